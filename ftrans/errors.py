@@ -1,0 +1,75 @@
+"""Every error that ftrans raises by name.
+
+Each class derives from `FtransError` and from the built-in that fits, so that `except TypeError`
+keeps working for those who do not know the library.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AxisError",
+    "CheckError",
+    "ConcretizationError",
+    "DTypeError",
+    "FtransError",
+    "LeakedTracerError",
+    "MissingRuleError",
+    "MutationError",
+    "ShapeError",
+    "StaticArgumentError",
+    "StructureError",
+    "TracedArrayError",
+    "TransposeError",
+]
+
+
+class FtransError(Exception):
+    """Is the base of every error that ftrans raises by name."""
+
+
+class ShapeError(FtransError, ValueError):
+    """Says that the shapes of some arguments do not fit each other."""
+
+
+class AxisError(FtransError, IndexError, ValueError):
+    """Says that an axis is out of range for its array, or named twice."""
+
+
+class DTypeError(FtransError, TypeError):
+    """Says that an argument has a dtype that the operation does not take."""
+
+
+class StructureError(FtransError, ValueError, TypeError):
+    """Says that a pytree does not have the structure that it must have."""
+
+
+class ConcretizationError(FtransError, TypeError):
+    """Says that Python asked for the value of an array that has none while tracing."""
+
+
+class TracedArrayError(FtransError, TypeError):
+    """Says that a traced value was about to become a plain array, which would cut the gradient."""
+
+
+class LeakedTracerError(FtransError, RuntimeError):
+    """Says that a traced value was used after the function that it belongs to had returned."""
+
+
+class MissingRuleError(FtransError, NotImplementedError):
+    """Says that a primitive does not have the rule that a transform asks for, and why."""
+
+
+class TransposeError(FtransError, ValueError):
+    """Says that a function is not linear in the inputs that it should be linear in."""
+
+
+class MutationError(FtransError, TypeError):
+    """Says that an in-place write to a traced value cannot be honoured."""
+
+
+class StaticArgumentError(FtransError, ValueError):
+    """Says that a static argument cannot be hashed, and so cannot key a compiled program."""
+
+
+class CheckError(FtransError, AssertionError):
+    """Says that a program is ill-formed: a fault of the rule or the interpreter that made it."""

@@ -1,0 +1,133 @@
+"""Transposition of linear programs: the second half of reverse mode.
+
+Transposition is plain, without conjugation; PyTorch's convention for complex numbers is applied at
+the boundary, in ftrans.func. Cotangents that are zero are `None` all the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ftrans.errors import TransposeError
+from ftrans.interpreters.base import building, finish, memoised
+from ftrans.interpreters.inline import inline
+from ftrans.interpreters.simplify import simplify
+from ftrans.ir import Equation, Literal, Program, bind
+from ftrans.ir.frame import at_location
+from ftrans.primitives.arithmetic import accumulate
+from ftrans.primitives.record import Absent, Joint, Linear, Recursive
+
+__all__ = ["pull_back", "transpose"]
+
+
+@memoised
+def transpose(
+    program: Program, linear: tuple[bool, ...], nonzero: tuple[bool, ...]
+) -> tuple[Program, tuple[bool, ...]]:
+    """Transposes `program` with respect to some of its inputs.
+
+    Args:
+        program: a program that is linear in the inputs marked.
+        linear: for each input whether its cotangent is asked for.
+        nonzero: for each output whether its cotangent is given; the others are zero.
+
+    Returns:
+        A program from the inputs that are not linear, followed by the cotangents of the outputs
+        that are nonzero, to the cotangents of linear inputs that are nonzero; and for each linear
+        input whether it is among them.
+    """
+    program = inline(program)
+    constant_types = [t for t, is_linear in zip(program.inputs, linear, strict=True) if not is_linear]
+    given_types = [t for t, given in zip(program.output_types, nonzero, strict=True) if given]
+    name = f"transpose({program.name})"
+    with building(name, [*constant_types, *given_types]) as (frame, inputs):
+        constants = iter(inputs[: len(constant_types)])
+        given = iter(inputs[len(constant_types) :])
+        operands = [
+            Linear(t) if is_linear else next(constants)
+            for t, is_linear in zip(program.inputs, linear, strict=True)
+        ]
+        cotangents = pull_back(
+            program, operands, [next(given) if is_given else None for is_given in nonzero]
+        )
+        wanted = [ct for ct, is_linear in zip(cotangents, linear, strict=True) if is_linear]
+        result = finish(frame, [ct for ct in wanted if ct is not None])
+    return simplify(result), tuple(ct is not None for ct in wanted)
+
+
+def pull_back(
+    program: Program, operands: Sequence[Any], cotangents: Sequence[Any]
+) -> list[Any]:
+    """Runs a linear program backwards.
+
+    Args:
+        program: a program without `call`.
+        operands: values, or `Linear` where the cotangent is asked for.
+        cotangents: those of the outputs, `None` for zero.
+
+    Returns:
+        For each operand its cotangent, `None` where it is zero or not asked for.
+    """
+    values = list(operands)
+    linear_equations = []
+
+    def read(atom: Any) -> Any:
+        return atom if type(atom) is Literal else values[atom]
+
+    for equation, numbers, location in program.numbered():
+        taken = [read(atom) for atom in equation.operands]
+        if any(isinstance(value, Linear) for value in taken):
+            linear_equations.append((equation, numbers, location, taken))
+            values += [Linear(t) for t in equation.types]
+        else:
+            with at_location(location):
+                values += bind(equation.primitive, taken, equation.params)
+
+    sums: dict[int, Any] = {}
+
+    def add(atom: Any, cotangent: Any) -> None:
+        if cotangent is not None and type(atom) is int and isinstance(values[atom], Linear):
+            sums[atom] = accumulate(sums.get(atom), cotangent)
+
+    for output, cotangent in zip(program.outputs, cotangents, strict=True):
+        add(output, cotangent)
+    for equation, numbers, location, taken in reversed(linear_equations):
+        given = [sums.pop(number, None) for number in numbers]
+        if all(ct is None for ct in given):
+            continue
+        with at_location(location):
+            for atom, cotangent in zip(
+                equation.operands, _cotangents(equation, taken, given, location), strict=True
+            ):
+                add(atom, cotangent)
+    return [sums.get(number) for number in range(len(program.inputs))]
+
+
+def _cotangents(
+    equation: Equation, operands: Sequence[Any], given: Sequence[Any], location: Any
+) -> Sequence[Any]:
+    """Applies the transpose rule of one equation."""
+    from ftrans.interpreters.transforms import transforms
+
+    primitive, rule = equation.primitive, equation.primitive.transpose
+    if isinstance(rule, Recursive):
+        return rule.rule(transforms, given, *operands, **equation.params)
+    ct = given if primitive.multiple else given[0]
+    if isinstance(rule, Joint):
+        return rule.rule(ct, *operands, **equation.params)
+    asked = [i for i, operand in enumerate(operands) if isinstance(operand, Linear)]
+    out: list[Any] = [None] * len(operands)
+    for index in asked:
+        partial = rule if isinstance(rule, Absent) else rule[index]
+        if isinstance(partial, Absent) or (
+            "multilinear" in primitive.tags and len(asked) > 1
+        ):
+            reason = partial.reason if isinstance(partial, Absent) else "two factors depend on them"
+            raise TransposeError(
+                f"The function is not linear in the inputs that it is transposed for.\n"
+                f"  {primitive.name} at {location or 'an unknown place'}: {reason}\n"
+                f"  Write func.vjp(f, x) to transpose the derivative of f at x instead."
+            )
+        out[index] = partial(ct, *operands, **equation.params)
+    return out

@@ -1,0 +1,29 @@
+"""The typed intermediate representation: types, programs, and the tracer that builds them.
+
+This layer knows no primitive and no array library; it sees of a primitive its name, `infer_types`,
+`cost` and `is_higher_order`.
+"""
+
+from ftrans.ir.check import check
+from ftrans.ir.frame import Abstract, Frame, Tracer, bind, is_tracing, open_frame, type_of
+from ftrans.ir.location import Location
+from ftrans.ir.program import Atom, Equation, Literal, Params, Program
+from ftrans.ir.types import ArrayType
+
+__all__ = [
+    "Abstract",
+    "ArrayType",
+    "Atom",
+    "Equation",
+    "Frame",
+    "Literal",
+    "Location",
+    "Params",
+    "Program",
+    "Tracer",
+    "bind",
+    "check",
+    "is_tracing",
+    "open_frame",
+    "type_of",
+]

@@ -1,0 +1,87 @@
+"""Element types: NumPy's dtype objects, with short names for print and the classes that rules ask for.
+
+NumPy's dtypes describe data here; no array is ever made in this layer. `bfloat16` is a dtype that
+the package ml_dtypes registers with NumPy, as JAX uses it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import ml_dtypes
+import numpy as np
+
+__all__ = [
+    "bfloat16",
+    "complex_of",
+    "is_complex",
+    "is_float",
+    "is_inexact",
+    "is_integer",
+    "is_unsigned",
+    "real_of",
+    "short_name",
+]
+
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
+
+_SHORT = {"float": "f", "complex": "c", "int": "i", "uint": "u"}
+
+
+@cache
+def short_name(dtype: np.dtype) -> str:
+    """Returns the name that programs print, such as `f32` for float32, `bf16` and `bool`.
+
+    Example:
+        >>> short_name(np.dtype("complex64"))
+        'c64'
+    """
+    name = dtype.name
+    if name == "bfloat16":
+        return "bf16"
+    letters = name.rstrip("0123456789")
+    return _SHORT[letters] + name[len(letters) :] if letters in _SHORT else name
+
+
+@cache
+def is_float(dtype: np.dtype) -> bool:
+    """Tells whether `dtype` is a real floating-point type."""
+    return dtype.kind == "f" or dtype == bfloat16
+
+
+@cache
+def is_complex(dtype: np.dtype) -> bool:
+    """Tells whether `dtype` is complex."""
+    return dtype.kind == "c"
+
+
+@cache
+def is_inexact(dtype: np.dtype) -> bool:
+    """Tells whether values of `dtype` have tangents: real or complex floating point."""
+    return dtype.kind in "fc" or dtype == bfloat16
+
+
+@cache
+def is_integer(dtype: np.dtype) -> bool:
+    """Tells whether `dtype` is a signed or unsigned integer type."""
+    return dtype.kind in "iu"
+
+
+@cache
+def is_unsigned(dtype: np.dtype) -> bool:
+    """Tells whether `dtype` is an unsigned integer type."""
+    return dtype.kind == "u"
+
+
+@cache
+def real_of(dtype: np.dtype) -> np.dtype:
+    """Returns the dtype of the real part: float32 for complex64, `dtype` itself where it is real."""
+    return np.dtype({"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype))
+
+
+@cache
+def complex_of(dtype: np.dtype) -> np.dtype:
+    """Returns the complex dtype whose parts hold values of `dtype`: complex64 for float32."""
+    if is_complex(dtype):
+        return dtype
+    return np.dtype("complex128" if dtype.name in ("float64", "int64", "uint64") else "complex64")

@@ -1,0 +1,382 @@
+"""The tracer: frames are programs under construction, and binding a primitive records an equation.
+
+There is one kind of tracer. Frames nest per thread. An operation lands in the deepest frame among
+its operands' frames, but never outside the innermost closed frame; what a frame uses from outside
+it captures, as an extra input. Invariant: a frame on the stack only ever refers to itself and to
+frames below it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ftrans.errors import ConcretizationError, FtransError, LeakedTracerError
+from ftrans.ir.location import Location, here
+from ftrans.ir.program import Equation, Literal, Params, Program
+from ftrans.ir.types import ArrayType
+
+__all__ = [
+    "Abstract",
+    "Frame",
+    "Tracer",
+    "at_location",
+    "at_user_code",
+    "bind",
+    "current_frame",
+    "is_tracing",
+    "open_frame",
+    "set_evaluator",
+    "type_of",
+]
+
+
+class Abstract:
+    """Is the source of an input that has no value while tracing.
+
+    Args:
+        reason: completes "its value depends on ...", for instance "the mapped axis of vmap".
+    """
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str):
+        self.reason = reason
+
+
+class Tracer:
+    """Stands for a value of the program that its frame is building.
+
+    Attributes:
+        frame: the frame that the value belongs to.
+        index: the result with this index where it is >= 0, else the input `~index`.
+        type: the type of the value.
+        weak: whether it promotes as a Python scalar does.
+    """
+
+    __slots__ = ("__weakref__", "frame", "index", "type", "weak")
+
+    # Operators, methods and the NumPy protocols are given to this class by ftrans.numpy.
+
+    def __init__(self, frame: Frame, index: int, type: ArrayType, weak: bool = False):
+        self.frame = frame
+        self.index = index
+        self.type = type
+        self.weak = weak
+
+    @property
+    def location(self) -> Location | None:
+        """Where in the user's code the value was made; None for an input."""
+        if self.index < 0:
+            return None
+        return self.frame.locations[self.frame.producers[self.index]]
+
+    def value(self, what: str = "the value") -> Any:
+        """Returns the concrete array behind this tracer, evaluating just what it depends on.
+
+        Args:
+            what: names the use, for the error: "bool()", "float()", ...
+
+        Raises:
+            ConcretizationError: where it depends on an input that has no value.
+        """
+        _check_alive(self)
+        return self.frame.demand(self.index, what)
+
+
+class Frame:
+    """Is a program under construction.
+
+    Args:
+        name: what is being traced, for instance "grad(loss)".
+        closed: whether all that happens inside stays inside, as in the body of a loop.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "captured",
+        "closed",
+        "depth",
+        "equations",
+        "floor",
+        "input_types",
+        "known",
+        "locations",
+        "name",
+        "producers",
+        "sources",
+    )
+
+    def __init__(self, name: str, closed: bool = False):
+        self.name = name
+        self.closed = closed
+        self.depth = -1
+        self.floor = 0
+        self.input_types: list[ArrayType] = []
+        self.sources: list[Any] = []
+        self.captured: dict[int, Tracer] = {}
+        self.equations: list[Equation] = []
+        self.locations: list[Location | None] = []
+        self.producers: list[int] = []
+        self.known: dict[int, Any] = {}
+
+    def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
+        """Adds an input; `source` is its value: an array, an outer tracer or `Abstract`."""
+        self.input_types.append(type)
+        self.sources.append(source)
+        return Tracer(self, ~(len(self.sources) - 1), type, weak)
+
+    def capture(self, value: Any) -> Tracer:
+        """Returns the input that stands for an array, or for a tracer of an outer frame."""
+        tracer = self.captured.get(id(value))
+        if tracer is None:
+            if type(value) is Tracer:
+                tracer = self.input(value.type, value, value.weak)
+            else:
+                tracer = self.input(type_of(value), value)
+            self.captured[id(value)] = tracer  # `sources` keeps the value, and so its id, alive
+        return tracer
+
+    def lift(self, value: Any) -> Tracer | Literal:
+        """Returns `value` as an operand for this frame."""
+        if type(value) is Tracer:
+            return value if value.frame is self else self.capture(value)
+        return value if type(value) is Literal else self.capture(value)
+
+    def record(
+        self, primitive: Any, operands: Sequence[Any], params: Params
+    ) -> tuple[Tracer, ...]:
+        """Records one equation and returns its results."""
+        codes: list[Any] = []
+        types = []
+        for value in operands:
+            kind = type(value)
+            if kind is Literal:
+                codes.append(value)
+            else:
+                if kind is not Tracer or value.frame is not self:
+                    value = self.capture(value)
+                codes.append(value.index)
+            types.append(value.type)
+        results = primitive.infer_types(tuple(types), params)
+        first = len(self.producers)
+        self.producers.extend([len(self.equations)] * len(results))
+        self.equations.append(Equation(primitive, tuple(codes), params, results))
+        place = _state.place
+        self.locations.append(here() if place is None else place[0])
+        return tuple([Tracer(self, first + i, t) for i, t in enumerate(results)])
+
+    def close(
+        self, outputs: Sequence[Any], name: str | None = None
+    ) -> tuple[Program, list[Any]]:
+        """Returns the finished program and the values that it captured, in the order of inputs.
+
+        The inputs are those that were declared, then the captured ones.
+        """
+        lifted = [self.lift(value) for value in outputs]
+        # Declared and captured inputs share one list; declared ones come first in the program.
+        taken = {~t.index for t in self.captured.values()}
+        order = [i for i in range(len(self.sources)) if i not in taken] + sorted(taken)
+        position = {~i: number for number, i in enumerate(order)}
+        count = len(order)
+
+        def number(code: Any) -> Any:
+            if type(code) is Literal:
+                return code
+            return code + count if code >= 0 else position[code]
+
+        equations = [
+            Equation(e.primitive, tuple([number(c) for c in e.operands]), e.params, e.types)
+            for e in self.equations
+        ]
+        program = Program.make(
+            [self.input_types[i] for i in order],
+            equations,
+            [v if type(v) is Literal else number(v.index) for v in lifted],
+            self.locations,
+            name or self.name,
+        )
+        return program, [self.sources[i] for i in sorted(taken)]
+
+    def demand(self, code: int, what: str) -> Any:
+        """Evaluates what the value `code` depends on and returns its array."""
+        known = self.known
+        if code in known:
+            return known[code]
+        pending, needed = [code], set()
+        while pending:
+            current = pending.pop()
+            if current in known:
+                continue
+            if current < 0:
+                known[current] = self._source_value(current, code, what)
+            else:
+                index = self.producers[current]
+                if index not in needed:
+                    needed.add(index)
+                    pending += [c for c in self.equations[index].operands if type(c) is int]
+        for index in sorted(needed):
+            equation = self.equations[index]
+            arrays = [c.array if type(c) is Literal else known[c] for c in equation.operands]
+            results = _evaluate(equation.primitive, arrays, equation.params)
+            start = self._first_result(index)
+            for offset, array in enumerate(results):
+                known[start + offset] = array
+        return known[code]
+
+    def _first_result(self, index: int) -> int:
+        """Returns the index of the first result of the equation `index`, by bisection."""
+        low, high = 0, len(self.producers)
+        while low < high:
+            middle = (low + high) // 2
+            if self.producers[middle] < index:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _source_value(self, code: int, wanted: int, what: str) -> Any:
+        source = self.sources[~code]
+        if type(source) is Tracer:
+            return source.value(what)
+        if isinstance(source, Abstract):
+            made = None if wanted < 0 else self.locations[self.producers[wanted]]
+            place = f"\n  the value was computed at {made}" if made else ""
+            type_ = self.input_types[~wanted] if wanted < 0 else self._type_of(wanted)
+            raise ConcretizationError(
+                f"{what} of a traced value: it has none, since it depends on {source.reason}.\n"
+                f"  value: {type_} in {self.name}{place}\n"
+                f"  To choose between values, write ftrans.numpy.where(c, a, b); between "
+                f"computations, ftrans.cond(c, f, g, *operands); to repeat one, "
+                f"ftrans.while_loop(cond, body, init)."
+            )
+        return source
+
+    def _type_of(self, code: int) -> ArrayType:
+        index = self.producers[code]
+        return self.equations[index].types[code - self._first_result(index)]
+
+
+class _State(threading.local):
+    stack: list[Frame]
+    place: tuple[Location | None] | None
+    """The location that interpreters give to what they record; None to look at the Python stack."""
+
+    def __init__(self) -> None:
+        self.stack = []
+        self.place = None
+
+
+_state = _State()
+
+
+def _no_evaluator(primitive: Any, arrays: Sequence[Any], params: Params) -> tuple[Any, ...]:
+    raise FtransError("No evaluator is installed: import ftrans, not ftrans.ir alone.")
+
+
+_evaluate: Callable[[Any, Sequence[Any], Params], tuple[Any, ...]] = _no_evaluator
+
+
+def set_evaluator(
+    evaluate: Callable[[Any, Sequence[Any], Params], tuple[Any, ...]],
+) -> None:
+    """Installs what runs one primitive on arrays; the runtime does so when it is imported."""
+    global _evaluate
+    _evaluate = evaluate
+
+
+def type_of(value: Any) -> ArrayType:
+    """Returns the type of a tracer, a literal, or anything that has a shape and a dtype."""
+    kind = type(value)
+    if kind is Tracer or kind is Literal:
+        return value.type
+    return ArrayType(value.shape, value.dtype)
+
+
+def is_tracing() -> bool:
+    """Tells whether this thread is inside a traced function."""
+    return bool(_state.stack)
+
+
+def current_frame() -> Frame | None:
+    """Returns the innermost frame of this thread."""
+    return _state.stack[-1] if _state.stack else None
+
+
+@contextmanager
+def open_frame(name: str, closed: bool = False) -> Iterator[Frame]:
+    """Pushes a new frame for the length of the block, whatever happens in it."""
+    frame = Frame(name, closed)
+    stack = _state.stack
+    frame.depth = len(stack)
+    frame.floor = frame.depth if closed or not stack else stack[-1].floor
+    stack.append(frame)
+    try:
+        yield frame
+    finally:
+        # Pop by depth: an interrupt between two frames cannot leave one of them open.
+        del stack[frame.depth :]
+
+
+@contextmanager
+def at_location(location: Location | None) -> Iterator[None]:
+    """Gives `location` to all equations recorded in the block."""
+    before = _state.place
+    _state.place = (location,)
+    try:
+        yield
+    finally:
+        _state.place = before
+
+
+@contextmanager
+def at_user_code() -> Iterator[None]:
+    """Takes locations from the Python stack again, for a user's function run by an interpreter."""
+    before = _state.place
+    _state.place = None
+    try:
+        yield
+    finally:
+        _state.place = before
+
+
+def _check_alive(tracer: Tracer) -> None:
+    frame, stack = tracer.frame, _state.stack
+    if frame.depth < len(stack) and stack[frame.depth] is frame:
+        return
+    made = tracer.location
+    where = f"made at {made}" if made else "an argument of the traced function"
+    raise LeakedTracerError(
+        f"A traced value was used outside the function that it belongs to.\n"
+        f"  value: {tracer.type}, {where}\n"
+        f"  it belongs to {frame.name}, which has returned or runs in another thread\n"
+        f"  used at {here()}\n"
+        f"  Return it from the function instead, with has_aux=True where it is not the result; "
+        f"x.item() or print(x) gives its number while the function runs."
+    )
+
+
+def bind(primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Any, ...]:
+    """Applies a primitive: records it in the frame it belongs to, or runs it where there is none.
+
+    Args:
+        primitive: the primitive.
+        operands: tracers, literals and arrays, of the strict types that the primitive takes.
+        params: the static part.
+    """
+    stack = _state.stack
+    depth = stack[-1].floor if stack else -1
+    for value in operands:
+        if type(value) is Tracer:
+            frame = value.frame
+            if frame.depth >= len(stack) or stack[frame.depth] is not frame:
+                _check_alive(value)
+            if frame.depth > depth:
+                depth = frame.depth
+    if depth < 0:
+        primitive.infer_types(tuple([type_of(value) for value in operands]), params)
+        arrays = [v.array if type(v) is Literal else v for v in operands]
+        return _evaluate(primitive, arrays, params)
+    return stack[depth].record(primitive, operands, params)

@@ -1,0 +1,238 @@
+"""Programs: immutable values in SSA form, hash-consed.
+
+Values are numbered, inputs first, then the results of the equations in order; so two programs that
+do the same thing the same way are equal and hash alike. Source locations ride along and take no
+part in equality, yet a program is interned together with them, so that what an interpreter
+remembers of a program names the right lines.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ftrans.ir.location import Location
+from ftrans.ir.types import ArrayType
+
+__all__ = ["Atom", "Equation", "Literal", "Params", "Program"]
+
+
+class Literal:
+    """Is a Python scalar that stands in a program as it is.
+
+    Args:
+        value: a `bool`, `int`, `float` or `complex`.
+        dtype: the dtype that it takes.
+
+    Two literals are equal where dtype and text agree, so that 0.0 and -0.0 differ and NaN equals
+    itself.
+    """
+
+    __slots__ = ("_array", "_key", "type", "value")
+
+    def __init__(self, value: complex, dtype: object):
+        self.type = ArrayType((), dtype, weak=True)
+        self.value = value
+        self._key = (repr(value), self.type)
+        self._array: np.ndarray | None = None
+
+    @property
+    def array(self) -> np.ndarray:
+        """The value as a NumPy array of rank zero."""
+        if self._array is None:
+            with np.errstate(all="ignore"):
+                self._array = np.array(self.value).astype(self.type.dtype)
+            self._array.flags.writeable = False
+        return self._array
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+Atom: TypeAlias = int | Literal
+"""An operand or an output: the number of a value, or a literal."""
+
+
+class Params(dict[str, Any]):
+    """Is the static part of an equation: a dict that is never changed, and so can be hashed."""
+
+    __slots__ = ("_hash",)
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = hash(frozenset(self.items()))
+            return self._hash
+
+    def programs(self) -> Iterator[Program]:
+        """Yields the programs among the params, those inside tuples included."""
+        for value in self.values():
+            if isinstance(value, Program):
+                yield value
+            elif isinstance(value, tuple):
+                yield from (item for item in value if isinstance(item, Program))
+
+    def map_programs(self, function: Callable[[Program], Program]) -> Params:
+        """Returns params in which every program is replaced by `function` of it."""
+
+        def apply(value: Any) -> Any:
+            if isinstance(value, Program):
+                return function(value)
+            if isinstance(value, tuple) and any(isinstance(item, Program) for item in value):
+                return tuple(apply(item) for item in value)
+            return value
+
+        return Params({name: apply(value) for name, value in self.items()})
+
+
+class Equation(NamedTuple):
+    """Applies a primitive to operands; its results take the next numbers of the program."""
+
+    primitive: Any
+    operands: tuple[Atom, ...]
+    params: Params
+    types: tuple[ArrayType, ...]
+    """The types of the results."""
+
+
+class _Structure:
+    """Is what all programs that are equal share: the key, its hash, and what is compiled for it."""
+
+    __slots__ = ("__weakref__", "hash", "key", "memo")
+
+    def __init__(self, key: tuple, key_hash: int):
+        self.key = key
+        self.hash = key_hash
+        self.memo: dict[Any, Any] = {}
+
+
+class Program:
+    """Is a function in the IR: typed inputs, equations, outputs.
+
+    Make one with `Program.make`, or by tracing; never change one. `==` compares what programs do
+    and ignores names and source locations.
+
+    Attributes:
+        inputs: the types of the inputs, which are the values 0, 1, ...
+        equations: in the order in which they run.
+        outputs: the values or literals that the program returns.
+        locations: for each equation the place in the user's code that it comes from, or None.
+        name: what the program is called when it is printed.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "equations",
+        "inputs",
+        "locations",
+        "memo",
+        "name",
+        "outputs",
+        "structure",
+        "types",
+    )
+
+    inputs: tuple[ArrayType, ...]
+    equations: tuple[Equation, ...]
+    outputs: tuple[Atom, ...]
+    locations: tuple[Location | None, ...]
+    name: str
+    types: tuple[ArrayType, ...]
+    structure: _Structure
+    memo: dict[Any, Any]
+
+    _structures: weakref.WeakValueDictionary[tuple, _Structure] = weakref.WeakValueDictionary()
+    _programs: weakref.WeakValueDictionary[tuple, Program] = weakref.WeakValueDictionary()
+
+    @classmethod
+    def make(
+        cls,
+        inputs: Sequence[ArrayType],
+        equations: Sequence[Equation],
+        outputs: Sequence[Atom],
+        locations: Sequence[Location | None] | None = None,
+        name: str = "program",
+    ) -> Program:
+        """Returns the program with these parts: the same object whenever the parts are the same."""
+        key = (tuple(inputs), tuple(equations), tuple(outputs))
+        places = (None,) * len(key[1]) if locations is None else tuple(locations)
+        structure = cls._structures.get(key)
+        if structure is None:
+            structure = cls._structures.setdefault(key, _Structure(key, hash(key)))
+        # Sub-programs compare equal whatever their locations, so their identities are needed too.
+        nested = tuple(
+            id(sub)
+            for equation in key[1]
+            if equation.primitive.is_higher_order
+            for sub in equation.params.programs()
+        )
+        located = (structure, places, nested, name)
+        program = cls._programs.get(located)
+        if program is None:
+            program = object.__new__(cls)
+            program.inputs, program.equations, program.outputs = key
+            program.locations = places
+            program.name = name
+            program.structure = structure
+            program.types = program.inputs + tuple(t for e in program.equations for t in e.types)
+            program.memo = {}
+            program = cls._programs.setdefault(located, program)
+        return program
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Program) and self.structure is other.structure
+
+    def __hash__(self) -> int:
+        return self.structure.hash
+
+    @property
+    def output_types(self) -> tuple[ArrayType, ...]:
+        """The types of the outputs."""
+        return tuple(self.type_of(output) for output in self.outputs)
+
+    def type_of(self, atom: Atom) -> ArrayType:
+        """Returns the type of a value of this program, or of a literal."""
+        return atom.type if isinstance(atom, Literal) else self.types[atom]
+
+    def numbered(self) -> Iterator[tuple[Equation, range, Location | None]]:
+        """Yields each equation with the numbers of its results and its source location."""
+        number = len(self.inputs)
+        for equation, location in zip(self.equations, self.locations, strict=True):
+            stop = number + len(equation.types)
+            yield equation, range(number, stop), location
+            number = stop
+
+    def renamed(self, name: str) -> Program:
+        """Returns the same program under another name."""
+        return Program.make(self.inputs, self.equations, self.outputs, self.locations, name)
+
+    def __len__(self) -> int:
+        return len(self.equations)
+
+    def count(self) -> int:
+        """Returns the number of equations, those of sub-programs included."""
+        return len(self.equations) + sum(
+            sub.count() for equation in self.equations for sub in equation.params.programs()
+        )
+
+    def __str__(self) -> str:
+        from ftrans.ir.text import to_text
+
+        return to_text(self)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from ftrans.ir.html import to_html
+
+        return to_html(self)

@@ -1,0 +1,82 @@
+"""The type of a value: its shape and dtype, interned, so that equality is identity."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ftrans.ir.dtype import is_inexact, short_name
+
+__all__ = ["ArrayType"]
+
+
+class ArrayType:
+    """Is the type of one value in a program, printed as `f32[3,4]`.
+
+    Args:
+        shape: the sizes of the axes, all known.
+        dtype: anything that `numpy.dtype` takes.
+        weak: True for a Python scalar. A weak operand has rank zero, broadcasts against any shape,
+            and is never differentiated nor batched.
+
+    Example:
+        >>> ArrayType((3, 4), "float32")
+        f32[3,4]
+        >>> ArrayType((3, 4), "float32") is ArrayType((3, 4), "float32")
+        True
+    """
+
+    __slots__ = ("__weakref__", "dtype", "is_inexact", "ndim", "shape", "size", "weak")
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    weak: bool
+    ndim: int
+    size: int
+    is_inexact: bool
+    """Whether values of this type have tangents."""
+
+    _interned: dict[tuple, ArrayType] = {}
+
+    def __new__(cls, shape: tuple[int, ...], dtype: object, weak: bool = False) -> ArrayType:
+        key = (shape, dtype, weak)
+        try:
+            return cls._interned[key]
+        except (KeyError, TypeError):
+            return cls._make(shape, dtype, weak)
+
+    @classmethod
+    def _make(cls, shape: tuple[int, ...], dtype: object, weak: bool) -> ArrayType:
+        shape = tuple(int(size) for size in shape)
+        dtype = np.dtype(dtype)  # type: ignore[call-overload]
+        key = (shape, dtype, bool(weak))
+        if key not in cls._interned:
+            self = super().__new__(cls)
+            self.shape, self.dtype, self.weak = key
+            self.ndim = len(shape)
+            self.size = math.prod(shape)
+            self.is_inexact = is_inexact(dtype)
+            # `setdefault` is atomic: two threads that race here agree on one object
+            return cls._interned.setdefault(key, self)
+        return cls._interned[key]
+
+    def __reduce__(self) -> tuple:
+        return ArrayType, (self.shape, self.dtype, self.weak)
+
+    def __repr__(self) -> str:
+        sizes = ",".join(map(str, self.shape))
+        return f"{short_name(self.dtype)}[{sizes}]{'~' if self.weak else ''}"
+
+    def update(
+        self, shape: tuple[int, ...] | None = None, dtype: object | None = None
+    ) -> ArrayType:
+        """Returns the strong type that differs from this one in what is given."""
+        return ArrayType(
+            self.shape if shape is None else tuple(shape), self.dtype if dtype is None else dtype
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that a dense array of this type occupies."""
+        return self.size * self.dtype.itemsize

@@ -1,0 +1,58 @@
+"""`call` runs a program: what a transformed function is to the function that calls it.
+
+Every interpreter inlines it first, so it needs no other rule than how to run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import ShapeError
+from ftrans.ir import ArrayType, Program
+from ftrans.primitives.control.common import program_cost
+from ftrans.primitives.evaluate import evaluate
+from ftrans.primitives.family import no_identity, normal
+from ftrans.primitives.record import Absent, Primitive, Sample
+
+__all__ = ["call_p"]
+
+
+def _infer(*types: ArrayType, program: Program) -> tuple[ArrayType, ...]:
+    if tuple(t.update() for t in types) != tuple(t.update() for t in program.inputs):
+        raise ShapeError(f"call: {program.name} takes {program.inputs}, not {types}.")
+    return program.output_types
+
+
+def _lower(xp: Any, *arrays: Any, program: Program) -> list[Any]:
+    return evaluate(xp, program, arrays)
+
+
+def _samples() -> list[Sample]:
+    from ftrans.primitives.arithmetic import mul_p
+    from ftrans.primitives.control.sampling import program_from
+
+    square = program_from(lambda x: [mul_p(x, x)], ArrayType((3,), "float64"))
+    return [Sample((normal(3),), {"program": square})]
+
+
+_inlined = Absent("interpreters inline it before they look at equations")
+
+call_p = Primitive(
+    name="call",
+    tags=frozenset({"control"}),
+    kinds="",
+    infer=_infer,
+    lower=_lower,
+    jvp=_inlined,
+    linearize=_inlined,
+    transpose=_inlined,
+    batch=_inlined,
+    prune=lambda transforms, used, operands, params: None,
+    rewrite=no_identity,
+    cost=lambda operands, results, params: program_cost(params["program"]),
+    samples=_samples,
+    source=None,
+    multiple=True,
+)

@@ -1,0 +1,123 @@
+"""What the rules of the four primitives share: masks over operands, fixpoints, pruned programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ftrans.ir import ArrayType, Program, type_of
+from ftrans.primitives.record import Cost
+from ftrans.primitives.shape import zeros
+
+__all__ = [
+    "Mask",
+    "fill_zeros",
+    "needed_inputs",
+    "pick",
+    "program_cost",
+    "restrict",
+    "spread",
+    "stable",
+    "union",
+    "varying",
+]
+
+Mask = tuple[bool, ...]
+
+
+def pick(values: Iterable[Any], mask: Iterable[bool]) -> list[Any]:
+    """Returns the values at which `mask` is true."""
+    return [value for value, keep in zip(values, mask, strict=True) if keep]
+
+
+def spread(values: Iterable[Any], mask: Iterable[bool], other: Any = None) -> list[Any]:
+    """Puts values back to where `mask` is true, and `other` elsewhere: undoes `pick`."""
+    given = iter(values)
+    return [next(given) if keep else other for keep in mask]
+
+
+def union(*masks: Sequence[bool]) -> Mask:
+    """Returns where any of the masks is true."""
+    return tuple(any(column) for column in zip(*masks, strict=True))
+
+
+def stable(start: Mask, step: Callable[[Mask], Mask]) -> Mask:
+    """Grows a mask by `step` until it no longer changes."""
+    while True:
+        grown = union(start, step(start))
+        if grown == start:
+            return start
+        start = grown
+
+
+def fill_zeros(values: Iterable[Any], types: Iterable[ArrayType], mask: Iterable[bool]) -> list:
+    """Returns the values at which `mask` is true, zeros standing for `None`."""
+    return [
+        zeros(t) if value is None else value
+        for value, t, keep in zip(values, types, mask, strict=True)
+        if keep
+    ]
+
+
+def types_of(values: Iterable[Any]) -> list[ArrayType]:
+    """Returns the types of operands."""
+    return [type_of(value) for value in values]
+
+
+def varying(program: Program, inputs: Mask) -> Mask:
+    """Tells which outputs depend on the inputs marked."""
+    depends = list(inputs)
+    for equation in program.equations:
+        moves = any(type(a) is int and depends[a] for a in equation.operands)
+        depends += [moves] * len(equation.types)
+    return tuple(type(a) is int and depends[a] for a in program.outputs)
+
+
+def needed_inputs(program: Program, outputs: Mask) -> Mask:
+    """Tells which inputs the outputs marked depend on."""
+    needed = [False] * len(program.types)
+    for atom, keep in zip(program.outputs, outputs, strict=True):
+        if keep and type(atom) is int:
+            needed[atom] = True
+    numbered = list(program.numbered())
+    for equation, numbers, _ in reversed(numbered):
+        if any(needed[number] for number in numbers):
+            for atom in equation.operands:
+                if type(atom) is int:
+                    needed[atom] = True
+    return tuple(needed[: len(program.inputs)])
+
+
+def restrict(transforms: Any, program: Program, inputs: Mask, outputs: Mask) -> Program:
+    """Returns the program with only the outputs marked, and only the inputs marked.
+
+    The inputs left out must not be needed by the outputs kept.
+    """
+    with transforms.building(program.name, pick(program.inputs, inputs)) as (frame, given):
+        outs = transforms.replay(
+            transforms.simplify(
+                Program.make(
+                    program.inputs,
+                    program.equations,
+                    pick(program.outputs, outputs),
+                    program.locations,
+                    program.name,
+                )
+            ),
+            spread(given, inputs),
+        )
+        return transforms.finish(frame, outs)
+
+
+def program_cost(program: Program) -> Cost:
+    """Adds up the cost of the equations of a program."""
+    found = program.memo.get("cost")
+    if found is None:
+        flops = nbytes = 0
+        for equation in program.equations:
+            operands = tuple(program.type_of(a) for a in equation.operands)
+            cost = equation.primitive.cost(operands, equation.types, equation.params)
+            flops += cost.flops
+            nbytes += cost.nbytes
+        found = program.memo["cost"] = Cost(flops, nbytes)
+    return found

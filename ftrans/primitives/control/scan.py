@@ -1,0 +1,461 @@
+"""`scan` runs a program a fixed number of times, threading a carry and stacking results.
+
+The body is `(*consts, *carry, *elements) -> (*carry, *results)`; the operands are
+`(*consts, *init, *xs)`, and the results `(*carry, *ys)`, with xs and ys stacked along axis 0.
+The params are `body, consts, carry` (two counts), `length, reverse, unroll`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import ShapeError
+from ftrans.ir import ArrayType, Program, type_of
+from ftrans.primitives.arithmetic import accumulate
+from ftrans.primitives.control.common import (
+    Mask,
+    fill_zeros,
+    needed_inputs,
+    pick,
+    program_cost,
+    restrict,
+    spread,
+    stable,
+    union,
+    varying,
+)
+from ftrans.primitives.control.sampling import program_from
+from ftrans.primitives.evaluate import evaluate
+from ftrans.primitives.family import moveaxis, no_identity, normal
+from ftrans.primitives.record import Cost, Linear, Primitive, Recursive, Sample
+from ftrans.primitives.shape import expand, zeros
+
+__all__ = ["scan_p"]
+
+
+def _split(values: Sequence[Any], consts: int, carry: int) -> tuple[list, list, list]:
+    """Splits operands into consts, carry and elements."""
+    values = list(values)
+    return values[:consts], values[consts : consts + carry], values[consts + carry :]
+
+
+def _infer(
+    *types: ArrayType, body: Program, consts: int, carry: int, length: int, **_: Any
+) -> tuple[ArrayType, ...]:
+    _, _, xs = _split(types, consts, carry)
+    for t in xs:
+        if not t.shape or t.shape[0] != length:
+            raise ShapeError(f"scan: {t} is not stacked {length} times along axis 0.")
+    given = [*types[: consts + carry], *(x.update(shape=x.shape[1:]) for x in xs)]
+    if [t.update() for t in given] != [t.update() for t in body.inputs]:
+        raise ShapeError(f"scan: the body takes {body.inputs}, not {tuple(given)}.")
+    outs = [t.update() for t in body.output_types]
+    if outs[:carry] != [t.update() for t in body.inputs[consts : consts + carry]]:
+        raise ShapeError(
+            f"scan: the carry {body.inputs[consts : consts + carry]} became {outs[:carry]}."
+        )
+    return (*outs[:carry], *(t.update(shape=(length, *t.shape)) for t in outs[carry:]))
+
+
+def _lower(
+    xp: Any,
+    *arrays: Any,
+    body: Program,
+    consts: int,
+    carry: int,
+    length: int,
+    reverse: bool,
+    unroll: int,
+) -> Any:
+    fixed, state, xs = _split(arrays, consts, carry)
+    if xp is np:
+        types = body.output_types[carry:]
+        ys = [np.empty((length, *t.shape), t.dtype) for t in types]
+        for i in reversed(range(length)) if reverse else range(length):
+            outs = evaluate(np, body, [*fixed, *state, *(x[i] for x in xs)])
+            state = outs[:carry]
+            for y, value in zip(ys, outs[carry:], strict=True):
+                y[i] = value
+        return [*state, *ys]
+    from jax import lax
+
+    def step(state: Any, elements: Any) -> Any:
+        outs = evaluate(xp, body, [*fixed, *state, *elements])
+        return outs[:carry], outs[carry:]
+
+    state = [xp.asarray(value) for value in state]
+    last, ys = lax.scan(step, state, xs, length=length, reverse=reverse, unroll=unroll)
+    return [*last, *ys]
+
+
+def _active_carry(
+    transforms: Any, body: Program, consts: Mask, init: Mask, xs: Mask, mode: Any
+) -> Mask:
+    """Finds the least set of carried values that have tangents, closed under the body."""
+    count = len(init)
+    return stable(init, lambda mask: mode((*consts, *mask, *xs))[:count])
+
+
+def _masks(tangents: Any, consts: int, carry: int) -> tuple[Mask, Mask, Mask]:
+    active = tuple(t is not None for t in tangents)
+    a, b, c = _split(active, consts, carry)
+    return tuple(a), tuple(b), tuple(c)
+
+
+def _jvp(
+    transforms: Any, tangents: Any, *primals: Any, body: Program, consts: int, carry: int, **rest: Any
+) -> Any:
+    const_mask, init_mask, xs_mask = _masks(tangents, consts, carry)
+    carry_mask = _active_carry(
+        transforms, body, const_mask, init_mask, xs_mask, lambda m: transforms.jvp(body, m)[1]
+    )
+    active = (*const_mask, *carry_mask, *xs_mask)
+    program, out_active = transforms.jvp(body, active)
+    ys_mask = out_active[carry:]
+    fixed, state, elements = _split(body.inputs, consts, carry)
+    groups = (fixed, pick(fixed, const_mask), state, pick(state, carry_mask))
+    types = [*(t for g in groups for t in g), *elements, *pick(elements, xs_mask)]
+    with transforms.building(program.name, types) as (frame, inputs):
+        given = iter(inputs)
+        c, ct, s, st = ([next(given) for _ in group] for group in groups)
+        e = [next(given) for _ in elements]
+        et = list(given)
+        outs = transforms.replay(program, [*c, *s, *e, *ct, *st, *et])
+        primal_outs, dots = outs[: len(out_active)], outs[len(out_active) :]
+        dots = spread(dots, out_active)
+        next_dots = fill_zeros(dots[:carry], state, carry_mask)
+        step = transforms.finish(
+            frame,
+            [*primal_outs[:carry], *next_dots, *primal_outs[carry:], *pick(dots[carry:], ys_mask)],
+        )
+    pc, ps, px = _split(primals, consts, carry)
+    tc, ts, tx = _split(tangents, consts, carry)
+    outs = scan_p(
+        *pc,
+        *pick(tc, const_mask),
+        *ps,
+        *fill_zeros(ts, state, carry_mask),
+        *px,
+        *pick(tx, xs_mask),
+        body=step,
+        consts=consts + sum(const_mask),
+        carry=carry + sum(carry_mask),
+        **rest,
+    )
+    lengths = (carry, sum(carry_mask), len(out_active) - carry)
+    a, b, c = _split(outs, lengths[0], lengths[1])
+    ys, ys_dots = c[: lengths[2]], c[lengths[2] :]
+    return [*a, *ys], [*spread(b, carry_mask), *spread(ys_dots, ys_mask)]
+
+
+def _linearize(
+    transforms: Any,
+    tangents: Any,
+    *primals: Any,
+    body: Program,
+    consts: int,
+    carry: int,
+    length: int,
+    **rest: Any,
+) -> Any:
+    const_mask, init_mask, xs_mask = _masks(tangents, consts, carry)
+    carry_mask = _active_carry(
+        transforms,
+        body,
+        const_mask,
+        init_mask,
+        xs_mask,
+        lambda m: transforms.linearize(body, m).active,
+    )
+    part = transforms.linearize(body, (*const_mask, *carry_mask, *xs_mask))
+    outs_count = len(part.active)
+    ys_mask = part.active[carry:]
+    pc, ps, px = _split(primals, consts, carry)
+
+    # Residuals that depend on consts alone are computed once, before the loop; those that are
+    # elements of xs are there already.
+    moving = (False,) * consts + (True,) * (len(primals) - consts)
+    varies = varying(part.forward, moving)[outs_count:]
+    residual_atoms = part.forward.outputs[outs_count:]
+    is_element = [type(a) is int and consts + carry <= a < len(primals) for a in residual_atoms]
+    stacked = tuple(v and not e for v, e in zip(varies, is_element, strict=True))
+    forward = restrict(
+        transforms,
+        part.forward,
+        (True,) * len(primals),
+        (True,) * outs_count + stacked,
+    )
+    outs = scan_p(*primals, body=forward, consts=consts, carry=carry, length=length, **rest)
+    stacks = iter(outs[outs_count:])
+    invariant_mask = tuple(not v for v in varies)
+    hoisted = restrict(
+        transforms,
+        part.forward,
+        (True,) * consts + (False,) * (len(primals) - consts),
+        (False,) * outs_count + invariant_mask,
+    )
+    invariants = transforms.replay(hoisted, pc)
+    per_step = [
+        px[atom - consts - carry] if element else next(stacks)
+        for atom, varies_, element in zip(residual_atoms, varies, is_element, strict=True)
+        if varies_
+    ]
+
+    # The linear loop: consts are their tangents and invariants, elements theirs and residuals.
+    fixed, state, elements = _split(body.inputs, consts, carry)
+    residual_types = part.linear.inputs[sum((*const_mask, *carry_mask, *xs_mask)) :]
+    groups = (
+        pick(fixed, const_mask),
+        pick(residual_types, invariant_mask),
+        pick(state, carry_mask),
+        pick(elements, xs_mask),
+        pick(residual_types, varies),
+    )
+    with transforms.building(part.linear.name, [t for g in groups for t in g]) as (frame, inputs):
+        given = iter(inputs)
+        ct, inv, st, et, res = ([next(given) for _ in group] for group in groups)
+        inv_, res_ = iter(inv), iter(res)
+        residuals = [next(res_) if v else next(inv_) for v in varies]
+        dots = spread(transforms.replay(part.linear, [*ct, *st, *et, *residuals]), part.active)
+        step = transforms.finish(
+            frame,
+            [*fill_zeros(dots[:carry], state, carry_mask), *pick(dots[carry:], ys_mask)],
+        )
+    tc, ts, tx = _split(tangents, consts, carry)
+    dots = scan_p(
+        *pick(tc, const_mask),
+        *invariants,
+        *fill_zeros(ts, state, carry_mask),
+        *pick(tx, xs_mask),
+        *per_step,
+        body=step,
+        consts=len(groups[0]) + len(groups[1]),
+        carry=len(groups[2]),
+        length=length,
+        **rest,
+    )
+    carried = spread(dots[: sum(carry_mask)], carry_mask)
+    return outs[:outs_count], [*carried, *spread(dots[sum(carry_mask) :], ys_mask)]
+
+
+def _transpose(
+    transforms: Any,
+    cts: Any,
+    *operands: Any,
+    body: Program,
+    consts: int,
+    carry: int,
+    length: int,
+    reverse: bool,
+    **rest: Any,
+) -> Any:
+    is_linear = tuple(isinstance(x, Linear) for x in operands)
+    const_mask, init_mask, xs_mask = (tuple(g) for g in _split(is_linear, consts, carry))
+    carry_mask = stable(
+        init_mask, lambda mask: varying(body, (*const_mask, *mask, *xs_mask))[:carry]
+    )
+    fixed, state, elements = _split(body.inputs, consts, carry)
+    oc, os, ox = _split(operands, consts, carry)
+    constant_c, constant_x = pick(oc, _not(const_mask)), pick(ox, _not(xs_mask))
+    if not all(carry_mask):
+        # Carried values that are not linear are computed first, and their history kept.
+        history = _histories(
+            transforms, body, consts, carry, carry_mask, const_mask, xs_mask
+        )
+        kept = _not(carry_mask)
+        ran = scan_p(
+            *constant_c,
+            *pick(os, kept),
+            *constant_x,
+            body=history,
+            consts=len(constant_c),
+            carry=sum(kept),
+            length=length,
+            reverse=reverse,
+            **rest,
+        )
+        constant_s = list(ran[sum(kept) :])
+    else:
+        constant_s = []
+    ct_carry = fill_zeros(cts[:carry], state, carry_mask)
+    ys_mask = tuple(ct is not None for ct in cts[carry:])
+    linear = (*const_mask, *carry_mask, *xs_mask)
+    program, found = transforms.transpose(body, linear, (*carry_mask, *ys_mask))
+
+    # The loop runs the other way; its carry holds the cotangents of the carry and those of the
+    # consts, which are summed up.
+    groups = (
+        pick(fixed, _not(const_mask)),
+        pick(state, carry_mask),
+        pick(fixed, const_mask),
+        pick(state, _not(carry_mask)),
+        pick(elements, _not(xs_mask)),
+        pick(body.output_types[carry:], ys_mask),
+    )
+    with transforms.building(program.name, [t for g in groups for t in g]) as (frame, inputs):
+        given = iter(inputs)
+        c, ct_s, sums, s, e, ct_y = ([next(given) for _ in group] for group in groups)
+        got = spread(transforms.replay(program, [*c, *s, *e, *ct_s, *ct_y]), found)
+        got_c, got_s, got_x = _split(got, len(sums), len(ct_s))
+        step = transforms.finish(
+            frame,
+            [
+                *fill_zeros(got_s, groups[1], (True,) * len(got_s)),
+                *(accumulate(total, ct) for total, ct in zip(sums, got_c, strict=True)),
+                *fill_zeros(got_x, pick(elements, xs_mask), (True,) * len(got_x)),
+            ],
+        )
+    results = scan_p(
+        *constant_c,
+        *ct_carry,
+        *(zeros(t) for t in groups[2]),
+        *constant_s,
+        *constant_x,
+        *pick(cts[carry:], ys_mask),
+        body=step,
+        consts=len(groups[0]),
+        carry=len(groups[1]) + len(groups[2]),
+        length=length,
+        reverse=not reverse,
+        **rest,
+    )
+    ct_s, ct_c, ct_x = _split(results, len(groups[1]), len(groups[2]))
+    ct_s = [
+        ct if wanted else None for ct, wanted in zip(spread(ct_s, carry_mask), init_mask, strict=True)
+    ]
+    return [*spread(ct_c, const_mask), *ct_s, *spread(ct_x, xs_mask)]
+
+
+def _not(mask: Mask) -> Mask:
+    return tuple(not m for m in mask)
+
+
+def _histories(
+    transforms: Any, body: Program, consts: int, carry: int, carry_mask: Mask, const_mask: Mask,
+    xs_mask: Mask,
+) -> Program:
+    """Returns the part of the body that is not linear, which also returns the carry it started from."""
+    kept = _not(carry_mask)
+    inputs = (*_not(const_mask), *kept, *_not(xs_mask))
+    part = restrict(
+        transforms, body, inputs, (*kept, *(False,) * (len(body.outputs) - carry))
+    )
+    with transforms.building(part.name, part.inputs) as (frame, given):
+        start = given[consts - sum(const_mask) :][: sum(kept)]
+        return transforms.finish(frame, [*transforms.replay(part, given), *start])
+
+
+def _batch(
+    transforms: Any,
+    size: int,
+    operands: Any,
+    dims: Any,
+    *,
+    body: Program,
+    consts: int,
+    carry: int,
+    **rest: Any,
+) -> Any:
+    oc, os, ox = _split(operands, consts, carry)
+    dc, ds, dx = _split(dims, consts, carry)
+    dx_inner = [None if dim is None else 0 for dim in dx]
+
+    def inner(mask: Mask) -> tuple:
+        return (*dc, *(0 if m else None for m in mask), *dx_inner)
+
+    mapped = stable(
+        tuple(dim is not None for dim in ds),
+        lambda mask: transforms.batch(body, size, inner(mask))[1][:carry],
+    )
+    force = (*mapped, *(False,) * (len(body.outputs) - carry))
+    program, out_mapped = transforms.batch(body, size, inner(mapped), force)
+    init = [
+        (expand(x, size) if dim is None else moveaxis(x, dim, 0)) if m else x
+        for x, dim, m in zip(os, ds, mapped, strict=True)
+    ]
+    xs = [x if dim is None else moveaxis(x, dim, 1) for x, dim in zip(ox, dx, strict=True)]
+    outs = scan_p(*oc, *init, *xs, body=program, consts=consts, carry=carry, **rest)
+    return outs, [
+        *(0 if m else None for m in mapped),
+        *(1 if m else None for m in out_mapped[carry:]),
+    ]
+
+
+def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
+    body, consts, carry = params["body"], params["consts"], params["carry"]
+    ys_used = used[carry:]
+    carry_kept = stable(
+        used[:carry],
+        lambda mask: needed_inputs(body, (*mask, *ys_used))[consts : consts + carry],
+    )
+    outputs = (*carry_kept, *ys_used)
+    needed = needed_inputs(body, outputs)
+    c, _, x = _split(needed, consts, carry)
+    inputs = (*c, *carry_kept, *x)
+    if all(inputs) and all(outputs):
+        return None
+    pruned = {
+        **params,
+        "body": restrict(transforms, body, inputs, outputs),
+        "consts": sum(c),
+        "carry": sum(carry_kept),
+    }
+    return tuple(pick(operands, inputs)), pruned, outputs
+
+
+def _cost(operands: Any, results: Any, params: Any) -> Cost:
+    cost = program_cost(params["body"])
+    return Cost(cost.flops * params["length"], cost.nbytes * params["length"])
+
+
+def _samples() -> list[Sample]:
+    from ftrans.primitives.arithmetic import add_p, mul_p
+
+    t, n = ArrayType((2,), "float64"), ArrayType((), "int32")
+    body = program_from(
+        lambda w, x, e: [add_p(mul_p(w, x), e), mul_p(x, e)],
+        t, t, t,
+    )
+    counted = program_from(
+        lambda w, i, x: [add_p(i, 1), mul_p(w, x), x],
+        t, n, t,
+    )
+    common = {"length": 3, "unroll": 1}
+    return [
+        Sample(
+            (normal(2), normal(2, seed=1), normal(3, 2)),
+            {"body": body, "consts": 1, "carry": 1, "reverse": reverse, **common},
+        )
+        for reverse in (False, True)
+    ] + [
+        Sample(
+            (normal(2), np.int32(0), normal(2, seed=1)),
+            {"body": counted, "consts": 1, "carry": 2, "reverse": False, **common},
+        ),
+        Sample(
+            (normal(2), normal(2, seed=1), normal(0, 2)),
+            {"body": body, "consts": 1, "carry": 1, "reverse": False, "length": 0, "unroll": 1},
+        ),
+    ]
+
+
+scan_p = Primitive(
+    name="scan",
+    tags=frozenset({"control"}),
+    kinds="",
+    infer=_infer,
+    lower=_lower,
+    jvp=Recursive(_jvp),
+    linearize=Recursive(_linearize),
+    transpose=Recursive(_transpose),
+    batch=Recursive(_batch),
+    prune=_prune,
+    rewrite=no_identity,
+    cost=_cost,
+    samples=_samples,
+    source=None,
+    multiple=True,
+)

@@ -1,0 +1,227 @@
+"""`switch` runs one of several programs, chosen by an index.
+
+The operands are the index, an int32 scalar that is clamped to the branches there are, and the
+operands of all branches. The params are `branches`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import DTypeError, ShapeError
+from ftrans.ir import ArrayType, Program, type_of
+from ftrans.primitives.compare import eq_p
+from ftrans.primitives.control.common import (
+    Mask,
+    fill_zeros,
+    pick,
+    program_cost,
+    restrict,
+    needed_inputs,
+    spread,
+    union,
+)
+from ftrans.primitives.control.sampling import program_from
+from ftrans.primitives.evaluate import evaluate
+from ftrans.primitives.family import moveaxis, no_identity, normal
+from ftrans.primitives.record import Cost, Linear, Primitive, Recursive, Sample, scalar
+from ftrans.primitives.select import clamp_index, select_p, stop_gradient_p
+from ftrans.primitives.shape import broadcast_p, expand, zeros
+
+__all__ = ["select_lanes", "switch_p"]
+
+
+def _infer(index: ArrayType, *types: ArrayType, branches: tuple) -> tuple[ArrayType, ...]:
+    if index.shape != () or index.dtype != np.int32:
+        raise DTypeError(f"switch: the index is {index}; it must be i32[].")
+    for branch in branches:
+        if branch.inputs != types:
+            raise ShapeError(f"switch: {branch.name} takes {branch.inputs}, not {types}.")
+        if branch.output_types != branches[0].output_types:
+            raise ShapeError(
+                f"switch: branches return {branches[0].output_types} and {branch.output_types}."
+            )
+    return tuple(t.update() for t in branches[0].output_types)
+
+
+def _lower(xp: Any, index: Any, *arrays: Any, branches: tuple) -> Any:
+    if xp is np:
+        chosen = branches[min(max(int(index), 0), len(branches) - 1)]
+        return evaluate(np, chosen, arrays)
+    from jax import lax
+
+    functions = [lambda *xs, b=branch: tuple(evaluate(xp, b, xs)) for branch in branches]
+    return lax.switch(index, functions, *arrays)
+
+
+def _with_outputs(transforms: Any, program: Program, have: Mask, want: Mask, types: Any) -> Any:
+    """Returns `program` with zeros for the trailing outputs that it lacks.
+
+    Its last `sum(have)` outputs are those marked in `have`; those marked in `want` are made.
+    """
+    first = len(program.outputs) - sum(have)
+    with transforms.building(program.name, program.inputs) as (frame, inputs):
+        outs = transforms.replay(program, inputs)
+        tail = fill_zeros(spread(outs[first:], have), types, want)
+        return transforms.finish(frame, outs[:first] + tail)
+
+
+def _jvp(transforms: Any, tangents: Any, index: Any, *primals: Any, branches: tuple) -> Any:
+    active = tuple(t is not None for t in tangents[1:])
+    results = [transforms.jvp(branch, active) for branch in branches]
+    out_active = union(*(mask for _, mask in results))
+    types = branches[0].output_types
+    joined = tuple(
+        _with_outputs(transforms, program, mask, out_active, types) for program, mask in results
+    )
+    outs = switch_p(index, *primals, *pick(tangents[1:], active), branches=joined)
+    return outs[: len(types)], spread(outs[len(types) :], out_active)
+
+
+def _linearize(transforms: Any, tangents: Any, index: Any, *primals: Any, branches: tuple) -> Any:
+    active = tuple(t is not None for t in tangents[1:])
+    parts = [transforms.linearize(branch, active) for branch in branches]
+    out_active = union(*(part.active for part in parts))
+    types = branches[0].output_types
+    # Branches share places for residuals of one type: only one of them runs.
+    places: list[ArrayType] = []
+    taken: list[list[int]] = []
+    for part in parts:
+        free = list(range(len(places)))
+        mine = []
+        for t in part.forward.output_types[len(types) :]:
+            found = next((i for i in free if places[i] is t), None)
+            if found is None:
+                found = len(places)
+                places.append(t.update())
+            else:
+                free.remove(found)
+            mine.append(found)
+        taken.append(mine)
+    forwards, linears = [], []
+    for part, mine in zip(parts, taken, strict=True):
+        with transforms.building(part.forward.name, part.forward.inputs) as (frame, inputs):
+            outs = transforms.replay(part.forward, inputs)
+            given = dict(zip(mine, outs[len(types) :], strict=True))
+            filled = [given.get(i) for i in range(len(places))]
+            filled = [zeros(t) if r is None else r for r, t in zip(filled, places, strict=True)]
+            forwards.append(transforms.finish(frame, outs[: len(types)] + filled))
+        tangent_types = pick(branches[0].inputs, active)
+        with transforms.building(part.linear.name, [*tangent_types, *places]) as (frame, inputs):
+            dots, residuals = inputs[: len(tangent_types)], inputs[len(tangent_types) :]
+            outs = transforms.replay(part.linear, dots + [residuals[i] for i in mine])
+            filled = fill_zeros(spread(outs, part.active), types, out_active)
+            linears.append(transforms.finish(frame, filled))
+    outs = switch_p(index, *primals, branches=tuple(forwards))
+    residuals = outs[len(types) :]
+    dots = switch_p(index, *pick(tangents[1:], active), *residuals, branches=tuple(linears))
+    return outs[: len(types)], spread(dots, out_active)
+
+
+def _transpose(transforms: Any, cts: Any, index: Any, *operands: Any, branches: tuple) -> Any:
+    linear = tuple(isinstance(x, Linear) for x in operands)
+    nonzero = tuple(ct is not None for ct in cts)
+    results = [transforms.transpose(branch, linear, nonzero) for branch in branches]
+    have = union(*(mask for _, mask in results))
+    types = pick(branches[0].inputs, linear)
+    joined = tuple(
+        _with_outputs(transforms, program, mask, have, types) for program, mask in results
+    )
+    constants = [x for x in operands if not isinstance(x, Linear)]
+    found = switch_p(index, *constants, *pick(cts, nonzero), branches=joined)
+    return [None, *spread(spread(found, have), linear)]
+
+
+def select_lanes(mask: Any, x: Any, y: Any) -> Any:
+    """Chooses between whole examples: `mask` is bool[n], `x` and `y` have n in front."""
+    shape = type_of(x).shape
+    if len(shape) > 1:
+        mask = broadcast_p(mask, shape=shape, axes=(0,))
+    return select_p(mask, x, y)
+
+
+def _batch(
+    transforms: Any, size: int, operands: Any, dims: Any, *, branches: tuple
+) -> tuple[Any, Any]:
+    index, *rest = operands
+    if dims[0] is None:
+        mapped = [transforms.batch(branch, size, tuple(dims[1:]))[1] for branch in branches]
+        force = union(*mapped)
+        joined = tuple(
+            transforms.batch(branch, size, tuple(dims[1:]), force)[0] for branch in branches
+        )
+        outs = switch_p(index, *rest, branches=joined)
+        return outs, [0 if m else None for m in force]
+    # The index differs between examples: all branches run and the results are selected. Examples
+    # that do not take a branch feed it values without tangents, so no NaN comes back from it.
+    index = clamp_index(index, len(branches))
+    front = [
+        expand(x, size) if dim is None else moveaxis(x, dim, 0)
+        for x, dim in zip(rest, dims[1:], strict=True)
+    ]
+    outs: list[Any] | None = None
+    for number, branch in enumerate(branches):
+        lanes = eq_p(index, scalar(number, np.int32))
+        masked = [
+            select_lanes(lanes, x, stop_gradient_p(x)) if type_of(x).is_inexact else x
+            for x in front
+        ]
+        every = (True,) * len(branch.outputs)
+        program, _ = transforms.batch(branch, size, (0,) * len(front), every)
+        found = transforms.replay(program, masked)
+        outs = (
+            found
+            if outs is None
+            else [select_lanes(lanes, new, old) for new, old in zip(found, outs, strict=True)]
+        )
+    assert outs is not None
+    return outs, [0] * len(outs)
+
+
+def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
+    branches = params["branches"]
+    needed = union(*(needed_inputs(branch, used) for branch in branches))
+    if all(used) and all(needed):
+        return None
+    kept = tuple(restrict(transforms, branch, needed, used) for branch in branches)
+    return (operands[0], *pick(operands[1:], needed)), {"branches": kept}, used
+
+
+def _cost(operands: Any, results: Any, params: Any) -> Cost:
+    return max(program_cost(branch) for branch in params["branches"])
+
+
+def _samples() -> list[Sample]:
+    from ftrans.primitives.arithmetic import add_p, mul_p, neg_p
+
+    t = ArrayType((3,), "float64")
+    branches = (
+        program_from(lambda x, y: [mul_p(x, y), x], t, t),
+        program_from(lambda x, y: [neg_p(y), zeros(t)], t, t),
+        program_from(lambda x, y: [add_p(x, y), y], t, t),
+    )
+    return [
+        Sample((np.int32(i), normal(3), normal(3, seed=1)), {"branches": branches})
+        for i in (0, 1, 5)
+    ]
+
+
+switch_p = Primitive(
+    name="switch",
+    tags=frozenset({"control"}),
+    kinds="",
+    infer=_infer,
+    lower=_lower,
+    jvp=Recursive(_jvp),
+    linearize=Recursive(_linearize),
+    transpose=Recursive(_transpose),
+    batch=Recursive(_batch),
+    prune=_prune,
+    rewrite=no_identity,
+    cost=_cost,
+    samples=_samples,
+    source=None,
+    multiple=True,
+)

@@ -1,0 +1,238 @@
+"""The form in which a primitive is declared: one frozen record with every rule that is known of it.
+
+Nothing has a default. A rule that does not exist is `Absent("why")`, so that forgetting one is an
+error when the module is imported, and asking for one says why there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ftrans.errors import DTypeError, MissingRuleError
+from ftrans.ir import ArrayType, Literal, Params, Tracer, bind
+from ftrans.ir.dtype import is_complex, is_float
+
+__all__ = [
+    "Absent",
+    "Cost",
+    "Joint",
+    "LINEAR",
+    "Linear",
+    "New",
+    "Primitive",
+    "Recursive",
+    "Sample",
+    "registry",
+    "scalar",
+    "zero",
+]
+
+
+class Cost(NamedTuple):
+    """Says what an equation costs: floating-point operations, and bytes read and written."""
+
+    flops: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Declares that a rule does not exist, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Wraps one rule for all operands at once, where they share work or there are many.
+
+    As `jvp`: `(tangents, outs, *primals, **params) -> tangents of outs`, with `None` for zero.
+    As `transpose`: `(cotangents, *operands, **params) -> cotangents of operands`.
+    A primitive with one result passes and takes that one, not a tuple.
+    """
+
+    rule: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Recursive:
+    """Wraps a rule of a primitive that carries programs; it is handed the interpreters first.
+
+    As `jvp` and `linearize`: `(transforms, tangents, *primals, **params) -> outs, tangents of outs`.
+    As `transpose`: `(transforms, cotangents, *operands, **params) -> cotangents of operands`.
+    As `batch`: `(transforms, size, operands, dims, **params) -> outs, dims of outs`.
+    """
+
+    rule: Callable[..., Any]
+
+
+class New(NamedTuple):
+    """Is what a rewrite rule puts in the place of an equation: another equation."""
+
+    primitive: Any
+    operands: tuple[Any, ...]
+    params: dict[str, Any]
+
+
+class _Linear:
+    def __repr__(self) -> str:
+        return "LINEAR"
+
+
+LINEAR = _Linear()
+"""As `jvp`: the primitive is linear in all operands together, so it maps tangents as primals."""
+
+
+def zero(tangent: Any, out: Any, *primals: Any, **params: Any) -> None:
+    """Is the jvp rule of an operand on which the result does not depend smoothly: no tangent."""
+    return
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Stands, in a transpose rule, for an operand whose cotangent is asked for."""
+
+    type: ArrayType
+
+
+class Sample(NamedTuple):
+    """Gives operands and params to try a primitive on.
+
+    `smooth` is False at kinks and edges, where finite differences say nothing.
+    """
+
+    operands: tuple[np.ndarray, ...]
+    params: dict[str, Any] = {}
+    smooth: bool = True
+
+
+Rules: TypeAlias = "Sequence[Callable[..., Any] | Absent] | Joint | Recursive | Absent"
+
+registry: dict[str, Primitive] = {}
+"""Every primitive by its name."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Primitive:
+    """Declares one operation with everything that is known of it.
+
+    A primitive is callable with strict operands: arrays and traced values of the exact types that
+    it takes, or Python scalars, which take the dtype of the last operand that is not one.
+
+    Attributes:
+        name: in lower case; the variable is called `name_p`.
+        tags: the classes it belongs to: "elementwise", "linear", "structural", "reduction", ...
+        kinds: the dtypes that samples are cast to: letters among b (bool), i, u, f, c.
+        infer: `(*types, **params) -> type`, or a tuple of types where `multiple`.
+        lower: `(xp, *arrays, **params) -> array`, with `xp` either `numpy` or `jax.numpy`.
+        jvp: one rule per operand, `(tangent, out, *primals, **params) -> tangent`.
+        linearize: for primitives that carry programs.
+        transpose: one rule per operand, `(cotangent, *operands, **params) -> cotangent`.
+        batch: `(size, operands, dims, **params) -> out, out_dim`.
+        prune: for primitives that carry programs, drops what unused results need:
+            `(transforms, used, operands, params) -> operands, params, kept` or None.
+        rewrite: `(scope, operands, types, params) -> atom | New | None`, an exact identity that
+            makes the equation simpler.
+        cost: `(operand types, result types, params) -> Cost`.
+        samples: `() -> [Sample, ...]`, edge cases among them.
+        source: where the formula comes from, if from somewhere.
+        multiple: whether it has a tuple of results.
+    """
+
+    name: str
+    tags: frozenset[str]
+    kinds: str
+    infer: Callable[..., Any]
+    lower: Callable[..., Any]
+    jvp: Any
+    linearize: Recursive | Absent
+    transpose: Any
+    batch: Callable[..., Any] | Recursive | Absent
+    prune: Callable[..., Any] | Absent
+    rewrite: Callable[..., Any] | Absent
+    cost: Callable[[tuple[ArrayType, ...], tuple[ArrayType, ...], Params], Cost]
+    samples: Callable[[], list[Sample]]
+    source: str | None
+    multiple: bool
+    _types: dict[Any, tuple[ArrayType, ...]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        if self.name in registry:
+            raise ValueError(f"There is a primitive named {self.name} already.")
+        registry[self.name] = self
+
+    def __repr__(self) -> str:
+        return f"{self.name}_p"
+
+    @property
+    def is_higher_order(self) -> bool:
+        """Whether the params hold programs."""
+        return "control" in self.tags
+
+    def infer_types(
+        self, types: tuple[ArrayType, ...], params: Params
+    ) -> tuple[ArrayType, ...]:
+        """Returns the types of the results; remembers them for these types and params."""
+        key = (types, params) if params else types
+        found = self._types.get(key)
+        if found is None:
+            result = self.infer(*types, **params)
+            found = tuple(result) if self.multiple else (result,)
+            if len(self._types) > 4096:
+                self._types.clear()
+            self._types[key] = found
+        return found
+
+    def __call__(self, *operands: Any, **params: Any) -> Any:
+        """Applies the primitive to strict operands: records it, or runs it where nothing traces."""
+        for operand in operands:
+            if isinstance(operand, (int, float, complex)) and not isinstance(operand, np.generic):
+                operands = _with_literals(self, operands)
+                break
+        results = bind(self, operands, Params(params))
+        return results if self.multiple else results[0]
+
+    def absent(self, rule: str, reason: str) -> MissingRuleError:
+        """Returns the error that says that a rule is missing."""
+        return MissingRuleError(f"{self.name} has no {rule} rule: {reason}.")
+
+
+def _with_literals(primitive: Primitive, operands: Sequence[Any]) -> tuple[Any, ...]:
+    """Turns Python scalars into literals of the dtype of the last operand that is not one."""
+    dtype = None
+    for operand in operands:
+        if isinstance(operand, (Tracer, Literal)):
+            dtype = operand.type.dtype
+        elif hasattr(operand, "dtype"):
+            dtype = operand.dtype
+    if dtype is None:
+        raise DTypeError(
+            f"{primitive.name}_p takes at least one array; Python scalars alone have no dtype.\n"
+            f"  operands: {', '.join(map(repr, operands))}\n"
+            f"  Write ftrans.numpy.asarray(x, dtype=...) for one of them."
+        )
+    return tuple(
+        operand
+        if isinstance(operand, (Tracer, Literal)) or hasattr(operand, "dtype")
+        else scalar(operand, dtype)
+        for operand in operands
+    )
+
+
+def scalar(value: complex, dtype: object) -> Literal:
+    """Returns the literal for a Python scalar in a dtype.
+
+    Example:
+        >>> scalar(2, "float32")
+        2.0
+    """
+    dtype = np.dtype(dtype)  # type: ignore[call-overload]
+    if is_float(dtype):
+        return Literal(float(value), dtype)  # type: ignore[arg-type]
+    if is_complex(dtype):
+        return Literal(complex(value), dtype)
+    return Literal(bool(value) if dtype.kind == "b" else int(value), dtype)  # type: ignore[arg-type]

@@ -1,0 +1,472 @@
+"""Primitives that rearrange elements: broadcast, reshape, transpose, concatenate, slice, pad, rev, iota.
+
+All are linear. A mapped axis is moved to the front where the params would otherwise have to be
+interwoven with it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import DTypeError, ShapeError
+from ftrans.ir import ArrayType, Literal, type_of
+from ftrans.primitives.family import (
+    free_cost,
+    moveaxis,
+    no_identity,
+    no_programs,
+    normal,
+    structural,
+)
+from ftrans.primitives.record import LINEAR, Absent, Joint, Linear, New, Primitive, Sample
+
+__all__ = [
+    "broadcast_p",
+    "concatenate_p",
+    "expand",
+    "iota_p",
+    "pad_p",
+    "reshape_p",
+    "rev_p",
+    "slice_p",
+    "transpose_p",
+    "zeros",
+]
+
+
+# ---------------------------------------------------------------------------------- broadcast
+
+
+def _broadcast_infer(x: ArrayType, *, shape: tuple, axes: tuple) -> ArrayType:
+    if len(axes) != x.ndim or any(
+        not 0 <= axis < len(shape) or shape[axis] != size
+        for axis, size in zip(axes, x.shape, strict=False)
+    ):
+        raise ShapeError(f"broadcast: {x} does not fit axes {axes} of shape {shape}.")
+    return x.update(shape=shape)
+
+
+def _broadcast_lower(xp: Any, x: Any, *, shape: tuple, axes: tuple) -> Any:
+    order = sorted(range(len(axes)), key=axes.__getitem__)
+    x = x if order == list(range(len(axes))) else xp.transpose(x, order)
+    full = tuple(size if axis in axes else 1 for axis, size in enumerate(shape))
+    return xp.broadcast_to(xp.reshape(x, full), shape)
+
+
+def _broadcast_transpose(ct: Any, x: Linear, *, shape: tuple, axes: tuple) -> Any:
+    from ftrans.primitives.reduction import sum_p
+
+    summed = tuple(axis for axis in range(len(shape)) if axis not in axes)
+    ct = sum_p(ct, axes=summed) if summed else ct
+    # what is left stands in ascending order of `axes`
+    rank = {axis: i for i, axis in enumerate(sorted(axes))}
+    order = tuple(rank[axis] for axis in axes)
+    return ct if order == tuple(range(len(axes))) else transpose_p(ct, permutation=order)
+
+
+def _broadcast_batch(size: int, operands: Any, dims: Any, *, shape: tuple, axes: tuple) -> Any:
+    x = moveaxis(operands[0], dims[0], 0)
+    return broadcast_p(x, shape=(size, *shape), axes=(0, *(axis + 1 for axis in axes))), 0
+
+
+def _broadcast_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
+    (x,) = operands
+    if scope.type(x).shape == params["shape"] and not isinstance(x, Literal):
+        return x if params["axes"] == tuple(range(len(params["axes"]))) else None
+    inner = scope.definition(x)
+    if inner and inner.primitive is broadcast_p:
+        axes = tuple(params["axes"][axis] for axis in inner.params["axes"])
+        return New(broadcast_p, inner.operands, {"shape": params["shape"], "axes": axes})
+    return None
+
+
+broadcast_p = structural(
+    "broadcast",
+    infer=_broadcast_infer,
+    lower=_broadcast_lower,
+    jvp=LINEAR,
+    transpose=[_broadcast_transpose],
+    batch=_broadcast_batch,
+    rewrite=_broadcast_rewrite,
+    tags=["linear", "broadcast"],
+    samples=[
+        Sample((normal(3),), {"shape": (2, 3), "axes": (1,)}),
+        Sample((normal(2, 3),), {"shape": (3, 4, 2), "axes": (2, 0)}),
+        Sample((normal(),), {"shape": (2, 2), "axes": ()}),
+        Sample((normal(0),), {"shape": (2, 0), "axes": (1,)}),
+    ],
+)
+
+
+# ------------------------------------------------------------------------------------ reshape
+
+
+def _reshape_infer(x: ArrayType, *, shape: tuple) -> ArrayType:
+    if math.prod(shape) != x.size:
+        raise ShapeError(f"reshape: {x} has {x.size} elements, {shape} takes {math.prod(shape)}.")
+    return x.update(shape=shape)
+
+
+def _reshape_batch(size: int, operands: Any, dims: Any, *, shape: tuple) -> Any:
+    return reshape_p(moveaxis(operands[0], dims[0], 0), shape=(size, *shape)), 0
+
+
+def _reshape_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
+    (x,) = operands
+    inner = scope.definition(x)
+    if inner and inner.primitive is reshape_p:
+        x = inner.operands[0]
+        return New(reshape_p, (x,), params)
+    if scope.type(x).shape == params["shape"]:
+        return x
+    fill = scope.fill(x)
+    if fill is not None:
+        return New(broadcast_p, (fill,), {"shape": params["shape"], "axes": ()})
+    return None
+
+
+reshape_p = structural(
+    "reshape",
+    infer=_reshape_infer,
+    lower=lambda xp, x, *, shape: xp.reshape(x, shape),
+    jvp=LINEAR,
+    transpose=[lambda ct, x, *, shape: reshape_p(ct, shape=x.type.shape)],
+    batch=_reshape_batch,
+    rewrite=_reshape_rewrite,
+    tags=["linear"],
+    samples=[
+        Sample((normal(2, 3),), {"shape": (3, 2)}),
+        Sample((normal(1),), {"shape": ()}),
+        Sample((normal(0, 3),), {"shape": (2, 0)}),
+    ],
+)
+
+
+# ---------------------------------------------------------------------------------- transpose
+
+
+def _transpose_infer(x: ArrayType, *, permutation: tuple) -> ArrayType:
+    if sorted(permutation) != list(range(x.ndim)):
+        raise ShapeError(f"transpose: {permutation} is no permutation of the axes of {x}.")
+    return x.update(shape=tuple(x.shape[axis] for axis in permutation))
+
+
+def _inverse(permutation: tuple) -> tuple[int, ...]:
+    return tuple(sorted(range(len(permutation)), key=permutation.__getitem__))
+
+
+def _transpose_batch(size: int, operands: Any, dims: Any, *, permutation: tuple) -> Any:
+    x = moveaxis(operands[0], dims[0], 0)
+    return transpose_p(x, permutation=(0, *(axis + 1 for axis in permutation))), 0
+
+
+def _transpose_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
+    (x,) = operands
+    permutation = params["permutation"]
+    if permutation == tuple(range(len(permutation))):
+        return x
+    inner = scope.definition(x)
+    if inner and inner.primitive is transpose_p:
+        first = inner.params["permutation"]
+        both = tuple(first[axis] for axis in permutation)
+        return New(transpose_p, inner.operands, {"permutation": both})
+    fill = scope.fill(x)
+    if fill is not None:
+        return New(broadcast_p, (fill,), {"shape": types[0].shape, "axes": ()})
+    return None
+
+
+transpose_p = structural(
+    "transpose",
+    infer=_transpose_infer,
+    lower=lambda xp, x, *, permutation: xp.transpose(x, permutation),
+    jvp=LINEAR,
+    transpose=[
+        lambda ct, x, *, permutation: transpose_p(ct, permutation=_inverse(permutation))
+    ],
+    batch=_transpose_batch,
+    rewrite=_transpose_rewrite,
+    tags=["linear"],
+    samples=[
+        Sample((normal(2, 3, 4),), {"permutation": (2, 0, 1)}),
+        Sample((normal(),), {"permutation": ()}),
+        Sample((normal(0, 2),), {"permutation": (1, 0)}),
+    ],
+)
+
+
+# -------------------------------------------------------------------------------- concatenate
+
+
+def _concatenate_infer(*types: ArrayType, axis: int) -> ArrayType:
+    first = types[0]
+    for t in types:
+        if t.dtype != first.dtype:
+            raise DTypeError(f"concatenate: operands have different dtypes: {types}.")
+        if t.ndim != first.ndim or any(
+            a != b for i, (a, b) in enumerate(zip(t.shape, first.shape, strict=True)) if i != axis
+        ):
+            raise ShapeError(f"concatenate: operands do not fit along axis {axis}: {types}.")
+    shape = list(first.shape)
+    shape[axis] = sum(t.shape[axis] for t in types)
+    return first.update(shape=tuple(shape))
+
+
+def _concatenate_jvp(tangents: Any, out: Any, *primals: Any, axis: int) -> Any:
+    filled = [
+        zeros(type_of(x)) if t is None else t for t, x in zip(tangents, primals, strict=True)
+    ]
+    return concatenate_p(*filled, axis=axis)
+
+
+def _concatenate_transpose(ct: Any, *operands: Any, axis: int) -> list[Any]:
+    out, start = [], 0
+    shape = type_of(ct).shape
+    for operand in operands:
+        t = operand.type if isinstance(operand, Linear) else type_of(operand)
+        stop = start + t.shape[axis]
+        if isinstance(operand, Linear):
+            starts = tuple(start if i == axis else 0 for i in range(len(shape)))
+            stops = tuple(stop if i == axis else size for i, size in enumerate(shape))
+            out.append(slice_p(ct, start=starts, stop=stops, step=(1,) * len(shape)))
+        else:
+            out.append(None)
+        start = stop
+    return out
+
+
+def _concatenate_batch(size: int, operands: Any, dims: Any, *, axis: int) -> Any:
+    front = [
+        expand(x, size) if dim is None else moveaxis(x, dim, 0)
+        for x, dim in zip(operands, dims, strict=True)
+    ]
+    return concatenate_p(*front, axis=axis + 1), 0
+
+
+concatenate_p = structural(
+    "concatenate",
+    infer=_concatenate_infer,
+    lower=lambda xp, *xs, axis: xp.concatenate(xs, axis=axis),
+    jvp=Joint(_concatenate_jvp),
+    transpose=Joint(_concatenate_transpose),
+    batch=_concatenate_batch,
+    tags=["linear"],
+    samples=[
+        Sample((normal(2, 3), normal(1, 3)), {"axis": 0}),
+        Sample((normal(2, 1), normal(2, 0), normal(2, 2)), {"axis": 1}),
+        Sample((normal(3),), {"axis": 0}),
+    ],
+)
+
+
+# -------------------------------------------------------------------------------------- slice
+
+
+def _slice_infer(x: ArrayType, *, start: tuple, stop: tuple, step: tuple) -> ArrayType:
+    if not len(start) == len(stop) == len(step) == x.ndim or any(
+        not (0 <= a <= b <= size and s >= 1)
+        for a, b, s, size in zip(start, stop, step, x.shape, strict=True)
+    ):
+        raise ShapeError(f"slice: {start}:{stop}:{step} does not fit {x}.")
+    return x.update(
+        shape=tuple(-((a - b) // s) for a, b, s in zip(start, stop, step, strict=True))
+    )
+
+
+def _slice_lower(xp: Any, x: Any, *, start: tuple, stop: tuple, step: tuple) -> Any:
+    if xp is np:
+        return x[tuple(map(slice, start, stop, step))]
+    from jax import lax
+
+    return lax.slice(x, start, stop, step)
+
+
+def _slice_transpose(ct: Any, x: Linear, *, start: tuple, stop: tuple, step: tuple) -> Any:
+    shape = type_of(ct).shape
+    interior = tuple(s - 1 for s in step)
+    high = []
+    for a, s, n, size in zip(start, step, shape, x.type.shape, strict=True):
+        covered = a + (s * (n - 1) + 1 if n else 0)
+        high.append(size - covered)
+    return pad_p(ct, low=start, high=tuple(high), interior=interior, value=0)
+
+
+def _slice_batch(
+    size: int, operands: Any, dims: Any, *, start: tuple, stop: tuple, step: tuple
+) -> Any:
+    x = moveaxis(operands[0], dims[0], 0)
+    return slice_p(x, start=(0, *start), stop=(size, *stop), step=(1, *step)), 0
+
+
+slice_p = structural(
+    "slice",
+    infer=_slice_infer,
+    lower=_slice_lower,
+    jvp=LINEAR,
+    transpose=[_slice_transpose],
+    batch=_slice_batch,
+    tags=["linear"],
+    samples=[
+        Sample((normal(5, 4),), {"start": (1, 0), "stop": (5, 3), "step": (2, 1)}),
+        Sample((normal(7),), {"start": (0,), "stop": (7,), "step": (3,)}),
+        Sample((normal(4),), {"start": (2,), "stop": (2,), "step": (1,)}),
+    ],
+)
+
+
+# ---------------------------------------------------------------------------------------- pad
+
+
+def _pad_infer(x: ArrayType, *, low: tuple, high: tuple, interior: tuple, value: Any) -> ArrayType:
+    if not len(low) == len(high) == len(interior) == x.ndim:
+        raise ShapeError(f"pad: {low}, {high}, {interior} do not fit {x}.")
+    shape = tuple(
+        a + b + n + max(n - 1, 0) * i
+        for a, b, i, n in zip(low, high, interior, x.shape, strict=True)
+    )
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"pad: crops more of {x} than there is: {low}, {high}.")
+    return x.update(shape=shape)
+
+
+def _pad_lower(
+    xp: Any, x: Any, *, low: tuple, high: tuple, interior: tuple, value: Any
+) -> Any:
+    if xp is not np:
+        from jax import lax
+
+        fill = xp.asarray(value, dtype=x.dtype)
+        return lax.pad(x, fill, tuple(zip(low, high, interior, strict=True)))
+    spread = tuple(n + max(n - 1, 0) * i for n, i in zip(x.shape, interior, strict=True))
+    full = np.full(
+        tuple(max(a, 0) + n + max(b, 0) for a, n, b in zip(low, spread, high, strict=True)),
+        value,
+        dtype=x.dtype,
+    )
+    at = zip(low, spread, interior, strict=True)
+    full[tuple(slice(max(a, 0), max(a, 0) + n, i + 1) for a, n, i in at)] = x
+    # negative padding crops
+    crop = zip(low, high, full.shape, strict=True)
+    return full[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in crop)]
+
+
+def _pad_jvp(t: Any, out: Any, x: Any, *, value: Any, **params: Any) -> Any:
+    return pad_p(t, value=0, **params)
+
+
+def _pad_transpose(
+    ct: Any, x: Linear, *, low: tuple, high: tuple, interior: tuple, value: Any
+) -> Any:
+    # undo the crops first, then read the places that the elements went to
+    shape = type_of(ct).shape
+    none = (0,) * len(shape)
+    low_crop, high_crop = (tuple(max(-n, 0) for n in side) for side in (low, high))
+    if any(low_crop) or any(high_crop):
+        ct = pad_p(ct, low=low_crop, high=high_crop, interior=none, value=0)
+    start = tuple(max(n, 0) for n in low)
+    sizes = zip(start, x.type.shape, interior, strict=True)
+    stop = tuple(a + (n + (n - 1) * i if n else 0) for a, n, i in sizes)
+    return slice_p(ct, start=start, stop=stop, step=tuple(i + 1 for i in interior))
+
+
+def _pad_batch(
+    size: int, operands: Any, dims: Any, *, low: tuple, high: tuple, interior: tuple, value: Any
+) -> Any:
+    x = moveaxis(operands[0], dims[0], 0)
+    return pad_p(x, low=(0, *low), high=(0, *high), interior=(0, *interior), value=value), 0
+
+
+pad_p = structural(
+    "pad",
+    infer=_pad_infer,
+    lower=_pad_lower,
+    jvp=[_pad_jvp],
+    transpose=[_pad_transpose],
+    batch=_pad_batch,
+    tags=["linear"],
+    samples=[
+        Sample((normal(3),), {"low": (1,), "high": (2,), "interior": (1,), "value": 0}),
+        Sample(
+            (normal(3, 2),), {"low": (-1, 2), "high": (1, -1), "interior": (2, 0), "value": 0}
+        ),
+        Sample((normal(0),), {"low": (1,), "high": (1,), "interior": (2,), "value": 0}),
+        Sample((normal(2),), {"low": (1,), "high": (0,), "interior": (0,), "value": 1}),
+    ],
+)
+
+
+# ---------------------------------------------------------------------------------------- rev
+
+
+def _rev_infer(x: ArrayType, *, axes: tuple) -> ArrayType:
+    if any(not 0 <= axis < x.ndim for axis in axes):
+        raise ShapeError(f"rev: {x} has no axes {axes}.")
+    return x
+
+
+def _rev_batch(size: int, operands: Any, dims: Any, *, axes: tuple) -> Any:
+    dim = dims[0]
+    return rev_p(operands[0], axes=tuple(a + (a >= dim) for a in axes)), dim
+
+
+rev_p = structural(
+    "rev",
+    infer=_rev_infer,
+    lower=lambda xp, x, *, axes: xp.flip(x, axes),
+    jvp=LINEAR,
+    transpose=[lambda ct, x, *, axes: rev_p(ct, axes=axes)],
+    batch=_rev_batch,
+    tags=["linear"],
+    samples=[Sample((normal(2, 3),), {"axes": (1,)}), Sample((normal(2, 3),), {"axes": (0, 1)})],
+)
+
+
+# --------------------------------------------------------------------------------------- iota
+
+
+def _iota_lower(xp: Any, *, shape: tuple, dtype: np.dtype, axis: int) -> Any:
+    line = xp.arange(shape[axis]).astype(dtype)
+    return xp.broadcast_to(
+        line.reshape(tuple(-1 if i == axis else 1 for i in range(len(shape)))), shape
+    )
+
+
+iota_p = Primitive(
+    name="iota",
+    tags=frozenset({"structural"}),
+    kinds="",
+    infer=lambda *, shape, dtype, axis: ArrayType(shape, dtype),
+    lower=_iota_lower,
+    jvp=[],
+    linearize=no_programs,
+    transpose=[],
+    batch=Absent("it has no operands, so none can be mapped"),
+    prune=no_programs,
+    rewrite=no_identity,
+    cost=free_cost,
+    samples=lambda: [
+        Sample((), {"shape": (2, 3), "dtype": np.dtype("int32"), "axis": 1}),
+        Sample((), {"shape": (3,), "dtype": np.dtype("float32"), "axis": 0}),
+    ],
+    source=None,
+    multiple=False,
+)
+
+
+def zeros(type: ArrayType) -> Any:
+    """Returns zeros of a type, as a strict operand."""
+    from ftrans.primitives.record import scalar
+
+    fill = scalar(0, type.dtype)
+    return broadcast_p(fill, shape=type.shape, axes=())
+
+
+def expand(x: Any, size: int) -> Any:
+    """Repeats an operand along a new leading axis."""
+    t = type_of(x)
+    if isinstance(x, Literal):
+        return broadcast_p(x, shape=(size,), axes=())
+    return broadcast_p(x, shape=(size, *t.shape), axes=tuple(range(1, t.ndim + 1)))
