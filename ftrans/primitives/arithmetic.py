@@ -1,4 +1,4 @@
-"""Addition, multiplication and what follows from them."""
+"""Addition, multiplication, division and whole powers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.ir import Literal
-from ftrans.ir.dtype import is_complex
-from ftrans.primitives.family import elementwise
-from ftrans.primitives.record import LINEAR, New
+from ftrans.errors import DTypeError
+from ftrans.ir import ArrayType, Literal
+from ftrans.ir.dtype import is_complex, is_unsigned
+from ftrans.primitives.family import check_kind, elementwise
+from ftrans.primitives.namespace import by_lax
+from ftrans.primitives.record import LINEAR, Absent, New, Sample, scalar
+from ftrans.primitives.shape import broadcast_p
 
-__all__ = ["add_p", "mul_p", "neg_p", "sub_p", "accumulate"]
+__all__ = ["accumulate", "add_p", "div_p", "integer_pow_p", "mul_p", "neg_p", "sub_p"]
 
 
 def accumulate(x: Any, y: Any) -> Any:
@@ -104,4 +107,113 @@ mul_p = elementwise(
     jvp=[lambda t, out, x, y: mul_p(t, y), lambda t, out, x, y: mul_p(x, t)],
     transpose=[lambda ct, x, y: mul_p(ct, y), lambda ct, x, y: mul_p(x, ct)],
     tags=["multilinear", "commutative"],
+)
+
+
+# ---------------------------------------------------------------------------------------- div
+
+
+def _div_lower(xp: Any, x: Any, y: Any) -> Any:
+    if x.dtype.kind not in "iu":
+        return xp.true_divide(x, y)
+    if xp is not np:
+        return by_lax(xp, "div", x, y)
+    # as XLA does: toward zero, and all bits set where the divisor is zero
+    floor = np.floor_divide(x, y)
+    if not is_unsigned(x.dtype):
+        floor = floor + ((np.remainder(x, y) != 0) & ((x < 0) != (y < 0)))
+    return np.where(y == 0, np.invert(np.zeros((), x.dtype)), floor)
+
+
+def _div_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
+    x, y = operands
+    if scope.type(x) is types[0]:
+        if _is(y, 1):
+            return x
+        if _is(y, -1) and not is_complex(types[0].dtype):
+            return New(neg_p, (x,), {})
+    x, y = (scope.definition(operand) for operand in operands)
+    if x and y and x.primitive is neg_p and y.primitive is neg_p and types[0].is_inexact:
+        return New(div_p, (x.operands[0], y.operands[0]), {})
+    return None
+
+
+div_p = elementwise(
+    "div",
+    rewrite=_div_rewrite,
+    kinds="iufc",
+    lower=_div_lower,
+    jvp=[
+        lambda t, out, x, y: div_p(t, y),
+        lambda t, out, x, y: mul_p(t, neg_p(div_p(out, y))),
+    ],
+    transpose=[lambda ct, x, y: div_p(ct, y), Absent("it is not linear in the divisor")],
+    samples=[
+        Sample((np.array([7.0, -7.0, 7.0, -7.0, 5.0]), np.array([2.0, 2.0, -2.0, -2.0, 5.0]))),
+        Sample((np.array([1.0, 0.0, -3.0]), np.zeros(3)), smooth=False),
+    ],
+)
+
+
+# -------------------------------------------------------------------------------- integer_pow
+
+
+def _integer_pow_infer(x: ArrayType, *, exponent: int) -> ArrayType:
+    check_kind("integer_pow", "iufc", x)
+    if exponent < 0 and not x.is_inexact:
+        raise DTypeError(
+            f"integer_pow: integers have no negative powers.\n"
+            f"  operand: {x}, exponent {exponent}\n"
+            f"  Convert it first: x.astype('float32')."
+        )
+    return x.update()
+
+
+def _integer_pow_lower(xp: Any, x: Any, *, exponent: int) -> Any:
+    if xp is not np:
+        return by_lax(xp, "integer_pow", x, y=exponent)
+    out, square, rest = np.ones_like(x), x, abs(exponent)
+    while rest:
+        if rest & 1:
+            out = np.multiply(out, square)
+        rest >>= 1
+        square = np.multiply(square, square) if rest else square
+    return np.reciprocal(out) if exponent < 0 else out
+
+
+def _integer_pow_jvp(t: Any, out: Any, x: Any, *, exponent: int) -> Any:
+    if exponent == 0:
+        return None
+    return mul_p(t, mul_p(integer_pow_p(x, exponent=exponent - 1), float(exponent)))
+
+
+def _integer_pow_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
+    (x,), exponent = operands, params["exponent"]
+    if exponent == 1 and scope.type(x) is types[0]:
+        return x
+    if exponent == 0:
+        one = scalar(1, types[0].dtype)
+        return New(broadcast_p, (one,), {"shape": types[0].shape, "axes": ()})
+    inner = scope.definition(x)
+    if inner and inner.primitive is neg_p and exponent % 2 == 0:
+        return New(integer_pow_p, inner.operands, params)
+    return None
+
+
+_cubed = np.array([0.0, -1.5, 2.0])
+
+integer_pow_p = elementwise(
+    "integer_pow",
+    rewrite=_integer_pow_rewrite,
+    kinds="iufc",
+    infer=_integer_pow_infer,
+    lower=_integer_pow_lower,
+    jvp=[_integer_pow_jvp],
+    samples=[
+        *(Sample((_cubed,), {"exponent": n}) for n in (0, 1, 2, 3, 6)),
+        Sample((np.array(-2.0),), {"exponent": 5}),
+        Sample((np.ones((0, 2)),), {"exponent": 2}),
+        Sample((np.array([1.0 - 2.0j, 0.5 + 1.0j]),), {"exponent": -2}),
+        Sample((np.array([0.0, -2.0, 4.0], "f4"),), {"exponent": -3}, smooth=False),
+    ],
 )

@@ -2,18 +2,73 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ftrans.ir import Literal
 from ftrans.primitives.family import elementwise
-from ftrans.primitives.record import Absent
+from ftrans.primitives.record import Absent, New
+from ftrans.primitives.shape import broadcast_p
 
 __all__ = ["and_p", "not_p", "or_p", "shift_left_p", "shift_right_p", "xor_p"]
 
 _no_tangent = Absent("its values are booleans or integers, which have no tangents")
 _two = [_no_tangent, _no_tangent]
 
-and_p = elementwise("and", kinds="biu", lower=lambda xp, x, y: xp.bitwise_and(x, y), jvp=_two)
-or_p = elementwise("or", kinds="biu", lower=lambda xp, x, y: xp.bitwise_or(x, y), jvp=_two)
-xor_p = elementwise("xor", kinds="biu", lower=lambda xp, x, y: xp.bitwise_xor(x, y), jvp=_two)
-not_p = elementwise("not", kinds="biu", lower=lambda xp, x: xp.invert(x), jvp=[_no_tangent])
+
+def _decided(neutral: bool) -> Any:
+    """Returns the rewrite of `and` (neutral: True) or `or` with a known or a repeated operand."""
+
+    def rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
+        (result,) = types
+        for x, y in (operands, operands[::-1]):
+            if scope.type(x) is not result:
+                continue
+            if x == y:
+                return x
+            if isinstance(y, Literal) and result.dtype == bool:
+                if y.value == neutral:
+                    return x
+                return New(broadcast_p, (y,), {"shape": result.shape, "axes": ()})
+        return None
+
+    return rewrite
+
+
+def _not_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
+    inner = scope.definition(operands[0])
+    return inner.operands[0] if inner and inner.primitive is not_p else None
+
+
+and_p = elementwise(
+    "and",
+    rewrite=_decided(True),
+    kinds="biu",
+    lower=lambda xp, x, y: xp.bitwise_and(x, y),
+    jvp=_two,
+    tags=["commutative"],
+)
+or_p = elementwise(
+    "or",
+    rewrite=_decided(False),
+    kinds="biu",
+    lower=lambda xp, x, y: xp.bitwise_or(x, y),
+    jvp=_two,
+    tags=["commutative"],
+)
+xor_p = elementwise(
+    "xor",
+    kinds="biu",
+    lower=lambda xp, x, y: xp.bitwise_xor(x, y),
+    jvp=_two,
+    tags=["commutative"],
+)
+not_p = elementwise(
+    "not",
+    rewrite=_not_rewrite,
+    kinds="biu",
+    lower=lambda xp, x: xp.invert(x),
+    jvp=[_no_tangent],
+)
 shift_left_p = elementwise(
     "shift_left",
     kinds="iu",

@@ -1,0 +1,89 @@
+"""Settings: the default dtype, how programs are run, and whether every program is checked.
+
+Each is read when it is used, so that a change takes effect with the next call.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+
+__all__ = ["config", "get_default_dtype", "set_default_dtype"]
+
+Execution = Literal["auto", "compile", "interpret"]
+_CHOICES = ("auto", "compile", "interpret")
+
+
+class _Config:
+    """Holds the settings, each an attribute.
+
+    Attributes:
+        execution: "auto" interprets what is cheap or seldom seen and compiles the rest; "compile"
+            and "interpret" pin the choice, for reproducible bits.
+        check: whether every program that a transform makes is checked; on where the environment
+            variable FTRANS_CHECK is "1".
+        cache_entries: how many programs are remembered.
+    """
+
+    def __init__(self) -> None:
+        self._execution: Execution = "auto"
+        self.check: bool = os.environ.get("FTRANS_CHECK", "") == "1"
+        self.cache_entries: int = 4096
+        self.default_dtype: np.dtype = np.dtype("float32")
+
+    @property
+    def execution(self) -> Execution:
+        """How programs are run."""
+        return self._execution
+
+    @execution.setter
+    def execution(self, value: Execution) -> None:
+        if value not in _CHOICES:
+            raise ValueError(f"config.execution: {value!r} is none of {', '.join(_CHOICES)}.")
+        self._execution = value
+
+
+config = _Config()
+"""The settings of this process."""
+
+
+def get_default_dtype() -> np.dtype:
+    """Returns the dtype that creation functions give to real numbers; float32 at first.
+
+    Example:
+        >>> get_default_dtype()
+        dtype('float32')
+    """
+    return config.default_dtype
+
+
+def set_default_dtype(dtype: Any) -> None:
+    """Sets the dtype that creation functions give to real numbers.
+
+    Integers follow: int64 beside float64, int32 otherwise.
+
+    Args:
+        dtype: a real floating-point dtype.
+
+    Raises:
+        TypeError: for any other dtype.
+    """
+    import ml_dtypes
+
+    new = np.dtype(dtype)
+    if new.kind != "f" and new != np.dtype(ml_dtypes.bfloat16):
+        raise TypeError(f"set_default_dtype: {new} is not a real floating-point dtype.")
+    if new == np.float64:
+        import jax
+
+        if not jax.config.jax_enable_x64:
+            warnings.warn(
+                "ftrans computes in float64 from now on, but JAX's own x64 flag is off: JAX "
+                "functions that take the results fall to float32. To switch it on, write "
+                "jax.config.update('jax_enable_x64', True).",
+                stacklevel=2,
+            )
+    config.default_dtype = new

@@ -1,0 +1,25 @@
+"""Transformations of Python functions, with the names of `torch.func` and what it lacks."""
+
+from ftrans.func.grad import grad, grad_and_value, value_and_grad
+from ftrans.func.hvp import hvp, vhp
+from ftrans.func.jacobian import hessian, jacfwd, jacrev
+from ftrans.func.jvp import jvp, linearize
+from ftrans.func.linear_transpose import linear_transpose
+from ftrans.func.vjp import vjp
+from ftrans.func.vmap import vmap
+
+__all__ = [
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "hvp",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "linear_transpose",
+    "linearize",
+    "value_and_grad",
+    "vhp",
+    "vjp",
+    "vmap",
+]

@@ -1,0 +1,469 @@
+"""Staged control flow: `cond`, `switch`, `while_loop`, `fori_loop`, `scan`.
+
+Bodies are traced once, in closed frames; what they use from outside they capture, and it is
+differentiated and batched like any argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.tree_util as tree
+import numpy as np
+
+from ftrans.errors import DTypeError, ShapeError, StructureError
+from ftrans.func.staging import (
+    Staged,
+    abstract_inputs,
+    describe,
+    leaf_name,
+    name_of,
+    stage,
+)
+from ftrans.interpreters.base import building, finish, replay
+from ftrans.interpreters.simplify import simplify
+from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
+from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_scalar
+from ftrans.primitives import convert_p, scan_p, switch_p, while_p
+from ftrans.runtime import run
+
+__all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
+
+
+def _arrays(name: str, root: str, value: Any) -> tuple[list[Any], list[str], list[bool], Any]:
+    """Flattens a pytree of arrays: leaves, their names, which are Python scalars, structure."""
+    paths, structure = tree.tree_flatten_with_path(value)
+    leaves, names, weak = [], [], []
+    for path, leaf in paths:
+        label = leaf_name(root, path)
+        if not (is_array(leaf) or is_scalar(leaf)):
+            raise DTypeError(
+                f"{name}: {root} must be a pytree of arrays.\n  {label}: {describe(leaf)}\n"
+                f"  Close over what is no array instead of passing it."
+            )
+        leaves.append(as_array(leaf))
+        names.append(label)
+        weak.append(is_scalar(leaf) or (isinstance(leaf, Tracer) and leaf.weak))
+    return leaves, names, weak, structure
+
+
+def _stage_body(
+    name: str, root: str, body: Callable[..., Any], types: Sequence[ArrayType], structure: Any
+) -> tuple[Staged, list[bool]]:
+    """Traces a body that takes the pytree `structure`; says which results are Python scalars."""
+    weak: list[bool] = []
+
+    def call(*tracers: Any) -> Any:
+        result = body(*tree.tree_unflatten(structure, tracers))
+        leaves, _, are_weak, out_structure = _arrays(name, root, result)
+        weak[:] = are_weak
+        return tree.tree_unflatten(out_structure, leaves)
+
+    inputs = abstract_inputs(types, f"an argument of a body of {name}")
+    return stage(f"{name}({name_of(body)})", call, inputs, closed=True), weak
+
+
+def _shown(structure: Any) -> str:
+    return str(structure).removeprefix("PyTreeDef(").removesuffix(")")
+
+
+def _execute(primitive: Any, operands: Sequence[Any], **params: Any) -> Any:
+    """Binds a primitive that carries programs; outside any trace, runs it as a program."""
+    if is_tracing():
+        return primitive(*operands, **params)
+    types = [type_of(x).update() for x in operands]
+    with building(primitive.name, types) as (frame, inputs):
+        program = finish(frame, primitive(*inputs, **params))
+    return run(program, operands)
+
+
+def _cast_outputs(program: Program, dtypes: Sequence[Any]) -> Program:
+    """Returns the program with its outputs converted."""
+    if all(t.dtype == d for t, d in zip(program.output_types, dtypes, strict=True)):
+        return program
+    with building(program.name, program.inputs) as (frame, inputs):
+        outs = replay(program, inputs)
+        return finish(
+            frame,
+            [
+                x if type_of(x).dtype == d else convert_p(x, dtype=d)
+                for x, d in zip(outs, dtypes, strict=True)
+            ],
+        )
+
+
+# ----------------------------------------------------------------------------- cond and switch
+
+
+def cond(
+    pred: Any,
+    true_fun: Callable[..., Any],
+    false_fun: Callable[..., Any],
+    *operands: Any,
+) -> Any:
+    """Runs one of two functions, by a condition that may be traced.
+
+    Only the branch that is taken runs; under `vmap` with a mapped condition both run and the
+    results are selected, and no NaN comes back from the branch not taken.
+
+    Args:
+        pred: a scalar, true or false.
+        true_fun: called with the operands where `pred` is true.
+        false_fun: called with the operands where it is not; its result must have the same
+            structure, shapes and dtypes.
+        operands: pytrees of arrays.
+
+    Example:
+        >>> float(cond(True, lambda x: x + 1, lambda x: x - 1, 3.0))
+        4.0
+    """
+    if not (is_array(pred) or is_scalar(pred)) or type_of(as_array(pred)).shape != ():
+        raise ShapeError(
+            f"cond: the condition must be a scalar.\n  pred: {describe(pred)}\n"
+            f"  To choose element by element, write ftrans.numpy.where(pred, a, b)."
+        )
+    test = as_array(pred)
+    index = cast(cast(test, np.bool_), np.int32)
+    return _switch("cond", index, [false_fun, true_fun], ["false_fun", "true_fun"], operands)
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """Runs one of several functions, by an index that may be traced.
+
+    Args:
+        index: an integer scalar; it is clamped to the branches that there are.
+        branches: called with the operands; their results must agree in structure and types.
+        operands: pytrees of arrays.
+
+    Example:
+        >>> float(switch(1, [lambda x: x, lambda x: 2 * x], 3.0))
+        6.0
+    """
+    if not branches:
+        raise ValueError("switch: there must be at least one branch.")
+    array = as_array(index)
+    t = type_of(array)
+    if t.shape != () or t.dtype.kind not in "iub":
+        raise DTypeError(f"switch: the index must be an integer scalar.\n  index: {t}")
+    if t.dtype != np.int32:
+        # clamp before narrowing, so that no large index wraps around
+        from ftrans.primitives.select import clamp_index
+
+        array = cast(clamp_index(cast(array, np.int64), len(branches)), np.int32)
+    names = [f"branches[{i}]" for i in range(len(branches))]
+    return _switch("switch", array, list(branches), names, operands)
+
+
+def _switch(
+    name: str,
+    index: Any,
+    branches: Sequence[Callable[..., Any]],
+    names: Sequence[str],
+    operands: Sequence[Any],
+) -> Any:
+    leaves, _, weak, structure = _arrays(name, "operands", tuple(operands))
+    types = [
+        ArrayType(type_of(x).shape, type_of(x).dtype, w) for x, w in zip(leaves, weak, strict=True)
+    ]
+    staged, weaks = [], []
+    for branch, label in zip(branches, names, strict=True):
+        part, weak_outs = _stage_body(name, label, branch, types, structure)
+        staged.append(part)
+        weaks.append(weak_outs)
+    dtypes = _agree(name, names, staged, weaks)
+    # All branches take the operands, followed by all that any of them captured.
+    captured: dict[int, Any] = {}
+    for part in staged:
+        captured |= {id(value): value for value in part.captured}
+    everything = list(captured.values())
+    position = {key: i for i, key in enumerate(captured)}
+    programs = []
+    for part in staged:
+        program = _cast_outputs(part.program, dtypes)
+        taken = [t.update() for t in types] + [type_of(v).update() for v in everything]
+        with building(program.name, taken) as (frame, inputs):
+            own, shared = inputs[: len(leaves)], inputs[len(leaves) :]
+            given = [*own, *(shared[position[id(value)]] for value in part.captured)]
+            programs.append(simplify(finish(frame, replay(program, given))))
+    outs = _execute(switch_p, [index, *leaves, *everything], branches=tuple(programs))
+    return staged[0].outputs.build(outs)
+
+
+def _agree(
+    name: str, names: Sequence[str], staged: Sequence[Staged], weaks: Sequence[Sequence[bool]]
+) -> list[Any]:
+    """Returns the dtypes of the results; raises where branches disagree, naming the leaf."""
+    first = staged[0]
+    for label, part in zip(names[1:], staged[1:], strict=True):
+        if part.outputs.structure != first.outputs.structure:
+            raise StructureError(
+                f"{name}: branches return different structures.\n"
+                f"  {names[0]}: {_shown(first.outputs.structure)}\n"
+                f"  {label}: {_shown(part.outputs.structure)}\n"
+                f"  Return the same containers from every branch."
+            )
+    skeleton = first.outputs.build([0] * first.outputs.count)
+    paths = [path for path, _ in tree.tree_flatten_with_path(skeleton)[0]]
+    dtypes = []
+    for number, path in enumerate(paths):
+        types = [part.program.output_types[number] for part in staged]
+        # a Python scalar takes the dtype of the arrays that the other branches return
+        strong = [t for t, weak in zip(types, weaks, strict=True) if not weak[number]] or types[:1]
+        lines = "\n".join(
+            f"  {leaf_name(label, path)}: {t}" for label, t in zip(names, types, strict=True)
+        )
+        for t, weak in zip(types, weaks, strict=True):
+            if t.shape != strong[0].shape or (not weak[number] and t.dtype != strong[0].dtype):
+                raise ShapeError(
+                    f"{name}: branches return different types.\n{lines}\n"
+                    f"  Convert them to one type: x.astype(...), x.reshape(...)."
+                )
+        dtypes.append(strong[0].dtype)
+    return dtypes
+
+
+# --------------------------------------------------------------------------------------- loops
+
+
+def _carry_mismatch(name: str, names: Sequence[str], before: Any, after: Any) -> ShapeError:
+    lines = "\n".join(
+        f"  {label}: {a} became {b}"
+        for label, a, b in zip(names, before, after, strict=True)
+        if a.shape != b.shape or a.dtype != b.dtype
+    )
+    return ShapeError(
+        f"{name}: the carry changes its type from one step to the next.\n{lines}\n"
+        f"  Give the first value the type of the others, or convert the result: x.astype(...)."
+    )
+
+
+def _stage_carry(
+    name: str,
+    body: Callable[..., Any],
+    init: Any,
+    more: Sequence[ArrayType],
+    more_structure: Any,
+) -> tuple[Staged, list[Any], Any, int]:
+    """Traces a loop's body until the carry has a stable type.
+
+    Returns:
+        The traced body; the leaves of `init`, converted; the structure of the carry; and how many
+        results of the body are carry.
+    """
+    leaves, names, weak, structure = _arrays(name, "carry", init)
+    while True:
+        types = [
+            ArrayType(type_of(x).shape, type_of(x).dtype, w)
+            for x, w in zip(leaves, weak, strict=True)
+        ]
+        both = tree.tree_structure(
+            (
+                tree.tree_unflatten(structure, [0] * len(leaves)),
+                *tree.tree_unflatten(more_structure, [0] * len(more)),
+            )
+        )
+        staged, weak_outs = _stage_body(name, "carry", body, [*types, *more], both)
+        carry_structure = staged.outputs.structure
+        if more_structure != _EMPTY:
+            carry_structure = carry_structure.children()[0]
+        if carry_structure != structure:
+            raise StructureError(
+                f"{name}: the carry changes its structure from one step to the next.\n"
+                f"  before: {_shown(structure)}\n  after: {_shown(carry_structure)}\n"
+                f"  Return the carry with the containers that it came in."
+            )
+        after = staged.program.output_types[: len(leaves)]
+        changed = False
+        for i, (t, new) in enumerate(zip(types, after, strict=True)):
+            # A Python scalar takes the type that the body makes of it.
+            if t.dtype == new.dtype and t.shape == new.shape:
+                continue
+            if weak_outs[i] and t.shape == new.shape:
+                continue
+            if not weak[i] or t.shape != new.shape:
+                raise _carry_mismatch(name, names, types, after)
+            leaves[i] = cast(leaves[i], new.dtype)
+            weak[i] = False
+            changed = True
+        if not changed:
+            dtypes = [t.dtype for t in types] + [
+                t.dtype for t in staged.program.output_types[len(leaves) :]
+            ]
+            program = _cast_outputs(staged.program, dtypes)
+            return staged._replace(program=program), leaves, structure, len(leaves)
+
+
+_EMPTY = tree.tree_structure(())
+
+
+def _consts_first(program: Program, declared: int, captured: int) -> Program:
+    """Moves the captured inputs of a body to the front, where the primitives take consts."""
+    types = [*program.inputs[declared:], *program.inputs[:declared]]
+    with building(program.name, types) as (frame, inputs):
+        outs = replay(program, [*inputs[captured:], *inputs[:captured]])
+        return simplify(finish(frame, outs))
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    *,
+    reverse: bool = False,
+    unroll: int = 1,
+) -> tuple[Any, Any]:
+    """Runs `f` once for each element, threading a carry and stacking the results.
+
+    Args:
+        f: from the carry and one element to `(carry, y)`; the carry keeps its structure and types.
+        init: the first carry, a pytree of arrays.
+        xs: a pytree of arrays whose axis 0 is gone through; None for none.
+        length: the number of steps, needed only where `xs` holds no array.
+        reverse: whether to go from the last element to the first; ys stay in the order of xs.
+        unroll: how many steps XLA is to put into one turn of its loop.
+
+    Returns:
+        The last carry, and the ys stacked along axis 0.
+
+    Example:
+        >>> import numpy as np
+        >>> total, partial = scan(lambda c, x: (c + x, c + x), 0.0, np.array([1.0, 2.0, 3.0]))
+        >>> partial
+        array([1., 3., 6.])
+    """
+    elements, names, _, structure = _arrays("scan", "xs", xs)
+    lengths = {}
+    for x, label in zip(elements, names, strict=True):
+        t = type_of(x)
+        if t.ndim == 0:
+            raise ShapeError(f"scan: xs must have an axis to go through.\n  {label}: {t}")
+        lengths[label] = t.shape[0]
+    if length is not None:
+        lengths["length"] = int(length)
+    if not lengths:
+        raise ValueError("scan: where xs holds no array, pass length=n.")
+    if len(set(lengths.values())) > 1:
+        lines = "\n".join(f"  {label}: {n}" for label, n in lengths.items())
+        raise ShapeError(f"scan: the lengths differ.\n{lines}")
+    count = next(iter(lengths.values()))
+
+    def body(carry: Any, element: Any) -> Any:
+        result = f(carry, element)
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise StructureError(
+                f"scan: the body must return a pair (carry, y).\n  returned: {describe(result)}\n"
+                f"  Write return carry, None where there is no y."
+            )
+        return result
+
+    body.__name__ = name_of(f)
+    types = [type_of(x).update(shape=type_of(x).shape[1:]) for x in elements]
+    element_structure = tree.tree_structure((tree.tree_unflatten(structure, [0] * len(elements)),))
+    staged, carry, _, carried = _stage_carry("scan", body, init, types, element_structure)
+    captured = len(staged.captured)
+    program = _consts_first(staged.program, carried + len(elements), captured)
+    outs = _execute(
+        scan_p,
+        [*staged.captured, *carry, *elements],
+        body=program,
+        consts=captured,
+        carry=carried,
+        length=count,
+        reverse=bool(reverse),
+        unroll=int(unroll),
+    )
+    return staged.outputs.build(outs)
+
+
+def while_loop(
+    cond_fun: Callable[[Any], Any],
+    body_fun: Callable[[Any], Any],
+    init_val: Any,
+    *,
+    max_steps: int | None = None,
+) -> Any:
+    """Runs `body_fun` for as long as `cond_fun` says so.
+
+    Args:
+        cond_fun: from the carry to a boolean scalar.
+        body_fun: from the carry to the next carry, of the same structure and types.
+        init_val: the first carry, a pytree of arrays.
+        max_steps: the most steps that are taken, after which the loop stops. With it the loop can
+            be differentiated in reverse mode; without, in forward mode only.
+
+    Returns:
+        The last carry.
+
+    Example:
+        >>> float(while_loop(lambda x: x < 100, lambda x: 2 * x, 3.0))
+        192.0
+    """
+    staged, carry, structure, count = _stage_carry("while_loop", body_fun, init_val, [], _EMPTY)
+    types = [type_of(x) for x in carry]
+    one = tree.tree_structure((tree.tree_unflatten(structure, [0] * count),))
+    test, _ = _stage_body("while_loop", "condition", cond_fun, types, one)
+    outs = test.program.output_types
+    if len(outs) != 1 or outs[0].shape != ():
+        raise ShapeError(
+            f"while_loop: the condition must return a boolean scalar.\n"
+            f"  returned: {', '.join(map(str, outs)) or 'nothing'}\n"
+            f"  Reduce it: ftrans.numpy.any(...), ftrans.numpy.all(...)."
+        )
+    answer = _cast_outputs(test.program, [np.dtype(bool)])
+    found = _execute(
+        while_p,
+        [*test.captured, *staged.captured, *carry],
+        cond=_consts_first(answer, count, len(test.captured)),
+        body=_consts_first(staged.program, count, len(staged.captured)),
+        cond_consts=len(test.captured),
+        body_consts=len(staged.captured),
+        bound=None if max_steps is None else int(max_steps),
+    )
+    return staged.outputs.build(found)
+
+
+def fori_loop(
+    lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any
+) -> Any:
+    """Runs `body_fun(i, carry)` for i from `lower` to `upper` - 1.
+
+    Args:
+        lower: the first i.
+        upper: one more than the last. Where both bounds are Python integers the loop is a scan,
+            which has a reverse mode; else it is a while loop.
+        body_fun: from i, an integer scalar, and the carry to the next carry.
+        init_val: the first carry.
+
+    Returns:
+        The last carry.
+
+    Example:
+        >>> float(fori_loop(0, 4, lambda i, x: x * 2, 1.0))
+        16.0
+    """
+    if isinstance(lower, (int, np.integer)) and isinstance(upper, (int, np.integer)):
+        steps = np.arange(int(lower), int(upper), dtype=default_dtype(int))
+        carry, _ = scan(_named(lambda c, i: (body_fun(i, c), None), body_fun), init_val, steps)
+        return carry
+    first, last = as_array(lower), as_array(upper)
+    for label, x in (("lower", first), ("upper", last)):
+        t = type_of(x)
+        if t.shape != () or t.dtype.kind not in "iu":
+            raise DTypeError(f"fori_loop: the bounds must be integer scalars.\n  {label}: {t}")
+    from ftrans.numpy.promotion import result_type
+
+    dtype = result_type(first, last)
+    first, last = cast(first, dtype), cast(last, dtype)
+    _, carry = while_loop(
+        lambda state: state[0] < last,
+        _named(lambda state: (state[0] + 1, body_fun(*state)), body_fun),
+        (first, init_val),
+    )
+    return carry
+
+
+def _named(function: Callable[..., Any], like: Callable[..., Any]) -> Callable[..., Any]:
+    function.__name__ = name_of(like)
+    return function

@@ -1,0 +1,174 @@
+"""Gradients of scalar functions: `grad`, `grad_and_value`, `value_and_grad`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.tree_util as tree
+
+from ftrans.errors import DTypeError, ShapeError, StructureError
+from ftrans.func.arguments import Arguments
+from ftrans.func.staging import apply, describe, known_inputs, name_of, stage, wants_jax
+from ftrans.interpreters import value_and_grad as differentiate
+from ftrans.ir import type_of
+from ftrans.ir.dtype import is_float
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
+
+__all__ = ["grad", "grad_and_value", "value_and_grad"]
+
+
+def _run(
+    transform: str,
+    func: Callable[..., Any],
+    argnums: int | Sequence[int],
+    has_aux: bool,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+) -> tuple[Any, Any, Any]:
+    """Returns gradient, value and aux."""
+    name = f"{transform}({name_of(func)})"
+    arguments = Arguments(name, args, argnums)
+
+    def scalar_first(*tracers: Any) -> Any:
+        result = arguments.call(func, tracers, kwargs)
+        value, aux = _split_aux(name, result) if has_aux else (result, None)
+        return _check_scalar(name, value, has_aux), aux
+
+    staged = stage(name, scalar_first, known_inputs(arguments.values))
+    count = len(arguments.values)
+    active = tuple(i < count for i in range(len(staged.program.inputs)))
+    program = differentiate(staged.program, active)
+    operands = [*(as_array(v) for v in arguments.values), *staged.captured]
+    found = apply(program, operands, wants_jax(args, kwargs))
+    outputs = staged.outputs.count
+    value, aux = staged.outputs.build(found[:outputs])
+    return arguments.build(found[outputs:]), value, aux
+
+
+def _split_aux(name: str, result: Any) -> tuple[Any, Any]:
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise StructureError(
+            f"{name}: with has_aux=True the function returns a pair (value, aux).\n"
+            f"  returned: {describe(result)}\n"
+            f"  Write return value, aux."
+        )
+    return result
+
+
+def _check_scalar(name: str, value: Any, has_aux: bool) -> Any:
+    """Returns the value as an array, a real scalar; raises where it is none."""
+    if is_array(value) or is_scalar(value):
+        array = as_array(value)
+        t = type_of(array)
+        if t.shape == () and is_float(t.dtype):
+            return array
+        if t.shape != ():
+            raise ShapeError(
+                f"{name}: the function must return a scalar.\n"
+                f"  returned: {t}\n"
+                f"  Reduce it, value.sum(), or take func.jacrev of the function."
+            )
+        raise DTypeError(
+            f"{name}: the function must return a real floating-point scalar.\n"
+            f"  returned: {t}\n"
+            f"  Take the real part, value.real, or func.vjp with a cotangent of your choice."
+        )
+    leaves = tree.tree_structure(value).num_leaves
+    hint = (
+        "To return more than the value, write return value, aux and pass has_aux=True."
+        if leaves > 1 and not has_aux
+        else "Return a single array of shape ()."
+    )
+    raise StructureError(
+        f"{name}: the function must return a scalar.\n  returned: {describe(value)}\n  {hint}"
+    )
+
+
+def grad(
+    func: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Returns a function that computes the gradient of `func`.
+
+    Args:
+        func: returns a real scalar, or `(scalar, aux)` with `has_aux`. It may branch and loop on
+            values.
+        argnums: which positional arguments to differentiate: an int, or a tuple of them. Each may
+            be a pytree; leaves that are no arrays are static and get the gradient None.
+        has_aux: whether `func` returns something besides, of any type, that is passed through.
+
+    Returns:
+        A function of the same arguments that returns the gradient, in the structure of the
+        argument (a tuple for a tuple of argnums), or `(gradient, aux)`. For complex arguments it
+        is the conjugate Wirtinger derivative, as in PyTorch: the direction of steepest ascent.
+
+    Raises:
+        DTypeError: where an argument is an integer or no array, or the value is not real.
+        ShapeError: where the value is not a scalar.
+
+    Example:
+        >>> float(grad(lambda x: x ** 3)(2.0))
+        12.0
+    """
+
+    @functools.wraps(func)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        found, _, aux = _run("grad", func, argnums, has_aux, args, kwargs)
+        return (found, aux) if has_aux else found
+
+    return gradient
+
+
+def grad_and_value(
+    func: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Returns a function that computes the gradient of `func` and its value, in this order.
+
+    Args:
+        func: as for `grad`.
+        argnums: as for `grad`.
+        has_aux: as for `grad`.
+
+    Returns:
+        A function that returns `(gradient, value)`, or `(gradient, (value, aux))`.
+
+    Example:
+        >>> gradient, value = grad_and_value(lambda x: x ** 2)(3.0)
+        >>> float(gradient), float(value)
+        (6.0, 9.0)
+    """
+
+    @functools.wraps(func)
+    def gradient_and_value(*args: Any, **kwargs: Any) -> Any:
+        found, value, aux = _run("grad_and_value", func, argnums, has_aux, args, kwargs)
+        return found, (value, aux) if has_aux else value
+
+    return gradient_and_value
+
+
+def value_and_grad(
+    func: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Returns a function that computes the value of `func` and its gradient, in JAX's order.
+
+    Args:
+        func: as for `grad`.
+        argnums: as for `grad`.
+        has_aux: as for `grad`.
+
+    Returns:
+        A function that returns `(value, gradient)`, or `((value, aux), gradient)`.
+
+    Example:
+        >>> value, gradient = value_and_grad(lambda x: x ** 2)(3.0)
+        >>> float(value), float(gradient)
+        (9.0, 6.0)
+    """
+
+    @functools.wraps(func)
+    def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+        found, value, aux = _run("value_and_grad", func, argnums, has_aux, args, kwargs)
+        return ((value, aux) if has_aux else value), found
+
+    return value_and_gradient

@@ -1,0 +1,157 @@
+"""Dense Jacobians and Hessians: `jacrev`, `jacfwd`, `hessian`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ftrans.errors import DTypeError
+from ftrans.func.arguments import Arguments
+from ftrans.func.staging import apply, known_inputs, name_of, stage, wants_jax
+from ftrans.func.vjp import split_outputs, with_aux
+from ftrans.interpreters import jacobian_forward, jacobian_reverse
+from ftrans.ir import Program, type_of
+from ftrans.ir.dtype import is_complex, is_float
+from ftrans.numpy.promotion import as_array
+
+__all__ = ["hessian", "jacfwd", "jacrev"]
+
+
+def _jacobian(
+    transform: str,
+    build: Callable[..., Program],
+    func: Callable[..., Any],
+    argnums: int | Sequence[int],
+    has_aux: bool,
+    chunk_size: int | None,
+) -> Callable[..., Any]:
+    """Returns the function that `jacrev` and `jacfwd` return."""
+    name = f"{transform}({name_of(func)})"
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"{name}: chunk_size={chunk_size}; it must be None or at least 1.")
+
+    @functools.wraps(func)
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        arguments = Arguments(name, args, argnums)
+        for value, leaf in zip(arguments.values, arguments.names, strict=True):
+            _check_real(name, leaf, type_of(as_array(value)))
+
+        def run(*tracers: Any) -> Any:
+            return with_aux(name, has_aux, arguments.call(func, tracers, kwargs))
+
+        staged = stage(name, run, known_inputs(arguments.values))
+        value_outputs, _ = split_outputs(staged.outputs)
+        count = value_outputs.count
+        for number, t in enumerate(staged.program.output_types[:count]):
+            if not t.is_inexact or (transform == "jacrev" and is_complex(t.dtype)):
+                _check_real(name, f"output {number}", t)
+        inputs = len(arguments.values)
+        active = tuple(i < inputs for i in range(len(staged.program.inputs)))
+        program = build(staged.program, active, count, chunk_size)
+        operands = [*(as_array(v) for v in arguments.values), *staged.captured]
+        found = apply(program, operands, wants_jax(args, kwargs))
+        total = staged.outputs.count
+        blocks = found[total:]
+        jacobians = [
+            arguments.build(blocks[i * inputs : (i + 1) * inputs]) for i in range(count)
+        ]
+        result = value_outputs.build(jacobians)
+        return (result, staged.outputs.build(found[:total])[1]) if has_aux else result
+
+    return jacobian
+
+
+def _check_real(name: str, leaf: str, t: Any) -> None:
+    if not is_float(t.dtype):
+        raise DTypeError(
+            f"{name}: Jacobians are taken of real functions of real arguments.\n"
+            f"  {leaf}: {t}\n"
+            f"  For complex functions apply func.jvp or func.vjp to the vectors of your choice."
+        )
+
+
+def jacrev(
+    func: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """Returns a function that computes the Jacobian of `func` by reverse mode, row by row.
+
+    Args:
+        func: returns a pytree of real arrays, or `(value, aux)` with `has_aux`.
+        argnums: which positional arguments to differentiate.
+        has_aux: whether `func` returns something besides, of any type.
+        chunk_size: the most rows computed at once; None for all.
+
+    Returns:
+        A function whose result has the structure of the value; in the place of each array there
+        is the structure of the argument, with arrays of shape (*output, *input).
+
+    Example:
+        >>> import numpy as np
+        >>> jacrev(lambda x: x ** 2)(np.array([1.0, 3.0]))
+        array([[2., 0.],
+               [0., 6.]])
+    """
+    return _jacobian("jacrev", jacobian_reverse, func, argnums, has_aux, chunk_size)
+
+
+def jacfwd(
+    func: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    randomness: str = "error",
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """Returns a function that computes the Jacobian of `func` by forward mode, column by column.
+
+    Args:
+        func: as for `jacrev`.
+        argnums: which positional arguments to differentiate.
+        has_aux: whether `func` returns something besides, of any type.
+        randomness: taken for the sake of PyTorch's signature; random functions take keys here.
+        chunk_size: the most columns computed at once; None for all.
+
+    Returns:
+        A function as `jacrev` returns.
+
+    Example:
+        >>> import numpy as np
+        >>> jacfwd(lambda x: x[0] * x)(np.array([2.0, 3.0]))
+        array([[4., 0.],
+               [3., 2.]])
+    """
+    return _jacobian("jacfwd", jacobian_forward, func, argnums, has_aux, chunk_size)
+
+
+def hessian(
+    func: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """Returns a function that computes the Hessian of `func`, forward over reverse.
+
+    Args:
+        func: returns a pytree of real arrays, most often a scalar, or `(value, aux)`.
+        argnums: which positional arguments to differentiate, twice.
+        has_aux: whether `func` returns something besides, of any type.
+        chunk_size: the most columns computed at once; None for all.
+
+    Returns:
+        A function whose result nests the structure of the argument twice in that of the value,
+        with arrays of shape (*output, *input, *input).
+
+    Example:
+        >>> import numpy as np
+        >>> hessian(lambda x: (x ** 3).sum())(np.array([1.0, 2.0]))
+        array([[ 6.,  0.],
+               [ 0., 12.]])
+    """
+    inner = jacrev(func, argnums, has_aux=has_aux, chunk_size=chunk_size)
+    return jacfwd(inner, argnums, has_aux, chunk_size=chunk_size)

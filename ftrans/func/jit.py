@@ -1,0 +1,178 @@
+"""Compilation once per signature: `jit`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as tree
+
+from ftrans.errors import StaticArgumentError
+from ftrans.func.staging import abstract_inputs, apply, name_of, stage
+from ftrans.interpreters import inline, simplify
+from ftrans.ir import Tracer, is_tracing
+from ftrans.ir.types import ArrayType
+from ftrans.numpy.promotion import default_dtype, is_array, is_scalar
+from ftrans.primitives.evaluate import evaluate
+from ftrans.runtime.jaxlink import is_jax, x64
+
+__all__ = ["jit"]
+
+
+def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Returns a function that traces `func` once per signature and runs it compiled.
+
+    The Python of `func` runs only when shapes, dtypes or static arguments are new, and what it
+    closes over is frozen then.
+
+    Args:
+        func: takes and returns pytrees of arrays.
+        options: those of `jax.jit`: `static_argnums`, `static_argnames`, `donate_argnums`,
+            `in_shardings`, `out_shardings`, ...
+
+    Returns:
+        The compiled function. Results follow the container of the arguments. Its attribute
+        `lower` is that of `jax.jit`.
+
+    Raises:
+        StaticArgumentError: when it is called with a static argument that cannot be hashed.
+
+    Example:
+        >>> import numpy as np
+        >>> jit(lambda x: x * 2)(np.arange(3.0))
+        array([0., 2., 4.])
+    """
+    if func is None:
+        return functools.partial(jit, **options)
+    name = f"jit({name_of(func)})"
+
+    @functools.wraps(func)
+    def lowered(*args: Any, **kwargs: Any) -> Any:
+        """Runs under `jax.jit`, on the values that JAX traces."""
+        leaves, structure = tree.tree_flatten((args, kwargs))
+        arrays = [leaf for leaf in leaves if is_jax(leaf)]
+        staged = _stage(name, func, leaves, structure, is_jax)
+        program = simplify(inline(staged.program))
+        found = evaluate(jnp, program, [*arrays, *staged.captured])
+        return staged.outputs.build([jnp.asarray(out) for out in found])
+
+    compiled = jax.jit(lowered, **options)
+    static_numbers = _tuple(options.get("static_argnums"))
+    static_names = _tuple(options.get("static_argnames"))
+
+    @functools.wraps(func)
+    def jitted(*args: Any, **kwargs: Any) -> Any:
+        if is_tracing():
+            return _record(name, func, args, kwargs, static_numbers, static_names)
+        try:
+            with x64():
+                result = compiled(*args, **kwargs)
+        except ValueError as error:
+            if "Non-hashable static arguments" in str(error):
+                raise _unhashable(name, args, kwargs, static_numbers, static_names) from None
+            raise
+        if any(is_jax(leaf) for leaf in tree.tree_leaves((args, kwargs))):
+            return result
+        return tree.tree_map(lambda x: _host(x), result)
+
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        with x64():
+            return compiled.lower(*args, **kwargs)
+
+    jitted.lower = lower  # type: ignore[attr-defined]
+    jitted.clear_cache = compiled.clear_cache  # type: ignore[attr-defined]
+    return jitted
+
+
+def _tuple(option: Any) -> tuple[Any, ...]:
+    if option is None:
+        return ()
+    return (option,) if isinstance(option, (int, str)) else tuple(option)
+
+
+def _host(x: Any) -> Any:
+    import numpy as np
+
+    return np.array(x) if is_jax(x) else x
+
+
+def _stage(
+    name: str, func: Callable[..., Any], leaves: Any, structure: Any, is_input: Callable[[Any], bool]
+) -> Any:
+    """Traces `func` with the leaves that are inputs replaced by traced values."""
+
+    def run(*tracers: Any) -> Any:
+        given = iter(tracers)
+        filled = [next(given) if is_input(leaf) else leaf for leaf in leaves]
+        args, kwargs = tree.tree_unflatten(structure, filled)
+        return func(*args, **kwargs)
+
+    types = [_type(leaf) for leaf in leaves if is_input(leaf)]
+    inputs = abstract_inputs(types, f"an argument of {name}")
+    return stage(
+        name,
+        run,
+        inputs,
+        closed=True,
+        passed=lambda leaf: is_array(leaf) or is_scalar(leaf),
+    )
+
+
+def _type(leaf: Any) -> ArrayType:
+    """Returns the type of an argument; Python scalars, weak in JAX, take our default dtype."""
+    if isinstance(leaf, Tracer):
+        return ArrayType(leaf.type.shape, leaf.type.dtype, leaf.weak)
+    if getattr(getattr(leaf, "aval", None), "weak_type", False) and leaf.shape == ():
+        kind = {"b": bool, "i": int, "u": int, "f": float, "c": complex}[leaf.dtype.kind]
+        return ArrayType((), default_dtype(kind), weak=True)
+    return ArrayType(leaf.shape, leaf.dtype)
+
+
+def _record(
+    name: str,
+    func: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    static_numbers: tuple[int, ...],
+    static_names: tuple[str, ...],
+) -> Any:
+    """Records the call of a jitted function inside a traced one."""
+    statics = {number % len(args) for number in static_numbers if -len(args) <= number < len(args)}
+    dynamic = [None if i in statics else arg for i, arg in enumerate(args)]
+    dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in static_names}
+    leaves, structure = tree.tree_flatten((tuple(dynamic), dynamic_kwargs))
+
+    def call(*inner: Any, **inner_kwargs: Any) -> Any:
+        full = [args[i] if i in statics else arg for i, arg in enumerate(inner)]
+        return func(*full, **inner_kwargs, **{k: kwargs[k] for k in static_names if k in kwargs})
+
+    from ftrans.numpy.promotion import as_array
+
+    def is_input(leaf: Any) -> bool:
+        return is_array(leaf) or is_scalar(leaf)
+
+    arrays = [as_array(leaf) if is_input(leaf) else leaf for leaf in leaves]
+    staged = _stage(name, call, arrays, structure, is_array)
+    operands = [leaf for leaf in arrays if is_array(leaf)]
+    return staged.outputs.build(apply(staged.program, [*operands, *staged.captured]))
+
+
+def _unhashable(
+    name: str, args: Any, kwargs: Any, numbers: tuple[int, ...], names: tuple[str, ...]
+) -> StaticArgumentError:
+    given = [(f"args[{n}]", args[n]) for n in numbers if -len(args) <= n < len(args)]
+    given += [(k, kwargs[k]) for k in names if k in kwargs]
+    for label, value in given:
+        try:
+            hash(value)
+        except TypeError:
+            return StaticArgumentError(
+                f"{name}: a static argument must be hashable: it is part of the key under which "
+                f"the compiled program is kept.\n"
+                f"  {label}: {value!r:.60} ({type(value).__name__})\n"
+                f"  Pass a tuple or another immutable value instead."
+            )
+    return StaticArgumentError(f"{name}: a static argument cannot be hashed.")

@@ -1,0 +1,227 @@
+"""Forward mode: `jvp` and `linearize`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.tree_util as tree
+
+from ftrans.errors import StructureError
+from ftrans.func.arguments import Arguments
+from ftrans.func.staging import (
+    Outputs,
+    apply,
+    describe,
+    known_inputs,
+    match_leaf,
+    match_structure,
+    name_of,
+    stage,
+    wants_jax,
+)
+from ftrans.func.vjp import split_outputs, with_aux
+from ftrans.interpreters import jvp as push_forward
+from ftrans.interpreters import linearize as split
+from ftrans.interpreters.detach import detach_outputs
+from ftrans.ir import ArrayType, Program, type_of
+from ftrans.numpy.promotion import as_array
+from ftrans.primitives.shape import zeros
+
+__all__ = ["Linearized", "jvp", "linearize"]
+
+
+def jvp(
+    func: Callable[..., Any],
+    primals: tuple[Any, ...],
+    tangents: tuple[Any, ...],
+    *,
+    strict: bool = False,
+    has_aux: bool = False,
+) -> Any:
+    """Evaluates `func` together with its derivative along `tangents`.
+
+    Args:
+        func: returns a pytree of arrays, or `(value, aux)` with `has_aux`.
+        primals: the positional arguments.
+        tangents: one tangent per primal, of the same structure, shapes and dtypes; None stands
+            for zero, and tangents of integers are ignored.
+        strict: whether to raise where an output does not depend on the inputs, rather than to
+            return a zero tangent.
+        has_aux: whether `func` returns something besides, of any type.
+
+    Returns:
+        `(value, tangent)`, or `(value, tangent, aux)`.
+
+    Example:
+        >>> value, tangent = jvp(lambda x: x ** 3, (2.0,), (1.0,))
+        >>> float(value), float(tangent)
+        (8.0, 12.0)
+    """
+    name = f"jvp({name_of(func)})"
+    for what, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, (tuple, list)):
+            raise StructureError(
+                f"{name}: {what} must be a tuple with one entry per argument.\n"
+                f"  {what}: {describe(given)}\n  Write ({what.rstrip('s')},)."
+            )
+    arguments = Arguments(name, primals, range(len(primals)), integers=True)
+    dots = match_tangents(name, arguments, tangents)
+
+    def run(*tracers: Any) -> Any:
+        return with_aux(name, has_aux, arguments.call(func, tracers, {}))
+
+    staged = stage(name, run, known_inputs(arguments.values))
+    value_outputs, _ = split_outputs(staged.outputs)
+    active = tuple(dot is not None for dot in dots)
+    mask = (*active, *(False,) * len(staged.captured))
+    count = value_outputs.count
+    program, out_active = push_forward(detach_outputs(staged.program, count), mask)
+    primal_operands = [as_array(v) for v in arguments.values]
+    operands = [*primal_operands, *staged.captured, *(d for d in dots if d is not None)]
+    found = apply(program, operands, wants_jax(primals, tangents))
+    if strict and not all(out_active[:count]):
+        raise ValueError(
+            f"{name}: with strict=True every output must depend on the inputs.\n"
+            f"  output {out_active.index(False)} does not"
+        )
+    total = staged.outputs.count
+    value, aux = staged.outputs.build(found[:total])
+    given = iter(found[total:])
+    types = staged.program.output_types
+    tangent = value_outputs.build(
+        [
+            next(given) if a else zeros_like(t, found[i])
+            for i, (a, t) in enumerate(zip(out_active[:count], types, strict=False))
+        ]
+    )
+    return (value, tangent, aux) if has_aux else (value, tangent)
+
+
+def zeros_like(t: ArrayType, like: Any) -> Any:
+    """Returns zeros of a type, in the container that `like` is in."""
+    from ftrans.runtime.jaxlink import is_jax, to_jax, x64
+
+    array = zeros(t.update())
+    if is_jax(like):
+        with x64():
+            return to_jax(array)
+    return array
+
+
+def match_tangents(name: str, arguments: Arguments, tangents: Sequence[Any]) -> list[Any]:
+    """Returns the tangents of the leaves that are differentiated, `None` for zero."""
+    if len(tangents) != len(arguments.numbers):
+        raise StructureError(
+            f"{name}: there must be one tangent per primal.\n"
+            f"  primals: {len(arguments.numbers)}\n  tangents: {len(tangents)}"
+        )
+    dots, names = [], iter(zip(arguments.names, arguments.values, strict=True))
+    for (structure, _, mask), tangent in zip(arguments.parts, tangents, strict=True):
+        leaves = match_structure(name, "tangents", structure, tangent)
+        for leaf, is_active in zip(leaves, mask, strict=True):
+            if not is_active:
+                continue
+            leaf_name, value = next(names)
+            if leaf is None:
+                dots.append(None)
+                continue
+            what = leaf_name.replace("args", "tangents", 1)
+            like = leaf_name.replace("args", "primals", 1)
+            dots.append(match_leaf(name, what, type_of(as_array(value)), leaf, like))
+    return dots
+
+
+class Linearized:
+    """Is the derivative of a function at a point: a linear function of tangents.
+
+    Attributes:
+        residuals: the values that the point determined, arrays.
+        program: the linear program, from tangents and residuals to tangents.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        program: Program,
+        residuals: Sequence[Any],
+        outputs: Outputs,
+        values: Sequence[Any],
+        active: Sequence[bool],
+        arguments: Arguments,
+        as_jax: bool | None,
+    ):
+        self.name = name
+        self.program = program
+        self.residuals = list(residuals)
+        self._outputs = outputs
+        self._types = [type_of(v) for v in values]
+        self._like = list(values)
+        self._active = tuple(active)
+        self._arguments = arguments
+        self._as_jax = as_jax
+
+    def __call__(self, *tangents: Any) -> Any:
+        """Returns the tangent of the value for one tangent per primal; None stands for zero."""
+        dots = match_tangents(self.name, self._arguments, tangents)
+        filled = [
+            zeros(type_of(as_array(v)).update()) if dot is None else dot
+            for dot, v in zip(dots, self._arguments.values, strict=True)
+        ]
+        as_jax = True if self._as_jax or wants_jax(tangents) else self._as_jax
+        found = iter(apply(self.program, [*filled, *self.residuals], as_jax))
+        return self._outputs.build(
+            [
+                next(found) if a else zeros_like(t, like)
+                for a, t, like in zip(self._active, self._types, self._like, strict=True)
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return f"<derivative of {self.name} with {len(self.residuals)} residuals>"
+
+
+def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """Evaluates `func` and returns its value together with its derivative at that point.
+
+    Args:
+        func: returns a pytree of arrays, or `(value, aux)` with `has_aux`.
+        primals: the positional arguments; leaves that are no floating-point arrays are held fixed.
+        has_aux: whether `func` returns something besides, of any type.
+
+    Returns:
+        `(value, derivative)`, or `(value, derivative, aux)`; `derivative(*tangents)` can be called
+        many times and does not compute again what the point alone determines.
+
+    Example:
+        >>> value, derivative = linearize(lambda x: x ** 2, 3.0)
+        >>> float(derivative(1.0)), float(derivative(2.0))
+        (6.0, 12.0)
+    """
+    name = f"linearize({name_of(func)})"
+    arguments = Arguments(name, primals, range(len(primals)), integers=True)
+
+    def run(*tracers: Any) -> Any:
+        return with_aux(name, has_aux, arguments.call(func, tracers, {}))
+
+    staged = stage(name, run, known_inputs(arguments.values))
+    value_outputs, _ = split_outputs(staged.outputs)
+    count = len(arguments.values)
+    mask = tuple(i < count for i in range(len(staged.program.inputs)))
+    part = split(detach_outputs(staged.program, value_outputs.count), mask)
+    operands = [*(as_array(v) for v in arguments.values), *staged.captured]
+    as_jax = wants_jax(primals)
+    found = apply(part.forward, operands, as_jax)
+    total = staged.outputs.count
+    derivative = Linearized(
+        name,
+        part.linear,
+        found[total:],
+        value_outputs,
+        found[: value_outputs.count],
+        part.active[: value_outputs.count],
+        arguments,
+        as_jax,
+    )
+    value, aux = staged.outputs.build(found[:total])
+    return (value, derivative, aux) if has_aux else (value, derivative)

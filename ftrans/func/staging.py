@@ -1,0 +1,238 @@
+"""From Python functions to programs: pytrees flattened, a frame opened, the outputs collected."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax.tree_util as tree
+
+from ftrans.errors import DTypeError, StructureError
+from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind, is_tracing, type_of
+from ftrans.ir.frame import at_user_code, open_frame
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.primitives import call_p
+from ftrans.runtime import keep, run
+from ftrans.runtime.jaxlink import is_jax
+
+__all__ = [
+    "Outputs",
+    "Staged",
+    "Static",
+    "abstract_inputs",
+    "apply",
+    "check_array_leaf",
+    "describe",
+    "known_inputs",
+    "leaf_name",
+    "match_leaf",
+    "match_structure",
+    "name_of",
+    "stage",
+    "wants_jax",
+]
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Returns the name by which programs and errors call a function."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return "lambda" if name == "<lambda>" else name
+
+
+def describe(x: Any) -> str:
+    """Returns how an error shows a value: its type in the IR's notation, else itself."""
+    if is_array(x):
+        return str(type_of(x))
+    return f"{x!r:.40} ({type(x).__name__})"
+
+
+def leaf_name(root: str, path: Sequence[Any]) -> str:
+    """Returns how an error names a leaf: `carry['w'][0]`."""
+    return root + tree.keystr(tuple(path))
+
+
+class Static(NamedTuple):
+    """Holds an output that is no array, and so passes through as it is."""
+
+    value: Any
+
+
+class Outputs(NamedTuple):
+    """Says how the outputs of a program make the result of a function.
+
+    Attributes:
+        structure: the pytree.
+        leaves: for each leaf None where it is the next output, else its `Static` value.
+    """
+
+    structure: Any
+    leaves: tuple[Static | None, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of outputs that are arrays."""
+        return sum(leaf is None for leaf in self.leaves)
+
+    def build(self, values: Sequence[Any]) -> Any:
+        """Returns the pytree with these arrays in it."""
+        given = iter(values)
+        return tree.tree_unflatten(
+            self.structure,
+            [next(given) if leaf is None else leaf.value for leaf in self.leaves],
+        )
+
+
+class Staged(NamedTuple):
+    """Is a traced function.
+
+    Attributes:
+        program: its inputs are those declared, then those captured.
+        captured: the values that were captured.
+        outputs: how the outputs make the result.
+    """
+
+    program: Program
+    captured: list[Any]
+    outputs: Outputs
+
+
+def stage(
+    name: str,
+    function: Callable[..., Any],
+    inputs: Sequence[tuple[ArrayType, Any, bool]],
+    *,
+    closed: bool = False,
+    passed: Callable[[Any], bool] = is_array,
+) -> Staged:
+    """Traces `function` into a program.
+
+    Args:
+        name: names the frame.
+        function: takes one traced value per input; its result is a pytree.
+        inputs: for each input its type, its source and whether it is weak.
+        closed: whether all that happens inside stays inside.
+        passed: which leaves of the result are outputs; the others pass through as they are.
+    """
+    with open_frame(name, closed) as frame:
+        tracers = [frame.input(*declared) for declared in inputs]
+        with at_user_code():
+            result = function(*tracers)
+        leaves, structure = tree.tree_flatten(result)
+        outs, specs = [], []
+        for leaf in leaves:
+            if passed(leaf):
+                outs.append(as_array(leaf))
+                specs.append(None)
+            else:
+                specs.append(Static(leaf))
+        program, captured = frame.close(outs)
+    return Staged(keep(program), captured, Outputs(structure, tuple(specs)))
+
+
+def abstract_inputs(types: Sequence[ArrayType], reason: str) -> list[tuple[ArrayType, Any, bool]]:
+    """Returns inputs for `stage` that have no values."""
+    source = Abstract(reason)
+    return [(t.update(), source, t.weak) for t in types]
+
+
+def known_inputs(values: Sequence[Any]) -> list[tuple[ArrayType, Any, bool]]:
+    """Returns inputs for `stage` whose values are these arrays, traced values or scalars."""
+    declared = []
+    for value in values:
+        weak = value.weak if isinstance(value, Tracer) else is_scalar(value)
+        array = as_array(value)
+        declared.append((type_of(array).update(), array, weak))
+    return declared
+
+
+def wants_jax(*trees: Any) -> bool | None:
+    """Tells whether results are to be `jax.Array`s: None where the arguments hold no array."""
+    found: bool | None = None
+    for leaf in tree.tree_leaves(trees):
+        if is_jax(leaf):
+            return True
+        if is_array(leaf) or is_scalar(leaf):
+            found = False
+    return found
+
+
+def apply(program: Program, operands: Sequence[Any], as_jax: bool | None = None) -> Sequence[Any]:
+    """Calls a program: records the call where something traces, else runs it.
+
+    Args:
+        program: the program.
+        operands: values for its inputs.
+        as_jax: whether results are to be `jax.Array`s; None follows the operands.
+    """
+    if is_tracing():
+        return bind(call_p, operands, Params({"program": program}))
+    return run(program, operands, as_jax)
+
+
+def check_array_leaf(function: str, name: str, leaf: Any) -> Any:
+    """Returns a leaf as a strict operand, or raises an error that names it."""
+    if is_array(leaf) or is_scalar(leaf):
+        return as_array(leaf)
+    raise DTypeError(
+        f"{function}: {name} must be an array.\n  {name}: {describe(leaf)}\n"
+        f"  Pass a NumPy array, a jax.Array or a Python scalar."
+    )
+
+
+def match_structure(function: str, what: str, expected: Any, given: Any) -> list[Any]:
+    """Returns the leaves of `given` where it has the structure `expected`; None is a leaf.
+
+    Raises:
+        StructureError: where it has not.
+    """
+    try:
+        return expected.flatten_up_to(given)
+    except (ValueError, TypeError):
+        raise StructureError(
+            f"{function}: the {what} do not have the structure that they must have.\n"
+            f"  expected: {_shown(expected)}\n"
+            f"  {what}: {_shown(tree.tree_structure(given))}\n"
+            f"  Pass a pytree of the same containers; None stands for a zero leaf."
+        ) from None
+
+
+def _shown(structure: Any) -> str:
+    return str(structure).removeprefix("PyTreeDef(").removesuffix(")")
+
+
+def match_leaf(
+    function: str, what: str, expected: ArrayType, given: Any, like: str
+) -> Any:
+    """Returns a tangent or cotangent as an array of exactly the type that it must have."""
+    from ftrans.errors import ShapeError
+
+    if is_scalar(given) and expected.shape == ():
+        return as_array(given, expected.dtype)
+    if not (is_array(given) or is_scalar(given)):
+        raise StructureError(
+            f"{function}: {what} must be an array.\n  {what}: {describe(given)}\n"
+            f"  Pass {expected}, the type of {like}."
+        )
+    array = as_array(given)
+    t = type_of(array)
+    if t.shape != expected.shape:
+        raise ShapeError(
+            f"{function}: {what} does not have the shape of {like}.\n"
+            f"  {like}: {expected}\n  {what}: {t}\n"
+            f"  Pass an array of shape {expected.shape}."
+        )
+    if t.dtype != expected.dtype:
+        if isinstance(given, Tracer) and given.weak:
+            from ftrans.numpy.promotion import cast
+
+            return cast(array, expected.dtype)
+        raise DTypeError(
+            f"{function}: {what} does not have the dtype of {like}.\n"
+            f"  {like}: {expected}\n  {what}: {t}\n"
+            f"  Convert it: {what.split('[')[0].split(' ')[-1]}.astype({expected.dtype.name!r})."
+        )
+    return array
+

@@ -1,0 +1,274 @@
+"""Vectorization: `vmap`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax.tree_util as tree
+
+from ftrans.errors import AxisError, DTypeError, ShapeError, StructureError
+from ftrans.func.staging import apply, describe, leaf_name, name_of, stage, wants_jax
+from ftrans.interpreters import batch_in_chunks
+from ftrans.interpreters.place import place_outputs
+from ftrans.ir import Abstract, type_of
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
+
+__all__ = ["vmap"]
+
+_RANDOMNESS = ("error", "same", "different")
+
+
+def vmap(
+    func: Callable[..., Any],
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "error",
+    *,
+    chunk_size: int | None = None,
+    axis_size: int | None = None,
+) -> Callable[..., Any]:
+    """Returns a function that maps `func` over an axis of its arguments, all examples at once.
+
+    Args:
+        func: takes single examples and returns a pytree of arrays. It cannot branch on mapped
+            values; `ftrans.cond` and `ftrans.numpy.where` do.
+        in_dims: which axis of each argument is mapped: an int for all, or a tuple with an int,
+            None (not mapped) or a pytree of them per positional argument. Keyword arguments are
+            not mapped.
+        out_dims: where the mapped axis goes in the results: an int, or a pytree of ints; None for
+            a result that does not depend on the example.
+        randomness: taken for the sake of PyTorch's signature; random functions take keys here.
+        chunk_size: the most examples computed at once, to bound memory; None for all.
+        axis_size: the number of examples, needed only where no argument is mapped.
+
+    Raises:
+        ValueError: where sizes differ, or `in_dims` does not fit the arguments.
+
+    Example:
+        >>> import numpy as np
+        >>> vmap(lambda x: x.sum())(np.arange(6.0).reshape(3, 2))
+        array([1., 5., 9.])
+    """
+    name = f"vmap({name_of(func)})"
+    if randomness not in _RANDOMNESS:
+        raise ValueError(f"{name}: randomness={randomness!r} is none of {', '.join(_RANDOMNESS)}.")
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"{name}: chunk_size={chunk_size}; it must be None or at least 1.")
+
+    @functools.wraps(func)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        paths, structure = tree.tree_flatten_with_path(args)
+        leaves = [leaf for _, leaf in paths]
+        dims = _dims(name, in_dims, args, paths)
+        size = _size(name, paths, dims, axis_size)
+
+        inputs, operands = [], []
+        source = Abstract(f"the mapped axis of {name}")
+        for (_, leaf), dim in zip(paths, dims, strict=True):
+            if dim is None:
+                continue
+            array = as_array(leaf)
+            t = type_of(array)
+            inputs.append(
+                (t.update(shape=t.shape[:dim] + t.shape[dim + 1 :]), source, False)
+            )
+            operands.append(array)
+
+        def single(*tracers: Any) -> Any:
+            given = iter(tracers)
+            filled = [
+                leaf if dim is None else next(given)
+                for leaf, dim in zip(leaves, dims, strict=True)
+            ]
+            return func(*tree.tree_unflatten(structure, filled), **kwargs)
+
+        staged = stage(
+            name, single, inputs, passed=lambda leaf: is_array(leaf) or is_scalar(leaf)
+        )
+        mapped_dims = tuple(dim for dim in dims if dim is not None)
+        all_dims = (*mapped_dims, *(None for _ in staged.captured))
+        program, which = batch_in_chunks(staged.program, size, all_dims, chunk_size)
+        where = _out_dims(name, out_dims, staged.outputs, which, staged.program)
+        found = apply(
+            place_outputs(program, size, which, where),
+            [*operands, *staged.captured],
+            wants_jax(args, kwargs),
+        )
+        return staged.outputs.build(found)
+
+    return mapped
+
+
+def _dims(name: str, in_dims: Any, args: Any, paths: Any) -> list[int | None]:
+    """Returns for each leaf of the arguments the axis that is mapped, counted from the front."""
+    if isinstance(in_dims, list):
+        raise StructureError(
+            f"{name}: in_dims must be an int or a tuple, not a list.\n"
+            f"  in_dims: {in_dims}\n  Write in_dims={tuple(in_dims)}."
+        )
+    if not isinstance(in_dims, (int, tuple)) or isinstance(in_dims, bool):
+        raise StructureError(
+            f"{name}: in_dims must be an int, or a tuple with one entry per positional argument.\n"
+            f"  in_dims: {in_dims!r}\n"
+            f"  Write in_dims=0; where nothing is mapped there is no need for vmap."
+        )
+    if not args:
+        raise ValueError(
+            f"{name}: there is no positional argument to map over.\n"
+            f"  Keyword arguments are not mapped: pass the mapped arguments by position."
+        )
+    if isinstance(in_dims, int):
+        flat = [in_dims] * len(paths)
+        lenient = True
+    else:
+        if len(in_dims) != len(args):
+            raise StructureError(
+                f"{name}: in_dims has {len(in_dims)} entries for {len(args)} arguments.\n"
+                f"  in_dims: {in_dims}\n"
+                f"  Give one entry per positional argument, None where nothing is mapped."
+            )
+        flat, lenient = [], False
+        for number, (spec, arg) in enumerate(zip(in_dims, args, strict=True)):
+            flat += _broadcast_dims(name, f"in_dims[{number}]", spec, arg)
+    dims: list[int | None] = []
+    for (path, leaf), dim in zip(paths, flat, strict=True):
+        label = leaf_name("args", path)
+        if dim is None or (lenient and not (is_array(leaf) or is_scalar(leaf))):
+            dims.append(None)
+            continue
+        if not is_array(leaf):
+            raise DTypeError(
+                f"{name}: a mapped argument must be an array.\n"
+                f"  {label}: {describe(leaf)}\n"
+                f"  Give it None in in_dims, which leaves it as it is."
+            )
+        t = type_of(leaf)
+        if not -t.ndim <= dim < t.ndim:
+            raise AxisError(
+                f"{name}: in_dims names an axis that an argument does not have.\n"
+                f"  {label}: axis {dim} of {t}\n"
+                f"  Give it None in in_dims where it is not mapped."
+            )
+        dims.append(dim % t.ndim)
+    return dims
+
+
+def _broadcast_dims(name: str, label: str, spec: Any, arg: Any) -> list[int | None]:
+    """Spreads one entry of in_dims over the leaves of its argument."""
+    leaves, structure = tree.tree_flatten(arg)
+    if spec is None or (isinstance(spec, int) and not isinstance(spec, bool)):
+        return [spec] * len(leaves)
+    is_none = lambda x: x is None  # noqa: E731
+    try:
+        # the spec may be a prefix of the argument, with None as a leaf
+        spread = tree.tree_map(
+            lambda dim, sub: [dim] * tree.tree_structure(sub).num_leaves,
+            spec,
+            arg,
+            is_leaf=is_none,
+        )
+    except (ValueError, TypeError):
+        raise StructureError(
+            f"{name}: in_dims does not fit the structure of an argument.\n"
+            f"  {label}: {spec}\n"
+            f"  argument: {str(structure).removeprefix('PyTreeDef(').removesuffix(')')}\n"
+            f"  Use the same containers, or one int or None for the whole argument."
+        ) from None
+    flat: list[int | None] = []
+    for dim in tree.tree_leaves(spread, is_leaf=is_none):
+        if dim is not None and (not isinstance(dim, int) or isinstance(dim, bool)):
+            raise StructureError(f"{name}: {label} holds {dim!r}; entries are ints or None.")
+        flat.append(dim)
+    return flat
+
+
+def _size(name: str, paths: Any, dims: list[int | None], axis_size: int | None) -> int:
+    """Returns the size of the mapped axis, the same in all mapped leaves."""
+    sizes = {}
+    lines = []
+    for (path, leaf), dim in zip(paths, dims, strict=True):
+        if dim is not None:
+            t = type_of(leaf)
+            sizes.setdefault(t.shape[dim], leaf_name("args", path))
+            lines.append(f"  {leaf_name('args', path)}: axis {dim} of {t} has size {t.shape[dim]}")
+    if axis_size is not None:
+        if sizes and set(sizes) != {axis_size}:
+            raise ShapeError(
+                f"{name}: axis_size={axis_size} is not the size of the mapped axes.\n"
+                + "\n".join(lines)
+            )
+        return axis_size
+    if not sizes:
+        raise ValueError(
+            f"{name}: no argument is mapped, so the number of examples is not known.\n"
+            f"  Map at least one argument, or pass axis_size=n."
+        )
+    if len(sizes) > 1:
+        raise ShapeError(
+            f"{name}: mapped axes have different sizes.\n" + "\n".join(lines) + "\n"
+            "  To pass one of them whole to every example, give it None in in_dims."
+        )
+    return next(iter(sizes))
+
+
+def _out_dims(
+    name: str, out_dims: Any, outputs: Any, which: tuple[bool, ...], program: Any
+) -> tuple[int | None, ...]:
+    """Returns for each output of the program where the mapped axis goes, from the front."""
+    template = outputs.build([_Slot(i) for i in range(outputs.count)])
+    if out_dims is None or isinstance(out_dims, int):
+        flat = [out_dims] * len(outputs.leaves)
+    else:
+        try:
+            flat = tree.tree_leaves(
+                tree.tree_map(
+                    lambda dim, sub: [dim] * tree.tree_structure(sub).num_leaves,
+                    out_dims,
+                    template,
+                    is_leaf=lambda x: x is None,
+                ),
+                is_leaf=lambda x: x is None,
+            )
+        except (ValueError, TypeError):
+            shown = str(outputs.structure).removeprefix("PyTreeDef(").removesuffix(")")
+            raise StructureError(
+                f"{name}: out_dims does not fit the structure of the result.\n"
+                f"  out_dims: {out_dims}\n  result: {shown}\n"
+                f"  Use the same containers, or one int for all."
+            ) from None
+    where: list[int | None] = []
+    given = iter(zip(which, program.output_types, strict=True))
+    for dim, leaf in zip(flat, outputs.leaves, strict=True):
+        if leaf is not None:
+            if dim is not None and not (isinstance(out_dims, int)):
+                raise DTypeError(
+                    f"{name}: a result that is no array has no axis.\n"
+                    f"  result: {describe(leaf.value)}\n  Give it None in out_dims."
+                )
+            continue
+        is_mapped, t = next(given)
+        if dim is None:
+            if is_mapped:
+                raise ValueError(
+                    f"{name}: out_dims is None for a result that depends on the example.\n"
+                    f"  result: {t} per example\n"
+                    f"  Give it an int in out_dims, or reduce over the examples after vmap."
+                )
+            where.append(None)
+            continue
+        if not -t.ndim - 1 <= dim <= t.ndim:
+            raise AxisError(
+                f"{name}: out_dims={dim} is out of range.\n  result: {t} per example\n"
+                f"  The mapped axis can be put at {-t.ndim - 1} ... {t.ndim}."
+            )
+        where.append(dim % (t.ndim + 1))
+    return tuple(where)
+
+
+class _Slot:
+    """Stands for an output while the structure of the result is looked at."""
+
+    def __init__(self, number: int):
+        self.number = number

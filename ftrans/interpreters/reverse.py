@@ -1,0 +1,110 @@
+"""Reverse mode, assembled: linearize, then transpose.
+
+PyTorch's convention for complex numbers is applied here, at the boundary of the IR's plain
+transposition: `vjp(v) = conj(transpose(conj(v)))`, so that the gradient of a real loss points
+along steepest ascent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ftrans.interpreters.base import building, finish, memoised, replay
+from ftrans.interpreters.linearize import Linearized, linearize
+from ftrans.interpreters.simplify import simplify
+from ftrans.interpreters.transpose import transpose
+from ftrans.ir import Program, type_of
+from ftrans.ir.dtype import is_complex
+from ftrans.primitives import broadcast_p, scalar
+from ftrans.primitives.shape import zeros
+
+__all__ = ["linear_pullback", "pullback", "value_and_grad"]
+
+
+def _conj(x: Any) -> Any:
+    from ftrans.primitives import conj_p
+
+    return conj_p(x) if x is not None and is_complex(type_of(x).dtype) else x
+
+
+def _pull(part: Linearized, residuals: list[Any], cotangents: list[Any]) -> list[Any]:
+    """Returns the cotangents of the active inputs, zeros where there are none.
+
+    Args:
+        part: the linearized program.
+        residuals: its residuals.
+        cotangents: those of its active outputs, `None` for zero.
+    """
+    count = len(part.linear.inputs) - len(residuals)
+    linear = (True,) * count + (False,) * len(residuals)
+    nonzero = tuple(ct is not None for ct in cotangents)
+    program, found = transpose(part.linear, linear, nonzero)
+    given = [_conj(ct) for ct in cotangents if ct is not None]
+    got = iter(replay(program, [*residuals, *given]))
+    return [
+        _conj(next(got)) if has else zeros(t)
+        for has, t in zip(found, part.linear.inputs[:count], strict=True)
+    ]
+
+
+@memoised
+def value_and_grad(program: Program, active: tuple[bool, ...]) -> Program:
+    """Differentiates the first output of `program`, a real scalar.
+
+    Args:
+        program: any program whose first output is real, of rank zero.
+        active: for each input whether its gradient is asked for.
+
+    Returns:
+        A program from the inputs to the outputs, followed by the gradients.
+    """
+    part = linearize(program, active)
+    with building(f"grad({program.name})", program.inputs) as (frame, inputs):
+        outs = replay(part.forward, inputs)
+        value, residuals = outs[0], outs[len(part.active) :]
+        one = broadcast_p(scalar(1, type_of(value).dtype), shape=(), axes=())
+        seeds = [one if i == 0 else None for i, a in enumerate(part.active) if a]
+        gradients = _pull(part, residuals, seeds)
+        return simplify(finish(frame, [*outs[: len(part.active)], *gradients]))
+
+
+@memoised
+def pullback(program: Program, active: tuple[bool, ...]) -> Program:
+    """Returns the backward part of `program`.
+
+    Args:
+        program: any program.
+        active: for each input whether its cotangent is asked for.
+
+    Returns:
+        A program from the residuals of `linearize(program, active)`, followed by the cotangents of
+        the active outputs, to the cotangents of the active inputs.
+    """
+    part = linearize(program, active)
+    kinds = list(part.forward.output_types[len(part.active) :])
+    count = len(kinds)
+    kinds += part.linear.output_types
+    with building(f"vjp({program.name})", kinds) as (frame, inputs):
+        found = _pull(part, inputs[:count], inputs[count:])
+        return simplify(finish(frame, found))
+
+
+@memoised
+def linear_pullback(program: Program, count: int) -> Program:
+    """Transposes a program that is linear in its first `count` inputs.
+
+    Returns:
+        A program from the other inputs, followed by the cotangents of all outputs, to the
+        cotangents of the first `count` inputs.
+    """
+    linear = tuple(i < count for i in range(len(program.inputs)))
+    transposed, found = transpose(program, linear, (True,) * len(program.outputs))
+    others = program.inputs[count:]
+    with building(transposed.name, [*others, *program.output_types]) as (frame, inputs):
+        given = [_conj(ct) for ct in inputs[len(others) :]]
+        got = iter(replay(transposed, [*inputs[: len(others)], *given]))
+        outs = [
+            _conj(next(got)) if has else zeros(t)
+            for has, t in zip(found, program.inputs[:count], strict=True)
+        ]
+        return simplify(finish(frame, outs))

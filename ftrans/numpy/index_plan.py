@@ -1,0 +1,379 @@
+"""What an index expression means, worked out once for reading and for writing.
+
+An index is a window (slices and whole numbers, known while tracing), then index arrays on some axes
+of the window, then new axes. The place of the axes that index arrays make follows NumPy: that of
+the first array where the arrays stand side by side, the front otherwise.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from ftrans.ir import Tracer, type_of
+from ftrans.numpy.promotion import as_array, broadcast_to
+from ftrans.primitives import (
+    add_p,
+    concatenate_p,
+    convert_p,
+    ge_p,
+    lt_p,
+    or_p,
+    reshape_p,
+    scalar,
+    select_p,
+)
+from ftrans.runtime.jaxlink import is_traced_by_jax
+
+__all__ = ["Plan", "plan_index", "wrapped"]
+
+_i32 = np.dtype("int32")
+
+
+@dataclass(slots=True)
+class Plan:
+    """Says how to read an index from an array, or write to it.
+
+    Attributes:
+        shape: that of the array, with an axis of size 1 for each boolean that is no array.
+        start: of the window, for each axis.
+        stop: of the window.
+        step: of the window, at least 1.
+        flipped: the axes that are read backwards.
+        window: the shape of the window without the axes at whole numbers.
+        axes: the axes of it that are indexed by arrays.
+        indices: the places on them, i32[..., k], or None where there are none.
+        in_bounds: whether the places are known to exist.
+        place: how many of the other axes stand in front of those that index arrays make.
+        result: the shape of what is read.
+        is_view: whether NumPy would read a view of the array.
+    """
+
+    shape: tuple[int, ...]
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+    step: tuple[int, ...]
+    flipped: tuple[int, ...]
+    window: tuple[int, ...]
+    axes: tuple[int, ...]
+    indices: Any
+    in_bounds: bool
+    place: int
+    result: tuple[int, ...]
+    is_view: bool
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether the window is the whole array, read forwards."""
+        return (
+            not self.flipped
+            and not any(self.start)
+            and self.stop == self.shape
+            and all(s == 1 for s in self.step)
+        )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape of the window, axes at whole numbers included."""
+        ends = zip(self.start, self.stop, self.step, strict=True)
+        return tuple(-((a - b) // s) for a, b, s in ends)
+
+    @property
+    def to_front(self) -> tuple[int, ...]:
+        """The permutation of the window that puts the indexed axes first."""
+        return self.axes + tuple(a for a in range(len(self.window)) if a not in self.axes)
+
+    @property
+    def to_place(self) -> tuple[int, ...]:
+        """The permutation that puts the axes that index arrays make where they belong."""
+        batch = 0 if self.indices is None else type_of(self.indices).ndim - 1
+        rest = range(batch, batch + len(self.window) - len(self.axes))
+        return (*rest[: self.place], *range(batch), *rest[self.place :])
+
+    @property
+    def gathered(self) -> tuple[int, ...]:
+        """The shape of what the index arrays select, their own axes first."""
+        rest = [n for a, n in enumerate(self.window) if a not in self.axes]
+        return (*type_of(self.indices).shape[:-1], *rest)
+
+
+def plan_index(x: Any, index: Any) -> Plan:
+    """Returns the plan of `x[index]`.
+
+    Args:
+        x: a strict operand.
+        index: whole numbers, slices, None, Ellipsis, arrays, lists and tuples of them.
+
+    Raises:
+        IndexError: where it does not fit the array, or reaches beyond its bounds.
+    """
+    type_ = type_of(x)
+    items = [_classify(item) for item in (index if type(index) is tuple else (index,))]
+    items = _with_ellipsis(type_, items)
+    shape, start, stop, step, flipped = [], [], [], [], []
+    window: list[int] = []
+    arrays: list[tuple[int, int, Any]] = []  # axis of the window, axis of x, index
+    result: list[int] = []
+    positions: list[int] = []  # of items that count as arrays where there is one
+    before = None  # entries of the result, and axes among them, before the first of those
+    fancy = False
+    axis = rest = 0
+
+    def take(low: int, high: int, by: int, back: bool = False) -> None:
+        nonlocal axis
+        shape.append(type_.shape[axis])
+        start.append(low)
+        stop.append(high)
+        step.append(by)
+        if back:
+            flipped.append(len(shape) - 1)
+        axis += 1
+
+    for position, item in enumerate(items):
+        if item is None:
+            result.append(1)
+        if item is None or item is Ellipsis:
+            continue
+        if isinstance(item, slice):
+            low, high, by = _bounds(item, type_.shape[axis])
+            count = len(range(low, high, by))
+            if count == 0:
+                low = high = 0
+                by = 1
+            elif by < 0:
+                low, high = low + (count - 1) * by, low + 1
+            take(low, high, abs(by), by < 0 and count > 1)
+            window.append(count)
+            result.append(count)
+            rest += 1
+            continue
+        positions.append(position)
+        if before is None:
+            before = len(result), rest
+        if isinstance(item, bool | np.bool_):
+            fancy = True
+            shape.append(1)
+            start.append(0)
+            stop.append(1)
+            step.append(1)
+            arrays.append((len(window), -1, np.zeros(int(item), _i32)))
+            window.append(1)
+        elif isinstance(item, int):
+            size = type_.shape[axis]
+            if not -size <= item < size:
+                raise _out_of_bounds(type_, axis, item)
+            number = item % size
+            take(number, number + 1, 1)
+        elif type_of(item).dtype == bool:
+            fancy = True
+            for column in _nonzero(type_, axis, item):
+                arrays.append((len(window), axis, column))
+                window.append(type_.shape[axis])
+                take(0, type_.shape[axis], 1)
+        else:
+            fancy = fancy or type_of(item).ndim > 0
+            arrays.append((len(window), axis, item))
+            window.append(type_.shape[axis])
+            take(0, type_.shape[axis], 1)
+    indices, in_bounds = _stacked(type_, [(a, item) for _, a, item in arrays])
+    place = 0
+    if indices is not None:
+        batch = type_of(indices).shape[:-1]
+        together = positions[-1] - positions[0] == len(positions) - 1
+        at = 0
+        if before is not None and (together or not fancy):
+            at, place = before
+        result[at:at] = batch
+    return Plan(
+        shape=tuple(shape),
+        start=tuple(start),
+        stop=tuple(stop),
+        step=tuple(step),
+        flipped=tuple(flipped),
+        window=tuple(window),
+        axes=tuple(a for a, _, _ in arrays),
+        indices=indices,
+        in_bounds=in_bounds,
+        place=place,
+        result=tuple(result),
+        is_view=not fancy and not (items and len(positions) == len(items)),
+    )
+
+
+def _classify(item: Any) -> Any:
+    """Returns None, Ellipsis, a slice, an int, a bool, or an array of booleans or integers."""
+    if item is None or item is Ellipsis or isinstance(item, (slice, int, np.bool_)):
+        return item
+    if isinstance(item, np.integer):
+        return int(item)
+    if not isinstance(item, (Tracer, np.ndarray, jax.Array)):
+        if hasattr(item, "__index__"):
+            return operator.index(item)
+        if isinstance(item, (str, bytes, dict, set)) or not hasattr(item, "__len__"):
+            raise _bad_item(item, type(item).__name__)
+        item = _array_of(item)
+    type_ = type_of(item)
+    if type_.dtype == bool:
+        if type_.ndim == 0:
+            return bool(concrete(item, "indexing by a boolean"))
+        return item
+    if type_.dtype.kind not in "iu":
+        raise _bad_item(item, type_)
+    if type_.ndim == 0 and not _is_unknown(item):
+        return int(item)
+    return item
+
+
+def _array_of(item: Any) -> Any:
+    array = as_array(item)
+    if isinstance(array, np.ndarray) and array.size == 0 and not isinstance(item, np.ndarray):
+        return array.astype(_i32)  # an empty list has no dtype of its own
+    return array
+
+
+def _bad_item(item: Any, what: Any) -> IndexError:
+    return IndexError(
+        f"x[...]: only whole numbers, slices, None, ... and arrays of integers or booleans are "
+        f"indices.\n  index: {what}\n  Convert it first: index.astype('int32')."
+    )
+
+
+def concrete(item: Any, what: str) -> Any:
+    """Returns the array behind a value, traced or not."""
+    return np.asarray(item.value(what) if isinstance(item, Tracer) else item)
+
+
+def _is_unknown(item: Any) -> bool:
+    """Tells whether the value of an array is not at hand."""
+    return isinstance(item, Tracer) or is_traced_by_jax(item)
+
+
+def _with_ellipsis(type_: Any, items: list[Any]) -> list[Any]:
+    """Returns the items with slices in the place of what is left out."""
+    consumed = 0
+    at = None
+    for position, item in enumerate(items):
+        if item is Ellipsis:
+            if at is not None:
+                raise IndexError("x[...]: an index can hold one Ellipsis only.")
+            at = position
+        elif item is None or isinstance(item, bool | np.bool_):
+            continue
+        elif isinstance(item, (slice, int)) or type_of(item).dtype != bool:
+            consumed += 1
+        else:
+            consumed += type_of(item).ndim
+    missing = type_.ndim - consumed
+    if missing < 0:
+        raise IndexError(
+            f"x[...]: too many indices.\n  x: {type_} has {type_.ndim} axes\n"
+            f"  the index takes {consumed}"
+        )
+    whole = [slice(None)] * missing
+    if at is None:
+        return items + whole
+    # An ellipsis that stands for no axis stays: it still separates index arrays, as in NumPy.
+    return [*items[:at], *(whole or [Ellipsis]), *items[at + 1 :]]
+
+
+def _bounds(item: slice, size: int) -> tuple[int, int, int]:
+    """Returns start, stop and step of a slice; values of traced bounds are evaluated."""
+    if any(isinstance(bound, Tracer) for bound in (item.start, item.stop, item.step)):
+        item = slice(
+            *(
+                int(bound.value("a slice with traced bounds"))
+                if isinstance(bound, Tracer)
+                else bound
+                for bound in (item.start, item.stop, item.step)
+            )
+        )
+    return item.indices(size)
+
+
+def _nonzero(type_: Any, axis: int, mask: Any) -> tuple[np.ndarray, ...]:
+    """Returns the places where a mask holds, one array for each of its axes."""
+    found = concrete(mask, "indexing by a boolean mask")
+    for offset, size in enumerate(found.shape):
+        if type_.shape[axis + offset] != size:
+            raise IndexError(
+                f"x[mask]: the mask does not fit.\n  axis {axis + offset} of x: {type_} has size "
+                f"{type_.shape[axis + offset]}\n  axis {offset} of the mask: {type_of(mask)} has "
+                f"size {size}"
+            )
+    return np.nonzero(found)
+
+
+def _out_of_bounds(type_: Any, axis: int, number: int) -> IndexError:
+    return IndexError(
+        f"x[...]: index {number} is out of bounds.\n"
+        f"  x: axis {axis} of {type_} has size {type_.shape[axis]}"
+    )
+
+
+def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
+    """Returns index arrays as one array of index tuples, and whether they exist for sure."""
+    if not arrays:
+        return None, True
+    shapes = [type_of(item).shape for _, item in arrays]
+    try:
+        batch = np.broadcast_shapes(*shapes)
+    except ValueError:
+        lines = "".join(f"\n  index: {type_of(item)}" for _, item in arrays)
+        raise IndexError(f"x[...]: index arrays do not broadcast.{lines}") from None
+    if 0 in batch:  # then NumPy looks at no index
+        return np.zeros((*batch, len(arrays)), _i32), True
+    if not any(_is_unknown(item) for _, item in arrays):
+        columns = [
+            np.broadcast_to(_checked(type_, axis, np.asarray(item)), batch)
+            for axis, item in arrays
+        ]
+        return np.stack(columns, axis=-1), True
+    columns, in_bounds = [], True
+    for axis, item in arrays:
+        size = 1 if axis < 0 else type_.shape[axis]
+        if _is_unknown(item):
+            in_bounds = False
+            column = wrapped(item, size)
+        else:
+            column = _checked(type_, axis, np.asarray(item))
+        columns.append(reshape_p(broadcast_to(column, batch), shape=(*batch, 1)))
+    if len(columns) == 1:
+        return columns[0], in_bounds
+    return concatenate_p(*columns, axis=len(batch)), in_bounds
+
+
+def _checked(type_: Any, axis: int, item: np.ndarray) -> np.ndarray:
+    """Returns known indices counted from the front, as int32.
+
+    Raises:
+        IndexError: where one is out of bounds, with that index and the size of the axis.
+    """
+    size = 1 if axis < 0 else type_.shape[axis]
+    if item.size:
+        low, high = int(item.min()), int(item.max())
+        if low < -size or high >= size:
+            raise _out_of_bounds(type_, axis, low if low < -size else high)
+        if low < 0:
+            item = np.where(item < 0, item + np.asarray(size, np.int64), item)
+    return item.astype(_i32)
+
+
+def wrapped(item: Any, size: int) -> Any:
+    """Returns traced indices counted from the front, as int32; those beyond stay out of bounds."""
+    dtype = type_of(item).dtype
+    if dtype.itemsize > _i32.itemsize or dtype == np.uint32:
+        # int32 must not fold what is far out of bounds back inside
+        beyond = ge_p(item, scalar(size, dtype))
+        if dtype.kind == "i":
+            beyond = or_p(beyond, lt_p(item, scalar(-size, dtype)))
+        item = select_p(beyond, scalar(size, dtype), item)
+    if dtype != _i32:
+        item = convert_p(item, dtype=_i32)
+    if dtype.kind == "u":
+        return item
+    return select_p(lt_p(item, 0), add_p(item, size), item)

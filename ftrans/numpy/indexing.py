@@ -1,0 +1,385 @@
+"""Reading and writing at indices: `x[i]`, `x[i] = v` on traced values, `x.at[i].add(v)`.
+
+A program has no memory to write to, so each write makes a new value. `x[i] = v` rebinds the traced
+value `x` to it; a write that NumPy would let others see through a view is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from ftrans.errors import DTypeError, MutationError, ShapeError
+from ftrans.ir import Tracer, type_of
+from ftrans.ir.dtype import is_complex, is_inexact
+from ftrans.ir.frame import current_frame
+from ftrans.numpy.index_plan import Plan, plan_index
+from ftrans.numpy.promotion import as_array, broadcast_to, cast, is_scalar, result_type
+from ftrans.numpy.views import fresh, others, rebind, view_of
+from ftrans.primitives import (
+    add_p,
+    broadcast_p,
+    div_p,
+    dynamic_update_slice_p,
+    gather_p,
+    maximum_p,
+    minimum_p,
+    mul_p,
+    neg_p,
+    pad_p,
+    reshape_p,
+    rev_p,
+    scalar,
+    scatter_add_p,
+    scatter_max_p,
+    scatter_min_p,
+    scatter_mul_p,
+    scatter_p,
+    select_p,
+    slice_p,
+    transpose_p,
+)
+
+__all__ = ["At", "at", "getitem", "setitem"]
+
+
+# ------------------------------------------------------------------------------------ reading
+
+
+def getitem(x: Any, index: Any) -> Any:
+    """Reads `x[index]`, by NumPy's rules.
+
+    Args:
+        x: an array.
+        index: whole numbers, slices, None, Ellipsis, arrays of integers or booleans, and tuples of
+            them. The values of boolean masks must be known while tracing.
+
+    Returns:
+        The elements. Where an index that is itself traced is out of bounds, NaN is read (the least
+        integer, True), whose gradient is zero.
+
+    Raises:
+        IndexError: where an index that is known is out of bounds.
+
+    Example:
+        >>> getitem(np.arange(6.0).reshape(2, 3), (1, slice(None, None, -1)))
+        array([5., 4., 3.])
+    """
+    x = as_array(x)
+    plan = plan_index(x, index)
+    read = _read(x, plan)
+    return view_of(x, read) if plan.is_view else read if read is not x else fresh(x)
+
+
+def _read(x: Any, plan: Plan, fill: Any = None) -> Any:
+    out = _read_window(_reshaped(x, plan.shape), plan)
+    if plan.indices is not None:
+        out = _transposed(out, plan.to_front)
+        out = gather_p(out, plan.indices, in_bounds=plan.in_bounds, fill=fill)
+        out = _transposed(out, plan.to_place)
+    return _reshaped(out, plan.result)
+
+
+def _read_window(x: Any, plan: Plan) -> Any:
+    """Returns the window of a plan, without the axes at whole numbers."""
+    if not plan.covers_all:
+        x = slice_p(x, start=plan.start, stop=plan.stop, step=plan.step)
+        x = rev_p(x, axes=plan.flipped) if plan.flipped else x
+    return _reshaped(x, plan.window)
+
+
+def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    return x if type_of(x).shape == shape else reshape_p(x, shape=shape)
+
+
+def _transposed(x: Any, permutation: tuple[int, ...]) -> Any:
+    in_order = permutation == tuple(range(len(permutation)))
+    return x if in_order else transpose_p(x, permutation=permutation)
+
+
+def _inverse(permutation: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(permutation)), key=permutation.__getitem__))
+
+
+# ------------------------------------------------------------------------------------ writing
+
+_scatters = {
+    "set": scatter_p,
+    "add": scatter_add_p,
+    "mul": scatter_mul_p,
+    "min": scatter_min_p,
+    "max": scatter_max_p,
+}
+_updates = {
+    "set": lambda x, v: v,
+    "add": add_p,
+    "mul": mul_p,
+    "min": minimum_p,
+    "max": maximum_p,
+}
+
+
+def _write(name: str, op: str, x: Any, index: Any, value: Any) -> Any:
+    """Returns `x` with `value` set, added, ... at an index."""
+    value = _as_update(name, op, x, value)
+    mask = _whole_mask(x, index)
+    if mask is not None:
+        rest = type_of(x).shape[type_of(mask).ndim :]
+        value = _squeezed(value, len(rest))
+        if type_of(value).ndim <= len(rest):
+            return _write_masked(op, x, mask, broadcast_to(value, rest))
+    plan = plan_index(x, index)
+    value = _squeezed(value, len(plan.result))
+    try:
+        value = broadcast_to(value, plan.result)
+    except ShapeError:
+        raise ShapeError(
+            f"{name}: the value does not broadcast to what it is written to.\n"
+            f"  x[index]: {type_of(x).update(shape=plan.result)}\n  value: {type_of(value)}"
+        ) from None
+    shape = type_of(x).shape
+    x = _reshaped(x, plan.shape)
+    if plan.indices is not None:
+        gathered = plan.gathered
+        value = _reshaped(value, tuple(gathered[a] for a in plan.to_place))
+        value = _transposed(value, _inverse(plan.to_place))
+        window = _transposed(_read_window(x, plan), plan.to_front)
+        value = _scatters[op](window, plan.indices, value, in_bounds=plan.in_bounds)
+        value = _transposed(value, _inverse(plan.to_front))
+        op = "set"
+    return _reshaped(_write_window(op, x, plan, value), shape)
+
+
+def _write_window(op: str, x: Any, plan: Plan, value: Any) -> Any:
+    """Returns `x` with its window set, added to, ..."""
+    if op not in ("set", "add"):
+        value = _updates[op](_read_window(x, plan), _reshaped(value, plan.window))
+        op = "set"
+    value = _reshaped(value, plan.sizes)
+    value = rev_p(value, axes=plan.flipped) if plan.flipped else value
+    if type_of(value).shape == plan.shape:
+        return value if op == "set" else add_p(x, value)
+    if op == "set" and all(s == 1 for s in plan.step):
+        return dynamic_update_slice_p(x, value, *(scalar(a, "int32") for a in plan.start))
+    ends = zip(plan.start, plan.step, plan.sizes, plan.shape, strict=True)
+    around = {
+        "low": plan.start,
+        "high": tuple(n - (a + s * (m - 1) + 1 if m else a) for a, s, m, n in ends),
+        "interior": tuple(s - 1 for s in plan.step),
+    }
+    spread = pad_p(value, value=0, **around)
+    if op == "add":
+        return add_p(x, spread)
+    here = broadcast_p(scalar(True, bool), shape=plan.sizes, axes=())
+    return select_p(pad_p(here, value=False, **around), spread, x)
+
+
+def _whole_mask(x: Any, index: Any) -> Any:
+    """Returns the mask where the index is one boolean array for the leading axes, else None."""
+    if isinstance(index, tuple) and len(index) == 1:
+        (index,) = index
+    if not isinstance(index, (Tracer, np.ndarray, jax.Array)):
+        return None
+    t, shape = type_of(index), type_of(x).shape
+    return index if t.dtype == bool and 0 < t.ndim and shape[: t.ndim] == t.shape else None
+
+
+def _write_masked(op: str, x: Any, mask: Any, value: Any) -> Any:
+    """Returns `x` with one value set, added, ... wherever a mask holds; the mask can be batched."""
+    shape, ndim = type_of(x).shape, type_of(mask).ndim
+    mask = broadcast_p(mask, shape=shape, axes=tuple(range(ndim)))
+    value = broadcast_p(value, shape=shape, axes=tuple(range(ndim, len(shape))))
+    if op in ("add", "mul"):
+        # elsewhere the neutral element, so that no infinite value can spoil a gradient there
+        neutral = scalar(0 if op == "add" else 1, type_of(x).dtype)
+        return _updates[op](x, select_p(mask, value, neutral))
+    return select_p(mask, _updates[op](x, value), x)
+
+
+def _squeezed(value: Any, ndim: int) -> Any:
+    """Drops leading axes of size 1 that go beyond `ndim`, as NumPy does when it assigns."""
+    shape = type_of(value).shape
+    extra = max(len(shape) - ndim, 0)
+    return _reshaped(value, shape[extra:]) if all(n == 1 for n in shape[:extra]) else value
+
+
+def _as_update(name: str, op: str, x: Any, value: Any) -> Any:
+    """Returns the value in the dtype of `x`.
+
+    Raises:
+        DTypeError: where the conversion would lose the imaginary part, or where arithmetic with a
+            fraction is asked of integers.
+    """
+    t = type_of(x)
+    if is_scalar(value) and type(value) is int and t.dtype.kind in "iu":
+        return np.asarray(value, t.dtype)  # raises where it does not fit
+    new = value if is_scalar(value) else as_array(value)
+    common = result_type(new, x)
+    if is_complex(common) and not is_complex(t.dtype):
+        hint = "x.real, or x = x.astype('complex64') before"
+    elif op != "set" and is_inexact(common) and not t.is_inexact:
+        hint = "x = x.astype('float32') before"
+    else:
+        return as_array(new, t.dtype)
+    raise DTypeError(
+        f"{name}: the value cannot be converted to the dtype of the array.\n"
+        f"  x: {t}\n  value: {new if is_scalar(new) else type_of(new)}\n  Write {hint}."
+    )
+
+
+# ----------------------------------------------------------------------- writing by assignment
+
+
+def setitem(x: Any, index: Any, value: Any) -> None:
+    """Does `x[index] = value` on a traced value: `x` denotes the new value from then on.
+
+    All names for the same Python object see the write. What was computed from `x` before keeps the
+    old value, and so does the array that the caller of a transformed function passed for `x`: a
+    write inside the function belongs to that call.
+
+    Args:
+        x: a traced value.
+        index: as for reading.
+        value: what broadcasts to `x[index]`; it is converted to the dtype of `x`.
+
+    Raises:
+        MutationError: where `x` is a view of another traced value or has views, which NumPy would
+            change as well; or where `x` is a `jax.Array`, which never changes.
+    """
+    if isinstance(x, np.ndarray) and not isinstance(value, Tracer):
+        x[index] = value
+        return
+    if type(x) is not Tracer:
+        raise MutationError(
+            f"x[...] = v: an array that is not traced cannot take this value.\n"
+            f"  x: {type_of(x)}, a {type(x).__name__}\n  v: {type_of(as_array(value))}\n"
+            f"  Write x = ftrans.numpy.at(x)[...].set(v) instead."
+        )
+    sharing = others(x)
+    if sharing:
+        raise MutationError(
+            "x[...] = v: x shares memory with another traced value, which NumPy would change too; "
+            "this is not supported yet.\n"
+            f"  x: {_described(x)}\n  other: {_described(sharing[0])}\n"
+            "  Where the other may change, write to the array that both are views of, before it "
+            "is viewed; where it must not, copy first: y = x[1:].copy(). "
+            "To leave x as it is, write z = x.at[...].set(v)."
+        )
+    frame = current_frame()
+    if frame is None:
+        x.value("x[...] = v")  # raises: the function that x belongs to has returned
+        return
+    # A write belongs to the function that it stands in: of an outer value it makes a local one.
+    new = _write("x[...] = v", "set", frame.lift(x), index, value)
+    rebind(x, frame.lift(new))
+
+
+def _described(x: Tracer) -> str:
+    made = x.location
+    return f"{x.type}, {f'made at {made}' if made else 'an argument'}"
+
+
+# ------------------------------------------------------------------------------------- x.at[i]
+
+
+class At:
+    """Writes at indices without changing the array: `At(x)[i].add(v)` is a new array.
+
+    Args:
+        x: an array.
+
+    Example:
+        >>> At(np.zeros(3))[1:].add(2.0)
+        array([0., 2., 2.])
+    """
+
+    __slots__ = ("_array",)
+
+    def __init__(self, x: Any):
+        self._array = as_array(x)
+
+    def __getitem__(self, index: Any) -> _Place:
+        """Returns the place `x[index]`, whose methods make new arrays."""
+        return _Place(self._array, index)
+
+    def __repr__(self) -> str:
+        return f"At({type_of(self._array)})"
+
+
+class _Place:
+    """Is a place in an array. Every method but `get` returns a new array of the same type.
+
+    Indices that are traced and out of bounds are dropped. Where an index holds a place several
+    times, `add`, `mul`, `min` and `max` apply to it several times, unlike NumPy's `x[i] += v`.
+    """
+
+    __slots__ = ("_array", "_index")
+
+    def __init__(self, array: Any, index: Any):
+        self._array = array
+        self._index = index
+
+    def _write(self, name: str, op: str, value: Any) -> Any:
+        return fresh(_write(f"x.at[...].{name}", op, self._array, self._index, value))
+
+    def get(self, *, fill_value: Any = None) -> Any:
+        """Reads the elements.
+
+        Args:
+            fill_value: a Python scalar, read where a traced index is out of bounds.
+        """
+        plan = plan_index(self._array, self._index)
+        return fresh(_read(self._array, plan, fill_value))
+
+    def set(self, value: Any) -> Any:
+        """Returns the array with the elements replaced."""
+        return self._write("set", "set", value)
+
+    def add(self, value: Any) -> Any:
+        """Returns the array with a value added to the elements."""
+        return self._write("add", "add", value)
+
+    def subtract(self, value: Any) -> Any:
+        """Returns the array with a value subtracted from the elements."""
+        new = _as_update("x.at[...].subtract", "add", self._array, value)
+        return self._write("subtract", "add", neg_p(new))
+
+    def multiply(self, value: Any) -> Any:
+        """Returns the array with the elements multiplied by a value."""
+        return self._write("multiply", "mul", value)
+
+    mul = multiply
+
+    def divide(self, value: Any) -> Any:
+        """Returns the array with the elements divided by a value; it must be of floating point."""
+        t = type_of(self._array)
+        if not t.is_inexact:
+            raise DTypeError(
+                f"x.at[...].divide: the quotient of integers is no integer.\n  x: {t}\n"
+                f"  Write x.astype('float32').at[...].divide(v)."
+            )
+        ones = broadcast_p(scalar(1, t.dtype), shape=t.shape, axes=())
+        return div_p(self._array, _write("x.at[...].divide", "mul", ones, self._index, value))
+
+    def min(self, value: Any) -> Any:
+        """Returns the array with the smaller of each element and a value."""
+        return self._write("min", "min", value)
+
+    def max(self, value: Any) -> Any:
+        """Returns the array with the larger of each element and a value."""
+        return self._write("max", "max", value)
+
+
+def at(x: Any) -> At:
+    """Returns what `x.at` is on traced values, for any array.
+
+    Args:
+        x: an array.
+
+    Example:
+        >>> at(np.arange(3.0))[0].set(7.0)
+        array([7., 1., 2.])
+    """
+    return At(x)

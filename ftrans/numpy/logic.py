@@ -1,0 +1,261 @@
+"""Comparisons, logic, bits, tests on numbers, and choosing: what has booleans in or out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ftrans import primitives as p
+from ftrans.errors import ShapeError
+from ftrans.ir import ArrayType, type_of
+from ftrans.ir.dtype import is_complex
+from ftrans.numpy.elementwise import absolute, add, binary, imag, marked, multiply, named, unary
+from ftrans.numpy.promotion import as_array, broadcast_to, is_scalar, unify
+from ftrans.primitives import scalar
+
+__all__ = [
+    "allclose",
+    "array_equal",
+    "array_equiv",
+    "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "equal",
+    "greater",
+    "greater_equal",
+    "invert",
+    "isclose",
+    "iscomplex",
+    "iscomplexobj",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "isneginf",
+    "isposinf",
+    "isreal",
+    "isrealobj",
+    "left_shift",
+    "less",
+    "less_equal",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "not_equal",
+    "right_shift",
+    "where",
+]
+
+# ----------------------------------------------------------------------------------- comparisons
+
+equal = binary("equal", p.eq_p, "Tells where x and y are equal; NaN equals nothing.")
+not_equal = binary("not_equal", p.ne_p, "Tells where x and y differ; NaN differs from all.")
+less = binary("less", p.lt_p, "Tells where x < y.")
+less_equal = binary("less_equal", p.le_p, "Tells where x <= y.")
+greater = binary("greater", p.gt_p, "Tells where x > y.")
+greater_equal = binary("greater_equal", p.ge_p, "Tells where x >= y.")
+
+
+# ----------------------------------------------------------------------------------------- logic
+
+
+def truth(x: Any) -> Any:
+    """Returns where an array, a sequence or a Python scalar is not zero, as strict booleans."""
+    operand = as_array(x)
+    t = type_of(operand)
+    return operand if t.dtype == bool else p.ne_p(operand, scalar(0, t.dtype))
+
+
+def _logical(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
+    def function(*xs: Any) -> Any:
+        return primitive(*unify(name, *map(truth, xs)))
+
+    return named(function, name, doc)
+
+
+logical_and = _logical("logical_and", p.and_p, "Tells where x and y are both not zero.")
+logical_or = _logical("logical_or", p.or_p, "Tells where x or y is not zero.")
+logical_xor = _logical("logical_xor", p.xor_p, "Tells where just one of x and y is not zero.")
+logical_not = _logical("logical_not", p.not_p, "Tells where x is zero.")
+
+bitwise_and = binary("bitwise_and", p.and_p, "Returns the bits that are set in both x and y.")
+bitwise_or = binary("bitwise_or", p.or_p, "Returns the bits that are set in x or y.")
+bitwise_xor = binary("bitwise_xor", p.xor_p, "Returns the bits that are set in one of x and y.")
+invert = bitwise_not = bitwise_invert = unary(
+    "invert", p.not_p, "Flips every bit of integers; of booleans, returns not x."
+)
+left_shift = bitwise_left_shift = binary(
+    "left_shift", p.shift_left_p, "Shifts the bits of x to the left by y places."
+)
+right_shift = bitwise_right_shift = binary(
+    "right_shift", p.shift_right_p, "Shifts the bits of x to the right by y places."
+)
+
+
+# --------------------------------------------------------------------------------------- testing
+
+
+def _filled(value: bool, t: ArrayType) -> Any:
+    return p.broadcast_p(scalar(value, np.bool_), shape=t.shape, axes=())
+
+
+def _all(value: bool) -> Callable[..., Any]:
+    return lambda x: _filled(value, type_of(x))
+
+
+def _test(name: str, of_real: Any, doc: str, *, whole: bool, both: Any = p.or_p) -> Any:
+    """Makes a test on numbers; of a complex one `both` joins the tests of its parts."""
+
+    def of_float(x: Any) -> Any:
+        if is_complex(type_of(x).dtype):
+            return both(of_real(p.real_p(x)), of_real(p.imag_p(x)))
+        return of_real(x)
+
+    return unary(name, of_float, doc, whole=_all(whole))
+
+
+isnan = _test("isnan", lambda x: p.ne_p(x, x), "Tells where x is NaN.", whole=False)
+isinf = _test(
+    "isinf", lambda x: p.eq_p(p.abs_p(x), math.inf), "Tells where x is inf or -inf.", whole=False
+)
+isfinite = _test(
+    "isfinite",
+    p.is_finite_p,
+    "Tells where x is neither inf, -inf nor NaN.",
+    whole=True,
+    both=p.and_p,
+)
+isposinf = _test("isposinf", lambda x: p.eq_p(x, math.inf), "Tells where x is inf.", whole=False)
+isneginf = _test("isneginf", lambda x: p.eq_p(x, -math.inf), "Tells where x is -inf.", whole=False)
+
+
+def isreal(x: Any) -> Any:
+    """Tells where the imaginary part is 0."""
+    return equal(imag(x), 0)
+
+
+def iscomplex(x: Any) -> Any:
+    """Tells where the imaginary part is not 0."""
+    return not_equal(imag(x), 0)
+
+
+def iscomplexobj(x: Any) -> bool:
+    """Tells whether the dtype is complex, whatever the values."""
+    return is_complex(type_of(as_array(x)).dtype)
+
+
+def isrealobj(x: Any) -> bool:
+    """Tells whether the dtype is not complex."""
+    return not iscomplexobj(x)
+
+
+def isclose(
+    x: Any, y: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False
+) -> Any:
+    """Tells where |x - y| <= atol + rtol |y|.
+
+    Args:
+        x: an array.
+        y: the reference.
+        rtol: the relative tolerance.
+        atol: the absolute tolerance.
+        equal_nan: whether NaN is close to NaN.
+    """
+    x, y = unify("isclose", x, y)
+    t = type_of(x) if not type_of(x).weak else type_of(y)
+    x, y = (p.broadcast_p(v, shape=t.shape, axes=()) if type_of(v).weak else v for v in (x, y))
+    same = p.eq_p(x, y)
+    if t.dtype == bool:
+        return same
+    wide = t.dtype if t.is_inexact else np.dtype("float64")
+    x, y = p.convert_p(x, dtype=wide), p.convert_p(y, dtype=wide)
+    finite = logical_and(isfinite(x), isfinite(y))
+    gap = absolute(p.sub_p(x, y))
+    within = less_equal(gap, add(atol, multiply(rtol, absolute(y))))
+    close = p.or_p(same, p.and_p(finite, within))
+    return p.or_p(close, p.and_p(isnan(x), isnan(y))) if equal_nan else close
+
+
+def allclose(
+    x: Any, y: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False
+) -> Any:
+    """Tells whether all elements are close, as a boolean of rank zero; see `isclose`."""
+    close = isclose(x, y, rtol, atol, equal_nan)
+    return p.all_p(close, axes=tuple(range(type_of(close).ndim)))
+
+
+def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Any:
+    """Tells whether two arrays have the same shape and elements, as a boolean of rank zero."""
+    x, y = as_array(x), as_array(y)
+    if type_of(x).shape != type_of(y).shape:
+        return _filled(False, ArrayType((), np.bool_))
+    same = equal(x, y)
+    if equal_nan:
+        same = p.or_p(same, p.and_p(isnan(x), isnan(y)))
+    return p.all_p(same, axes=tuple(range(type_of(same).ndim)))
+
+
+def array_equiv(x: Any, y: Any) -> Any:
+    """Tells whether two arrays are equal once broadcast, as a boolean of rank zero."""
+    x, y = as_array(x), as_array(y)
+    try:
+        np.broadcast_shapes(type_of(x).shape, type_of(y).shape)
+    except ValueError:
+        return _filled(False, ArrayType((), np.bool_))
+    same = equal(x, y)
+    return p.all_p(same, axes=tuple(range(type_of(same).ndim)))
+
+
+# -------------------------------------------------------------------------------------- choosing
+
+
+def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
+    """Returns x where the condition holds, else y.
+
+    The branch that is not taken gets a cotangent of 0. Where it computes inf or NaN its own
+    derivative turns that 0 into NaN; so give it a harmless operand:
+    `where(x > 0, log(where(x > 0, x, 1)), 0)`.
+
+    Args:
+        condition: booleans; numbers count as true where they are not 0.
+        x: values; without x and y the indices where the condition holds are returned.
+        y: values.
+
+    Example:
+        >>> where(np.array([True, False]), 1.0, np.zeros(2))
+        array([1., 0.])
+    """
+    if x is None and y is None:
+        from ftrans.numpy.sorting import nonzero
+
+        return nonzero(condition)
+    if x is None or y is None:
+        raise TypeError("where: takes both x and y, or neither: where(condition, x, y).")
+    mask = truth(condition)
+    chosen = [v if is_scalar(v) else as_array(v) for v in (x, y)]
+    # the three have one shape, but not one dtype
+    x, y = unify("where", *chosen)
+    if all(is_scalar(v) for v in chosen):
+        dtype = type_of(x).dtype
+        x, y = scalar(chosen[0], dtype), scalar(chosen[1], dtype)
+    return marked(_choose(mask, x, y), *chosen) if not type_of(mask).shape else _choose(mask, x, y)
+
+
+def _choose(mask: Any, x: Any, y: Any) -> Any:
+    shapes = [type_of(v).shape for v in (mask, x, y) if not type_of(v).weak]
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ShapeError(
+            f"where: shapes do not broadcast.\n  condition: {type_of(mask)}\n"
+            f"  x: {type_of(x)}\n  y: {type_of(y)}"
+        ) from None
+    mask, x, y = (v if type_of(v).weak else broadcast_to(v, shape) for v in (mask, x, y))
+    return p.select_p(mask, x, y)

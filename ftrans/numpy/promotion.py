@@ -1,0 +1,296 @@
+"""From what users write to strict operands: arrays, one dtype, one shape.
+
+Promotion is that of the array API, with the float of the pair where an integer meets a float, as in
+JAX and PyTorch. Python scalars are weak: they take the dtype of the arrays that they meet, and only
+change its kind where they must. Every front-end function begins here.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftrans.config import config
+from ftrans.errors import DTypeError, ShapeError
+from ftrans.ir import ArrayType, Literal, Tracer, type_of
+from ftrans.ir.dtype import bfloat16, complex_of, is_complex, is_float, is_inexact
+from ftrans.primitives import broadcast_p, convert_p, reshape_p, scalar
+from ftrans.runtime.jaxlink import x64
+
+__all__ = [
+    "as_array",
+    "broadcast_to",
+    "canonical_axis",
+    "canonical_axes",
+    "cast",
+    "default_dtype",
+    "inexact",
+    "is_array",
+    "is_numeric",
+    "is_scalar",
+    "promote_dtypes",
+    "result_type",
+    "unify",
+]
+
+ARRAYS = (Tracer, np.ndarray, np.generic, jax.Array)
+
+
+def is_array(x: Any) -> bool:
+    """Tells whether `x` is a traced value, a NumPy array or scalar, or a `jax.Array`, of numbers."""
+    return isinstance(x, Tracer) or (isinstance(x, ARRAYS) and is_numeric(x.dtype))
+
+
+def is_numeric(dtype: Any) -> bool:
+    """Tells whether a dtype is one of numbers or booleans: no strings, objects or random keys."""
+    return isinstance(dtype, np.dtype) and (dtype.kind in "biufc" or dtype == bfloat16)
+
+
+def is_scalar(x: Any) -> bool:
+    """Tells whether `x` is a Python scalar, which promotes weakly."""
+    return isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic)
+
+
+def default_dtype(kind: type) -> np.dtype:
+    """Returns the dtype that a Python scalar of this type takes where nothing else decides."""
+    real = config.default_dtype
+    if kind is bool:
+        return np.dtype(bool)
+    if issubclass(kind, int):
+        return np.dtype("int64" if real == np.float64 else "int32")
+    return real if issubclass(kind, float) else complex_of(real)
+
+
+def canonical_dtype(dtype: Any) -> np.dtype:
+    """Returns the NumPy dtype for what users pass as `dtype`: Python types mean the defaults."""
+    if dtype in (bool, int, float, complex):
+        return default_dtype(dtype)
+    return np.dtype(dtype)
+
+
+@cache
+def promote_dtypes(x: np.dtype, y: np.dtype) -> np.dtype:
+    """Returns the dtype to which two arrays are promoted."""
+    with x64():
+        return np.dtype(jnp.promote_types(x, y))
+
+
+def _scalar_kind(x: Any) -> type:
+    """Returns bool, int, float or complex for a weak operand."""
+    if isinstance(x, Tracer):
+        dtype = x.type.dtype
+        return complex if is_complex(dtype) else float if is_float(dtype) else int
+    for kind in (bool, int, float):
+        if isinstance(x, kind):
+            return kind
+    return complex
+
+
+def is_weak(x: Any) -> bool:
+    """Tells whether an operand promotes as a Python scalar does."""
+    return x.weak if isinstance(x, Tracer) else is_scalar(x)
+
+
+def result_type(*xs: Any) -> np.dtype:
+    """Returns the dtype to which operands are promoted.
+
+    Example:
+        >>> result_type(np.zeros(3, "int8"), 2.0)
+        dtype('float32')
+        >>> result_type(np.zeros(3, "float16"), 2.0)
+        dtype('float16')
+    """
+    dtype: np.dtype | None = None
+    for x in xs:
+        if not is_weak(x):
+            own = type_of(x).dtype
+            dtype = own if dtype is None else promote_dtypes(dtype, own)
+    kinds = [_scalar_kind(x) for x in xs if is_weak(x)]
+    if not kinds:
+        assert dtype is not None
+        return dtype
+    kind = max(kinds, key=(bool, int, float, complex).index)
+    if dtype is None:
+        return default_dtype(kind)
+    if kind is complex:
+        return complex_of(dtype if is_inexact(dtype) else config.default_dtype)
+    if kind is float and not is_inexact(dtype):
+        return config.default_dtype
+    if kind is int and dtype == bool:
+        return default_dtype(int)
+    return dtype
+
+
+def as_array(x: Any, dtype: Any = None) -> Any:
+    """Returns a strict operand: a traced value, a NumPy array or a `jax.Array`.
+
+    Args:
+        x: an array, a Python scalar, or nested sequences of them.
+        dtype: the dtype to convert to; None keeps that of an array, and gives Python scalars the
+            default.
+
+    Raises:
+        DTypeError: where `x` is no array, naming what it is.
+    """
+    dtype = None if dtype is None else canonical_dtype(dtype)
+    if isinstance(x, (Tracer, jax.Array, np.ndarray)):
+        if not isinstance(x, Tracer) and not is_numeric(x.dtype):
+            raise DTypeError(f"An array of dtype {x.dtype} is not numeric.")
+        return x if dtype is None else cast(x, dtype)
+    if isinstance(x, np.generic):
+        return np.asarray(x) if dtype is None else np.asarray(x).astype(dtype)
+    if is_scalar(x):
+        with np.errstate(all="ignore"):
+            return np.asarray(x).astype(dtype or default_dtype(_scalar_kind(x)))
+    if isinstance(x, (list, tuple)):
+        return _from_sequence(x, dtype)
+    if isinstance(x, numbers.Number) or hasattr(x, "__array__"):
+        array = np.asarray(x)
+        if is_numeric(array.dtype):
+            return array if dtype is None else array.astype(dtype)
+    raise DTypeError(
+        f"A value of type {type(x).__name__} is no array.\n"
+        f"  value: {x!r:.60}\n"
+        f"  Pass a NumPy array, a jax.Array or a Python scalar."
+    )
+
+
+def _from_sequence(x: Sequence[Any], dtype: np.dtype | None) -> Any:
+    """Builds an array from nested sequences; from traced values by stacking them."""
+    leaves = jax.tree_util.tree_leaves(x)
+    if not any(isinstance(leaf, (Tracer, jax.Array)) for leaf in leaves):
+        array = np.asarray(x)
+        if not is_numeric(array.dtype):
+            raise DTypeError(f"A sequence of dtype {array.dtype} is no array: {x!r:.60}")
+        if dtype is None and not any(is_array(leaf) for leaf in leaves):
+            kinds = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+            dtype = default_dtype(kinds[array.dtype.kind])
+        return array if dtype is None else array.astype(dtype)
+    from ftrans.primitives import concatenate_p
+
+    items = [as_array(item) if not is_scalar(item) else item for item in x]
+    unified = unify("array", *items)
+    rows = [reshape_p(row, shape=(1, *type_of(row).shape)) for row in map(as_array, unified)]
+    stacked = concatenate_p(*rows, axis=0)
+    return stacked if dtype is None else cast(stacked, dtype)
+
+
+def cast(x: Any, dtype: Any) -> Any:
+    """Converts a strict operand to a dtype, where it has another one."""
+    dtype = np.dtype(dtype)
+    t = type_of(x)
+    if t.dtype == dtype:
+        return strong(x)
+    return convert_p(x, dtype=dtype)
+
+
+def strong(x: Any) -> Any:
+    """Returns an operand that no longer promotes weakly."""
+    return Tracer(x.frame, x.index, x.type) if isinstance(x, Tracer) and x.weak else x
+
+
+def inexact(x: Any) -> Any:
+    """Returns a strict operand of floating point: integers and booleans take the default dtype."""
+    x = as_array(x)
+    return x if type_of(x).is_inexact else cast(x, config.default_dtype)
+
+
+def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
+    """Broadcasts a strict operand to a shape by NumPy's rules."""
+    t = type_of(x)
+    if t.shape == shape:
+        return x
+    offset = len(shape) - t.ndim
+    if offset < 0 or any(
+        size not in (1, shape[offset + axis]) for axis, size in enumerate(t.shape)
+    ):
+        raise ShapeError(f"broadcast_to: {t} does not broadcast to {shape}.")
+    kept = [axis for axis, size in enumerate(t.shape) if size == shape[offset + axis]]
+    if len(kept) < t.ndim:
+        x = reshape_p(x, shape=tuple(t.shape[axis] for axis in kept))
+    return broadcast_p(x, shape=shape, axes=tuple(offset + axis for axis in kept))
+
+
+def unify(name: str, *xs: Any, dtype: Any = None, to_inexact: bool = False) -> list[Any]:
+    """Returns strict operands of one dtype and one shape; Python scalars become literals.
+
+    Args:
+        name: the function, for errors.
+        xs: arrays, sequences and Python scalars.
+        dtype: the common dtype; None promotes.
+        to_inexact: whether integers and booleans are converted to the default dtype.
+
+    Raises:
+        ShapeError: where the shapes do not broadcast.
+    """
+    taken = [x if is_array(x) or is_scalar(x) else as_array(x) for x in xs]
+    common = result_type(*taken) if dtype is None else np.dtype(dtype)
+    if to_inexact and not is_inexact(common):
+        common = config.default_dtype
+    if all(is_scalar(x) for x in taken):
+        return [as_array(x, common) for x in taken]
+    shapes = {type_of(x).shape for x in taken if not is_scalar(x)}
+    if len(shapes) == 1:
+        (shape,) = shapes
+    else:
+        try:
+            shape = np.broadcast_shapes(*shapes)
+        except ValueError:
+            lines = "".join(
+                f"\n  operand {i}: {type_of(x) if not is_scalar(x) else x}"
+                for i, x in enumerate(taken)
+            )
+            raise ShapeError(f"{name}: shapes do not broadcast.{lines}") from None
+    weak = all(is_weak(x) for x in taken)
+    out = []
+    for x in taken:
+        if is_scalar(x):
+            _check_fits(name, x, common)
+            out.append(scalar(x, common))
+            continue
+        y = broadcast_to(cast(as_array(x), common), shape)
+        if weak and isinstance(y, Tracer):
+            y = Tracer(y.frame, y.index, y.type, weak=True)
+        out.append(y)
+    return out
+
+
+def _check_fits(name: str, x: Any, dtype: np.dtype) -> None:
+    """Raises where a Python integer does not fit the integer dtype that it meets."""
+    if dtype.kind in "iu" and type(x) is int:
+        info = np.iinfo(dtype)
+        if not info.min <= x <= info.max:
+            raise OverflowError(f"{name}: {x} does not fit into {dtype}.")
+
+
+def canonical_axis(name: str, axis: int, ndim: int) -> int:
+    """Returns an axis counted from the front, checked.
+
+    Raises:
+        AxisError: where there is no such axis.
+    """
+    from ftrans.errors import AxisError
+
+    number = axis.__index__()
+    if not -ndim <= number < ndim:
+        raise AxisError(f"{name}: axis {axis} is out of range for an array of {ndim} axes.")
+    return number % ndim if ndim else 0
+
+
+def canonical_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """Returns axes counted from the front; None means all of them."""
+    from ftrans.errors import AxisError
+
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = tuple(canonical_axis(name, a, ndim) for a in given)
+    if len(set(axes)) != len(axes):
+        raise AxisError(f"{name}: axes {axis} name an axis twice.")
+    return axes

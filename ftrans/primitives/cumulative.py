@@ -1,0 +1,227 @@
+"""Running sums, products, extrema and log-sum-exps along one axis, from either end.
+
+The tangents of those that are not linear are computed by the same doubling as the values could be:
+at step k each element joins with the one 2^k before it, so that it then stands for 2^(k+1)
+elements. Joining never divides, so zeros and infinities do no harm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import AxisError
+from ftrans.ir import ArrayType, type_of
+from ftrans.ir.dtype import bfloat16
+from ftrans.primitives.arithmetic import add_p, mul_p, neg_p, sub_p
+from ftrans.primitives.compare import ge_p, le_p, ne_p
+from ftrans.primitives.elementary import exp_p, log1p_p, logistic_p
+from ftrans.primitives.family import _bytes, check_kind, no_identity, no_programs, normal
+from ftrans.primitives.logic import or_p
+from ftrans.primitives.magnitude import is_finite_p
+from ftrans.primitives.namespace import by_lax
+from ftrans.primitives.record import LINEAR, Absent, Cost, Primitive, Sample
+from ftrans.primitives.select import select_p
+from ftrans.primitives.shape import pad_p
+
+__all__ = ["cumlogsumexp_p", "cummax_p", "cummin_p", "cumprod_p", "cumsum_p", "shift"]
+
+
+def shift(x: Any, by: int, fill: float, *, axis: int, reverse: bool) -> Any:
+    """Moves elements along an axis by some places, away from the start that `reverse` says.
+
+    The places that become free hold `fill`.
+    """
+    ndim = type_of(x).ndim
+    gain, loss = (tuple(n if i == axis else 0 for i in range(ndim)) for n in (by, -by))
+    low, high = (loss, gain) if reverse else (gain, loss)
+    return pad_p(x, low=low, high=high, interior=(0,) * ndim, value=fill)
+
+
+def _doubling(
+    join: Callable[..., Any], x: Any, t: Any, fill: float, *, axis: int, reverse: bool
+) -> Any:
+    """Returns the tangent of a running operation.
+
+    Args:
+        join: `(x, t, y, s) -> value, tangent` joins a stretch of elements (value x, tangent t)
+            with the stretch after it (y and s).
+        x: the elements.
+        t: their tangents.
+        fill: the neutral value of the operation.
+        axis: the axis along which it runs.
+        reverse: whether it starts at the end of the axis.
+    """
+    by = 1
+    while by < type_of(x).shape[axis]:
+        before = shift(x, by, fill, axis=axis, reverse=reverse)
+        before_t = shift(t, by, 0.0, axis=axis, reverse=reverse)
+        x, t = join(before, before_t, x, t)
+        by *= 2
+    return t
+
+
+def cumulative(
+    name: str,
+    *,
+    kinds: str,
+    accumulate: Callable[..., np.ndarray],
+    jvp: Any,
+    transpose: Any = Absent("it is not linear"),
+    samples: Sequence[Sample] = (),
+    tags: Sequence[str] = (),
+) -> Primitive:
+    """Declares a running operation along `axis`, which starts at the end of it where `reverse`.
+
+    Args:
+        name: the name, also that of the function in `jax.lax`.
+        kinds: the dtypes that it takes.
+        accumulate: `(x, axis) -> array`, in NumPy and from the start.
+        jvp: the rule.
+        transpose: the rule where it is linear.
+        samples: further samples.
+        tags: further tags.
+    """
+
+    def infer(x: ArrayType, *, axis: int, reverse: bool) -> ArrayType:
+        check_kind(name, kinds, x)
+        if not 0 <= axis < x.ndim:
+            raise AxisError(f"{name}: {x} has no axis {axis}.")
+        return x.update()
+
+    def lower(xp: Any, x: Any, *, axis: int, reverse: bool) -> Any:
+        if xp is not np:
+            return by_lax(xp, name, x, axis=axis, reverse=reverse)
+        small = x.dtype in (np.float16, bfloat16)
+        wide = x.astype(np.float32) if small else x
+        wide = np.flip(wide, axis) if reverse else wide
+        out = accumulate(wide, axis) if x.size else wide
+        out = np.flip(out, axis) if reverse else out
+        return out.astype(x.dtype, copy=False)
+
+    def batch(size: int, operands: Any, dims: Any, *, axis: int, reverse: bool) -> Any:
+        (dim,) = dims
+        return primitive(operands[0], axis=axis + (axis >= dim), reverse=reverse), dim
+
+    primitive = Primitive(
+        name=name,
+        tags=frozenset({"cumulative", *tags}),
+        kinds=kinds,
+        infer=infer,
+        lower=lower,
+        jvp=jvp,
+        linearize=no_programs,
+        transpose=transpose,
+        batch=batch,
+        prune=no_programs,
+        rewrite=no_identity,
+        cost=lambda operands, results, params: Cost(
+            operands[0].size, _bytes(operands, results)
+        ),
+        samples=lambda: [
+            Sample((normal(5),), {"axis": 0, "reverse": False}),
+            Sample((normal(6),), {"axis": 0, "reverse": True}),
+            Sample((normal(2, 3, 2),), {"axis": 1, "reverse": False}),
+            Sample((normal(2, 1),), {"axis": 1, "reverse": True}),
+            Sample((normal(2, 0),), {"axis": 1, "reverse": False}),
+            *samples,
+        ],
+        source=None,
+        multiple=False,
+    )
+    return primitive
+
+
+# ------------------------------------------------------------------------------------- cumsum
+
+cumsum_p = cumulative(
+    "cumsum",
+    kinds="iufc",
+    accumulate=lambda x, axis: np.cumsum(x, axis, dtype=x.dtype),
+    jvp=LINEAR,
+    transpose=[lambda ct, x, *, axis, reverse: cumsum_p(ct, axis=axis, reverse=not reverse)],
+    tags=["linear"],
+)
+
+
+# ------------------------------------------------------------------------------------ cumprod
+
+
+def _join_products(x: Any, t: Any, y: Any, s: Any) -> Any:
+    return mul_p(x, y), add_p(mul_p(t, y), mul_p(x, s))
+
+
+def _cumprod_jvp(t: Any, out: Any, x: Any, *, axis: int, reverse: bool) -> Any:
+    return _doubling(_join_products, x, t, 1.0, axis=axis, reverse=reverse)
+
+
+cumprod_p = cumulative(
+    "cumprod",
+    kinds="iufc",
+    accumulate=lambda x, axis: np.cumprod(x, axis, dtype=x.dtype),
+    jvp=[_cumprod_jvp],
+    samples=[Sample((np.array([2.0, 0.0, 3.0, 0.0, 5.0]),), {"axis": 0, "reverse": False})],
+)
+
+
+# -------------------------------------------------------------------------- cummax and cummin
+
+
+def _extremum(name: str, wins: Primitive, worst: float, accumulate: Any) -> Primitive:
+    """Declares a running extremum; `wins(y, x)` says where the later y displaces x."""
+
+    def join(x: Any, t: Any, y: Any, s: Any) -> Any:
+        # of equal elements the last has the tangent, and NaN displaces all but NaN
+        later = or_p(wins(y, x), ne_p(y, y))
+        return select_p(later, y, x), select_p(later, s, t)
+
+    def jvp(t: Any, out: Any, x: Any, *, axis: int, reverse: bool) -> Any:
+        return _doubling(join, x, t, worst, axis=axis, reverse=reverse)
+
+    ties = np.array([1.0, 2.0, 2.0, 0.0, np.nan, 3.0])
+    return cumulative(
+        name,
+        kinds="iuf",
+        accumulate=accumulate,
+        jvp=[jvp],
+        samples=[Sample((ties,), {"axis": 0, "reverse": r}, False) for r in (False, True)],
+    )
+
+
+cummax_p = _extremum("cummax", ge_p, -math.inf, np.maximum.accumulate)
+cummin_p = _extremum("cummin", le_p, math.inf, np.minimum.accumulate)
+
+
+# ------------------------------------------------------------------------------- cumlogsumexp
+
+
+def _join_logs(x: Any, t: Any, y: Any, s: Any) -> Any:
+    # log(e^x + e^y) = m + log(1 + e^-d), where m is the larger and d = |x - y| >= 0. Both choices of
+    # m are the same smooth function of x and y, so that derivatives of every order are right.
+    above = ge_p(y, x)
+    m = select_p(above, y, x)
+    # two infinities have no difference; as equals they share the tangent
+    finite = is_finite_p(m)
+    x, y = select_p(finite, x, 0.0), select_p(finite, y, 0.0)
+    up, down = sub_p(y, x), sub_p(x, y)
+    total = add_p(m, log1p_p(exp_p(select_p(above, down, up))))
+    return total, add_p(mul_p(t, logistic_p(down)), mul_p(s, logistic_p(up)))
+
+
+def _cumlogsumexp_jvp(t: Any, out: Any, x: Any, *, axis: int, reverse: bool) -> Any:
+    return _doubling(_join_logs, x, t, -math.inf, axis=axis, reverse=reverse)
+
+
+cumlogsumexp_p = cumulative(
+    "cumlogsumexp",
+    kinds="f",
+    accumulate=np.logaddexp.accumulate,
+    jvp=[_cumlogsumexp_jvp],
+    samples=[
+        Sample((np.array([1.0, 1.0, 1.0]),), {"axis": 0, "reverse": False}),
+        Sample((np.array([-np.inf, 1.0, 2.0]),), {"axis": 0, "reverse": False}, False),
+    ],
+)

@@ -1,0 +1,181 @@
+"""`dot` contracts axes of two arrays: the matrix product, and all that `einsum` needs of it.
+
+The axes of the result are the batch axes, the free axes of `x`, the free axes of `y`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import DTypeError, ShapeError
+from ftrans.ir import ArrayType, type_of
+from ftrans.ir.dtype import bfloat16
+from ftrans.primitives.family import _bytes, check_kind, no_identity, no_programs, normal
+from ftrans.primitives.record import Cost, Linear, Primitive, Sample
+from ftrans.primitives.shape import transpose_p
+
+__all__ = ["dot_p"]
+
+Axes = tuple[int, ...]
+Pair = tuple[Axes, Axes]
+"""Axes of `x`, and the axes of `y` that go with them."""
+
+
+def _free(ndim: int, *taken: Axes) -> Axes:
+    """Returns the axes that are neither contracted nor batched."""
+    return tuple(axis for axis in range(ndim) if all(axis not in axes for axes in taken))
+
+
+def _infer(x: ArrayType, y: ArrayType, *, contract: Pair, batch: Pair) -> ArrayType:
+    check_kind("dot", "biufc", x, y)
+    if x.dtype != y.dtype:
+        raise DTypeError(
+            f"dot: operands have different dtypes.\n  x: {x}\n  y: {y}\n"
+            f"  Convert one of them first: y.astype('{x.dtype.name}')."
+        )
+    for what, (of_x, of_y) in (("contracted", contract), ("batch", batch)):
+        if (
+            len(of_x) != len(of_y)
+            or not all(0 <= axis < x.ndim for axis in of_x)
+            or not all(0 <= axis < y.ndim for axis in of_y)
+            or any(x.shape[i] != y.shape[j] for i, j in zip(of_x, of_y, strict=True))
+        ):
+            raise ShapeError(
+                f"dot: the {what} axes do not fit each other.\n"
+                f"  x: {x}, axes {of_x}\n  y: {y}, axes {of_y}"
+            )
+    for name, t, taken in (("x", x, contract[0] + batch[0]), ("y", y, contract[1] + batch[1])):
+        if len(set(taken)) != len(taken):
+            raise ShapeError(
+                f"dot: an axis is named twice.\n  {name}: {t}, contract={contract}, batch={batch}"
+            )
+    free_x, free_y = _free(x.ndim, contract[0], batch[0]), _free(y.ndim, contract[1], batch[1])
+    sizes = [x.shape[axis] for axis in batch[0] + free_x] + [y.shape[axis] for axis in free_y]
+    return x.update(shape=tuple(sizes))
+
+
+def _lower(xp: Any, x: Any, y: Any, *, contract: Pair, batch: Pair) -> Any:
+    if xp is not np:
+        from jax import lax
+
+        return lax.dot_general(x, y, (contract, batch))
+    dtype = x.dtype
+    if dtype in (np.float16, bfloat16):
+        x, y = x.astype(np.float32), y.astype(np.float32)
+    free_x, free_y = _free(x.ndim, contract[0], batch[0]), _free(y.ndim, contract[1], batch[1])
+    rows = tuple(x.shape[a] for a in free_x)
+    columns = tuple(y.shape[a] for a in free_y)
+    lead = tuple(x.shape[a] for a in batch[0])
+    m, n = math.prod(rows), math.prod(columns)
+    k = math.prod(x.shape[a] for a in contract[0])
+    left = np.transpose(x, batch[0] + free_x + contract[0]).reshape((*lead, m, k))
+    right = np.transpose(y, batch[1] + contract[1] + free_y).reshape((*lead, k, n))
+    out = np.matmul(left, right).reshape(lead + rows + columns)
+    return out.astype(dtype, copy=False)
+
+
+def _shape(operand: Any) -> tuple[int, ...]:
+    return operand.type.shape if isinstance(operand, Linear) else type_of(operand).shape
+
+
+def _transpose_x(ct: Any, x: Any, y: Any, *, contract: Pair, batch: Pair) -> Any:
+    # ct has the axes (batch, free of x, free of y). Contracting the last ones with y leaves
+    # (batch, free of x, contracted axes in the order of y), which go back to where x has them.
+    free_x = _free(len(_shape(x)), contract[0], batch[0])
+    free_y = _free(len(_shape(y)), contract[1], batch[1])
+    lead = len(batch[0])
+    last = tuple(range(lead + len(free_x), type_of(ct).ndim))
+    out = dot_p(ct, y, contract=(last, free_y), batch=(tuple(range(lead)), batch[1]))
+    left = sorted(range(len(contract[1])), key=contract[1].__getitem__)
+    order = batch[0] + free_x + tuple(contract[0][i] for i in left)
+    return _put_back(out, order)
+
+
+def _transpose_y(ct: Any, x: Any, y: Any, *, contract: Pair, batch: Pair) -> Any:
+    # the same with the roles exchanged: (batch, free of y, contracted axes in the order of x)
+    free_x = _free(len(_shape(x)), contract[0], batch[0])
+    free_y = _free(len(_shape(y)), contract[1], batch[1])
+    lead = len(batch[0])
+    middle = tuple(range(lead, lead + len(free_x)))
+    out = dot_p(ct, x, contract=(middle, free_x), batch=(tuple(range(lead)), batch[0]))
+    left = sorted(range(len(contract[0])), key=contract[0].__getitem__)
+    order = batch[1] + free_y + tuple(contract[1][i] for i in left)
+    return _put_back(out, order)
+
+
+def _put_back(out: Any, order: Sequence[int]) -> Any:
+    """Moves axis i of `out` to `order[i]`."""
+    permutation = tuple(sorted(range(len(order)), key=order.__getitem__))
+    ordered = permutation == tuple(range(len(order)))
+    return out if ordered else transpose_p(out, permutation=permutation)
+
+
+def _batch(
+    size: int, operands: Any, dims: Any, *, contract: Pair, batch: Pair
+) -> tuple[Any, int]:
+    x, y = operands
+    at_x, at_y = dims
+
+    def shifted(pair: Pair) -> Pair:
+        return (
+            tuple(a + (at_x is not None and a >= at_x) for a in pair[0]),
+            tuple(a + (at_y is not None and a >= at_y) for a in pair[1]),
+        )
+
+    contract, batch = shifted(contract), shifted(batch)
+    if at_x is not None and at_y is not None:
+        batch = ((at_x, *batch[0]), (at_y, *batch[1]))
+        return dot_p(x, y, contract=contract, batch=batch), 0
+    # one operand mapped: its mapped axis is one more free axis
+    free_x = _free(type_of(x).ndim, contract[0], batch[0])
+    free_y = _free(type_of(y).ndim, contract[1], batch[1])
+    if at_x is not None:
+        dim = len(batch[0]) + free_x.index(at_x)
+    else:
+        dim = len(batch[0]) + len(free_x) + free_y.index(at_y)
+    return dot_p(x, y, contract=contract, batch=batch), dim
+
+
+def _cost(operands: Any, results: Any, params: Any) -> Cost:
+    x, _ = operands
+    k = math.prod(x.shape[axis] for axis in params["contract"][0])
+    return Cost(2 * results[0].size * k, _bytes(operands, results))
+
+
+def _samples() -> list[Sample]:
+    matrices = {"contract": ((1,), (0,)), "batch": ((), ())}
+    return [
+        Sample((normal(2, 3), normal(3, 4)), matrices),
+        Sample(
+            (normal(2, 3, 4, 2), normal(4, 2, 3)),
+            {"contract": ((1, 2), (2, 0)), "batch": ((3,), (1,))},
+        ),
+        Sample((normal(3), normal(2)), {"contract": ((), ()), "batch": ((), ())}),
+        Sample((normal(2, 0), normal(0, 3)), matrices),
+    ]
+
+
+dot_p = Primitive(
+    name="dot",
+    tags=frozenset({"contraction", "multilinear"}),
+    kinds="biufc",
+    infer=_infer,
+    lower=_lower,
+    jvp=[
+        lambda t, out, x, y, **params: dot_p(t, y, **params),
+        lambda t, out, x, y, **params: dot_p(x, t, **params),
+    ],
+    linearize=no_programs,
+    transpose=[_transpose_x, _transpose_y],
+    batch=_batch,
+    prune=no_programs,
+    rewrite=no_identity,
+    cost=_cost,
+    samples=_samples,
+    source=None,
+    multiple=False,
+)

@@ -1,0 +1,348 @@
+"""Roots, powers, exponentials, logarithms, and the circular and hyperbolic functions.
+
+A rule multiplies the tangent by a factor that the primals alone determine, written in terms of the
+result where that is cheap: so the linear part of a program is one product, with one residual.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ftrans.ir import ArrayType, Literal, type_of
+from ftrans.ir.dtype import is_complex, is_unsigned
+from ftrans.primitives.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
+from ftrans.primitives.compare import eq_p, ge_p
+from ftrans.primitives.complex import real_p
+from ftrans.primitives.family import elementwise
+from ftrans.primitives.logic import and_p
+from ftrans.primitives.namespace import by_lax
+from ftrans.primitives.record import Sample
+from ftrans.primitives.select import select_p
+from ftrans.primitives.shape import broadcast_p
+
+__all__ = [
+    "acos_p",
+    "acosh_p",
+    "asin_p",
+    "asinh_p",
+    "atan2_p",
+    "atan_p",
+    "atanh_p",
+    "cbrt_p",
+    "cos_p",
+    "cosh_p",
+    "exp2_p",
+    "exp_p",
+    "expm1_p",
+    "log1p_p",
+    "log_p",
+    "logistic_p",
+    "pow_p",
+    "rsqrt_p",
+    "sin_p",
+    "sinh_p",
+    "sqrt_p",
+    "tan_p",
+    "tanh_p",
+]
+
+
+def _filled(x: Any, type: ArrayType) -> Any:
+    """Broadcasts a literal, so that it can meet literals of the rule in a strict equation."""
+    return broadcast_p(x, shape=type.shape, axes=()) if isinstance(x, Literal) else x
+
+
+def _edge(*values: float) -> Sample:
+    return Sample((np.array(values),), smooth=False)
+
+
+# -------------------------------------------------------------------------------------- roots
+
+
+def _rsqrt_lower(xp: Any, x: Any) -> Any:
+    return np.reciprocal(np.sqrt(x)) if xp is np else by_lax(xp, "rsqrt", x)
+
+
+sqrt_p = elementwise(
+    "sqrt",
+    kinds="fc",
+    domain=(0.1, 3.0),
+    lower=lambda xp, x: xp.sqrt(x),
+    jvp=[lambda t, out, x: mul_p(t, div_p(0.5, out))],
+    samples=[_edge(0.0, -1.0, np.inf)],
+)
+
+rsqrt_p = elementwise(
+    "rsqrt",
+    kinds="fc",
+    domain=(0.1, 3.0),
+    lower=_rsqrt_lower,
+    jvp=[lambda t, out, x: mul_p(t, mul_p(div_p(out, x), -0.5))],
+)
+
+cbrt_p = elementwise(
+    "cbrt",
+    kinds="f",
+    lower=lambda xp, x: xp.cbrt(x),
+    jvp=[lambda t, out, x: mul_p(t, div_p(1 / 3, mul_p(out, out)))],
+    samples=[_edge(0.0, -8.0)],
+)
+
+
+# ---------------------------------------------------------------------------------------- pow
+
+
+def _pow_lower(xp: Any, x: Any, y: Any) -> Any:
+    if x.dtype.kind not in "iu":
+        return xp.power(x, y)
+    if is_unsigned(x.dtype):
+        return xp.power(x, y).astype(x.dtype)
+    # A negative power of an integer is the integer part of the reciprocal of the positive one.
+    positive = xp.power(x, xp.maximum(y, xp.zeros_like(y)))
+    odd = xp.bitwise_and(y, xp.ones_like(y)) == 1
+    negative = xp.where((x == 1) | ((x == -1) & ~odd), 1, xp.where((x == -1) & odd, -1, 0))
+    return xp.where(y < 0, negative, positive).astype(x.dtype)
+
+
+def _pow_base(t: Any, out: Any, x: Any, y: Any) -> Any:
+    # y x^(y-1), except that 0 x^(0-1) is 0 where x is 0 as it is everywhere else
+    type = type_of(out)
+    x, y = _filled(x, type), _filled(y, type)
+    flat = and_p(eq_p(x, 0.0), eq_p(y, 0.0))
+    return mul_p(t, mul_p(y, pow_p(x, select_p(flat, 1.0, sub_p(y, 1.0)))))
+
+
+def _pow_exponent(t: Any, out: Any, x: Any, y: Any) -> Any:
+    # x^y log(x), whose limit at x = 0 is 0 from the right of y = 0 on
+    type = type_of(out)
+    x, y = _filled(x, type), _filled(y, type)
+    real = real_p(y) if is_complex(type.dtype) else y
+    flat = and_p(eq_p(x, 0.0), ge_p(real, 0.0))
+    return mul_p(t, mul_p(out, log_p(select_p(flat, 1.0, x))))
+
+
+pow_p = elementwise(
+    "pow",
+    kinds="iufc",
+    domain=(0.3, 3.0),
+    lower=_pow_lower,
+    jvp=[_pow_base, _pow_exponent],
+    samples=[
+        Sample(
+            (np.array([0.0, 0.0, 0.0, -2.0, 1.0]), np.array([0.0, 1.0, 2.0, 3.0, 0.0])),
+            smooth=False,
+        ),
+    ],
+    source="https://dlmf.nist.gov/4.2.E26",
+)
+
+
+# ------------------------------------------------------------------ exponentials and logarithms
+
+exp_p = elementwise(
+    "exp",
+    kinds="fc",
+    lower=lambda xp, x: xp.exp(x),
+    jvp=[lambda t, out, x: mul_p(t, out)],
+    samples=[_edge(0.0, np.inf, -np.inf, np.nan)],
+)
+
+exp2_p = elementwise(
+    "exp2",
+    kinds="fc",
+    lower=lambda xp, x: xp.exp2(x),
+    jvp=[lambda t, out, x: mul_p(t, mul_p(out, math.log(2)))],
+)
+
+expm1_p = elementwise(
+    "expm1",
+    kinds="fc",
+    lower=lambda xp, x: xp.expm1(x),
+    jvp=[lambda t, out, x: mul_p(t, add_p(out, 1.0))],
+    samples=[_edge(1e-4, -1e-4)],
+)
+
+log_p = elementwise(
+    "log",
+    kinds="fc",
+    domain=(0.1, 3.0),
+    lower=lambda xp, x: xp.log(x),
+    jvp=[lambda t, out, x: div_p(t, x)],
+    samples=[_edge(0.0, -1.0, np.inf)],
+)
+
+log1p_p = elementwise(
+    "log1p",
+    kinds="fc",
+    domain=(-0.9, 2.0),
+    lower=lambda xp, x: xp.log1p(x),
+    jvp=[lambda t, out, x: div_p(t, add_p(x, 1.0))],
+    samples=[_edge(-1.0, 1e-4)],
+)
+
+
+def _logistic_lower(xp: Any, x: Any) -> Any:
+    if xp is not np:
+        return by_lax(xp, "logistic", x)
+    one = x.dtype.type(1)
+    if is_complex(x.dtype):
+        return one / (one + np.exp(-x))
+    # with the exponential of what is not positive, which cannot overflow
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, one, small) / (one + small)
+
+
+logistic_p = elementwise(
+    "logistic",
+    kinds="fc",
+    lower=_logistic_lower,
+    jvp=[lambda t, out, x: mul_p(t, mul_p(out, sub_p(1.0, out)))],
+    samples=[Sample((np.array([-9.0, -1.0, 0.0, 9.0]),)), _edge(0.0, 90.0, -90.0)],
+)
+
+
+# ----------------------------------------------------------------------------------- circular
+
+sin_p = elementwise(
+    "sin",
+    kinds="fc",
+    lower=lambda xp, x: xp.sin(x),
+    jvp=[lambda t, out, x: mul_p(t, cos_p(x))],
+    source="https://dlmf.nist.gov/4.20.E1",
+)
+
+cos_p = elementwise(
+    "cos",
+    kinds="fc",
+    lower=lambda xp, x: xp.cos(x),
+    jvp=[lambda t, out, x: mul_p(t, neg_p(sin_p(x)))],
+    source="https://dlmf.nist.gov/4.20.E2",
+)
+
+tan_p = elementwise(
+    "tan",
+    kinds="fc",
+    domain=(-1.2, 1.2),
+    lower=lambda xp, x: xp.tan(x),
+    jvp=[lambda t, out, x: mul_p(t, add_p(mul_p(out, out), 1.0))],
+    source="https://dlmf.nist.gov/4.20.E3",
+)
+
+
+def _one_minus_square(x: Any) -> Any:
+    """Computes (1 - x) (1 + x), which loses no digits near 1 as 1 - x² does."""
+    return mul_p(sub_p(1.0, x), add_p(x, 1.0))
+
+
+asin_p = elementwise(
+    "asin",
+    kinds="fc",
+    domain=(-0.9, 0.9),
+    lower=lambda xp, x: xp.arcsin(x),
+    jvp=[lambda t, out, x: mul_p(t, rsqrt_p(_one_minus_square(x)))],
+    samples=[_edge(1.0, -1.0)],
+    source="https://dlmf.nist.gov/4.24.E7",
+)
+
+acos_p = elementwise(
+    "acos",
+    kinds="fc",
+    domain=(-0.9, 0.9),
+    lower=lambda xp, x: xp.arccos(x),
+    jvp=[lambda t, out, x: mul_p(t, neg_p(rsqrt_p(_one_minus_square(x))))],
+    samples=[_edge(1.0, -1.0)],
+    source="https://dlmf.nist.gov/4.24.E8",
+)
+
+atan_p = elementwise(
+    "atan",
+    kinds="fc",
+    lower=lambda xp, x: xp.arctan(x),
+    jvp=[lambda t, out, x: div_p(t, add_p(mul_p(x, x), 1.0))],
+    source="https://dlmf.nist.gov/4.24.E9",
+)
+
+
+def _atan2_factor(over: Any, y: Any, x: Any, out: Any) -> Any:
+    """Computes over / (x² + y²), and 0 at the origin."""
+    type = type_of(out)
+    y, x = _filled(y, type), _filled(x, type)
+    square = add_p(mul_p(x, x), mul_p(y, y))
+    return div_p(over, select_p(eq_p(square, 0.0), 1.0, square))
+
+
+atan2_p = elementwise(
+    "atan2",
+    kinds="f",
+    lower=lambda xp, y, x: xp.arctan2(y, x),
+    jvp=[
+        lambda t, out, y, x: mul_p(t, _atan2_factor(x, y, x, out)),
+        lambda t, out, y, x: mul_p(t, neg_p(_atan2_factor(y, y, x, out))),
+    ],
+    samples=[
+        Sample(
+            (np.array([0.0, -0.0, 1.0, 0.0, -0.0]), np.array([0.0, -0.0, 0.0, -1.0, -1.0])),
+            smooth=False,
+        ),
+    ],
+)
+
+
+# --------------------------------------------------------------------------------- hyperbolic
+
+sinh_p = elementwise(
+    "sinh",
+    kinds="fc",
+    lower=lambda xp, x: xp.sinh(x),
+    jvp=[lambda t, out, x: mul_p(t, cosh_p(x))],
+    source="https://dlmf.nist.gov/4.34.E1",
+)
+
+cosh_p = elementwise(
+    "cosh",
+    kinds="fc",
+    lower=lambda xp, x: xp.cosh(x),
+    jvp=[lambda t, out, x: mul_p(t, sinh_p(x))],
+    source="https://dlmf.nist.gov/4.34.E2",
+)
+
+tanh_p = elementwise(
+    "tanh",
+    kinds="fc",
+    lower=lambda xp, x: xp.tanh(x),
+    jvp=[lambda t, out, x: mul_p(t, sub_p(1.0, mul_p(out, out)))],
+    samples=[_edge(0.0, 30.0, -30.0)],
+    source="https://dlmf.nist.gov/4.34.E3",
+)
+
+asinh_p = elementwise(
+    "asinh",
+    kinds="fc",
+    lower=lambda xp, x: xp.arcsinh(x),
+    jvp=[lambda t, out, x: mul_p(t, rsqrt_p(add_p(mul_p(x, x), 1.0)))],
+    source="https://dlmf.nist.gov/4.38.E9",
+)
+
+acosh_p = elementwise(
+    "acosh",
+    kinds="fc",
+    domain=(1.2, 3.0),
+    lower=lambda xp, x: xp.arccosh(x),
+    # two roots, since that of the product has another branch where Re(x) is negative
+    jvp=[lambda t, out, x: mul_p(t, mul_p(rsqrt_p(sub_p(x, 1.0)), rsqrt_p(add_p(x, 1.0))))],
+    samples=[_edge(1.0)],
+    source="https://dlmf.nist.gov/4.38.E10",
+)
+
+atanh_p = elementwise(
+    "atanh",
+    kinds="fc",
+    domain=(-0.9, 0.9),
+    lower=lambda xp, x: xp.arctanh(x),
+    jvp=[lambda t, out, x: div_p(t, _one_minus_square(x))],
+    samples=[_edge(1.0, -1.0)],
+    source="https://dlmf.nist.gov/4.38.E11",
+)

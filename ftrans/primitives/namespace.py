@@ -1,0 +1,32 @@
+"""Reaches the functions of `jax.lax` from both roads, where neither namespace has them by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["by_lax"]
+
+
+def by_lax(xp: Any, name: str, *arrays: Any, **params: Any) -> Any:
+    """Applies a function of `jax.lax`; scalars broadcast.
+
+    Where `xp` is NumPy the function runs at once, in double precision if the arrays are, and also
+    inside a trace of JAX's.
+
+    Args:
+        xp: `numpy` or `jax.numpy`.
+        name: the name of the function in `jax.lax`.
+        *arrays: the operands, of one dtype.
+        **params: what else the function takes.
+    """
+    import jax
+
+    function = getattr(jax.lax, name)
+    if len({x.shape for x in arrays}) > 1:
+        arrays = xp.broadcast_arrays(*arrays)
+    if xp is not np:
+        return function(*arrays, **params)
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        return np.asarray(function(*map(jax.numpy.asarray, arrays), **params))

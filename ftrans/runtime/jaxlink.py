@@ -1,0 +1,58 @@
+"""All that ftrans asks of JAX beyond `jax.numpy` and `jax.lax`, checked when it is imported."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftrans.errors import FtransError
+
+__all__ = ["foreign", "is_jax", "is_traced_by_jax", "on_cpu", "to_jax", "x64"]
+
+for _owner, _name in ((jax, "enable_x64"), (jax, "Array"), (jax.core, "Tracer")):
+    if not hasattr(_owner, _name):
+        raise FtransError(
+            f"This release of JAX, {jax.__version__}, has no {_owner.__name__}.{_name}; "
+            f"ftrans needs JAX 0.10 or later."
+        )
+
+
+def x64() -> AbstractContextManager[Any]:
+    """Returns the scope in which JAX keeps float64; the user's configuration stays as it is."""
+    return jax.enable_x64(True)
+
+
+def is_jax(value: Any) -> bool:
+    """Tells whether a value is a `jax.Array`, one that JAX is tracing included."""
+    return isinstance(value, jax.Array)
+
+
+def is_traced_by_jax(value: Any) -> bool:
+    """Tells whether a value belongs to a JAX transformation that is under way."""
+    return isinstance(value, jax.core.Tracer)
+
+
+def on_cpu(values: Any) -> bool:
+    """Tells whether all `jax.Array`s among the values lie on CPUs."""
+    return all(
+        device.platform == "cpu" for v in values if is_jax(v) for device in v.devices()
+    )
+
+
+def to_jax(array: Any) -> jax.Array:
+    """Copies a NumPy array to JAX's default device; call it within `x64()`."""
+    return jnp.array(array, copy=True)
+
+
+def foreign(values: Any) -> bool:
+    """Tells whether any of the values is traced by JAX."""
+    return any(isinstance(v, jax.core.Tracer) for v in values)
+
+
+def to_numpy(array: Any) -> np.ndarray:
+    """Returns a NumPy view of an array on the host."""
+    return np.asarray(array)
