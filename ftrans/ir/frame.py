@@ -21,14 +21,15 @@ from ftrans.ir.types import ArrayType
 __all__ = [
     "Abstract",
     "Frame",
+    "Placing",
     "Tracer",
-    "at_location",
     "at_user_code",
     "bind",
     "current_frame",
     "is_tracing",
     "open_frame",
     "set_evaluator",
+    "set_guard",
     "type_of",
 ]
 
@@ -101,6 +102,7 @@ class Frame:
         "depth",
         "equations",
         "floor",
+        "guards",
         "input_types",
         "known",
         "locations",
@@ -121,9 +123,13 @@ class Frame:
         self.locations: list[Location | None] = []
         self.producers: list[int] = []
         self.known: dict[int, Any] = {}
+        self.guards: list[Callable[[], None]] = []
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input; `source` is its value: an array, an outer tracer or `Abstract`."""
+        release = _guard(source)
+        if release is not None:
+            self.guards.append(release)
         self.input_types.append(type)
         self.sources.append(source)
         return Tracer(self, ~(len(self.sources) - 1), type, weak)
@@ -287,6 +293,15 @@ def set_evaluator(
     _evaluate = evaluate
 
 
+_guard: Callable[[Any], Callable[[], None] | None] = lambda source: None
+
+
+def set_guard(guard: Callable[[Any], Callable[[], None] | None]) -> None:
+    """Installs what keeps an array from being changed while a frame that uses it is open."""
+    global _guard
+    _guard = guard
+
+
 def type_of(value: Any) -> ArrayType:
     """Returns the type of a tracer, a literal, or anything that has a shape and a dtype."""
     kind = type(value)
@@ -318,17 +333,28 @@ def open_frame(name: str, closed: bool = False) -> Iterator[Frame]:
     finally:
         # Pop by depth: an interrupt between two frames cannot leave one of them open.
         del stack[frame.depth :]
+        for release in reversed(frame.guards):
+            release()
 
 
-@contextmanager
-def at_location(location: Location | None) -> Iterator[None]:
-    """Gives `location` to all equations recorded in the block."""
-    before = _state.place
-    _state.place = (location,)
-    try:
-        yield
-    finally:
-        _state.place = before
+class Placing:
+    """Sets the location of what is recorded, step by step, and restores the former one at the end.
+
+    A loop over equations enters it once and calls `move` for each of them.
+    """
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> Placing:
+        self._before = _state.place
+        return self
+
+    def move(self, location: Location | None) -> None:
+        """Gives `location` to what is recorded from now on."""
+        _state.place = (location,)
+
+    def __exit__(self, *exc: object) -> None:
+        _state.place = self._before
 
 
 @contextmanager
