@@ -20,6 +20,7 @@ from ftrans.func import (
     vmap,
 )
 from ftrans.func.control import cond, fori_loop, scan, switch, while_loop
+from ftrans.func.interpreter import Interpreter, Operation
 from ftrans.func.jit import jit
 from ftrans.func.trace import trace
 from ftrans.ir import ArrayType, Program, check

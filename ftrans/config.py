@@ -26,12 +26,17 @@ class _Config:
         check: whether every program that a transform makes is checked; on where the environment
             variable FTRANS_CHECK is "1".
         cache_entries: how many programs are remembered.
+        traceback: "short" hides ftrans's own frames from tracebacks, "full" shows them; full
+            where the environment variable FTRANS_TRACEBACK says so.
     """
 
     def __init__(self) -> None:
         self._execution: Execution = "auto"
         self.check: bool = os.environ.get("FTRANS_CHECK", "") == "1"
         self.cache_entries: int = 4096
+        self.traceback: Literal["short", "full"] = (
+            "full" if os.environ.get("FTRANS_TRACEBACK") == "full" else "short"
+        )
         self.default_dtype: np.dtype = np.dtype("float32")
 
     @property

@@ -27,6 +27,7 @@ from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
 from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_scalar
 from ftrans.primitives import convert_p, scan_p, switch_p, while_p
 from ftrans.runtime import run
+from ftrans.traceback import boundary
 
 __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
 
@@ -96,6 +97,7 @@ def _cast_outputs(program: Program, dtypes: Sequence[Any]) -> Program:
 # ----------------------------------------------------------------------------- cond and switch
 
 
+@boundary
 def cond(
     pred: Any,
     true_fun: Callable[..., Any],
@@ -128,6 +130,7 @@ def cond(
     return _switch("cond", index, [false_fun, true_fun], ["false_fun", "true_fun"], operands)
 
 
+@boundary
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """Runs one of several functions, by an index that may be traced.
 
@@ -305,6 +308,7 @@ def _consts_first(program: Program, declared: int, captured: int) -> Program:
         return simplify(finish(frame, outs))
 
 
+@boundary
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
@@ -377,6 +381,7 @@ def scan(
     return staged.outputs.build(outs)
 
 
+@boundary
 def while_loop(
     cond_fun: Callable[[Any], Any],
     body_fun: Callable[[Any], Any],
@@ -424,6 +429,7 @@ def while_loop(
     return staged.outputs.build(found)
 
 
+@boundary
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any
 ) -> Any:

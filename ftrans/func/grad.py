@@ -15,6 +15,7 @@ from ftrans.interpreters import value_and_grad as differentiate
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_float
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.traceback import boundary
 
 __all__ = ["grad", "grad_and_value", "value_and_grad"]
 
@@ -112,6 +113,7 @@ def grad(
         12.0
     """
 
+    @boundary
     @functools.wraps(func)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         found, _, aux = _run("grad", func, argnums, has_aux, args, kwargs)
@@ -139,6 +141,7 @@ def grad_and_value(
         (6.0, 9.0)
     """
 
+    @boundary
     @functools.wraps(func)
     def gradient_and_value(*args: Any, **kwargs: Any) -> Any:
         found, value, aux = _run("grad_and_value", func, argnums, has_aux, args, kwargs)
@@ -166,6 +169,7 @@ def value_and_grad(
         (9.0, 6.0)
     """
 
+    @boundary
     @functools.wraps(func)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         found, value, aux = _run("value_and_grad", func, argnums, has_aux, args, kwargs)

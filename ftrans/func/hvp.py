@@ -9,6 +9,7 @@ from ftrans.func.grad import value_and_grad
 from ftrans.func.jvp import jvp
 from ftrans.func.staging import name_of
 from ftrans.func.vjp import vjp
+from ftrans.traceback import boundary
 
 __all__ = ["hvp", "vhp"]
 
@@ -29,6 +30,7 @@ def _gradient(func: Callable[..., Any], count: int) -> Callable[..., tuple[Any, 
     return gradient
 
 
+@boundary
 def hvp(func: Callable[..., Any], inputs: Any, v: Any) -> tuple[Any, Any]:
     """Computes the product of the Hessian of `func` with a vector, forward over reverse.
 
@@ -51,6 +53,7 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any) -> tuple[Any, Any]:
     return value, product if isinstance(inputs, tuple) else product[0]
 
 
+@boundary
 def vhp(func: Callable[..., Any], inputs: Any, v: Any) -> tuple[Any, Any]:
     """Computes the product of a vector with the Hessian of `func`, reverse over reverse.
 

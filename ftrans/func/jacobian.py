@@ -14,6 +14,7 @@ from ftrans.interpreters import jacobian_forward, jacobian_reverse
 from ftrans.ir import Program, type_of
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.numpy.promotion import as_array
+from ftrans.traceback import boundary
 
 __all__ = ["hessian", "jacfwd", "jacrev"]
 
@@ -31,6 +32,7 @@ def _jacobian(
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"{name}: chunk_size={chunk_size}; it must be None or at least 1.")
 
+    @boundary
     @functools.wraps(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         arguments = Arguments(name, args, argnums)

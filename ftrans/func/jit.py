@@ -18,6 +18,7 @@ from ftrans.ir.types import ArrayType
 from ftrans.numpy.promotion import default_dtype, is_array, is_scalar
 from ftrans.primitives.evaluate import evaluate
 from ftrans.runtime.jaxlink import is_jax, x64
+from ftrans.traceback import boundary
 
 __all__ = ["jit"]
 
@@ -63,6 +64,7 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
     static_numbers = _tuple(options.get("static_argnums"))
     static_names = _tuple(options.get("static_argnames"))
 
+    @boundary
     @functools.wraps(func)
     def jitted(*args: Any, **kwargs: Any) -> Any:
         if is_tracing():

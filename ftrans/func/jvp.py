@@ -27,10 +27,12 @@ from ftrans.interpreters.detach import detach_outputs
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives.shape import zeros
+from ftrans.traceback import boundary
 
 __all__ = ["Linearized", "jvp", "linearize"]
 
 
+@boundary
 def jvp(
     func: Callable[..., Any],
     primals: tuple[Any, ...],
@@ -161,6 +163,7 @@ class Linearized:
         self._arguments = arguments
         self._as_jax = as_jax
 
+    @boundary
     def __call__(self, *tangents: Any) -> Any:
         """Returns the tangent of the value for one tangent per primal; None stands for zero."""
         dots = match_tangents(self.name, self._arguments, tangents)
@@ -181,6 +184,7 @@ class Linearized:
         return f"<derivative of {self.name} with {len(self.residuals)} residuals>"
 
 
+@boundary
 def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Evaluates `func` and returns its value together with its derivative at that point.
 

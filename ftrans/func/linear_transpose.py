@@ -23,10 +23,12 @@ from ftrans.func.vjp import array_outputs, _leaf_names, _zero
 from ftrans.interpreters import linear_pullback
 from ftrans.ir import ArrayType, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.traceback import boundary
 
 __all__ = ["linear_transpose"]
 
 
+@boundary
 def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., tuple[Any, ...]]:
     """Returns the transpose of a linear function, which is not run.
 
@@ -75,6 +77,7 @@ def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., t
     program = staged.program
     as_jax = wants_jax(primals)
 
+    @boundary
     def transposed(cotangent: Any) -> tuple[Any, ...]:
         leaves = match_structure(name, "cotangents", staged.outputs.structure, cotangent)
         named = zip(

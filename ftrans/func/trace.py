@@ -8,25 +8,14 @@ from typing import Any
 
 import jax.tree_util as tree
 
-from ftrans.func.staging import abstract_inputs, name_of, stage
+from ftrans.func.staging import Staged, known_inputs, name_of, stage
 from ftrans.func.vjp import array_outputs
 from ftrans.interpreters import inline, simplify
-from ftrans.ir import ArrayType, Program, type_of
+from ftrans.ir import Abstract, ArrayType, Program
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.traceback import boundary
 
-__all__ = ["abstract_type", "trace"]
-
-
-def abstract_type(leaf: Any) -> ArrayType | None:
-    """Returns the type of an array, a Python scalar, or anything with a shape and a dtype."""
-    if isinstance(leaf, ArrayType):
-        return leaf
-    if is_array(leaf) or is_scalar(leaf):
-        t = type_of(as_array(leaf))
-        return ArrayType(t.shape, t.dtype, is_scalar(leaf))
-    if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
-        return ArrayType(tuple(leaf.shape), leaf.dtype)
-    return None
+__all__ = ["stage_call", "trace"]
 
 
 def trace(func: Callable[..., Any]) -> Callable[..., Program]:
@@ -49,23 +38,45 @@ def trace(func: Callable[..., Any]) -> Callable[..., Program]:
             return c
     """
 
+    @boundary
     @functools.wraps(func)
     def traced(*args: Any, **kwargs: Any) -> Program:
-        leaves, structure = tree.tree_flatten((args, kwargs))
-        types = [abstract_type(leaf) for leaf in leaves]
-
-        def run(*tracers: Any) -> Any:
-            given = iter(tracers)
-            filled = [
-                leaf if t is None else next(given) for leaf, t in zip(leaves, types, strict=True)
-            ]
-            inner_args, inner_kwargs = tree.tree_unflatten(structure, filled)
-            return array_outputs("trace", func(*inner_args, **inner_kwargs))
-
-        name = name_of(func)
-        known = [t for t in types if t is not None]
-        inputs = abstract_inputs(known, f"an argument of {name}, which is being traced")
-        staged = stage(name, run, inputs, closed=True)
-        return simplify(inline(staged.program)).renamed(name)
+        staged, _ = stage_call(func, args, kwargs)
+        return simplify(inline(staged.program)).renamed(name_of(func))
 
     return traced
+
+
+def stage_call(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Staged, list[Any]]:
+    """Traces a call of `func` into a program; returns it with the arrays among the arguments.
+
+    Concrete arguments keep their values while `func` is traced, so that it may branch on them.
+    """
+    leaves, structure = tree.tree_flatten((args, kwargs))
+    name = name_of(func)
+    abstract = Abstract(f"an argument of {name} that is given as a type")
+    inputs, arrays = [], []
+    for leaf in leaves:
+        if is_array(leaf) or is_scalar(leaf):
+            inputs += known_inputs([leaf])
+            arrays.append(as_array(leaf))
+        elif _is_type(leaf):
+            inputs.append((ArrayType(tuple(leaf.shape), leaf.dtype), abstract, False))
+    taken = [is_array(leaf) or is_scalar(leaf) or _is_type(leaf) for leaf in leaves]
+
+    def run(*tracers: Any) -> Any:
+        given = iter(tracers)
+        filled = [next(given) if t else leaf for leaf, t in zip(leaves, taken, strict=True)]
+        inner_args, inner_kwargs = tree.tree_unflatten(structure, filled)
+        return array_outputs(name, func(*inner_args, **inner_kwargs))
+
+    return stage(name, run, inputs, closed=True), arrays
+
+
+def _is_type(leaf: Any) -> bool:
+    """Tells whether a leaf stands for an array by its shape and dtype alone."""
+    return isinstance(leaf, ArrayType) or (
+        not is_array(leaf) and hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+    )

@@ -24,6 +24,7 @@ from ftrans.func.staging import (
 from ftrans.interpreters import linearize, pullback
 from ftrans.ir import ArrayType, Program
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.traceback import boundary
 
 __all__ = ["Pullback", "array_outputs", "vjp"]
 
@@ -96,6 +97,7 @@ class Pullback:
         """The bytes that the residuals hold."""
         return sum(t.nbytes for t in self.program.inputs[: len(self.residuals)])
 
+    @boundary
     def __call__(self, *cotangents: Any) -> Any:
         """Returns the cotangents of the inputs.
 
@@ -154,6 +156,7 @@ tree.register_pytree_node(
 )
 
 
+@boundary
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False, **kwargs: Any) -> Any:
     """Evaluates `func` and returns its value together with its pullback.
 

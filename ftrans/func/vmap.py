@@ -14,6 +14,7 @@ from ftrans.interpreters import batch_in_chunks
 from ftrans.interpreters.place import place_outputs
 from ftrans.ir import Abstract, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.traceback import boundary
 
 __all__ = ["vmap"]
 
@@ -57,6 +58,7 @@ def vmap(
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"{name}: chunk_size={chunk_size}; it must be None or at least 1.")
 
+    @boundary
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         paths, structure = tree.tree_flatten_with_path(args)

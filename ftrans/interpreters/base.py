@@ -7,10 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
-from ftrans.ir import Abstract, ArrayType, Frame, Literal, Program, Tracer, bind, open_frame
-from ftrans.ir.frame import at_location
+from ftrans.ir import (
+    Abstract,
+    ArrayType,
+    Equation,
+    Frame,
+    Literal,
+    Program,
+    Tracer,
+    bind,
+    open_frame,
+)
+from ftrans.ir.frame import Placing
 
-__all__ = ["building", "finish", "memoised", "replay"]
+__all__ = ["building", "finish", "memoised", "replay", "walk"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,16 +59,32 @@ def finish(frame: Frame, outputs: Sequence[Any]) -> Program:
     return program
 
 
+def walk(
+    program: Program,
+    values: Sequence[Any],
+    step: Callable[[Equation, list[Any]], Sequence[Any]],
+    lift: Callable[[Literal], Any] = lambda literal: literal,
+) -> list[Any]:
+    """Goes through a program, equation by equation: what every interpreter of ours is a step of.
+
+    Args:
+        program: the program.
+        values: what its inputs stand for.
+        step: from an equation and what its operands stand for to what its results do. What it
+            records gets the location of the equation.
+        lift: from a literal to what it stands for.
+
+    Returns:
+        What the outputs stand for.
+    """
+    env = list(values)
+    with Placing() as place:
+        for equation, location in zip(program.equations, program.locations, strict=True):
+            place.move(location)
+            env += step(equation, [lift(a) if type(a) is Literal else env[a] for a in equation.operands])
+    return [lift(a) if type(a) is Literal else env[a] for a in program.outputs]
+
+
 def replay(program: Program, operands: Sequence[Any]) -> list[Any]:
     """Binds every equation of `program` anew, in the frames of the operands."""
-    values = list(operands)
-
-    def read(atom: Any) -> Any:
-        return atom if type(atom) is Literal else values[atom]
-
-    for equation, _, location in program.numbered():
-        with at_location(location):
-            values += bind(
-                equation.primitive, [read(atom) for atom in equation.operands], equation.params
-            )
-    return [read(atom) for atom in program.outputs]
+    return walk(program, operands, lambda e, taken: bind(e.primitive, taken, e.params))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ftrans.interpreters.base import building, finish, memoised
+from ftrans.interpreters.base import building, finish, memoised, walk
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.simplify import simplify
-from ftrans.ir import Literal, Program, bind
-from ftrans.ir.frame import at_location
+from ftrans.ir import Program, bind
 from ftrans.primitives.family import moveaxis
 from ftrans.primitives.record import Absent, Recursive
 from ftrans.primitives.shape import expand
@@ -40,17 +39,14 @@ def batch(
         for t, dim in zip(program.inputs, dims, strict=True)
     ]
     with building(f"vmap({program.name})", types) as (frame, inputs):
-        values: list[tuple[Any, int | None]] = list(zip(inputs, dims, strict=True))
-
-        def read(atom: Any) -> tuple[Any, int | None]:
-            return (atom, None) if type(atom) is Literal else values[atom]
-
-        for equation, _, location in program.numbered():
-            with at_location(location):
-                values += _apply(equation, size, [read(atom) for atom in equation.operands])
+        pairs = walk(
+            program,
+            list(zip(inputs, dims, strict=True)),
+            lambda equation, taken: _apply(equation, size, taken),
+            lambda literal: (literal, None),
+        )
         outs, mapped = [], []
-        for index, atom in enumerate(program.outputs):
-            out, dim = read(atom)
+        for index, (out, dim) in enumerate(pairs):
             if dim is not None:
                 out = moveaxis(out, dim, 0)
             elif force is not None and force[index]:

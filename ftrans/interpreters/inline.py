@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ftrans.interpreters.base import building, finish, memoised
-from ftrans.ir import Literal, Program, bind
-from ftrans.ir.frame import at_location
+from ftrans.interpreters.base import building, finish, memoised, walk
+from ftrans.ir import Equation, Program, bind
 from ftrans.primitives.control import call_p
 
 __all__ = ["inline"]
@@ -29,20 +29,13 @@ def inline(program: Program) -> Program:
         return finish(frame, _run(program, inputs))
 
 
-def _run(program: Program, operands: list[Any]) -> list[Any]:
-    values = list(operands)
-
-    def read(atom: Any) -> Any:
-        return atom if type(atom) is Literal else values[atom]
-
-    for equation, _, location in program.numbered():
-        taken = [read(atom) for atom in equation.operands]
+def _run(program: Program, operands: Sequence[Any]) -> list[Any]:
+    def step(equation: Equation, taken: list[Any]) -> Sequence[Any]:
         if equation.primitive is call_p:
-            values += _run(equation.params["program"], taken)
-            continue
+            return _run(equation.params["program"], taken)
         params = equation.params
         if equation.primitive.is_higher_order:
             params = params.map_programs(inline)
-        with at_location(location):
-            values += bind(equation.primitive, taken, params)
-    return [read(atom) for atom in program.outputs]
+        return bind(equation.primitive, taken, params)
+
+    return walk(program, operands, step)

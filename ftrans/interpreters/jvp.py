@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ftrans.interpreters.base import building, finish, memoised
+from ftrans.interpreters.base import building, finish, memoised, walk
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.simplify import simplify
-from ftrans.ir import Literal, Params, Program, bind
-from ftrans.ir.frame import at_location
+from ftrans.ir import Equation, Params, Program, bind
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.record import LINEAR, Absent, Joint, Recursive
 
@@ -52,25 +51,17 @@ def push_forward(
         tangents: their tangents.
         mode: "jvp" or "linearize": which rule a primitive that carries programs applies.
     """
-    values: list[tuple[Any, Any]] = list(zip(primals, tangents, strict=True))
 
-    def read(atom: Any) -> tuple[Any, Any]:
-        return (atom, None) if type(atom) is Literal else values[atom]
-
-    for equation, _, location in program.numbered():
-        pairs = [read(atom) for atom in equation.operands]
+    def step(equation: Equation, pairs: list[Any]) -> Any:
         taken = [primal for primal, _ in pairs]
         dots = [tangent for _, tangent in pairs]
-        with at_location(location):
-            if all(dot is None for dot in dots):
-                outs = bind(equation.primitive, taken, equation.params)
-                out_dots: Sequence[Any] = [None] * len(outs)
-            else:
-                outs, out_dots = tangents_of(
-                    equation.primitive, taken, dots, equation.params, mode
-                )
-        values += zip(outs, out_dots, strict=True)
-    pairs = [read(atom) for atom in program.outputs]
+        if all(dot is None for dot in dots):
+            return [(out, None) for out in bind(equation.primitive, taken, equation.params)]
+        outs, out_dots = tangents_of(equation.primitive, taken, dots, equation.params, mode)
+        return zip(outs, out_dots, strict=True)
+
+    values = list(zip(primals, tangents, strict=True))
+    pairs = walk(program, values, step, lambda literal: (literal, None))
     return [primal for primal, _ in pairs], [tangent for _, tangent in pairs]
 
 

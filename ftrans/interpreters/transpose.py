@@ -14,7 +14,7 @@ from ftrans.interpreters.base import building, finish, memoised
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.simplify import simplify
 from ftrans.ir import Equation, Literal, Program, bind
-from ftrans.ir.frame import at_location
+from ftrans.ir.frame import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.record import Absent, Joint, Linear, Recursive
 
@@ -69,6 +69,13 @@ def pull_back(
     Returns:
         For each operand its cotangent, `None` where it is zero or not asked for.
     """
+    with Placing() as place:
+        return _pull_back(program, operands, cotangents, place)
+
+
+def _pull_back(
+    program: Program, operands: Sequence[Any], cotangents: Sequence[Any], place: Placing
+) -> list[Any]:
     values = list(operands)
     linear_equations = []
 
@@ -81,8 +88,8 @@ def pull_back(
             linear_equations.append((equation, numbers, location, taken))
             values += [Linear(t) for t in equation.types]
         else:
-            with at_location(location):
-                values += bind(equation.primitive, taken, equation.params)
+            place.move(location)
+            values += bind(equation.primitive, taken, equation.params)
 
     sums: dict[int, Any] = {}
 
@@ -96,11 +103,10 @@ def pull_back(
         given = [sums.pop(number, None) for number in numbers]
         if all(ct is None for ct in given):
             continue
-        with at_location(location):
-            for atom, cotangent in zip(
-                equation.operands, _cotangents(equation, taken, given, location), strict=True
-            ):
-                add(atom, cotangent)
+        place.move(location)
+        found = _cotangents(equation, taken, given, location)
+        for atom, cotangent in zip(equation.operands, found, strict=True):
+            add(atom, cotangent)
     return [sums.get(number) for number in range(len(program.inputs))]
 
 

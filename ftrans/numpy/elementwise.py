@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ftrans import primitives as p
 from ftrans.errors import DTypeError
 from ftrans.ir import Tracer, type_of
-from ftrans.ir.dtype import complex_of, is_complex, is_integer
+from ftrans.ir.dtype import is_complex, is_integer
 from ftrans.numpy.promotion import (
     as_array,
     canonical_dtype,
@@ -25,12 +24,64 @@ from ftrans.numpy.promotion import (
     inexact,
     is_scalar,
     is_weak,
-    promote_dtypes,
     result_type,
     unify,
 )
 from ftrans.numpy.views import fresh
-from ftrans.primitives import scalar
+from ftrans.primitives import (
+    abs_p,
+    acos_p,
+    acosh_p,
+    add_p,
+    and_p,
+    asin_p,
+    asinh_p,
+    atan2_p,
+    atan_p,
+    atanh_p,
+    broadcast_p,
+    cbrt_p,
+    ceil_p,
+    clamp_p,
+    complex_p,
+    conj_p,
+    convert_p,
+    cos_p,
+    cosh_p,
+    div_p,
+    eq_p,
+    exp2_p,
+    exp_p,
+    expm1_p,
+    floor_p,
+    gt_p,
+    imag_p,
+    integer_pow_p,
+    log1p_p,
+    log_p,
+    lt_p,
+    maximum_p,
+    minimum_p,
+    mul_p,
+    ne_p,
+    neg_p,
+    or_p,
+    pow_p,
+    real_p,
+    rem_p,
+    round_p,
+    rsqrt_p,
+    scalar,
+    select_p,
+    sign_p,
+    sin_p,
+    sinh_p,
+    sqrt_p,
+    stop_gradient_p,
+    sub_p,
+    tan_p,
+    tanh_p,
+)
 
 __all__ = [
     "abs",
@@ -76,9 +127,9 @@ __all__ = [
     "fmod",
     "imag",
     "log",
-    "log10",
     "log1p",
     "log2",
+    "log10",
     "maximum",
     "minimum",
     "mod",
@@ -209,9 +260,7 @@ def binary(
                         return primitive(x, y)
                 elif type(y) is float:
                     return primitive(x, scalar(y, x.type.dtype))
-            elif (
-                type(x) is float and type(y) is Tracer and not y.weak and y.type.is_inexact
-            ):
+            elif type(x) is float and type(y) is Tracer and not y.weak and y.type.is_inexact:
                 return primitive(scalar(x, y.type.dtype), y)
         operands = unify(name, x, y, dtype=dtype, to_inexact=floats)
         kind = _kind_of(operands)
@@ -247,77 +296,75 @@ def _refuse(name: str, advice: str) -> Function:
 
 # ------------------------------------------------------------------------------------ arithmetic
 
-add = binary("add", p.add_p, "Returns x + y; of booleans, x or y.", booleans=p.or_p)
+add = binary("add", add_p, "Returns x + y; of booleans, x or y.", booleans=or_p)
 subtract = binary(
     "subtract",
-    p.sub_p,
+    sub_p,
     "Returns x - y.",
     booleans=_refuse("subtract", "Write x ^ y, or convert one: x.astype(int)."),
 )
-multiply = binary("multiply", p.mul_p, "Returns x * y; of booleans, x and y.", booleans=p.and_p)
+multiply = binary("multiply", mul_p, "Returns x * y; of booleans, x and y.", booleans=and_p)
 divide = true_divide = binary(
-    "divide", p.div_p, "Returns x / y; of integers in the default dtype.", floats=True
+    "divide", div_p, "Returns x / y; of integers in the default dtype.", floats=True
 )
 negative = unary(
     "negative",
-    lambda x: p.neg_p(x) if type_of(x).dtype != bool else _no_negative(x),
+    lambda x: neg_p(x) if type_of(x).dtype != bool else _no_negative(x),
     "Returns -x.",
 )
 _no_negative = _refuse("negative", "Write ~x.")
 positive = unary("positive", copied, "Returns x.")
 absolute = abs = unary(
     "absolute",
-    p.abs_p,
+    abs_p,
     "Returns |x|, real also where x is complex; its gradient at 0 is 0.",
-    whole=lambda x: copied(x) if type_of(x).dtype.kind in "bu" else p.abs_p(x),
+    whole=lambda x: copied(x) if type_of(x).dtype.kind in "bu" else abs_p(x),
 )
-fabs = unary("fabs", p.abs_p, "Returns |x| as a float.", floats=True)
-sign = unary("sign", p.sign_p, "Returns -1, 0 or 1, and x / |x| where x is complex.")
+fabs = unary("fabs", abs_p, "Returns |x| as a float.", floats=True)
+sign = unary("sign", sign_p, "Returns -1, 0 or 1, and x / |x| where x is complex.")
 reciprocal = unary(
-    "reciprocal", lambda x: p.div_p(1, x), "Returns 1 / x; of integers as floats.", floats=True
+    "reciprocal", lambda x: div_p(1, x), "Returns 1 / x; of integers as floats.", floats=True
 )
 
 
 def _whole_divide(x: Any, y: Any, divide: Function) -> Any:
     """Divides integers, and gives 0 where the divisor is 0, as NumPy does on every machine."""
     dtype = type_of(x).dtype
-    by_zero = p.eq_p(y, scalar(0, dtype))
-    out = divide(x, p.select_p(by_zero, scalar(1, dtype), y))
-    return p.select_p(by_zero, scalar(0, dtype), out)
+    by_zero = eq_p(y, scalar(0, dtype))
+    out = divide(x, select_p(by_zero, scalar(1, dtype), y))
+    return select_p(by_zero, scalar(0, dtype), out)
 
 
 def as_strict(x: Any, y: Any) -> tuple[Any, Any]:
     """Fills literals out to arrays, where an operation is made of several primitives."""
     shape = type_of(x).shape if not type_of(x).weak else type_of(y).shape
-    filled = [
-        p.broadcast_p(v, shape=shape, axes=()) if type_of(v).weak else v for v in (x, y)
-    ]
+    filled = [broadcast_p(v, shape=shape, axes=()) if type_of(v).weak else v for v in (x, y)]
     return filled[0], filled[1]
 
 
 def _goes_below(x: Any, y: Any, rest: Any) -> Any:
     """Tells where rounding down and rounding toward zero give different quotients."""
     nothing = scalar(0, type_of(x).dtype)
-    differ = p.ne_p(p.lt_p(rest, nothing), p.lt_p(y, nothing))
-    return p.and_p(p.ne_p(rest, nothing), differ)
+    differ = ne_p(lt_p(rest, nothing), lt_p(y, nothing))
+    return and_p(ne_p(rest, nothing), differ)
 
 
 def _mod(x: Any, y: Any) -> Any:
-    rest = p.rem_p(x, y)
-    return p.select_p(_goes_below(x, y, rest), p.add_p(rest, y), rest)
+    rest = rem_p(x, y)
+    return select_p(_goes_below(x, y, rest), add_p(rest, y), rest)
 
 
 def _floor_divide(x: Any, y: Any) -> Any:
     # C's fmod is exact, so the quotient of what it leaves differs from a whole number by rounding
-    rest = p.rem_p(x, y)
-    below = p.convert_p(_goes_below(x, y, rest), dtype=type_of(x).dtype)
-    whole = p.sub_p(p.round_p(p.div_p(p.sub_p(x, rest), y)), below)
-    return p.select_p(p.eq_p(y, 0.0), p.div_p(x, y), whole)
+    rest = rem_p(x, y)
+    below = convert_p(_goes_below(x, y, rest), dtype=type_of(x).dtype)
+    whole = sub_p(round_p(div_p(sub_p(x, rest), y)), below)
+    return select_p(eq_p(y, 0.0), div_p(x, y), whole)
 
 
 def _whole_floor_divide(x: Any, y: Any) -> Any:
-    below = p.convert_p(_goes_below(x, y, p.rem_p(x, y)), dtype=type_of(x).dtype)
-    return p.sub_p(p.div_p(x, y), below)
+    below = convert_p(_goes_below(x, y, rem_p(x, y)), dtype=type_of(x).dtype)
+    return sub_p(div_p(x, y), below)
 
 
 def _by_parts(division: Function, whole: Function) -> tuple[Function, Function]:
@@ -335,7 +382,7 @@ def _by_parts(division: Function, whole: Function) -> tuple[Function, Function]:
 _floor_of_floats, _floor_of_integers = _by_parts(_floor_divide, _whole_floor_divide)
 floor_divide = binary(
     "floor_divide",
-    lambda x, y: _floor_of_floats(p.stop_gradient_p(x), p.stop_gradient_p(y)),
+    lambda x, y: _floor_of_floats(stop_gradient_p(x), stop_gradient_p(y)),
     "Returns the largest whole number not above x / y; its gradient is 0.",
     whole=_floor_of_integers,
     booleans=_refuse("floor_divide", "Convert them first: x.astype(int)."),
@@ -350,9 +397,9 @@ mod = remainder = binary(
 )
 fmod = binary(
     "fmod",
-    p.rem_p,
+    rem_p,
     "Returns what the division toward zero leaves, with the sign of x.",
-    whole=_by_parts(p.rem_p, p.rem_p)[1],
+    whole=_by_parts(rem_p, rem_p)[1],
     booleans=_refuse("fmod", "Convert them first: x.astype(int)."),
 )
 
@@ -387,15 +434,15 @@ def power(x: Any, y: Any, /, **options: Any) -> Any:
         operand = as_array(x)
         t = type_of(operand)
         if isinstance(y, int) and t.dtype != bool:
-            return marked(p.integer_pow_p(operand, exponent=y), x)
+            return marked(integer_pow_p(operand, exponent=y), x)
         if t.is_inexact and y in (1.0, 2.0):
-            return marked(p.integer_pow_p(operand, exponent=int(y)), x)
+            return marked(integer_pow_p(operand, exponent=int(y)), x)
         if t.is_inexact and y == 0.5:
-            return marked(p.sqrt_p(operand), x)
+            return marked(sqrt_p(operand), x)
     operands = unify("power", x, y)
     if type_of(operands[0]).dtype == bool:
         operands = unify("power", x, y, dtype=default_dtype(int))
-    return marked(p.pow_p(*operands), x, y)
+    return marked(pow_p(*operands), x, y)
 
 
 pow = power
@@ -405,18 +452,18 @@ def float_power(x: Any, y: Any, /) -> Any:
     """Returns x to the power y, in float64 or complex128."""
     common = result_type(*(v if is_scalar(v) else as_array(v) for v in (x, y)))
     wide = np.dtype("complex128" if is_complex(common) else "float64")
-    return p.pow_p(*unify("float_power", x, y, dtype=wide))
+    return pow_p(*unify("float_power", x, y, dtype=wide))
 
 
 square = unary(
     "square",
-    lambda x: p.integer_pow_p(x, exponent=2),
+    lambda x: integer_pow_p(x, exponent=2),
     "Returns x * x.",
-    whole=lambda x: copied(x) if type_of(x).dtype == bool else p.integer_pow_p(x, exponent=2),
+    whole=lambda x: copied(x) if type_of(x).dtype == bool else integer_pow_p(x, exponent=2),
 )
-sqrt = unary("sqrt", p.sqrt_p, "Returns the square root; its slope at 0 is inf.", floats=True)
-rsqrt = unary("rsqrt", p.rsqrt_p, "Returns 1 / sqrt(x).", floats=True)
-cbrt = unary("cbrt", p.cbrt_p, "Returns the real cube root.", floats=True)
+sqrt = unary("sqrt", sqrt_p, "Returns the square root; its slope at 0 is inf.", floats=True)
+rsqrt = unary("rsqrt", rsqrt_p, "Returns 1 / sqrt(x).", floats=True)
+cbrt = unary("cbrt", cbrt_p, "Returns the real cube root.", floats=True)
 
 
 # -------------------------------------------------------------------------- elementary functions
@@ -426,40 +473,40 @@ def _elementary(name: str, primitive: Function, doc: str) -> Function:
     return unary(name, primitive, doc, floats=True)
 
 
-exp = _elementary("exp", p.exp_p, "Returns e to the power x.")
-exp2 = _elementary("exp2", p.exp2_p, "Returns 2 to the power x.")
-expm1 = _elementary("expm1", p.expm1_p, "Returns exp(x) - 1, exact for small x.")
-log = _elementary("log", p.log_p, "Returns the natural logarithm.")
+exp = _elementary("exp", exp_p, "Returns e to the power x.")
+exp2 = _elementary("exp2", exp2_p, "Returns 2 to the power x.")
+expm1 = _elementary("expm1", expm1_p, "Returns exp(x) - 1, exact for small x.")
+log = _elementary("log", log_p, "Returns the natural logarithm.")
 log2 = _elementary(
-    "log2", lambda x: p.div_p(p.log_p(x), math.log(2)), "Returns the logarithm to base 2."
+    "log2", lambda x: div_p(log_p(x), math.log(2)), "Returns the logarithm to base 2."
 )
 log10 = _elementary(
-    "log10", lambda x: p.div_p(p.log_p(x), math.log(10)), "Returns the logarithm to base 10."
+    "log10", lambda x: div_p(log_p(x), math.log(10)), "Returns the logarithm to base 10."
 )
-log1p = _elementary("log1p", p.log1p_p, "Returns log(1 + x), exact for small x.")
-sin = _elementary("sin", p.sin_p, "Returns the sine of an angle in radians.")
-cos = _elementary("cos", p.cos_p, "Returns the cosine of an angle in radians.")
-tan = _elementary("tan", p.tan_p, "Returns the tangent of an angle in radians.")
-arcsin = asin = _elementary("arcsin", p.asin_p, "Returns the angle in radians with sine x.")
-arccos = acos = _elementary("arccos", p.acos_p, "Returns the angle in radians with cosine x.")
-arctan = atan = _elementary("arctan", p.atan_p, "Returns the angle in radians with tangent x.")
-sinh = _elementary("sinh", p.sinh_p, "Returns the hyperbolic sine.")
-cosh = _elementary("cosh", p.cosh_p, "Returns the hyperbolic cosine.")
-tanh = _elementary("tanh", p.tanh_p, "Returns the hyperbolic tangent.")
-arcsinh = asinh = _elementary("arcsinh", p.asinh_p, "Returns the inverse hyperbolic sine.")
-arccosh = acosh = _elementary("arccosh", p.acosh_p, "Returns the inverse hyperbolic cosine.")
-arctanh = atanh = _elementary("arctanh", p.atanh_p, "Returns the inverse hyperbolic tangent.")
+log1p = _elementary("log1p", log1p_p, "Returns log(1 + x), exact for small x.")
+sin = _elementary("sin", sin_p, "Returns the sine of an angle in radians.")
+cos = _elementary("cos", cos_p, "Returns the cosine of an angle in radians.")
+tan = _elementary("tan", tan_p, "Returns the tangent of an angle in radians.")
+arcsin = asin = _elementary("arcsin", asin_p, "Returns the angle in radians with sine x.")
+arccos = acos = _elementary("arccos", acos_p, "Returns the angle in radians with cosine x.")
+arctan = atan = _elementary("arctan", atan_p, "Returns the angle in radians with tangent x.")
+sinh = _elementary("sinh", sinh_p, "Returns the hyperbolic sine.")
+cosh = _elementary("cosh", cosh_p, "Returns the hyperbolic cosine.")
+tanh = _elementary("tanh", tanh_p, "Returns the hyperbolic tangent.")
+arcsinh = asinh = _elementary("arcsinh", asinh_p, "Returns the inverse hyperbolic sine.")
+arccosh = acosh = _elementary("arccosh", acosh_p, "Returns the inverse hyperbolic cosine.")
+arctanh = atanh = _elementary("arctanh", atanh_p, "Returns the inverse hyperbolic tangent.")
 arctan2 = atan2 = binary(
     "arctan2",
-    p.atan2_p,
+    atan2_p,
     "Returns the angle of the point (y, x) in radians; its gradient at the origin is 0.",
     floats=True,
 )
 deg2rad = radians = _elementary(
-    "deg2rad", lambda x: p.mul_p(x, math.pi / 180), "Converts degrees to radians."
+    "deg2rad", lambda x: mul_p(x, math.pi / 180), "Converts degrees to radians."
 )
 rad2deg = degrees = _elementary(
-    "rad2deg", lambda x: p.mul_p(x, 180 / math.pi), "Converts radians to degrees."
+    "rad2deg", lambda x: mul_p(x, 180 / math.pi), "Converts radians to degrees."
 )
 
 
@@ -467,12 +514,12 @@ rad2deg = degrees = _elementary(
 
 maximum = binary(
     "maximum",
-    p.maximum_p,
+    maximum_p,
     "Returns the larger of x and y, NaN where either is; a tie shares its gradient evenly.",
 )
 minimum = binary(
     "minimum",
-    p.minimum_p,
+    minimum_p,
     "Returns the smaller of x and y, NaN where either is; a tie shares its gradient evenly.",
 )
 
@@ -480,20 +527,20 @@ minimum = binary(
 def _leaving_nan(extremum: Function) -> Function:
     def choose(x: Any, y: Any) -> Any:
         x, y = as_strict(x, y)
-        out = p.select_p(p.ne_p(y, y), x, extremum(x, y))
-        return p.select_p(p.ne_p(x, x), y, out)
+        out = select_p(ne_p(y, y), x, extremum(x, y))
+        return select_p(ne_p(x, x), y, out)
 
     return choose
 
 
 fmax = binary(
     "fmax",
-    _leaving_nan(p.maximum_p),
+    _leaving_nan(maximum_p),
     "Returns the larger of x and y, and the other one where one is NaN.",
 )
 fmin = binary(
     "fmin",
-    _leaving_nan(p.minimum_p),
+    _leaving_nan(minimum_p),
     "Returns the smaller of x and y, and the other one where one is NaN.",
 )
 
@@ -528,7 +575,7 @@ def clip(x: Any, min: Any = None, max: Any = None, **options: Any) -> Any:
     below = next(operands) if min is not None else scalar(low, dtype)
     middle = next(operands)
     above = next(operands) if max is not None else scalar(high, dtype)
-    return marked(p.clamp_p(below, middle, above), *given)
+    return marked(clamp_p(below, middle, above), *given)
 
 
 clamp = clip
@@ -540,18 +587,18 @@ def _range(dtype: np.dtype) -> tuple[int, int]:
 
 
 def _trunc(x: Any) -> Any:
-    return p.select_p(p.lt_p(x, 0.0), p.ceil_p(x), p.floor_p(x))
+    return select_p(lt_p(x, 0.0), ceil_p(x), floor_p(x))
 
 
-floor = unary("floor", p.floor_p, "Rounds down; integers stay.", whole=copied)
-ceil = unary("ceil", p.ceil_p, "Rounds up; integers stay.", whole=copied)
+floor = unary("floor", floor_p, "Rounds down; integers stay.", whole=copied)
+ceil = unary("ceil", ceil_p, "Rounds up; integers stay.", whole=copied)
 trunc = unary("trunc", _trunc, "Rounds toward zero; integers stay.", whole=copied)
 
 
 def _rint(x: Any) -> Any:
     if is_complex(type_of(x).dtype):
-        return p.complex_p(p.round_p(p.real_p(x)), p.round_p(p.imag_p(x)))
-    return p.round_p(x)
+        return complex_p(round_p(real_p(x)), round_p(imag_p(x)))
+    return round_p(x)
 
 
 rint = unary("rint", _rint, "Rounds to the nearest whole number, halves to even.", whole=copied)
@@ -587,8 +634,8 @@ around = round
 def _round_whole(x: Any, unit: int) -> Any:
     quotient, rest = divmod(x, unit)
     twice = multiply(rest, 2)
-    half, odd = p.eq_p(twice, unit), p.eq_p(remainder(quotient, 2), 1)
-    up = p.or_p(p.gt_p(twice, unit), p.and_p(half, odd))
+    half, odd = eq_p(twice, unit), eq_p(remainder(quotient, 2), 1)
+    up = or_p(gt_p(twice, unit), and_p(half, odd))
     return multiply(add(quotient, cast(up, type_of(x).dtype)), unit)
 
 
@@ -596,21 +643,21 @@ def _round_whole(x: Any, unit: int) -> Any:
 
 real = unary(
     "real",
-    lambda x: p.real_p(x) if is_complex(type_of(x).dtype) else x,
+    lambda x: real_p(x) if is_complex(type_of(x).dtype) else x,
     "Returns the real part.",
 )
 imag = unary(
     "imag",
     lambda x: (
-        p.imag_p(x)
+        imag_p(x)
         if is_complex(type_of(x).dtype)
-        else p.broadcast_p(scalar(0, type_of(x).dtype), shape=type_of(x).shape, axes=())
+        else broadcast_p(scalar(0, type_of(x).dtype), shape=type_of(x).shape, axes=())
     ),
     "Returns the imaginary part, 0 where x is real.",
 )
 conj = conjugate = unary(
     "conj",
-    lambda x: p.conj_p(x) if is_complex(type_of(x).dtype) else x,
+    lambda x: conj_p(x) if is_complex(type_of(x).dtype) else x,
     "Returns the complex conjugate.",
 )
 
@@ -627,10 +674,10 @@ def angle(x: Any, deg: bool = False) -> Any:
         90.0
     """
     operand = inexact(x)
-    out = p.atan2_p(imag(operand), real(operand))
+    out = atan2_p(imag(operand), real(operand))
     return rad2deg(out) if deg else out
 
 
 stop_gradient = unary(
-    "stop_gradient", p.stop_gradient_p, "Returns x as a constant: no derivative goes through it."
+    "stop_gradient", stop_gradient_p, "Returns x as a constant: no derivative goes through it."
 )

@@ -329,8 +329,7 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
         return np.zeros((*batch, len(arrays)), _i32), True
     if not any(_is_unknown(item) for _, item in arrays):
         columns = [
-            np.broadcast_to(_checked(type_, axis, np.asarray(item)), batch)
-            for axis, item in arrays
+            np.broadcast_to(_checked(type_, axis, np.asarray(item)), batch) for axis, item in arrays
         ]
         return np.stack(columns, axis=-1), True
     columns, in_bounds = [], True

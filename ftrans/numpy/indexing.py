@@ -16,7 +16,7 @@ from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
 from ftrans.ir.frame import current_frame
 from ftrans.numpy.index_plan import Plan, plan_index
-from ftrans.numpy.promotion import as_array, broadcast_to, cast, is_scalar, result_type
+from ftrans.numpy.promotion import as_array, broadcast_to, is_scalar, result_type
 from ftrans.numpy.views import fresh, others, rebind, view_of
 from ftrans.primitives import (
     add_p,
@@ -183,7 +183,7 @@ def _whole_mask(x: Any, index: Any) -> Any:
     if not isinstance(index, (Tracer, np.ndarray, jax.Array)):
         return None
     t, shape = type_of(index), type_of(x).shape
-    return index if t.dtype == bool and 0 < t.ndim and shape[: t.ndim] == t.shape else None
+    return index if t.dtype == bool and t.ndim > 0 and shape[: t.ndim] == t.shape else None
 
 
 def _write_masked(op: str, x: Any, mask: Any, value: Any) -> Any:

@@ -6,28 +6,24 @@ booleans are taken in the default integer dtype; means of integers in the defaul
 
 from __future__ import annotations
 
-import builtins
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ftrans import primitives as p
-from ftrans.errors import ShapeError
 from ftrans.ir import type_of
-from ftrans.ir.dtype import is_complex, is_inexact, is_integer, is_unsigned
+from ftrans.ir.dtype import is_integer, is_unsigned
 from ftrans.numpy.elementwise import (
     Function,
-    divide,
+    add,
+    copied,
     maximum,
     minimum,
     multiply,
     named,
-    real,
     subtract,
 )
-from ftrans.numpy.logic import truth, where
+from ftrans.numpy.logic import truth
 from ftrans.numpy.promotion import (
     as_array,
     broadcast_to,
@@ -36,9 +32,21 @@ from ftrans.numpy.promotion import (
     canonical_dtype,
     cast,
     default_dtype,
-    inexact,
 )
-from ftrans.primitives import scalar
+from ftrans.primitives import (
+    all_p,
+    any_p,
+    argmax_p,
+    argmin_p,
+    broadcast_p,
+    max_p,
+    min_p,
+    prod_p,
+    reshape_p,
+    scalar,
+    select_p,
+    sum_p,
+)
 
 __all__ = [
     "all",
@@ -47,27 +55,12 @@ __all__ = [
     "any",
     "argmax",
     "argmin",
-    "average",
     "count_nonzero",
     "max",
-    "mean",
-    "median",
     "min",
-    "nanargmax",
-    "nanargmin",
-    "nanmax",
-    "nanmean",
-    "nanmedian",
-    "nanmin",
-    "nanprod",
-    "nanstd",
-    "nansum",
-    "nanvar",
     "prod",
     "ptp",
-    "std",
     "sum",
-    "var",
 ]
 
 
@@ -87,7 +80,7 @@ def kept(x: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) 
     """Gives a reduced operand axes of size 1 in the place of those that were reduced."""
     if not keepdims or not axes:
         return x
-    return p.reshape_p(x, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
+    return reshape_p(x, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
 
 
 def accumulating_dtype(dtype: np.dtype) -> np.dtype:
@@ -100,18 +93,18 @@ def accumulating_dtype(dtype: np.dtype) -> np.dtype:
     return dtype
 
 
-def _masked(name: str, x: Any, mask: Any, identity: Any) -> Any:
+def masked(x: Any, mask: Any, identity: Any) -> Any:
     """Puts the identity of a reduction where the mask is False."""
     if mask is True or mask is None:
         return x
     shape = np.broadcast_shapes(type_of(as_array(mask)).shape, type_of(x).shape)
     mask, x = broadcast_to(truth(mask), shape), broadcast_to(x, shape)
-    return p.select_p(mask, x, scalar(identity, type_of(x).dtype))
+    return select_p(mask, x, scalar(identity, type_of(x).dtype))
 
 
 def _reduce(x: Any, primitive: Function, axes: tuple[int, ...], keepdims: bool) -> Any:
     if not axes:
-        return x
+        return copied(x)
     return kept(primitive(x, axes=axes), type_of(x).shape, axes, keepdims)
 
 
@@ -130,7 +123,7 @@ def _total(name: str, primitive: Function, join: Function, identity: int, doc: s
         refuse_out(name, out)
         x = as_array(x)
         own = accumulating_dtype(type_of(x).dtype) if dtype is None else canonical_dtype(dtype)
-        x = _masked(name, cast(x, own), where, identity)
+        x = masked(cast(x, own), where, identity)
         axes = canonical_axes(name, axis, type_of(x).ndim)
         total = _reduce(x, primitive, axes, keepdims)
         return total if initial is None else join(total, initial)
@@ -150,4 +143,150 @@ _REDUCTION_ARGS = """
         where: a mask of the elements that take part.
     """
 
-_add: Function = lambda x, y: x + y  # noqa: E731
+
+sum = _total("sum", sum_p, add, 0, "Adds up elements.")
+prod = _total("prod", prod_p, multiply, 1, "Multiplies elements; exact also where some are 0.")
+
+
+def _logical(name: str, primitive: Function, identity: bool, doc: str) -> Function:
+    """Makes `any` or `all`."""
+
+    def function(
+        x: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+    ) -> Any:
+        refuse_out(name, out)
+        x = masked(truth(x), where, identity)
+        return _reduce(x, primitive, canonical_axes(name, axis, type_of(x).ndim), keepdims)
+
+    return named(function, name, doc + _MASKED_ARGS)
+
+
+_MASKED_ARGS = """
+
+    Args:
+        x: an array.
+        axis: an axis, several, or None for all.
+        out: not supported.
+        keepdims: whether reduced axes stay, with size 1.
+        where: a mask of the elements that take part.
+    """
+
+any = _logical("any", any_p, False, "Tells whether any element is not 0.")
+all = _logical("all", all_p, True, "Tells whether all elements are not 0.")
+
+
+def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """Counts the elements that are not 0.
+
+    Args:
+        x: an array.
+        axis: an axis, several, or None for all.
+        keepdims: whether reduced axes stay, with size 1.
+    """
+    return sum(truth(x), axis=axis, keepdims=keepdims)
+
+
+# ------------------------------------------------------------------------------- max and min
+
+
+def _lowest(dtype: np.dtype, sign: int) -> complex:
+    """Returns the smallest value of a dtype, or the largest for `sign` -1."""
+    if dtype == bool:
+        return sign < 0
+    if is_integer(dtype):
+        info = np.iinfo(dtype)
+        return int(info.min if sign > 0 else info.max)
+    return -math.inf * sign
+
+
+def _extremum(name: str, primitive: Function, join: Function, sign: int, doc: str) -> Function:
+    """Makes `max` or `min`."""
+
+    def function(
+        x: Any,
+        axis: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Any:
+        refuse_out(name, out)
+        x = as_array(x)
+        if initial is None and where is not True:
+            raise TypeError(
+                f"{name}: where= takes initial= too, the value where no element takes part.\n"
+                f"  Write {name}(x, where=mask, initial={_lowest(type_of(x).dtype, sign)!r})."
+            )
+        x = masked(x, where, _lowest(type_of(x).dtype, sign))
+        t = type_of(x)
+        axes = canonical_axes(name, axis, t.ndim)
+        if initial is None:
+            return _reduce(x, primitive, axes, keepdims)
+        if 0 in (t.shape[i] for i in axes):
+            t = t.update(shape=tuple(1 if i in axes else n for i, n in enumerate(t.shape)))
+            x = broadcast_p(scalar(_lowest(t.dtype, sign), t.dtype), shape=t.shape, axes=())
+        return join(_reduce(x, primitive, axes, keepdims), initial)
+
+    return named(function, name, doc + _MASKED_ARGS.replace("where: a", _INITIAL + "where: a"))
+
+
+_INITIAL = "initial: a value that takes part.\n        "
+
+max = amax = _extremum(
+    "max",
+    max_p,
+    maximum,
+    1,
+    "Returns the largest element; equal ones share the gradient evenly, and NaN is largest.",
+)
+min = amin = _extremum(
+    "min",
+    min_p,
+    minimum,
+    -1,
+    "Returns the smallest element; equal ones share the gradient evenly, and NaN is smallest.",
+)
+
+
+def ptp(x: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    """Returns the largest element less the smallest.
+
+    Args:
+        x: an array.
+        axis: an axis, several, or None for all.
+        out: not supported.
+        keepdims: whether reduced axes stay, with size 1.
+    """
+    refuse_out("ptp", out)
+    return subtract(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
+
+
+def _index_of(name: str, primitive: Function, doc: str) -> Function:
+    """Makes `argmax` or `argmin`."""
+
+    def function(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+        refuse_out(name, out)
+        x = as_array(x)
+        t = type_of(x)
+        if axis is None:
+            axes, flat = tuple(range(t.ndim)), reshape_p(x, shape=(t.size,))
+            found = primitive(flat, axis=0)
+        else:
+            axes = (canonical_axis(name, axis, t.ndim),)
+            found = primitive(x, axis=axes[0])
+        return kept(cast(found, default_dtype(int)), t.shape, axes, keepdims)
+
+    return named(function, name, doc + _INDEX_ARGS)
+
+
+_INDEX_ARGS = """
+
+    Args:
+        x: an array.
+        axis: an axis; None for the index into the flattened array.
+        out: not supported.
+        keepdims: whether the axis stays, with size 1.
+    """
+
+argmax = _index_of("argmax", argmax_p, "Returns the index of the largest element, the first.")
+argmin = _index_of("argmin", argmin_p, "Returns the index of the smallest element, the first.")

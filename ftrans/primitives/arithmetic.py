@@ -8,7 +8,7 @@ import numpy as np
 
 from ftrans.errors import DTypeError
 from ftrans.ir import ArrayType, Literal
-from ftrans.ir.dtype import is_complex, is_unsigned
+from ftrans.ir.dtype import is_complex, is_float, is_unsigned
 from ftrans.primitives.family import check_kind, elementwise
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import LINEAR, Absent, New, Sample, scalar
@@ -133,7 +133,7 @@ def _div_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
         if _is(y, -1) and not is_complex(types[0].dtype):
             return New(neg_p, (x,), {})
     x, y = (scope.definition(operand) for operand in operands)
-    if x and y and x.primitive is neg_p and y.primitive is neg_p and types[0].is_inexact:
+    if x and y and x.primitive is neg_p and y.primitive is neg_p and is_float(types[0].dtype):
         return New(div_p, (x.operands[0], y.operands[0]), {})
     return None
 
@@ -172,12 +172,14 @@ def _integer_pow_infer(x: ArrayType, *, exponent: int) -> ArrayType:
 def _integer_pow_lower(xp: Any, x: Any, *, exponent: int) -> Any:
     if xp is not np:
         return by_lax(xp, "integer_pow", x, y=exponent)
-    out, square, rest = np.ones_like(x), x, abs(exponent)
+    out, square, rest = None, x, abs(exponent)
     while rest:
         if rest & 1:
-            out = np.multiply(out, square)
+            out = square if out is None else np.multiply(out, square)
         rest >>= 1
         square = np.multiply(square, square) if rest else square
+    if out is None:
+        return np.ones_like(x)
     return np.reciprocal(out) if exponent < 0 else out
 
 

@@ -16,14 +16,21 @@ import numpy as np
 from ftrans.errors import AxisError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import bfloat16
-from ftrans.primitives.arithmetic import add_p, mul_p, neg_p, sub_p
+from ftrans.primitives.arithmetic import add_p, mul_p, sub_p
 from ftrans.primitives.compare import ge_p, le_p, ne_p
 from ftrans.primitives.elementary import exp_p, log1p_p, logistic_p
-from ftrans.primitives.family import _bytes, check_kind, no_identity, no_programs, normal
+from ftrans.primitives.family import (
+    _bytes,
+    check_kind,
+    no_identity,
+    no_programs,
+    normal,
+    not_linear,
+)
 from ftrans.primitives.logic import or_p
 from ftrans.primitives.magnitude import is_finite_p
 from ftrans.primitives.namespace import by_lax
-from ftrans.primitives.record import LINEAR, Absent, Cost, Primitive, Sample
+from ftrans.primitives.record import LINEAR, Cost, Primitive, Sample
 from ftrans.primitives.select import select_p
 from ftrans.primitives.shape import pad_p
 
@@ -70,7 +77,7 @@ def cumulative(
     kinds: str,
     accumulate: Callable[..., np.ndarray],
     jvp: Any,
-    transpose: Any = Absent("it is not linear"),
+    transpose: Any = not_linear,
     samples: Sequence[Sample] = (),
     tags: Sequence[str] = (),
 ) -> Primitive:
@@ -118,9 +125,7 @@ def cumulative(
         batch=batch,
         prune=no_programs,
         rewrite=no_identity,
-        cost=lambda operands, results, params: Cost(
-            operands[0].size, _bytes(operands, results)
-        ),
+        cost=lambda operands, results, params: Cost(operands[0].size, _bytes(operands, results)),
         samples=lambda: [
             Sample((normal(5),), {"axis": 0, "reverse": False}),
             Sample((normal(6),), {"axis": 0, "reverse": True}),
@@ -199,8 +204,8 @@ cummin_p = _extremum("cummin", le_p, math.inf, np.minimum.accumulate)
 
 
 def _join_logs(x: Any, t: Any, y: Any, s: Any) -> Any:
-    # log(e^x + e^y) = m + log(1 + e^-d), where m is the larger and d = |x - y| >= 0. Both choices of
-    # m are the same smooth function of x and y, so that derivatives of every order are right.
+    # log(e^x + e^y) = m + log(1 + e^-d), where m is the larger and d = |x - y|. Both choices of m
+    # are the same smooth function of x and y, so that derivatives of every order are right.
     above = ge_p(y, x)
     m = select_p(above, y, x)
     # two infinities have no difference; as equals they share the tangent

@@ -114,9 +114,7 @@ def _put_back(out: Any, order: Sequence[int]) -> Any:
     return out if ordered else transpose_p(out, permutation=permutation)
 
 
-def _batch(
-    size: int, operands: Any, dims: Any, *, contract: Pair, batch: Pair
-) -> tuple[Any, int]:
+def _batch(size: int, operands: Any, dims: Any, *, contract: Pair, batch: Pair) -> tuple[Any, int]:
     x, y = operands
     at_x, at_y = dims
 

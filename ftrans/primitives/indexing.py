@@ -66,18 +66,14 @@ def numpy_places(x: Any, indices: Any, in_bounds: bool) -> tuple[tuple[Any, ...]
 
     Those that are not inside are replaced by 0. No indexed axis may be empty.
     """
-    columns = [indices[..., axis] for axis in range(indices.shape[-1])]
+    columns = tuple(indices[..., axis] for axis in range(indices.shape[-1]))
     if in_bounds:
-        return tuple(columns), None
+        return columns, None
     sizes = x.shape[: len(columns)]
     inside = np.logical_and.reduce(
-        [(c >= 0) & (c < n) if _can_exceed(c.dtype, n) else c >= 0 for c, n in zip(columns, sizes)]
+        [(c >= 0) & (c < n) for c, n in zip(columns, sizes, strict=True)]
     )
     return tuple(np.where(inside, c, 0).astype(np.intp) for c in columns), inside
-
-
-def _can_exceed(dtype: np.dtype, size: int) -> bool:
-    return np.iinfo(dtype).max >= size
 
 
 def append_iota(indices: Any, size: int) -> Any:
@@ -125,6 +121,9 @@ def _gather_lower(xp: Any, x: Any, indices: Any, *, in_bounds: bool, fill: Any =
         return np.where(inside, out, np.asarray(missing, dtype=x.dtype))
     from jax import lax
 
+    if indices.dtype.itemsize > 4 and not in_bounds:
+        # JAX converts them to int32 before it looks whether they are in bounds
+        indices = xp.clip(indices, -1 if indices.dtype.kind == "i" else 0, max(x.shape[:k]))
     first = indices.ndim - 1
     return lax.gather(
         x,
@@ -140,14 +139,14 @@ def _gather_lower(xp: Any, x: Any, indices: Any, *, in_bounds: bool, fill: Any =
     )
 
 
-def _gather_jvp(t: Any, out: Any, x: Any, indices: Any, *, in_bounds: bool, fill: Any = None) -> Any:
+def _gather_jvp(
+    t: Any, out: Any, x: Any, indices: Any, *, in_bounds: bool, fill: Any = None
+) -> Any:
     # what is read out of bounds is a constant, so its tangent is zero, and never the NaN
     return gather_p(t, indices, in_bounds=in_bounds, fill=None if in_bounds else 0)
 
 
-def _gather_transpose(
-    ct: Any, x: Any, indices: Any, *, in_bounds: bool, fill: Any = None
-) -> Any:
+def _gather_transpose(ct: Any, x: Any, indices: Any, *, in_bounds: bool, fill: Any = None) -> Any:
     from ftrans.primitives.scatter import scatter_add_p
 
     return scatter_add_p(zeros(x.type), indices, ct, in_bounds=in_bounds)
@@ -209,10 +208,8 @@ def _check_window(
 
 
 def _window(x: Any, sizes: Sequence[int], starts: Sequence[Any]) -> tuple[slice, ...]:
-    """Returns the slices of a NumPy array at the starts, which are clamped as XLA does."""
-    low = [
-        min(max(int(a), 0), size - n) for a, n, size in zip(starts, sizes, x.shape, strict=True)
-    ]
+    """Returns the slices of a NumPy array at the starts, clamped as by XLA: -1 becomes 0."""
+    low = [min(max(int(a), 0), size - n) for a, n, size in zip(starts, sizes, x.shape, strict=True)]
     return tuple(slice(a, a + n) for a, n in zip(low, sizes, strict=True))
 
 
@@ -226,7 +223,7 @@ def _slice_lower(xp: Any, x: Any, *starts: Any, sizes: tuple[int, ...]) -> Any:
         return x[_window(x, sizes, starts)]
     from jax import lax
 
-    return lax.dynamic_slice(x, starts, sizes)
+    return lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
 
 
 def _slice_transpose(ct: Any, x: Any, *starts: Any, sizes: tuple[int, ...]) -> list[Any]:
@@ -286,6 +283,10 @@ def _restored(x: Any, order: tuple[int, ...]) -> Any:
     return transpose_p(x, permutation=(0, *(axis + 1 for axis in inverse)))
 
 
+def _start(value: int) -> np.ndarray:
+    return np.array(value, np.int32)
+
+
 def _slice_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
     x, *starts = operands
     if not all(isinstance(start, Literal) for start in starts):
@@ -304,18 +305,16 @@ dynamic_slice_p = structural(
     infer=_slice_infer,
     lower=_slice_lower,
     jvp=Joint(
-        lambda tangents, out, x, *starts, sizes: dynamic_slice_p(
-            tangents[0], *starts, sizes=sizes
-        )
+        lambda tangents, out, x, *starts, sizes: dynamic_slice_p(tangents[0], *starts, sizes=sizes)
     ),
     transpose=Joint(_slice_transpose),
     batch=_slice_batch,
     rewrite=_slice_rewrite,
     tags=["linear"],
     samples=[
-        Sample((normal(5, 3), np.int32(1), np.int32(0)), {"sizes": (2, 3)}),
-        Sample((normal(5, 3), np.int32(9), np.int32(-2)), {"sizes": (3, 2)}),
-        Sample((normal(4), np.int32(2)), {"sizes": (0,)}),
+        Sample((normal(5, 3), _start(1), _start(0)), {"sizes": (2, 3)}),
+        Sample((normal(5, 3), _start(9), _start(-2)), {"sizes": (3, 2)}),
+        Sample((normal(4), _start(2)), {"sizes": (0,)}),
         Sample((normal(),), {"sizes": ()}),
     ],
 )
@@ -341,7 +340,7 @@ def _update_lower(xp: Any, x: Any, update: Any, *starts: Any) -> Any:
         return out
     from jax import lax
 
-    return lax.dynamic_update_slice(x, update, starts)
+    return lax.dynamic_update_slice(x, update, starts, allow_negative_indices=False)
 
 
 def _update_jvp(tangents: Any, out: Any, x: Any, update: Any, *starts: Any) -> Any:
@@ -396,9 +395,9 @@ dynamic_update_slice_p = structural(
     batch=_update_batch,
     tags=["linear"],
     samples=[
-        Sample((normal(5, 3), normal(2, 3), np.int32(1), np.int32(0))),
-        Sample((normal(5, 3), normal(3, 2), np.int32(9), np.int32(-2))),
-        Sample((normal(4), normal(0), np.int32(2))),
+        Sample((normal(5, 3), normal(2, 3), _start(1), _start(0))),
+        Sample((normal(5, 3), normal(3, 2), _start(9), _start(-2))),
+        Sample((normal(4), normal(0), _start(2))),
         Sample((normal(), normal(seed=1))),
     ],
 )

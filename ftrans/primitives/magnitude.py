@@ -5,7 +5,6 @@ At kinks the derivative is the one of least norm; what is piecewise constant has
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, real_of
 from ftrans.primitives.arithmetic import div_p, mul_p, neg_p, sub_p
-from ftrans.primitives.compare import eq_p, ge_p, gt_p, le_p, lt_p
+from ftrans.primitives.compare import eq_p, gt_p, le_p, lt_p
 from ftrans.primitives.complex import complex_p, conj_p, imag_p, real_p
 from ftrans.primitives.family import elementwise
 from ftrans.primitives.logic import and_p, or_p

@@ -14,7 +14,14 @@ from ftrans.ir.dtype import bfloat16
 from ftrans.primitives.arithmetic import div_p, mul_p
 from ftrans.primitives.compare import eq_p
 from ftrans.primitives.cumulative import cumprod_p, shift
-from ftrans.primitives.family import _bytes, check_kind, no_identity, no_programs, normal
+from ftrans.primitives.family import (
+    _bytes,
+    check_kind,
+    no_identity,
+    no_programs,
+    normal,
+    not_linear,
+)
 from ftrans.primitives.record import LINEAR, Absent, Cost, Primitive, Sample
 from ftrans.primitives.select import convert_p, select_p
 from ftrans.primitives.shape import broadcast_p, reshape_p, transpose_p
@@ -50,7 +57,7 @@ def reduction(
     kinds: str,
     lower: Callable[..., Any],
     jvp: Any,
-    transpose: Any = Absent("it is not linear"),
+    transpose: Any = not_linear,
     samples: Sequence[Sample] = (),
     tags: Sequence[str] = (),
     empty: bool = True,
@@ -180,9 +187,7 @@ def _extremum(name: str) -> Primitive:
         kinds="biuf",
         lower=lambda xp, x, *, axes: getattr(xp, name)(x, axis=axes),
         jvp=[_extremum_jvp],
-        samples=[
-            Sample((np.array([[1.0, 1.0, 0.0], [2.0, np.nan, 2.0]]),), {"axes": (1,)}, False)
-        ],
+        samples=[Sample((np.array([[1.0, 1.0, 0.0], [2.0, np.nan, 2.0]]),), {"axes": (1,)}, False)],
         empty=False,
     )
 
@@ -235,13 +240,11 @@ def _index_of_extremum(name: str) -> Primitive:
         lower=lambda xp, x, *, axis: getattr(xp, name)(x, axis=axis).astype(np.int32),
         jvp=[Absent("its values are integers, which have no tangents")],
         linearize=no_programs,
-        transpose=Absent("it is not linear"),
+        transpose=not_linear,
         batch=batch,
         prune=no_programs,
         rewrite=no_identity,
-        cost=lambda operands, results, params: Cost(
-            operands[0].size, _bytes(operands, results)
-        ),
+        cost=lambda operands, results, params: Cost(operands[0].size, _bytes(operands, results)),
         samples=lambda: [
             Sample((normal(4),), {"axis": 0}),
             Sample((normal(2, 3, 2),), {"axis": 1}),

@@ -16,7 +16,7 @@ import numpy as np
 
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
-from ftrans.primitives.arithmetic import accumulate, add_p, mul_p
+from ftrans.primitives.arithmetic import div_p, mul_p
 from ftrans.primitives.compare import eq_p
 from ftrans.primitives.family import _bytes, check_kind, moveaxis, no_identity, no_programs, normal
 from ftrans.primitives.indexing import (
@@ -121,7 +121,7 @@ def scattering(
             return x
         one, indices_ = at_least_one(xp, x, indices)
         if xp is np:
-            out, updates = np.array(one), np.asarray(updates)
+            out, updates = np.array(one, order="C"), np.asarray(updates)
             places, inside = numpy_places(out, indices_, in_bounds)
             if inside is not None and not inside.all():
                 places, updates = tuple(place[inside] for place in places), updates[inside]
@@ -169,6 +169,20 @@ def scattering(
         multiple=False,
     )
     return primitive
+
+
+def _combining(ufunc: np.ufunc) -> Callable[[Any, Any, Any], None]:
+    """Returns what combines updates into a NumPy array by a function, duplicates included."""
+
+    def write(out: Any, places: Any, updates: Any) -> None:
+        # `ufunc.at` is five times as fast along one flat axis
+        k = len(places)
+        window = math.prod(out.shape[k:])
+        rows = np.ravel_multi_index(places, out.shape[:k])
+        elements = np.asarray(rows)[..., None] * window + np.arange(window)
+        ufunc.at(out.reshape(-1), elements.reshape(-1), updates.reshape(-1))
+
+    return write
 
 
 def _rows(indices: Any) -> int:
@@ -304,7 +318,7 @@ def _add_transpose(
 scatter_add_p = scattering(
     "scatter_add",
     kinds="iufc",
-    write=np.add.at,
+    write=_combining(np.add),
     jvp=Joint(_add_jvp),
     transpose=[
         lambda ct, x, indices, updates, **params: ct,
@@ -356,19 +370,24 @@ def _product_of_others(indices: Any, updates: Any) -> Any:
 
     n, k = _rows(indices), type_of(indices).shape[-1]
     t = type_of(updates)
-    rest = t.shape[type_of(indices).ndim - 1 :]
+    factors = reshape_p(updates, shape=(n, *t.shape[type_of(indices).ndim - 1 :]))
+    if k == 0:
+        return reshape_p(_product_around([], factors), shape=t.shape)
     numbers = iota_p(shape=(n,), dtype=_i32, axis=0)
     flat = reshape_p(indices, shape=(n, k))
     columns = [reshape_p(_part(flat, 1, a, a + 1), shape=(n,)) for a in range(k)]
     *columns, order = sort_p(*columns, numbers, axis=0, keys=k)
     order = reshape_p(order, shape=(n, 1))
-    factors = gather_p(reshape_p(updates, shape=(n, *rest)), order, in_bounds=True)
-    before = _product_before(columns, factors)
-    backwards = [rev_p(column, axes=(0,)) for column in columns]
-    after = rev_p(_product_before(backwards, rev_p(factors, axes=(0,))), axes=(0,))
-    both = mul_p(before, after)
-    back = scatter_p(zeros(type_of(both)), order, both, in_bounds=True, unique=True)
+    around = _product_around(columns, gather_p(factors, order, in_bounds=True))
+    back = scatter_p(zeros(type_of(around)), order, around, in_bounds=True, unique=True)
     return reshape_p(back, shape=t.shape)
+
+
+def _product_around(columns: Sequence[Any], factors: Any) -> Any:
+    """Returns for each factor the product of its neighbours that have the same columns."""
+    backwards = [rev_p(column, axes=(0,)) for column in columns]
+    after = _product_before(backwards, rev_p(factors, axes=(0,)))
+    return mul_p(_product_before(columns, factors), rev_p(after, axes=(0,)))
 
 
 def _product_before(columns: Sequence[Any], factors: Any) -> Any:
@@ -417,7 +436,7 @@ def _part(x: Any, axis: int, start: int, stop: int) -> Any:
 scatter_mul_p = scattering(
     "scatter_mul",
     kinds="iufc",
-    write=np.multiply.at,
+    write=_combining(np.multiply),
     jvp=Joint(_mul_jvp),
     transpose=[
         lambda ct, x, indices, updates, **params: scatter_mul_p(ct, indices, updates, **params),
@@ -444,8 +463,6 @@ def _extremum_jvp(
     in_bounds: bool,
     unique: bool = False,
 ) -> Any:
-    from ftrans.primitives.arithmetic import div_p
-
     params = {"in_bounds": in_bounds, "unique": unique}
     t_x, _, t_updates = tangents
     t = type_of(x)
@@ -462,16 +479,16 @@ def _extremum_jvp(
     return div_p(total, count)
 
 
-def _extremum(name: str, write: Callable[..., Any]) -> Primitive:
+def _extremum(name: str, ufunc: np.ufunc) -> Primitive:
     return scattering(
         name,
         kinds="biuf",
-        write=write,
+        write=_combining(ufunc),
         jvp=Joint(_extremum_jvp),
         transpose=Absent("it is not linear"),
         samples=_samples(),
     )
 
 
-scatter_min_p = _extremum("scatter_min", np.minimum.at)
-scatter_max_p = _extremum("scatter_max", np.maximum.at)
+scatter_min_p = _extremum("scatter_min", np.minimum)
+scatter_max_p = _extremum("scatter_max", np.maximum)

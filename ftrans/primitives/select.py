@@ -25,8 +25,10 @@ def _select_infer(mask: ArrayType, x: ArrayType, y: ArrayType) -> ArrayType:
     if mask.dtype != bool:
         raise DTypeError(f"select: the first operand is {mask}; it must be bool.")
     t = common_type("select", [x, y])
+    if x.weak and y.weak:
+        return t.update(shape=mask.shape)
     common_type("select", [mask, t.update(dtype=np.bool_)])
-    return t if not (x.weak and y.weak) else t.update(shape=mask.shape)
+    return t
 
 
 def _select_jvp(tangents: Any, out: Any, mask: Any, x: Any, y: Any) -> Any:

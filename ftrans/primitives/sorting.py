@@ -72,9 +72,7 @@ def _jvp(
     return outs, out_tangents
 
 
-def _batch(
-    size: int, operands: Any, dims: Any, *, axis: int, keys: int
-) -> tuple[Any, list[int]]:
+def _batch(size: int, operands: Any, dims: Any, *, axis: int, keys: int) -> tuple[Any, list[int]]:
     aligned, dim = align(size, operands, dims)
     outs = sort_p(*aligned, axis=axis + (axis >= dim), keys=keys)
     return outs, [dim] * len(outs)

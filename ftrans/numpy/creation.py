@@ -1,0 +1,528 @@
+"""Creation of arrays under NumPy's names.
+
+Outside of traced functions they are `jax.Array`s; inside, traced values, recorded as the broadcast
+of a literal or as an index, so that the container of a result is that of the function's inputs.
+What is made from an array, as by `zeros_like`, has the container of that array.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import jax
+import numpy as np
+
+from ftrans.errors import ShapeError
+from ftrans.ir import Tracer, is_tracing, type_of
+from ftrans.ir.dtype import is_integer
+from ftrans.numpy.elementwise import copied, divide, floor, log10, multiply, power
+from ftrans.numpy.logic import less, logical_and, where
+from ftrans.numpy.promotion import (
+    as_array,
+    broadcast_to,
+    canonical_axis,
+    canonical_dtype,
+    cast,
+    default_dtype,
+    is_array,
+    is_scalar,
+    result_type,
+)
+from ftrans.numpy.rearrangement import diagonal
+from ftrans.primitives import (
+    add_p,
+    broadcast_p,
+    concatenate_p,
+    convert_p,
+    eq_p,
+    ge_p,
+    iota_p,
+    mul_p,
+    pad_p,
+    reshape_p,
+    scalar,
+    select_p,
+    sub_p,
+    transpose_p,
+)
+from ftrans.runtime.jaxlink import to_jax, x64
+
+__all__ = [
+    "arange",
+    "array",
+    "asarray",
+    "ascontiguousarray",
+    "astype",
+    "diag",
+    "diagflat",
+    "empty",
+    "empty_like",
+    "eye",
+    "from_dlpack",
+    "full",
+    "full_like",
+    "geomspace",
+    "identity",
+    "indices",
+    "linspace",
+    "logspace",
+    "meshgrid",
+    "ones",
+    "ones_like",
+    "tri",
+    "tril",
+    "triu",
+    "zeros",
+    "zeros_like",
+]
+
+
+# ------------------------------------------------------------------------------------ containers
+
+
+def made(x: Any) -> Any:
+    """Returns what a creation function gives: a traced value, or a `jax.Array`."""
+    if isinstance(x, Tracer):
+        return x
+    if is_tracing():
+        # an equation that simplification drops: it makes the array an input of the program
+        return convert_p(x, dtype=type_of(x).dtype)
+    if isinstance(x, jax.Array):
+        return x
+    with x64():
+        return to_jax(x)
+
+
+def _fill(value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    return broadcast_p(scalar(value, dtype), shape=shape, axes=())
+
+
+def _counted(shape: tuple[int, ...], axis: int, dtype: Any = np.int32) -> Any:
+    return iota_p(shape=shape, dtype=np.dtype(dtype), axis=axis)
+
+
+def canonical_shape(name: str, shape: Any) -> tuple[int, ...]:
+    """Returns a shape as a tuple of Python integers, checked.
+
+    Raises:
+        ShapeError: for a negative size.
+    """
+    try:
+        sizes: Any = (operator.index(shape),)
+    except TypeError:
+        sizes = shape
+    found = tuple(operator.index(size) for size in sizes)
+    if any(size < 0 for size in found):
+        raise ShapeError(f"{name}: a size is negative.\n  shape: {shape}")
+    return found
+
+
+# ---------------------------------------------------------------------------------------- arrays
+
+
+def asarray(x: Any, dtype: Any = None, *, copy: bool | None = None) -> Any:
+    """Returns `x` as an array; a traced value stays what it is.
+
+    Args:
+        x: an array, a Python scalar, or nested sequences of them, traced values included.
+        dtype: the dtype; None keeps that of arrays, and gives Python numbers the default.
+        copy: whether the result is an array of its own.
+
+    Example:
+        >>> asarray([1.0, 2.0]).dtype
+        dtype('float32')
+    """
+    out = made(as_array(x, dtype))
+    return copied(out) if copy and out is x else out
+
+
+def array(x: Any, dtype: Any = None, *, copy: bool = True) -> Any:
+    """Returns `x` as an array of its own; see `asarray`."""
+    return asarray(x, dtype, copy=copy)
+
+
+ascontiguousarray = asarray
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Any:
+    """Converts an array to a dtype; complex numbers become real by their real part.
+
+    Args:
+        x: an array.
+        dtype: a dtype, or `bool`, `int`, `float`, `complex` for the default ones.
+        copy: whether an array that has the dtype already is copied.
+    """
+    operand = as_array(x)
+    out = cast(operand, canonical_dtype(dtype))
+    return copied(out) if copy and out is operand else out
+
+
+def from_dlpack(x: Any, /) -> Any:
+    """Returns the array that another library holds, by DLPack, where possible without a copy."""
+    with x64():
+        return made(jax.numpy.from_dlpack(x))
+
+
+# ------------------------------------------------------------------------------------ one value
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
+    """Returns an array of one value.
+
+    Args:
+        shape: an int, or a tuple of them.
+        fill_value: a number or an array that broadcasts, traced or not.
+        dtype: the dtype; None takes that of the value.
+    """
+    shape = canonical_shape("full", shape)
+    if is_scalar(fill_value):
+        own = default_dtype(type(fill_value)) if dtype is None else canonical_dtype(dtype)
+        return made(_fill(fill_value, shape, own))
+    value = as_array(fill_value, dtype)
+    return broadcast_to(value, shape) if is_array(fill_value) else made(broadcast_to(value, shape))
+
+
+def zeros(shape: Any, dtype: Any = float) -> Any:
+    """Returns an array of zeros.
+
+    Args:
+        shape: an int, or a tuple of them.
+        dtype: the dtype, the default one at first.
+
+    Example:
+        >>> zeros(2)
+        Array([0., 0.], dtype=float32)
+    """
+    return full(shape, 0, float if dtype is None else dtype)
+
+
+def ones(shape: Any, dtype: Any = float) -> Any:
+    """Returns an array of ones.
+
+    Args:
+        shape: an int, or a tuple of them.
+        dtype: the dtype, the default one at first.
+    """
+    return full(shape, 1, float if dtype is None else dtype)
+
+
+def empty(shape: Any, dtype: Any = float) -> Any:
+    """Returns an array of zeros: nothing here is ever uninitialised."""
+    return zeros(shape, dtype)
+
+
+def full_like(x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None) -> Any:
+    """Returns an array of one value, of the shape and dtype of x.
+
+    Args:
+        x: an array.
+        fill_value: a number or an array that broadcasts.
+        dtype: another dtype.
+        shape: another shape.
+    """
+    operand = as_array(x)
+    t = type_of(operand)
+    dtype = t.dtype if dtype is None else canonical_dtype(dtype)
+    shape = t.shape if shape is None else canonical_shape("full_like", shape)
+    if not is_scalar(fill_value):
+        return broadcast_to(as_array(fill_value, dtype), shape)
+    out = _fill(fill_value, shape, dtype)
+    return made(out) if isinstance(operand, jax.Array) or not is_array(x) else out
+
+
+def zeros_like(x: Any, dtype: Any = None, *, shape: Any = None) -> Any:
+    """Returns zeros of the shape and dtype of x; see `full_like`."""
+    return full_like(x, 0, dtype, shape=shape)
+
+
+def ones_like(x: Any, dtype: Any = None, *, shape: Any = None) -> Any:
+    """Returns ones of the shape and dtype of x; see `full_like`."""
+    return full_like(x, 1, dtype, shape=shape)
+
+
+def empty_like(x: Any, dtype: Any = None, *, shape: Any = None) -> Any:
+    """Returns zeros of the shape and dtype of x; see `full_like`."""
+    return full_like(x, 0, dtype, shape=shape)
+
+
+# ---------------------------------------------------------------------------------------- ranges
+
+
+def _number(name: str, x: Any) -> Any:
+    """Returns the Python or NumPy number behind a scalar, of a traced one its value."""
+    if isinstance(x, Tracer):
+        return np.asarray(x.value(f"{name}()"))[()]
+    return np.asarray(x)[()] if is_array(x) else x
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
+    """Returns start, start + step, ... up to but without stop.
+
+    Args:
+        start: the first number; with one argument the stop, and the start is 0.
+        stop: the end.
+        step: the step; not 0.
+        dtype: the dtype; None is the one that the numbers promote to.
+
+    Example:
+        >>> arange(3)
+        Array([0, 1, 2], dtype=int32)
+    """
+    if stop is None:
+        start, stop = 0, start
+    start, stop, step = (_number("arange", x) for x in (start, stop, step))
+    own = result_type(start, stop, step) if dtype is None else canonical_dtype(dtype)
+    size = max(math.ceil((stop - start) / step), 0)
+    line = _counted((size,), 0, own)
+    if step != 1:
+        line = mul_p(line, scalar(step, own))
+    return made(add_p(line, scalar(start, own)) if start != 0 else line)
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
+    """Returns evenly spaced numbers, of which the last is exactly `stop`.
+
+    Args:
+        start: the first number, or an array of them.
+        stop: the last number, or an array of them; traced values are differentiated.
+        num: how many.
+        endpoint: whether `stop` is one of them.
+        retstep: whether to return `(numbers, step)`.
+        dtype: the dtype; integers are rounded down.
+        axis: where the new axis goes, for arrays.
+    """
+    num = num.__index__()
+    parts = num - 1 if endpoint else num
+    first, last = (as_array(x) for x in (start, stop))
+    shape = np.broadcast_shapes(type_of(first).shape, type_of(last).shape)
+    common = result_type(*(x if is_scalar(x) else as_array(x) for x in (start, stop)), 0.0)
+    first, last = (broadcast_to(cast(x, common), shape) for x in (first, last))
+    gap = sub_p(last, first)
+    step = divide(gap, float(parts)) if parts else multiply(gap, math.nan)
+    full_shape = (num, *shape)
+    inner = tuple(range(1, len(shape) + 1))
+    count = _counted(full_shape, 0, common)
+    first, last, each = (broadcast_p(x, shape=full_shape, axes=inner) for x in (first, last, step))
+    out = add_p(first, mul_p(count, each)) if parts else first
+    if endpoint and num > 1:
+        out = select_p(eq_p(count, float(num - 1)), last, out)
+    if dtype is not None:
+        wanted = canonical_dtype(dtype)
+        out = cast(floor(out) if is_integer(wanted) else out, wanted)
+    if axis not in (0, -len(shape) - 1):
+        place = canonical_axis("linspace", axis, len(shape) + 1)
+        order = [i for i in range(1, len(shape) + 1)]
+        order.insert(place, 0)
+        out = transpose_p(out, permutation=tuple(order))
+    follows = is_array(start) or is_array(stop)
+    out = out if follows else made(out)
+    return (out, step if follows else made(step)) if retstep else out
+
+
+def logspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    base: Any = 10.0,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
+    """Returns the powers of a base with evenly spaced exponents; see `linspace`."""
+    out = power(base, linspace(start, stop, num, endpoint, axis=axis))
+    return out if dtype is None else cast(out, canonical_dtype(dtype))
+
+
+def geomspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
+    """Returns numbers with a constant ratio, from start to stop, both of one sign."""
+    follows = is_array(start) or is_array(stop)
+    first, last = (cast(as_array(x), result_type(as_array(x), 0.0)) for x in (start, stop))
+    negative = logical_and(less(first, 0), less(last, 0))
+    sign = where(negative, -1.0, 1.0)
+    ends = [log10(multiply(x, sign)) for x in (first, last)]
+    line = linspace(*ends, num, endpoint, axis=axis)
+    place = canonical_axis("geomspace", axis, type_of(line).ndim)
+    count = _counted(type_of(line).shape, place)
+    out = multiply(power(10.0, line), _along(sign, type_of(line).shape, place))
+    out = where(eq_p(count, 0), _along(first, type_of(line).shape, place), out)
+    if endpoint:
+        at_end = eq_p(count, num - 1)
+        out = where(at_end, _along(last, type_of(line).shape, place), out)
+    out = out if dtype is None else cast(out, canonical_dtype(dtype))
+    return out if follows else made(out)
+
+
+def _along(x: Any, shape: tuple[int, ...], axis: int) -> Any:
+    """Broadcasts an array along a new axis."""
+    inner = tuple(n for i, n in enumerate(shape) if i != axis)
+    rest = tuple(i for i in range(len(shape)) if i != axis)
+    return broadcast_p(broadcast_to(x, inner), shape=shape, axes=rest)
+
+
+def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> list[Any]:
+    """Returns the coordinates of a grid, one array per axis.
+
+    Args:
+        *xs: the coordinates along each axis, f32[n], f32[m], ...
+        indexing: "xy" swaps the first two axes, "ij" does not.
+        sparse: whether the other axes have size 1.
+        copy: has no meaning here.
+    """
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}.")
+    lines = [as_array(x) for x in xs]
+    lines = [reshape_p(x, shape=(type_of(x).size,)) for x in lines]
+    axes = list(range(len(lines)))
+    if indexing == "xy" and len(lines) > 1:
+        axes[:2] = [1, 0]
+    sizes = [0] * len(lines)
+    for axis, x in zip(axes, lines, strict=True):
+        sizes[axis] = type_of(x).size
+    out = []
+    for axis, x in zip(axes, lines, strict=True):
+        shape = tuple(n if i == axis else 1 for i, n in enumerate(sizes))
+        full_shape = shape if sparse else tuple(sizes)
+        out.append(broadcast_p(x, shape=full_shape, axes=(axis,)))
+    return [y if is_array(x) else made(y) for x, y in zip(xs, out, strict=True)]
+
+
+def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
+    """Returns the index of each element of a grid, one array per axis.
+
+    Args:
+        dimensions: the shape of the grid.
+        dtype: the dtype.
+        sparse: whether to return a tuple of arrays in which the other axes have size 1.
+    """
+    shape, own = canonical_shape("indices", dimensions), canonical_dtype(dtype)
+    if sparse:
+        ones_but = [
+            tuple(n if i == a else 1 for i, n in enumerate(shape)) for a in range(len(shape))
+        ]
+        return tuple(made(_counted(line, axis, own)) for axis, line in enumerate(ones_but))
+    if not shape:
+        return made(_fill(0, (0,), own))
+    parts = [_counted((1, *shape), axis + 1, own) for axis in range(len(shape))]
+    return made(concatenate_p(*parts, axis=0))
+
+
+# ------------------------------------------------------------------------------------- diagonals
+
+
+def _below(shape: tuple[int, ...], k: int, compare: Any = ge_p) -> Any:
+    """Compares the row plus k with the column, over the last two axes."""
+    row, column = (_counted(shape, axis) for axis in (len(shape) - 2, len(shape) - 1))
+    return compare(add_p(row, k), column)
+
+
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Any:
+    """Returns a matrix with ones on a diagonal.
+
+    Args:
+        N: the number of rows.
+        M: the number of columns; None is N.
+        k: how far the diagonal lies above the main one.
+        dtype: the dtype.
+    """
+    shape = canonical_shape("eye", (N, N if M is None else M))
+    return made(cast(_below(shape, k, eq_p), canonical_dtype(dtype or float)))
+
+
+def identity(n: int, dtype: Any = float) -> Any:
+    """Returns the square matrix with ones on the main diagonal."""
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Any:
+    """Returns a matrix with ones on a diagonal and below it; see `eye`."""
+    shape = canonical_shape("tri", (N, N if M is None else M))
+    return made(cast(_below(shape, k), canonical_dtype(dtype or float)))
+
+
+def _triangle(name: str, x: Any, k: int, lower: bool) -> Any:
+    operand = as_array(x)
+    t = type_of(operand)
+    if t.ndim < 2:
+        raise ShapeError(f"{name}: takes matrices.\n  x: {t}\n  Write {name}(x[None, :]).")
+    nothing = scalar(0, t.dtype)
+    if lower:
+        return select_p(_below(t.shape, k), operand, nothing)
+    return select_p(_below(t.shape, k - 1), nothing, operand)
+
+
+def tril(x: Any, k: int = 0) -> Any:
+    """Returns matrices with zeros above a diagonal.
+
+    Args:
+        x: f32[..., n, m].
+        k: how far the diagonal lies above the main one.
+    """
+    return _triangle("tril", x, k, lower=True)
+
+
+def triu(x: Any, k: int = 0) -> Any:
+    """Returns matrices with zeros below a diagonal.
+
+    Args:
+        x: f32[..., n, m].
+        k: how far the diagonal lies above the main one.
+    """
+    return _triangle("triu", x, k, lower=False)
+
+
+def diag(v: Any, k: int = 0) -> Any:
+    """Returns the matrix with a diagonal, or the diagonal of a matrix.
+
+    Args:
+        v: f32[n] or f32[n, m].
+        k: how far the diagonal lies above the main one.
+
+    Example:
+        >>> diag(np.array([[1.0, 2.0], [3.0, 4.0]]))
+        array([1., 4.])
+    """
+    x = as_array(v)
+    t = type_of(x)
+    if t.ndim == 1:
+        out = _with_diagonal(x, k)
+    elif t.ndim == 2:
+        out = diagonal(x, k)
+    else:
+        raise ShapeError(f"diag: takes an array of one or two axes.\n  v: {t}")
+    return out if is_array(v) else made(out)
+
+
+def _with_diagonal(x: Any, k: int) -> Any:
+    # the elements stand size + 1 apart in the flattened matrix
+    n = type_of(x).size
+    size = n + abs(k)
+    if n == 0:
+        return _fill(0, (size, size), type_of(x).dtype)
+    start = k if k >= 0 else -k * size
+    end = size * size - start - (n - 1) * (size + 1) - 1
+    flat = pad_p(x, low=(start,), high=(end,), interior=(size,), value=0)
+    return reshape_p(flat, shape=(size, size))
+
+
+def diagflat(v: Any, k: int = 0) -> Any:
+    """Returns the matrix whose diagonal holds all elements of an array; see `diag`."""
+    x = as_array(v)
+    out = _with_diagonal(reshape_p(x, shape=(type_of(x).size,)), k)
+    return out if is_array(v) else made(out)

@@ -1,0 +1,126 @@
+"""Dtypes under NumPy's names, and what can be asked of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+from ftrans.ir import Tracer
+from ftrans.ir.dtype import is_complex, is_float, is_integer, is_unsigned
+from ftrans.numpy import promotion
+from ftrans.numpy.promotion import canonical_dtype, is_array, is_scalar, promote_dtypes
+
+__all__ = [
+    "bfloat16",
+    "bool_",
+    "can_cast",
+    "complex64",
+    "complex128",
+    "dtype",
+    "finfo",
+    "float16",
+    "float32",
+    "float64",
+    "iinfo",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "isdtype",
+    "issubdtype",
+    "promote_types",
+    "result_type",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+]
+
+bool_ = np.bool_
+int8, int16, int32, int64 = np.int8, np.int16, np.int32, np.int64
+uint8, uint16, uint32, uint64 = np.uint8, np.uint16, np.uint32, np.uint64
+float16, float32, float64 = np.float16, np.float32, np.float64
+bfloat16 = ml_dtypes.bfloat16
+complex64, complex128 = np.complex64, np.complex128
+dtype = np.dtype
+issubdtype = jnp.issubdtype
+
+
+def _dtype_of(x: Any) -> np.dtype:
+    return x.dtype if is_array(x) or isinstance(x, Tracer) else canonical_dtype(x)
+
+
+def result_type(*xs: Any) -> np.dtype:
+    """Returns the dtype that arrays, dtypes and Python scalars promote to.
+
+    Args:
+        *xs: arrays, traced or not; dtypes; Python scalars, which are weak.
+
+    Example:
+        >>> result_type(np.float16, 2.0)
+        dtype('float16')
+    """
+    taken = [x if is_array(x) or is_scalar(x) else np.empty((), canonical_dtype(x)) for x in xs]
+    return promotion.result_type(*taken)
+
+
+def promote_types(type1: Any, type2: Any) -> np.dtype:
+    """Returns the dtype that two dtypes promote to.
+
+    Example:
+        >>> promote_types("int8", "uint8")
+        dtype('int16')
+    """
+    return promote_dtypes(canonical_dtype(type1), canonical_dtype(type2))
+
+
+def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
+    """Tells whether values of one dtype convert to another.
+
+    Args:
+        from_: an array or a dtype.
+        to: a dtype.
+        casting: NumPy's rule: "safe" keeps every value.
+    """
+    return np.can_cast(_dtype_of(from_), canonical_dtype(to), casting)  # type: ignore[arg-type]
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Tells whether a dtype is of a kind.
+
+    Args:
+        dtype: a dtype.
+        kind: a dtype, one of the array API's names "bool", "signed integer", "unsigned integer",
+            "integral", "real floating", "complex floating", "numeric", or a tuple of them.
+
+    Example:
+        >>> isdtype(bfloat16, "real floating")
+        True
+    """
+    own = canonical_dtype(dtype)
+    if isinstance(kind, tuple):
+        return any(isdtype(own, one) for one in kind)
+    signed = is_integer(own) and not is_unsigned(own)
+    kinds = {
+        "bool": own == np.bool_,
+        "signed integer": signed,
+        "unsigned integer": is_unsigned(own),
+        "integral": is_integer(own),
+        "real floating": is_float(own),
+        "complex floating": is_complex(own),
+        "numeric": is_integer(own) or is_float(own) or is_complex(own),
+    }
+    return kinds[kind] if kind in kinds else own == canonical_dtype(kind)
+
+
+def finfo(dtype: Any) -> Any:
+    """Returns the limits of a floating-point dtype, or of that of an array."""
+    return jnp.finfo(_dtype_of(dtype))
+
+
+def iinfo(dtype: Any) -> Any:
+    """Returns the limits of an integer dtype, or of that of an array."""
+    return jnp.iinfo(_dtype_of(dtype))

@@ -1,0 +1,210 @@
+"""Norms and powers; the namespace `ftrans.numpy.linalg`.
+
+A norm has the gradient of least norm where it has a kink: that of the 2-norm at 0 is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import AxisError, ShapeError
+from ftrans.ir import type_of
+from ftrans.ir.dtype import is_complex
+from ftrans.numpy.einsum import contracted
+from ftrans.numpy.manipulation import copy, matrix_transpose
+from ftrans.numpy.promotion import as_array, canonical_axes, inexact
+from ftrans.numpy.rearrangement import diagonal, trace
+from ftrans.primitives import (
+    abs_p,
+    add_p,
+    broadcast_p,
+    convert_p,
+    eq_p,
+    imag_p,
+    max_p,
+    min_p,
+    mul_p,
+    ne_p,
+    pow_p,
+    real_p,
+    reshape_p,
+    select_p,
+    sqrt_p,
+    sum_p,
+)
+
+__all__ = [
+    "diagonal",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_transpose",
+    "norm",
+    "trace",
+    "vector_norm",
+]
+
+
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    """Returns the norms of vectors.
+
+    Args:
+        x: an array; integers are converted to the default dtype.
+        axis: where the vectors lie; several axes, or None for all, are one vector.
+        keepdims: whether these axes stay, with size 1.
+        ord: the order p of (sum |x|^p)^(1/p); inf and -inf for the largest and the smallest |x|, 0
+            for the number of elements that are not 0.
+
+    Example:
+        >>> vector_norm(np.array([3.0, 4.0]))
+        array(5.)
+    """
+    x = inexact(x)
+    axes = canonical_axes("vector_norm", axis, type_of(x).ndim)
+    return _kept(_vector_norm(x, axes, ord), type_of(x).shape, axes, keepdims)
+
+
+def _kept(x: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
+    if not keepdims:
+        return x
+    return reshape_p(x, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
+
+
+def _vector_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
+    if order == 2:
+        return _root(sum_p(_squares(x), axes=axes))
+    size = abs_p(x)
+    if order == 1:
+        return sum_p(size, axes=axes)
+    if order == math.inf:
+        # an empty vector has norm 0, as in NumPy
+        return max_p(size, axes=axes) if _nonempty(x, axes) else sum_p(size, axes=axes)
+    if order == -math.inf:
+        return min_p(size, axes=axes)
+    if order == 0:
+        return sum_p(convert_p(ne_p(x, 0), dtype=type_of(size).dtype), axes=axes)
+    if isinstance(order, str):
+        raise ValueError(f"norm: vectors have no norm of order {order!r}.")
+    if order < 0:
+        return pow_p(sum_p(pow_p(size, float(order)), axes=axes), 1.0 / order)
+    return _power(sum_p(_power(size, float(order)), axes=axes), 1.0 / order)
+
+
+def _nonempty(x: Any, axes: tuple[int, ...]) -> bool:
+    return all(type_of(x).shape[axis] for axis in axes)
+
+
+def _squares(x: Any) -> Any:
+    if is_complex(type_of(x).dtype):
+        return add_p(_squares(real_p(x)), _squares(imag_p(x)))
+    return mul_p(x, x)
+
+
+def _root(x: Any) -> Any:
+    """Returns the root of what is not negative, with derivative 0 at 0."""
+    is_zero = eq_p(x, 0)
+    return select_p(is_zero, 0.0, sqrt_p(select_p(is_zero, 1.0, x)))
+
+
+def _power(x: Any, exponent: float) -> Any:
+    """Returns a positive power of what is not negative, with derivative 0 at 0."""
+    is_zero = eq_p(x, 0)
+    return select_p(is_zero, 0.0, pow_p(select_p(is_zero, 1.0, x), exponent))
+
+
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+    """Returns the norms of matrices.
+
+    Args:
+        x: f32[..., n, m].
+        keepdims: whether the last two axes stay, with size 1.
+        ord: "fro" for the root of the sum of squares; 1 and -1 for the largest and the smallest sum
+            of the absolute values of a column, inf and -inf for those of a row.
+    """
+    x = inexact(x)
+    ndim = type_of(x).ndim
+    if ndim < 2:
+        raise AxisError(f"matrix_norm: takes matrices.\n  x: {type_of(x)}")
+    axes = (ndim - 2, ndim - 1)
+    return _kept(_matrix_norm(x, axes, ord), type_of(x).shape, axes, keepdims)
+
+
+def _matrix_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
+    rows, columns = axes
+    if order in ("fro", "f"):
+        return _vector_norm(x, axes, 2)
+    if order in (2, -2, "nuc"):
+        raise NotImplementedError(
+            f"norm: the matrix norm of order {order!r} needs singular values, which are not there "
+            f"yet; write norm(x, 'fro')."
+        )
+    if order not in (1, -1, math.inf, -math.inf):
+        raise ValueError(f"norm: matrices have no norm of order {order!r}.")
+    summed, left = (rows, columns) if abs(order) == 1 else (columns, rows)
+    sums = sum_p(abs_p(x), axes=(summed,))
+    return (max_p if order > 0 else min_p)(sums, axes=(left - (left > summed),))
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """Returns the norm of an array, or those of the vectors or matrices along axes of it.
+
+    Args:
+        x: an array; integers are converted to the default dtype.
+        ord: as for `vector_norm`, and for `matrix_norm` with two axes; None means the root of the
+            sum of squares.
+        axis: an axis for vectors, two for matrices, None for the whole array.
+        keepdims: whether these axes stay, with size 1.
+
+    Example:
+        >>> norm(np.array([[3.0, 0.0], [0.0, 4.0]]))
+        array(5.)
+    """
+    x = inexact(x)
+    t = type_of(x)
+    axes = canonical_axes("norm", axis, t.ndim)
+    if ord is None:
+        found = _vector_norm(x, axes, 2)
+    elif len(axes) == 1:
+        found = _vector_norm(x, axes, ord)
+    elif len(axes) == 2:
+        found = _matrix_norm(x, axes, ord)
+    else:
+        raise AxisError(
+            f"norm: a norm of order {ord!r} takes one axis or two.\n  x: {t}, axis={axis}"
+        )
+    return _kept(found, t.shape, axes, keepdims)
+
+
+def matrix_power(x: Any, n: int) -> Any:
+    """Multiplies square matrices with themselves.
+
+    Args:
+        x: f32[..., m, m].
+        n: how often, at least 0.
+    """
+    x = as_array(x)
+    t = type_of(x)
+    if t.ndim < 2 or t.shape[-1] != t.shape[-2]:
+        raise ShapeError(f"matrix_power: takes square matrices.\n  x: {t}")
+    if n < 0:
+        raise NotImplementedError("matrix_power: a negative power needs the inverse.")
+    if n == 0:
+        eye = broadcast_p(
+            np.eye(t.shape[-1], dtype=t.dtype), shape=t.shape, axes=(t.ndim - 2, t.ndim - 1)
+        )
+        return eye
+    batch = tuple(range(t.ndim - 2))
+    result = None
+    while n:
+        if n % 2:
+            result = x if result is None else _times(result, x, batch)
+        n //= 2
+        if n:
+            x = _times(x, x, batch)
+    return copy(result)
+
+
+def _times(x: Any, y: Any, batch: tuple[int, ...]) -> Any:
+    return contracted(x, (*batch, "i", "j"), y, (*batch, "j", "k"), (*batch, "i", "k"))

@@ -1,0 +1,322 @@
+"""Products of vectors, matrices and tensors, by NumPy's names; each is one or few `dot_p`."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import AxisError, DTypeError, ShapeError
+from ftrans.ir import type_of
+from ftrans.ir.dtype import is_complex
+from ftrans.numpy.einsum import contracted, einsum, promoted
+from ftrans.numpy.linalg import (
+    matrix_norm,
+    matrix_power,
+    norm,
+    vector_norm,
+)
+from ftrans.numpy.manipulation import moveaxis, ravel, stack
+from ftrans.numpy.promotion import as_array, canonical_axes, canonical_axis, unify
+from ftrans.primitives import conj_p, conv_p, mul_p, reshape_p, rev_p, sub_p
+
+__all__ = [
+    "convolve",
+    "correlate",
+    "cross",
+    "dot",
+    "einsum",
+    "inner",
+    "kron",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matvec",
+    "norm",
+    "outer",
+    "tensordot",
+    "vdot",
+    "vecdot",
+    "vecmat",
+    "vector_norm",
+]
+
+
+def _conjugate(x: Any) -> Any:
+    return conj_p(x) if is_complex(type_of(x).dtype) else x
+
+
+def _mismatch(name: str, x: Any, y: Any, why: str, hint: str = "") -> ShapeError:
+    lines = f"\n  x: {type_of(x)}\n  y: {type_of(y)}"
+    return ShapeError(f"{name}: {why}.{lines}" + (f"\n  {hint}" if hint else ""))
+
+
+def _scaled(name: str, x: Any, y: Any) -> Any:
+    return mul_p(*unify(name, x, y))
+
+
+# ------------------------------------------------------------------------------------- products
+
+
+def matmul(x: Any, y: Any, /) -> Any:
+    """Multiplies matrices; vectors count as a row on the left and as a column on the right.
+
+    Args:
+        x: f32[..., n, k] or f32[k].
+        y: f32[..., k, m] or f32[k]; the leading axes broadcast.
+
+    Returns:
+        f32[..., n, m], without the axes that belong to vectors.
+
+    Raises:
+        ShapeError: where the sizes do not fit.
+
+    Example:
+        >>> matmul(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0]))
+        array([3., 7.])
+    """
+    x, y = promoted(x, y)
+    t, u = type_of(x), type_of(y)
+    if t.ndim == 0 or u.ndim == 0:
+        raise _mismatch("matmul", x, y, "takes vectors and matrices, not scalars", "Write x * y.")
+    if t.shape[-1] != u.shape[-2 if u.ndim > 1 else -1]:
+        raise _mismatch("matmul", x, y, "the contracted axes have different sizes")
+    lead = max(t.ndim, u.ndim, 2) - 2
+    batch = tuple(range(lead))
+
+    def labels(ndim: int, *last: str) -> tuple[Any, ...]:
+        return last[-1:] if ndim == 1 else (*batch[lead + 2 - ndim :], *last)
+
+    of_x = labels(t.ndim, "n", "k")
+    of_y = ("k",) if u.ndim == 1 else labels(u.ndim, "k", "m")
+    _check_batch("matmul", x, y, t.shape[:-2], u.shape[:-2])
+    out = (*batch, *("n" for _ in range(t.ndim > 1)), *("m" for _ in range(u.ndim > 1)))
+    return contracted(x, of_x, y, of_y, out)
+
+
+def _check_batch(name: str, x: Any, y: Any, lead: Any, other: Any) -> None:
+    try:
+        np.broadcast_shapes(lead, other)
+    except ValueError:
+        raise _mismatch(name, x, y, "the leading axes do not broadcast") from None
+
+
+def matvec(x: Any, y: Any, /) -> Any:
+    """Multiplies matrices f32[..., n, k] with vectors f32[..., k]."""
+    x, y = promoted(x, y)
+    product = matmul(x, reshape_p(y, shape=(*type_of(y).shape, 1)))
+    return reshape_p(product, shape=type_of(product).shape[:-1])
+
+
+def vecmat(x: Any, y: Any, /) -> Any:
+    """Multiplies the conjugates of vectors f32[..., k] with matrices f32[..., k, m]."""
+    x, y = promoted(x, y)
+    shape = type_of(x).shape
+    product = matmul(reshape_p(_conjugate(x), shape=(*shape[:-1], 1, shape[-1])), y)
+    shape = type_of(product).shape
+    return reshape_p(product, shape=(*shape[:-2], shape[-1]))
+
+
+def dot(x: Any, y: Any, /) -> Any:
+    """Contracts the last axis of `x` with the last but one of `y`, or its only one.
+
+    Args:
+        x: an array; a scalar multiplies.
+        y: an array.
+    """
+    x, y = promoted(x, y)
+    if type_of(x).ndim == 0 or type_of(y).ndim == 0:
+        return _scaled("dot", x, y)
+    return tensordot(x, y, ((-1,), (-2 if type_of(y).ndim > 1 else -1,)))
+
+
+def inner(x: Any, y: Any, /) -> Any:
+    """Contracts the last axes of both, without conjugation."""
+    x, y = promoted(x, y)
+    if type_of(x).ndim == 0 or type_of(y).ndim == 0:
+        return _scaled("inner", x, y)
+    return tensordot(x, y, ((-1,), (-1,)))
+
+
+def vdot(x: Any, y: Any, /) -> Any:
+    """Returns the sum of the products of the conjugated elements of `x` with those of `y`."""
+    x, y = promoted(x, y)
+    if type_of(x).size != type_of(y).size:
+        raise _mismatch("vdot", x, y, "takes arrays of equally many elements")
+    return contracted(_conjugate(ravel(x)), ("k",), ravel(y), ("k",), ())
+
+
+def vecdot(x: Any, y: Any, /, *, axis: int = -1) -> Any:
+    """Returns the products of vectors along an axis, those of `x` conjugated.
+
+    Args:
+        x: f32[..., k].
+        y: f32[..., k]; the other axes broadcast.
+        axis: where the vectors lie, counted from the end.
+    """
+    x, y = promoted(x, y)
+    x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
+    t, u = type_of(x), type_of(y)
+    if t.shape[-1] != u.shape[-1]:
+        raise _mismatch("vecdot", x, y, "the vectors have different sizes")
+    _check_batch("vecdot", x, y, t.shape[:-1], u.shape[:-1])
+    lead = max(t.ndim, u.ndim) - 1
+    batch = tuple(range(lead))
+    of_x, of_y = ((*batch[lead + 1 - n :], "k") for n in (t.ndim, u.ndim))
+    return contracted(_conjugate(x), of_x, y, of_y, batch)
+
+
+def outer(x: Any, y: Any, /) -> Any:
+    """Returns the products of all elements of `x`, as rows, with all of `y`, as columns."""
+    x, y = promoted(x, y)
+    return contracted(ravel(x), ("n",), ravel(y), ("m",), ("n", "m"))
+
+
+def tensordot(x: Any, y: Any, /, axes: Any = 2) -> Any:
+    """Contracts several axes of two arrays.
+
+    Args:
+        x: an array.
+        y: an array.
+        axes: how many: the last of `x` with the first of `y`; or the axes of `x` and the axes of
+            `y` that go with them.
+
+    Example:
+        >>> tensordot(np.ones((2, 3)), np.ones((3, 4)), axes=1).shape
+        (2, 4)
+    """
+    x, y = promoted(x, y)
+    t, u = type_of(x), type_of(y)
+    try:
+        count = operator.index(axes)
+    except TypeError:
+        first, second = axes
+    else:
+        first, second = range(t.ndim - count, t.ndim), range(count)
+        if not 0 <= count <= min(t.ndim, u.ndim):
+            raise _mismatch("tensordot", x, y, f"the arrays do not have {count} axes to contract")
+    of_x = canonical_axes("tensordot", _tuple(first), t.ndim)
+    of_y = canonical_axes("tensordot", _tuple(second), u.ndim)
+    if len(of_x) != len(of_y) or any(
+        t.shape[i] != u.shape[j] for i, j in zip(of_x, of_y, strict=True)
+    ):
+        raise _mismatch("tensordot", x, y, f"the axes {of_x} and {of_y} do not fit each other")
+    left = [("x", i) for i in range(t.ndim)]
+    right = [("y", j) for j in range(u.ndim)]
+    for i, j in zip(of_x, of_y, strict=True):
+        right[j] = left[i]
+    out = [a for a in left if a not in right] + [b for b in right if b not in left]
+    return contracted(x, tuple(left), y, tuple(right), tuple(out))
+
+
+def _tuple(axes: Any) -> tuple[int, ...]:
+    return (axes,) if isinstance(axes, (int, np.integer)) else tuple(axes)
+
+
+def kron(x: Any, y: Any, /) -> Any:
+    """Returns Kronecker's product: every element of `x` times the whole of `y`."""
+    x, y = promoted(x, y)
+    t, u = type_of(x), type_of(y)
+    ndim = max(t.ndim, u.ndim)
+    rows = (1,) * (ndim - t.ndim) + t.shape
+    columns = (1,) * (ndim - u.ndim) + u.shape
+    x, y = reshape_p(x, shape=rows), reshape_p(y, shape=columns)
+    of_x, of_y = [tuple((side, i) for i in range(ndim)) for side in "xy"]
+    pairs = tuple(label for pair in zip(of_x, of_y, strict=True) for label in pair)
+    product = contracted(x, of_x, y, of_y, pairs)
+    return reshape_p(product, shape=tuple(n * m for n, m in zip(rows, columns, strict=True)))
+
+
+def cross(
+    x: Any, y: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Any:
+    """Returns the vector products of vectors of three components.
+
+    Args:
+        x: an array of vectors.
+        y: an array of vectors; the other axes broadcast.
+        axisa: where the vectors of `x` lie.
+        axisb: where those of `y` lie.
+        axisc: where those of the result lie.
+        axis: all three of these.
+    """
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    x, y = promoted(x, y)
+    for z, place in ((x, axisa), (y, axisb)):
+        if type_of(z).shape[canonical_axis("cross", place, type_of(z).ndim)] != 3:
+            raise _mismatch("cross", x, y, "takes vectors of three components")
+    a = _components(moveaxis(x, axisa, 0))
+    b = _components(moveaxis(y, axisb, 0))
+    parts = [
+        sub_p(_scaled("cross", a[i], b[j]), _scaled("cross", a[j], b[i]))
+        for i, j in ((1, 2), (2, 0), (0, 1))
+    ]
+    return stack(parts, axis=axisc)
+
+
+def _components(x: Any) -> list[Any]:
+    from ftrans.numpy.indexing import getitem
+
+    return [getitem(x, i) for i in range(3)]
+
+
+# ----------------------------------------------------------------------------------- convolution
+
+
+def convolve(x: Any, y: Any, mode: str = "full") -> Any:
+    """Returns the discrete convolution of two vectors.
+
+    Args:
+        x: f32[n].
+        y: f32[m].
+        mode: "full" for all n + m - 1 places where they overlap, "same" for the middle max(n, m)
+            of them, "valid" for those where they overlap wholly.
+
+    Example:
+        >>> convolve(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+        array([1., 3., 2.])
+    """
+    x, y = promoted(x, y)
+    t, u = type_of(x), type_of(y)
+    if t.ndim > 1 or u.ndim > 1 or t.size == 0 or u.size == 0:
+        raise _mismatch("convolve", x, y, "takes two vectors that are not empty")
+    if t.dtype == bool:
+        raise DTypeError("convolve: booleans cannot be convolved: write x.astype('int32').")
+    if u.size > t.size:
+        x, y = y, x
+    n, m = type_of(x).size, type_of(y).size
+    if mode == "full":
+        low, high = m - 1, m - 1
+    elif mode == "same":
+        low, high = m // 2, (m - 1) // 2
+    elif mode == "valid":
+        low = high = 0
+    else:
+        raise ValueError(f"convolve: there is no mode {mode!r}: choose 'full', 'same' or 'valid'.")
+    out = conv_p(
+        reshape_p(x, shape=(1, 1, n)),
+        rev_p(reshape_p(y, shape=(1, 1, m)), axes=(2,)),
+        strides=(1,),
+        padding=((low, high),),
+        lhs_dilation=(1,),
+        rhs_dilation=(1,),
+        feature_groups=1,
+        batch_groups=1,
+    )
+    return reshape_p(out, shape=(n + low + high - m + 1,))
+
+
+def correlate(x: Any, y: Any, mode: str = "valid") -> Any:
+    """Returns the correlation of two vectors: sums of `x` times the shifted conjugate of `y`.
+
+    Args:
+        x: f32[n].
+        y: f32[m].
+        mode: as for `convolve`.
+    """
+    x, y = promoted(x, y)
+    if type_of(x).ndim != 1 or type_of(y).ndim != 1:
+        raise AxisError("correlate: takes two vectors.")
+    return convolve(x, rev_p(_conjugate(as_array(y)), axes=(0,)), mode)

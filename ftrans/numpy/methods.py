@@ -1,0 +1,401 @@
+"""Operators, methods and properties of traced values, attached from tables when imported.
+
+A method is the function of the same name with the array in first place. Where PyTorch spells it
+otherwise and NumPy says nothing, its spelling works too, and so do `dim` and `keepdim` wherever
+`axis` and `keepdims` do: they are other names, no more, so that `x.max(dim=0)` returns the values
+alone and `x.var(dim=0)` divides by n, as NumPy does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import ConcretizationError, LeakedTracerError
+from ftrans.ir import Tracer
+from ftrans.ir.dtype import is_integer
+from ftrans.numpy.promotion import is_array, is_scalar
+from ftrans.numpy.views import fresh
+
+__all__ = ["install"]
+
+Function = Callable[..., Any]
+
+# name of the operator, and of its function
+_OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "divmod": "divmod",
+    "pow": "power",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
+}
+_COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
+_PREFIXES = {"neg": "negative", "pos": "positive", "invert": "invert", "abs": "absolute"}
+
+# methods that are the function of the same name, or of the name behind the colon
+_METHODS = """
+    add subtract multiply divide true_divide floor_divide remainder fmod power pow float_power
+    sub:subtract mul:multiply div:divide neg:negative positive negative square reciprocal
+    abs absolute sign sqrt rsqrt cbrt exp exp2 expm1 log log2 log10 log1p
+    sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh arctanh
+    asin acos atan atan2 asinh acosh atanh hypot deg2rad rad2deg
+    maximum minimum fmax fmin clip clamp floor ceil trunc round
+    isnan isinf isfinite isposinf isneginf isclose allclose signbit copysign heaviside
+    logaddexp logaddexp2 sinc nan_to_num xlogy erf erfc erfinv lgamma digamma logit
+    eq:equal ne:not_equal lt:less le:less_equal gt:greater ge:greater_equal
+    equal not_equal less less_equal greater greater_equal array_equal
+    logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not
+    conj conjugate angle sigmoid relu softplus silu
+    matmul mm:matmul mv:matmul bmm:matmul dot inner outer tensordot
+    ravel swapaxes swapdims:swapaxes moveaxis movedim:moveaxis repeat flipud fliplr
+    diagonal diag tril triu trace take take_along_axis nonzero argwhere searchsorted
+    astype copy clone:copy detach:stop_gradient
+"""
+
+# those that take an axis, which may be called dim
+_AXIS_METHODS = """
+    sum prod mean std var max min amax amin any all argmax argmin ptp median count_nonzero
+    nansum nanmean nanmedian cumsum cumprod cummax cummin logcumsumexp
+    logsumexp softmax log_softmax norm argsort flip roll squeeze unsqueeze:expand_dims
+"""
+
+# methods that convert to a dtype, under PyTorch's names
+_CASTS = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "bfloat16": "bfloat16",
+    "int": "int32",
+    "long": "int64",
+    "short": "int16",
+    "bool": "bool",
+    "cfloat": "complex64",
+    "cdouble": "complex128",
+}
+
+
+def install(namespace: Mapping[str, Any]) -> None:
+    """Gives `Tracer` its operators, methods and properties.
+
+    Args:
+        namespace: the functions of `ftrans.numpy` by name.
+    """
+
+    def attach(name: str, member: Any) -> None:
+        setattr(Tracer, name, member)
+
+    for name, target in _OPERATORS.items():
+        attach(f"__{name}__", _operator(namespace[target]))
+        attach(f"__r{name}__", _reflected(namespace[target]))
+    for name, target in _COMPARISONS.items():
+        attach(f"__{name}__", _operator(namespace[target]))
+    for name, target in _PREFIXES.items():
+        attach(f"__{name}__", _method(namespace[target]))
+    for names, make in ((_METHODS, _method), (_AXIS_METHODS, _axis_method)):
+        for entry in names.split():
+            name, _, target = entry.partition(":")
+            if (target or name) not in namespace:
+                continue  # TODO
+            attach(name, make(namespace[target or name]))
+    for name, dtype in _CASTS.items():
+        attach(name, _cast(namespace["astype"], name, dtype))
+    for name, member in _own_members(namespace).items():
+        attach(name, member)
+    # as arrays are: equality is elementwise, so it cannot agree with a hash
+    attach("__hash__", None)
+
+
+# --------------------------------------------------------------------------- made from functions
+
+
+def _is_operand(x: Any) -> bool:
+    return is_array(x) or is_scalar(x) or isinstance(x, (list, tuple))
+
+
+def _operator(function: Function) -> Function:
+    @functools.wraps(function)
+    def operator(self: Any, other: Any) -> Any:
+        return function(self, other) if _is_operand(other) else NotImplemented
+
+    return operator
+
+
+def _reflected(function: Function) -> Function:
+    @functools.wraps(function)
+    def operator(self: Any, other: Any) -> Any:
+        return function(other, self) if _is_operand(other) else NotImplemented
+
+    return operator
+
+
+def _method(function: Function) -> Function:
+    @functools.wraps(function)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(self, *args, **kwargs)
+
+    return method
+
+
+def _axis_method(function: Function) -> Function:
+    @functools.wraps(function)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for torch_name, name in (("dim", "axis"), ("dims", "axis"), ("keepdim", "keepdims")):
+            if torch_name in kwargs:
+                if name in kwargs:
+                    raise TypeError(
+                        f"{function.__name__}: {torch_name}= and {name}= are one argument."
+                    )
+                kwargs[name] = kwargs.pop(torch_name)
+        return function(self, *args, **kwargs)
+
+    return method
+
+
+def _cast(astype: Function, name: str, dtype: str) -> Function:
+    def method(self: Any) -> Any:
+        return astype(self, dtype)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"Converts to {dtype}."
+    return method
+
+
+# ----------------------------------------------------------------------------- Python's protocols
+
+
+def _concrete(x: Any, what: str) -> np.ndarray:
+    return np.asarray(x.value(what))
+
+
+def _one(x: Any, what: str) -> Any:
+    """Returns the only element as a Python scalar."""
+    if x.type.size != 1:
+        raise ValueError(
+            f"{what}: takes an array of one element.\n  x: {x.type}\n"
+            f"  Reduce it first: x.sum(), x.any(), x.all(), or read one: x[0]."
+        )
+    return _concrete(x, what).item()
+
+
+def _to_bool(self: Any) -> bool:
+    return bool(_one(self, "bool()"))
+
+
+def _to_int(self: Any) -> int:
+    return int(_one(self, "int()"))
+
+
+def _to_float(self: Any) -> float:
+    return float(_one(self, "float()"))
+
+
+def _to_complex(self: Any) -> complex:
+    return complex(_one(self, "complex()"))
+
+
+def _to_index(self: Any) -> int:
+    if self.type.ndim or not is_integer(self.type.dtype):
+        raise TypeError(
+            f"Only an integer of rank zero can be an index or a size.\n  x: {self.type}\n"
+            f"  Write int(x) to round a number toward zero."
+        )
+    return int(_one(self, "an index or a size"))
+
+
+def item(self: Any, *index: Any) -> Any:
+    """Returns the only element, or the one at an index, as a Python scalar."""
+    return _one(self, "item()") if not index else _concrete(self, "item()").item(*index)
+
+
+def tolist(self: Any) -> Any:
+    """Returns the elements as nested lists of Python scalars."""
+    return _concrete(self, "tolist()").tolist()
+
+
+def _shown(x: Any, show: Callable[[np.ndarray], str]) -> str:
+    """Shows the value where there is one, else the type and what traces it."""
+    try:
+        array = _concrete(x, "printing")
+    except ConcretizationError:
+        return f"Traced({x.type} in {x.frame.name})"
+    except LeakedTracerError:
+        return f"Traced({x.type} of {x.frame.name}, which has returned)"
+    return show(array)
+
+
+def _repr(self: Any) -> str:
+    start = f"Traced({self.type}, "
+    return _shown(self, lambda a: f"{start}{np.array2string(a, separator=', ', prefix=start)})")
+
+
+def _str(self: Any) -> str:
+    return _shown(self, str)
+
+
+def _format(self: Any, spec: str) -> str:
+    if not spec:
+        return _str(self)
+    return _shown(self, lambda a: format(a.item() if a.size == 1 else a, spec))
+
+
+def _len(self: Any) -> int:
+    if not self.type.ndim:
+        raise TypeError(f"len(): an array of rank zero has no length.\n  x: {self.type}")
+    return self.type.shape[0]
+
+
+def _iter(self: Any) -> Iterator[Any]:
+    if not self.type.ndim:
+        raise TypeError(f"An array of rank zero cannot be iterated.\n  x: {self.type}")
+    return (self[i] for i in range(self.type.shape[0]))
+
+
+def _missing(self: Any, name: str) -> Any:
+    """Says what to write where there is no such attribute."""
+    from ftrans import numpy as namespace
+
+    hint = ""
+    if name.endswith("_") and not name.startswith("_") and hasattr(type(self), name[:-1]):
+        hint = f"\n  Traced values are not overwritten. Write x = x.{name[:-1]}(...)."
+    elif not name.startswith("_") and hasattr(namespace, name):
+        hint = f"\n  Write ftrans.numpy.{name}(x, ...)."
+    raise AttributeError(f"A traced value has no attribute {name!r}.{hint}")
+
+
+def _no_pickle(self: Any, *args: Any) -> Any:
+    raise TypeError(
+        f"A traced value cannot be pickled.\n  value: {self.type} in {self.frame.name}\n"
+        f"  Return it from the function, or write np.asarray(x.detach())."
+    )
+
+
+# ---------------------------------------------------------------------------- methods of their own
+
+
+def _own_members(namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the members whose arguments differ from those of the function."""
+    reshape, transpose = namespace["reshape"], namespace["transpose"]
+    broadcast, astype, where = (namespace[n] for n in ("broadcast_to", "astype", "where"))
+
+    def sizes(given: tuple[Any, ...]) -> Any:
+        """Returns `(2, 3)` for both x.reshape(2, 3) and x.reshape((2, 3))."""
+        return given[0] if len(given) == 1 and np.ndim(given[0]) else given
+
+    def reshaped(self: Any, *shape: Any, order: str = "C") -> Any:
+        """Gives the elements another shape; -1 stands for the size that remains."""
+        return reshape(self, sizes(shape), order)
+
+    def transposed(self: Any, *axes: Any) -> Any:
+        """Permutes the axes as NumPy does; without arguments reverses them."""
+        if not axes or axes == (None,):
+            return transpose(self)
+        return transpose(self, sizes(axes))
+
+    def t(self: Any) -> Any:
+        """Transposes a matrix."""
+        return transpose(self)
+
+    def flatten(self: Any, start_dim: Any = 0, end_dim: int = -1, *, order: str = "C") -> Any:
+        """Returns a copy in which all axes, or those from one to another, are one axis."""
+        shape = self.type.shape
+        if isinstance(start_dim, str):
+            start_dim, order = 0, start_dim
+        if not shape:
+            return fresh(reshape(self, (1,)))
+        first, last = range(len(shape))[start_dim], range(len(shape))[end_dim]
+        merged = int(np.prod(shape[first : last + 1], dtype=np.int64))
+        return fresh(reshape(self, (*shape[:first], merged, *shape[last + 1 :]), order))
+
+    def expand(self: Any, *shape: Any) -> Any:
+        """Repeats the array until it has a shape, in which -1 keeps a size."""
+        given, own = sizes(shape), self.type.shape
+        lead = len(given) - len(own)
+        return broadcast(self, tuple(own[i - lead] if n == -1 else n for i, n in enumerate(given)))
+
+    def tile(self: Any, *repeats: Any) -> Any:
+        """Repeats the whole array along its axes."""
+        return namespace["tile"](self, sizes(repeats))
+
+    def to(self: Any, dtype: Any) -> Any:
+        """Converts to a dtype, or to that of another array."""
+        return astype(self, getattr(dtype, "dtype", dtype))
+
+    def choose(self: Any, condition: Any, other: Any) -> Any:
+        """Returns the elements where the condition holds, else those of `other`."""
+        return where(condition, self, other)
+
+    def masked_fill(self: Any, mask: Any, value: Any) -> Any:
+        """Returns the elements, with a value where the mask holds."""
+        return where(mask, value, self)
+
+    def contains(self: Any, value: Any) -> bool:
+        return bool((self == value).any())
+
+    return {
+        "__bool__": _to_bool,
+        "__int__": _to_int,
+        "__float__": _to_float,
+        "__complex__": _to_complex,
+        "__index__": _to_index,
+        "__round__": lambda self, digits=None: namespace["round"](self, digits or 0),
+        "__repr__": _repr,
+        "__str__": _str,
+        "__format__": _format,
+        "__len__": _len,
+        "__iter__": _iter,
+        "__contains__": contains,
+        "__getitem__": namespace["getitem"],
+        "__setitem__": namespace["setitem"],
+        "__getattr__": _missing,
+        "__copy__": fresh,
+        "__deepcopy__": lambda self, memo: fresh(self),
+        "__reduce_ex__": _no_pickle,
+        "item": item,
+        "tolist": tolist,
+        "block_until_ready": lambda self: self,
+        "contiguous": lambda self: self,
+        "numpy": lambda self: np.asarray(self),
+        "numel": lambda self: self.type.size,
+        "dim": lambda self: self.type.ndim,
+        "reshape": reshaped,
+        "view": reshaped,
+        "transpose": transposed,
+        "permute": transposed,
+        "t": t,
+        "flatten": flatten,
+        "expand": expand,
+        "tile": tile,
+        "to": to,
+        "where": choose,
+        "masked_fill": masked_fill,
+        "shape": property(lambda self: self.type.shape),
+        "ndim": property(lambda self: self.type.ndim),
+        "size": property(lambda self: self.type.size),
+        "dtype": property(lambda self: self.type.dtype),
+        "nbytes": property(lambda self: self.type.nbytes),
+        "itemsize": property(lambda self: self.type.dtype.itemsize),
+        "T": property(lambda self: transpose(self)),
+        "mT": property(lambda self: namespace["matrix_transpose"](self)),
+        "real": property(lambda self: namespace["real"](self)),
+        "imag": property(lambda self: namespace["imag"](self)),
+        "at": property(lambda self: namespace["at"](self)),
+    }

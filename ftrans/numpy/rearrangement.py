@@ -1,0 +1,408 @@
+"""Repeating, reversing, shifting, padding and picking elements along axes, by NumPy's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import AxisError, ShapeError
+from ftrans.ir import Tracer, type_of
+from ftrans.numpy.indexing import getitem
+from ftrans.numpy.promotion import (
+    as_array,
+    broadcast_to,
+    canonical_axes,
+    canonical_axis,
+    cast,
+    default_dtype,
+    is_array,
+    is_scalar,
+)
+from ftrans.numpy.views import fresh, view_of
+from ftrans.primitives import (
+    broadcast_p,
+    concatenate_p,
+    ne_p,
+    pad_p,
+    reshape_p,
+    rev_p,
+    sub_p,
+    sum_p,
+    transpose_p,
+)
+
+__all__ = [
+    "delete",
+    "diagonal",
+    "diff",
+    "ediff1d",
+    "flip",
+    "fliplr",
+    "flipud",
+    "insert",
+    "pad",
+    "repeat",
+    "roll",
+    "rot90",
+    "tile",
+    "trace",
+]
+
+
+def _static(name: str, what: str, value: Any) -> np.ndarray:
+    """Returns whole numbers that must be known while tracing, as a NumPy array."""
+    if isinstance(value, Tracer):
+        value = value.value(f"{name}() with {what}")
+    array = np.asarray(value)
+    if array.size and array.dtype.kind not in "iub":
+        raise TypeError(f"{name}: {what} must be whole numbers, not {array.dtype}.")
+    return array.astype(np.int64)
+
+
+def _pick(x: Any, places: Any, axis: int) -> Any:
+    """Returns the elements at known places of an axis."""
+    return getitem(x, (*(slice(None),) * axis, places))
+
+
+def _flat(x: Any) -> Any:
+    return reshape_p(x, shape=(type_of(x).size,)) if type_of(x).ndim != 1 else x
+
+
+# ------------------------------------------------------------------------------------ repeating
+
+
+def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
+    """Repeats each element.
+
+    Args:
+        x: an array.
+        repeats: how often, known while tracing; one number, or one for each place of the axis.
+        axis: the axis; None repeats the elements as one axis.
+
+    Example:
+        >>> repeat(np.array([1, 2]), 2)
+        array([1, 1, 2, 2])
+    """
+    x = as_array(x)
+    if axis is None:
+        x, axis = _flat(x), 0
+    shape = type_of(x).shape
+    axis = canonical_axis("repeat", axis, len(shape))
+    times = _static("repeat", "traced repeats", repeats)
+    if times.size != 1:
+        if times.shape != (shape[axis],):
+            raise ShapeError(
+                f"repeat: the repeats do not fit axis {axis}.\n  x: {type_of(x)}\n"
+                f"  repeats: shape {times.shape}"
+            )
+        return _pick(x, np.repeat(np.arange(shape[axis]), times), axis)
+    n = int(times.reshape(()))
+    axes = tuple(i + (i > axis) for i in range(len(shape)))
+    spread = broadcast_p(x, shape=(*shape[: axis + 1], n, *shape[axis + 1 :]), axes=axes)
+    return reshape_p(spread, shape=(*shape[:axis], shape[axis] * n, *shape[axis + 1 :]))
+
+
+def tile(x: Any, reps: Any) -> Any:
+    """Repeats a whole array along its axes.
+
+    Args:
+        x: an array.
+        reps: how often along each axis; new axes come in front.
+    """
+    x = as_array(x)
+    times = tuple(int(n) for n in np.atleast_1d(_static("tile", "traced reps", reps)))
+    shape = type_of(x).shape
+    ndim = max(len(shape), len(times))
+    times = (1,) * (ndim - len(times)) + times
+    offset = ndim - len(shape)
+    shape = (1,) * offset + shape
+    pairs = tuple(size for pair in zip(times, shape, strict=True) for size in pair)
+    axes = tuple(2 * i + 1 for i in range(offset, ndim))
+    spread = broadcast_p(x, shape=pairs, axes=axes)
+    return reshape_p(spread, shape=tuple(n * m for n, m in zip(times, shape, strict=True)))
+
+
+# ----------------------------------------------------------------------- reversing and shifting
+
+
+def flip(x: Any, /, axis: Any = None) -> Any:
+    """Reverses the order along axes; along all where `axis` is None."""
+    x = as_array(x)
+    axes = canonical_axes("flip", axis, type_of(x).ndim)
+    return view_of(x, rev_p(x, axes=axes)) if axes else x
+
+
+def fliplr(x: Any) -> Any:
+    """Reverses the second axis."""
+    return flip(x, 1)
+
+
+def flipud(x: Any) -> Any:
+    """Reverses the first axis."""
+    return flip(x, 0)
+
+
+def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
+    """Shifts elements along axes; those that leave at the end come in at the front.
+
+    Args:
+        x: an array.
+        shift: by how much, known while tracing; one number for each axis, or one for all.
+        axis: the axes; None shifts the elements as one axis and restores the shape.
+    """
+    x = as_array(x)
+    t = type_of(x)
+    if axis is None:
+        return reshape_p(roll(_flat(x), shift, 0), shape=t.shape)
+    shifts = _static("roll", "a traced shift", shift)
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    numbers, places = np.broadcast_arrays(shifts, np.asarray(given))
+    out = fresh(x)
+    for by, place in zip(numbers.ravel().tolist(), places.ravel().tolist(), strict=True):
+        i = canonical_axis("roll", place, t.ndim)
+        at = -by % t.shape[i] if t.shape[i] else 0
+        if at:
+            parts = (_pick(out, slice(at, None), i), _pick(out, slice(None, at), i))
+            out = concatenate_p(*parts, axis=i)
+    return out
+
+
+def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
+    """Turns an array by quarters of a turn, from the first of two axes towards the second."""
+    x = as_array(x)
+    a, b = canonical_axes("rot90", tuple(axes), type_of(x).ndim)
+    order = list(range(type_of(x).ndim))
+    order[a], order[b] = b, a
+    turns = k % 4
+    if turns == 0:
+        return x
+    if turns == 2:
+        return flip(x, (a, b))
+    if turns == 1:
+        return view_of(x, transpose_p(flip(x, b), permutation=tuple(order)))
+    return view_of(x, flip(transpose_p(x, permutation=tuple(order)), b))
+
+
+# -------------------------------------------------------------------------------------- padding
+
+
+def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Any:
+    """Adds elements around an array.
+
+    Args:
+        x: an array.
+        pad_width: how many before and after: one number, one pair, or one pair for each axis.
+        mode: "constant", "edge", "reflect", "symmetric" or "wrap".
+        constant_values: what is added in mode "constant": as `pad_width`.
+
+    Example:
+        >>> pad(np.array([1, 2]), (1, 2), constant_values=9)
+        array([9, 1, 2, 9, 9])
+    """
+    x = as_array(x)
+    t = type_of(x)
+    if isinstance(pad_width, dict):
+        found = {canonical_axis("pad", a, t.ndim): w for a, w in pad_width.items()}
+        pad_width = [found.get(a, 0) for a in range(t.ndim)]
+        pad_width = [w if isinstance(w, (tuple, list)) else (w, w) for w in pad_width]
+    widths = np.broadcast_to(_static("pad", "a traced pad_width", pad_width), (t.ndim, 2)).tolist()
+    if any(n < 0 for pair in widths for n in pair):
+        raise ShapeError(f"pad: pad_width cannot be negative.\n  pad_width: {pad_width}")
+    if mode == "constant":
+        return fresh(_padded(x, widths, constant_values))
+    if mode not in ("edge", "reflect", "symmetric", "wrap"):
+        raise ValueError(
+            f"pad: there is no mode {mode!r}: choose 'constant', 'edge', 'reflect', 'symmetric' "
+            f"or 'wrap'."
+        )
+    for axis, (low, high) in enumerate(widths):
+        if low or high:
+            # NumPy itself says which element goes where
+            x = _pick(x, np.pad(np.arange(t.shape[axis]), (low, high), mode=mode), axis)
+    return fresh(x)
+
+
+def _padded(x: Any, widths: list[list[int]], values: Any) -> Any:
+    t = type_of(x)
+    none = (0,) * t.ndim
+    if is_scalar(values) or (not is_array(values) and np.size(values) == 1):
+        value = np.asarray(values).astype(t.dtype).item()
+        low, high = ((tuple(pair[i] for pair in widths)) for i in (0, 1))
+        return pad_p(x, low=low, high=high, interior=none, value=value)
+    pairs = broadcast_to(as_array(values, t.dtype), (t.ndim, 2))
+    for axis, (low, high) in enumerate(widths):
+        shape = type_of(x).shape
+        before, after = (
+            broadcast_p(
+                getitem(pairs, (axis, side)),
+                shape=(*shape[:axis], n, *shape[axis + 1 :]),
+                axes=(),
+            )
+            for side, n in ((0, low), (1, high))
+        )
+        x = concatenate_p(before, x, after, axis=axis)
+    return x
+
+
+# -------------------------------------------------------------------------- dropping and adding
+
+
+def delete(x: Any, obj: Any, axis: int | None = None) -> Any:
+    """Drops places of an axis; they must be known while tracing.
+
+    Args:
+        x: an array.
+        obj: a whole number, several, a slice, or a mask.
+        axis: the axis; None drops from the elements as one axis.
+    """
+    x = as_array(x)
+    if axis is None:
+        x, axis = _flat(x), 0
+    axis = canonical_axis("delete", axis, type_of(x).ndim)
+    if isinstance(obj, Tracer):
+        obj = obj.value("delete() with traced places")
+    return _pick(x, np.delete(np.arange(type_of(x).shape[axis]), obj), axis)
+
+
+def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+    """Puts values before places of an axis; the places must be known while tracing.
+
+    Args:
+        x: an array.
+        obj: a whole number, several, or a slice.
+        values: what is put there; it broadcasts.
+        axis: the axis; None inserts into the elements as one axis.
+    """
+    x = as_array(x)
+    if axis is None:
+        x, axis = _flat(x), 0
+    t = type_of(x)
+    axis = canonical_axis("insert", axis, t.ndim)
+    if isinstance(obj, slice):
+        obj = np.arange(*obj.indices(t.shape[axis]))
+    places = _static("insert", "traced places", obj)
+    new = as_array(values, t.dtype)
+    if places.ndim == 0:
+        # a single place takes as many as there are along the first axis of the values
+        shape = type_of(new).shape
+        shape = (1,) * (t.ndim - len(shape)) + shape
+        new = reshape_p(new, shape=shape)
+        order = list(range(1, t.ndim))
+        order.insert(axis, 0)
+        new = transpose_p(new, permutation=tuple(order))
+        count = type_of(new).shape[axis]
+    else:
+        count = places.size if places.size != 1 else None
+        if count is None:
+            shape = type_of(new).shape
+            count = shape[axis - t.ndim] if len(shape) >= t.ndim - axis else 1
+    new = broadcast_to(new, (*t.shape[:axis], count, *t.shape[axis + 1 :]))
+    added = t.shape[axis] + np.arange(count)
+    at = places.ravel() if places.size == count else places.ravel().repeat(count)
+    order = np.insert(np.arange(t.shape[axis]), at if places.ndim else int(places), added)
+    return _pick(concatenate_p(x, new, axis=axis), order, axis)
+
+
+# ------------------------------------------------------------------- differences and diagonals
+
+
+def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """Returns the differences of neighbours along an axis.
+
+    Args:
+        x: an array.
+        n: how often differences are taken.
+        axis: the axis.
+        prepend: values to put in front first.
+        append: values to put behind first.
+
+    Example:
+        >>> diff(np.array([1, 4, 9]))
+        array([3, 5])
+    """
+    x = as_array(x)
+    if n < 0:
+        raise ValueError(f"diff: n is {n}; it cannot be negative.")
+    if type_of(x).ndim == 0:
+        raise AxisError("diff: the array has no axis.")
+    if n == 0:
+        return x
+    axis = canonical_axis("diff", axis, type_of(x).ndim)
+    parts = [prepend, x, append]
+    if prepend is not None or append is not None:
+        from ftrans.numpy.manipulation import concatenate
+
+        shape = type_of(x).shape
+        one = (*shape[:axis], 1, *shape[axis + 1 :])
+        parts = [
+            broadcast_to(as_array(part), one)
+            if part is not x and type_of(as_array(part)).ndim == 0
+            else part
+            for part in parts
+            if part is not None
+        ]
+        x = concatenate(parts, axis=axis)
+    difference = ne_p if type_of(x).dtype == bool else sub_p
+    for _ in range(n):
+        size = type_of(x).shape[axis]
+        if size == 0:
+            break
+        x = difference(_pick(x, slice(1, None), axis), _pick(x, slice(0, size - 1), axis))
+    return x
+
+
+def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    """Returns the differences of neighbouring elements, with values put in front and behind."""
+    from ftrans.numpy.manipulation import concatenate
+
+    x = as_array(x)
+    parts = [diff(_flat(x))]
+    dtype = type_of(x).dtype
+    if to_begin is not None:
+        parts.insert(0, _flat(as_array(to_begin, dtype)))
+    if to_end is not None:
+        parts.append(_flat(as_array(to_end, dtype)))
+    return concatenate(parts)
+
+
+def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """Returns the diagonals of two axes, as the last axis.
+
+    Args:
+        x: an array of two axes or more.
+        offset: how far above the main diagonal; below where negative.
+        axis1: the axis of the rows.
+        axis2: the axis of the columns.
+    """
+    x = as_array(x)
+    t = type_of(x)
+    if t.ndim < 2:
+        raise AxisError(f"diagonal: takes an array of two axes or more.\n  x: {t}")
+    a, b = canonical_axes("diagonal", (axis1, axis2), t.ndim)
+    rest = tuple(i for i in range(t.ndim) if i not in (a, b))
+    moved = transpose_p(x, permutation=(*rest, a, b))
+    rows, columns = t.shape[a], t.shape[b]
+    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+    places = np.arange(count)
+    out = getitem(moved, (..., places - min(offset, 0), places + max(offset, 0)))
+    return view_of(x, out)
+
+
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
+    """Returns the sums of the diagonals of two axes.
+
+    Args:
+        x: an array of two axes or more.
+        offset: how far above the main diagonal.
+        axis1: the axis of the rows.
+        axis2: the axis of the columns.
+        dtype: in which to sum; booleans and small integers take the default integer.
+    """
+    line = diagonal(x, offset, axis1, axis2)
+    t = type_of(line)
+    if dtype is not None:
+        line = as_array(line, dtype)
+    elif t.dtype.kind in "bi" and t.dtype.itemsize < default_dtype(int).itemsize:
+        line = cast(line, default_dtype(int))
+    return sum_p(line, axes=(t.ndim - 1,))

@@ -1,0 +1,297 @@
+"""Sorting and order statistics, by NumPy's names. NaN sorts last; every sort is stable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ftrans.config import config
+from ftrans.errors import AxisError, DTypeError, ShapeError
+from ftrans.ir import type_of
+from ftrans.numpy import searching
+from ftrans.numpy.indexing import getitem
+from ftrans.numpy.promotion import (
+    as_array,
+    canonical_axes,
+    canonical_axis,
+    cast,
+    inexact,
+    promote_dtypes,
+)
+from ftrans.numpy.searching import *  # noqa: F403
+from ftrans.numpy.searching import take_along_axis
+from ftrans.primitives import (
+    add_p,
+    any_p,
+    broadcast_p,
+    ceil_p,
+    convert_p,
+    floor_p,
+    iota_p,
+    mul_p,
+    ne_p,
+    reshape_p,
+    rev_p,
+    round_p,
+    select_p,
+    sort_p,
+    sub_p,
+    transpose_p,
+)
+
+__all__ = [
+    *searching.__all__,
+    "argpartition",
+    "argsort",
+    "lexsort",
+    "partition",
+    "percentile",
+    "quantile",
+    "sort",
+    "sort_complex",
+    "top_k",
+]
+
+_i32 = np.dtype("int32")
+
+
+def _flat(x: Any) -> Any:
+    return reshape_p(x, shape=(type_of(x).size,))
+
+
+def _prepared(name: str, x: Any, axis: int | None) -> tuple[Any, int]:
+    x = as_array(x)
+    if axis is None:
+        return _flat(x), 0
+    if type_of(x).ndim == 0:
+        raise AxisError(f"{name}: an array without axes cannot be sorted.")
+    return x, canonical_axis(name, axis, type_of(x).ndim)
+
+
+def _check_kind(name: str, kind: str | None) -> None:
+    if kind not in (None, "stable", "quicksort", "mergesort", "heapsort"):
+        raise ValueError(f"{name}: there is no kind {kind!r}; every sort here is stable.")
+
+
+def sort(
+    x: Any,
+    axis: int | None = -1,
+    kind: str | None = None,
+    *,
+    stable: bool = True,
+    descending: bool = False,
+) -> Any:
+    """Sorts along an axis, in ascending order unless `descending`.
+
+    Args:
+        x: an array. Its gradient goes where the elements came from.
+        axis: the axis; None sorts all elements as one axis.
+        kind: taken for NumPy's sake; every sort is stable.
+        stable: likewise.
+        descending: whether the largest come first; NaN then comes first too.
+
+    Example:
+        >>> sort(np.array([3.0, 1.0, 2.0]), descending=True)
+        array([3., 2., 1.])
+    """
+    _check_kind("sort", kind)
+    x, axis = _prepared("sort", x, axis)
+    (out,) = sort_p(x, axis=axis, keys=1)
+    return rev_p(out, axes=(axis,)) if descending else out
+
+
+def sort_complex(x: Any) -> Any:
+    """Sorts along the last axis by the real part, then the imaginary one; the result is complex."""
+    x = as_array(x)
+    dtype = type_of(x).dtype
+    return sort(cast(x, promote_dtypes(dtype, np.dtype("complex64"))))
+
+
+def argsort(
+    x: Any,
+    axis: int | None = -1,
+    kind: str | None = None,
+    *,
+    stable: bool = True,
+    descending: bool = False,
+) -> Any:
+    """Returns the places from which `sort` takes the elements, as int32.
+
+    Args:
+        x: an array.
+        axis: the axis; None sorts all elements as one axis.
+        kind: taken for NumPy's sake; every sort is stable.
+        stable: likewise.
+        descending: whether the largest come first; equal ones keep their order.
+    """
+    _check_kind("argsort", kind)
+    x, axis = _prepared("argsort", x, axis)
+    t = type_of(x)
+    places = iota_p(shape=t.shape, dtype=_i32, axis=axis)
+    if descending:
+        # Reversed before and after, so that equal elements keep their order.
+        _, out = sort_p(rev_p(x, axes=(axis,)), rev_p(places, axes=(axis,)), axis=axis, keys=1)
+        return rev_p(out, axes=(axis,))
+    return sort_p(x, places, axis=axis, keys=1)[1]
+
+
+def lexsort(keys: Any, axis: int = -1) -> Any:
+    """Returns the order by several keys, the last of which counts most, as int32.
+
+    Args:
+        keys: arrays of one shape, or one array whose first axis holds them.
+        axis: the axis to sort along.
+    """
+    if isinstance(keys, (list, tuple)):
+        columns = [as_array(key) for key in keys]
+    else:
+        keys = as_array(keys)
+        columns = [getitem(keys, i) for i in range(type_of(keys).shape[0])]
+    if not columns:
+        raise ShapeError("lexsort: takes at least one key.")
+    t = type_of(columns[0])
+    axis = canonical_axis("lexsort", axis, t.ndim)
+    places = iota_p(shape=t.shape, dtype=_i32, axis=axis)
+    return sort_p(*columns[::-1], places, axis=axis, keys=len(columns))[-1]
+
+
+def partition(x: Any, kth: Any, axis: int | None = -1) -> Any:
+    """Returns an order in which the place `kth` has the element that sorting puts there.
+
+    All elements are sorted, which NumPy's condition permits.
+    """
+    _check_kth("partition", x, kth, axis)
+    return sort(x, axis)
+
+
+def argpartition(x: Any, kth: Any, axis: int | None = -1) -> Any:
+    """Returns the places from which `partition` takes the elements, as int32."""
+    _check_kth("argpartition", x, kth, axis)
+    return argsort(x, axis)
+
+
+def _check_kth(name: str, x: Any, kth: Any, axis: int | None) -> None:
+    x, axis = _prepared(name, x, axis)
+    size = type_of(x).shape[axis]
+    for k in np.ravel(kth):
+        if not -size <= k < size:
+            raise IndexError(f"{name}: kth={k} is out of bounds.\n  x: {type_of(x)}, axis {axis}")
+
+
+def top_k(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
+    """Returns the k largest elements along an axis, in descending order, and their places.
+
+    Args:
+        x: an array.
+        k: how many.
+        axis: the axis.
+
+    Example:
+        >>> top_k(np.array([1.0, 3.0, 2.0]), 2)
+        (array([3., 2.]), array([1, 2], dtype=int32))
+    """
+    x, axis = _prepared("top_k", x, axis)
+    size = type_of(x).shape[axis]
+    if not 0 <= k <= size:
+        raise ShapeError(f"top_k: k={k} is more than there is.\n  x: axis {axis} of {type_of(x)}")
+    places = getitem(argsort(x, axis, descending=True), (*(slice(None),) * axis, slice(0, k)))
+    return take_along_axis(x, places, axis), places
+
+
+# -------------------------------------------------------------------------------- order statistics
+
+
+def quantile(
+    x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
+) -> Any:
+    """Returns the values below which given fractions of the elements lie.
+
+    Args:
+        x: an array; integers are converted to the default dtype.
+        q: the fractions, from 0 to 1. Their axes come first in the result.
+        axis: an axis, or several; None takes all elements.
+        method: what to do between two elements: "linear", "lower", "higher", "midpoint", "nearest".
+        keepdims: whether these axes stay, with size 1.
+
+    Returns:
+        The quantiles; NaN where an element is NaN.
+
+    Example:
+        >>> quantile(np.array([1.0, 2.0, 3.0, 4.0]), 0.5)
+        array(2.5)
+    """
+    x = inexact(x)
+    t = type_of(x)
+    if t.dtype.kind == "c":
+        raise DTypeError(f"quantile: complex numbers have no order.\n  x: {t}")
+    q = as_array(q, t.dtype if not hasattr(q, "dtype") else None)
+    q = q if type_of(q).is_inexact else cast(q, t.dtype)
+    if isinstance(q, np.ndarray) and not np.all((q >= 0) & (q <= 1)):
+        raise ValueError("quantile: fractions must lie between 0 and 1.")
+    return _quantile(x, q, axis, method, keepdims)
+
+
+def percentile(
+    x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
+) -> Any:
+    """Returns the values below which given percentages of the elements lie.
+
+    Args:
+        x: an array.
+        q: the percentages, from 0 to 100.
+        axis: as for `quantile`.
+        method: as for `quantile`.
+        keepdims: as for `quantile`.
+    """
+    q = as_array(q)
+    if not type_of(q).is_inexact:
+        q = cast(q, config.default_dtype if not hasattr(x, "dtype") else type_of(inexact(x)).dtype)
+    return quantile(x, mul_p(q, 0.01), axis, method=method, keepdims=keepdims)
+
+
+def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:
+    t = type_of(x)
+    axes = canonical_axes("quantile", axis, t.ndim)
+    rest = tuple(i for i in range(t.ndim) if i not in axes)
+    lines = transpose_p(x, permutation=(*axes, *rest))
+    kept = tuple(t.shape[i] for i in rest)
+    count = t.size // max(int(np.prod(kept)), 1) if t.size else 0
+    if count == 0:
+        raise ShapeError(f"quantile: there are no elements to take it of.\n  x: {t}")
+    lines = reshape_p(lines, shape=(count, *kept))
+    spoiled = any_p(ne_p(lines, lines), axes=(0,))
+    (lines,) = sort_p(lines, axis=0, keys=1)
+    shape = type_of(q).shape
+    at = mul_p(cast(q, t.dtype), float(count - 1))
+    low, high = floor_p(at), ceil_p(at)
+    full = (*shape, *kept)
+
+    def read(place: Any) -> Any:
+        return getitem(lines, convert_p(place, dtype=_i32))
+
+    def over(z: Any) -> Any:
+        return broadcast_p(z, shape=full, axes=tuple(range(len(shape))))
+
+    if method in ("lower", "higher", "nearest"):
+        out = read({"lower": low, "higher": high, "nearest": round_p(at)}[method])
+    elif method in ("linear", "midpoint"):
+        below, above = read(low), read(high)
+        part = sub_p(at, low)
+        if method == "midpoint":
+            between = ne_p(low, high)
+            part = mul_p(convert_p(between, dtype=t.dtype), 0.5)
+        # equal ends, infinite ones among them, need no interpolation
+        step = select_p(ne_p(below, above), sub_p(above, below), 0.0)
+        out = add_p(below, mul_p(over(part), step))
+    else:
+        raise ValueError(
+            f"quantile: there is no method {method!r}: choose 'linear', 'lower', 'higher', "
+            f"'midpoint' or 'nearest'."
+        )
+    spread = broadcast_p(spoiled, shape=full, axes=tuple(range(len(shape), len(full))))
+    out = select_p(spread, float("nan"), out)
+    if keepdims:
+        sizes = tuple(1 if i in axes else n for i, n in enumerate(t.shape))
+        out = reshape_p(out, shape=(*shape, *sizes))
+    return out

@@ -1,0 +1,374 @@
+"""Averages and spread under NumPy's names, and the reductions that leave out NaN.
+
+Half precision is averaged in single precision, as in NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ftrans.config import config
+from ftrans.errors import ShapeError
+from ftrans.ir import type_of
+from ftrans.ir.dtype import is_complex, is_inexact, real_of
+from ftrans.numpy.elementwise import Function, add, divide, maximum, multiply, named, subtract
+from ftrans.numpy.logic import isnan, logical_not
+from ftrans.numpy.logic import where as choose
+from ftrans.numpy.promotion import (
+    as_array,
+    broadcast_to,
+    canonical_axes,
+    canonical_dtype,
+    cast,
+)
+from ftrans.numpy.reduction import all as all_of
+from ftrans.numpy.reduction import any as any_of
+from ftrans.numpy.reduction import (
+    argmax,
+    argmin,
+    count_nonzero,
+    kept,
+    masked,
+    max,
+    min,
+    prod,
+    refuse_out,
+    sum,
+)
+from ftrans.primitives import (
+    add_p,
+    and_p,
+    broadcast_p,
+    eq_p,
+    imag_p,
+    integer_pow_p,
+    iota_p,
+    is_finite_p,
+    ne_p,
+    real_p,
+    reshape_p,
+    select_p,
+    sort_p,
+    sqrt_p,
+    stop_gradient_p,
+    sub_p,
+    transpose_p,
+)
+
+__all__ = [
+    "average",
+    "mean",
+    "median",
+    "nanargmax",
+    "nanargmin",
+    "nanmax",
+    "nanmean",
+    "nanmedian",
+    "nanmin",
+    "nanprod",
+    "nanstd",
+    "nansum",
+    "nanvar",
+    "std",
+    "var",
+]
+
+
+def _computed_in(x: Any, dtype: Any) -> tuple[Any, np.dtype]:
+    """Returns the operand in the dtype in which it is averaged, and the dtype of the result."""
+    x = as_array(x)
+    own = type_of(x).dtype
+    if dtype is None:
+        result = own if is_inexact(own) else config.default_dtype
+    else:
+        result = canonical_dtype(dtype)
+    wide = np.dtype("float32") if result.itemsize == 2 else result
+    return cast(x, wide), result
+
+
+def _count(x: Any, axes: tuple[int, ...], where: Any, keepdims: bool) -> Any:
+    """Returns how many elements take part in a reduction: a number, or an array under a mask."""
+    t = type_of(x)
+    if where is True or where is None:
+        return float(math.prod(t.shape[axis] for axis in axes))
+    mask = broadcast_to(as_array(where), t.shape)
+    return cast(count_nonzero(mask, axis=axes, keepdims=keepdims), real_of(t.dtype))
+
+
+def mean(
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+) -> Any:
+    """Returns the mean of elements.
+
+    Args:
+        x: an array; integers are averaged in the default dtype.
+        axis: an axis, several, or None for all.
+        dtype: the dtype of the result.
+        out: not supported.
+        keepdims: whether reduced axes stay, with size 1.
+        where: a mask of the elements that take part.
+
+    Example:
+        >>> float(mean(np.array([1.0, 2.0, 6.0])))
+        3.0
+    """
+    refuse_out("mean", out)
+    x, result = _computed_in(x, dtype)
+    axes = canonical_axes("mean", axis, type_of(x).ndim)
+    total = sum(x, axis=axes, keepdims=keepdims, where=where)
+    return cast(divide(total, _count(x, axes, where, keepdims)), result)
+
+
+def var(
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    correction: float | None = None,
+) -> Any:
+    """Returns the variance: the mean of |x - mean(x)|².
+
+    Args:
+        x: an array.
+        axis: an axis, several, or None for all.
+        dtype: the dtype in which it is computed.
+        out: not supported.
+        ddof: what is taken off the number of elements that the sum is divided by.
+        keepdims: whether reduced axes stay, with size 1.
+        where: a mask of the elements that take part.
+        correction: another name for `ddof`, that of the array API and of PyTorch.
+
+    Example:
+        >>> float(var(np.array([1.0, 3.0]), ddof=1))
+        2.0
+    """
+    refuse_out("var", out)
+    x, result = _computed_in(x, dtype)
+    axes = canonical_axes("var", axis, type_of(x).ndim)
+    offset = ddof if correction is None else correction
+    center = mean(x, axes, keepdims=True, where=where)
+    # masked before it is squared, so that a NaN that takes no part has no derivative either
+    gap = masked(sub_p(x, broadcast_to(center, type_of(x).shape)), where, 0)
+    if is_complex(type_of(x).dtype):
+        parts = (integer_pow_p(part(gap), exponent=2) for part in (real_p, imag_p))
+        square = add_p(*parts)
+    else:
+        square = integer_pow_p(gap, exponent=2)
+    count = _count(x, axes, where, keepdims)
+    if isinstance(count, float):
+        count = count - offset if count > offset else 0.0
+    else:
+        count = maximum(subtract(count, offset), 0.0)
+    return cast(divide(sum(square, axis=axes, keepdims=keepdims), count), real_of(result))
+
+
+def std(
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    correction: float | None = None,
+) -> Any:
+    """Returns the standard deviation, whose gradient is 0 where all elements are equal.
+
+    Args:
+        x: an array.
+        axis: an axis, several, or None for all.
+        dtype: the dtype in which it is computed.
+        out: not supported.
+        ddof: what is taken off the number of elements that the sum is divided by.
+        keepdims: whether reduced axes stay, with size 1.
+        where: a mask of the elements that take part.
+        correction: another name for `ddof`.
+    """
+    square = var(x, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
+    return root(square)
+
+
+def root(square: Any) -> Any:
+    """Returns the square root with the gradient 0 at 0, which a length has there."""
+    at_zero = eq_p(square, 0.0)
+    return select_p(at_zero, 0.0, sqrt_p(select_p(at_zero, 1.0, square)))
+
+
+def average(
+    x: Any,
+    axis: Any = None,
+    weights: Any = None,
+    returned: bool = False,
+    *,
+    keepdims: bool = False,
+) -> Any:
+    """Returns the weighted mean.
+
+    Args:
+        x: an array.
+        axis: an axis, several, or None for all.
+        weights: of the shape of x, or of its axis; None weighs all alike.
+        returned: whether to return `(average, sum of weights)`.
+        keepdims: whether reduced axes stay, with size 1.
+
+    Example:
+        >>> float(average(np.array([1.0, 5.0]), weights=np.array([3.0, 1.0])))
+        2.0
+    """
+    x = as_array(x)
+    t = type_of(x)
+    axes = canonical_axes("average", axis, t.ndim)
+    if weights is None:
+        out = mean(x, axes, keepdims=keepdims)
+        total: Any = float(math.prod(t.shape[i] for i in axes))
+    else:
+        weights = as_array(weights)
+        given = type_of(weights)
+        if given.shape != t.shape:
+            if given.shape != tuple(t.shape[i] for i in axes):
+                raise ShapeError(
+                    f"average: the weights fit neither the array nor the axis.\n  x: {t}\n"
+                    f"  weights: {given}\n  axis: {axis}"
+                )
+            order = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+            weights = transpose_p(weights, permutation=order)
+            weights = broadcast_p(weights, shape=t.shape, axes=tuple(sorted(axes)))
+        total = sum(weights, axis=axes, keepdims=keepdims)
+        out = divide(sum(multiply(x, weights), axis=axes, keepdims=keepdims), total)
+    if not returned:
+        return out
+    u = type_of(out)
+    return out, broadcast_to(cast(as_array(total), u.dtype), u.shape)
+
+
+# ----------------------------------------------------------------------------------------- median
+
+
+def _median(x: Any, axes: tuple[int, ...], keepdims: bool, skip: bool) -> Any:
+    x, result = _computed_in(x, None)
+    t = type_of(x)
+    rest = tuple(i for i in range(t.ndim) if i not in axes)
+    size = math.prod(t.shape[i] for i in axes)
+    shape = (*(t.shape[i] for i in rest), size)
+    if size == 0:
+        raise ShapeError(f"median: an empty axis has no median.\n  x: {t}, axes {axes}")
+    x = reshape_p(transpose_p(x, permutation=(*rest, *axes)), shape=shape)
+    fixed = stop_gradient_p(x)
+    ordered = sort_p(fixed, axis=len(rest), keys=1)[0]
+    place = iota_p(shape=shape, dtype=np.dtype("int32"), axis=len(rest))
+    count: Any = size
+    if skip:
+        count = sum(eq_p(fixed, fixed), axis=-1, keepdims=True, dtype=np.int32)
+    out = None
+    for number in ((count - 1) // 2, count // 2):
+        number = broadcast_to(as_array(number, "int32"), shape)
+        middle = sum(masked(ordered, eq_p(place, number), 0), axis=-1, keepdims=True)
+        share = _shared(x, broadcast_to(middle, shape), middle)
+        out = share if out is None else add(out, share)
+    out = multiply(out, 0.5)
+    lost = (all_of if skip else any_of)(ne_p(fixed, fixed), axis=-1, keepdims=True)
+    out = choose(lost, math.nan, out)
+    out = reshape_p(out, shape=shape[:-1])
+    return cast(kept(out, t.shape, axes, keepdims), result)
+
+
+def _shared(x: Any, middle: Any, value: Any) -> Any:
+    """Returns `value`, with a gradient that the elements equal to it share evenly."""
+    hit = and_p(eq_p(x, middle), is_finite_p(middle))
+    count = sum(hit, axis=-1, keepdims=True)
+    none = select_p(hit, sub_p(x, middle), 0.0)
+    return add(value, divide(sum(none, axis=-1, keepdims=True), maximum(count, 1)))
+
+
+def median(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    """Returns the median, for an even number of elements the mean of the two in the middle.
+
+    Elements equal to it share the gradient evenly.
+
+    Args:
+        x: an array.
+        axis: an axis, several, or None for all.
+        out: not supported.
+        keepdims: whether reduced axes stay, with size 1.
+
+    Example:
+        >>> float(median(np.array([3.0, 1.0, 2.0, 9.0])))
+        2.5
+    """
+    refuse_out("median", out)
+    x = as_array(x)
+    return _median(x, canonical_axes("median", axis, type_of(x).ndim), keepdims, skip=False)
+
+
+# -------------------------------------------------------------------------- reductions without NaN
+
+
+def nanmedian(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    """Returns the median of the elements that are not NaN; see `median`."""
+    refuse_out("nanmedian", out)
+    x = as_array(x)
+    return _median(x, canonical_axes("nanmedian", axis, type_of(x).ndim), keepdims, skip=True)
+
+
+def _skipping(name: str, reduce: Function, doc: str) -> Function:
+    """Makes a reduction of the elements that are not NaN from one that takes a mask."""
+
+    def function(x: Any, axis: Any = None, **options: Any) -> Any:
+        x = as_array(x)
+        known = logical_not(isnan(x))
+        if options.get("where", True) is not True:
+            known = and_p(known, broadcast_to(as_array(options["where"]), type_of(x).shape))
+        return reduce(x, axis=axis, **{**options, "where": known})
+
+    return named(function, name, doc)
+
+
+nansum = _skipping("nansum", sum, "Adds up the elements that are not NaN; see `sum`.")
+nanprod = _skipping("nanprod", prod, "Multiplies the elements that are not NaN; see `prod`.")
+nanmean = _skipping("nanmean", mean, "Returns the mean of what is not NaN; see `mean`.")
+nanvar = _skipping("nanvar", var, "Returns the variance of what is not NaN; see `var`.")
+nanstd = _skipping("nanstd", std, "Returns the deviation of what is not NaN; see `std`.")
+
+
+def _extremum_without_nan(name: str, reduce: Function, worst: float, doc: str) -> Function:
+    def function(x: Any, axis: Any = None, **options: Any) -> Any:
+        x = as_array(x)
+        if not type_of(x).is_inexact:
+            return reduce(x, axis=axis, **options)
+        unknown = isnan(x)
+        found = reduce(select_p(unknown, worst, x), axis=axis, **options)
+        if reduce in (argmax, argmin) or options.get("initial") is not None:
+            return found
+        keepdims = options.get("keepdims", False)
+        known = any_of(logical_not(unknown), axis=axis, keepdims=keepdims)
+        return choose(known, found, math.nan)
+
+    return named(function, name, doc)
+
+
+nanmax = _extremum_without_nan(
+    "nanmax", max, -math.inf, "Returns the largest element that is not NaN; see `max`."
+)
+nanmin = _extremum_without_nan(
+    "nanmin", min, math.inf, "Returns the smallest element that is not NaN; see `min`."
+)
+nanargmax = _extremum_without_nan(
+    "nanargmax", argmax, -math.inf, "Returns where `nanmax` is; 0 where all are NaN."
+)
+nanargmin = _extremum_without_nan(
+    "nanargmin", argmin, math.inf, "Returns where `nanmin` is; 0 where all are NaN."
+)

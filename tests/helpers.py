@@ -1,0 +1,87 @@
+"""What tests share: comparing arrays, making and running programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ftrans.ir import ArrayType, Literal, Params, Program, bind, check
+from ftrans.ir.dtype import bfloat16, is_inexact
+from ftrans.primitives.control.sampling import program_from
+from ftrans.primitives.evaluate import evaluate
+
+TOLERANCE = {
+    "float16": 1e-2,
+    "bfloat16": 5e-2,
+    "float32": 2e-5,
+    "float64": 1e-12,
+    "complex64": 5e-5,
+    "complex128": 1e-12,
+}
+"""How far two ways of computing one thing may be apart, by dtype."""
+
+
+def types_of(arrays: Sequence[Any]) -> list[ArrayType]:
+    """Returns the types of arrays."""
+    return [ArrayType(np.shape(x), x.dtype) for x in arrays]
+
+
+def assert_close(
+    actual: Any, expected: Any, tolerance: float | None = None, what: str = ""
+) -> None:
+    """Raises unless two arrays agree: exactly for integers, NaN with NaN.
+
+    Args:
+        actual: what was computed.
+        expected: what it should be.
+        tolerance: relative and absolute; by dtype where it is not given.
+        what: names the case in the message.
+    """
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, not {expected.shape}"
+    if tolerance is None:
+        tolerance = TOLERANCE.get(actual.dtype.name, 0.0)
+    if bfloat16 in (actual.dtype, expected.dtype):
+        actual, expected = actual.astype("f4"), expected.astype("f4")
+    np.testing.assert_allclose(
+        actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True, err_msg=what
+    )
+
+
+def run(program: Program, arrays: Sequence[Any]) -> list[np.ndarray]:
+    """Checks a program and evaluates it with NumPy; verifies the types of all results."""
+    check(program)
+    assert types_of(arrays) == list(program.inputs), (types_of(arrays), program.inputs)
+    with np.errstate(all="ignore"):
+        results = [np.asarray(out) for out in evaluate(np, program, arrays)]
+    for out, t, atom in zip(results, program.output_types, program.outputs, strict=True):
+        if not isinstance(atom, Literal):
+            assert (out.shape, out.dtype) == (t.shape, t.dtype), f"{program}\n{out!r} is no {t}"
+    return results
+
+
+def run_jax(program: Program, arrays: Sequence[Any]) -> list[np.ndarray]:
+    """Evaluates a program with JAX, one primitive after the other, in double precision."""
+    with jax.enable_x64(True):
+        given = [jax.numpy.asarray(x) for x in arrays]
+        return [np.asarray(out) for out in evaluate(jax.numpy, program, given)]
+
+
+def equation(primitive: Any, params: dict[str, Any], arrays: Sequence[Any]) -> Program:
+    """Returns the program that applies one primitive to operands of the types of `arrays`."""
+    return program_from(
+        lambda *operands: bind(primitive, operands, Params(params)), *types_of(arrays)
+    )
+
+
+def is_differentiable(array: Any) -> bool:
+    """Tells whether an array has tangents."""
+    return is_inexact(np.asarray(array).dtype)
+
+
+def pairing(xs: Sequence[Any], ys: Sequence[Any]) -> float:
+    """Returns Re(sum of x * y), the plain pairing that transposition keeps."""
+    return float(sum(np.real(np.sum(x * y)) for x, y in zip(xs, ys, strict=True)))
