@@ -145,6 +145,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     """
     if not branches:
         raise ValueError("switch: there must be at least one branch.")
+    if isinstance(index, int):
+        index = min(max(index, 0), len(branches) - 1)  # it may not fit into the default dtype
     array = as_array(index)
     t = type_of(array)
     if t.shape != () or t.dtype.kind not in "iub":

@@ -9,8 +9,10 @@ from math import e, inf, nan, pi
 
 from numpy import bool_ as bool
 
+from ftrans.numpy import arithmetic as _arithmetic
 from ftrans.numpy import creation as _creation
 from ftrans.numpy import cumulative as _cumulative
+from ftrans.numpy import diagonals as _diagonals
 from ftrans.numpy import dtypes as _dtypes
 from ftrans.numpy import elementwise as _elementwise
 from ftrans.numpy import indexing as _indexing
@@ -22,10 +24,13 @@ from ftrans.numpy import methods as _methods
 from ftrans.numpy import nn as _nn
 from ftrans.numpy import protocols as _protocols
 from ftrans.numpy import reduction as _reduction
+from ftrans.numpy import sorting as _sorting
 from ftrans.numpy import special as _special
 from ftrans.numpy import statistics as _statistics
+from ftrans.numpy.arithmetic import *
 from ftrans.numpy.creation import *
 from ftrans.numpy.cumulative import *
+from ftrans.numpy.diagonals import *
 from ftrans.numpy.dtypes import *
 from ftrans.numpy.elementwise import *
 from ftrans.numpy.indexing import *
@@ -34,6 +39,7 @@ from ftrans.numpy.logic import *
 from ftrans.numpy.manipulation import *
 from ftrans.numpy.nn import *
 from ftrans.numpy.reduction import *
+from ftrans.numpy.sorting import *
 from ftrans.numpy.special import *
 from ftrans.numpy.statistics import *
 
@@ -49,8 +55,10 @@ __all__ = [
     "newaxis",
     "pi",
 ]
+__all__ += _arithmetic.__all__
 __all__ += _creation.__all__
 __all__ += _cumulative.__all__
+__all__ += _diagonals.__all__
 __all__ += _dtypes.__all__
 __all__ += _elementwise.__all__
 __all__ += _indexing.__all__
@@ -59,16 +67,9 @@ __all__ += _logic.__all__
 __all__ += _manipulation.__all__
 __all__ += _nn.__all__
 __all__ += _reduction.__all__
+__all__ += _sorting.__all__
 __all__ += _special.__all__
 __all__ += _statistics.__all__
-
-try:
-    from ftrans.numpy import sorting as _sorting
-    from ftrans.numpy.sorting import *
-
-    __all__ += _sorting.__all__
-except ImportError:
-    pass
 
 _methods.install(globals())
 _protocols.install()

@@ -17,7 +17,8 @@ import numpy as np
 from ftrans.errors import ShapeError
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.ir.dtype import is_integer
-from ftrans.numpy.elementwise import copied, divide, floor, log10, multiply, power
+from ftrans.numpy.arithmetic import divide, multiply, power
+from ftrans.numpy.elementwise import floor, log10
 from ftrans.numpy.logic import less, logical_and, where
 from ftrans.numpy.promotion import (
     as_array,
@@ -30,17 +31,15 @@ from ftrans.numpy.promotion import (
     is_scalar,
     result_type,
 )
-from ftrans.numpy.rearrangement import diagonal
+from ftrans.numpy.ufunc import copied
 from ftrans.primitives import (
     add_p,
     broadcast_p,
     concatenate_p,
     convert_p,
     eq_p,
-    ge_p,
     iota_p,
     mul_p,
-    pad_p,
     reshape_p,
     scalar,
     select_p,
@@ -55,25 +54,18 @@ __all__ = [
     "asarray",
     "ascontiguousarray",
     "astype",
-    "diag",
-    "diagflat",
     "empty",
     "empty_like",
-    "eye",
     "from_dlpack",
     "full",
     "full_like",
     "geomspace",
-    "identity",
     "indices",
     "linspace",
     "logspace",
     "meshgrid",
     "ones",
     "ones_like",
-    "tri",
-    "tril",
-    "triu",
     "zeros",
     "zeros_like",
 ]
@@ -95,11 +87,11 @@ def made(x: Any) -> Any:
         return to_jax(x)
 
 
-def _fill(value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+def fill(value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return broadcast_p(scalar(value, dtype), shape=shape, axes=())
 
 
-def _counted(shape: tuple[int, ...], axis: int, dtype: Any = np.int32) -> Any:
+def counted(shape: tuple[int, ...], axis: int, dtype: Any = np.int32) -> Any:
     return iota_p(shape=shape, dtype=np.dtype(dtype), axis=axis)
 
 
@@ -179,7 +171,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     shape = canonical_shape("full", shape)
     if is_scalar(fill_value):
         own = default_dtype(type(fill_value)) if dtype is None else canonical_dtype(dtype)
-        return made(_fill(fill_value, shape, own))
+        return made(fill(fill_value, shape, own))
     value = as_array(fill_value, dtype)
     return broadcast_to(value, shape) if is_array(fill_value) else made(broadcast_to(value, shape))
 
@@ -228,7 +220,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None) 
     shape = t.shape if shape is None else canonical_shape("full_like", shape)
     if not is_scalar(fill_value):
         return broadcast_to(as_array(fill_value, dtype), shape)
-    out = _fill(fill_value, shape, dtype)
+    out = fill(fill_value, shape, dtype)
     return made(out) if isinstance(operand, jax.Array) or not is_array(x) else out
 
 
@@ -275,7 +267,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> An
     start, stop, step = (_number("arange", x) for x in (start, stop, step))
     own = result_type(start, stop, step) if dtype is None else canonical_dtype(dtype)
     size = max(math.ceil((stop - start) / step), 0)
-    line = _counted((size,), 0, own)
+    line = counted((size,), 0, own)
     if step != 1:
         line = mul_p(line, scalar(step, own))
     return made(add_p(line, scalar(start, own)) if start != 0 else line)
@@ -311,7 +303,7 @@ def linspace(
     step = divide(gap, float(parts)) if parts else multiply(gap, math.nan)
     full_shape = (num, *shape)
     inner = tuple(range(1, len(shape) + 1))
-    count = _counted(full_shape, 0, common)
+    count = counted(full_shape, 0, common)
     first, last, each = (broadcast_p(x, shape=full_shape, axes=inner) for x in (first, last, step))
     out = add_p(first, mul_p(count, each)) if parts else first
     if endpoint and num > 1:
@@ -321,7 +313,7 @@ def linspace(
         out = cast(floor(out) if is_integer(wanted) else out, wanted)
     if axis not in (0, -len(shape) - 1):
         place = canonical_axis("linspace", axis, len(shape) + 1)
-        order = [i for i in range(1, len(shape) + 1)]
+        order = list(range(1, len(shape) + 1))
         order.insert(place, 0)
         out = transpose_p(out, permutation=tuple(order))
     follows = is_array(start) or is_array(stop)
@@ -356,10 +348,10 @@ def geomspace(
     first, last = (cast(as_array(x), result_type(as_array(x), 0.0)) for x in (start, stop))
     negative = logical_and(less(first, 0), less(last, 0))
     sign = where(negative, -1.0, 1.0)
-    ends = [log10(multiply(x, sign)) for x in (first, last)]
-    line = linspace(*ends, num, endpoint, axis=axis)
+    low, high = (log10(multiply(x, sign)) for x in (first, last))
+    line = linspace(low, high, num, endpoint, axis=axis)
     place = canonical_axis("geomspace", axis, type_of(line).ndim)
-    count = _counted(type_of(line).shape, place)
+    count = counted(type_of(line).shape, place)
     out = multiply(power(10.0, line), _along(sign, type_of(line).shape, place))
     out = where(eq_p(count, 0), _along(first, type_of(line).shape, place), out)
     if endpoint:
@@ -416,113 +408,8 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
         ones_but = [
             tuple(n if i == a else 1 for i, n in enumerate(shape)) for a in range(len(shape))
         ]
-        return tuple(made(_counted(line, axis, own)) for axis, line in enumerate(ones_but))
+        return tuple(made(counted(line, axis, own)) for axis, line in enumerate(ones_but))
     if not shape:
-        return made(_fill(0, (0,), own))
-    parts = [_counted((1, *shape), axis + 1, own) for axis in range(len(shape))]
+        return made(fill(0, (0,), own))
+    parts = [counted((1, *shape), axis + 1, own) for axis in range(len(shape))]
     return made(concatenate_p(*parts, axis=0))
-
-
-# ------------------------------------------------------------------------------------- diagonals
-
-
-def _below(shape: tuple[int, ...], k: int, compare: Any = ge_p) -> Any:
-    """Compares the row plus k with the column, over the last two axes."""
-    row, column = (_counted(shape, axis) for axis in (len(shape) - 2, len(shape) - 1))
-    return compare(add_p(row, k), column)
-
-
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Any:
-    """Returns a matrix with ones on a diagonal.
-
-    Args:
-        N: the number of rows.
-        M: the number of columns; None is N.
-        k: how far the diagonal lies above the main one.
-        dtype: the dtype.
-    """
-    shape = canonical_shape("eye", (N, N if M is None else M))
-    return made(cast(_below(shape, k, eq_p), canonical_dtype(dtype or float)))
-
-
-def identity(n: int, dtype: Any = float) -> Any:
-    """Returns the square matrix with ones on the main diagonal."""
-    return eye(n, dtype=dtype)
-
-
-def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Any:
-    """Returns a matrix with ones on a diagonal and below it; see `eye`."""
-    shape = canonical_shape("tri", (N, N if M is None else M))
-    return made(cast(_below(shape, k), canonical_dtype(dtype or float)))
-
-
-def _triangle(name: str, x: Any, k: int, lower: bool) -> Any:
-    operand = as_array(x)
-    t = type_of(operand)
-    if t.ndim < 2:
-        raise ShapeError(f"{name}: takes matrices.\n  x: {t}\n  Write {name}(x[None, :]).")
-    nothing = scalar(0, t.dtype)
-    if lower:
-        return select_p(_below(t.shape, k), operand, nothing)
-    return select_p(_below(t.shape, k - 1), nothing, operand)
-
-
-def tril(x: Any, k: int = 0) -> Any:
-    """Returns matrices with zeros above a diagonal.
-
-    Args:
-        x: f32[..., n, m].
-        k: how far the diagonal lies above the main one.
-    """
-    return _triangle("tril", x, k, lower=True)
-
-
-def triu(x: Any, k: int = 0) -> Any:
-    """Returns matrices with zeros below a diagonal.
-
-    Args:
-        x: f32[..., n, m].
-        k: how far the diagonal lies above the main one.
-    """
-    return _triangle("triu", x, k, lower=False)
-
-
-def diag(v: Any, k: int = 0) -> Any:
-    """Returns the matrix with a diagonal, or the diagonal of a matrix.
-
-    Args:
-        v: f32[n] or f32[n, m].
-        k: how far the diagonal lies above the main one.
-
-    Example:
-        >>> diag(np.array([[1.0, 2.0], [3.0, 4.0]]))
-        array([1., 4.])
-    """
-    x = as_array(v)
-    t = type_of(x)
-    if t.ndim == 1:
-        out = _with_diagonal(x, k)
-    elif t.ndim == 2:
-        out = diagonal(x, k)
-    else:
-        raise ShapeError(f"diag: takes an array of one or two axes.\n  v: {t}")
-    return out if is_array(v) else made(out)
-
-
-def _with_diagonal(x: Any, k: int) -> Any:
-    # the elements stand size + 1 apart in the flattened matrix
-    n = type_of(x).size
-    size = n + abs(k)
-    if n == 0:
-        return _fill(0, (size, size), type_of(x).dtype)
-    start = k if k >= 0 else -k * size
-    end = size * size - start - (n - 1) * (size + 1) - 1
-    flat = pad_p(x, low=(start,), high=(end,), interior=(size,), value=0)
-    return reshape_p(flat, shape=(size, size))
-
-
-def diagflat(v: Any, k: int = 0) -> Any:
-    """Returns the matrix whose diagonal holds all elements of an array; see `diag`."""
-    x = as_array(v)
-    out = _with_diagonal(reshape_p(x, shape=(type_of(x).size,)), k)
-    return out if is_array(v) else made(out)

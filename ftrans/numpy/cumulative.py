@@ -6,10 +6,10 @@ from typing import Any
 
 from ftrans.errors import AxisError
 from ftrans.ir import type_of
-from ftrans.numpy.elementwise import Function, named
 from ftrans.numpy.logic import isnan, where
 from ftrans.numpy.promotion import as_array, canonical_axis, canonical_dtype, cast, inexact
 from ftrans.numpy.reduction import accumulating_dtype, refuse_out
+from ftrans.numpy.ufunc import Function, named
 from ftrans.primitives import (
     broadcast_p,
     concatenate_p,

@@ -1,17 +1,25 @@
-"""Dtypes under NumPy's names, and what can be asked of them."""
+"""Dtypes under NumPy's names, and what can be asked of them and of the type of an array."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
-from ftrans.ir import Tracer
+from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, is_float, is_integer, is_unsigned
 from ftrans.numpy import promotion
-from ftrans.numpy.promotion import canonical_dtype, is_array, is_scalar, promote_dtypes
+from ftrans.numpy.promotion import (
+    as_array,
+    canonical_axes,
+    canonical_dtype,
+    is_array,
+    is_scalar,
+    promote_dtypes,
+)
 
 __all__ = [
     "bfloat16",
@@ -31,8 +39,11 @@ __all__ = [
     "int64",
     "isdtype",
     "issubdtype",
+    "ndim",
     "promote_types",
     "result_type",
+    "shape",
+    "size",
     "uint8",
     "uint16",
     "uint32",
@@ -50,7 +61,7 @@ issubdtype = jnp.issubdtype
 
 
 def _dtype_of(x: Any) -> np.dtype:
-    return x.dtype if is_array(x) or isinstance(x, Tracer) else canonical_dtype(x)
+    return type_of(x).dtype if is_array(x) else canonical_dtype(x)
 
 
 def result_type(*xs: Any) -> np.dtype:
@@ -124,3 +135,19 @@ def finfo(dtype: Any) -> Any:
 def iinfo(dtype: Any) -> Any:
     """Returns the limits of an integer dtype, or of that of an array."""
     return jnp.iinfo(_dtype_of(dtype))
+
+
+def shape(x: Any) -> tuple[int, ...]:
+    """Returns the sizes of the axes."""
+    return type_of(as_array(x)).shape
+
+
+def ndim(x: Any) -> int:
+    """Returns the number of axes."""
+    return type_of(as_array(x)).ndim
+
+
+def size(x: Any, axis: Any = None) -> int:
+    """Returns the number of elements, along an axis, several, or all."""
+    own = shape(x)
+    return math.prod(own[i] for i in canonical_axes("size", axis, len(own)))

@@ -1,38 +1,22 @@
-"""Elementwise functions under NumPy's names: arithmetic, powers, rounding, elementary functions.
-
-What is one primitive under another name is made by `unary` and `binary`; operands are unified first,
-so that shapes broadcast and dtypes promote. A result is weak where all operands were.
-"""
+"""Elementary functions, extrema, rounding and the parts of complex numbers, under NumPy's names."""
 
 from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ftrans.errors import DTypeError
-from ftrans.ir import Tracer, type_of
+from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, is_integer
-from ftrans.numpy.promotion import (
-    as_array,
-    canonical_dtype,
-    cast,
-    default_dtype,
-    inexact,
-    is_scalar,
-    is_weak,
-    result_type,
-    unify,
-)
-from ftrans.numpy.views import fresh
+from ftrans.numpy.arithmetic import add, divide, divmod, multiply, remainder
+from ftrans.numpy.promotion import as_array, cast, inexact, is_scalar, result_type, unify
+from ftrans.numpy.ufunc import Function, as_strict, binary, copied, marked, read_options, unary
 from ftrans.primitives import (
-    abs_p,
     acos_p,
     acosh_p,
-    add_p,
     and_p,
     asin_p,
     asinh_p,
@@ -40,12 +24,10 @@ from ftrans.primitives import (
     atan_p,
     atanh_p,
     broadcast_p,
-    cbrt_p,
     ceil_p,
     clamp_p,
     complex_p,
     conj_p,
-    convert_p,
     cos_p,
     cosh_p,
     div_p,
@@ -56,7 +38,6 @@ from ftrans.primitives import (
     floor_p,
     gt_p,
     imag_p,
-    integer_pow_p,
     log1p_p,
     log_p,
     lt_p,
@@ -64,31 +45,21 @@ from ftrans.primitives import (
     minimum_p,
     mul_p,
     ne_p,
-    neg_p,
     or_p,
-    pow_p,
     real_p,
-    rem_p,
     round_p,
-    rsqrt_p,
     scalar,
     select_p,
-    sign_p,
     sin_p,
     sinh_p,
-    sqrt_p,
     stop_gradient_p,
-    sub_p,
     tan_p,
     tanh_p,
 )
 
 __all__ = [
-    "abs",
-    "absolute",
     "acos",
     "acosh",
-    "add",
     "angle",
     "arccos",
     "arccosh",
@@ -103,7 +74,6 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
-    "cbrt",
     "ceil",
     "clamp",
     "clip",
@@ -113,18 +83,12 @@ __all__ = [
     "cosh",
     "deg2rad",
     "degrees",
-    "divide",
-    "divmod",
     "exp",
     "exp2",
     "expm1",
-    "fabs",
-    "float_power",
     "floor",
-    "floor_divide",
     "fmax",
     "fmin",
-    "fmod",
     "imag",
     "log",
     "log1p",
@@ -132,339 +96,18 @@ __all__ = [
     "log10",
     "maximum",
     "minimum",
-    "mod",
-    "multiply",
-    "negative",
-    "positive",
-    "pow",
-    "power",
     "rad2deg",
     "radians",
     "real",
-    "reciprocal",
-    "remainder",
     "rint",
     "round",
-    "rsqrt",
-    "sign",
     "sin",
     "sinh",
-    "sqrt",
-    "square",
     "stop_gradient",
-    "subtract",
     "tan",
     "tanh",
-    "true_divide",
     "trunc",
 ]
-
-Function = Callable[..., Any]
-
-
-# --------------------------------------------------------------------------- how they are made
-
-
-def read_options(name: str, options: dict[str, Any]) -> np.dtype | None:
-    """Returns the dtype among the keyword arguments of a ufunc, and refuses what has no meaning.
-
-    Raises:
-        TypeError: for `out` and `where`, which write into an array that is there, and for others.
-    """
-    dtype = options.pop("dtype", None)
-    if options.pop("out", None) not in (None, (None,)):
-        raise TypeError(
-            f"{name}: out= is not supported, since traced values are never overwritten.\n"
-            f"  Bind the result to the name instead: y = {name}(...)."
-        )
-    if options.pop("where", True) is not True:
-        raise TypeError(
-            f"{name}: where= is not supported, since it leaves elements unset.\n"
-            f"  Choose between values instead: ftrans.numpy.where(mask, {name}(...), other)."
-        )
-    if options:
-        raise TypeError(f"{name}: there is no argument {next(iter(options))!r}.")
-    return None if dtype is None else canonical_dtype(dtype)
-
-
-def marked(out: Any, *xs: Any) -> Any:
-    """Returns a traced result as a weak one where all operands promote weakly."""
-    if isinstance(out, Tracer) and all(is_weak(x) for x in xs):
-        return Tracer(out.frame, out.index, out.type, weak=True)
-    return out
-
-
-def named(function: Function, name: str, doc: str) -> Function:
-    """Gives a function that a factory made its name and docstring."""
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
-
-
-def unary(
-    name: str,
-    primitive: Function,
-    doc: str,
-    *,
-    floats: bool = False,
-    whole: Function | None = None,
-) -> Function:
-    """Makes a function of one array from a primitive.
-
-    Args:
-        name: the name.
-        primitive: takes a strict operand.
-        doc: the docstring.
-        floats: whether integers and booleans are converted to the default dtype.
-        whole: what is done to integers and booleans instead.
-    """
-
-    def function(x: Any, /, **options: Any) -> Any:
-        dtype = read_options(name, options) if options else None
-        if type(x) is Tracer and dtype is None and not x.weak and x.type.is_inexact:
-            return primitive(x)
-        (operand,) = unify(name, x, dtype=dtype, to_inexact=floats)
-        chosen = primitive if whole is None or type_of(operand).is_inexact else whole
-        return marked(chosen(operand), x)
-
-    return named(function, name, doc)
-
-
-def binary(
-    name: str,
-    primitive: Function,
-    doc: str,
-    *,
-    floats: bool = False,
-    booleans: Function | None = None,
-    whole: Function | None = None,
-) -> Function:
-    """Makes a function of two arrays from a primitive.
-
-    Args:
-        name: the name.
-        primitive: takes two strict operands.
-        doc: the docstring.
-        floats: whether integers and booleans are converted to the default dtype.
-        booleans: what is done to booleans instead.
-        whole: what is done to integers instead.
-    """
-
-    def function(x: Any, y: Any, /, **options: Any) -> Any:
-        dtype = read_options(name, options) if options else None
-        if dtype is None:
-            # most operands are two traced values of one type, or one and a float
-            if type(x) is Tracer and not x.weak and x.type.is_inexact:
-                if type(y) is Tracer:
-                    if y.type is x.type and not y.weak:
-                        return primitive(x, y)
-                elif type(y) is float:
-                    return primitive(x, scalar(y, x.type.dtype))
-            elif type(x) is float and type(y) is Tracer and not y.weak and y.type.is_inexact:
-                return primitive(scalar(x, y.type.dtype), y)
-        operands = unify(name, x, y, dtype=dtype, to_inexact=floats)
-        kind = _kind_of(operands)
-        chosen = booleans if kind == "b" else whole if kind in "iu" else None
-        return marked((chosen or primitive)(*operands), x, y)
-
-    return named(function, name, doc)
-
-
-def _kind_of(operands: Any) -> str:
-    """Returns the kind of unified operands: one of b, i, u, f, c."""
-    kind = type_of(operands[0]).dtype.kind
-    return kind if kind in "biuc" else "f"
-
-
-def copied(x: Any) -> Any:
-    """Returns the same value as an array of its own, which writes to `x` do not reach."""
-    return x.copy() if isinstance(x, np.ndarray) else fresh(x)
-
-
-def _refuse(name: str, advice: str) -> Function:
-    """Makes what raises where booleans have no such operation."""
-
-    def refuse(*operands: Any) -> Any:
-        raise DTypeError(
-            f"{name}: booleans have no {name}.\n"
-            f"  operands: {', '.join(str(type_of(x)) for x in operands)}\n"
-            f"  {advice}"
-        )
-
-    return refuse
-
-
-# ------------------------------------------------------------------------------------ arithmetic
-
-add = binary("add", add_p, "Returns x + y; of booleans, x or y.", booleans=or_p)
-subtract = binary(
-    "subtract",
-    sub_p,
-    "Returns x - y.",
-    booleans=_refuse("subtract", "Write x ^ y, or convert one: x.astype(int)."),
-)
-multiply = binary("multiply", mul_p, "Returns x * y; of booleans, x and y.", booleans=and_p)
-divide = true_divide = binary(
-    "divide", div_p, "Returns x / y; of integers in the default dtype.", floats=True
-)
-negative = unary(
-    "negative",
-    lambda x: neg_p(x) if type_of(x).dtype != bool else _no_negative(x),
-    "Returns -x.",
-)
-_no_negative = _refuse("negative", "Write ~x.")
-positive = unary("positive", copied, "Returns x.")
-absolute = abs = unary(
-    "absolute",
-    abs_p,
-    "Returns |x|, real also where x is complex; its gradient at 0 is 0.",
-    whole=lambda x: copied(x) if type_of(x).dtype.kind in "bu" else abs_p(x),
-)
-fabs = unary("fabs", abs_p, "Returns |x| as a float.", floats=True)
-sign = unary("sign", sign_p, "Returns -1, 0 or 1, and x / |x| where x is complex.")
-reciprocal = unary(
-    "reciprocal", lambda x: div_p(1, x), "Returns 1 / x; of integers as floats.", floats=True
-)
-
-
-def _whole_divide(x: Any, y: Any, divide: Function) -> Any:
-    """Divides integers, and gives 0 where the divisor is 0, as NumPy does on every machine."""
-    dtype = type_of(x).dtype
-    by_zero = eq_p(y, scalar(0, dtype))
-    out = divide(x, select_p(by_zero, scalar(1, dtype), y))
-    return select_p(by_zero, scalar(0, dtype), out)
-
-
-def as_strict(x: Any, y: Any) -> tuple[Any, Any]:
-    """Fills literals out to arrays, where an operation is made of several primitives."""
-    shape = type_of(x).shape if not type_of(x).weak else type_of(y).shape
-    filled = [broadcast_p(v, shape=shape, axes=()) if type_of(v).weak else v for v in (x, y)]
-    return filled[0], filled[1]
-
-
-def _goes_below(x: Any, y: Any, rest: Any) -> Any:
-    """Tells where rounding down and rounding toward zero give different quotients."""
-    nothing = scalar(0, type_of(x).dtype)
-    differ = ne_p(lt_p(rest, nothing), lt_p(y, nothing))
-    return and_p(ne_p(rest, nothing), differ)
-
-
-def _mod(x: Any, y: Any) -> Any:
-    rest = rem_p(x, y)
-    return select_p(_goes_below(x, y, rest), add_p(rest, y), rest)
-
-
-def _floor_divide(x: Any, y: Any) -> Any:
-    # C's fmod is exact, so the quotient of what it leaves differs from a whole number by rounding
-    rest = rem_p(x, y)
-    below = convert_p(_goes_below(x, y, rest), dtype=type_of(x).dtype)
-    whole = sub_p(round_p(div_p(sub_p(x, rest), y)), below)
-    return select_p(eq_p(y, 0.0), div_p(x, y), whole)
-
-
-def _whole_floor_divide(x: Any, y: Any) -> Any:
-    below = convert_p(_goes_below(x, y, rem_p(x, y)), dtype=type_of(x).dtype)
-    return sub_p(div_p(x, y), below)
-
-
-def _by_parts(division: Function, whole: Function) -> tuple[Function, Function]:
-    """Returns a division of floats and one of integers, of operands that are strict."""
-
-    def of_floats(x: Any, y: Any) -> Any:
-        return division(*as_strict(x, y))
-
-    def of_integers(x: Any, y: Any) -> Any:
-        return _whole_divide(*as_strict(x, y), whole)
-
-    return of_floats, of_integers
-
-
-_floor_of_floats, _floor_of_integers = _by_parts(_floor_divide, _whole_floor_divide)
-floor_divide = binary(
-    "floor_divide",
-    lambda x, y: _floor_of_floats(stop_gradient_p(x), stop_gradient_p(y)),
-    "Returns the largest whole number not above x / y; its gradient is 0.",
-    whole=_floor_of_integers,
-    booleans=_refuse("floor_divide", "Convert them first: x.astype(int)."),
-)
-_mod_of_floats, _mod_of_integers = _by_parts(_mod, _mod)
-mod = remainder = binary(
-    "remainder",
-    _mod_of_floats,
-    "Returns what x // y leaves, with the sign of y.",
-    whole=_mod_of_integers,
-    booleans=_refuse("remainder", "Convert them first: x.astype(int)."),
-)
-fmod = binary(
-    "fmod",
-    rem_p,
-    "Returns what the division toward zero leaves, with the sign of x.",
-    whole=_by_parts(rem_p, rem_p)[1],
-    booleans=_refuse("fmod", "Convert them first: x.astype(int)."),
-)
-
-
-def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
-    """Returns `(x // y, x % y)`.
-
-    Example:
-        >>> [int(part) for part in divmod(-7, 3)]
-        [-3, 2]
-    """
-    return floor_divide(x, y), remainder(x, y)
-
-
-# ---------------------------------------------------------------------------------------- powers
-
-
-def power(x: Any, y: Any, /, **options: Any) -> Any:
-    """Returns x to the power y.
-
-    An exponent that is a Python integer is static: x ** 3 is computed by multiplication and is
-    differentiated as a polynomial, so that x ** 0 has the gradient 0 everywhere. x ** 0.5 is the
-    square root.
-
-    Raises:
-        DTypeError: for an integer to a negative static power.
-    """
-    dtype = read_options("power", options) if options else None
-    if dtype is not None:
-        x, y = cast(as_array(x), dtype), cast(as_array(y), dtype)
-    if is_scalar(y) and not isinstance(y, (bool, complex)) and not is_scalar(x):
-        operand = as_array(x)
-        t = type_of(operand)
-        if isinstance(y, int) and t.dtype != bool:
-            return marked(integer_pow_p(operand, exponent=y), x)
-        if t.is_inexact and y in (1.0, 2.0):
-            return marked(integer_pow_p(operand, exponent=int(y)), x)
-        if t.is_inexact and y == 0.5:
-            return marked(sqrt_p(operand), x)
-    operands = unify("power", x, y)
-    if type_of(operands[0]).dtype == bool:
-        operands = unify("power", x, y, dtype=default_dtype(int))
-    return marked(pow_p(*operands), x, y)
-
-
-pow = power
-
-
-def float_power(x: Any, y: Any, /) -> Any:
-    """Returns x to the power y, in float64 or complex128."""
-    common = result_type(*(v if is_scalar(v) else as_array(v) for v in (x, y)))
-    wide = np.dtype("complex128" if is_complex(common) else "float64")
-    return pow_p(*unify("float_power", x, y, dtype=wide))
-
-
-square = unary(
-    "square",
-    lambda x: integer_pow_p(x, exponent=2),
-    "Returns x * x.",
-    whole=lambda x: copied(x) if type_of(x).dtype == bool else integer_pow_p(x, exponent=2),
-)
-sqrt = unary("sqrt", sqrt_p, "Returns the square root; its slope at 0 is inf.", floats=True)
-rsqrt = unary("rsqrt", rsqrt_p, "Returns 1 / sqrt(x).", floats=True)
-cbrt = unary("cbrt", cbrt_p, "Returns the real cube root.", floats=True)
-
 
 # -------------------------------------------------------------------------- elementary functions
 
@@ -568,7 +211,7 @@ def clip(x: Any, min: Any = None, max: Any = None, **options: Any) -> Any:
     common = [as_array(v) if not is_scalar(v) else v for v in given]
     if dtype is None:
         dtype = result_type(*common)
-    if dtype == bool or is_complex(dtype):
+    if dtype == np.bool_ or is_complex(dtype):
         raise DTypeError(f"clip: takes integers and real floats.\n  x: {type_of(as_array(x))}")
     low, high = (-math.inf, math.inf) if not is_integer(dtype) else _range(dtype)
     operands = iter(unify("clip", *common, dtype=dtype))

@@ -11,8 +11,10 @@ import numpy as np
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_complex
-from ftrans.numpy.elementwise import absolute, add, binary, imag, marked, multiply, named, unary
+from ftrans.numpy.arithmetic import absolute, add, multiply
+from ftrans.numpy.elementwise import imag
 from ftrans.numpy.promotion import as_array, broadcast_to, is_scalar, unify
+from ftrans.numpy.ufunc import binary, marked, named, unary
 from ftrans.primitives import (
     abs_p,
     all_p,

@@ -327,13 +327,8 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
 
 def _joined(name: str, items: list[Any], axis: int, dtype: Any = None) -> Any:
     types = [type_of(x) for x in items]
-    if any(
-        t.ndim != types[0].ndim
-        or t.ndim == 0
-        or t.shape[:axis] + t.shape[axis + 1 :]
-        != types[0].shape[:axis] + types[0].shape[axis + 1 :]
-        for t in types
-    ):
+    around = {t.shape[:axis] + t.shape[axis + 1 :] for t in types}
+    if len(around) > 1 or len({t.ndim for t in types}) > 1 or types[0].ndim <= axis:
         lines = "".join(f"\n  operand {i}: {t}" for i, t in enumerate(types))
         raise ShapeError(f"{name}: the arrays do not fit along axis {axis}.{lines}")
     out = concatenate_p(*items, axis=axis) if len(items) > 1 else fresh(items[0])

@@ -113,8 +113,6 @@ def install(namespace: Mapping[str, Any]) -> None:
     for names, make in ((_METHODS, _method), (_AXIS_METHODS, _axis_method)):
         for entry in names.split():
             name, _, target = entry.partition(":")
-            if (target or name) not in namespace:
-                continue  # TODO
             attach(name, make(namespace[target or name]))
     for name, dtype in _CASTS.items():
         attach(name, _cast(namespace["astype"], name, dtype))

@@ -7,9 +7,9 @@ from typing import Any
 
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
-from ftrans.numpy.elementwise import unary
 from ftrans.numpy.promotion import broadcast_to, canonical_axes, inexact
 from ftrans.numpy.reduction import max, sum
+from ftrans.numpy.ufunc import unary
 from ftrans.primitives import (
     add_p,
     convert_p,

@@ -1,7 +1,7 @@
 """NumPy's protocols on traced values: what `np.sin(x)`, `array + x` and `np.asarray(x)` do.
 
-A NumPy function is mapped by its name to ours, so that unmodified NumPy code traces. Conversion to a
-plain array is refused where it would cut a gradient silently.
+A NumPy function is mapped by its name to ours, so that unmodified NumPy code traces. Conversion to
+a plain array is refused where it would cut a gradient silently.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reductions under NumPy's names: over an axis, several, or all, with `keepdims`, `where`, `initial`.
+"""Reductions under NumPy's names, with `axis`, `keepdims`, `where` and `initial`.
 
 `axis` may be an int, a tuple of ints, or None for all. Sums and products of small integers and of
 booleans are taken in the default integer dtype; means of integers in the default dtype.
@@ -13,16 +13,8 @@ import numpy as np
 
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer, is_unsigned
-from ftrans.numpy.elementwise import (
-    Function,
-    add,
-    copied,
-    maximum,
-    minimum,
-    multiply,
-    named,
-    subtract,
-)
+from ftrans.numpy.arithmetic import add, multiply, subtract
+from ftrans.numpy.elementwise import maximum, minimum
 from ftrans.numpy.logic import truth
 from ftrans.numpy.promotion import (
     as_array,
@@ -33,6 +25,7 @@ from ftrans.numpy.promotion import (
     cast,
     default_dtype,
 )
+from ftrans.numpy.ufunc import Function, copied, named
 from ftrans.primitives import (
     all_p,
     any_p,
@@ -86,7 +79,7 @@ def kept(x: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) 
 def accumulating_dtype(dtype: np.dtype) -> np.dtype:
     """Returns the dtype in which values are added: no integer narrower than the default one."""
     default = default_dtype(int)
-    if dtype == bool:
+    if dtype == np.bool_:
         return default
     if is_integer(dtype) and dtype.itemsize < default.itemsize:
         return np.dtype(f"u{default.name}") if is_unsigned(dtype) else default
@@ -191,7 +184,7 @@ def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 def _lowest(dtype: np.dtype, sign: int) -> complex:
     """Returns the smallest value of a dtype, or the largest for `sign` -1."""
-    if dtype == bool:
+    if dtype == np.bool_:
         return sign < 0
     if is_integer(dtype):
         info = np.iinfo(dtype)

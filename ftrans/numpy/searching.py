@@ -177,11 +177,10 @@ def _along(name: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
         if i == axis:
             index.append(indices)
         elif size == 1 or t.shape[i] == u.shape[i] == 1:
-            index.append(np.zeros((1,) * t.ndim, _i32))
+            index.append(np.zeros(1, _i32))
         else:
-            index.append(
-                np.arange(size, dtype=_i32).reshape([-1 if j == i else 1 for j in range(t.ndim)])
-            )
+            ones = [1] * (t.ndim - i - 1)
+            index.append(np.arange(size, dtype=_i32).reshape(-1, *ones))
     return tuple(index)
 
 
@@ -386,8 +385,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     if size > 1:
         ends = concrete(getitem(bins, np.array([0, size - 1])), "digitize()")
         if ends[0] > ends[1]:
-            mirrored = "right" if right else "left"
-            at = searchsorted(rev_p(bins, axes=(0,)), x, mirrored)
+            at = searchsorted(rev_p(bins, axes=(0,)), x, side)
             return sub_p(broadcast_like(size, at), at)
     return searchsorted(bins, x, side)
 
@@ -440,7 +438,7 @@ def isin(x: Any, test_elements: Any, *, invert: bool = False) -> Any:
     shape, size = type_of(x).shape, type_of(others).size
     if size == 0:
         return broadcast_p(scalar(invert, bool), shape=shape, axes=())
-    if dtype == bool or dtype.kind == "c" or size < 32:
+    if dtype.kind in "bc" or size < 32:
         from ftrans.primitives import any_p
 
         full = (*shape, size)

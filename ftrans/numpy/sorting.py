@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -256,7 +257,7 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:
     rest = tuple(i for i in range(t.ndim) if i not in axes)
     lines = transpose_p(x, permutation=(*axes, *rest))
     kept = tuple(t.shape[i] for i in rest)
-    count = t.size // max(int(np.prod(kept)), 1) if t.size else 0
+    count = math.prod(t.shape[i] for i in axes)
     if count == 0:
         raise ShapeError(f"quantile: there are no elements to take it of.\n  x: {t}")
     lines = reshape_p(lines, shape=(count, *kept))

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
-from ftrans.numpy.elementwise import as_strict, binary, copied, unary
+from ftrans.numpy.arithmetic import as_strict
 from ftrans.numpy.logic import where
 from ftrans.numpy.promotion import as_array
+from ftrans.numpy.ufunc import binary, copied, unary
 from ftrans.primitives import (
     abs_p,
     add_p,
@@ -251,6 +252,7 @@ def nan_to_num(
         neginf: what takes the place of -inf; None is the smallest number.
 
     Example:
+        >>> import numpy as np
         >>> nan_to_num(np.array([np.nan, 1.0]))
         array([0., 1.])
     """

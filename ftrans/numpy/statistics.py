@@ -14,7 +14,8 @@ from ftrans.config import config
 from ftrans.errors import ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, is_inexact, real_of
-from ftrans.numpy.elementwise import Function, add, divide, maximum, multiply, named, subtract
+from ftrans.numpy.arithmetic import add, divide, multiply, subtract
+from ftrans.numpy.elementwise import maximum
 from ftrans.numpy.logic import isnan, logical_not
 from ftrans.numpy.logic import where as choose
 from ftrans.numpy.promotion import (
@@ -38,6 +39,7 @@ from ftrans.numpy.reduction import (
     refuse_out,
     sum,
 )
+from ftrans.numpy.ufunc import Function, named
 from ftrans.primitives import (
     add_p,
     and_p,

@@ -72,16 +72,11 @@ def test_cond_runs_one_branch(execution: str) -> None:
 
 
 def test_cond_runs_one_branch_in_reverse_mode(execution: str) -> None:
-    def never(x: Any) -> Any:
-        # residuals of this branch would take 2 ** 40 steps
-        return ftrans.fori_loop(0, 2**40, lambda i, s: fnp.sin(s), x)
-
     def f(x: Any) -> Any:
-        return ftrans.cond(x > 0, lambda x: x**3, lambda x: ftrans.stop_gradient(forever(x)), x)
+        return ftrans.cond(x > 0, lambda x: x**3, lambda x: fnp.stop_gradient(forever(x)), x)
 
     assert_close(func.grad(f)(F64(2.0)), 12.0)
     assert_close(func.grad(func.grad(f))(F64(2.0)), 12.0)
-    assert_close(ftrans.cond(True, lambda x: x, never, F64(1.0)), 1.0)
 
 
 def test_cond_takes_pytrees_and_closes_over_traced_values() -> None:
@@ -355,7 +350,7 @@ def test_scan_in_scan_in_cond() -> None:
                 return np.sin(last), (ys * w).sum()
 
             last, ys = lax.cond(
-                w > 0, lambda c: lax.scan(outer, c, xs), lambda c: (c, np.zeros(3)), w
+                w > 0, lambda c: lax.scan(outer, c, xs), lambda c: (c, np.zeros_like(xs[:, 0])), w
             )
             return last + (ys**2).sum()
 
@@ -438,7 +433,7 @@ def test_while_without_a_bound_has_no_reverse_mode_and_says_so() -> None:
     # where the loop carries no tangent there is nothing to transpose
     steps = lambda x: ftrans.while_loop(lambda i: i < 3, lambda i: i + 1, 0) * x  # noqa: E731
     assert_close(func.grad(steps)(F64(2.0)), 3.0)
-    stopped = lambda x: ftrans.stop_gradient(f(x, x)[0]) * x  # noqa: E731
+    stopped = lambda x: fnp.stop_gradient(f(x, x)[0]) * x  # noqa: E731
     assert_close(func.grad(stopped)(F64(0.5)), f(F64(0.5), F64(0.5))[0])
 
 
@@ -543,7 +538,7 @@ def test_a_transform_inside_a_body_closes_over_outer_values(kind: str) -> None:
 
     def f(np: Any, lax: Any, grad: Any) -> Any:
         def scalar(w: Any, xs: Any) -> Any:
-            scale = np.cos(w)
+            scale, xs = np.cos(w), np.asarray(xs)
 
             def inner(c: Any, x: Any) -> Any:
                 return grad(lambda u: np.sin(u * w * x) * scale * c * u)(c * w) + w

@@ -34,7 +34,7 @@ from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import moveaxis, no_identity, normal
 from ftrans.primitives.record import Cost, Primitive, Recursive, Sample, scalar
 from ftrans.primitives.reduction import any_p
-from ftrans.primitives.select import convert_p
+from ftrans.primitives.select import convert_p, stop_gradient_p
 from ftrans.primitives.shape import expand, reshape_p
 
 __all__ = ["while_p"]
@@ -238,7 +238,14 @@ def _batch(
     with transforms.building(body.name, step_types) as (frame, inputs):
         c, b, s = _split(inputs, cond_consts, body_consts)
         (lanes,) = transforms.replay(test, [*c, *s])
-        new = transforms.replay(program, [*b, *s])
+        taken = [*b, *s]
+        if bound is not None:
+            # In reverse mode a finished example must send no NaN back, to the consts neither: it
+            # feeds the body values without tangents.
+            dims = [*db, *inner(mask)]
+            taken, dims = _without_finished(size, lanes, taken, dims)
+            program, _ = transforms.batch(body, size, dims, mask)
+        new = transforms.replay(program, taken)
         masked = transforms.finish(
             frame, [select_lanes(lanes, x, y) for x, y in zip(new, s, strict=True)]
         )
@@ -248,6 +255,20 @@ def _batch(
         cond_consts=cond_consts, body_consts=cond_consts + body_consts, bound=bound,
     )
     return outs, [0] * count
+
+
+def _without_finished(
+    size: int, lanes: Any, values: Sequence[Any], dims: Sequence[int | None]
+) -> tuple[list[Any], tuple[int | None, ...]]:
+    """Cuts the tangents of the examples whose lane is false, in operands mapped at `dims`."""
+    out, out_dims = [], []
+    for x, dim in zip(values, dims, strict=True):
+        if type_of(x).is_inexact:
+            x, dim = (expand(x, size) if dim is None else moveaxis(x, dim, 0)), 0
+            x = select_lanes(lanes, x, stop_gradient_p(x))
+        out.append(x)
+        out_dims.append(dim)
+    return out, tuple(out_dims)
 
 
 def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:

@@ -1,0 +1,240 @@
+"""Arithmetic and powers under NumPy's names.
+
+Division rounds down, as Python's does. Integers divided by 0 give 0, as in NumPy, on every machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ftrans.ir import type_of
+from ftrans.ir.dtype import is_complex
+from ftrans.numpy.promotion import as_array, cast, default_dtype, is_scalar, result_type, unify
+from ftrans.numpy.ufunc import (
+    Function,
+    as_strict,
+    binary,
+    copied,
+    marked,
+    read_options,
+    refused,
+    unary,
+)
+from ftrans.primitives import (
+    abs_p,
+    add_p,
+    and_p,
+    cbrt_p,
+    convert_p,
+    div_p,
+    eq_p,
+    integer_pow_p,
+    lt_p,
+    mul_p,
+    ne_p,
+    neg_p,
+    or_p,
+    pow_p,
+    rem_p,
+    round_p,
+    rsqrt_p,
+    scalar,
+    select_p,
+    sign_p,
+    sqrt_p,
+    stop_gradient_p,
+    sub_p,
+)
+
+__all__ = [
+    "abs",
+    "absolute",
+    "add",
+    "cbrt",
+    "divide",
+    "divmod",
+    "fabs",
+    "float_power",
+    "floor_divide",
+    "fmod",
+    "mod",
+    "multiply",
+    "negative",
+    "positive",
+    "pow",
+    "power",
+    "reciprocal",
+    "remainder",
+    "rsqrt",
+    "sign",
+    "sqrt",
+    "square",
+    "subtract",
+    "true_divide",
+]
+
+# ------------------------------------------------------------------------------------ arithmetic
+
+add = binary("add", add_p, "Returns x + y; of booleans, x or y.", booleans=or_p)
+subtract = binary(
+    "subtract",
+    sub_p,
+    "Returns x - y.",
+    booleans=refused("subtract", "Write x ^ y, or convert one: x.astype(int)."),
+)
+multiply = binary("multiply", mul_p, "Returns x * y; of booleans, x and y.", booleans=and_p)
+divide = true_divide = binary(
+    "divide", div_p, "Returns x / y; of integers in the default dtype.", floats=True
+)
+negative = unary(
+    "negative",
+    lambda x: neg_p(x) if type_of(x).dtype != bool else _no_negative(x),
+    "Returns -x.",
+)
+_no_negative = refused("negative", "Write ~x.")
+positive = unary("positive", copied, "Returns x.")
+absolute = abs = unary(
+    "absolute",
+    abs_p,
+    "Returns |x|, real also where x is complex; its gradient at 0 is 0.",
+    whole=lambda x: copied(x) if type_of(x).dtype.kind in "bu" else abs_p(x),
+)
+fabs = unary("fabs", abs_p, "Returns |x| as a float.", floats=True)
+sign = unary("sign", sign_p, "Returns -1, 0 or 1, and x / |x| where x is complex.")
+reciprocal = unary(
+    "reciprocal", lambda x: div_p(1, x), "Returns 1 / x; of integers as floats.", floats=True
+)
+
+
+def _whole_divide(x: Any, y: Any, divide: Function) -> Any:
+    """Divides integers, and gives 0 where the divisor is 0, as NumPy does on every machine."""
+    dtype = type_of(x).dtype
+    by_zero = eq_p(y, scalar(0, dtype))
+    out = divide(x, select_p(by_zero, scalar(1, dtype), y))
+    return select_p(by_zero, scalar(0, dtype), out)
+
+
+def _goes_below(x: Any, y: Any, rest: Any) -> Any:
+    """Tells where rounding down and rounding toward zero give different quotients."""
+    nothing = scalar(0, type_of(x).dtype)
+    differ = ne_p(lt_p(rest, nothing), lt_p(y, nothing))
+    return and_p(ne_p(rest, nothing), differ)
+
+
+def _mod(x: Any, y: Any) -> Any:
+    rest = rem_p(x, y)
+    return select_p(_goes_below(x, y, rest), add_p(rest, y), rest)
+
+
+def _floor_divide(x: Any, y: Any) -> Any:
+    # C's fmod is exact, so the quotient of what it leaves differs from a whole number by rounding
+    rest = rem_p(x, y)
+    below = convert_p(_goes_below(x, y, rest), dtype=type_of(x).dtype)
+    whole = sub_p(round_p(div_p(sub_p(x, rest), y)), below)
+    return select_p(eq_p(y, 0.0), div_p(x, y), whole)
+
+
+def _whole_floor_divide(x: Any, y: Any) -> Any:
+    below = convert_p(_goes_below(x, y, rem_p(x, y)), dtype=type_of(x).dtype)
+    return sub_p(div_p(x, y), below)
+
+
+def _by_parts(division: Function, whole: Function) -> tuple[Function, Function]:
+    """Returns a division of floats and one of integers, of operands that are strict."""
+
+    def of_floats(x: Any, y: Any) -> Any:
+        return division(*as_strict(x, y))
+
+    def of_integers(x: Any, y: Any) -> Any:
+        return _whole_divide(*as_strict(x, y), whole)
+
+    return of_floats, of_integers
+
+
+_floor_of_floats, _floor_of_integers = _by_parts(_floor_divide, _whole_floor_divide)
+floor_divide = binary(
+    "floor_divide",
+    lambda x, y: _floor_of_floats(stop_gradient_p(x), stop_gradient_p(y)),
+    "Returns the largest whole number not above x / y; its gradient is 0.",
+    whole=_floor_of_integers,
+    booleans=refused("floor_divide", "Convert them first: x.astype(int)."),
+)
+_mod_of_floats, _mod_of_integers = _by_parts(_mod, _mod)
+mod = remainder = binary(
+    "remainder",
+    _mod_of_floats,
+    "Returns what x // y leaves, with the sign of y.",
+    whole=_mod_of_integers,
+    booleans=refused("remainder", "Convert them first: x.astype(int)."),
+)
+fmod = binary(
+    "fmod",
+    rem_p,
+    "Returns what the division toward zero leaves, with the sign of x.",
+    whole=_by_parts(rem_p, rem_p)[1],
+    booleans=refused("fmod", "Convert them first: x.astype(int)."),
+)
+
+
+def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
+    """Returns `(x // y, x % y)`.
+
+    Example:
+        >>> [int(part) for part in divmod(-7, 3)]
+        [-3, 2]
+    """
+    return floor_divide(x, y), remainder(x, y)
+
+
+# ---------------------------------------------------------------------------------------- powers
+
+
+def power(x: Any, y: Any, /, **options: Any) -> Any:
+    """Returns x to the power y.
+
+    An exponent that is a Python integer is static: x ** 3 is computed by multiplication and is
+    differentiated as a polynomial, so that x ** 0 has the gradient 0 everywhere. x ** 0.5 is the
+    square root.
+
+    Raises:
+        DTypeError: for an integer to a negative static power.
+    """
+    dtype = read_options("power", options) if options else None
+    if dtype is not None:
+        x, y = cast(as_array(x), dtype), cast(as_array(y), dtype)
+    if is_scalar(y) and not isinstance(y, (bool, complex)) and not is_scalar(x):
+        operand = as_array(x)
+        t = type_of(operand)
+        if isinstance(y, int) and t.dtype != bool:
+            return marked(integer_pow_p(operand, exponent=y), x)
+        if t.is_inexact and y in (1.0, 2.0):
+            return marked(integer_pow_p(operand, exponent=int(y)), x)
+        if t.is_inexact and y == 0.5:
+            return marked(sqrt_p(operand), x)
+    operands = unify("power", x, y)
+    if type_of(operands[0]).dtype == bool:
+        operands = unify("power", x, y, dtype=default_dtype(int))
+    return marked(pow_p(*operands), x, y)
+
+
+pow = power
+
+
+def float_power(x: Any, y: Any, /) -> Any:
+    """Returns x to the power y, in float64 or complex128."""
+    common = result_type(*(v if is_scalar(v) else as_array(v) for v in (x, y)))
+    wide = np.dtype("complex128" if is_complex(common) else "float64")
+    return pow_p(*unify("float_power", x, y, dtype=wide))
+
+
+square = unary(
+    "square",
+    lambda x: integer_pow_p(x, exponent=2),
+    "Returns x * x.",
+    whole=lambda x: copied(x) if type_of(x).dtype == bool else integer_pow_p(x, exponent=2),
+)
+sqrt = unary("sqrt", sqrt_p, "Returns the square root; its slope at 0 is inf.", floats=True)
+rsqrt = unary("rsqrt", rsqrt_p, "Returns 1 / sqrt(x).", floats=True)
+cbrt = unary("cbrt", cbrt_p, "Returns the real cube root.", floats=True)

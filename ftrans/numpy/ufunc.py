@@ -1,0 +1,169 @@
+"""How a function under NumPy's name is made of a primitive: `unary` and `binary`.
+
+Operands are unified first, so that shapes broadcast and dtypes promote. A result is weak where all
+operands were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ftrans.errors import DTypeError
+from ftrans.ir import Tracer, type_of
+from ftrans.numpy.promotion import canonical_dtype, is_weak, unify
+from ftrans.numpy.views import fresh
+from ftrans.primitives import broadcast_p, scalar
+
+__all__ = [
+    "Function",
+    "as_strict",
+    "binary",
+    "copied",
+    "marked",
+    "named",
+    "read_options",
+    "refused",
+    "unary",
+]
+
+Function: TypeAlias = Callable[..., Any]
+
+
+def read_options(name: str, options: dict[str, Any]) -> np.dtype | None:
+    """Returns the dtype among the keyword arguments of a ufunc, and refuses what has no meaning.
+
+    Raises:
+        TypeError: for `out` and `where`, which write into an array that is there, and for others.
+    """
+    dtype = options.pop("dtype", None)
+    if options.pop("out", None) not in (None, (None,)):
+        raise TypeError(
+            f"{name}: out= is not supported, since traced values are never overwritten.\n"
+            f"  Bind the result to the name instead: y = {name}(...)."
+        )
+    if options.pop("where", True) is not True:
+        raise TypeError(
+            f"{name}: where= is not supported, since it leaves elements unset.\n"
+            f"  Choose between values instead: ftrans.numpy.where(mask, {name}(...), other)."
+        )
+    if options:
+        raise TypeError(f"{name}: there is no argument {next(iter(options))!r}.")
+    return None if dtype is None else canonical_dtype(dtype)
+
+
+def marked(out: Any, *xs: Any) -> Any:
+    """Returns a traced result as a weak one where all operands promote weakly."""
+    if isinstance(out, Tracer) and all(is_weak(x) for x in xs):
+        return Tracer(out.frame, out.index, out.type, weak=True)
+    return out
+
+
+def named(function: Function, name: str, doc: str) -> Function:
+    """Gives a function that a factory made its name, its docstring and the place to find it."""
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = "ftrans.numpy"
+    function.__doc__ = doc
+    return function
+
+
+def unary(
+    name: str,
+    primitive: Function,
+    doc: str,
+    *,
+    floats: bool = False,
+    whole: Function | None = None,
+) -> Function:
+    """Makes a function of one array from a primitive.
+
+    Args:
+        name: the name.
+        primitive: takes a strict operand.
+        doc: the docstring.
+        floats: whether integers and booleans are converted to the default dtype.
+        whole: what is done to integers and booleans instead.
+    """
+
+    def function(x: Any, /, **options: Any) -> Any:
+        dtype = read_options(name, options) if options else None
+        if type(x) is Tracer and dtype is None and not x.weak and x.type.is_inexact:
+            return primitive(x)
+        (operand,) = unify(name, x, dtype=dtype, to_inexact=floats)
+        chosen = primitive if whole is None or type_of(operand).is_inexact else whole
+        return marked(chosen(operand), x)
+
+    return named(function, name, doc)
+
+
+def binary(
+    name: str,
+    primitive: Function,
+    doc: str,
+    *,
+    floats: bool = False,
+    booleans: Function | None = None,
+    whole: Function | None = None,
+) -> Function:
+    """Makes a function of two arrays from a primitive.
+
+    Args:
+        name: the name.
+        primitive: takes two strict operands.
+        doc: the docstring.
+        floats: whether integers and booleans are converted to the default dtype.
+        booleans: what is done to booleans instead.
+        whole: what is done to integers instead.
+    """
+
+    def function(x: Any, y: Any, /, **options: Any) -> Any:
+        dtype = read_options(name, options) if options else None
+        if dtype is None:
+            # most operands are two traced values of one type, or one and a float
+            if type(x) is Tracer and not x.weak and x.type.is_inexact:
+                if type(y) is Tracer:
+                    if y.type is x.type and not y.weak:
+                        return primitive(x, y)
+                elif type(y) is float:
+                    return primitive(x, scalar(y, x.type.dtype))
+            elif type(x) is float and type(y) is Tracer and not y.weak and y.type.is_inexact:
+                return primitive(scalar(x, y.type.dtype), y)
+        operands = unify(name, x, y, dtype=dtype, to_inexact=floats)
+        kind = _kind_of(operands)
+        chosen = booleans if kind == "b" else whole if kind in "iu" else None
+        return marked((chosen or primitive)(*operands), x, y)
+
+    return named(function, name, doc)
+
+
+def _kind_of(operands: Any) -> str:
+    """Returns the kind of unified operands: one of b, i, u, f, c."""
+    kind = type_of(operands[0]).dtype.kind
+    return kind if kind in "biuc" else "f"
+
+
+def copied(x: Any) -> Any:
+    """Returns the same value as an array of its own, which writes to `x` do not reach."""
+    return x.copy() if isinstance(x, np.ndarray) else fresh(x)
+
+
+def refused(name: str, advice: str) -> Function:
+    """Makes what raises where booleans have no such operation."""
+
+    def refuse(*operands: Any) -> Any:
+        raise DTypeError(
+            f"{name}: booleans have no {name}.\n"
+            f"  operands: {', '.join(str(type_of(x)) for x in operands)}\n"
+            f"  {advice}"
+        )
+
+    return refuse
+
+
+def as_strict(x: Any, y: Any) -> tuple[Any, Any]:
+    """Fills literals out to arrays, where an operation is made of several primitives."""
+    shape = type_of(x).shape if not type_of(x).weak else type_of(y).shape
+    filled = [broadcast_p(v, shape=shape, axes=()) if type_of(v).weak else v for v in (x, y)]
+    return filled[0], filled[1]

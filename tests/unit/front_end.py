@@ -1,0 +1,75 @@
+"""Compares front-end functions with NumPy's, eagerly and traced, and their gradients with JAX's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from ftrans import func
+from ftrans.ir import ArrayType, Program, check, open_frame
+from ftrans.runtime import run
+
+
+def leaves_of(x: Any) -> list[Any]:
+    """Returns the arrays in tuples and lists; a list of Python numbers is an array itself."""
+    if not isinstance(x, (list, tuple)):
+        return [x]
+    found = [y for part in x for y in leaves_of(part)]
+    is_array = isinstance(x, list) and found and all(type(y) in (int, float, list) for y in found)
+    return [x] if is_array else found
+
+
+def assert_same(actual: Any, expected: Any, what: str = "", *, dtypes: bool = True) -> None:
+    """Raises unless structures, shapes, inexact dtypes and values agree."""
+    actual, expected = leaves_of(actual), leaves_of(expected)
+    assert len(actual) == len(expected), what
+    for ours, theirs in zip(actual, expected, strict=True):
+        ours, theirs = np.asarray(ours), np.asarray(theirs)
+        assert ours.shape == theirs.shape, f"{what}: {ours.shape}, not {theirs.shape}"
+        if dtypes and "f" in (ours.dtype.kind, theirs.dtype.kind):
+            assert ours.dtype == theirs.dtype, f"{what}: {ours.dtype}, not {theirs.dtype}"
+        assert ours.dtype.kind == theirs.dtype.kind, f"{what}: {ours.dtype}, not {theirs.dtype}"
+        tolerance = 1e-12 if ours.dtype.itemsize >= 8 else 1e-5
+        np.testing.assert_allclose(
+            ours, theirs, rtol=tolerance, atol=tolerance, equal_nan=True, err_msg=what
+        )
+
+
+def program_of(function: Callable[..., Any], *arrays: Any) -> tuple[Program, list[Any]]:
+    """Returns the checked program of a function whose inputs have values, and what it captured."""
+    with open_frame("test") as frame:
+        inputs = [frame.input(ArrayType(x.shape, x.dtype), x) for x in arrays]
+        program, captured = frame.close(leaves_of(function(*inputs)))
+    return check(program), captured
+
+
+def traced(function: Callable[..., Any], *arrays: Any) -> list[Any]:
+    """Runs a function by way of its program."""
+    program, captured = program_of(function, *arrays)
+    return run(program, [*arrays, *captured])
+
+
+def check_values(function: Callable[..., Any], expected: Any, *arrays: Any, what: str = "") -> None:
+    """Compares a function with what it should return, eagerly and traced."""
+    assert_same(function(*arrays), expected, f"{what}, eager")
+    assert_same(traced(function, *arrays), expected, f"{what}, traced")
+
+
+def check_gradients(
+    function: Callable[..., Any], oracle: Callable[..., Any], *arrays: Any, what: str = ""
+) -> None:
+    """Compares value, pushforward and pullback with those of JAX, in float64."""
+    random = np.random.default_rng(0)
+    tangents = tuple(random.normal(size=x.shape) for x in arrays)
+    with jax.enable_x64(True):
+        expected, expected_dot = jax.jvp(oracle, arrays, tangents)
+        out, pull = jax.vjp(oracle, *arrays)
+        ct = random.normal(size=out.shape)
+        expected_cts = pull(jax.numpy.asarray(ct))
+    found, pullback = func.vjp(function, *arrays)
+    assert_same(found, expected, what)
+    assert_same(pullback(ct), expected_cts, f"{what}, pullback")
+    assert_same(func.jvp(function, arrays, tangents), (expected, expected_dot), f"{what}, jvp")
