@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ftrans.interpreters.base import building, finish, memoised, walk
+from ftrans.interpreters.factor import factor
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.simplify import simplify
 from ftrans.ir import Equation, Params, Program, bind
@@ -36,8 +37,9 @@ def jvp(program: Program, active: tuple[bool, ...]) -> tuple[Program, tuple[bool
         tangents = [next(given) if a else None for a in active]
         outs, out_tangents = push_forward(program, primals, tangents, "jvp")
         nonzero = [t for t in out_tangents if t is not None]
-        result = finish(frame, [*outs, *nonzero])
-    return simplify(result), tuple(t is not None for t in out_tangents)
+        result = simplify(finish(frame, [*outs, *nonzero]))
+    marked = tuple(i >= len(active) for i in range(len(inputs)))
+    return factor(result, marked), tuple(t is not None for t in out_tangents)
 
 
 def push_forward(
