@@ -156,7 +156,7 @@ def _by_parts(division: Function, whole: Function) -> tuple[Function, Function]:
 _floor_of_floats, _floor_of_integers = _by_parts(_floor_divide, _whole_floor_divide)
 floor_divide = binary(
     "floor_divide",
-    lambda x, y: _floor_of_floats(stop_gradient_p(x), stop_gradient_p(y)),
+    lambda x, y: _floor_of_floats(*map(stop_gradient_p, as_strict(x, y))),
     "Returns the largest whole number not above x / y; its gradient is 0.",
     whole=_floor_of_integers,
     booleans=refused("floor_divide", "Convert them first: x.astype(int)."),

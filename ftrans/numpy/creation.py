@@ -295,10 +295,13 @@ def linspace(
     """
     num = num.__index__()
     parts = num - 1 if endpoint else num
-    first, last = (as_array(x) for x in (start, stop))
-    shape = np.broadcast_shapes(type_of(first).shape, type_of(last).shape)
-    common = result_type(*(x if is_scalar(x) else as_array(x) for x in (start, stop)), 0.0)
-    first, last = (broadcast_to(cast(x, common), shape) for x in (first, last))
+    ends = [x if is_scalar(x) else as_array(x) for x in (start, stop)]
+    shape = np.broadcast_shapes(*(type_of(x).shape for x in ends if not is_scalar(x)))
+    common = result_type(*ends, 0.0)
+    first, last = (
+        fill(x, shape, common) if is_scalar(x) else broadcast_to(cast(x, common), shape)
+        for x in ends
+    )
     gap = sub_p(last, first)
     step = divide(gap, float(parts)) if parts else multiply(gap, math.nan)
     full_shape = (num, *shape)
@@ -345,7 +348,9 @@ def geomspace(
 ) -> Any:
     """Returns numbers with a constant ratio, from start to stop, both of one sign."""
     follows = is_array(start) or is_array(stop)
-    first, last = (cast(as_array(x), result_type(as_array(x), 0.0)) for x in (start, stop))
+    ends = [x if is_scalar(x) else as_array(x) for x in (start, stop)]
+    common = result_type(*ends, 0.0)
+    first, last = (fill(x, (), common) if is_scalar(x) else cast(x, common) for x in ends)
     negative = logical_and(less(first, 0), less(last, 0))
     sign = where(negative, -1.0, 1.0)
     low, high = (log10(multiply(x, sign)) for x in (first, last))

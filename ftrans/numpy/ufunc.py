@@ -39,7 +39,8 @@ def read_options(name: str, options: dict[str, Any]) -> np.dtype | None:
         TypeError: for `out` and `where`, which write into an array that is there, and for others.
     """
     dtype = options.pop("dtype", None)
-    if options.pop("out", None) not in (None, (None,)):
+    out = options.pop("out", None)
+    if any(array is not None for array in (out if isinstance(out, tuple) else (out,))):
         raise TypeError(
             f"{name}: out= is not supported, since traced values are never overwritten.\n"
             f"  Bind the result to the name instead: y = {name}(...)."

@@ -145,7 +145,8 @@ div_p = elementwise(
     lower=_div_lower,
     jvp=[
         lambda t, out, x, y: div_p(t, y),
-        lambda t, out, x, y: mul_p(t, neg_p(div_p(out, y))),
+        # by way of 1 / y, of which all derivatives are powers: their programs share their parts
+        lambda t, out, x, y: mul_p(t, neg_p(mul_p(out, div_p(1.0, y)))),
     ],
     transpose=[lambda ct, x, y: div_p(ct, y), Absent("it is not linear in the divisor")],
     samples=[

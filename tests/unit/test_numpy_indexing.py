@@ -220,7 +220,7 @@ def test_index_arrays_can_be_mapped() -> None:
     x = numbers((3, 4))
     rows = np.array([[0, 2], [-1, 1]])
     assert_same(func.vmap(lambda i: getitem(x, i))(rows), x[rows])
-    both = func.vmap(lambda x, i: x.at[i].add(1.0), in_dims=(None, 0))(x, rows)
+    both = func.vmap(lambda i: at(x)[i].add(1.0))(rows)
     assert_same(both[0], at(x)[rows[0]].add(1.0))
 
 

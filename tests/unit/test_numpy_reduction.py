@@ -1,0 +1,232 @@
+"""Reductions, averages and running operations against NumPy, SciPy and JAX, and their kinks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+import ftrans.numpy as fnp
+from ftrans import func
+from ftrans.errors import AxisError, ShapeError
+from tests.helpers import assert_close
+from tests.unit.front_end import check_gradients, check_values, traced
+
+X = np.random.default_rng(0).normal(size=(3, 4, 2))
+HOLES = np.where(X > 0.8, np.nan, X)
+MASK = X > -0.5
+AXES: list[Any] = [None, 0, -1, (0, 2), (1,), ()]
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_values(axis: Any, keepdims: bool) -> None:
+    options = {"axis": axis, "keepdims": keepdims}
+    for name in ("sum", "prod", "mean", "max", "min", "amax", "amin", "std", "var", "ptp"):
+        theirs = getattr(np, name)(X, **options)
+        check_values(lambda x, n=name: getattr(fnp, n)(x, **options), theirs, X, what=name)
+    for name in ("any", "all", "count_nonzero"):
+        theirs = getattr(np, name)(MASK, **options)
+        check_values(lambda x, n=name: getattr(fnp, n)(x, **options), theirs, MASK, what=name)
+    if axis != ():
+        check_values(lambda x: fnp.median(x, **options), np.median(X, **options), X)
+        theirs = scipy.special.logsumexp(X, **options)
+        check_values(lambda x: fnp.logsumexp(x, **options), theirs, X)
+    for name in ("nansum", "nanprod", "nanmean", "nanvar", "nanstd", "nanmax", "nanmin"):
+        if axis == ():
+            continue  # NumPy warns of empty slices here
+        theirs = getattr(np, name)(HOLES, **options)
+        check_values(lambda x, n=name: getattr(fnp, n)(x, **options), theirs, HOLES, what=name)
+    if axis != ():
+        check_values(lambda x: fnp.nanmedian(x, **options), np.nanmedian(HOLES, **options), HOLES)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 2, (0, 1)])
+def test_masks_and_initial_values(axis: Any) -> None:
+    mask = MASK[..., :1]
+    for name in ("sum", "prod", "mean", "std", "var"):
+        theirs = getattr(np, name)(X, axis=axis, where=mask)
+        check_values(
+            lambda x, n=name: getattr(fnp, n)(x, axis=axis, where=mask), theirs, X, what=name
+        )
+    for name in ("sum", "prod", "max", "min"):
+        options = {"axis": axis, "initial": 0.3, "where": mask}
+        theirs = getattr(np, name)(X, **options)
+        check_values(lambda x, n=name: getattr(fnp, n)(x, **options), theirs, X, what=name)
+    for name in ("any", "all"):
+        theirs = getattr(np, name)(X > 0, axis=axis, where=mask)
+        check_values(
+            lambda x, n=name: getattr(fnp, n)(x > 0, axis=axis, where=mask), theirs, X, what=name
+        )
+
+
+def test_arg_reductions() -> None:
+    ties = np.array([[1.0, 3.0, 3.0], [np.nan, 0.0, 0.0]])
+    for name in ("argmax", "argmin"):
+        for options in ({}, {"axis": 0}, {"axis": -1}, {"axis": 1, "keepdims": True}):
+            theirs = getattr(np, name)(ties, **options)
+            check_values(lambda x, n=name: getattr(fnp, n)(x, **options), theirs, ties)
+        theirs = getattr(np, "nan" + name)(ties, axis=1)
+        check_values(lambda x, n=name: getattr(fnp, "nan" + n)(x, axis=1), theirs, ties)
+    assert fnp.argmax(np.array([False, True])) == 1
+    assert fnp.argmax(ties).dtype == np.int32
+
+
+def test_dtypes() -> None:
+    for dtype, expected in (
+        ("bool", "int32"), ("int8", "int32"), ("uint8", "uint32"), ("int64", "int64"),
+        ("float16", "float16"), ("float32", "float32"), ("complex64", "complex64"),
+    ):  # fmt: skip
+        x = np.array([1, 1, 0], dtype)
+        assert fnp.sum(x).dtype == expected
+        assert fnp.cumsum(x).dtype == expected
+        assert fnp.prod(x).dtype == expected
+        assert fnp.sum(x, dtype="float64").dtype == np.float64
+    assert fnp.mean(np.array([1, 2])).dtype == np.float32
+    assert fnp.mean(np.array([1, 2]), dtype="float64").dtype == np.float64
+    assert fnp.var(np.array([1j, 2])).dtype == np.float64
+    assert fnp.max(np.array([True, False])).dtype == bool
+    # sums beyond the largest half
+    assert float(fnp.mean(np.full(100, 60000.0, "float16"))) == 60000.0
+    assert fnp.mean(np.full(100, 60000.0, "float16")).dtype == np.float16
+
+
+def test_sizes_zero_and_one() -> None:
+    empty = np.zeros((0, 3))
+    check_values(lambda x: fnp.sum(x, axis=0), np.zeros(3), empty)
+    check_values(lambda x: fnp.prod(x, axis=0), np.ones(3), empty)
+    check_values(lambda x: fnp.mean(x, axis=1), np.zeros(0), empty)
+    check_values(lambda x: fnp.mean(x, axis=0), np.full(3, np.nan), empty)
+    check_values(lambda x: fnp.max(x, axis=1), np.zeros(0), empty)
+    check_values(lambda x: fnp.max(x, axis=0, initial=-1.0), np.full(3, -1.0), empty)
+    check_values(lambda x: fnp.logsumexp(x, axis=0), np.full(3, -np.inf), empty)
+    check_values(lambda x: fnp.var(x, ddof=1), np.nan, np.ones(1))
+    check_values(fnp.sum, np.float64(3.0), np.float64(3.0))
+    check_values(fnp.median, np.float64(3.0), np.float64(3.0))
+    check_values(fnp.sum, np.int32(6), np.array([1, 2, 3], "int32"))
+    check_values(lambda x: fnp.max(x, initial=5), np.int32(5), np.array([1, 2, 3], "int32"))
+
+
+def test_nan_and_infinities() -> None:
+    x = np.array([[1.0, np.nan, 2.0], [np.inf, -np.inf, 0.0], [np.nan] * 3])
+    with np.errstate(all="ignore"):
+        for name in ("max", "min", "median", "sum"):
+            theirs = getattr(np, name)(x, axis=1)
+            check_values(lambda x, n=name: getattr(fnp, n)(x, axis=1), theirs, x, what=name)
+    check_values(lambda x: fnp.nanmax(x, axis=1), np.array([2.0, np.inf, np.nan]), x)
+    check_values(lambda x: fnp.nanmedian(x, axis=1), np.array([1.5, 0.0, np.nan]), x)
+    even = np.array([np.inf, np.inf, -np.inf, 0.0])
+    check_values(fnp.median, np.inf, even)
+
+
+def test_average_and_corrections() -> None:
+    weights = np.array([1.0, 2.0, 0.5, 1.5])
+    for axis, w in ((1, weights), ((1,), weights), (None, MASK + 1.0), (0, None)):
+        theirs = np.average(X, axis, w)
+        check_values(lambda x, a=axis, w=w: fnp.average(x, a, w), theirs, X)
+    found, total = fnp.average(X, 1, weights, returned=True)
+    assert_close(total, np.full((3, 2), 5.0))
+    for ddof in (1, 2, 1.5):
+        check_values(lambda x, d=ddof: fnp.var(x, 0, ddof=d), np.var(X, 0, ddof=ddof), X)
+        check_values(lambda x, d=ddof: fnp.std(x, correction=d), np.std(X, ddof=ddof), X)
+    z = X[..., 0] + 1j * X[..., 1]
+    check_values(lambda z: fnp.var(z, axis=0), np.var(z, axis=0), z)
+    with pytest.raises(ShapeError, match=r"average: the weights fit neither.*\n  x: f64\[3,4,2\]"):
+        fnp.average(X, 0, weights)
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_running_operations(axis: Any) -> None:
+    for name in ("cumsum", "cumprod"):
+        check_values(lambda x, n=name: getattr(fnp, n)(x, axis), getattr(np, name)(X, axis), X)
+        theirs = getattr(np, "nan" + name)(HOLES, axis)
+        check_values(lambda x, n=name: getattr(fnp, "nan" + n)(x, axis), theirs, HOLES)
+    for name, ufunc in (
+        ("cummax", np.maximum), ("cummin", np.minimum), ("logcumsumexp", np.logaddexp)
+    ):  # fmt: skip
+        flat, along = (X.ravel(), 0) if axis is None else (X, axis)
+        theirs = ufunc.accumulate(flat, axis=along)
+        check_values(lambda x, n=name: getattr(fnp, n)(x, axis), theirs, X, what=name)
+
+
+def test_array_api_running_operations() -> None:
+    for name in ("cumulative_sum", "cumulative_prod"):
+        for options in ({"axis": 1}, {"axis": 0, "include_initial": True}):
+            theirs = getattr(np, name)(X, **options)
+            check_values(lambda x, n=name: getattr(fnp, n)(x, **options), theirs, X)
+        with pytest.raises(AxisError, match="needs one named"):
+            getattr(fnp, name)(X)
+
+
+@pytest.mark.parametrize("axis", [0, -1, (0, 2), None])
+def test_normalised_exponentials(axis: Any) -> None:
+    x = X * 300
+    check_values(lambda x: fnp.softmax(x, axis), scipy.special.softmax(x, axis), x)
+    check_values(lambda x: fnp.log_softmax(x, axis), scipy.special.log_softmax(x, axis), x)
+    with jax.enable_x64(True):
+        check_gradients(lambda x: fnp.softmax(x, axis), lambda x: jax.nn.softmax(x, axis), X)
+        check_gradients(
+            lambda x: fnp.log_softmax(x, axis), lambda x: jax.nn.log_softmax(x, axis), X
+        )
+    check_values(fnp.logsumexp, 1000.0 + np.log(2), np.array([1000.0, 1000.0]))
+
+
+@pytest.mark.parametrize(
+    "name", "sum prod mean max min std var ptp cumsum cumprod median nanmean nanmax".split()
+)
+def test_gradients(name: str) -> None:
+    for axis in (None, 0, 2):
+        check_gradients(
+            lambda x, a=axis: getattr(fnp, name)(x, axis=a),
+            lambda x, a=axis: getattr(jnp, name)(x, axis=a),
+            X,
+            what=f"{name} {axis}",
+        )
+
+
+KINKS = [
+    ("max", fnp.max, [1.0, 1.0, 0.0], [0.5, 0.5, 0.0]),
+    ("min", fnp.min, [1.0, 1.0, 2.0], [0.5, 0.5, 0.0]),
+    ("amax", lambda x: fnp.amax(x, axis=0), [1.0, 1.0, 0.0], [0.5, 0.5, 0.0]),
+    ("std", fnp.std, [1.0, 1.0], [0.0, 0.0]),
+    ("nanstd", fnp.nanstd, [1.0, np.nan, 1.0], [0.0, 0.0, 0.0]),
+    ("nanvar", fnp.nanvar, [1.0, np.nan, 3.0], [-1.0, 0.0, 1.0]),
+    ("nanmax", fnp.nanmax, [1.0, np.nan, 3.0], [0.0, 0.0, 1.0]),
+    ("nansum", lambda x: fnp.nansum(x * x), [1.0, np.inf, 3.0], [2.0, np.inf, 6.0]),
+    ("median", fnp.median, [1.0, 1.0, 2.0], [0.5, 0.5, 0.0]),
+    ("median even", fnp.median, [1.0, 2.0, 3.0, 9.0], [0.0, 0.5, 0.5, 0.0]),
+    ("median ties", fnp.median, [2.0, 1.0, 2.0, 9.0], [0.5, 0.0, 0.5, 0.0]),
+    ("nanmedian", fnp.nanmedian, [1.0, np.nan, 4.0, 2.0], [0.0, 0.0, 0.0, 1.0]),
+    ("prod", fnp.prod, [0.0, 2.0, 3.0], [6.0, 0.0, 0.0]),
+    ("prod of zeros", fnp.prod, [0.0, 0.0, 3.0], [0.0, 0.0, 0.0]),
+    ("logsumexp", fnp.logsumexp, [-np.inf, -np.inf], [0.0, 0.0]),
+    ("cummax", lambda x: fnp.cummax(x, 0).sum(), [1.0, 1.0, 0.0], [1.0, 2.0, 0.0]),
+    ("masked", lambda x: fnp.sum(x**2, where=np.array([True, False])), [1.0, np.nan], [2.0, 0.0]),
+]
+
+
+@pytest.mark.parametrize(("name", "f", "points", "slopes"), KINKS, ids=[k[0] for k in KINKS])
+def test_gradients_at_kinks(name: str, f: Any, points: Any, slopes: Any) -> None:
+    if name == "masked":  # 2 * nan * 0: the square of what is left out is the user's
+        slopes = [2.0, np.nan]
+    np.testing.assert_allclose(func.grad(f)(np.array(points)), slopes, rtol=1e-12)
+
+
+def test_refusals() -> None:
+    with pytest.raises(TypeError, match=r"sum: out= is not supported"):
+        fnp.sum(X, out=X)
+    with pytest.raises(TypeError, match=r"max: where= takes initial= too"):
+        fnp.max(X, where=MASK)
+    with pytest.raises(AxisError, match=r"sum: axis 3 is out of range"):
+        fnp.sum(X, axis=3)
+    with pytest.raises(AxisError, match="name an axis twice"):
+        fnp.sum(X, axis=(0, -3))
+    with pytest.raises(ShapeError, match="an empty axis has no max"):
+        fnp.max(np.zeros((0, 2)), axis=0)
+    with pytest.raises(ShapeError, match="an empty axis has no median"):
+        fnp.median(np.zeros(0))
+    assert traced(lambda x: fnp.sum(x, axis=()), X)[0].shape == X.shape
