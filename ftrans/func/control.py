@@ -200,13 +200,15 @@ def _agree(
 ) -> list[Any]:
     """Returns the dtypes of the results; raises where branches disagree, naming the leaf."""
     first = staged[0]
+    shown = list(zip(names, staged, strict=True))
+    if name == "cond":
+        shown.reverse()
     for label, part in zip(names[1:], staged[1:], strict=True):
         if part.outputs.structure != first.outputs.structure:
             raise StructureError(
                 f"{name}: branches return different structures.\n"
-                f"  {names[0]}: {_shown(first.outputs.structure)}\n"
-                f"  {label}: {_shown(part.outputs.structure)}\n"
-                f"  Return the same containers from every branch."
+                + "".join(f"  {n}: {_shown(p.outputs.structure)}\n" for n, p in shown)
+                + "  Return the same containers from every branch."
             )
     skeleton = first.outputs.build([0] * first.outputs.count)
     paths = [path for path, _ in tree.tree_flatten_with_path(skeleton)[0]]
@@ -216,7 +218,8 @@ def _agree(
         # a Python scalar takes the dtype of the arrays that the other branches return
         strong = [t for t, weak in zip(types, weaks, strict=True) if not weak[number]] or types[:1]
         lines = "\n".join(
-            f"  {leaf_name(label, path)}: {t}" for label, t in zip(names, types, strict=True)
+            f"  {leaf_name(label, path)}: {part.program.output_types[number]}"
+            for label, part in shown
         )
         for t, weak in zip(types, weaks, strict=True):
             if t.shape != strong[0].shape or (not weak[number] and t.dtype != strong[0].dtype):

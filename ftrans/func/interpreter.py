@@ -12,14 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax.tree_util as tree
+import numpy as np
 
 from ftrans.errors import ConcretizationError, FtransError, MissingRuleError
 from ftrans.func.trace import stage_call
 from ftrans.interpreters import inline, simplify
 from ftrans.interpreters.base import memoised, walk
-from ftrans.ir import ArrayType, Equation, Literal, Location, Params, Program, bind
+from ftrans.ir import ArrayType, Equation, Literal, Location, Params, Program, Tracer, bind
 from ftrans.numpy.promotion import is_array, is_scalar
-from ftrans.primitives import registry
+from ftrans.primitives import broadcast_p, registry
 from ftrans.primitives.record import Cost, Primitive, scalar
 
 __all__ = ["Interpreter", "Operation"]
@@ -61,12 +62,20 @@ class Operation(NamedTuple):
             The result, or the list of results where there are several. It is traced where
             something traces.
         """
-        operands = [
-            scalar(v, t.dtype) if is_scalar(v) else v
-            for v, t in zip(values, self.inputs, strict=True)
-        ]
+        operands = list(map(self._operand, values, self.inputs))
         found = bind(self.primitive, operands, self.params)
         return list(found) if self.primitive.multiple else found[0]
+
+    def _operand(self, value: Any, declared: ArrayType) -> Any:
+        """Returns a value as a strict operand: where a constant stood, it may have rank zero."""
+        if is_scalar(value):
+            return scalar(value, declared.dtype)
+        if not declared.weak or value.shape:
+            return value
+        if not isinstance(value, Tracer):
+            return scalar(value.item(), declared.dtype)
+        shape = self.outputs[0].shape if "elementwise" in self.primitive.tags else ()
+        return broadcast_p(value, shape=shape, axes=()) if shape else value
 
 
 @memoised
@@ -79,12 +88,21 @@ def _operations(program: Program) -> list[Operation]:
     ]
 
 
+def _is_typed(x: Any) -> bool:
+    return hasattr(x, "shape") and hasattr(x, "dtype")
+
+
+def _is_value(x: Any) -> bool:
+    """Tells whether an argument is a value of an interpretation, and no array."""
+    return _is_typed(x) and not is_array(x)
+
+
 class Interpreter:
     """Interprets programs by rules that a subclass registers.
 
     Override what the interpretation needs; the rest has a meaning already:
 
-    - `lift(value)`: the value of a constant or of an argument, a Python scalar or an array; itself.
+    - `lift(value)`: the value of an argument or a constant, an array or a NumPy scalar; itself.
     - `default(operation, *values)`: for primitives without a rule; raises `MissingRuleError`.
     - `known(value)`: the concrete value of a branch's index or a loop's condition, or None where
       the interpretation does not know it; None.
@@ -92,7 +110,7 @@ class Interpreter:
       not known; raises.
     - `widen(x, y)`: in the place of `join`, for a loop that has not settled after `patience` steps;
       `join(x, y)`.
-    - `same(x, y)`: whether a loop's value has stopped changing; `x == y`.
+    - `same(x, y)`: whether a loop's value has stopped changing; equality, of pytrees leaf by leaf.
 
     A `switch` whose index is known runs one branch, else all. A `scan` is taken step by step, its
     elements sliced and its results stacked by the rules of the primitives that do so. A `while` is
@@ -104,6 +122,7 @@ class Interpreter:
         >>> class Depth(ftrans.Interpreter):
         ...     def lift(self, value):
         ...         return 0
+        ...
         ...     def default(self, operation, *depths):
         ...         return 1 + max(depths, default=0)
         >>> Depth()(lambda x: fnp.sin(x) * fnp.cos(x) + x)(np.ones(3))
@@ -122,13 +141,17 @@ class Interpreter:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._rules = {}
+        for function in list(vars(cls).values()):
+            if keys := getattr(function, "_rule_keys", ()):
+                cls._register(keys, function)
 
     @classmethod
     def rule(cls, *keys: Any) -> Callable[[F], F]:
         """Registers `(self, operation, *values) -> value` for primitives or class tags.
 
-        For a primitive of several results the rule returns a list with one value for each, or
-        something else, which then stands for each of them.
+        In the body of the class write `@ftrans.Interpreter.rule(...)`, and give each rule a name of
+        its own; later, from anywhere, `@TheClass.rule(...)`. For a primitive of several results the
+        rule returns a list with one value for each, or something else, which then stands for each.
 
         Args:
             keys: primitives, names of primitives such as "sin", or class tags such as
@@ -154,15 +177,22 @@ class Interpreter:
                 )
 
         def register(function: F) -> F:
-            for key in resolved:
-                cls._rules.pop(key, None)  # the last one registered is the last in the dict
-                cls._rules[key] = function
+            if cls is Interpreter:
+                function._rule_keys = resolved  # type: ignore[attr-defined]
+            else:
+                cls._register(resolved, function)
             return function
 
         return register
 
+    @classmethod
+    def _register(cls, keys: Sequence[Any], function: Callable[..., Any]) -> None:
+        for key in keys:
+            cls._rules.pop(key, None)  # the last one registered is the last in the dict
+            cls._rules[key] = function
+
     def lift(self, value: Any) -> Any:
-        """Returns the value of a constant or an argument."""
+        """Returns the value of an argument, which is an array, or a constant, a NumPy scalar."""
         return value
 
     def default(self, operation: Operation, *values: Any) -> Any:
@@ -191,28 +221,28 @@ class Interpreter:
 
     def same(self, x: Any, y: Any) -> bool:
         """Tells whether two values are the same, which ends the search for a fixpoint."""
-        return bool(x == y)
+        equal = tree.tree_map(lambda a, b: bool(np.all(a == b)), x, y)
+        return all(tree.tree_leaves(equal))
 
     def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a function that traces `func` and interprets the program that `trace` shows.
 
-        Arguments that are arrays are lifted, and so is what `func` captures. Any other leaf with a
-        `shape` and a `dtype` is a value of the interpretation already and stands for an array of
-        which nothing else is known, so that Python cannot branch on it. The result has the
-        structure of that of `func`.
+        Arguments that are arrays are lifted, and so is what `func` captures. Anything else with a
+        `shape` and a `dtype` is a value of the interpretation already, a pytree or not. It stands
+        for an array of which no more is known, so that Python cannot branch on it. The result has
+        the structure of that of `func`.
         """
 
         @functools.wraps(func)
         def interpreted(*args: Any, **kwargs: Any) -> Any:
-            staged, arrays = stage_call(func, args, kwargs)
-            program = simplify(inline(staged.program))
-            lifted = iter(map(self.lift, arrays))
-            values = [
-                next(lifted) if is_array(leaf) or is_scalar(leaf) else leaf
-                for leaf in tree.tree_leaves((args, kwargs))
-                if is_scalar(leaf) or (hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
-            ]
+            leaves, structure = tree.tree_flatten((args, kwargs), is_leaf=_is_typed)
+            given = [x for x in leaves if _is_typed(x) or is_scalar(x)]
+            typed = [ArrayType(x.shape, x.dtype) if _is_value(x) else x for x in leaves]
+            staged, arrays = stage_call(func, *tree.tree_unflatten(structure, typed))
+            lifted = map(self.lift, arrays)
+            values = [x if _is_value(x) else next(lifted) for x in given]
             captured = map(self.lift, staged.captured)
+            program = simplify(inline(staged.program))
             return staged.outputs.build(self.run(program, *values, *captured))
 
         return interpreted
@@ -225,7 +255,7 @@ class Interpreter:
             return self.apply(next(operations), *operands)
 
         def lift(literal: Literal) -> Any:
-            return self.lift(literal.value)
+            return self.lift(literal.array[()])
 
         return walk(program, values, step, lift)
 
@@ -330,7 +360,7 @@ class Interpreter:
         if not values:
             fill = ArrayType((), t.dtype, weak=True)
             params = {"shape": t.shape, "axes": ()}
-            zero = self.lift(scalar(0, t.dtype).value)
+            zero = self.lift(scalar(0, t.dtype).array[()])
             return self._derived(operation, "broadcast", params, [fill], t, zero)
         rows = [
             self._derived(operation, "reshape", {"shape": row.shape}, [element], row, v)

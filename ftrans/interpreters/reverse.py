@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from ftrans.interpreters.base import building, finish, memoised, replay
+from ftrans.interpreters.inline import inline
+from ftrans.interpreters.linearity import check_no_constant_terms
 from ftrans.interpreters.linearize import Linearized, linearize
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.transpose import transpose
@@ -98,6 +100,8 @@ def linear_pullback(program: Program, count: int) -> Program:
         cotangents of the first `count` inputs.
     """
     linear = tuple(i < count for i in range(len(program.inputs)))
+    program = simplify(inline(program))
+    check_no_constant_terms(program, linear)
     transposed, found = transpose(program, linear, (True,) * len(program.outputs))
     others = program.inputs[count:]
     with building(transposed.name, [*others, *program.output_types]) as (frame, inputs):

@@ -12,7 +12,7 @@ from ftrans.interpreters.base import memoised
 from ftrans.ir import ArrayType, Atom, Equation, Literal, Location, Params, Program
 from ftrans.primitives.record import Absent, New
 
-__all__ = ["drop_unused_inputs", "simplify"]
+__all__ = ["drop_unused_inputs", "fills", "simplify"]
 
 
 class Scope:
@@ -42,6 +42,18 @@ class Scope:
         ):
             return equation.operands[0]
         return None
+
+
+def fills(program: Program) -> dict[Atom, Literal]:
+    """Returns the literals of a program, and for the arrays that a literal fills that literal."""
+    found: dict[Atom, Literal] = {}
+    for atom in (*program.outputs, *(a for e in program.equations for a in e.operands)):
+        if isinstance(atom, Literal):
+            found[atom] = atom
+    for equation, numbers, _ in program.numbered():
+        if "broadcast" in equation.primitive.tags and isinstance(equation.operands[0], Literal):
+            found[numbers.start] = equation.operands[0]
+    return found
 
 
 @memoised

@@ -69,7 +69,7 @@ def default_dtype(kind: type) -> np.dtype:
 
 def canonical_dtype(dtype: Any) -> np.dtype:
     """Returns the NumPy dtype for what users pass as `dtype`: Python types mean the defaults."""
-    if dtype in (bool, int, float, complex):
+    if isinstance(dtype, type) and dtype in (bool, int, float, complex):
         return default_dtype(dtype)
     return np.dtype(dtype)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.config import config
 from ftrans.errors import AxisError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.numpy import searching
@@ -28,6 +27,7 @@ from ftrans.primitives import (
     broadcast_p,
     ceil_p,
     convert_p,
+    div_p,
     floor_p,
     iota_p,
     mul_p,
@@ -226,7 +226,7 @@ def quantile(
     t = type_of(x)
     if t.dtype.kind == "c":
         raise DTypeError(f"quantile: complex numbers have no order.\n  x: {t}")
-    q = as_array(q, t.dtype if not hasattr(q, "dtype") else None)
+    q = as_array(q, None if hasattr(q, "dtype") else t.dtype)
     q = q if type_of(q).is_inexact else cast(q, t.dtype)
     if isinstance(q, np.ndarray) and not np.all((q >= 0) & (q <= 1)):
         raise ValueError("quantile: fractions must lie between 0 and 1.")
@@ -245,10 +245,10 @@ def percentile(
         method: as for `quantile`.
         keepdims: as for `quantile`.
     """
-    q = as_array(q)
-    if not type_of(q).is_inexact:
-        q = cast(q, config.default_dtype if not hasattr(x, "dtype") else type_of(inexact(x)).dtype)
-    return quantile(x, mul_p(q, 0.01), axis, method=method, keepdims=keepdims)
+    x = inexact(x)
+    q = as_array(q, None if hasattr(q, "dtype") else type_of(x).dtype)
+    q = q if type_of(q).is_inexact else cast(q, type_of(x).dtype)
+    return quantile(x, div_p(q, 100.0), axis, method=method, keepdims=keepdims)
 
 
 def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:

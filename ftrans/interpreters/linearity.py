@@ -1,0 +1,46 @@
+"""Tells whether a program is linear in some inputs, and not merely affine."""
+
+from __future__ import annotations
+
+from ftrans.errors import TransposeError
+from ftrans.interpreters.simplify import fills
+from ftrans.ir import Program
+
+__all__ = ["check_no_constant_terms"]
+
+_JOINTLY_LINEAR = {"add", "sub", "select", "concatenate"}
+
+
+def check_no_constant_terms(program: Program, linear: tuple[bool, ...]) -> None:
+    """Raises where a constant that is not zero is added to what is linear.
+
+    Transposition alone would drop the constant without a word.
+
+    Args:
+        program: an inlined, simplified program.
+        linear: which inputs it should be linear in.
+    """
+    depends = list(linear)
+    constants = fills(program)
+    for equation, _, location in program.numbered():
+        mixed = [type(a) is int and depends[a] for a in equation.operands]
+        terms = mixed[1:] if equation.primitive.name == "select" else mixed
+        atoms = equation.operands[len(mixed) - len(terms) :]
+        if equation.primitive.name in _JOINTLY_LINEAR and any(terms):
+            for atom, is_linear in zip(atoms, terms, strict=True):
+                known = constants.get(atom)
+                if not is_linear and (known is None or known.value != 0):
+                    raise TransposeError(
+                        f"The function is affine, not linear: a constant is part of its result.\n"
+                        f"  {equation.primitive.name} at {location or 'an unknown place'}\n"
+                        f"  Take the constant away, or write func.vjp(f, x) to transpose the "
+                        f"derivative of f at x."
+                    )
+        depends += [any(mixed)] * len(equation.types)
+    for output in program.outputs:
+        known = constants.get(output)
+        if not (type(output) is int and depends[output]) and (known is None or known.value != 0):
+            raise TransposeError(
+                "The function is affine, not linear: a result does not depend on the inputs.\n"
+                "  Return it as it is, outside the function that is transposed."
+            )
