@@ -107,17 +107,18 @@ def _sum(primitive: Any) -> Any:
 
 def _select(mask: Any, x: Any, y: Any) -> Any:
     terms = [z for z in (x, y) if isinstance(z, _Term)]
-    if len({id(term.base) for term in terms}) > 1 or all(term.slope is None for term in terms):
+    base = terms[0].base
+    if any(term.base is not base for term in terms) or all(term.slope is None for term in terms):
         return None
-    slopes = []
-    for z in (x, y):
-        if isinstance(z, _Term):
-            slopes.append(_one(z))
-        elif isinstance(z, Literal) and z.value == 0:
-            slopes.append(z)
-        else:
-            return None
-    return _Term(terms[0].base, select_p(mask, *slopes))
+    if len(terms) == 2:
+        return _Term(base, select_p(mask, _one(x), _one(y)))
+    other = y if isinstance(x, _Term) else x
+    if not (isinstance(other, Literal) and other.value == 0):
+        return None
+    # What is not selected may be NaN in the base as well as in the slope: both are masked.
+    if other is y:
+        return _Term(select_p(mask, base, other), select_p(mask, x.slope, other))
+    return _Term(select_p(mask, other, base), select_p(mask, other, y.slope))
 
 
 _RULES = {

@@ -172,8 +172,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     if is_scalar(fill_value):
         own = default_dtype(type(fill_value)) if dtype is None else canonical_dtype(dtype)
         return made(fill(fill_value, shape, own))
-    value = as_array(fill_value, dtype)
-    return broadcast_to(value, shape) if is_array(fill_value) else made(broadcast_to(value, shape))
+    value = copied(broadcast_to(as_array(fill_value, dtype), shape))
+    return value if is_array(fill_value) else made(value)
 
 
 def zeros(shape: Any, dtype: Any = float) -> Any:
@@ -219,7 +219,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None) 
     dtype = t.dtype if dtype is None else canonical_dtype(dtype)
     shape = t.shape if shape is None else canonical_shape("full_like", shape)
     if not is_scalar(fill_value):
-        return broadcast_to(as_array(fill_value, dtype), shape)
+        return copied(broadcast_to(as_array(fill_value, dtype), shape))
     out = fill(fill_value, shape, dtype)
     return made(out) if isinstance(operand, jax.Array) or not is_array(x) else out
 

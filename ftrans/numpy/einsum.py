@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import opt_einsum
+from opt_einsum.parser import parse_einsum_input
 
 from ftrans.errors import ShapeError
 from ftrans.ir import type_of
@@ -188,7 +189,7 @@ def _subscripts(
         lists = operands[1::2]
         given = tuple(item for pair in zip(shapes, lists, strict=False) for item in pair)
         given += (operands[-1],) if len(operands) % 2 else ()
-    inputs, output, _ = opt_einsum.parser.parse_einsum_input(given, shapes=True)
+    inputs, output, _ = parse_einsum_input(given, shapes=True)
     terms = tuple(inputs.split(","))
     for i, (labels, shape) in enumerate(zip(terms, shapes, strict=True)):
         if len(labels) != len(shape):

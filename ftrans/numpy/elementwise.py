@@ -300,7 +300,7 @@ imag = unary(
 )
 conj = conjugate = unary(
     "conj",
-    lambda x: conj_p(x) if is_complex(type_of(x).dtype) else x,
+    lambda x: conj_p(x) if is_complex(type_of(x).dtype) else copied(x),
     "Returns the complex conjugate.",
 )
 

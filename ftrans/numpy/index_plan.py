@@ -52,6 +52,7 @@ class Plan:
         place: how many of the other axes stand in front of those that index arrays make.
         result: the shape of what is read.
         is_view: whether NumPy would read a view of the array.
+        covers_all: whether the window is the whole array, read forwards.
     """
 
     shape: tuple[int, ...]
@@ -66,16 +67,7 @@ class Plan:
     place: int
     result: tuple[int, ...]
     is_view: bool
-
-    @property
-    def covers_all(self) -> bool:
-        """Whether the window is the whole array, read forwards."""
-        return (
-            not self.flipped
-            and not any(self.start)
-            and self.stop == self.shape
-            and all(s == 1 for s in self.step)
-        )
+    covers_all: bool
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -112,9 +104,42 @@ def plan_index(x: Any, index: Any) -> Plan:
     Raises:
         IndexError: where it does not fit the array, or reaches beyond its bounds.
     """
+    given = index if type(index) is tuple else (index,)
     type_ = type_of(x)
-    items = [_classify(item) for item in (index if type(index) is tuple else (index,))]
-    items = _with_ellipsis(type_, items)
+    key = _key(given)
+    if key is None:
+        return _plan(type_, given)
+    plan = _plans.get((type_, key))
+    if plan is None:
+        if len(_plans) > 4096:
+            _plans.clear()
+        plan = _plans[type_, key] = _plan(type_, given)
+    return plan
+
+
+_plans: dict[Any, Plan] = {}
+"""Plans that hold no array, by the type of the array and the index."""
+
+
+def _key(given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Returns the index in a form that can be hashed; None where it holds arrays."""
+    key = []
+    for item in given:
+        kind = type(item)
+        if kind is int or item is None or item is Ellipsis:
+            key.append(item)
+        elif kind is slice:
+            bounds = (item.start, item.stop, item.step)
+            if any(type(bound) is not int and bound is not None for bound in bounds):
+                return None
+            key.append(bounds)
+        else:
+            return None
+    return tuple(key)
+
+
+def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
+    items = _with_ellipsis(type_, [_classify(item) for item in given])
     shape, start, stop, step, flipped = [], [], [], [], []
     window: list[int] = []
     arrays: list[tuple[int, int, Any]] = []  # axis of the window, axis of x, index
@@ -202,6 +227,7 @@ def plan_index(x: Any, index: Any) -> Plan:
         place=place,
         result=tuple(result),
         is_view=not fancy and not (items and len(positions) == len(items)),
+        covers_all=not flipped and not any(start) and stop == shape and all(s == 1 for s in step),
     )
 
 
@@ -225,7 +251,7 @@ def _classify(item: Any) -> Any:
     if type_.dtype.kind not in "iu":
         raise _bad_item(item, type_)
     if type_.ndim == 0 and not _is_unknown(item):
-        return int(item)
+        return int(np.asarray(item))
     return item
 
 

@@ -14,9 +14,9 @@ from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.einsum import contracted
-from ftrans.numpy.manipulation import copy, matrix_transpose
 from ftrans.numpy.promotion import as_array, canonical_axes, inexact
 from ftrans.numpy.rearrangement import diagonal, trace
+from ftrans.numpy.shaping import copy, matrix_transpose
 from ftrans.primitives import (
     abs_p,
     add_p,

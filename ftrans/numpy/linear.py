@@ -11,14 +11,15 @@ from ftrans.errors import AxisError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.einsum import contracted, einsum, promoted
+from ftrans.numpy.joining import stack
 from ftrans.numpy.linalg import (
     matrix_norm,
     matrix_power,
     norm,
     vector_norm,
 )
-from ftrans.numpy.manipulation import moveaxis, ravel, stack
 from ftrans.numpy.promotion import as_array, canonical_axes, canonical_axis, unify
+from ftrans.numpy.shaping import moveaxis, ravel
 from ftrans.primitives import conj_p, conv_p, mul_p, reshape_p, rev_p, sub_p
 
 __all__ = [
@@ -211,7 +212,7 @@ def tensordot(x: Any, y: Any, /, axes: Any = 2) -> Any:
 
 
 def _tuple(axes: Any) -> tuple[int, ...]:
-    return (axes,) if isinstance(axes, (int, np.integer)) else tuple(axes)
+    return (int(axes),) if isinstance(axes, (int, np.integer)) else tuple(axes)
 
 
 def kron(x: Any, y: Any, /) -> Any:

@@ -331,7 +331,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     axis = canonical_axis("diff", axis, type_of(x).ndim)
     parts = [prepend, x, append]
     if prepend is not None or append is not None:
-        from ftrans.numpy.manipulation import concatenate
+        from ftrans.numpy.joining import concatenate
 
         shape = type_of(x).shape
         one = (*shape[:axis], 1, *shape[axis + 1 :])
@@ -354,7 +354,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
 def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """Returns the differences of neighbouring elements, with values put in front and behind."""
-    from ftrans.numpy.manipulation import concatenate
+    from ftrans.numpy.joining import concatenate
 
     x = as_array(x)
     parts = [diff(_flat(x))]

@@ -1,4 +1,4 @@
-"""Taking elements by place, and finding the places of elements, by NumPy's names.
+"""Finding the places of elements, by NumPy's names.
 
 Where the shape of a result depends on values, they must be known while tracing: such a function
 asks for them, and raises under `vmap` and `jit`.
@@ -11,33 +11,28 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.errors import AxisError, DTypeError, ShapeError
+from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import type_of
-from ftrans.ir.dtype import is_integer
-from ftrans.numpy.index_plan import concrete, wrapped
-from ftrans.numpy.indexing import At, getitem
+from ftrans.numpy.index_plan import concrete
+from ftrans.numpy.indexing import getitem
 from ftrans.numpy.promotion import (
     as_array,
-    broadcast_to,
     canonical_axis,
     cast,
     default_dtype,
     promote_dtypes,
-    unify,
 )
+from ftrans.numpy.taking import clipped, fill_like, integers, take
 from ftrans.primitives import (
     add_p,
     and_p,
     broadcast_p,
-    concatenate_p,
     eq_p,
     gather_p,
-    ge_p,
     lt_p,
     ne_p,
     not_p,
     or_p,
-    rem_p,
     reshape_p,
     rev_p,
     scalar,
@@ -50,18 +45,13 @@ from ftrans.primitives import (
 __all__ = [
     "argwhere",
     "bincount",
-    "choose",
     "compress",
     "digitize",
     "extract",
     "flatnonzero",
     "isin",
     "nonzero",
-    "put_along_axis",
     "searchsorted",
-    "select",
-    "take",
-    "take_along_axis",
     "unique",
     "unique_counts",
     "unique_inverse",
@@ -73,210 +63,6 @@ _i32 = np.dtype("int32")
 
 def _flat(x: Any) -> Any:
     return reshape_p(x, shape=(type_of(x).size,))
-
-
-# ----------------------------------------------------------------------------- taking by place
-
-
-def _integers(name: str, indices: Any) -> Any:
-    indices = as_array(indices)
-    if type_of(indices).size == 0 and isinstance(indices, np.ndarray):
-        return indices.astype(_i32)
-    if not is_integer(type_of(indices).dtype):
-        raise DTypeError(
-            f"{name}: indices must be integers.\n  indices: {type_of(indices)}\n"
-            f"  Convert them first: indices.astype('int32')."
-        )
-    return indices
-
-
-def take(
-    x: Any,
-    indices: Any,
-    axis: int | None = None,
-    *,
-    mode: str | None = None,
-    fill_value: Any = None,
-) -> Any:
-    """Takes elements of an axis by their places.
-
-    Args:
-        x: an array.
-        indices: the places, negative ones from the end. Their axes stand in the place of `axis`.
-        axis: the axis; None takes from all elements as one axis.
-        mode: for places out of bounds: None or "raise" raises where they are known, and else
-            reads NaN as "fill" does; "fill" reads `fill_value`; "wrap" counts around; "clip" takes
-            the nearest.
-        fill_value: a Python scalar, NaN (the least integer, True) where None.
-
-    Example:
-        >>> take(np.array([10, 20, 30]), np.array([2, 0]))
-        array([30, 10])
-    """
-    x = as_array(x)
-    if axis is None:
-        x, axis = _flat(x), 0
-    axis = canonical_axis("take", axis, type_of(x).ndim)
-    indices = _integers("take", indices)
-    size = type_of(x).shape[axis]
-    whole = (slice(None),) * axis
-    if mode in (None, "raise", "wrap", "clip"):
-        if mode in ("wrap", "clip"):
-            if size == 0 and type_of(indices).size:
-                raise IndexError(f"take: axis {axis} of {type_of(x)} is empty.")
-            indices = (_around if mode == "wrap" else _clipped)(indices, size)
-        return getitem(x, (*whole, indices))
-    if mode != "fill":
-        raise ValueError(
-            f"take: there is no mode {mode!r}: choose 'raise', 'fill', 'wrap' or 'clip'."
-        )
-    from ftrans.numpy.manipulation import moveaxis
-
-    count = type_of(indices).ndim
-    places = wrapped(indices, size)
-    tuples = reshape_p(places, shape=(*type_of(places).shape, 1))
-    out = gather_p(moveaxis(x, axis, 0), tuples, in_bounds=False, fill=fill_value)
-    return moveaxis(out, tuple(range(count)), tuple(range(axis, axis + count)))
-
-
-def _wide(indices: Any, size: int) -> Any:
-    """Returns indices in a dtype that holds the size."""
-    dtype = type_of(indices).dtype
-    return indices if np.iinfo(dtype).max >= size else cast(indices, _i32)
-
-
-def _around(indices: Any, size: int) -> Any:
-    indices = _wide(indices, size)
-    left = rem_p(indices, broadcast_like(size, indices))
-    if type_of(indices).dtype.kind == "u":
-        return left
-    return select_p(lt_p(left, 0), add_p(left, size), left)
-
-
-def broadcast_like(value: Any, x: Any) -> Any:
-    """Returns a Python scalar as an array of the type of `x`."""
-    t = type_of(x)
-    return broadcast_p(scalar(value, t.dtype), shape=t.shape, axes=())
-
-
-def _clipped(indices: Any, size: int) -> Any:
-    indices = _wide(indices, size)
-    indices = select_p(ge_p(indices, size), broadcast_like(size - 1, indices), indices)
-    return select_p(lt_p(indices, 0), broadcast_like(0, indices), indices)
-
-
-def _along(name: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
-    """Returns the index by which places along one axis are reached."""
-    t, u = type_of(x), type_of(indices)
-    if t.ndim != u.ndim:
-        raise ShapeError(
-            f"{name}: the indices do not have as many axes as the array.\n  x: {t}\n  indices: {u}"
-        )
-    index: list[Any] = []
-    for i, size in enumerate(t.shape):
-        if i == axis:
-            index.append(indices)
-        elif size == 1 or t.shape[i] == u.shape[i] == 1:
-            index.append(np.zeros(1, _i32))
-        else:
-            ones = [1] * (t.ndim - i - 1)
-            index.append(np.arange(size, dtype=_i32).reshape(-1, *ones))
-    return tuple(index)
-
-
-def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
-    """Takes elements along an axis by places that differ for each line, as `argsort` gives them.
-
-    Args:
-        x: an array.
-        indices: the places; all other axes broadcast against those of `x`.
-        axis: the axis; None takes from all elements as one axis.
-
-    Example:
-        >>> take_along_axis(np.array([[1, 2], [3, 4]]), np.array([[1], [0]]), axis=1)
-        array([[2],
-               [3]])
-    """
-    x, indices = as_array(x), _integers("take_along_axis", indices)
-    if axis is None:
-        x, axis = _flat(x), 0
-    axis = canonical_axis("take_along_axis", axis, type_of(x).ndim)
-    return getitem(x, _along("take_along_axis", x, indices, axis))
-
-
-def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> Any:
-    """Returns the array with elements set at the places that `take_along_axis` reads.
-
-    Unlike NumPy's, it leaves `x` as it is and returns the result.
-
-    Args:
-        x: an array.
-        indices: the places along the axis.
-        values: what is set there; it broadcasts.
-        axis: the axis; None sets in all elements as one axis.
-    """
-    x, indices = as_array(x), _integers("put_along_axis", indices)
-    if axis is None:
-        line = put_along_axis(_flat(x), indices, values, 0)
-        return reshape_p(line, shape=type_of(x).shape)
-    axis = canonical_axis("put_along_axis", axis, type_of(x).ndim)
-    return At(x)[_along("put_along_axis", x, indices, axis)].set(values)
-
-
-def choose(indices: Any, choices: Any, mode: str = "raise") -> Any:
-    """Takes each element from the array that an index names.
-
-    Args:
-        indices: which of the choices.
-        choices: arrays; all broadcast.
-        mode: "raise", "wrap" or "clip", as for `take`.
-    """
-    indices = _integers("choose", indices)
-    arrays = unify("choose", *choices)
-    shapes = [type_of(x).shape for x in (indices, *arrays)]
-    shape = np.broadcast_shapes(*shapes)
-    rows = [broadcast_to(as_array_like(x, arrays), shape) for x in arrays]
-    stacked = concatenate_p(*(reshape_p(x, shape=(1, *shape)) for x in rows), axis=0)
-    places = broadcast_to(indices, shape)
-    if mode in ("wrap", "clip"):
-        places = (_around if mode == "wrap" else _clipped)(places, len(rows))
-    places = reshape_p(places, shape=(1, *shape))
-    return reshape_p(take_along_axis(stacked, places, 0), shape=shape)
-
-
-def as_array_like(x: Any, arrays: list[Any]) -> Any:
-    """Returns a strict operand as an array, where it is a literal."""
-    return broadcast_p(x, shape=(), axes=()) if not type_of(x).shape and type_of(x).weak else x
-
-
-def select(conditions: Any, choices: Any, default: Any = 0) -> Any:
-    """Takes each element from the first choice whose condition holds.
-
-    Args:
-        conditions: boolean arrays.
-        choices: as many arrays.
-        default: taken where no condition holds; all broadcast.
-    """
-    if len(conditions) != len(choices) or not conditions:
-        raise ShapeError(
-            f"select: takes as many choices as conditions, not {len(choices)} and "
-            f"{len(conditions)}."
-        )
-    masks = [as_array(c) for c in conditions]
-    for mask in masks:
-        if type_of(mask).dtype != bool:
-            raise DTypeError(f"select: conditions must be boolean.\n  condition: {type_of(mask)}")
-    *values, out = unify("select", *choices, default)
-    shape = np.broadcast_shapes(*(type_of(z).shape for z in (*masks, *values, out)))
-    out = _spread(out, shape)
-    for mask, value in zip(masks[::-1], values[::-1], strict=True):
-        out = select_p(broadcast_to(mask, shape), _spread(value, shape), out)
-    return out
-
-
-def _spread(x: Any, shape: tuple[int, ...]) -> Any:
-    t = type_of(x)
-    return broadcast_p(x, shape=shape, axes=()) if t.weak else broadcast_to(x, shape)
 
 
 # ----------------------------------------------------------------- places of what is not zero
@@ -360,7 +146,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 def _half(x: Any) -> Any:
     from ftrans.primitives import shift_right_p
 
-    return shift_right_p(x, broadcast_like(1, x))
+    return shift_right_p(x, fill_like(1, x))
 
 
 def _before(x: Any, y: Any) -> Any:
@@ -386,7 +172,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
         ends = concrete(getitem(bins, np.array([0, size - 1])), "digitize()")
         if ends[0] > ends[1]:
             at = searchsorted(rev_p(bins, axes=(0,)), x, side)
-            return sub_p(broadcast_like(size, at), at)
+            return sub_p(fill_like(size, at), at)
     return searchsorted(bins, x, side)
 
 
@@ -400,7 +186,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
         length: the length of the result; without it the largest number must be known while
             tracing. Numbers beyond are not counted.
     """
-    x = _integers("bincount", x)
+    x = integers("bincount", x)
     if type_of(x).ndim != 1:
         raise AxisError(f"bincount: takes a vector.\n  x: {type_of(x)}")
     if length is None:
@@ -449,7 +235,7 @@ def isin(x: Any, test_elements: Any, *, invert: bool = False) -> Any:
         found = any_p(same, axes=(len(shape),))
     else:
         (ordered,) = sort_p(others, axis=0, keys=1)
-        places = _clipped(searchsorted(ordered, x), size)
+        places = clipped(searchsorted(ordered, x), size)
         found = eq_p(gather_p(ordered, reshape_p(places, shape=(*shape, 1)), in_bounds=True), x)
     return not_p(found) if invert else found
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ftrans.errors import AxisError, DTypeError, ShapeError
 from ftrans.ir import type_of
-from ftrans.numpy import searching
+from ftrans.numpy import searching, taking
 from ftrans.numpy.indexing import getitem
 from ftrans.numpy.promotion import (
     as_array,
@@ -20,7 +20,8 @@ from ftrans.numpy.promotion import (
     promote_dtypes,
 )
 from ftrans.numpy.searching import *  # noqa: F403
-from ftrans.numpy.searching import take_along_axis
+from ftrans.numpy.taking import *  # noqa: F403
+from ftrans.numpy.taking import take_along_axis
 from ftrans.primitives import (
     add_p,
     any_p,
@@ -28,6 +29,7 @@ from ftrans.primitives import (
     ceil_p,
     convert_p,
     div_p,
+    eq_p,
     floor_p,
     iota_p,
     mul_p,
@@ -43,6 +45,7 @@ from ftrans.primitives import (
 
 __all__ = [
     *searching.__all__,
+    *taking.__all__,
     "argpartition",
     "argsort",
     "lexsort",
@@ -282,9 +285,10 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:
         if method == "midpoint":
             between = ne_p(low, high)
             part = mul_p(convert_p(between, dtype=t.dtype), 0.5)
-        # equal ends, infinite ones among them, need no interpolation
-        step = select_p(ne_p(below, above), sub_p(above, below), 0.0)
-        out = add_p(below, mul_p(over(part), step))
+        # an infinite element does not count where its part is 0
+        share = mul_p(over(part), above)
+        share = select_p(over(eq_p(part, 0.0)), 0.0, share)
+        out = add_p(mul_p(over(sub_p(1.0, part)), below), share)
     else:
         raise ValueError(
             f"quantile: there is no method {method!r}: choose 'linear', 'lower', 'higher', "

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ftrans.errors import DTypeError
-from ftrans.ir import Tracer, type_of
+from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.numpy.promotion import canonical_dtype, is_weak, unify
 from ftrans.numpy.views import fresh
 from ftrans.primitives import broadcast_p, scalar
@@ -122,21 +122,34 @@ def binary(
     def function(x: Any, y: Any, /, **options: Any) -> Any:
         dtype = read_options(name, options) if options else None
         if dtype is None:
-            # most operands are two traced values of one type, or one and a float
             if type(x) is Tracer and not x.weak and x.type.is_inexact:
-                if type(y) is Tracer:
-                    if y.type is x.type and not y.weak:
-                        return primitive(x, y)
-                elif type(y) is float:
-                    return primitive(x, scalar(y, x.type.dtype))
-            elif type(x) is float and type(y) is Tracer and not y.weak and y.type.is_inexact:
-                return primitive(scalar(x, y.type.dtype), y)
+                partner = _met_by(x.type, y)
+                if partner is not None:
+                    return primitive(x, partner)
+            elif type(y) is Tracer and not y.weak and y.type.is_inexact:
+                partner = _met_by(y.type, x)
+                if partner is not None:
+                    return primitive(partner, y)
         operands = unify(name, x, y, dtype=dtype, to_inexact=floats)
         kind = _kind_of(operands)
         chosen = booleans if kind == "b" else whole if kind in "iu" else None
         return marked((chosen or primitive)(*operands), x, y)
 
     return named(function, name, doc)
+
+
+def _met_by(t: ArrayType, y: Any) -> Any:
+    """Returns `y` as it meets an operand of a type, where nothing else need be done; else None.
+
+    It is the short way for most operands: of one type, or a Python number.
+    """
+    if type(y) is Tracer:
+        return y if y.type is t and not y.weak else None
+    if type(y) is float or type(y) is int:
+        return scalar(y, t.dtype)
+    if type(y) is np.ndarray and y.shape == t.shape and y.dtype == t.dtype:
+        return y
+    return None
 
 
 def _kind_of(operands: Any) -> str:

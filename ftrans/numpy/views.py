@@ -73,7 +73,7 @@ def fresh(x: Any) -> Any:
     return Tracer(x.frame, x.index, x.type, x.weak) if type(x) is Tracer else x
 
 
-def rebind(tracer: Tracer, new: Tracer) -> None:
+def rebind(tracer: Tracer, new: Any) -> None:
     """Makes a traced value denote another one, for all that refer to it from now on.
 
     Frames that captured the old value keep it: what stands for it there is moved to a copy.

@@ -18,6 +18,8 @@ from ftrans.ir.frame import set_guard
 __all__ = ["hold"]
 
 _held: dict[int, tuple[np.ndarray, int]] = {}
+_waiting: dict[int, list[np.ndarray]] = {}
+"""Views that are to be writeable again as soon as their base is, by the identity of the base."""
 _lock = threading.Lock()
 
 
@@ -59,8 +61,13 @@ def _release_one(array: np.ndarray) -> None:
     _, count = _held.pop(id(array))
     if count > 1:
         _held[id(array)] = (array, count - 1)
+    elif isinstance(array.base, np.ndarray) and id(array.base) in _held:
+        # a view follows its base, which another trace still uses
+        _waiting.setdefault(id(array.base), []).append(array)
     else:
         array.flags.writeable = True
+        for view in _waiting.pop(id(array), ()):
+            view.flags.writeable = True
 
 
 set_guard(hold)

@@ -795,14 +795,15 @@ def compare(case: Case, execution: str = "interpret", seed: int = 0) -> bool:
     theirs = expected(case, arguments)
     if theirs is None:
         return False
-    before = ftrans.config.execution, ftrans.config.check
-    ftrans.config.execution, ftrans.config.check = execution, True
+    before = ftrans.config.execution, ftrans.config.check, ftrans.config.traceback
+    settings = ftrans.config
+    settings.execution, settings.check, settings.traceback = execution, True, "full"
     try:
         ours = evaluate(case, OURS, arguments)
     except Exception as error:
         raise Disagreement(f"{''.join(traceback.format_exception(error))}\n{case.source}") from error
     finally:
-        ftrans.config.execution, ftrans.config.check = before
+        settings.execution, settings.check, settings.traceback = before
     same = ours.shape == theirs.shape and ours.dtype == theirs.dtype
     gap = np.abs(ours - theirs).max() if same and ours.size else 0.0
     scale = 1.0 + (np.abs(theirs).max() if theirs.size else 0.0)

@@ -166,7 +166,7 @@ def test_dtypes() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(ShapeError, match="zeros|full: a size is negative"):
+    with pytest.raises(ShapeError, match="full: a size is negative"):
         fnp.zeros((2, -1))
     with pytest.raises(ShapeError, match=r"tril: takes matrices.\n  x: f64\[3\]"):
         fnp.tril(np.ones(3))

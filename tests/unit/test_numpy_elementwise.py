@@ -19,18 +19,89 @@ from ftrans.ir import Tracer
 from tests.helpers import assert_close
 from tests.unit.front_end import traced
 
-UNARY = """
-    negative positive absolute fabs sign exp exp2 expm1 log log2 log10 log1p sqrt cbrt square
-    sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh deg2rad rad2deg
-    degrees radians floor ceil trunc rint isnan isinf isfinite isposinf isneginf logical_not
-    sinc nan_to_num real imag conj angle signbit
-""".split()
-BINARY = """
-    add subtract multiply divide true_divide floor_divide mod remainder fmod power float_power
-    arctan2 hypot maximum minimum fmax fmin copysign logaddexp logaddexp2 heaviside
-    equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor
-    isclose
-""".split()
+UNARY = [
+    "negative",
+    "positive",
+    "absolute",
+    "fabs",
+    "sign",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "cbrt",
+    "square",
+    "sin",
+    "cos",
+    "tan",
+    "arcsin",
+    "arccos",
+    "arctan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "arcsinh",
+    "arccosh",
+    "arctanh",
+    "deg2rad",
+    "rad2deg",
+    "degrees",
+    "radians",
+    "floor",
+    "ceil",
+    "trunc",
+    "rint",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "isposinf",
+    "isneginf",
+    "logical_not",
+    "sinc",
+    "nan_to_num",
+    "real",
+    "imag",
+    "conj",
+    "angle",
+    "signbit",
+]
+BINARY = [
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "true_divide",
+    "floor_divide",
+    "mod",
+    "remainder",
+    "fmod",
+    "power",
+    "float_power",
+    "arctan2",
+    "hypot",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "copysign",
+    "logaddexp",
+    "logaddexp2",
+    "heaviside",
+    "equal",
+    "not_equal",
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "isclose",
+]
 EDGES = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.5, np.inf, -np.inf, np.nan])
 PLAIN = np.array([0.3, 0.7, 0.45, 0.81])
 FLOATS = ["float16", "float32", "float64"]
@@ -46,7 +117,10 @@ def same(name: str, *arrays: Any, **options: Any) -> None:
             doubles = [np.asarray(x, float) for x in arrays]
             expected = np.asarray(getattr(np, name)(*doubles, **options))
     ours = getattr(fnp, name)
-    for found in (ours(*arrays, **options), traced(lambda *xs: ours(*xs, **options), *map(np.asarray, arrays))[0]):
+    for found in (
+        ours(*arrays, **options),
+        traced(lambda *xs: ours(*xs, **options), *map(np.asarray, arrays))[0],
+    ):
         found = np.asarray(found)
         wide = expected.astype(found.dtype) if found.dtype.kind in "fc" else expected
         tolerance = {2: 5e-3, 4: 1e-5}.get(found.dtype.itemsize, 1e-12)
@@ -99,8 +173,27 @@ def test_binary_on_floats(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "int32", "uint8", "int64"])
 @pytest.mark.parametrize(
     "name",
-    """add subtract multiply divide floor_divide mod fmod power maximum minimum equal less
-    bitwise_and bitwise_or bitwise_xor left_shift right_shift logical_and arctan2""".split(),
+    [
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "floor_divide",
+        "mod",
+        "fmod",
+        "power",
+        "maximum",
+        "minimum",
+        "equal",
+        "less",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "left_shift",
+        "right_shift",
+        "logical_and",
+        "arctan2",
+    ],
 )
 def test_binary_on_integers(name: str, dtype: str) -> None:
     x = np.array([7, 5, 0, 3, 1], dtype)
@@ -205,15 +298,59 @@ def test_special_functions(name: str, points: Any) -> None:
 
 # ------------------------------------------------------------------------------------- gradients
 
-SMOOTH_UNARY = """
-    negative absolute exp exp2 expm1 log log2 log10 log1p sqrt cbrt square reciprocal
-    sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arctanh deg2rad sinc nan_to_num
-    real conj floor sign
-""".split()
-SMOOTH_BINARY = """
-    add subtract multiply divide mod fmod power arctan2 hypot maximum minimum logaddexp
-    logaddexp2 copysign floor_divide fmax fmin heaviside
-""".split()
+SMOOTH_UNARY = [
+    "negative",
+    "absolute",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "cbrt",
+    "square",
+    "reciprocal",
+    "sin",
+    "cos",
+    "tan",
+    "arcsin",
+    "arccos",
+    "arctan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "arcsinh",
+    "arctanh",
+    "deg2rad",
+    "sinc",
+    "nan_to_num",
+    "real",
+    "conj",
+    "floor",
+    "sign",
+]
+SMOOTH_BINARY = [
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "mod",
+    "fmod",
+    "power",
+    "arctan2",
+    "hypot",
+    "maximum",
+    "minimum",
+    "logaddexp",
+    "logaddexp2",
+    "copysign",
+    "floor_divide",
+    "fmax",
+    "fmin",
+    "heaviside",
+]
 
 
 def jax_grad(name: str, *xs: Any) -> Any:

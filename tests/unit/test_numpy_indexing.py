@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 import ftrans.numpy as fnp
 from ftrans import func
-from ftrans.errors import ConcretizationError, DTypeError, MutationError
+from ftrans.errors import ConcretizationError, DTypeError, LeakedTracerError, MutationError
 from ftrans.numpy.indexing import At, at, getitem, setitem
 from tests.unit.front_end import assert_same, check_gradients, check_values, program_of, traced
 
@@ -325,6 +325,30 @@ def test_assignment_inside_does_not_reach_outer_captures() -> None:
 
     x = np.array([1.0, 2.0])
     assert_same(func.grad(f)(x), [2.0, 2.0])
+
+
+def test_write_to_a_closed_over_value_is_not_silent() -> None:
+    def f(x: object) -> object:
+        y = x * 1.0
+
+        def g(z: object) -> object:
+            y[0] = z
+            return y.sum() * z
+
+        return func.grad(g)(x[1]) + y.sum()
+
+    with pytest.raises(LeakedTracerError, match=r"belongs to grad\(g\), which has returned"):
+        func.grad(f)(np.array([1.0, 2.0]))
+
+
+def test_write_after_a_pullback_was_made_does_not_reach_it() -> None:
+    def f(x: object) -> object:
+        y = x * 1.0
+        _, pullback = func.vjp(lambda z: (z * y).sum(), x)
+        y[0] = 100.0
+        return pullback(np.float64(1.0))[0].sum()
+
+    assert_same(func.grad(f)(np.array([1.0, 2.0])), [1.0, 1.0])
 
 
 VIEWS = {

@@ -99,7 +99,7 @@ CASES = [
     "xp.delete(x,0)",
     "xp.delete(x,[0,-1],-1)",
     "xp.delete(x,slice(0,2),0)",
-    "xp.diff(x,n=1,axis=0,prepend=1,append=x)",
+    "xp.diff(x,n=1,axis=0,prepend=x[:1]*2,append=x)",
     "xp.diff(x==x)",
     "xp.ediff1d(x,to_begin=1,to_end=[2,3])",
     "xp.trace(x)",
@@ -142,6 +142,8 @@ def evaluate(case: str, xp: Any, x: Any) -> Any:
 
 def by_numpy(case: str, x: np.ndarray) -> Any:
     """Returns NumPy's answer; None where it takes no such argument."""
+    if np.iscomplexobj(x) and any(name in case for name in ("x>", "searchsorted", "digitize")):
+        return None  # complex numbers have no order here
     try:
         return evaluate(case, np, x)
     except (ValueError, IndexError, TypeError):

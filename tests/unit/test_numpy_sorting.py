@@ -99,6 +99,8 @@ def evaluate(case: str, xp: Any, x: Any) -> Any:
 
 def by_numpy(case: str, x: np.ndarray) -> Any:
     """Returns NumPy's answer; None where it takes no such argument."""
+    if np.iscomplexobj(x) and any(name in case for name in ("x>", "searchsorted", "digitize")):
+        return None  # complex numbers have no order here
     try:
         return evaluate(case, np, x)
     except (ValueError, IndexError, TypeError):

@@ -1,0 +1,242 @@
+"""Taking and setting elements by their places, and choosing between arrays, by NumPy's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import DTypeError, ShapeError
+from ftrans.ir import type_of
+from ftrans.ir.dtype import is_integer
+from ftrans.numpy.index_plan import wrapped
+from ftrans.numpy.indexing import At, getitem
+from ftrans.numpy.promotion import (
+    as_array,
+    broadcast_to,
+    canonical_axis,
+    cast,
+    unify,
+)
+from ftrans.primitives import (
+    add_p,
+    broadcast_p,
+    concatenate_p,
+    gather_p,
+    ge_p,
+    lt_p,
+    rem_p,
+    reshape_p,
+    scalar,
+    select_p,
+)
+
+__all__ = [
+    "choose",
+    "put_along_axis",
+    "select",
+    "take",
+    "take_along_axis",
+]
+
+_i32 = np.dtype("int32")
+
+
+def _flat(x: Any) -> Any:
+    return reshape_p(x, shape=(type_of(x).size,))
+
+
+def integers(name: str, indices: Any) -> Any:
+    indices = as_array(indices)
+    if type_of(indices).size == 0 and isinstance(indices, np.ndarray):
+        return indices.astype(_i32)
+    if not is_integer(type_of(indices).dtype):
+        raise DTypeError(
+            f"{name}: indices must be integers.\n  indices: {type_of(indices)}\n"
+            f"  Convert them first: indices.astype('int32')."
+        )
+    return indices
+
+
+def take(
+    x: Any,
+    indices: Any,
+    axis: int | None = None,
+    *,
+    mode: str | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """Takes elements of an axis by their places.
+
+    Args:
+        x: an array.
+        indices: the places, negative ones from the end. Their axes stand in the place of `axis`.
+        axis: the axis; None takes from all elements as one axis.
+        mode: for places out of bounds: None or "raise" raises where they are known, and else
+            reads NaN as "fill" does; "fill" reads `fill_value`; "wrap" counts around; "clip" takes
+            the nearest.
+        fill_value: a Python scalar, NaN (the least integer, True) where None.
+
+    Example:
+        >>> take(np.array([10, 20, 30]), np.array([2, 0]))
+        array([30, 10])
+    """
+    x = as_array(x)
+    if axis is None:
+        x, axis = _flat(x), 0
+    axis = canonical_axis("take", axis, type_of(x).ndim)
+    indices = integers("take", indices)
+    size = type_of(x).shape[axis]
+    whole = (slice(None),) * axis
+    if mode in (None, "raise", "wrap", "clip"):
+        if mode in ("wrap", "clip"):
+            if size == 0 and type_of(indices).size:
+                raise IndexError(f"take: axis {axis} of {type_of(x)} is empty.")
+            indices = (_around if mode == "wrap" else clipped)(indices, size)
+        return getitem(x, (*whole, indices))
+    if mode != "fill":
+        raise ValueError(
+            f"take: there is no mode {mode!r}: choose 'raise', 'fill', 'wrap' or 'clip'."
+        )
+    from ftrans.numpy.shaping import moveaxis
+
+    count = type_of(indices).ndim
+    places = wrapped(indices, size)
+    tuples = reshape_p(places, shape=(*type_of(places).shape, 1))
+    out = gather_p(moveaxis(x, axis, 0), tuples, in_bounds=False, fill=fill_value)
+    return moveaxis(out, tuple(range(count)), tuple(range(axis, axis + count)))
+
+
+def _wide(indices: Any, size: int) -> Any:
+    """Returns indices in a dtype that holds the size."""
+    dtype = type_of(indices).dtype
+    return indices if np.iinfo(dtype).max >= size else cast(indices, _i32)
+
+
+def _around(indices: Any, size: int) -> Any:
+    indices = _wide(indices, size)
+    left = rem_p(indices, fill_like(size, indices))
+    if type_of(indices).dtype.kind == "u":
+        return left
+    return select_p(lt_p(left, 0), add_p(left, size), left)
+
+
+def fill_like(value: Any, x: Any) -> Any:
+    """Returns a Python scalar as an array of the type of `x`."""
+    t = type_of(x)
+    return broadcast_p(scalar(value, t.dtype), shape=t.shape, axes=())
+
+
+def clipped(indices: Any, size: int) -> Any:
+    indices = _wide(indices, size)
+    indices = select_p(ge_p(indices, size), fill_like(size - 1, indices), indices)
+    return select_p(lt_p(indices, 0), fill_like(0, indices), indices)
+
+
+def _along(name: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
+    """Returns the index by which places along one axis are reached."""
+    t, u = type_of(x), type_of(indices)
+    if t.ndim != u.ndim:
+        raise ShapeError(
+            f"{name}: the indices do not have as many axes as the array.\n  x: {t}\n  indices: {u}"
+        )
+    index: list[Any] = []
+    for i, size in enumerate(t.shape):
+        if i == axis:
+            index.append(indices)
+        elif size == 1 or t.shape[i] == u.shape[i] == 1:
+            index.append(np.zeros(1, _i32))
+        else:
+            ones = [1] * (t.ndim - i - 1)
+            index.append(np.arange(size, dtype=_i32).reshape(-1, *ones))
+    return tuple(index)
+
+
+def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
+    """Takes elements along an axis by places that differ for each line, as `argsort` gives them.
+
+    Args:
+        x: an array.
+        indices: the places; all other axes broadcast against those of `x`.
+        axis: the axis; None takes from all elements as one axis.
+
+    Example:
+        >>> take_along_axis(np.array([[1, 2], [3, 4]]), np.array([[1], [0]]), axis=1)
+        array([[2],
+               [3]])
+    """
+    x, indices = as_array(x), integers("take_along_axis", indices)
+    if axis is None:
+        x, axis = _flat(x), 0
+    axis = canonical_axis("take_along_axis", axis, type_of(x).ndim)
+    return getitem(x, _along("take_along_axis", x, indices, axis))
+
+
+def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> Any:
+    """Returns the array with elements set at the places that `take_along_axis` reads.
+
+    Unlike NumPy's, it leaves `x` as it is and returns the result.
+
+    Args:
+        x: an array.
+        indices: the places along the axis.
+        values: what is set there; it broadcasts.
+        axis: the axis; None sets in all elements as one axis.
+    """
+    x, indices = as_array(x), integers("put_along_axis", indices)
+    if axis is None:
+        line = put_along_axis(_flat(x), indices, values, 0)
+        return reshape_p(line, shape=type_of(x).shape)
+    axis = canonical_axis("put_along_axis", axis, type_of(x).ndim)
+    return At(x)[_along("put_along_axis", x, indices, axis)].set(values)
+
+
+def choose(indices: Any, choices: Any, mode: str = "raise") -> Any:
+    """Takes each element from the array that an index names.
+
+    Args:
+        indices: which of the choices.
+        choices: arrays; all broadcast.
+        mode: "raise", "wrap" or "clip", as for `take`.
+    """
+    indices = integers("choose", indices)
+    arrays = unify("choose", *choices)
+    shapes = [type_of(x).shape for x in (indices, *arrays)]
+    shape = np.broadcast_shapes(*shapes)
+    rows = [_spread(x, shape) for x in arrays]
+    stacked = concatenate_p(*(reshape_p(x, shape=(1, *shape)) for x in rows), axis=0)
+    places = broadcast_to(indices, shape)
+    if mode in ("wrap", "clip"):
+        places = (_around if mode == "wrap" else clipped)(places, len(rows))
+    places = reshape_p(places, shape=(1, *shape))
+    return reshape_p(take_along_axis(stacked, places, 0), shape=shape)
+
+
+def select(conditions: Any, choices: Any, default: Any = 0) -> Any:
+    """Takes each element from the first choice whose condition holds.
+
+    Args:
+        conditions: boolean arrays.
+        choices: as many arrays.
+        default: taken where no condition holds; all broadcast.
+    """
+    if len(conditions) != len(choices) or not conditions:
+        raise ShapeError(
+            f"select: takes as many choices as conditions, not {len(choices)} and "
+            f"{len(conditions)}."
+        )
+    masks = [as_array(c) for c in conditions]
+    for mask in masks:
+        if type_of(mask).dtype != bool:
+            raise DTypeError(f"select: conditions must be boolean.\n  condition: {type_of(mask)}")
+    *values, out = unify("select", *choices, default)
+    shape = np.broadcast_shapes(*(type_of(z).shape for z in (*masks, *values, out)))
+    out = _spread(out, shape)
+    for mask, value in zip(masks[::-1], values[::-1], strict=True):
+        out = select_p(broadcast_to(mask, shape), _spread(value, shape), out)
+    return out
+
+
+def _spread(x: Any, shape: tuple[int, ...]) -> Any:
+    t = type_of(x)
+    return broadcast_p(x, shape=shape, axes=()) if t.weak else broadcast_to(x, shape)
