@@ -2,8 +2,21 @@
 
 from ftrans import errors, func, ir, numpy, primitives
 from ftrans.config import config, get_default_dtype, set_default_dtype
-from ftrans.errors import *  # noqa: F403
-from ftrans.errors import __all__ as _error_names
+from ftrans.errors import (
+    AxisError,
+    CheckError,
+    ConcretizationError,
+    DTypeError,
+    FtransError,
+    LeakedTracerError,
+    MissingRuleError,
+    MutationError,
+    ShapeError,
+    StaticArgumentError,
+    StructureError,
+    TracedArrayError,
+    TransposeError,
+)
 from ftrans.func import (
     grad,
     grad_and_value,
@@ -24,6 +37,59 @@ from ftrans.func.interpreter import Interpreter, Operation
 from ftrans.func.jit import jit
 from ftrans.func.trace import trace
 from ftrans.ir import ArrayType, Program, check
+from ftrans.numpy.elementwise import stop_gradient
 from ftrans.runtime import cache_clear, cache_info
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ArrayType",
+    "AxisError",
+    "CheckError",
+    "ConcretizationError",
+    "DTypeError",
+    "FtransError",
+    "Interpreter",
+    "LeakedTracerError",
+    "MissingRuleError",
+    "MutationError",
+    "Operation",
+    "Program",
+    "ShapeError",
+    "StaticArgumentError",
+    "StructureError",
+    "TracedArrayError",
+    "TransposeError",
+    "cache_clear",
+    "cache_info",
+    "check",
+    "cond",
+    "config",
+    "errors",
+    "fori_loop",
+    "func",
+    "get_default_dtype",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "hvp",
+    "ir",
+    "jacfwd",
+    "jacrev",
+    "jit",
+    "jvp",
+    "linear_transpose",
+    "linearize",
+    "numpy",
+    "primitives",
+    "scan",
+    "set_default_dtype",
+    "stop_gradient",
+    "switch",
+    "trace",
+    "value_and_grad",
+    "vhp",
+    "vjp",
+    "vmap",
+    "while_loop",
+]

@@ -84,7 +84,7 @@ def set_default_dtype(dtype: Any) -> None:
     if new == np.float64:
         import jax
 
-        if not jax.config.jax_enable_x64:
+        if not jax.config.read("jax_enable_x64"):
             warnings.warn(
                 "ftrans computes in float64 from now on, but JAX's own x64 flag is off: JAX "
                 "functions that take the results fall to float32. To switch it on, write "

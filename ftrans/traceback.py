@@ -54,7 +54,8 @@ def _explain_read_only(error: ValueError) -> None:
 
 def _split(entry: TracebackType | None) -> tuple[TracebackType | None, bool]:
     """Returns the entries of a traceback that are not of ftrans, and whether the last one is."""
-    foreign, ours = [], False
+    foreign: list[TracebackType] = []
+    ours = False
     while entry is not None:
         name = entry.tb_frame.f_globals.get("__name__", "")
         ours = name == "ftrans" or name.startswith("ftrans.")
@@ -62,6 +63,6 @@ def _split(entry: TracebackType | None) -> tuple[TracebackType | None, bool]:
             foreign.append(entry)
         entry = entry.tb_next
     kept = None
-    for entry in reversed(foreign):
-        kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    for item in reversed(foreign):
+        kept = TracebackType(kept, item.tb_frame, item.tb_lasti, item.tb_lineno)
     return kept, ours

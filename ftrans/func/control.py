@@ -203,14 +203,14 @@ def _agree(
     shown = list(zip(names, staged, strict=True))
     if name == "cond":
         shown.reverse()
-    for label, part in zip(names[1:], staged[1:], strict=True):
+    for part in staged[1:]:
         if part.outputs.structure != first.outputs.structure:
             raise StructureError(
                 f"{name}: branches return different structures.\n"
                 + "".join(f"  {n}: {_shown(p.outputs.structure)}\n" for n, p in shown)
                 + "  Return the same containers from every branch."
             )
-    skeleton = first.outputs.build([0] * first.outputs.count)
+    skeleton = first.outputs.build([0] * first.outputs.arrays)
     paths = [path for path, _ in tree.tree_flatten_with_path(skeleton)[0]]
     dtypes = []
     for number, path in enumerate(paths):
@@ -435,9 +435,7 @@ def while_loop(
 
 
 @boundary
-def fori_loop(
-    lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any
-) -> Any:
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
     """Runs `body_fun(i, carry)` for i from `lower` to `upper` - 1.
 
     Args:

@@ -43,7 +43,7 @@ def _run(
     program = differentiate(staged.program, active)
     operands = [*(as_array(v) for v in arguments.values), *staged.captured]
     found = apply(program, operands, wants_jax(args, kwargs))
-    outputs = staged.outputs.count
+    outputs = staged.outputs.arrays
     value, aux = staged.outputs.build(found[:outputs])
     return arguments.build(found[outputs:]), value, aux
 
@@ -109,7 +109,7 @@ def grad(
         ShapeError: where the value is not a scalar.
 
     Example:
-        >>> float(grad(lambda x: x ** 3)(2.0))
+        >>> float(grad(lambda x: x**3)(2.0))
         12.0
     """
 
@@ -136,7 +136,7 @@ def grad_and_value(
         A function that returns `(gradient, value)`, or `(gradient, (value, aux))`.
 
     Example:
-        >>> gradient, value = grad_and_value(lambda x: x ** 2)(3.0)
+        >>> gradient, value = grad_and_value(lambda x: x**2)(3.0)
         >>> float(gradient), float(value)
         (6.0, 9.0)
     """
@@ -164,7 +164,7 @@ def value_and_grad(
         A function that returns `(value, gradient)`, or `((value, aux), gradient)`.
 
     Example:
-        >>> value, gradient = value_and_grad(lambda x: x ** 2)(3.0)
+        >>> value, gradient = value_and_grad(lambda x: x**2)(3.0)
         >>> float(value), float(gradient)
         (9.0, 6.0)
     """

@@ -44,7 +44,7 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any) -> tuple[Any, Any]:
 
     Example:
         >>> import numpy as np
-        >>> value, product = hvp(lambda x: (x ** 3).sum(), np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+        >>> value, product = hvp(lambda x: (x**3).sum(), np.array([1.0, 2.0]), np.array([1.0, 1.0]))
         >>> product
         array([ 6., 12.])
     """
@@ -67,7 +67,7 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any) -> tuple[Any, Any]:
 
     Example:
         >>> import numpy as np
-        >>> value, product = vhp(lambda x: (x ** 3).sum(), np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+        >>> value, product = vhp(lambda x: (x**3).sum(), np.array([1.0, 2.0]), np.array([1.0, 1.0]))
         >>> product
         array([ 6., 12.])
     """

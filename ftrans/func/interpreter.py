@@ -207,7 +207,7 @@ class Interpreter:
     def known(self, value: Any) -> Any:
         """Returns the concrete scalar behind a value, or None.
 
-        Where it asks a traced value for its number, and there is none, that counts as None.
+        A traced value that has no number, as under `vmap`, counts as None.
         """
         return None
 
@@ -294,9 +294,11 @@ class Interpreter:
                     return rules[key]
         return None
 
-    def _known(self, value: Any) -> Any:
+    def _known(self, value: Any) -> int | None:
+        """Returns a branch's index or a loop's condition as a number, where it is known."""
         try:
-            return self.known(value)
+            found = self.known(value)
+            return None if found is None else int(found)
         except ConcretizationError:
             return None
 
@@ -318,7 +320,7 @@ class Interpreter:
         branches = operation.params["branches"]
         chosen = self._known(index)
         if chosen is not None:
-            return self.run(branches[min(max(int(chosen), 0), len(branches) - 1)], *values)
+            return self.run(branches[min(max(chosen, 0), len(branches) - 1)], *values)
         outs = self.run(branches[0], *values)
         for branch in branches[1:]:
             outs = self._merge(operation, self.join, outs, self.run(branch, *values))

@@ -44,7 +44,7 @@ def _jacobian(
 
         staged = stage(name, run, known_inputs(arguments.values))
         value_outputs, _ = split_outputs(staged.outputs)
-        count = value_outputs.count
+        count = value_outputs.arrays
         for number, t in enumerate(staged.program.output_types[:count]):
             if not t.is_inexact or (transform == "jacrev" and is_complex(t.dtype)):
                 _check_real(name, f"output {number}", t)
@@ -53,11 +53,9 @@ def _jacobian(
         program = build(staged.program, active, count, chunk_size)
         operands = [*(as_array(v) for v in arguments.values), *staged.captured]
         found = apply(program, operands, wants_jax(args, kwargs))
-        total = staged.outputs.count
+        total = staged.outputs.arrays
         blocks = found[total:]
-        jacobians = [
-            arguments.build(blocks[i * inputs : (i + 1) * inputs]) for i in range(count)
-        ]
+        jacobians = [arguments.build(blocks[i * inputs : (i + 1) * inputs]) for i in range(count)]
         result = value_outputs.build(jacobians)
         return (result, staged.outputs.build(found[:total])[1]) if has_aux else result
 
@@ -94,7 +92,7 @@ def jacrev(
 
     Example:
         >>> import numpy as np
-        >>> jacrev(lambda x: x ** 2)(np.array([1.0, 3.0]))
+        >>> jacrev(lambda x: x**2)(np.array([1.0, 3.0]))
         array([[2., 0.],
                [0., 6.]])
     """
@@ -151,7 +149,7 @@ def hessian(
 
     Example:
         >>> import numpy as np
-        >>> hessian(lambda x: (x ** 3).sum())(np.array([1.0, 2.0]))
+        >>> hessian(lambda x: (x**3).sum())(np.array([1.0, 2.0]))
         array([[ 6.,  0.],
                [ 0., 12.]])
     """

@@ -102,7 +102,11 @@ def _host(x: Any) -> Any:
 
 
 def _stage(
-    name: str, func: Callable[..., Any], leaves: Any, structure: Any, is_input: Callable[[Any], bool]
+    name: str,
+    func: Callable[..., Any],
+    leaves: Any,
+    structure: Any,
+    is_input: Callable[[Any], bool],
 ) -> Any:
     """Traces `func` with the leaves that are inputs replaced by traced values."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax.tree_util as tree
-
 from ftrans.errors import StructureError
 from ftrans.func.arguments import Arguments
 from ftrans.func.staging import (
@@ -56,7 +54,7 @@ def jvp(
         `(value, tangent)`, or `(value, tangent, aux)`.
 
     Example:
-        >>> value, tangent = jvp(lambda x: x ** 3, (2.0,), (1.0,))
+        >>> value, tangent = jvp(lambda x: x**3, (2.0,), (1.0,))
         >>> float(value), float(tangent)
         (8.0, 12.0)
     """
@@ -77,7 +75,7 @@ def jvp(
     value_outputs, _ = split_outputs(staged.outputs)
     active = tuple(dot is not None for dot in dots)
     mask = (*active, *(False,) * len(staged.captured))
-    count = value_outputs.count
+    count = value_outputs.arrays
     program, out_active = push_forward(detach_outputs(staged.program, count), mask)
     primal_operands = [as_array(v) for v in arguments.values]
     operands = [*primal_operands, *staged.captured, *(d for d in dots if d is not None)]
@@ -87,7 +85,7 @@ def jvp(
             f"{name}: with strict=True every output must depend on the inputs.\n"
             f"  output {out_active.index(False)} does not"
         )
-    total = staged.outputs.count
+    total = staged.outputs.arrays
     value, aux = staged.outputs.build(found[:total])
     given = iter(found[total:])
     types = staged.program.output_types
@@ -198,7 +196,7 @@ def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) ->
         many times and does not compute again what the point alone determines.
 
     Example:
-        >>> value, derivative = linearize(lambda x: x ** 2, 3.0)
+        >>> value, derivative = linearize(lambda x: x**2, 3.0)
         >>> float(derivative(1.0)), float(derivative(2.0))
         (6.0, 12.0)
     """
@@ -212,18 +210,18 @@ def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) ->
     value_outputs, _ = split_outputs(staged.outputs)
     count = len(arguments.values)
     mask = tuple(i < count for i in range(len(staged.program.inputs)))
-    part = split(detach_outputs(staged.program, value_outputs.count), mask)
+    part = split(detach_outputs(staged.program, value_outputs.arrays), mask)
     operands = [*(as_array(v) for v in arguments.values), *staged.captured]
     as_jax = wants_jax(primals)
     found = apply(part.forward, operands, as_jax)
-    total = staged.outputs.count
+    total = staged.outputs.arrays
     derivative = Linearized(
         name,
         part.linear,
         found[total:],
         value_outputs,
-        found[: value_outputs.count],
-        part.active[: value_outputs.count],
+        found[: value_outputs.arrays],
+        part.active[: value_outputs.arrays],
         arguments,
         as_jax,
     )

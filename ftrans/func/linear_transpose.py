@@ -19,7 +19,7 @@ from ftrans.func.staging import (
     stage,
     wants_jax,
 )
-from ftrans.func.vjp import array_outputs, _leaf_names, _zero
+from ftrans.func.vjp import _leaf_names, _zero, array_outputs
 from ftrans.interpreters import linear_pullback
 from ftrans.ir import ArrayType, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
@@ -91,8 +91,6 @@ def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., t
         ]
         jaxed = True if as_jax or wants_jax(cotangent) else as_jax
         backward = linear_pullback(program, len(types))
-        return tree.tree_unflatten(
-            structure, apply(backward, [*staged.captured, *given], jaxed)
-        )
+        return tree.tree_unflatten(structure, apply(backward, [*staged.captured, *given], jaxed))
 
     return transposed

@@ -72,7 +72,7 @@ class Outputs(NamedTuple):
     leaves: tuple[Static | None, ...]
 
     @property
-    def count(self) -> int:
+    def arrays(self) -> int:
         """The number of outputs that are arrays."""
         return sum(leaf is None for leaf in self.leaves)
 
@@ -203,9 +203,7 @@ def _shown(structure: Any) -> str:
     return str(structure).removeprefix("PyTreeDef(").removesuffix(")")
 
 
-def match_leaf(
-    function: str, what: str, expected: ArrayType, given: Any, like: str
-) -> Any:
+def match_leaf(function: str, what: str, expected: ArrayType, given: Any, like: str) -> Any:
     """Returns a tangent or cotangent as an array of exactly the type that it must have."""
     from ftrans.errors import ShapeError
 
@@ -235,4 +233,3 @@ def match_leaf(
             f"  Convert it: {what.split('[')[0].split(' ')[-1]}.astype({expected.dtype.name!r})."
         )
     return array
-

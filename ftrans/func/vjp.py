@@ -136,7 +136,9 @@ class Pullback:
 
 
 def _leaf_names(structure: Any) -> list[str]:
-    paths, _ = tree.tree_flatten_with_path(tree.tree_unflatten(structure, [0] * structure.num_leaves))
+    paths, _ = tree.tree_flatten_with_path(
+        tree.tree_unflatten(structure, [0] * structure.num_leaves)
+    )
     return [tree.keystr(path) for path, _ in paths]
 
 
@@ -187,19 +189,19 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False, **kwargs
     # aux is not differentiated: the program that is has the outputs of the value alone
     program = staged.program
     mask = tuple(i < count for i in range(len(program.inputs)))
-    differentiated = _without_aux_tangents(program, value_outputs.count)
+    differentiated = _without_aux_tangents(program, value_outputs.arrays)
     part = linearize(differentiated, mask)
     operands = [*(as_array(v) for v in arguments.values), *staged.captured]
     as_jax = wants_jax(primals, kwargs)
     found = apply(part.forward, operands, as_jax)
-    total = value_outputs.count + aux_count
+    total = value_outputs.arrays + aux_count
     back = Pullback(
         name,
         pullback(differentiated, mask),
         found[total:],
         value_outputs,
-        program.output_types[: value_outputs.count],
-        part.active[: value_outputs.count],
+        program.output_types[: value_outputs.arrays],
+        part.active[: value_outputs.arrays],
         arguments,
         as_jax,
     )
@@ -212,7 +214,7 @@ def split_outputs(outputs: Outputs) -> tuple[Outputs, int]:
     value_structure, _ = outputs.structure.children()
     leaves = value_structure.num_leaves
     value = Outputs(value_structure, outputs.leaves[:leaves])
-    return value, outputs.count - value.count
+    return value, outputs.arrays - value.arrays
 
 
 def _without_aux_tangents(program: Program, count: int) -> Program:

@@ -73,22 +73,17 @@ def vmap(
                 continue
             array = as_array(leaf)
             t = type_of(array)
-            inputs.append(
-                (t.update(shape=t.shape[:dim] + t.shape[dim + 1 :]), source, False)
-            )
+            inputs.append((t.update(shape=t.shape[:dim] + t.shape[dim + 1 :]), source, False))
             operands.append(array)
 
         def single(*tracers: Any) -> Any:
             given = iter(tracers)
             filled = [
-                leaf if dim is None else next(given)
-                for leaf, dim in zip(leaves, dims, strict=True)
+                leaf if dim is None else next(given) for leaf, dim in zip(leaves, dims, strict=True)
             ]
             return func(*tree.tree_unflatten(structure, filled), **kwargs)
 
-        staged = stage(
-            name, single, inputs, passed=lambda leaf: is_array(leaf) or is_scalar(leaf)
-        )
+        staged = stage(name, single, inputs, passed=lambda leaf: is_array(leaf) or is_scalar(leaf))
         mapped_dims = tuple(dim for dim in dims if dim is not None)
         all_dims = (*mapped_dims, *(None for _ in staged.captured))
         program, which = batch_in_chunks(staged.program, size, all_dims, chunk_size)
@@ -219,7 +214,7 @@ def _out_dims(
     name: str, out_dims: Any, outputs: Any, which: tuple[bool, ...], program: Any
 ) -> tuple[int | None, ...]:
     """Returns for each output of the program where the mapped axis goes, from the front."""
-    template = outputs.build([_Slot(i) for i in range(outputs.count)])
+    template = outputs.build([_Slot(i) for i in range(outputs.arrays)])
     if out_dims is None or isinstance(out_dims, int):
         flat = [out_dims] * len(outputs.leaves)
     else:

@@ -44,9 +44,7 @@ def memoised(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @contextmanager
-def building(
-    name: str, types: Sequence[ArrayType]
-) -> Iterator[tuple[Frame, list[Tracer]]]:
+def building(name: str, types: Sequence[ArrayType]) -> Iterator[tuple[Frame, list[Tracer]]]:
     """Opens a closed frame with inputs of these types, for the program that is to be made."""
     with open_frame(name, closed=True) as frame:
         yield frame, [frame.input(t, Abstract("an interpreter's input")) for t in types]
@@ -81,7 +79,9 @@ def walk(
     with Placing() as place:
         for equation, location in zip(program.equations, program.locations, strict=True):
             place.move(location)
-            env += step(equation, [lift(a) if type(a) is Literal else env[a] for a in equation.operands])
+            env += step(
+                equation, [lift(a) if type(a) is Literal else env[a] for a in equation.operands]
+            )
     return [lift(a) if type(a) is Literal else env[a] for a in program.outputs]
 
 

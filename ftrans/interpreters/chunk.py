@@ -61,9 +61,7 @@ def batch_in_chunks(
             reverse=False,
             unroll=1,
         )
-        outs = [
-            reshape_p(y, shape=(count * chunk, *type_of(y).shape[2:])) for y in found
-        ]
+        outs = [reshape_p(y, shape=(count * chunk, *type_of(y).shape[2:])) for y in found]
         if rest:
             last, _ = batch(program, rest, fronts, every)
             tail = replay(
@@ -80,9 +78,7 @@ def batch_in_chunks(
 def _rows(x: Any, start: int, stop: int) -> Any:
     shape = type_of(x).shape
     zeros = (0,) * (len(shape) - 1)
-    return slice_p(
-        x, start=(start, *zeros), stop=(stop, *shape[1:]), step=(1,) * len(shape)
-    )
+    return slice_p(x, start=(start, *zeros), stop=(stop, *shape[1:]), step=(1,) * len(shape))
 
 
 def _consts_first(body: Program, mapped: list[bool]) -> Program:

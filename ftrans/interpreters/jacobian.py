@@ -110,8 +110,7 @@ def jacobian_forward(
             types = [INDEX, *(type_of(r) for r in residuals)]
             with building(part.linear.name, types) as (inner, given):
                 dots = [
-                    _one_hot(given[0], k) if i == index else zeros(k)
-                    for i, k in enumerate(kinds)
+                    _one_hot(given[0], k) if i == index else zeros(k) for i, k in enumerate(kinds)
                 ]
                 column = simplify(finish(inner, replay(part.linear, [*dots, *given[1:]])))
             found = iter(_over_basis(column, t, residuals, chunk))

@@ -93,7 +93,8 @@ def _split(linear: Program, count: int) -> tuple[Program, Program]:
     """Splits a linear program once its slopes are collected.
 
     Args:
-        linear: from `count` tangents, followed by what the primals gave, to tangents.
+        linear: from tangents, followed by what the primals gave, to tangents.
+        count: the number of tangents.
 
     Returns:
         The program of the residuals, from what the primals gave; and the linear program that is

@@ -83,7 +83,7 @@ def simplify(program: Program) -> Program:
         ordered = operands
         if "commutative" in primitive.tags:
             ordered = tuple(sorted(operands, key=lambda a: (type(a) is Literal, repr(a))))
-        key = (primitive, ordered, params, *((id(p) for p in params.programs())))
+        key = (primitive, ordered, params, *(id(p) for p in params.programs()))
         results = merged.get(key)
         if results is None:
             equation = Equation(primitive, operands, params, types)
@@ -96,9 +96,7 @@ def simplify(program: Program) -> Program:
         return results
 
     for equation, _, location in program.numbered():
-        operands = tuple(
-            [a if type(a) is Literal else environment[a] for a in equation.operands]
-        )
+        operands = tuple([a if type(a) is Literal else environment[a] for a in equation.operands])
         params = equation.params
         if equation.primitive.is_higher_order:
             params = params.map_programs(simplify)
@@ -123,7 +121,7 @@ def _drop_dead(
         total += len(equation.types)
     live = [False] * total
     for output in outputs:
-        if type(output) is int:
+        if isinstance(output, int):
             live[output] = True
     kept: list[tuple[Equation, Any, list[int]]] = []
     for index in range(len(equations) - 1, -1, -1):
@@ -139,9 +137,7 @@ def _drop_dead(
             if pruned is not None:
                 operands, params, remains = pruned
                 numbers = [n for n, keep in zip(numbers, remains, strict=True) if keep]
-                types = tuple(
-                    t for t, keep in zip(equation.types, remains, strict=True) if keep
-                )
+                types = tuple(t for t, keep in zip(equation.types, remains, strict=True) if keep)
                 equation = Equation(equation.primitive, operands, Params(params), types)
         for operand in equation.operands:
             if type(operand) is int:

@@ -38,7 +38,9 @@ def transpose(
         input whether it is among them.
     """
     program = inline(program)
-    constant_types = [t for t, is_linear in zip(program.inputs, linear, strict=True) if not is_linear]
+    constant_types = [
+        t for t, is_linear in zip(program.inputs, linear, strict=True) if not is_linear
+    ]
     given_types = [t for t, given in zip(program.output_types, nonzero, strict=True) if given]
     name = f"transpose({program.name})"
     with building(name, [*constant_types, *given_types]) as (frame, inputs):
@@ -56,9 +58,7 @@ def transpose(
     return simplify(result), tuple(ct is not None for ct in wanted)
 
 
-def pull_back(
-    program: Program, operands: Sequence[Any], cotangents: Sequence[Any]
-) -> list[Any]:
+def pull_back(program: Program, operands: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
     """Runs a linear program backwards.
 
     Args:
@@ -126,9 +126,7 @@ def _cotangents(
     out: list[Any] = [None] * len(operands)
     for index in asked:
         partial = rule if isinstance(rule, Absent) else rule[index]
-        if isinstance(partial, Absent) or (
-            "multilinear" in primitive.tags and len(asked) > 1
-        ):
+        if isinstance(partial, Absent) or ("multilinear" in primitive.tags and len(asked) > 1):
             reason = partial.reason if isinstance(partial, Absent) else "two factors depend on them"
             raise TransposeError(
                 f"The function is not linear in the inputs that it is transposed for.\n"

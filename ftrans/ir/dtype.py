@@ -1,4 +1,4 @@
-"""Element types: NumPy's dtype objects, with short names for print and the classes that rules ask for.
+"""Element types: NumPy's dtype objects, their short names, and the classes that rules ask for.
 
 NumPy's dtypes describe data here; no array is ever made in this layer. `bfloat16` is a dtype that
 the package ml_dtypes registers with NumPy, as JAX uses it.
@@ -75,7 +75,7 @@ def is_unsigned(dtype: np.dtype) -> bool:
 
 @cache
 def real_of(dtype: np.dtype) -> np.dtype:
-    """Returns the dtype of the real part: float32 for complex64, `dtype` itself where it is real."""
+    """Returns the dtype of the real part: float32 for complex64, a real `dtype` itself."""
     return np.dtype({"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype))
 
 

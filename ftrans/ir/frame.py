@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, final
 
 from ftrans.errors import ConcretizationError, FtransError, LeakedTracerError
 from ftrans.ir.location import Location, here
@@ -47,6 +47,7 @@ class Abstract:
         self.reason = reason
 
 
+@final
 class Tracer:
     """Stands for a value of the program that its frame is building.
 
@@ -151,9 +152,7 @@ class Frame:
             return value if value.frame is self else self.capture(value)
         return value if type(value) is Literal else self.capture(value)
 
-    def record(
-        self, primitive: Any, operands: Sequence[Any], params: Params
-    ) -> tuple[Tracer, ...]:
+    def record(self, primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Tracer, ...]:
         """Records one equation and returns its results."""
         codes: list[Any] = []
         types = []
@@ -174,9 +173,7 @@ class Frame:
         self.locations.append(here() if place is None else place[0])
         return tuple([Tracer(self, first + i, t) for i, t in enumerate(results)])
 
-    def close(
-        self, outputs: Sequence[Any], name: str | None = None
-    ) -> tuple[Program, list[Any]]:
+    def close(self, outputs: Sequence[Any], name: str | None = None) -> tuple[Program, list[Any]]:
         """Returns the finished program and the values that it captured, in the order of inputs.
 
         The inputs are those that were declared, then the captured ones.
@@ -293,7 +290,11 @@ def set_evaluator(
     _evaluate = evaluate
 
 
-_guard: Callable[[Any], Callable[[], None] | None] = lambda source: None
+def _no_guard(source: Any) -> Callable[[], None] | None:
+    return None
+
+
+_guard: Callable[[Any], Callable[[], None] | None] = _no_guard
 
 
 def set_guard(guard: Callable[[Any], Callable[[], None] | None]) -> None:

@@ -1,4 +1,4 @@
-"""The HTML form of programs, for notebooks: the text form, with type, source line and cost on hover."""
+"""The HTML form of programs, for notebooks: the text, with types, source and cost on hover."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _STYLE = (
 
 
 def to_html(program: Program) -> str:
-    """Returns the text form in a `div`, each equation a `span` whose title says where it is from."""
+    """Returns the text in a `div`, each equation a `span` whose title says where it is from."""
     lines = iter(to_text(program).split("\n"))
     body = [f"<b>{escape(next(lines))}</b>", *_rows(program, lines)]
     return f'<div style="{_STYLE}">' + "\n".join(body) + "</div>"
 
 
-def _rows(program: Program, lines) -> list[str]:  # noqa: ANN001
+def _rows(program: Program, lines) -> list[str]:
     """Pairs the lines of the text with the equations that they print."""
     rows = []
     for equation, numbers, location in program.numbered():

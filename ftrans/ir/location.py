@@ -1,4 +1,4 @@
-"""Where in the user's source an equation comes from: kept cheaply, resolved to a line when printed."""
+"""Where in the user's source an equation comes from: kept cheaply, looked up when printed."""
 
 from __future__ import annotations
 

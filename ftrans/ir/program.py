@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias, final
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ftrans.ir.types import ArrayType
 __all__ = ["Atom", "Equation", "Literal", "Params", "Program"]
 
 
+@final
 class Literal:
     """Is a Python scalar that stands in a program as it is.
 
@@ -151,8 +152,10 @@ class Program:
     structure: _Structure
     memo: dict[Any, Any]
 
-    _structures: weakref.WeakValueDictionary[tuple, _Structure] = weakref.WeakValueDictionary()
-    _programs: weakref.WeakValueDictionary[tuple, Program] = weakref.WeakValueDictionary()
+    _structures: ClassVar[weakref.WeakValueDictionary[tuple, _Structure]] = (
+        weakref.WeakValueDictionary()
+    )
+    _programs: ClassVar[weakref.WeakValueDictionary[tuple, Program]] = weakref.WeakValueDictionary()
 
     @classmethod
     def make(

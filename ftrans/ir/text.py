@@ -1,10 +1,10 @@
 """The text form of programs: stable, short, and written like the Python that it came from.
 
-    loss(a: f32[3], b: f32[4,3]) -> f32[]:
-        c: f32[4] = dot(b, a, contract=((1,), (0,)))
-        d: f32[4] = tanh(c)
-        e: f32[]  = sum(d, axes=(0,))
-        return e
+loss(a: f32[3], b: f32[4,3]) -> f32[]:
+c: f32[4] = dot(b, a, contract=((1,), (0,)))
+d: f32[4] = tanh(c)
+e: f32[]  = sum(d, axes=(0,))
+return e
 """
 
 from __future__ import annotations

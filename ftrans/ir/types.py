@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,9 +38,10 @@ class ArrayType:
     is_inexact: bool
     """Whether values of this type have tangents."""
 
-    _interned: dict[tuple, ArrayType] = {}
+    _interned: ClassVar[dict[tuple, ArrayType]] = {}
 
     def __new__(cls, shape: tuple[int, ...], dtype: object, weak: bool = False) -> ArrayType:
+        """Returns the one object for this type."""
         key = (shape, dtype, weak)
         try:
             return cls._interned[key]

@@ -18,7 +18,7 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.errors import DTypeError, ShapeError
-from ftrans.ir import ArrayType, Literal, Tracer, type_of
+from ftrans.ir import Literal, Tracer, type_of
 from ftrans.ir.dtype import bfloat16, complex_of, is_complex, is_float, is_inexact
 from ftrans.primitives import broadcast_p, convert_p, reshape_p, scalar
 from ftrans.runtime.jaxlink import x64
@@ -26,8 +26,8 @@ from ftrans.runtime.jaxlink import x64
 __all__ = [
     "as_array",
     "broadcast_to",
-    "canonical_axis",
     "canonical_axes",
+    "canonical_axis",
     "cast",
     "default_dtype",
     "inexact",
@@ -39,12 +39,12 @@ __all__ = [
     "unify",
 ]
 
-ARRAYS = (Tracer, np.ndarray, np.generic, jax.Array)
+CONCRETE = (np.ndarray, np.generic, jax.Array)
 
 
 def is_array(x: Any) -> bool:
-    """Tells whether `x` is a traced value, a NumPy array or scalar, or a `jax.Array`, of numbers."""
-    return isinstance(x, Tracer) or (isinstance(x, ARRAYS) and is_numeric(x.dtype))
+    """Tells whether `x` is a traced value, or a NumPy or JAX array of numbers or booleans."""
+    return isinstance(x, Tracer) or (isinstance(x, CONCRETE) and is_numeric(x.dtype))
 
 
 def is_numeric(dtype: Any) -> bool:
@@ -122,7 +122,7 @@ def result_type(*xs: Any) -> np.dtype:
         return complex_of(dtype if is_inexact(dtype) else config.default_dtype)
     if kind is float and not is_inexact(dtype):
         return config.default_dtype
-    if kind is int and dtype == bool:
+    if kind is int and dtype.kind == "b":
         return default_dtype(int)
     return dtype
 
@@ -174,9 +174,16 @@ def _from_sequence(x: Sequence[Any], dtype: np.dtype | None) -> Any:
         return array if dtype is None else array.astype(dtype)
     from ftrans.primitives import concatenate_p
 
-    items = [as_array(item) if not is_scalar(item) else item for item in x]
-    unified = unify("array", *items)
-    rows = [reshape_p(row, shape=(1, *type_of(row).shape)) for row in map(as_array, unified)]
+    items = [item if is_scalar(item) else as_array(item) for item in x]
+    shapes = {() if is_scalar(item) else type_of(item).shape for item in items}
+    if len(shapes) > 1:
+        raise ShapeError(f"array: the rows of a sequence have different shapes: {sorted(shapes)}.")
+    rows = [
+        broadcast_p(row, shape=(1,), axes=())
+        if isinstance(row, Literal)
+        else reshape_p(row, shape=(1, *type_of(row).shape))
+        for row in unify("array", *items)
+    ]
     stacked = concatenate_p(*rows, axis=0)
     return stacked if dtype is None else cast(stacked, dtype)
 

@@ -1,4 +1,4 @@
-"""Runs a program on arrays, one primitive after the other, in a namespace: `numpy` or `jax.numpy`."""
+"""Runs a program on arrays, one primitive after the other, by `numpy` or `jax.numpy`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
     last_use = last_uses(program)
     values: list[Any] = list(arrays)
     for index, equation in enumerate(program.equations):
-        operands = [a.array if type(a) is Literal else values[a] for a in equation.operands]
+        operands = [a.array if isinstance(a, Literal) else values[a] for a in equation.operands]
         result = equation.primitive.lower(xp, *operands, **equation.params)
         if equation.primitive.multiple:
             values += result
@@ -26,7 +26,7 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
             values.append(result)
         for number in last_use[index]:
             values[number] = None
-    return [a.array if type(a) is Literal else values[a] for a in program.outputs]
+    return [a.array if isinstance(a, Literal) else values[a] for a in program.outputs]
 
 
 def last_uses(program: Program) -> list[list[int]]:

@@ -6,8 +6,9 @@ error when the module is imported, and asking for one says why there is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,10 +18,10 @@ from ftrans.ir import ArrayType, Literal, Params, Tracer, bind
 from ftrans.ir.dtype import is_complex, is_float
 
 __all__ = [
+    "LINEAR",
     "Absent",
     "Cost",
     "Joint",
-    "LINEAR",
     "Linear",
     "New",
     "Primitive",
@@ -62,7 +63,7 @@ class Joint:
 class Recursive:
     """Wraps a rule of a primitive that carries programs; it is handed the interpreters first.
 
-    As `jvp` and `linearize`: `(transforms, tangents, *primals, **params) -> outs, tangents of outs`.
+    As `jvp` and `linearize`: `(transforms, tangents, *primals, **params) -> outs, tangents`.
     As `transpose`: `(transforms, cotangents, *operands, **params) -> cotangents of operands`.
     As `batch`: `(transforms, size, operands, dims, **params) -> outs, dims of outs`.
     """
@@ -105,8 +106,8 @@ class Sample(NamedTuple):
     `smooth` is False at kinks and edges, where finite differences say nothing.
     """
 
-    operands: tuple[np.ndarray, ...]
-    params: dict[str, Any] = {}
+    operands: tuple[Any, ...]
+    params: Mapping[str, Any] = MappingProxyType({})
     smooth: bool = True
 
 
@@ -173,9 +174,7 @@ class Primitive:
         """Whether the params hold programs."""
         return "control" in self.tags
 
-    def infer_types(
-        self, types: tuple[ArrayType, ...], params: Params
-    ) -> tuple[ArrayType, ...]:
+    def infer_types(self, types: tuple[ArrayType, ...], params: Params) -> tuple[ArrayType, ...]:
         """Returns the types of the results; remembers them for these types and params."""
         key = (types, params) if params else types
         found = self._types.get(key)

@@ -9,11 +9,9 @@ import numpy as np
 from ftrans.errors import DTypeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
-from ftrans.primitives.compare import ge_p, gt_p, le_p, lt_p
+from ftrans.primitives.compare import gt_p, lt_p
 from ftrans.primitives.family import common_type, elementwise, normal
-from ftrans.primitives.logic import and_p
-from ftrans.primitives.record import LINEAR, Absent, Joint, Linear, Sample, scalar, zero
-from ftrans.primitives.shape import zeros
+from ftrans.primitives.record import Joint, Linear, Sample, scalar, zero
 
 __all__ = ["clamp_index", "convert_p", "select_p", "stop_gradient_p"]
 
@@ -81,7 +79,7 @@ select_p = elementwise(
 
 def _convert_lower(xp: Any, x: Any, *, dtype: np.dtype) -> Any:
     if is_complex(x.dtype) and not is_complex(dtype):
-        x = x != 0 if dtype == bool else x.real
+        x = x != 0 if dtype.kind == "b" else x.real
     return xp.asarray(x).astype(dtype)
 
 

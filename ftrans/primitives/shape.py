@@ -1,4 +1,4 @@
-"""Primitives that rearrange elements: broadcast, reshape, transpose, concatenate, slice, pad, rev, iota.
+"""Primitives that rearrange elements: broadcast, reshape, transpose, concatenate, slice, pad, ...
 
 All are linear. A mapped axis is moved to the front where the params would otherwise have to be
 interwoven with it.
@@ -184,9 +184,7 @@ transpose_p = structural(
     infer=_transpose_infer,
     lower=lambda xp, x, *, permutation: xp.transpose(x, permutation),
     jvp=LINEAR,
-    transpose=[
-        lambda ct, x, *, permutation: transpose_p(ct, permutation=_inverse(permutation))
-    ],
+    transpose=[lambda ct, x, *, permutation: transpose_p(ct, permutation=_inverse(permutation))],
     batch=_transpose_batch,
     rewrite=_transpose_rewrite,
     tags=["linear"],
@@ -216,9 +214,7 @@ def _concatenate_infer(*types: ArrayType, axis: int) -> ArrayType:
 
 
 def _concatenate_jvp(tangents: Any, out: Any, *primals: Any, axis: int) -> Any:
-    filled = [
-        zeros(type_of(x)) if t is None else t for t, x in zip(tangents, primals, strict=True)
-    ]
+    filled = [zeros(type_of(x)) if t is None else t for t, x in zip(tangents, primals, strict=True)]
     return concatenate_p(*filled, axis=axis)
 
 
@@ -271,9 +267,7 @@ def _slice_infer(x: ArrayType, *, start: tuple, stop: tuple, step: tuple) -> Arr
         for a, b, s, size in zip(start, stop, step, x.shape, strict=True)
     ):
         raise ShapeError(f"slice: {start}:{stop}:{step} does not fit {x}.")
-    return x.update(
-        shape=tuple(-((a - b) // s) for a, b, s in zip(start, stop, step, strict=True))
-    )
+    return x.update(shape=tuple(-((a - b) // s) for a, b, s in zip(start, stop, step, strict=True)))
 
 
 def _slice_lower(xp: Any, x: Any, *, start: tuple, stop: tuple, step: tuple) -> Any:
@@ -332,9 +326,7 @@ def _pad_infer(x: ArrayType, *, low: tuple, high: tuple, interior: tuple, value:
     return x.update(shape=shape)
 
 
-def _pad_lower(
-    xp: Any, x: Any, *, low: tuple, high: tuple, interior: tuple, value: Any
-) -> Any:
+def _pad_lower(xp: Any, x: Any, *, low: tuple, high: tuple, interior: tuple, value: Any) -> Any:
     if xp is not np:
         from jax import lax
 
@@ -389,9 +381,7 @@ pad_p = structural(
     tags=["linear"],
     samples=[
         Sample((normal(3),), {"low": (1,), "high": (2,), "interior": (1,), "value": 0}),
-        Sample(
-            (normal(3, 2),), {"low": (-1, 2), "high": (1, -1), "interior": (2, 0), "value": 0}
-        ),
+        Sample((normal(3, 2),), {"low": (-1, 2), "high": (1, -1), "interior": (2, 0), "value": 0}),
         Sample((normal(0),), {"low": (1,), "high": (1,), "interior": (2,), "value": 0}),
         Sample((normal(2),), {"low": (1,), "high": (0,), "interior": (0,), "value": 1}),
     ],

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 
@@ -38,9 +39,7 @@ def is_traced_by_jax(value: Any) -> bool:
 
 def on_cpu(values: Any) -> bool:
     """Tells whether all `jax.Array`s among the values lie on CPUs."""
-    return all(
-        device.platform == "cpu" for v in values if is_jax(v) for device in v.devices()
-    )
+    return all(device.platform == "cpu" for v in values if is_jax(v) for device in v.devices())
 
 
 def to_jax(array: Any) -> jax.Array:

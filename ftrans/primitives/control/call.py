@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, Program
 from ftrans.primitives.control.common import program_cost

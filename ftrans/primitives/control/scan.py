@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ftrans.errors import ShapeError
-from ftrans.ir import ArrayType, Program, type_of
+from ftrans.ir import ArrayType, Program
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.control.common import (
     Mask,
@@ -24,7 +24,6 @@ from ftrans.primitives.control.common import (
     restrict,
     spread,
     stable,
-    union,
     varying,
 )
 from ftrans.primitives.control.sampling import program_from
@@ -33,17 +32,17 @@ from ftrans.primitives.family import moveaxis, no_identity, normal
 from ftrans.primitives.record import Cost, Linear, Primitive, Recursive, Sample
 from ftrans.primitives.shape import expand, zeros
 
-__all__ = ["scan_p"]
+__all__ = ["linearize_scan", "scan_p"]
 
 
 def _split(values: Sequence[Any], consts: int, carry: int) -> tuple[list, list, list]:
     """Splits operands into consts, carry and elements."""
-    values = list(values)
-    return values[:consts], values[consts : consts + carry], values[consts + carry :]
+    both = consts + carry
+    return list(values[:consts]), list(values[consts:both]), list(values[both:])
 
 
 def _infer(
-    *types: ArrayType, body: Program, consts: int, carry: int, length: int, **_: Any
+    *types: ArrayType, body: Program, consts: int, carry: int, length: int, **rest: Any
 ) -> tuple[ArrayType, ...]:
     _, _, xs = _split(types, consts, carry)
     for t in xs:
@@ -106,7 +105,13 @@ def _masks(tangents: Any, consts: int, carry: int) -> tuple[Mask, Mask, Mask]:
 
 
 def _jvp(
-    transforms: Any, tangents: Any, *primals: Any, body: Program, consts: int, carry: int, **rest: Any
+    transforms: Any,
+    tangents: Any,
+    *primals: Any,
+    body: Program,
+    consts: int,
+    carry: int,
+    **rest: Any,
 ) -> Any:
     const_mask, init_mask, xs_mask = _masks(tangents, consts, carry)
     carry_mask = _active_carry(
@@ -151,7 +156,7 @@ def _jvp(
     return [*a, *ys], [*spread(b, carry_mask), *spread(ys_dots, ys_mask)]
 
 
-def _linearize(
+def linearize_scan(
     transforms: Any,
     tangents: Any,
     *primals: Any,
@@ -161,6 +166,7 @@ def _linearize(
     length: int,
     **rest: Any,
 ) -> Any:
+    """Splits a scan into one that also stacks residuals, and a linear one that reads them."""
     const_mask, init_mask, xs_mask = _masks(tangents, consts, carry)
     carry_mask = _active_carry(
         transforms,
@@ -173,7 +179,7 @@ def _linearize(
     part = transforms.linearize(body, (*const_mask, *carry_mask, *xs_mask))
     outs_count = len(part.active)
     ys_mask = part.active[carry:]
-    pc, ps, px = _split(primals, consts, carry)
+    pc, _, px = _split(primals, consts, carry)
 
     # Residuals that depend on consts alone are computed once, before the loop; those that are
     # elements of xs are there already.
@@ -262,9 +268,7 @@ def _transpose(
     constant_c, constant_x = pick(oc, _not(const_mask)), pick(ox, _not(xs_mask))
     if not all(carry_mask):
         # Carried values that are not linear are computed first, and their history kept.
-        history = _histories(
-            transforms, body, consts, carry, carry_mask, const_mask, xs_mask
-        )
+        history = _histories(transforms, body, consts, carry, carry_mask, const_mask, xs_mask)
         kept = _not(carry_mask)
         ran = scan_p(
             *constant_c,
@@ -324,7 +328,8 @@ def _transpose(
     )
     ct_s, ct_c, ct_x = _split(results, len(groups[1]), len(groups[2]))
     ct_s = [
-        ct if wanted else None for ct, wanted in zip(spread(ct_s, carry_mask), init_mask, strict=True)
+        ct if wanted else None
+        for ct, wanted in zip(spread(ct_s, carry_mask), init_mask, strict=True)
     ]
     return [*spread(ct_c, const_mask), *ct_s, *spread(ct_x, xs_mask)]
 
@@ -334,15 +339,18 @@ def _not(mask: Mask) -> Mask:
 
 
 def _histories(
-    transforms: Any, body: Program, consts: int, carry: int, carry_mask: Mask, const_mask: Mask,
+    transforms: Any,
+    body: Program,
+    consts: int,
+    carry: int,
+    carry_mask: Mask,
+    const_mask: Mask,
     xs_mask: Mask,
 ) -> Program:
-    """Returns the part of the body that is not linear, which also returns the carry it started from."""
+    """Returns the part of the body that is not linear; it also returns the carry it is given."""
     kept = _not(carry_mask)
     inputs = (*_not(const_mask), *kept, *_not(xs_mask))
-    part = restrict(
-        transforms, body, inputs, (*kept, *(False,) * (len(body.outputs) - carry))
-    )
+    part = restrict(transforms, body, inputs, (*kept, *(False,) * (len(body.outputs) - carry)))
     with transforms.building(part.name, part.inputs) as (frame, given):
         start = given[consts - sum(const_mask) :][: sum(kept)]
         return transforms.finish(frame, [*transforms.replay(part, given), *start])
@@ -417,11 +425,15 @@ def _samples() -> list[Sample]:
     t, n = ArrayType((2,), "float64"), ArrayType((), "int32")
     body = program_from(
         lambda w, x, e: [add_p(mul_p(w, x), e), mul_p(x, e)],
-        t, t, t,
+        t,
+        t,
+        t,
     )
     counted = program_from(
         lambda w, i, x: [add_p(i, 1), mul_p(w, x), x],
-        t, n, t,
+        t,
+        n,
+        t,
     )
     common = {"length": 3, "unroll": 1}
     return [
@@ -449,7 +461,7 @@ scan_p = Primitive(
     infer=_infer,
     lower=_lower,
     jvp=Recursive(_jvp),
-    linearize=Recursive(_linearize),
+    linearize=Recursive(linearize_scan),
     transpose=Recursive(_transpose),
     batch=Recursive(_batch),
     prune=_prune,

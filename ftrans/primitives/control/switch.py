@@ -16,10 +16,10 @@ from ftrans.primitives.compare import eq_p
 from ftrans.primitives.control.common import (
     Mask,
     fill_zeros,
+    needed_inputs,
     pick,
     program_cost,
     restrict,
-    needed_inputs,
     spread,
     union,
 )

@@ -28,14 +28,14 @@ from ftrans.primitives.control.common import (
     types_of,
 )
 from ftrans.primitives.control.sampling import program_from
-from ftrans.primitives.control.scan import scan_p
+from ftrans.primitives.control.scan import linearize_scan
 from ftrans.primitives.control.switch import select_lanes, switch_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import moveaxis, no_identity, normal
-from ftrans.primitives.record import Cost, Primitive, Recursive, Sample, scalar
+from ftrans.primitives.record import Cost, Primitive, Recursive, Sample
 from ftrans.primitives.reduction import any_p
 from ftrans.primitives.select import convert_p, stop_gradient_p
-from ftrans.primitives.shape import expand, reshape_p
+from ftrans.primitives.shape import expand
 
 __all__ = ["while_p"]
 
@@ -87,7 +87,9 @@ def _lower(
     state = [xp.asarray(value) for value in state]
     if bound is None:
         return lax.while_loop(
-            lambda s: evaluate(xp, cond, [*cc, *s])[0], lambda s: evaluate(xp, body, [*bc, *s]), state
+            lambda s: evaluate(xp, cond, [*cc, *s])[0],
+            lambda s: evaluate(xp, body, [*bc, *s]),
+            state,
         )
     _, last = lax.while_loop(
         lambda s: (s[0] < bound) & evaluate(xp, cond, [*cc, *s[1]])[0],
@@ -142,11 +144,12 @@ def _jvp(
     return outs[: len(carried)], spread(outs[len(carried) :], mask)
 
 
-def _linearize(transforms: Any, tangents: Any, *primals: Any, bound: int | None, **params: Any) -> Any:
+def _linearize(
+    transforms: Any, tangents: Any, *primals: Any, bound: int | None, **params: Any
+) -> Any:
     if bound is not None:
         operands, scan_params = _as_scan(transforms, primals, bound=bound, **params)
-        padded = [*tangents[: len(primals)]]
-        return scan_p.linearize.rule(transforms, padded, *operands, **scan_params)
+        return linearize_scan(transforms, tangents, *operands, **scan_params)
     # Without a bound the number of steps, and so of residuals, is not known: the tangent loop runs
     # the primal one along. It can be applied to tangents, but not transposed.
     outs = while_p(*primals, bound=None, **params)
@@ -225,8 +228,14 @@ def _batch(
     ]
     if not differs:
         outs = while_p(
-            *oc, *ob, *init,
-            cond=test, body=program, cond_consts=cond_consts, body_consts=body_consts, bound=bound,
+            *oc,
+            *ob,
+            *init,
+            cond=test,
+            body=program,
+            cond_consts=cond_consts,
+            body_consts=body_consts,
+            bound=bound,
         )
         return outs, [0 if m else None for m in mask]
     # The loop goes on while any example does; those that have finished keep their values.
@@ -250,9 +259,15 @@ def _batch(
             frame, [select_lanes(lanes, x, y) for x, y in zip(new, s, strict=True)]
         )
     outs = while_p(
-        *oc, *oc, *ob, *init,
-        cond=going, body=masked,
-        cond_consts=cond_consts, body_consts=cond_consts + body_consts, bound=bound,
+        *oc,
+        *oc,
+        *ob,
+        *init,
+        cond=going,
+        body=masked,
+        cond_consts=cond_consts,
+        body_consts=cond_consts + body_consts,
+        bound=bound,
     )
     return outs, [0] * count
 
@@ -302,17 +317,13 @@ def _cost(operands: Any, results: Any, params: Any) -> Cost:
 
 def _samples() -> list[Sample]:
     from ftrans.primitives.arithmetic import add_p, mul_p
-    from ftrans.primitives.compare import lt_p
 
     t, n = ArrayType((2,), "float64"), ArrayType((), "int32")
     cond = program_from(lambda stop, i, x: [lt_p(i, stop)], n, n, t)
     body = program_from(lambda w, i, x: [add_p(i, 1), mul_p(w, x)], t, n, t)
     operands = (np.int32(3), normal(2), np.int32(0), normal(2, seed=1))
     params = {"cond": cond, "body": body, "cond_consts": 1, "body_consts": 1}
-    return [
-        Sample(operands, {**params, "bound": bound})
-        for bound in (None, 5, 2)
-    ]
+    return [Sample(operands, {**params, "bound": bound}) for bound in (None, 5, 2)]
 
 
 while_p = Primitive(
