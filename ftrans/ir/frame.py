@@ -28,6 +28,7 @@ __all__ = [
     "current_frame",
     "is_tracing",
     "open_frame",
+    "rebind",
     "set_evaluator",
     "set_guard",
     "type_of",
@@ -260,6 +261,20 @@ class Frame:
     def _type_of(self, code: int) -> ArrayType:
         index = self.producers[code]
         return self.equations[index].types[code - self._first_result(index)]
+
+
+def rebind(tracer: Tracer, new: Tracer) -> None:
+    """Makes a traced value denote another one, for all that refer to it from now on.
+
+    Frames that captured the old value keep it: what stands for it there is moved to a copy.
+    """
+    for frame in _state.stack:
+        captured = frame.captured.pop(id(tracer), None)
+        if captured is not None:
+            old = Tracer(tracer.frame, tracer.index, tracer.type, tracer.weak)
+            frame.captured[id(old)] = captured
+            frame.sources[~captured.index] = old
+    tracer.frame, tracer.index, tracer.weak = new.frame, new.index, new.weak
 
 
 class _State(threading.local):

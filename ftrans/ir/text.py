@@ -48,10 +48,14 @@ def params_text(equation: Equation) -> list[str]:
         for name, value in equation.params.items()
         if value is not None
         and value is not False
-        and value != ()
+        and not _is_empty(value)
         and not isinstance(value, Program)
         and not (isinstance(value, tuple) and any(isinstance(v, Program) for v in value))
     ]
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, tuple) and all(_is_empty(item) for item in value)
 
 
 def sub_programs(equation: Equation) -> Iterator[tuple[str, Program]]:

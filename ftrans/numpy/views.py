@@ -78,14 +78,7 @@ def rebind(tracer: Tracer, new: Any) -> None:
 
     Frames that captured the old value keep it: what stands for it there is moved to a copy.
     """
-    key = id(tracer)
-    for frame in frames._state.stack:
-        captured = frame.captured.pop(key, None)
-        if captured is not None:
-            old = fresh(tracer)
-            frame.captured[id(old)] = captured
-            frame.sources[~captured.index] = old
-    memory = _memories.pop(key, None)
+    memory = _memories.pop(id(tracer), None)
     if memory is not None:
-        memory.members.pop(key, None)
-    tracer.frame, tracer.index, tracer.weak = new.frame, new.index, new.weak
+        memory.members.pop(id(tracer), None)
+    frames.rebind(tracer, new)

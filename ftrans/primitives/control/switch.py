@@ -36,14 +36,14 @@ __all__ = ["select_lanes", "switch_p"]
 def _infer(index: ArrayType, *types: ArrayType, branches: tuple) -> tuple[ArrayType, ...]:
     if index.shape != () or index.dtype != np.int32:
         raise DTypeError(f"switch: the index is {index}; it must be i32[].")
-    for branch in branches:
-        if branch.inputs != types:
+    given = tuple(t.update() for t in types)
+    outs = [tuple(t.update() for t in branch.output_types) for branch in branches]
+    for branch, found in zip(branches, outs, strict=True):
+        if tuple(t.update() for t in branch.inputs) != given:
             raise ShapeError(f"switch: {branch.name} takes {branch.inputs}, not {types}.")
-        if branch.output_types != branches[0].output_types:
-            raise ShapeError(
-                f"switch: branches return {branches[0].output_types} and {branch.output_types}."
-            )
-    return tuple(t.update() for t in branches[0].output_types)
+        if found != outs[0]:
+            raise ShapeError(f"switch: branches return {outs[0]} and {found}.")
+    return outs[0]
 
 
 def _lower(xp: Any, index: Any, *arrays: Any, branches: tuple) -> Any:
