@@ -29,5 +29,15 @@ napoleon_numpy_docstring = False
 napoleon_custom_sections = ["Reference"]
 python_maximum_signature_line_length = 88
 
+
+def skip_field_numbers(app, what, name, obj, skip, options):
+    """Leaves out what `NamedTuple` writes of a field, "Alias for field number 0"."""
+    return True if (obj.__doc__ or "").startswith("Alias for field number") else None
+
+
+def setup(app):
+    app.connect("autodoc-skip-member", skip_field_numbers)
+
+
 html_theme = "furo"
 html_title = f"ftrans {release}"

@@ -93,7 +93,9 @@ def train(params, data, held_out, epochs, rng):
             measures = [float(loss(params, *part)) for part in (data, held_out)]
             measures += [accuracy(params, *part) for part in (data, held_out)]
             history.append(measures)
-            progress.set_postfix(loss=f"{measures[0]:.3f}", held_out=f"{measures[3]:.1%}")
+            progress.set_postfix(
+                loss=f"{measures[0]:.3f}", held_out=f"{measures[3]:.1%}", refresh=False
+            )
     return params, np.array(history)
 
 
@@ -126,7 +128,7 @@ def curvatures(params, data, count, rng):
 def draw(history, spectrum, norms, images, labels, guesses, out):
     """Draws how the training went, and the images with the largest gradients."""
     plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font.size": 9})
-    title = {"loc": "left", "weight": "bold", "size": 10}
+    title = {"loc": "left", "fontweight": "bold", "fontsize": 10}
     blue, orange, red = "#2b6cb0", "#dd8b26", "#c0392b"
     figure = plt.figure(figsize=(10, 6.4), layout="constrained", dpi=150)
     above, below = figure.subfigures(2, 1, height_ratios=(1, 1.05))
@@ -139,15 +141,15 @@ def draw(history, spectrum, norms, images, labels, guesses, out):
         axes.set_xlabel("epoch")
         axes.grid(alpha=0.25)
     left.set(yscale="log", ylabel="cross-entropy, nats")
-    left.set_title("Loss", title)
+    left.set_title("Loss", **title)
     left.legend(frameon=False)
-    middle.set_title(f"Accuracy: {history[-1, 3]:.1%} on images held out", title)
+    middle.set_title(f"Accuracy: {history[-1, 3]:.1%} on images held out", **title)
     middle.axhline(GOAL, color="grey", linewidth=0.8, linestyle="--")
     middle.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
     ranks = np.arange(1, len(spectrum) + 1)
     right.bar(ranks, spectrum, color=blue)
     right.set(xlabel="eigenvalue of the Hessian, by rank", xticks=ranks)
-    right.set_title("Largest curvatures of the loss", title)
+    right.set_title("Largest curvatures of the loss", **title)
 
     below.suptitle("Hardest images held out, and the norms of their gradients", x=0.01, ha="left",
                    weight="bold", size=10)  # fmt: skip

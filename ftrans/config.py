@@ -23,8 +23,8 @@ class _Config:
     Attributes:
         execution: "auto" interprets what is cheap or seldom seen and compiles the rest; "compile"
             and "interpret" pin the choice, for reproducible bits.
-        check: whether every program that a transform makes is checked; on where the environment
-            variable FTRANS_CHECK is "1".
+        check: whether every program is checked before it is run; on where the environment variable
+            FTRANS_CHECK is "1".
         cache_entries: how many programs are remembered.
         traceback: "short" hides ftrans's own frames from tracebacks, "full" shows them; full
             where the environment variable FTRANS_TRACEBACK says so.

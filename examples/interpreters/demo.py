@@ -39,7 +39,7 @@ def main():
         print(f"  {flops:4} at {line}")
 
     print("Without forces its gradient is", func.grad(distance)(0 * forces), "because of:")
-    print("  " + find_nans(func.grad(distance))(0 * forces))
+    print(find_nans(func.grad(distance))(0 * forces))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,12 @@ def constant(self, operation):
     return self.lift(operation.evaluate())
 
 
-@Intervals.rule("div", "integer_pow", "abs", "cosh")
-def around_zero(self, operation, *xs):  # monotone on either side of zero
-    sides = [(*x, fnp.clip(0 * x.lower, *x), fnp.clip(0 * x.upper, *x)) for x in xs]
-    return self.corners(operation, *sides)
+@Intervals.rule("div", "integer_pow", "abs", "cosh", "is_finite")
+def around_zero(self, operation, *xs):  # monotone on either side of zero, which has two signs
+    def sides(x, inside):
+        return [fnp.where(inside, fnp.copysign(0, end).astype(end.dtype), end) for end in x]
+
+    return self.corners(operation, *((*x, *sides(x, (x[0] <= 0) & (x[1] >= 0))) for x in xs))
 
 
 @Intervals.rule("sin", "cos")
@@ -31,7 +33,7 @@ def equal(self, operation, x, y):  # surely; possibly
 
 @Intervals.rule("contraction")
 def bilinear(self, operation, x, y):  # by midpoints and radii
-    (a, r), (b, s) = [((x.upper + x.lower) / 2, (x.upper - x.lower) / 2) for x in (x, y)]
+    (a, r), (b, s) = [(fnp.add(*x) / 2, fnp.subtract(x.upper, x.lower) / 2) for x in (x, y)]
     middle = operation.evaluate(a, b)
     radius = operation.evaluate(fnp.abs(a), s) + operation.evaluate(r, fnp.abs(b) + s)
-    return self.join((middle - radius, middle + radius))
+    return self.join((fnp.subtract(middle, radius), middle + radius))

@@ -1,4 +1,4 @@
-"""Where a NaN comes from: the operations that make one out of numbers, and the lines they are from.
+"""Where a NaN comes from: the operations that make one, or an infinity, and their lines.
 
     print(find_nans(func.grad(loss))(params))
 
@@ -9,10 +9,12 @@ import numpy as np
 
 import ftrans
 
+KINDS = {"NaN": np.isnan, "infinity": np.isinf}
+
 
 class NaNFinder(ftrans.Interpreter):
     def __init__(self):
-        self.found = []
+        self.found = {}
 
     def known(self, value):
         return value
@@ -20,20 +22,17 @@ class NaNFinder(ftrans.Interpreter):
     def default(self, operation, *values):
         result = operation.evaluate(*values)
         results = result if isinstance(result, list) else [result]
-        if any(map(has_nan, results)) and not any(map(has_nan, values)):
-            self.found.append(operation)
+        for kind, test in KINDS.items():
+            if any(np.any(test(x)) for x in results) and not any(np.any(test(x)) for x in values):
+                line = f"{operation.location}: {operation.name} makes {kind}"
+                self.found[f"{line} in `{operation.location.source}`"] = kind  # each once
         return result
-
-
-def has_nan(x):
-    return bool(np.any(x != x))
 
 
 def find_nans(func):
     def finding(*args, **kwargs):
         finder = NaNFinder()
         finder(func)(*args, **kwargs)
-        lines = [f"{o.location}: {o.name} in `{o.location.source}`" for o in finder.found]
-        return "\n".join(dict.fromkeys(lines))  # each once
+        return "\n".join(finder.found) if "NaN" in finder.found.values() else ""
 
     return finding

@@ -10,7 +10,15 @@ import jax.tree_util as tree
 
 from ftrans.errors import DTypeError, ShapeError, StructureError
 from ftrans.func.arguments import Arguments
-from ftrans.func.staging import apply, describe, known_inputs, name_of, stage, wants_jax
+from ftrans.func.staging import (
+    apply,
+    describe,
+    known_inputs,
+    name_of,
+    split_aux,
+    stage,
+    wants_jax,
+)
 from ftrans.interpreters import value_and_grad as differentiate
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_float
@@ -34,7 +42,7 @@ def _run(
 
     def scalar_first(*tracers: Any) -> Any:
         result = arguments.call(func, tracers, kwargs)
-        value, aux = _split_aux(name, result) if has_aux else (result, None)
+        value, aux = split_aux(name, result) if has_aux else (result, None)
         return _check_scalar(name, value, has_aux), aux
 
     staged = stage(name, scalar_first, known_inputs(arguments.values))
@@ -46,16 +54,6 @@ def _run(
     outputs = staged.outputs.arrays
     value, aux = staged.outputs.build(found[:outputs])
     return arguments.build(found[outputs:]), value, aux
-
-
-def _split_aux(name: str, result: Any) -> tuple[Any, Any]:
-    if not (isinstance(result, tuple) and len(result) == 2):
-        raise StructureError(
-            f"{name}: with has_aux=True the function returns a pair (value, aux).\n"
-            f"  returned: {describe(result)}\n"
-            f"  Write return value, aux."
-        )
-    return result
 
 
 def _check_scalar(name: str, value: Any, has_aux: bool) -> Any:

@@ -88,7 +88,7 @@ def jacrev(
 
     Returns:
         A function whose result has the structure of the value; in the place of each array there
-        is the structure of the argument, with arrays of shape (*output, *input).
+        is the structure of the argument, with arrays of shape `(*output, *input)`.
 
     Example:
         >>> import numpy as np
@@ -145,7 +145,7 @@ def hessian(
 
     Returns:
         A function whose result nests the structure of the argument twice in that of the value,
-        with arrays of shape (*output, *input, *input).
+        with arrays of shape `(*output, *input, *input)`.
 
     Example:
         >>> import numpy as np

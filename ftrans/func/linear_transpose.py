@@ -19,10 +19,11 @@ from ftrans.func.staging import (
     stage,
     wants_jax,
 )
-from ftrans.func.vjp import _leaf_names, _zero, array_outputs
+from ftrans.func.vjp import array_outputs, leaf_names
 from ftrans.interpreters import linear_pullback
 from ftrans.ir import ArrayType, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.primitives.shape import zeros
 from ftrans.traceback import boundary
 
 __all__ = ["linear_transpose"]
@@ -42,7 +43,8 @@ def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., t
         per primal.
 
     Raises:
-        TransposeError: when the returned function is called, where `func` is not linear.
+        TransposeError: when the returned function is called, where `func` is not linear; an affine
+            function, which adds a constant, is not.
 
     Example:
         >>> import numpy as np
@@ -80,11 +82,9 @@ def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., t
     @boundary
     def transposed(cotangent: Any) -> tuple[Any, ...]:
         leaves = match_structure(name, "cotangents", staged.outputs.structure, cotangent)
-        named = zip(
-            leaves, program.output_types, _leaf_names(staged.outputs.structure), strict=True
-        )
+        named = zip(leaves, program.output_types, leaf_names(staged.outputs.structure), strict=True)
         given = [
-            _zero(t)
+            zeros(t.update())
             if leaf is None
             else match_leaf(name, f"cotangent{path}", t, leaf, "the output")
             for leaf, t, path in named

@@ -22,13 +22,13 @@ __all__ = [
     "Static",
     "abstract_inputs",
     "apply",
-    "check_array_leaf",
     "describe",
     "known_inputs",
     "leaf_name",
     "match_leaf",
     "match_structure",
     "name_of",
+    "split_aux",
     "stage",
     "wants_jax",
 ]
@@ -172,14 +172,19 @@ def apply(program: Program, operands: Sequence[Any], as_jax: bool | None = None)
     return run(program, operands, as_jax)
 
 
-def check_array_leaf(function: str, name: str, leaf: Any) -> Any:
-    """Returns a leaf as a strict operand, or raises an error that names it."""
-    if is_array(leaf) or is_scalar(leaf):
-        return as_array(leaf)
-    raise DTypeError(
-        f"{function}: {name} must be an array.\n  {name}: {describe(leaf)}\n"
-        f"  Pass a NumPy array, a jax.Array or a Python scalar."
-    )
+def split_aux(function: str, result: Any) -> tuple[Any, Any]:
+    """Returns value and aux of a function that was said to return both.
+
+    Raises:
+        StructureError: where it does not return a pair.
+    """
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise StructureError(
+            f"{function}: with has_aux=True the function returns a pair (value, aux).\n"
+            f"  returned: {describe(result)}\n"
+            f"  Write return value, aux."
+        )
+    return result
 
 
 def match_structure(function: str, what: str, expected: Any, given: Any) -> list[Any]:

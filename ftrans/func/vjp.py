@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.tree_util as tree
 
-from ftrans.errors import DTypeError, StructureError
+from ftrans.errors import DTypeError
 from ftrans.func.arguments import Arguments
 from ftrans.func.staging import (
     Outputs,
@@ -18,15 +18,18 @@ from ftrans.func.staging import (
     match_leaf,
     match_structure,
     name_of,
+    split_aux,
     stage,
     wants_jax,
 )
 from ftrans.interpreters import linearize, pullback
+from ftrans.interpreters.detach import detach_outputs
 from ftrans.ir import ArrayType, Program
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.primitives.shape import zeros
 from ftrans.traceback import boundary
 
-__all__ = ["Pullback", "array_outputs", "vjp"]
+__all__ = ["Pullback", "array_outputs", "leaf_names", "split_outputs", "vjp", "with_aux"]
 
 
 def array_outputs(name: str, value: Any) -> Any:
@@ -52,13 +55,7 @@ def with_aux(name: str, has_aux: bool, result: Any) -> tuple[Any, Any]:
     """Splits the result of a function into arrays and aux (None without `has_aux`)."""
     if not has_aux:
         return array_outputs(name, result), None
-    if not (isinstance(result, tuple) and len(result) == 2):
-        raise StructureError(
-            f"{name}: with has_aux=True the function returns a pair (value, aux).\n"
-            f"  returned: {describe(result)}\n"
-            f"  Write return value, aux."
-        )
-    value, aux = result
+    value, aux = split_aux(name, result)
     return array_outputs(name, value), aux
 
 
@@ -116,7 +113,7 @@ class Pullback:
         structure = self._outputs.structure
         given = cotangents[0] if len(cotangents) == 1 else tuple(cotangents)
         leaves = match_structure(self.name, "cotangents", structure, given)
-        names = _leaf_names(structure)
+        names = leaf_names(structure)
         operands = []
         for leaf, t, active, name in zip(
             leaves, self._output_types, self._active, names, strict=True
@@ -124,7 +121,7 @@ class Pullback:
             if not active:
                 continue
             if leaf is None:
-                operands.append(_zero(t))
+                operands.append(zeros(t.update()))
             else:
                 operands.append(match_leaf(self.name, f"cotangent{name}", t, leaf, "the output"))
         as_jax = True if self._as_jax or wants_jax(given) else self._as_jax
@@ -135,27 +132,12 @@ class Pullback:
         return f"<pullback of {self.name} with {len(self.residuals)} residuals>"
 
 
-def _leaf_names(structure: Any) -> list[str]:
+def leaf_names(structure: Any) -> list[str]:
+    """Returns how errors name the leaves of a pytree, after its root."""
     paths, _ = tree.tree_flatten_with_path(
         tree.tree_unflatten(structure, [0] * structure.num_leaves)
     )
     return [tree.keystr(path) for path, _ in paths]
-
-
-def _zero(t: ArrayType) -> Any:
-    from ftrans.primitives.shape import zeros
-
-    return zeros(t.update())
-
-
-tree.register_pytree_node(
-    Pullback,
-    lambda p: (
-        p.residuals,
-        (p.name, p.program, p._outputs, p._output_types, p._active, p._arguments, p._as_jax),
-    ),
-    lambda data, residuals: Pullback(data[0], data[1], residuals, *data[2:]),
-)
 
 
 @boundary
@@ -189,7 +171,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False, **kwargs
     # aux is not differentiated: the program that is has the outputs of the value alone
     program = staged.program
     mask = tuple(i < count for i in range(len(program.inputs)))
-    differentiated = _without_aux_tangents(program, value_outputs.arrays)
+    differentiated = detach_outputs(program, value_outputs.arrays)
     part = linearize(differentiated, mask)
     operands = [*(as_array(v) for v in arguments.values), *staged.captured]
     as_jax = wants_jax(primals, kwargs)
@@ -215,10 +197,3 @@ def split_outputs(outputs: Outputs) -> tuple[Outputs, int]:
     leaves = value_structure.num_leaves
     value = Outputs(value_structure, outputs.leaves[:leaves])
     return value, outputs.arrays - value.arrays
-
-
-def _without_aux_tangents(program: Program, count: int) -> Program:
-    """Cuts the tangents of all outputs after the first `count`."""
-    from ftrans.interpreters.detach import detach_outputs
-
-    return detach_outputs(program, count)

@@ -65,7 +65,7 @@ def jacobian_reverse(
 
     Returns:
         A program from the inputs to all outputs, followed for each of the first `outputs` by its
-        Jacobian with respect to each active input, of shape (*output, *input).
+        Jacobian with respect to each active input, of shape `(*output, *input)`.
     """
     part = linearize(program, active)
     kinds = [t for t, a in zip(program.inputs, active, strict=True) if a]

@@ -1,7 +1,7 @@
 """NumPy's functions, for traced values and for plain arrays alike.
 
 Names and semantics are NumPy's, and those of the array API where NumPy is silent. What a function
-returns follows its arguments: traced values, `jax.Array`s or NumPy arrays.
+returns follows its arguments: traced values, arrays of JAX or of NumPy.
 """
 
 # ruff: noqa: F403

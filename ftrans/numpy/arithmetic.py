@@ -98,11 +98,11 @@ positive = unary("positive", copied, "Returns x.")
 absolute = abs = unary(
     "absolute",
     abs_p,
-    "Returns |x|, real also where x is complex; its gradient at 0 is 0.",
+    "Returns `|x|`, real also where x is complex; its gradient at 0 is 0.",
     whole=lambda x: copied(x) if type_of(x).dtype.kind in "bu" else abs_p(x),
 )
-fabs = unary("fabs", abs_p, "Returns |x| as a float.", floats=True)
-sign = unary("sign", sign_p, "Returns -1, 0 or 1, and x / |x| where x is complex.")
+fabs = unary("fabs", abs_p, "Returns `|x|` as a float.", floats=True)
+sign = unary("sign", sign_p, "Returns -1, 0 or 1, and `x / |x|` where x is complex.")
 reciprocal = unary(
     "reciprocal", lambda x: div_p(1, x), "Returns 1 / x; of integers as floats.", floats=True
 )

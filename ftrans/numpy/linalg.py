@@ -54,8 +54,8 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
         x: an array; integers are converted to the default dtype.
         axis: where the vectors lie; several axes, or None for all, are one vector.
         keepdims: whether these axes stay, with size 1.
-        ord: the order p of (sum |x|^p)^(1/p); inf and -inf for the largest and the smallest |x|, 0
-            for the number of elements that are not 0.
+        ord: the order p of `(sum |x|^p)^(1/p)`; inf and -inf for the largest and the smallest
+            `|x|`, 0 for the number of elements that are not 0.
 
     Example:
         >>> vector_norm(np.array([3.0, 4.0]))

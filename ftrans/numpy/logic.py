@@ -181,7 +181,7 @@ def isrealobj(x: Any) -> bool:
 
 
 def isclose(x: Any, y: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
-    """Tells where |x - y| <= atol + rtol |y|.
+    """Tells where `|x - y| <= atol + rtol |y|`.
 
     Args:
         x: an array.

@@ -82,7 +82,7 @@ erf = unary("erf", erf_p, "Returns the error function.", floats=True)
 erfc = unary("erfc", erfc_p, "Returns 1 - erf(x), exact for large x.", floats=True)
 erfinv = unary("erfinv", erf_inv_p, "Returns the inverse of the error function.", floats=True)
 gammaln = lgamma = unary(
-    "lgamma", lgamma_p, "Returns log |gamma(x)|, of the gamma function.", floats=True
+    "lgamma", lgamma_p, "Returns `log |gamma(x)|`, of the gamma function.", floats=True
 )
 digamma = psi = unary("digamma", digamma_p, "Returns the derivative of `lgamma`.", floats=True)
 expit = sigmoid = unary("sigmoid", logistic_p, "Returns 1 / (1 + exp(-x)).", floats=True)
@@ -114,7 +114,7 @@ def _copysign(x: Any, y: Any) -> Any:
     return select_p(_negative_zeros_too(y), neg_p(size), size)
 
 
-copysign = binary("copysign", _copysign, "Returns |x| with the sign of y.", floats=True)
+copysign = binary("copysign", _copysign, "Returns `|x|` with the sign of y.", floats=True)
 
 
 def _hypot(x: Any, y: Any) -> Any:

@@ -141,7 +141,7 @@ def var(
     where: Any = True,
     correction: float | None = None,
 ) -> Any:
-    """Returns the variance: the mean of |x - mean(x)|².
+    """Returns the variance: the mean of `|x - mean(x)|²`.
 
     Args:
         x: an array.

@@ -18,7 +18,14 @@ import numpy as np
 
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
-from ftrans.primitives.family import _bytes, check_kind, moveaxis, no_identity, no_programs, normal
+from ftrans.primitives.family import (
+    check_kind,
+    moveaxis,
+    no_identity,
+    no_programs,
+    normal,
+    total_bytes,
+)
 from ftrans.primitives.record import Cost, Linear, Primitive, Sample
 from ftrans.primitives.shape import reshape_p, rev_p, transpose_p, zeros
 
@@ -243,7 +250,7 @@ def _split(x: Any, axis: int, size: int, groups: int) -> Any:
 
 def _cost(operands: Any, results: Any, params: Any) -> Cost:
     products = results[0].size * math.prod(operands[1].shape[1:])
-    return Cost(2 * products, _bytes(operands, results))
+    return Cost(2 * products, total_bytes(operands, results))
 
 
 def _params(spatial: int, **changed: Any) -> dict[str, Any]:

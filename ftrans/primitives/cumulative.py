@@ -20,17 +20,17 @@ from ftrans.primitives.arithmetic import add_p, mul_p, sub_p
 from ftrans.primitives.compare import ge_p, le_p, ne_p
 from ftrans.primitives.elementary import exp_p, log1p_p, logistic_p
 from ftrans.primitives.family import (
-    _bytes,
     check_kind,
     no_identity,
     no_programs,
     normal,
     not_linear,
+    one_pass_cost,
 )
 from ftrans.primitives.logic import or_p
 from ftrans.primitives.magnitude import is_finite_p
 from ftrans.primitives.namespace import by_lax
-from ftrans.primitives.record import LINEAR, Cost, Primitive, Sample
+from ftrans.primitives.record import LINEAR, Primitive, Sample
 from ftrans.primitives.select import select_p
 from ftrans.primitives.shape import pad_p
 
@@ -125,7 +125,7 @@ def cumulative(
         batch=batch,
         prune=no_programs,
         rewrite=no_identity,
-        cost=lambda operands, results, params: Cost(operands[0].size, _bytes(operands, results)),
+        cost=one_pass_cost,
         samples=lambda: [
             Sample((normal(5),), {"axis": 0, "reverse": False}),
             Sample((normal(6),), {"axis": 0, "reverse": True}),

@@ -14,7 +14,7 @@ import numpy as np
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import bfloat16
-from ftrans.primitives.family import _bytes, check_kind, no_identity, no_programs, normal
+from ftrans.primitives.family import check_kind, no_identity, no_programs, normal, total_bytes
 from ftrans.primitives.record import Cost, Linear, Primitive, Sample
 from ftrans.primitives.shape import transpose_p
 
@@ -141,7 +141,7 @@ def _batch(size: int, operands: Any, dims: Any, *, contract: Pair, batch: Pair) 
 def _cost(operands: Any, results: Any, params: Any) -> Cost:
     x, _ = operands
     k = math.prod(x.shape[axis] for axis in params["contract"][0])
-    return Cost(2 * results[0].size * k, _bytes(operands, results))
+    return Cost(2 * results[0].size * k, total_bytes(operands, results))
 
 
 def _samples() -> list[Sample]:

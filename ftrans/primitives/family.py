@@ -21,7 +21,9 @@ __all__ = [
     "no_identity",
     "no_programs",
     "normal",
+    "one_pass_cost",
     "structural",
+    "total_bytes",
 ]
 
 no_programs = Absent("it carries no program")
@@ -29,18 +31,24 @@ no_identity = Absent("no identity makes it simpler")
 not_linear = Absent("it is not linear")
 
 
-def _bytes(*groups: Sequence[ArrayType]) -> int:
+def total_bytes(*groups: Sequence[ArrayType]) -> int:
+    """Returns the bytes of all values of these types."""
     return sum(t.nbytes for group in groups for t in group)
 
 
 def elementwise_cost(operands: Any, results: Any, params: Any) -> Cost:
     """Counts one operation for each element of the results."""
-    return Cost(sum(t.size for t in results), _bytes(operands, results))
+    return Cost(sum(t.size for t in results), total_bytes(operands, results))
+
+
+def one_pass_cost(operands: Any, results: Any, params: Any) -> Cost:
+    """Counts one operation for each element of the first operand."""
+    return Cost(operands[0].size, total_bytes(operands, results))
 
 
 def free_cost(operands: Any, results: Any, params: Any) -> Cost:
     """Counts no arithmetic: the data are moved."""
-    return Cost(0, _bytes(operands, results))
+    return Cost(0, total_bytes(operands, results))
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

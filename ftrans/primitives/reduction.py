@@ -15,14 +15,14 @@ from ftrans.primitives.arithmetic import div_p, mul_p
 from ftrans.primitives.compare import eq_p
 from ftrans.primitives.cumulative import cumprod_p, shift
 from ftrans.primitives.family import (
-    _bytes,
     check_kind,
     no_identity,
     no_programs,
     normal,
     not_linear,
+    one_pass_cost,
 )
-from ftrans.primitives.record import LINEAR, Absent, Cost, Primitive, Sample
+from ftrans.primitives.record import LINEAR, Absent, Primitive, Sample
 from ftrans.primitives.select import convert_p, select_p
 from ftrans.primitives.shape import broadcast_p, reshape_p, transpose_p
 
@@ -91,9 +91,6 @@ def reduction(
         moved = tuple(axis + (axis >= dim) for axis in axes)
         return primitive(operands[0], axes=moved), dim - sum(axis < dim for axis in moved)
 
-    def cost(operands: Any, results: Any, params: Any) -> Cost:
-        return Cost(operands[0].size, _bytes(operands, results))
-
     drawn = [
         Sample((normal(2, 3),), {"axes": (0,)}),
         Sample((normal(2, 3, 2),), {"axes": (0, 2)}),
@@ -112,7 +109,7 @@ def reduction(
         batch=batch,
         prune=no_programs,
         rewrite=no_identity,
-        cost=cost,
+        cost=one_pass_cost,
         samples=lambda: [*drawn, *samples],
         source=None,
         multiple=False,
@@ -244,7 +241,7 @@ def _index_of_extremum(name: str) -> Primitive:
         batch=batch,
         prune=no_programs,
         rewrite=no_identity,
-        cost=lambda operands, results, params: Cost(operands[0].size, _bytes(operands, results)),
+        cost=one_pass_cost,
         samples=lambda: [
             Sample((normal(4),), {"axis": 0}),
             Sample((normal(2, 3, 2),), {"axis": 1}),

@@ -18,7 +18,14 @@ from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.arithmetic import div_p, mul_p
 from ftrans.primitives.compare import eq_p
-from ftrans.primitives.family import _bytes, check_kind, moveaxis, no_identity, no_programs, normal
+from ftrans.primitives.family import (
+    check_kind,
+    moveaxis,
+    no_identity,
+    no_programs,
+    normal,
+    total_bytes,
+)
 from ftrans.primitives.indexing import (
     append_iota,
     at_least_one,
@@ -149,7 +156,7 @@ def scattering(
 
     def cost(operands: Any, results: Any, params: Any) -> Cost:
         flops = 0 if name == "scatter" else operands[2].size
-        return Cost(flops, _bytes(operands, results))
+        return Cost(flops, total_bytes(operands, results))
 
     primitive = Primitive(
         name=name,

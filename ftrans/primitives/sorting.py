@@ -13,7 +13,7 @@ import numpy as np
 from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import bfloat16, is_complex
-from ftrans.primitives.family import _bytes, align, no_identity, no_programs, normal
+from ftrans.primitives.family import align, no_identity, no_programs, normal, total_bytes
 from ftrans.primitives.indexing import gather_p
 from ftrans.primitives.record import Absent, Cost, Primitive, Recursive, Sample
 from ftrans.primitives.shape import iota_p, reshape_p
@@ -82,7 +82,7 @@ def _cost(operands: Any, results: Any, params: Any) -> Cost:
     # about log2(n) comparisons for each element
     n = operands[0].shape[params["axis"]]
     comparisons = operands[0].size * math.ceil(math.log2(max(n, 2)))
-    return Cost(comparisons * params["keys"], _bytes(operands, results))
+    return Cost(comparisons * params["keys"], total_bytes(operands, results))
 
 
 def _samples() -> list[Sample]:

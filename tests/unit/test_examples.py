@@ -80,16 +80,19 @@ def test_sampled_values_lie_within_the_bounds(function):
         assert np.all(values <= found.upper + 1e-9), (radius, found)
 
 
-@pytest.mark.parametrize("name", registry)
+RULED = [n for n, p in registry.items() if not p.is_higher_order and Intervals()._find(p)]
+
+
+@pytest.mark.parametrize("name", RULED)
 def test_rules_of_intervals_are_sound(name):
     """On boxes about the samples of each primitive, corners and inner points are tried."""
     primitive = registry[name]
-    if Intervals()._find(primitive) is None or primitive.is_higher_order:
-        pytest.skip("Intervals has no rule for it, and says so")
     rng = np.random.default_rng(0)
     for operands, params, _ in primitive.samples():
         if any(np.iscomplexobj(x) for x in operands) or params.get("dtype") == np.complex128:
             continue
+        if "f" not in primitive.kinds:
+            operands = [x > 0 for x in operands]
         boxes = [_box(x, rng) for x in operands]
         types = [ArrayType(np.shape(x), np.asarray(x).dtype) for x in operands]
         run = lambda *xs, params=params: primitive(*xs, **params)  # noqa: E731
@@ -120,7 +123,8 @@ def _inside(box, rng, t):
     if t.dtype.kind in "biu":
         return np.where(rng.random(t.shape) < 0.5, box.lower, box.upper).astype(t.dtype)
     fraction = rng.choice([0.0, 1.0, rng.random()], t.shape)
-    inner = box.lower + fraction * (box.upper - box.lower)
+    with np.errstate(all="ignore"):
+        inner = box.lower + fraction * (box.upper - box.lower)
     inner = np.where(fraction == 0, box.lower, np.where(fraction == 1, box.upper, inner))
     return inner.astype(t.dtype)
 
@@ -128,7 +132,7 @@ def _inside(box, rng, t):
 TIGHT = {
     "monotone": (lambda x: fnp.exp(-x), (0.0, 1.0), (np.exp(-1.0), 1.0)),
     "over a peak": (fnp.sin, (1.0, 2.0), (np.sin(1.0), 1.0)),
-    "over a trough": (fnp.cos, (2.0, 4.0), (-1.0, np.cos(4.0))),
+    "over a trough": (fnp.cos, (2.0, 4.0), (-1.0, np.cos(2.0))),
     "between turns": (fnp.sin, (-1.0, 1.0), (np.sin(-1.0), np.sin(1.0))),
     "a whole period": (fnp.sin, (-100.0, 100.0), (-1.0, 1.0)),
     "even power": (lambda x: x**2, (-1.0, 2.0), (0.0, 4.0)),
@@ -139,9 +143,13 @@ TIGHT = {
     "outside the domain": (lambda x: fnp.log(x), (-1.0, 1.0), (-np.inf, np.inf)),
     "decided": (lambda x: fnp.where(x > 0, 1.0, 2.0), (1.0, 2.0), (1.0, 1.0)),
     "undecided": (lambda x: fnp.where(x > 0, 1.0, 2.0), (-1.0, 2.0), (1.0, 2.0)),
+    "perhaps equal": (lambda x: fnp.equal(x, 2.0) * 1.0, (1.0, 2.0), (0.0, 1.0)),
+    "equal to some": (lambda x: fnp.equal(np.float64(2.0), x) * 1.0, (1.0, 2.0), (0.0, 1.0)),
+    "equal": (lambda x: fnp.equal(np.float64(2.0), x) * 1.0, (2.0, 2.0), (1.0, 1.0)),
+    "not equal": (lambda x: fnp.equal(x, 2.5) * 1.0, (1.0, 2.0), (0.0, 0.0)),
     "loop": (
         lambda x: ftrans.while_loop(lambda v: v > 0.1, fnp.sin, x),
-        (0.5, 8.0),
+        (-0.5, 8.0),
         (-1.0, 8.0),
     ),
 }
@@ -218,9 +226,8 @@ def test_operations_of_a_gradient():
 def test_operations_of_loops_and_branches():
     body = lambda c, e: (fnp.sin(c) * e, None)  # noqa: E731
     assert total(lambda x: ftrans.scan(body, x[0], x)[0], f32(9, 5)) == 9 * 2 * 5
-    nested = lambda x: ftrans.scan(lambda c, _: (ftrans.scan(body, c, x)[0], None), x[0], None, 4)[
-        0
-    ]  # noqa: E731
+    turn = lambda x: lambda c, _: (ftrans.scan(body, c, x)[0], None)  # noqa: E731
+    nested = lambda x: ftrans.scan(turn(x), x[0], None, 4)[0]  # noqa: E731
     assert total(nested, f32(9, 5)) == 4 * 9 * 2 * 5
     dear, cheap = lambda x: fnp.sin(fnp.sin(x)), fnp.sin
     assert total(lambda p, x: ftrans.cond(p, dear, cheap, x), ArrayType((), "bool"), f32(5)) == 11
@@ -232,7 +239,7 @@ def test_operations_of_loops_and_branches():
 def test_operations_of_the_gradient_of_a_loop():
     loss = lambda x: ftrans.scan(lambda c, e: (fnp.sin(c) * e, None), x[0], x)[0].sum()  # noqa: E731
     one, two = (total(func.grad(loss), f32(n, 100)) for n in (10, 20))
-    assert 2 * 10 * 100 < one
+    assert one > 2 * 10 * 100
     assert 1.9 * one < two < 2.1 * one
 
 
@@ -257,16 +264,15 @@ def line_of(text):
 
 
 def norm(x):
-    return fnp.sqrt(
-        (x * x).sum()  # nothing wrong here
-    )  # the norm
+    squares = x * x  # the squares
+    return fnp.sqrt(squares.sum())  # the root
 
 
-def logarithms(x):
+def roots(x):
     def step(carry, element):
         carry = carry * element
-        logarithm = fnp.log(carry)  # in the loop
-        return carry, logarithm
+        root = fnp.sqrt(carry)  # in the loop
+        return carry, root
 
     return ftrans.scan(step, 1.0, x)[1].sum()
 
@@ -279,7 +285,7 @@ def branching(x):
     return ftrans.cond(
         x > 0,
         lambda x: x,
-        lambda x: fnp.log(x),  # in the branch
+        lambda x: fnp.sqrt(x),  # in the branch
         x,
     )
 
@@ -287,25 +293,28 @@ def branching(x):
 def test_nothing_is_found_where_there_is_nothing():
     assert find_nans(norm)(np.zeros(3)) == ""
     assert find_nans(func.grad(norm))(np.ones(3)) == ""
-    assert find_nans(logarithms)(np.ones(3)) == ""
+    assert find_nans(roots)(np.ones(3)) == ""
     assert find_nans(branching)(1.0) == ""
+    assert find_nans(lambda x: 1 / x)(0.0) == ""
     assert find_nans(lambda x: x * 2)(np.array([np.nan])) == ""
 
 
-def test_the_line_of_a_derivative():
+def test_the_lines_of_a_derivative():
     assert np.isnan(func.grad(norm)(np.zeros(3))).all()
-    found = find_nans(func.grad(norm))(np.zeros(3))
-    start = norm.__code__.co_firstlineno
-    assert found.startswith(f"{__file__}:{start + 1} (norm): mul"), found
-    assert "\n" not in found
+    infinity, nan = find_nans(func.grad(norm))(np.zeros(3)).splitlines()
+    assert infinity.startswith(line_of("the root"))
+    assert "makes infinity in `return fnp.sqrt(squares.sum())" in infinity
+    # infinity times zero, a factor that comes from each of the two lines
+    assert nan.startswith((line_of("the root"), line_of("the squares")))
+    assert "(norm): mul makes NaN" in nan
 
 
 def test_the_line_in_a_loop():
     x = np.array([2.0, -1.0, 3.0])
-    for function in (logarithms, func.grad(logarithms)):
-        found = find_nans(function)(x).splitlines()[0]
-        assert found.startswith(line_of("in the loop")), found
-        assert "log in `logarithm = fnp.log(carry)" in found
+    for function in (roots, func.grad(roots), func.hessian(roots)):
+        first = find_nans(function)(x).splitlines()[0]
+        assert first.startswith(line_of("in the loop")), first
+        assert "sqrt makes NaN in `root = fnp.sqrt(carry)" in first
 
 
 def test_the_line_in_a_branch():
@@ -321,12 +330,12 @@ def test_the_line_of_what_where_leaves_out():
 
 def test_nans_are_found_while_something_traces():
     def loss(x):
-        seen.append(find_nans(norm)(x - fnp.inf))
+        found.append(find_nans(lambda x: fnp.sqrt(x).sum())(-x))
         return norm(x)
 
-    seen = []
+    found = []
     assert_close(func.grad(loss)(np.array([3.0, 4.0])), np.array([0.6, 0.8]))
-    assert seen == [""]
+    assert "sqrt makes NaN" in found[0]
 
 
 # ------------------------------------------------------------------------------------- the digits
@@ -369,6 +378,7 @@ def test_the_derivatives_of_the_digits(digits):
     assert_close(found, np.linalg.eigvalsh(hessian)[:-4:-1], 1e-3)
 
 
+@pytest.mark.slow
 def test_the_digits_say_when_they_have_not_learnt(digits, monkeypatch, tmp_path, capsys):
     figure = tmp_path / "figure.png"
     monkeypatch.setattr(sys, "argv", ["digits.py", "--epochs", "1", "--out", str(figure)])

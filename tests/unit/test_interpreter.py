@@ -1,6 +1,7 @@
 """The public base: rules, descent into control flow, fixpoints, results that are traced again."""
 
 import inspect
+import itertools
 
 import numpy as np
 import pytest
@@ -376,6 +377,29 @@ def test_a_loop_is_exact_for_as_long_as_its_condition_is_known():
     until = Until()
     assert until(lambda x: ftrans.while_loop(lambda v: v > 9, lambda v: v / 2, x))(64.0) == 2.0
     assert until.joins == 1
+
+
+def test_what_a_loop_may_have_left_with_is_never_dropped():
+    class Possible(Interpreter):
+        """The set of the values that a scalar may have."""
+
+        answers = iter([None, True, None])
+
+        def lift(self, value):
+            return frozenset([value.item()])
+
+        def known(self, value):
+            return next(self.answers)
+
+        def join(self, x, y):
+            return x | y
+
+        def default(self, operation, *values):
+            found = [operation.evaluate(*v) for v in itertools.product(*values)]
+            return frozenset(v.item() for v in found)
+
+    grow = lambda x: ftrans.while_loop(lambda v: v < 9, lambda v: v * 2, x, max_steps=3)  # noqa: E731
+    assert Possible()(grow)(1.0) == {1.0, 2.0, 4.0, 8.0}
 
 
 def test_what_is_not_known_and_cannot_be_joined():
