@@ -3,12 +3,15 @@
 from ftrans import errors, func, ir, numpy, primitives
 from ftrans.config import config, get_default_dtype, set_default_dtype
 from ftrans.errors import (
+    ArgumentError,
     AxisError,
     CheckError,
     ConcretizationError,
     DTypeError,
     FtransError,
+    IndexingError,
     LeakedTracerError,
+    MissingAttributeError,
     MissingRuleError,
     MutationError,
     ShapeError,
@@ -16,6 +19,7 @@ from ftrans.errors import (
     StructureError,
     TracedArrayError,
     TransposeError,
+    UnsupportedError,
 )
 from ftrans.func import (
     grad,
@@ -43,14 +47,17 @@ from ftrans.runtime import cache_clear, cache_info
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArgumentError",
     "ArrayType",
     "AxisError",
     "CheckError",
     "ConcretizationError",
     "DTypeError",
     "FtransError",
+    "IndexingError",
     "Interpreter",
     "LeakedTracerError",
+    "MissingAttributeError",
     "MissingRuleError",
     "MutationError",
     "Operation",
@@ -60,6 +67,7 @@ __all__ = [
     "StructureError",
     "TracedArrayError",
     "TransposeError",
+    "UnsupportedError",
     "cache_clear",
     "cache_info",
     "check",

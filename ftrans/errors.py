@@ -7,12 +7,15 @@ keeps working for those who do not know the library.
 from __future__ import annotations
 
 __all__ = [
+    "ArgumentError",
     "AxisError",
     "CheckError",
     "ConcretizationError",
     "DTypeError",
     "FtransError",
+    "IndexingError",
     "LeakedTracerError",
+    "MissingAttributeError",
     "MissingRuleError",
     "MutationError",
     "ShapeError",
@@ -20,11 +23,16 @@ __all__ = [
     "StructureError",
     "TracedArrayError",
     "TransposeError",
+    "UnsupportedError",
 ]
 
 
 class FtransError(Exception):
     """Is the base of every error that ftrans raises by name."""
+
+
+class ArgumentError(FtransError, ValueError):
+    """Says that an argument has a value that the function does not take."""
 
 
 class ShapeError(FtransError, ValueError):
@@ -33,6 +41,10 @@ class ShapeError(FtransError, ValueError):
 
 class AxisError(FtransError, IndexError, ValueError):
     """Says that an axis is out of range for its array, or named twice."""
+
+
+class IndexingError(FtransError, IndexError):
+    """Says that an index is out of bounds, or no index at all."""
 
 
 class DTypeError(FtransError, TypeError):
@@ -59,12 +71,20 @@ class MissingRuleError(FtransError, NotImplementedError):
     """Says that a primitive does not have the rule that a transform asks for, and why."""
 
 
+class MissingAttributeError(FtransError, AttributeError):
+    """Says that traced values do not have a method or an attribute of this name."""
+
+
+class UnsupportedError(FtransError, TypeError):
+    """Says that an operation, or an option of it, does not exist for traced values."""
+
+
 class TransposeError(FtransError, ValueError):
     """Says that a function is not linear in the inputs that it should be linear in."""
 
 
 class MutationError(FtransError, TypeError):
-    """Says that an in-place write to a traced value cannot be honoured."""
+    """Says that an in-place write of or to a traced value cannot be honoured."""
 
 
 class StaticArgumentError(FtransError, ValueError):

@@ -10,7 +10,12 @@ from typing import ParamSpec, TypeVar
 from ftrans.config import config
 from ftrans.errors import FtransError
 
-__all__ = ["boundary"]
+__all__ = ["LIBRARIES", "boundary", "shorten"]
+
+LIBRARIES = frozenset(
+    {"contextlib", "functools", "jax", "jaxlib", "ml_dtypes", "numpy", "opt_einsum"}
+)
+"""What ftrans calls: frames of these are hidden where it was ftrans that called them."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,16 +35,26 @@ def boundary(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            if config.traceback == "short":
-                kept, ours = _split(error.__traceback__)
-                if isinstance(error, _EXPECTED) or not ours:
-                    error.__traceback__ = kept
-            if isinstance(error, ValueError) and "read-only" in str(error):
-                _explain_read_only(error)
+            shorten(error)
             raise
 
     return entered
 
+
+def shorten(error: Exception) -> None:
+    """Takes the frames of ftrans out of the traceback of an error; a bare `raise` is to follow."""
+    if config.traceback == "short":
+        kept, ours = _split(error.__traceback__)
+        if isinstance(error, _EXPECTED) or not ours:
+            error.__traceback__ = kept
+            notes = getattr(error, "__notes__", None)
+            if notes:
+                notes[:] = [note for note in notes if _REMOVED_BY_JAX not in note]
+    if isinstance(error, ValueError) and "read-only" in str(error):
+        _explain_read_only(error)
+
+
+_REMOVED_BY_JAX = "JAX has removed its internal frames"
 
 _READ_ONLY = (
     "ftrans: arrays that a traced function uses are read-only until it returns, since they are "
@@ -53,12 +68,12 @@ def _explain_read_only(error: ValueError) -> None:
 
 
 def _split(entry: TracebackType | None) -> tuple[TracebackType | None, bool]:
-    """Returns the entries of a traceback that are not of ftrans, and whether the last one is."""
+    """Returns the entries that are the user's, and whether the last one of all was not."""
     foreign: list[TracebackType] = []
     ours = False
     while entry is not None:
-        name = entry.tb_frame.f_globals.get("__name__", "")
-        ours = name == "ftrans" or name.startswith("ftrans.")
+        package = (entry.tb_frame.f_globals.get("__name__") or "").partition(".")[0]
+        ours = package == "ftrans" or (ours and package in LIBRARIES)
         if not ours:
             foreign.append(entry)
         entry = entry.tb_next

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.tree_util as tree
 
-from ftrans.errors import DTypeError
-from ftrans.func.staging import describe, leaf_name
+from ftrans.errors import ArgumentError, DTypeError
+from ftrans.func.staging import argument_name, describe, leaf_name
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 
@@ -19,45 +20,58 @@ class Arguments:
     """Splits positional arguments into the leaves that are differentiated and all else.
 
     Args:
-        function: the transform, for errors.
+        name: the transform and the function, for errors.
+        func: the function that takes the arguments.
         args: the positional arguments.
         argnums: which of them are differentiated: an int, or a sequence of ints.
         integers: whether integer arrays are let through, to be held fixed.
 
     Attributes:
         values: the leaves that are differentiated, arrays or Python floats.
-        names: how errors name them.
+        paths: where they stand in the arguments.
     """
 
     def __init__(
         self,
-        function: str,
+        name: str,
+        func: Callable[..., Any],
         args: Sequence[Any],
         argnums: int | Sequence[int],
         integers: bool = False,
     ):
+        self.func = func
         self.args = args
-        self.single = isinstance(argnums, int)
-        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-        self.numbers = [_position(function, number, len(args)) for number in numbers]
+        self.single = not isinstance(argnums, (tuple, list, range))
+        numbers = (argnums,) if self.single else tuple(argnums)
+        self.numbers = [_position(name, number, len(args)) for number in numbers]
         if len(set(self.numbers)) != len(self.numbers):
-            raise ValueError(f"{function}: argnums={argnums} names an argument twice.")
+            raise ArgumentError(f"{name}: argnums={argnums} names an argument twice.")
         self.values: list[Any] = []
-        self.names: list[str] = []
+        self.paths: list[tuple[Any, ...]] = []
         # for each chosen argument: structure, leaves, and which leaves are differentiated
         self.parts: list[tuple[Any, list[Any], list[bool]]] = []
         for number in self.numbers:
             paths, structure = tree.tree_flatten_with_path(args[number])
             leaves, mask = [], []
-            for path, leaf in paths:
-                name = leaf_name(f"args[{number}]", path)
-                is_active = _is_active(function, name, leaf, bool(path), integers)
+            for inner, leaf in paths:
+                path = (tree.SequenceKey(number), *inner)
+                is_active = _is_active(name, func, path, leaf, integers)
                 if is_active:
                     self.values.append(leaf)
-                    self.names.append(name)
+                    self.paths.append(path)
                 leaves.append(leaf)
                 mask.append(is_active)
             self.parts.append((structure, leaves, mask))
+
+    def name(self, index: int, root: str | None = None) -> str:
+        """Returns how an error names one of the `values`.
+
+        Args:
+            index: its number among them.
+            root: how the tuple of arguments is called; None to name the parameter instead.
+        """
+        path = self.paths[index]
+        return argument_name(self.func, path) if root is None else leaf_name(root, path)
 
     def call(self, func: Callable[..., Any], values: Sequence[Any], kwargs: Any) -> Any:
         """Calls `func` with these values in the place of the leaves that are differentiated."""
@@ -83,33 +97,47 @@ class Arguments:
         return trees[0] if self.single else tuple(trees)
 
 
-def _position(function: str, number: int, count: int) -> int:
+def _position(name: str, number: Any, count: int) -> int:
+    try:
+        number = operator.index(number)
+    except TypeError:
+        raise ArgumentError(
+            f"{name}: argnums must be an int or a tuple of ints.\n  argnums: {describe(number)}\n"
+            f"  Write the position of the argument: argnums=0."
+        ) from None
     if not -count <= number < count:
-        raise ValueError(
-            f"{function}: argnums={number}, but there are {count} positional arguments.\n"
+        raise ArgumentError(
+            f"{name}: argnums={number} is out of range.\n  positional arguments: {count}\n"
             f"  Pass the argument by position: keyword arguments are not differentiated."
         )
     return number % count
 
 
-def _is_active(function: str, name: str, leaf: Any, nested: bool, integers: bool) -> bool:
+def _is_active(
+    name: str, func: Callable[..., Any], path: tuple[Any, ...], leaf: Any, integers: bool
+) -> bool:
     """Tells whether a leaf is differentiated; raises where it was asked for and cannot be."""
+    nested = len(path) > 1
     if is_array(leaf) or (is_scalar(leaf) and not nested):
         t = type_of(as_array(leaf))
         if t.is_inexact:
             return True
         if integers:
             return False
+        label = argument_name(func, path)
+        fix = (
+            f"Write {float(leaf)}" if is_scalar(leaf) else f"Convert it, {label}.astype('float32')"
+        )
         raise DTypeError(
-            f"{function}: differentiation takes real or complex floating-point values.\n"
-            f"  {name}: {t}\n"
-            f"  Convert it, {name}.astype('float32'), or leave it out of argnums."
+            f"{name}: differentiation takes real or complex floating-point values.\n"
+            f"  {label}: {t if is_array(leaf) else describe(leaf)}\n"
+            f"  {fix}, or leave it out of argnums."
         )
     if is_scalar(leaf):
         return isinstance(leaf, (float, complex))
     if nested:
         return False
     raise DTypeError(
-        f"{function}: differentiation takes arrays, Python floats and pytrees of them.\n"
-        f"  {name}: {describe(leaf)}\n  Leave it out of argnums."
+        f"{name}: differentiation takes arrays, Python floats and pytrees of them.\n"
+        f"  {argument_name(func, path)}: {describe(leaf)}\n  Leave it out of argnums."
     )

@@ -12,13 +12,15 @@ from typing import Any
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.errors import DTypeError, ShapeError, StructureError
+from ftrans.errors import ArgumentError, DTypeError, FtransError, ShapeError, StructureError
 from ftrans.func.staging import (
     Staged,
     abstract_inputs,
     describe,
     leaf_name,
+    leaf_names,
     name_of,
+    shown,
     stage,
 )
 from ftrans.interpreters.base import building, finish, replay
@@ -63,10 +65,6 @@ def _stage_body(
 
     inputs = abstract_inputs(types, f"an argument of a body of {name}")
     return stage(f"{name}({name_of(body)})", call, inputs, closed=True), weak
-
-
-def _shown(structure: Any) -> str:
-    return str(structure).removeprefix("PyTreeDef(").removesuffix(")")
 
 
 def _execute(primitive: Any, operands: Sequence[Any], **params: Any) -> Any:
@@ -144,13 +142,19 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         6.0
     """
     if not branches:
-        raise ValueError("switch: there must be at least one branch.")
+        raise ArgumentError(
+            "switch: there must be at least one branch.\n  branches: ()\n"
+            "  Pass the functions to choose from: switch(i, [f, g], x)."
+        )
     if isinstance(index, int):
         index = min(max(index, 0), len(branches) - 1)  # it may not fit into the default dtype
     array = as_array(index)
     t = type_of(array)
     if t.shape != () or t.dtype.kind not in "iub":
-        raise DTypeError(f"switch: the index must be an integer scalar.\n  index: {t}")
+        raise DTypeError(
+            f"switch: the index must be an integer scalar.\n  index: {t}\n"
+            f"  Convert it: index.astype('int32')."
+        )
     if t.dtype != np.int32:
         # clamp before narrowing, so that no large index wraps around
         from ftrans.primitives.select import clamp_index
@@ -200,14 +204,17 @@ def _agree(
 ) -> list[Any]:
     """Returns the dtypes of the results; raises where branches disagree, naming the leaf."""
     first = staged[0]
-    shown = list(zip(names, staged, strict=True))
+    labelled = list(zip(names, staged, strict=True))
     if name == "cond":
-        shown.reverse()
+        labelled.reverse()
     for part in staged[1:]:
         if part.outputs.structure != first.outputs.structure:
             raise StructureError(
                 f"{name}: branches return different structures.\n"
-                + "".join(f"  {n}: {_shown(p.outputs.structure)}\n" for n, p in shown)
+                + "".join(
+                    f"  {label}: {shown(p.outputs.structure, p.program.output_types)}\n"
+                    for label, p in labelled
+                )
                 + "  Return the same containers from every branch."
             )
     skeleton = first.outputs.build([0] * first.outputs.arrays)
@@ -219,13 +226,18 @@ def _agree(
         strong = [t for t, weak in zip(types, weaks, strict=True) if not weak[number]] or types[:1]
         lines = "\n".join(
             f"  {leaf_name(label, path)}: {part.program.output_types[number]}"
-            for label, part in shown
+            for label, part in labelled
         )
         for t, weak in zip(types, weaks, strict=True):
-            if t.shape != strong[0].shape or (not weak[number] and t.dtype != strong[0].dtype):
+            if t.shape != strong[0].shape:
                 raise ShapeError(
-                    f"{name}: branches return different types.\n{lines}\n"
-                    f"  Convert them to one type: x.astype(...), x.reshape(...)."
+                    f"{name}: branches return different shapes.\n{lines}\n"
+                    f"  Give them one shape: x.reshape(...), ftrans.numpy.broadcast_to(x, shape)."
+                )
+            if not weak[number] and t.dtype != strong[0].dtype:
+                raise DTypeError(
+                    f"{name}: branches return different dtypes.\n{lines}\n"
+                    f"  Convert them to one: x.astype({strong[0].dtype.name!r})."
                 )
         dtypes.append(strong[0].dtype)
     return dtypes
@@ -234,15 +246,25 @@ def _agree(
 # --------------------------------------------------------------------------------------- loops
 
 
-def _carry_mismatch(name: str, names: Sequence[str], before: Any, after: Any) -> ShapeError:
-    lines = "\n".join(
-        f"  {label}: {a} became {b}"
+def _carry_mismatch(
+    name: str, names: Sequence[str], before: Sequence[ArrayType], after: Sequence[ArrayType]
+) -> FtransError:
+    changed = [
+        (label, a.update(), b.update())
         for label, a, b in zip(names, before, after, strict=True)
         if a.shape != b.shape or a.dtype != b.dtype
-    )
-    return ShapeError(
-        f"{name}: the carry changes its type from one step to the next.\n{lines}\n"
-        f"  Give the first value the type of the others, or convert the result: x.astype(...)."
+    ]
+    lines = "".join(f"  {label}: {a} became {b}\n" for label, a, b in changed)
+    if any(a.shape != b.shape for _, a, b in changed):
+        return ShapeError(
+            f"{name}: the carry changes its type from one step to the next.\n{lines}"
+            f"  Start with an array of the size that is needed last, and write into it: "
+            f"x.at[i].set(v)."
+        )
+    dtype = changed[0][1].dtype.name
+    return DTypeError(
+        f"{name}: the carry changes its type from one step to the next.\n{lines}"
+        f"  Start with the type that it becomes, or convert it back: x.astype({dtype!r})."
     )
 
 
@@ -252,14 +274,23 @@ def _stage_carry(
     init: Any,
     more: Sequence[ArrayType],
     more_structure: Any,
+    names: Sequence[str] | None = None,
 ) -> tuple[Staged, list[Any], Any, int]:
     """Traces a loop's body until the carry has a stable type.
+
+    Args:
+        name: of the loop, for errors.
+        body: takes the carry, and more.
+        init: the first carry.
+        more: the types of what else the body takes.
+        more_structure: the pytree that they make.
+        names: what errors call the leaves of the carry.
 
     Returns:
         The traced body; the leaves of `init`, converted; the structure of the carry; and how many
         results of the body are carry.
     """
-    leaves, names, weak, structure = _arrays(name, "carry", init)
+    leaves, own_names, weak, structure = _arrays(name, "carry", init)
     while True:
         types = [
             ArrayType(type_of(x).shape, type_of(x).dtype, w)
@@ -278,7 +309,8 @@ def _stage_carry(
         if carry_structure != structure:
             raise StructureError(
                 f"{name}: the carry changes its structure from one step to the next.\n"
-                f"  before: {_shown(structure)}\n  after: {_shown(carry_structure)}\n"
+                f"  before: {shown(structure, types)}\n"
+                f"  after: {shown(carry_structure, staged.program.output_types)}\n"
                 f"  Return the carry with the containers that it came in."
             )
         after = staged.program.output_types[: len(leaves)]
@@ -290,7 +322,7 @@ def _stage_carry(
             if weak_outs[i] and t.shape == new.shape:
                 continue
             if not weak[i] or t.shape != new.shape:
-                raise _carry_mismatch(name, names, types, after)
+                raise _carry_mismatch(name, names or own_names, types, after)
             leaves[i] = cast(leaves[i], new.dtype)
             weak[i] = False
             changed = True
@@ -342,27 +374,48 @@ def scan(
         >>> partial
         array([1., 3., 6.])
     """
-    elements, names, _, structure = _arrays("scan", "xs", xs)
-    lengths = {}
+    return _scan("scan", f, init, xs, length, reverse, unroll)
+
+
+def _scan(
+    name: str,
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any,
+    length: int | None,
+    reverse: bool,
+    unroll: int,
+) -> tuple[Any, Any]:
+    """Is `scan`, by the name that errors call it."""
+    elements, names, _, structure = _arrays(name, "xs", xs)
+    lengths, lines = set(), ""
     for x, label in zip(elements, names, strict=True):
         t = type_of(x)
         if t.ndim == 0:
-            raise ShapeError(f"scan: xs must have an axis to go through.\n  {label}: {t}")
-        lengths[label] = t.shape[0]
+            raise ShapeError(
+                f"{name}: xs must have an axis to go through.\n  {label}: {t}\n"
+                f"  To repeat without elements, pass xs=None and length=n."
+            )
+        lengths.add(t.shape[0])
+        lines += f"  {label}: axis 0 of {t} has size {t.shape[0]}\n"
     if length is not None:
-        lengths["length"] = int(length)
+        lengths.add(int(length))
+        lines += f"  length: {length}\n"
     if not lengths:
-        raise ValueError("scan: where xs holds no array, pass length=n.")
-    if len(set(lengths.values())) > 1:
-        lines = "\n".join(f"  {label}: {n}" for label, n in lengths.items())
-        raise ShapeError(f"scan: the lengths differ.\n{lines}")
-    count = next(iter(lengths.values()))
+        raise ArgumentError(
+            f"{name}: the number of steps is not known.\n  xs: {describe(xs)}\n  Pass length=n."
+        )
+    if len(lengths) > 1:
+        raise ShapeError(
+            f"{name}: the lengths differ.\n{lines}  Cut them to one: x[:{min(lengths)}]."
+        )
+    (count,) = lengths
 
     def body(carry: Any, element: Any) -> Any:
         result = f(carry, element)
         if not (isinstance(result, tuple) and len(result) == 2):
             raise StructureError(
-                f"scan: the body must return a pair (carry, y).\n  returned: {describe(result)}\n"
+                f"{name}: the body must return a pair (carry, y).\n  returned: {describe(result)}\n"
                 f"  Write return carry, None where there is no y."
             )
         return result
@@ -370,7 +423,7 @@ def scan(
     body.__name__ = name_of(f)
     types = [type_of(x).update(shape=type_of(x).shape[1:]) for x in elements]
     element_structure = tree.tree_structure((tree.tree_unflatten(structure, [0] * len(elements)),))
-    staged, carry, _, carried = _stage_carry("scan", body, init, types, element_structure)
+    staged, carry, _, carried = _stage_carry(name, body, init, types, element_structure)
     captured = len(staged.captured)
     program = _consts_first(staged.program, carried + len(elements), captured)
     outs = _execute(
@@ -410,15 +463,27 @@ def while_loop(
         >>> float(while_loop(lambda x: x < 100, lambda x: 2 * x, 3.0))
         192.0
     """
-    staged, carry, structure, count = _stage_carry("while_loop", body_fun, init_val, [], _EMPTY)
+    return _while("while_loop", cond_fun, body_fun, init_val, max_steps)
+
+
+def _while(
+    name: str,
+    cond_fun: Callable[[Any], Any],
+    body_fun: Callable[[Any], Any],
+    init_val: Any,
+    max_steps: int | None,
+    names: Sequence[str] | None = None,
+) -> Any:
+    """Is `while_loop`, by the name that errors call it."""
+    staged, carry, structure, count = _stage_carry(name, body_fun, init_val, [], _EMPTY, names)
     types = [type_of(x) for x in carry]
     one = tree.tree_structure((tree.tree_unflatten(structure, [0] * count),))
-    test, _ = _stage_body("while_loop", "condition", cond_fun, types, one)
+    test, _ = _stage_body(name, "condition", cond_fun, types, one)
     outs = test.program.output_types
     if len(outs) != 1 or outs[0].shape != ():
         raise ShapeError(
-            f"while_loop: the condition must return a boolean scalar.\n"
-            f"  returned: {', '.join(map(str, outs)) or 'nothing'}\n"
+            f"{name}: the condition must return a boolean scalar.\n"
+            f"  returned: {shown(test.outputs.structure, outs)}\n"
             f"  Reduce it: ftrans.numpy.any(...), ftrans.numpy.all(...)."
         )
     answer = _cast_outputs(test.program, [np.dtype(bool)])
@@ -454,21 +519,28 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     """
     if isinstance(lower, (int, np.integer)) and isinstance(upper, (int, np.integer)):
         steps = np.arange(int(lower), int(upper), dtype=default_dtype(int))
-        carry, _ = scan(_named(lambda c, i: (body_fun(i, c), None), body_fun), init_val, steps)
-        return carry
+        step = _named(lambda c, i: (body_fun(i, c), None), body_fun)
+        return _scan("fori_loop", step, init_val, steps, None, False, 1)[0]
     first, last = as_array(lower), as_array(upper)
     for label, x in (("lower", first), ("upper", last)):
         t = type_of(x)
         if t.shape != () or t.dtype.kind not in "iu":
-            raise DTypeError(f"fori_loop: the bounds must be integer scalars.\n  {label}: {t}")
+            raise DTypeError(
+                f"fori_loop: the bounds must be integer scalars.\n  {label}: {t}\n"
+                f"  Convert it: {label}.astype('int32')."
+            )
     from ftrans.numpy.promotion import result_type
 
     dtype = result_type(first, last)
     first, last = cast(first, dtype), cast(last, dtype)
-    _, carry = while_loop(
+    names = ["i", *leaf_names("carry", tree.tree_structure(init_val))]
+    _, carry = _while(
+        "fori_loop",
         lambda state: state[0] < last,
         _named(lambda state: (state[0] + 1, body_fun(*state)), body_fun),
         (first, init_val),
+        None,
+        names,
     )
     return carry
 

@@ -21,24 +21,23 @@ from ftrans.func.staging import (
 )
 from ftrans.interpreters import value_and_grad as differentiate
 from ftrans.ir import type_of
-from ftrans.ir.dtype import is_float
+from ftrans.ir.dtype import is_complex, is_float
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.traceback import boundary
 
-__all__ = ["grad", "grad_and_value", "value_and_grad"]
+__all__ = ["grad", "grad_and_value", "gradient_value_aux", "value_and_grad"]
 
 
-def _run(
-    transform: str,
+def gradient_value_aux(
+    name: str,
     func: Callable[..., Any],
     argnums: int | Sequence[int],
     has_aux: bool,
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> tuple[Any, Any, Any]:
-    """Returns gradient, value and aux."""
-    name = f"{transform}({name_of(func)})"
-    arguments = Arguments(name, args, argnums)
+    """Calls `func` and returns its gradient, value and aux; `name` is for errors."""
+    arguments = Arguments(name, func, args, argnums)
 
     def scalar_first(*tracers: Any) -> Any:
         result = arguments.call(func, tracers, kwargs)
@@ -69,10 +68,15 @@ def _check_scalar(name: str, value: Any, has_aux: bool) -> Any:
                 f"  returned: {t}\n"
                 f"  Reduce it, value.sum(), or take func.jacrev of the function."
             )
+        hint = (
+            "Take the real part, value.real, or func.vjp with a cotangent of your choice."
+            if is_complex(t.dtype)
+            else "Return a value that depends smoothly on the arguments: integers and booleans "
+            "have no derivative."
+        )
         raise DTypeError(
             f"{name}: the function must return a real floating-point scalar.\n"
-            f"  returned: {t}\n"
-            f"  Take the real part, value.real, or func.vjp with a cotangent of your choice."
+            f"  returned: {t}\n  {hint}"
         )
     leaves = tree.tree_structure(value).num_leaves
     hint = (
@@ -110,11 +114,12 @@ def grad(
         >>> float(grad(lambda x: x**3)(2.0))
         12.0
     """
+    name = f"grad({name_of(func)})"
 
     @boundary
     @functools.wraps(func)
     def gradient(*args: Any, **kwargs: Any) -> Any:
-        found, _, aux = _run("grad", func, argnums, has_aux, args, kwargs)
+        found, _, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs)
         return (found, aux) if has_aux else found
 
     return gradient
@@ -138,11 +143,12 @@ def grad_and_value(
         >>> float(gradient), float(value)
         (6.0, 9.0)
     """
+    name = f"grad_and_value({name_of(func)})"
 
     @boundary
     @functools.wraps(func)
     def gradient_and_value(*args: Any, **kwargs: Any) -> Any:
-        found, value, aux = _run("grad_and_value", func, argnums, has_aux, args, kwargs)
+        found, value, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs)
         return found, (value, aux) if has_aux else value
 
     return gradient_and_value
@@ -166,11 +172,12 @@ def value_and_grad(
         >>> float(value), float(gradient)
         (9.0, 6.0)
     """
+    name = f"value_and_grad({name_of(func)})"
 
     @boundary
     @functools.wraps(func)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-        found, value, aux = _run("value_and_grad", func, argnums, has_aux, args, kwargs)
+        found, value, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs)
         return ((value, aux) if has_aux else value), found
 
     return value_and_gradient

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from ftrans.func.grad import value_and_grad
+import jax.tree_util as tree
+
+from ftrans.func.grad import gradient_value_aux
 from ftrans.func.jvp import jvp
-from ftrans.func.staging import name_of
+from ftrans.func.staging import leaf_name, match_leaf, match_structure, name_of
 from ftrans.func.vjp import vjp
+from ftrans.ir import type_of
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.traceback import boundary
 
 __all__ = ["hvp", "vhp"]
@@ -18,16 +23,28 @@ def _as_tuple(x: Any) -> tuple[Any, ...]:
     return x if isinstance(x, tuple) else (x,)
 
 
-def _gradient(func: Callable[..., Any], count: int) -> Callable[..., tuple[Any, Any]]:
+def _gradient(name: str, func: Callable[..., Any], count: int) -> Callable[..., Any]:
     """Returns a function of the inputs that returns the gradients, and the value as aux."""
-    with_value = value_and_grad(func, tuple(range(count)))
 
+    @functools.wraps(func)
     def gradient(*inputs: Any) -> tuple[Any, Any]:
-        value, found = with_value(*inputs)
+        found, value, _ = gradient_value_aux(name, func, range(count), False, inputs, {})
         return found, value
 
-    gradient.__name__ = name_of(func)
     return gradient
+
+
+def _checked(name: str, inputs: Any, v: Any) -> Any:
+    """Returns `v` where it has the structure and the types of `inputs`."""
+    structure = tree.tree_structure(inputs)
+    vectors = match_structure(name, "v", "inputs", structure, v)
+    paths, _ = tree.tree_flatten_with_path(inputs)
+    for (path, leaf), vector in zip(paths, vectors, strict=True):
+        if (is_array(leaf) or is_scalar(leaf)) and vector is not None:
+            t = type_of(as_array(leaf))
+            if t.is_inexact:
+                match_leaf(name, leaf_name("v", path), t, vector, leaf_name("inputs", path))
+    return v
 
 
 @boundary
@@ -48,8 +65,10 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any) -> tuple[Any, Any]:
         >>> product
         array([ 6., 12.])
     """
-    primals, vectors = _as_tuple(inputs), _as_tuple(v)
-    _, product, value = jvp(_gradient(func, len(primals)), primals, vectors, has_aux=True)
+    name = f"hvp({name_of(func)})"
+    primals, vectors = _as_tuple(inputs), _as_tuple(_checked(name, inputs, v))
+    gradient = _gradient(name, func, len(primals))
+    _, product, value = jvp(gradient, primals, vectors, has_aux=True)
     return value, product if isinstance(inputs, tuple) else product[0]
 
 
@@ -71,7 +90,8 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any) -> tuple[Any, Any]:
         >>> product
         array([ 6., 12.])
     """
-    primals, vectors = _as_tuple(inputs), _as_tuple(v)
-    _, pull, value = vjp(_gradient(func, len(primals)), *primals, has_aux=True)
+    name = f"vhp({name_of(func)})"
+    primals, vectors = _as_tuple(inputs), _as_tuple(_checked(name, inputs, v))
+    _, pull, value = vjp(_gradient(name, func, len(primals)), *primals, has_aux=True)
     product = pull(vectors)
     return value, product if isinstance(inputs, tuple) else product[0]

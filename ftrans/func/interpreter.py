@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.errors import ConcretizationError, FtransError, MissingRuleError
+from ftrans.errors import ArgumentError, ConcretizationError, FtransError, MissingRuleError
 from ftrans.func.trace import stage_call
 from ftrans.interpreters import inline, simplify
 from ftrans.interpreters.base import memoised, walk
@@ -170,7 +170,7 @@ class Interpreter:
             elif key in registry:
                 resolved.append(registry[key])
             else:
-                raise ValueError(
+                raise ArgumentError(
                     f"{cls.__name__}.rule: no primitive or tag is called {key!r}.\n"
                     f"  The tags are {', '.join(sorted(tags))}; "
                     f"the primitives, print(list(ftrans.primitives.registry))."

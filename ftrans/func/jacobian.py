@@ -8,7 +8,15 @@ from typing import Any
 
 from ftrans.errors import DTypeError
 from ftrans.func.arguments import Arguments
-from ftrans.func.staging import apply, known_inputs, name_of, stage, wants_jax
+from ftrans.func.staging import (
+    apply,
+    check_chunk_size,
+    known_inputs,
+    leaf_names,
+    name_of,
+    stage,
+    wants_jax,
+)
 from ftrans.func.vjp import split_outputs, with_aux
 from ftrans.interpreters import jacobian_forward, jacobian_reverse
 from ftrans.ir import Program, type_of
@@ -26,18 +34,20 @@ def _jacobian(
     argnums: int | Sequence[int],
     has_aux: bool,
     chunk_size: int | None,
+    title: str | None = None,
 ) -> Callable[..., Any]:
-    """Returns the function that `jacrev` and `jacfwd` return."""
-    name = f"{transform}({name_of(func)})"
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"{name}: chunk_size={chunk_size}; it must be None or at least 1.")
+    """Returns the function that `jacrev` and `jacfwd` return; errors call it `title`."""
+    name = f"{title or transform}({name_of(func)})"
+    check_chunk_size(name, chunk_size)
 
     @boundary
     @functools.wraps(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        arguments = Arguments(name, args, argnums)
-        for value, leaf in zip(arguments.values, arguments.names, strict=True):
-            _check_real(name, leaf, type_of(as_array(value)))
+        arguments = Arguments(name, func, args, argnums)
+        for number, value in enumerate(arguments.values):
+            t = type_of(as_array(value))
+            if not is_float(t.dtype):
+                raise _not_real(name, arguments.name(number), t)
 
         def run(*tracers: Any) -> Any:
             return with_aux(name, has_aux, arguments.call(func, tracers, kwargs))
@@ -47,7 +57,8 @@ def _jacobian(
         count = value_outputs.arrays
         for number, t in enumerate(staged.program.output_types[:count]):
             if not t.is_inexact or (transform == "jacrev" and is_complex(t.dtype)):
-                _check_real(name, f"output {number}", t)
+                label = leaf_names("result", value_outputs.structure)[number]
+                raise _not_real(name, label, t)
         inputs = len(arguments.values)
         active = tuple(i < inputs for i in range(len(staged.program.inputs)))
         program = build(staged.program, active, count, chunk_size)
@@ -62,15 +73,19 @@ def _jacobian(
     return jacobian
 
 
-def _check_real(name: str, leaf: str, t: Any) -> None:
-    if not is_float(t.dtype):
-        raise DTypeError(
-            f"{name}: Jacobians are taken of real functions of real arguments.\n"
-            f"  {leaf}: {t}\n"
-            f"  For complex functions apply func.jvp or func.vjp to the vectors of your choice."
-        )
+def _not_real(name: str, label: str, t: Any) -> DTypeError:
+    hint = (
+        "For complex functions apply func.jvp or func.vjp to the vectors of your choice."
+        if is_complex(t.dtype)
+        else "Integers and booleans have no derivative: return them as aux, with has_aux=True."
+    )
+    return DTypeError(
+        f"{name}: Jacobians are taken of real functions of real arguments.\n"
+        f"  {label}: {t}\n  {hint}"
+    )
 
 
+@boundary
 def jacrev(
     func: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
@@ -99,6 +114,7 @@ def jacrev(
     return _jacobian("jacrev", jacobian_reverse, func, argnums, has_aux, chunk_size)
 
 
+@boundary
 def jacfwd(
     func: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
@@ -128,6 +144,7 @@ def jacfwd(
     return _jacobian("jacfwd", jacobian_forward, func, argnums, has_aux, chunk_size)
 
 
+@boundary
 def hessian(
     func: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
@@ -153,5 +170,6 @@ def hessian(
         array([[ 6.,  0.],
                [ 0., 12.]])
     """
-    inner = jacrev(func, argnums, has_aux=has_aux, chunk_size=chunk_size)
-    return jacfwd(inner, argnums, has_aux, chunk_size=chunk_size)
+    options = argnums, has_aux, chunk_size, "hessian"
+    inner = _jacobian("jacrev", jacobian_reverse, func, *options)
+    return _jacobian("jacfwd", jacobian_forward, inner, *options)

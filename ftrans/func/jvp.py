@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ftrans.errors import StructureError
+from ftrans.errors import ArgumentError, StructureError
 from ftrans.func.arguments import Arguments
 from ftrans.func.staging import (
     Outputs,
     apply,
     describe,
     known_inputs,
+    leaf_names,
     match_leaf,
     match_structure,
     name_of,
@@ -63,9 +64,9 @@ def jvp(
         if not isinstance(given, (tuple, list)):
             raise StructureError(
                 f"{name}: {what} must be a tuple with one entry per argument.\n"
-                f"  {what}: {describe(given)}\n  Write ({what.rstrip('s')},)."
+                f"  {what}: {describe(given)}\n  Write {what}=({what.rstrip('s')},)."
             )
-    arguments = Arguments(name, primals, range(len(primals)), integers=True)
+    arguments = Arguments(name, func, primals, range(len(primals)), integers=True)
     dots = match_tangents(name, arguments, tangents)
 
     def run(*tracers: Any) -> Any:
@@ -81,9 +82,12 @@ def jvp(
     operands = [*primal_operands, *staged.captured, *(d for d in dots if d is not None)]
     found = apply(program, operands, wants_jax(primals, tangents))
     if strict and not all(out_active[:count]):
-        raise ValueError(
+        number = out_active.index(False)
+        label = leaf_names("result", value_outputs.structure)[number]
+        raise ArgumentError(
             f"{name}: with strict=True every output must depend on the inputs.\n"
-            f"  output {out_active.index(False)} does not"
+            f"  {label}: {staged.program.output_types[number]} does not\n"
+            f"  Leave strict out to get a tangent of zeros."
         )
     total = staged.outputs.arrays
     value, aux = staged.outputs.build(found[:total])
@@ -114,20 +118,22 @@ def match_tangents(name: str, arguments: Arguments, tangents: Sequence[Any]) -> 
     if len(tangents) != len(arguments.numbers):
         raise StructureError(
             f"{name}: there must be one tangent per primal.\n"
-            f"  primals: {len(arguments.numbers)}\n  tangents: {len(tangents)}"
+            f"  primals: {len(arguments.numbers)}\n  tangents: {len(tangents)}\n"
+            f"  Pass None for a tangent that is zero."
         )
-    dots, names = [], iter(zip(arguments.names, arguments.values, strict=True))
-    for (structure, _, mask), tangent in zip(arguments.parts, tangents, strict=True):
-        leaves = match_structure(name, "tangents", structure, tangent)
+    dots, numbered = [], iter(enumerate(arguments.values))
+    parts = zip(arguments.parts, tangents, strict=True)
+    for position, ((structure, _, mask), tangent) in enumerate(parts):
+        what, like = f"tangents[{position}]", f"primals[{position}]"
+        leaves = match_structure(name, what, like, structure, tangent)
         for leaf, is_active in zip(leaves, mask, strict=True):
             if not is_active:
                 continue
-            leaf_name, value = next(names)
+            number, value = next(numbered)
             if leaf is None:
                 dots.append(None)
                 continue
-            what = leaf_name.replace("args", "tangents", 1)
-            like = leaf_name.replace("args", "primals", 1)
+            what, like = (arguments.name(number, root) for root in ("tangents", "primals"))
             dots.append(match_leaf(name, what, type_of(as_array(value)), leaf, like))
     return dots
 
@@ -201,7 +207,7 @@ def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) ->
         (6.0, 12.0)
     """
     name = f"linearize({name_of(func)})"
-    arguments = Arguments(name, primals, range(len(primals)), integers=True)
+    arguments = Arguments(name, func, primals, range(len(primals)), integers=True)
 
     def run(*tracers: Any) -> Any:
         return with_aux(name, has_aux, arguments.call(func, tracers, {}))

@@ -7,23 +7,20 @@ from typing import Any
 
 import jax.tree_util as tree
 
-from ftrans.errors import DTypeError
+from ftrans.errors import DTypeError, TransposeError
 from ftrans.func.staging import (
     abstract_inputs,
     apply,
     describe,
     leaf_name,
-    match_leaf,
-    match_structure,
     name_of,
     stage,
     wants_jax,
 )
-from ftrans.func.vjp import array_outputs, leaf_names
+from ftrans.func.vjp import array_outputs, match_cotangents
 from ftrans.interpreters import linear_pullback
 from ftrans.ir import ArrayType, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
-from ftrans.primitives.shape import zeros
 from ftrans.traceback import boundary
 
 __all__ = ["linear_transpose"]
@@ -81,16 +78,12 @@ def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., t
 
     @boundary
     def transposed(cotangent: Any) -> tuple[Any, ...]:
-        leaves = match_structure(name, "cotangents", staged.outputs.structure, cotangent)
-        named = zip(leaves, program.output_types, leaf_names(staged.outputs.structure), strict=True)
-        given = [
-            zeros(t.update())
-            if leaf is None
-            else match_leaf(name, f"cotangent{path}", t, leaf, "the output")
-            for leaf, t, path in named
-        ]
+        given = match_cotangents(name, cotangent, staged.outputs, program.output_types)
         jaxed = True if as_jax or wants_jax(cotangent) else as_jax
-        backward = linear_pullback(program, len(types))
+        try:
+            backward = linear_pullback(program, len(types))
+        except TransposeError as error:
+            raise TransposeError(f"{name}: {error}") from None
         return tree.tree_unflatten(structure, apply(backward, [*staged.captured, *given], jaxed))
 
     return transposed

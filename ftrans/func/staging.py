@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax.tree_util as tree
+import numpy as np
 
-from ftrans.errors import DTypeError, StructureError
+from ftrans.errors import ArgumentError, DTypeError, StructureError
 from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind, is_tracing, type_of
 from ftrans.ir.frame import at_user_code, open_frame
+from ftrans.ir.location import here
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import call_p
 from ftrans.runtime import keep, run
@@ -22,12 +25,17 @@ __all__ = [
     "Static",
     "abstract_inputs",
     "apply",
+    "argument_name",
+    "check_chunk_size",
     "describe",
+    "is_whole",
     "known_inputs",
     "leaf_name",
+    "leaf_names",
     "match_leaf",
     "match_structure",
     "name_of",
+    "shown",
     "split_aux",
     "stage",
     "wants_jax",
@@ -43,15 +51,63 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def describe(x: Any) -> str:
-    """Returns how an error shows a value: its type in the IR's notation, else itself."""
+    """Returns how an error shows a value: with types in the place of arrays, else as it is."""
     if is_array(x):
         return str(type_of(x))
-    return f"{x!r:.40} ({type(x).__name__})"
+    leaves, structure = tree.tree_flatten(x)
+    if tree.all_leaves([x]) or not leaves:
+        return f"{_shortened(repr(x))} ({type(x).__name__})"
+    return shown(structure, [type_of(leaf) if is_array(leaf) else leaf for leaf in leaves])
+
+
+def shown(structure: Any, leaves: Sequence[Any] | None = None) -> str:
+    """Returns how an error shows a pytree: `{'w': (f32[3], leaf)}`."""
+    if leaves is None:
+        leaves = [_LEAF] * structure.num_leaves
+    return _shortened(repr(tree.tree_unflatten(structure, leaves)))
+
+
+class _Leaf:
+    def __repr__(self) -> str:
+        return "leaf"
+
+
+_LEAF = _Leaf()
+
+
+def _shortened(text: str, most: int = 72) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def leaf_name(root: str, path: Sequence[Any]) -> str:
     """Returns how an error names a leaf: `carry['w'][0]`."""
     return root + tree.keystr(tuple(path))
+
+
+def leaf_names(root: str, structure: Any) -> list[str]:
+    """Returns how errors name the leaves of a pytree of this structure."""
+    skeleton = tree.tree_unflatten(structure, [0] * structure.num_leaves)
+    return [leaf_name(root, path) for path, _ in tree.tree_flatten_with_path(skeleton)[0]]
+
+
+def argument_name(function: Callable[..., Any], path: Sequence[Any]) -> str:
+    """Returns how an error names a leaf of a function's positional arguments: `params['w'][0]`.
+
+    Args:
+        function: the function, whose signature says how its parameters are called.
+        path: to the leaf in the tuple of arguments.
+    """
+    position, rest = path[0].idx, path[1:]
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    for number, parameter in enumerate(parameters):
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return leaf_name(f"{parameter.name}[{position - number}]", rest)
+        if number == position and parameter.kind is not parameter.KEYWORD_ONLY:
+            return leaf_name(parameter.name, rest)
+    return leaf_name(f"args[{position}]", rest)
 
 
 class Static(NamedTuple):
@@ -116,7 +172,7 @@ def stage(
         closed: whether all that happens inside stays inside.
         passed: which leaves of the result are outputs; the others pass through as they are.
     """
-    with open_frame(name, closed) as frame:
+    with open_frame(name, closed, here()) as frame:
         tracers = [frame.input(*declared) for declared in inputs]
         with at_user_code():
             result = function(*tracers)
@@ -187,7 +243,25 @@ def split_aux(function: str, result: Any) -> tuple[Any, Any]:
     return result
 
 
-def match_structure(function: str, what: str, expected: Any, given: Any) -> list[Any]:
+def check_chunk_size(function: str, chunk_size: Any) -> None:
+    """Raises unless `chunk_size` is None or a positive int.
+
+    Raises:
+        ArgumentError: otherwise.
+    """
+    if chunk_size is not None and not (is_whole(chunk_size) and chunk_size > 0):
+        raise ArgumentError(
+            f"{function}: chunk_size must be None or an int of at least 1.\n"
+            f"  chunk_size: {describe(chunk_size)}\n  Leave it out to compute all at once."
+        )
+
+
+def is_whole(x: Any) -> bool:
+    """Tells whether a value is an integer, of Python or NumPy."""
+    return isinstance(x, (int, np.integer)) and not isinstance(x, bool)
+
+
+def match_structure(function: str, what: str, like: str, expected: Any, given: Any) -> list[Any]:
     """Returns the leaves of `given` where it has the structure `expected`; None is a leaf.
 
     Raises:
@@ -197,15 +271,11 @@ def match_structure(function: str, what: str, expected: Any, given: Any) -> list
         return expected.flatten_up_to(given)
     except (ValueError, TypeError):
         raise StructureError(
-            f"{function}: the {what} do not have the structure that they must have.\n"
-            f"  expected: {_shown(expected)}\n"
-            f"  {what}: {_shown(tree.tree_structure(given))}\n"
+            f"{function}: {what} does not have the structure of {like}.\n"
+            f"  {like}: {shown(expected)}\n"
+            f"  {what}: {shown(tree.tree_structure(given))}\n"
             f"  Pass a pytree of the same containers; None stands for a zero leaf."
         ) from None
-
-
-def _shown(structure: Any) -> str:
-    return str(structure).removeprefix("PyTreeDef(").removesuffix(")")
 
 
 def match_leaf(function: str, what: str, expected: ArrayType, given: Any, like: str) -> Any:
@@ -235,6 +305,6 @@ def match_leaf(function: str, what: str, expected: ArrayType, given: Any, like: 
         raise DTypeError(
             f"{function}: {what} does not have the dtype of {like}.\n"
             f"  {like}: {expected}\n  {what}: {t}\n"
-            f"  Convert it: {what.split('[')[0].split(' ')[-1]}.astype({expected.dtype.name!r})."
+            f"  Convert it: {what}.astype({expected.dtype.name!r})."
         )
     return array

@@ -25,7 +25,7 @@ def trace(func: Callable[..., Any]) -> Callable[..., Program]:
         func: any function of arrays and pytrees, the results of transforms included.
 
     Returns:
-        A function of the same arguments. In the place of arrays it also takes types: `ArrayType`,
+        A function of the same arguments. In the place of arrays it also takes types, `ArrayType` or
         `jax.ShapeDtypeStruct`. Leaves that are no arrays are static. Arrays that `func` captures
         are the last inputs of the program.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.tree_util as tree
 
-from ftrans.errors import DTypeError
+from ftrans.errors import DTypeError, StructureError
 from ftrans.func.arguments import Arguments
 from ftrans.func.staging import (
     Outputs,
@@ -15,9 +15,11 @@ from ftrans.func.staging import (
     describe,
     known_inputs,
     leaf_name,
+    leaf_names,
     match_leaf,
     match_structure,
     name_of,
+    shown,
     split_aux,
     stage,
     wants_jax,
@@ -29,7 +31,7 @@ from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.shape import zeros
 from ftrans.traceback import boundary
 
-__all__ = ["Pullback", "array_outputs", "leaf_names", "split_outputs", "vjp", "with_aux"]
+__all__ = ["Pullback", "array_outputs", "match_cotangents", "split_outputs", "vjp", "with_aux"]
 
 
 def array_outputs(name: str, value: Any) -> Any:
@@ -112,18 +114,14 @@ class Pullback:
         """
         structure = self._outputs.structure
         given = cotangents[0] if len(cotangents) == 1 else tuple(cotangents)
-        leaves = match_structure(self.name, "cotangents", structure, given)
-        names = leaf_names(structure)
-        operands = []
-        for leaf, t, active, name in zip(
-            leaves, self._output_types, self._active, names, strict=True
-        ):
-            if not active:
-                continue
-            if leaf is None:
-                operands.append(zeros(t.update()))
-            else:
-                operands.append(match_leaf(self.name, f"cotangent{name}", t, leaf, "the output"))
+        if not cotangents and structure.num_leaves:
+            raise StructureError(
+                f"{self.name}: the pullback takes the cotangent of the output.\n"
+                f"  output: {shown(structure, self._output_types)}\n"
+                f"  Write pullback(ftrans.numpy.ones_like(value)) for the gradient of its sum."
+            )
+        matched = match_cotangents(self.name, given, self._outputs, self._output_types)
+        operands = [ct for ct, active in zip(matched, self._active, strict=True) if active]
         as_jax = True if self._as_jax or wants_jax(given) else self._as_jax
         found = apply(self.program, [*self.residuals, *operands], as_jax)
         return self._arguments.build(found)
@@ -132,12 +130,25 @@ class Pullback:
         return f"<pullback of {self.name} with {len(self.residuals)} residuals>"
 
 
-def leaf_names(structure: Any) -> list[str]:
-    """Returns how errors name the leaves of a pytree, after its root."""
-    paths, _ = tree.tree_flatten_with_path(
-        tree.tree_unflatten(structure, [0] * structure.num_leaves)
-    )
-    return [tree.keystr(path) for path, _ in paths]
+def match_cotangents(name: str, given: Any, outputs: Outputs, types: Sequence[Any]) -> list[Any]:
+    """Returns one cotangent per array that a function returned, of exactly its type.
+
+    Args:
+        name: of the function, for errors.
+        given: the cotangents, in the structure of the outputs; None stands for zero.
+        outputs: how the function's outputs make its result.
+        types: the types of the outputs.
+    """
+    structure = outputs.structure
+    leaves = match_structure(name, "cotangent", "the output", structure, given)
+    found = []
+    for leaf, t, path in zip(leaves, types, leaf_names("", structure), strict=True):
+        if leaf is None:
+            found.append(zeros(t.update()))
+        else:
+            like = f"output{path}" if path else "the output"
+            found.append(match_leaf(name, f"cotangent{path}", t, leaf, like))
+    return found
 
 
 @boundary
@@ -160,7 +171,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False, **kwargs
         [3.0, 2.0]
     """
     name = f"vjp({name_of(func)})"
-    arguments = Arguments(name, primals, range(len(primals)), integers=True)
+    arguments = Arguments(name, func, primals, range(len(primals)), integers=True)
 
     def run(*tracers: Any) -> Any:
         return with_aux(name, has_aux, arguments.call(func, tracers, kwargs))

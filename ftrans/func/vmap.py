@@ -8,8 +8,19 @@ from typing import Any
 
 import jax.tree_util as tree
 
-from ftrans.errors import AxisError, DTypeError, ShapeError, StructureError
-from ftrans.func.staging import apply, describe, leaf_name, name_of, stage, wants_jax
+from ftrans.errors import ArgumentError, AxisError, DTypeError, ShapeError, StructureError
+from ftrans.func.staging import (
+    apply,
+    argument_name,
+    check_chunk_size,
+    describe,
+    is_whole,
+    leaf_names,
+    name_of,
+    shown,
+    stage,
+    wants_jax,
+)
 from ftrans.interpreters import batch_in_chunks
 from ftrans.interpreters.place import place_outputs
 from ftrans.ir import Abstract, type_of
@@ -21,6 +32,7 @@ __all__ = ["vmap"]
 _RANDOMNESS = ("error", "same", "different")
 
 
+@boundary
 def vmap(
     func: Callable[..., Any],
     in_dims: Any = 0,
@@ -54,17 +66,25 @@ def vmap(
     """
     name = f"vmap({name_of(func)})"
     if randomness not in _RANDOMNESS:
-        raise ValueError(f"{name}: randomness={randomness!r} is none of {', '.join(_RANDOMNESS)}.")
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"{name}: chunk_size={chunk_size}; it must be None or at least 1.")
+        raise ArgumentError(
+            f"{name}: randomness={randomness!r} is none of {', '.join(_RANDOMNESS)}.\n"
+            f"  Leave it out: random functions take keys."
+        )
+    check_chunk_size(name, chunk_size)
+    if axis_size is not None and not (is_whole(axis_size) and axis_size >= 0):
+        raise ArgumentError(
+            f"{name}: axis_size must be None or an int that is not negative.\n"
+            f"  axis_size: {describe(axis_size)}\n"
+            f"  Leave it out where an argument is mapped."
+        )
 
     @boundary
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         paths, structure = tree.tree_flatten_with_path(args)
         leaves = [leaf for _, leaf in paths]
-        dims = _dims(name, in_dims, args, paths)
-        size = _size(name, paths, dims, axis_size)
+        dims = _dims(name, func, in_dims, args, paths)
+        size = _size(name, func, paths, dims, axis_size)
 
         inputs, operands = [], []
         source = Abstract(f"the mapped axis of {name}")
@@ -98,25 +118,22 @@ def vmap(
     return mapped
 
 
-def _dims(name: str, in_dims: Any, args: Any, paths: Any) -> list[int | None]:
+def _dims(
+    name: str, func: Callable[..., Any], in_dims: Any, args: Any, paths: Any
+) -> list[int | None]:
     """Returns for each leaf of the arguments the axis that is mapped, counted from the front."""
-    if isinstance(in_dims, list):
-        raise StructureError(
-            f"{name}: in_dims must be an int or a tuple, not a list.\n"
-            f"  in_dims: {in_dims}\n  Write in_dims={tuple(in_dims)}."
-        )
-    if not isinstance(in_dims, (int, tuple)) or isinstance(in_dims, bool):
+    if not (is_whole(in_dims) or isinstance(in_dims, tuple)):
+        fix = f"in_dims={tuple(in_dims)}" if isinstance(in_dims, list) else "in_dims=0"
         raise StructureError(
             f"{name}: in_dims must be an int, or a tuple with one entry per positional argument.\n"
-            f"  in_dims: {in_dims!r}\n"
-            f"  Write in_dims=0; where nothing is mapped there is no need for vmap."
+            f"  in_dims: {in_dims!r}\n  Write {fix}."
         )
     if not args:
-        raise ValueError(
+        raise ArgumentError(
             f"{name}: there is no positional argument to map over.\n"
             f"  Keyword arguments are not mapped: pass the mapped arguments by position."
         )
-    if isinstance(in_dims, int):
+    if not isinstance(in_dims, tuple):
         flat = [in_dims] * len(paths)
         lenient = True
     else:
@@ -131,22 +148,22 @@ def _dims(name: str, in_dims: Any, args: Any, paths: Any) -> list[int | None]:
             flat += _broadcast_dims(name, f"in_dims[{number}]", spec, arg)
     dims: list[int | None] = []
     for (path, leaf), dim in zip(paths, flat, strict=True):
-        label = leaf_name("args", path)
         if dim is None or (lenient and not (is_array(leaf) or is_scalar(leaf))):
             dims.append(None)
             continue
         if not is_array(leaf):
             raise DTypeError(
                 f"{name}: a mapped argument must be an array.\n"
-                f"  {label}: {describe(leaf)}\n"
+                f"  {argument_name(func, path)}: {describe(leaf)}\n"
                 f"  Give it None in in_dims, which leaves it as it is."
             )
         t = type_of(leaf)
         if not -t.ndim <= dim < t.ndim:
             raise AxisError(
                 f"{name}: in_dims names an axis that an argument does not have.\n"
-                f"  {label}: axis {dim} of {t}\n"
-                f"  Give it None in in_dims where it is not mapped."
+                f"  {argument_name(func, path)}: axis {dim} of {t}\n"
+                + (f"  Its axes are {-t.ndim} ... {t.ndim - 1}. " if t.ndim else "  ")
+                + "Where it is not mapped, give it None in in_dims."
             )
         dims.append(dim % t.ndim)
     return dims
@@ -155,7 +172,7 @@ def _dims(name: str, in_dims: Any, args: Any, paths: Any) -> list[int | None]:
 def _broadcast_dims(name: str, label: str, spec: Any, arg: Any) -> list[int | None]:
     """Spreads one entry of in_dims over the leaves of its argument."""
     leaves, structure = tree.tree_flatten(arg)
-    if spec is None or (isinstance(spec, int) and not isinstance(spec, bool)):
+    if spec is None or is_whole(spec):
         return [spec] * len(leaves)
     is_none = lambda x: x is None  # noqa: E731
     try:
@@ -170,42 +187,55 @@ def _broadcast_dims(name: str, label: str, spec: Any, arg: Any) -> list[int | No
         raise StructureError(
             f"{name}: in_dims does not fit the structure of an argument.\n"
             f"  {label}: {spec}\n"
-            f"  argument: {str(structure).removeprefix('PyTreeDef(').removesuffix(')')}\n"
+            f"  argument: {shown(structure)}\n"
             f"  Use the same containers, or one int or None for the whole argument."
         ) from None
     flat: list[int | None] = []
     for dim in tree.tree_leaves(spread, is_leaf=is_none):
-        if dim is not None and (not isinstance(dim, int) or isinstance(dim, bool)):
-            raise StructureError(f"{name}: {label} holds {dim!r}; entries are ints or None.")
+        if dim is not None and not is_whole(dim):
+            raise StructureError(
+                f"{name}: the entries of in_dims are ints and None.\n"
+                f"  {label}: {describe(spec)}\n"
+                f"  Write the axis that is mapped, or None where nothing is."
+            )
         flat.append(dim)
     return flat
 
 
-def _size(name: str, paths: Any, dims: list[int | None], axis_size: int | None) -> int:
+def _size(
+    name: str, func: Callable[..., Any], paths: Any, dims: list[int | None], axis_size: int | None
+) -> int:
     """Returns the size of the mapped axis, the same in all mapped leaves."""
-    sizes = {}
-    lines = []
-    for (path, leaf), dim in zip(paths, dims, strict=True):
-        if dim is not None:
-            t = type_of(leaf)
-            sizes.setdefault(t.shape[dim], leaf_name("args", path))
-            lines.append(f"  {leaf_name('args', path)}: axis {dim} of {t} has size {t.shape[dim]}")
+    mapped = [
+        (path, dim, type_of(leaf))
+        for (path, leaf), dim in zip(paths, dims, strict=True)
+        if dim is not None
+    ]
+    sizes = {t.shape[dim] for _, dim, t in mapped}
+
+    def lines() -> str:
+        return "".join(
+            f"  {argument_name(func, path)}: axis {dim} of {t} has size {t.shape[dim]}\n"
+            for path, dim, t in mapped
+        )
+
     if axis_size is not None:
-        if sizes and set(sizes) != {axis_size}:
+        if sizes and sizes != {axis_size}:
             raise ShapeError(
-                f"{name}: axis_size={axis_size} is not the size of the mapped axes.\n"
-                + "\n".join(lines)
+                f"{name}: axis_size={axis_size} is not the size of the mapped axes.\n{lines()}"
+                f"  Leave axis_size out where an argument is mapped."
             )
-        return axis_size
+        return int(axis_size)
     if not sizes:
-        raise ValueError(
+        raise ArgumentError(
             f"{name}: no argument is mapped, so the number of examples is not known.\n"
-            f"  Map at least one argument, or pass axis_size=n."
+            + "".join(f"  {argument_name(func, p)}: {describe(x)}, not mapped\n" for p, x in paths)
+            + "  Give one of them an axis in in_dims, or pass axis_size=n."
         )
     if len(sizes) > 1:
         raise ShapeError(
-            f"{name}: mapped axes have different sizes.\n" + "\n".join(lines) + "\n"
-            "  To pass one of them whole to every example, give it None in in_dims."
+            f"{name}: mapped axes have different sizes.\n{lines()}"
+            f"  To pass one of them whole to every example, give it None in in_dims."
         )
     return next(iter(sizes))
 
@@ -215,7 +245,7 @@ def _out_dims(
 ) -> tuple[int | None, ...]:
     """Returns for each output of the program where the mapped axis goes, from the front."""
     template = outputs.build([_Slot(i) for i in range(outputs.arrays)])
-    if out_dims is None or isinstance(out_dims, int):
+    if out_dims is None or is_whole(out_dims):
         flat = [out_dims] * len(outputs.leaves)
     else:
         try:
@@ -229,35 +259,42 @@ def _out_dims(
                 is_leaf=lambda x: x is None,
             )
         except (ValueError, TypeError):
-            shown = str(outputs.structure).removeprefix("PyTreeDef(").removesuffix(")")
             raise StructureError(
                 f"{name}: out_dims does not fit the structure of the result.\n"
-                f"  out_dims: {out_dims}\n  result: {shown}\n"
+                f"  out_dims: {out_dims}\n  result: {shown(outputs.structure)}\n"
                 f"  Use the same containers, or one int for all."
             ) from None
     where: list[int | None] = []
     given = iter(zip(which, program.output_types, strict=True))
-    for dim, leaf in zip(flat, outputs.leaves, strict=True):
+    labels = functools.cache(lambda: leaf_names("result", outputs.structure))
+    for number, (dim, leaf) in enumerate(zip(flat, outputs.leaves, strict=True)):
+        if dim is not None and not is_whole(dim):
+            raise StructureError(
+                f"{name}: the entries of out_dims are ints and None.\n"
+                f"  out_dims: {describe(out_dims)}\n"
+                f"  Write where the mapped axis goes in each result."
+            )
         if leaf is not None:
-            if dim is not None and not (isinstance(out_dims, int)):
+            if dim is not None and not is_whole(out_dims):
                 raise DTypeError(
                     f"{name}: a result that is no array has no axis.\n"
-                    f"  result: {describe(leaf.value)}\n  Give it None in out_dims."
+                    f"  {labels()[number]}: {describe(leaf.value)}\n  Give it None in out_dims."
                 )
             continue
         is_mapped, t = next(given)
         if dim is None:
             if is_mapped:
-                raise ValueError(
+                raise ArgumentError(
                     f"{name}: out_dims is None for a result that depends on the example.\n"
-                    f"  result: {t} per example\n"
+                    f"  {labels()[number]}: {t} per example\n"
                     f"  Give it an int in out_dims, or reduce over the examples after vmap."
                 )
             where.append(None)
             continue
         if not -t.ndim - 1 <= dim <= t.ndim:
             raise AxisError(
-                f"{name}: out_dims={dim} is out of range.\n  result: {t} per example\n"
+                f"{name}: out_dims={dim} is out of range.\n"
+                f"  {labels()[number]}: {t} per example\n"
                 f"  The mapped axis can be put at {-t.ndim - 1} ... {t.ndim}."
             )
         where.append(dim % (t.ndim + 1))

@@ -35,10 +35,9 @@ def memoised(function: Callable[P, T]) -> Callable[P, T]:
         program, *rest = args
         key = (name, *rest, *kwargs.items())
         memo = program.memo  # type: ignore[attr-defined]
-        try:
+        if key in memo:
             return memo[key]
-        except KeyError:
-            return memo.setdefault(key, function(*args, **kwargs))
+        return memo.setdefault(key, function(*args, **kwargs))
 
     return remembering
 

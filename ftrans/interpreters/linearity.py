@@ -31,7 +31,7 @@ def check_no_constant_terms(program: Program, linear: tuple[bool, ...]) -> None:
                 known = constants.get(atom)
                 if not is_linear and (known is None or known.value != 0):
                     raise TransposeError(
-                        f"The function is affine, not linear: a constant is part of its result.\n"
+                        f"the function is affine, not linear: a constant is part of its result.\n"
                         f"  {equation.primitive.name} at {location or 'an unknown place'}\n"
                         f"  Take the constant away, or write func.vjp(f, x) to transpose the "
                         f"derivative of f at x."
@@ -41,6 +41,6 @@ def check_no_constant_terms(program: Program, linear: tuple[bool, ...]) -> None:
         known = constants.get(output)
         if not (type(output) is int and depends[output]) and (known is None or known.value != 0):
             raise TransposeError(
-                "The function is affine, not linear: a result does not depend on the inputs.\n"
+                "the function is affine, not linear: a result does not depend on the inputs.\n"
                 "  Return it as it is, outside the function that is transposed."
             )

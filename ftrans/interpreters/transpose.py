@@ -129,7 +129,7 @@ def _cotangents(
         if isinstance(partial, Absent) or ("multilinear" in primitive.tags and len(asked) > 1):
             reason = partial.reason if isinstance(partial, Absent) else "two factors depend on them"
             raise TransposeError(
-                f"The function is not linear in the inputs that it is transposed for.\n"
+                f"the function is not linear in the inputs that it is transposed for.\n"
                 f"  {primitive.name} at {location or 'an unknown place'}: {reason}\n"
                 f"  Write func.vjp(f, x) to transpose the derivative of f at x instead."
             )

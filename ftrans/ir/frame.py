@@ -25,10 +25,12 @@ __all__ = [
     "Tracer",
     "at_user_code",
     "bind",
+    "check_alive",
     "current_frame",
     "is_tracing",
     "open_frame",
     "rebind",
+    "recording_place",
     "set_evaluator",
     "set_guard",
     "type_of",
@@ -85,8 +87,16 @@ class Tracer:
         Raises:
             ConcretizationError: where it depends on an input that has no value.
         """
-        _check_alive(self)
-        return self.frame.demand(self.index, what)
+        check_alive(self)
+        return self.frame.demand(self.index, what, self)
+
+    @property
+    def origin(self) -> str:
+        """Says in an error where the value comes from: "made at file:line (function)"."""
+        if self.location is not None:
+            return f"made at {self.location}"
+        entered = self.frame.entered
+        return f"an argument of {self.frame.name}" + (f", called at {entered}" if entered else "")
 
 
 class Frame:
@@ -95,6 +105,7 @@ class Frame:
     Args:
         name: what is being traced, for instance "grad(loss)".
         closed: whether all that happens inside stays inside, as in the body of a loop.
+        entered: where in the user's code the tracing was asked for.
     """
 
     __slots__ = (
@@ -102,6 +113,7 @@ class Frame:
         "captured",
         "closed",
         "depth",
+        "entered",
         "equations",
         "floor",
         "guards",
@@ -113,9 +125,10 @@ class Frame:
         "sources",
     )
 
-    def __init__(self, name: str, closed: bool = False):
+    def __init__(self, name: str, closed: bool = False, entered: Location | None = None):
         self.name = name
         self.closed = closed
+        self.entered = entered
         self.depth = -1
         self.floor = 0
         self.input_types: list[ArrayType] = []
@@ -150,7 +163,10 @@ class Frame:
     def lift(self, value: Any) -> Tracer | Literal:
         """Returns `value` as an operand for this frame."""
         if type(value) is Tracer:
-            return value if value.frame is self else self.capture(value)
+            if value.frame is self:
+                return value
+            check_alive(value)
+            return self.capture(value)
         return value if type(value) is Literal else self.capture(value)
 
     def record(self, primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Tracer, ...]:
@@ -204,8 +220,14 @@ class Frame:
         )
         return program, [self.sources[i] for i in sorted(taken)]
 
-    def demand(self, code: int, what: str) -> Any:
-        """Evaluates what the value `code` depends on and returns its array."""
+    def demand(self, code: int, what: str, asked: Tracer) -> Any:
+        """Evaluates what the value `code` depends on and returns its array.
+
+        Args:
+            code: the value, as `Tracer.index` gives it.
+            what: names the use, for the error.
+            asked: the value that was asked for, which may belong to a frame further in.
+        """
         known = self.known
         if code in known:
             return known[code]
@@ -215,7 +237,7 @@ class Frame:
             if current in known:
                 continue
             if current < 0:
-                known[current] = self._source_value(current, code, what)
+                known[current] = self._source_value(current, what, asked)
             else:
                 index = self.producers[current]
                 if index not in needed:
@@ -241,26 +263,29 @@ class Frame:
                 high = middle
         return low
 
-    def _source_value(self, code: int, wanted: int, what: str) -> Any:
+    def _source_value(self, code: int, what: str, asked: Tracer) -> Any:
         source = self.sources[~code]
         if type(source) is Tracer:
-            return source.value(what)
+            check_alive(source)
+            return source.frame.demand(source.index, what, asked)
         if isinstance(source, Abstract):
-            made = None if wanted < 0 else self.locations[self.producers[wanted]]
-            place = f"\n  the value was computed at {made}" if made else ""
-            type_ = self.input_types[~wanted] if wanted < 0 else self._type_of(wanted)
             raise ConcretizationError(
-                f"{what} of a traced value: it has none, since it depends on {source.reason}.\n"
-                f"  value: {type_} in {self.name}{place}\n"
-                f"  To choose between values, write ftrans.numpy.where(c, a, b); between "
-                f"computations, ftrans.cond(c, f, g, *operands); to repeat one, "
-                f"ftrans.while_loop(cond, body, init)."
+                f"{what} of a traced value: it is not known, since it depends on "
+                f"{source.reason}.\n  value: {asked.type}, {asked.origin}\n"
+                + (_CHOOSE if what == "bool()" else _KEEP)
             )
         return source
 
-    def _type_of(self, code: int) -> ArrayType:
-        index = self.producers[code]
-        return self.equations[index].types[code - self._first_result(index)]
+
+_CHOOSE = (
+    "  To choose between values, write ftrans.numpy.where(c, a, b);\n"
+    "  between computations, ftrans.cond(c, f, g, *operands);\n"
+    "  to repeat one, ftrans.while_loop(cond, body, init)."
+)
+_KEEP = (
+    "  Keep it an array, and compute with functions of ftrans.numpy. What a shape depends on must\n"
+    "  be known: pass it unmapped under vmap (None in in_dims), static under jit (static_argnums)."
+)
 
 
 def rebind(tracer: Tracer, new: Tracer) -> None:
@@ -337,9 +362,9 @@ def current_frame() -> Frame | None:
 
 
 @contextmanager
-def open_frame(name: str, closed: bool = False) -> Iterator[Frame]:
+def open_frame(name: str, closed: bool = False, entered: Location | None = None) -> Iterator[Frame]:
     """Pushes a new frame for the length of the block, whatever happens in it."""
-    frame = Frame(name, closed)
+    frame = Frame(name, closed, entered)
     stack = _state.stack
     frame.depth = len(stack)
     frame.floor = frame.depth if closed or not stack else stack[-1].floor
@@ -373,6 +398,11 @@ class Placing:
         _state.place = self._before
 
 
+def recording_place() -> Location | None:
+    """Returns the location that is given to what is recorded now."""
+    return here() if _state.place is None else _state.place[0]
+
+
 @contextmanager
 def at_user_code() -> Iterator[None]:
     """Takes locations from the Python stack again, for a user's function run by an interpreter."""
@@ -384,19 +414,22 @@ def at_user_code() -> Iterator[None]:
         _state.place = before
 
 
-def _check_alive(tracer: Tracer) -> None:
+def check_alive(tracer: Tracer) -> None:
+    """Raises where the function that a traced value belongs to has returned.
+
+    Raises:
+        LeakedTracerError: then, and where it runs in another thread.
+    """
     frame, stack = tracer.frame, _state.stack
     if frame.depth < len(stack) and stack[frame.depth] is frame:
         return
-    made = tracer.location
-    where = f"made at {made}" if made else "an argument of the traced function"
     raise LeakedTracerError(
-        f"A traced value was used outside the function that it belongs to.\n"
-        f"  value: {tracer.type}, {where}\n"
-        f"  it belongs to {frame.name}, which has returned or runs in another thread\n"
+        f"{frame.name}: a traced value was used after the function had returned, or in another "
+        f"thread.\n"
+        f"  value: {tracer.type}, {tracer.origin}\n"
         f"  used at {here()}\n"
-        f"  Return it from the function instead, with has_aux=True where it is not the result; "
-        f"x.item() or print(x) gives its number while the function runs."
+        f"  Return it from the function; grad, vjp and others take has_aux=True for what is not\n"
+        f"  the result. To look at it, print(x) inside the function."
     )
 
 
@@ -414,7 +447,7 @@ def bind(primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Any, 
         if type(value) is Tracer:
             frame = value.frame
             if frame.depth >= len(stack) or stack[frame.depth] is not frame:
-                _check_alive(value)
+                check_alive(value)
             if frame.depth > depth:
                 depth = frame.depth
     if depth < 0:

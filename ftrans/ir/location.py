@@ -6,6 +6,8 @@ import linecache
 import sys
 from types import CodeType, FrameType
 
+from ftrans.traceback import LIBRARIES
+
 __all__ = ["Location", "here", "user_frame"]
 
 
@@ -53,16 +55,18 @@ class Location:
         return f"<{self}>"
 
 
+# What is handed to one of these, as in jax.tree.map(fnp.sin, x), is called from the user's line.
+_PASSED_OVER = LIBRARIES | {"ftrans"}
+
 # Keyed by the identity of the code object, which the Location keeps alive.
 _locations: dict[tuple[int, int], Location] = {}
 
 
 def user_frame() -> FrameType | None:
-    """Returns the innermost Python frame that runs code from outside ftrans."""
+    """Returns the innermost Python frame that runs code of neither ftrans nor its libraries."""
     frame = sys._getframe(1)
     while frame is not None:
-        name = frame.f_globals.get("__name__") or ""
-        if not (name.startswith("ftrans.") or name == "ftrans"):
+        if (frame.f_globals.get("__name__") or "").partition(".")[0] not in _PASSED_OVER:
             return frame
         frame = frame.f_back
     return None

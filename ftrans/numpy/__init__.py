@@ -5,6 +5,7 @@ returns follows its arguments: traced values, arrays of JAX or of NumPy.
 """
 
 # ruff: noqa: F403
+from inspect import isfunction as _isfunction
 from math import e, inf, nan, pi
 
 from numpy import bool_ as bool
@@ -42,6 +43,7 @@ from ftrans.numpy.reduction import *
 from ftrans.numpy.sorting import *
 from ftrans.numpy.special import *
 from ftrans.numpy.statistics import *
+from ftrans.traceback import boundary as _boundary
 
 newaxis = None
 """As an index, makes an axis of size 1."""
@@ -73,3 +75,7 @@ __all__ += _statistics.__all__
 
 _methods.install(globals())
 _protocols.install()
+
+for _name in __all__:
+    if _isfunction(globals()[_name]):
+        globals()[_name] = _boundary(globals()[_name])

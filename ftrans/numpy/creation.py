@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ftrans.errors import ShapeError
+from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.ir.dtype import is_integer
 from ftrans.numpy.arithmetic import divide, multiply, power
@@ -383,7 +383,7 @@ def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
         copy: has no meaning here.
     """
     if indexing not in ("xy", "ij"):
-        raise ValueError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}.")
+        raise ArgumentError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}.")
     lines = [as_array(x) for x in xs]
     lines = [reshape_p(x, shape=(type_of(x).size,)) for x in lines]
     axes = list(range(len(lines)))

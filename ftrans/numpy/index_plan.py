@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ftrans.errors import IndexingError
 from ftrans.ir import Tracer, type_of
 from ftrans.numpy.promotion import as_array, broadcast_to
 from ftrans.primitives import (
@@ -263,7 +264,7 @@ def _array_of(item: Any) -> Any:
 
 
 def _bad_item(item: Any, what: Any) -> IndexError:
-    return IndexError(
+    return IndexingError(
         f"x[...]: only whole numbers, slices, None, ... and arrays of integers or booleans are "
         f"indices.\n  index: {what}\n  Convert it first: index.astype('int32')."
     )
@@ -286,7 +287,7 @@ def _with_ellipsis(type_: Any, items: list[Any]) -> list[Any]:
     for position, item in enumerate(items):
         if item is Ellipsis:
             if at is not None:
-                raise IndexError("x[...]: an index can hold one Ellipsis only.")
+                raise IndexingError("x[...]: an index can hold one Ellipsis only.")
             at = position
         elif item is None or isinstance(item, bool | np.bool_):
             continue
@@ -296,7 +297,7 @@ def _with_ellipsis(type_: Any, items: list[Any]) -> list[Any]:
             consumed += type_of(item).ndim
     missing = type_.ndim - consumed
     if missing < 0:
-        raise IndexError(
+        raise IndexingError(
             f"x[...]: too many indices.\n  x: {type_} has {type_.ndim} axes\n"
             f"  the index takes {consumed}"
         )
@@ -326,7 +327,7 @@ def _nonzero(type_: Any, axis: int, mask: Any) -> tuple[np.ndarray, ...]:
     found = concrete(mask, "indexing by a boolean mask")
     for offset, size in enumerate(found.shape):
         if type_.shape[axis + offset] != size:
-            raise IndexError(
+            raise IndexingError(
                 f"x[mask]: the mask does not fit.\n  axis {axis + offset} of x: {type_} has size "
                 f"{type_.shape[axis + offset]}\n  axis {offset} of the mask: {type_of(mask)} has "
                 f"size {size}"
@@ -335,7 +336,7 @@ def _nonzero(type_: Any, axis: int, mask: Any) -> tuple[np.ndarray, ...]:
 
 
 def _out_of_bounds(type_: Any, axis: int, number: int) -> IndexError:
-    return IndexError(
+    return IndexingError(
         f"x[...]: index {number} is out of bounds.\n"
         f"  x: axis {axis} of {type_} has size {type_.shape[axis]}"
     )
@@ -350,7 +351,7 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
         batch = np.broadcast_shapes(*shapes)
     except ValueError:
         lines = "".join(f"\n  index: {type_of(item)}" for _, item in arrays)
-        raise IndexError(f"x[...]: index arrays do not broadcast.{lines}") from None
+        raise IndexingError(f"x[...]: index arrays do not broadcast.{lines}") from None
     if 0 in batch:  # then NumPy looks at no index
         return np.zeros((*batch, len(arrays)), _i32), True
     if not any(_is_unknown(item) for _, item in arrays):

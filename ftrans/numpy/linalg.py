@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.errors import AxisError, ShapeError
+from ftrans.errors import ArgumentError, AxisError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.einsum import contracted
@@ -86,7 +86,7 @@ def _vector_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
     if order == 0:
         return sum_p(convert_p(ne_p(x, 0), dtype=type_of(size).dtype), axes=axes)
     if isinstance(order, str):
-        raise ValueError(f"norm: vectors have no norm of order {order!r}.")
+        raise ArgumentError(f"norm: vectors have no norm of order {order!r}.")
     if order < 0:
         return pow_p(sum_p(pow_p(size, float(order)), axes=axes), 1.0 / order)
     return _power(sum_p(_power(size, float(order)), axes=axes), 1.0 / order)
@@ -141,7 +141,7 @@ def _matrix_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
             f"yet; write norm(x, 'fro')."
         )
     if order not in (1, -1, math.inf, -math.inf):
-        raise ValueError(f"norm: matrices have no norm of order {order!r}.")
+        raise ArgumentError(f"norm: matrices have no norm of order {order!r}.")
     summed, left = (rows, columns) if abs(order) == 1 else (columns, rows)
     sums = sum_p(abs_p(x), axes=(summed,))
     return (max_p if order > 0 else min_p)(sums, axes=(left - (left > summed),))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.errors import AxisError, DTypeError, ShapeError
+from ftrans.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.einsum import contracted, einsum, promoted
@@ -295,7 +295,9 @@ def convolve(x: Any, y: Any, mode: str = "full") -> Any:
     elif mode == "valid":
         low = high = 0
     else:
-        raise ValueError(f"convolve: there is no mode {mode!r}: choose 'full', 'same' or 'valid'.")
+        raise ArgumentError(
+            f"convolve: there is no mode {mode!r}: choose 'full', 'same' or 'valid'."
+        )
     out = conv_p(
         reshape_p(x, shape=(1, 1, n)),
         rev_p(reshape_p(y, shape=(1, 1, m)), axes=(2,)),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.errors import ShapeError
+from ftrans.errors import ShapeError, UnsupportedError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.arithmetic import absolute, add, multiply
@@ -257,7 +257,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
 
         return nonzero(condition)
     if x is None or y is None:
-        raise TypeError("where: takes both x and y, or neither: where(condition, x, y).")
+        raise UnsupportedError("where: takes both x and y, or neither: where(condition, x, y).")
     mask = truth(condition)
     chosen = [v if is_scalar(v) else as_array(v) for v in (x, y)]
     # the three have one shape, but not one dtype

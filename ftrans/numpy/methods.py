@@ -8,17 +8,29 @@ alone and `x.var(dim=0)` divides by n, as NumPy does.
 
 from __future__ import annotations
 
+import dis
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from ftrans.errors import ConcretizationError, LeakedTracerError
+from ftrans.errors import (
+    ConcretizationError,
+    DTypeError,
+    LeakedTracerError,
+    MissingAttributeError,
+    MutationError,
+    ShapeError,
+    UnsupportedError,
+)
 from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_integer
+from ftrans.ir.location import user_frame
 from ftrans.numpy.promotion import is_array, is_scalar
+from ftrans.numpy.protocols import may_have_gradient
 from ftrans.numpy.views import fresh
+from ftrans.traceback import boundary
 
 __all__ = ["install"]
 
@@ -101,7 +113,7 @@ def install(namespace: Mapping[str, Any]) -> None:
     """
 
     def attach(name: str, member: Any) -> None:
-        setattr(Tracer, name, member)
+        setattr(Tracer, name, boundary(member) if callable(member) else member)
 
     for name, target in _OPERATORS.items():
         attach(f"__{name}__", _operator(namespace[target]))
@@ -159,7 +171,7 @@ def _axis_method(function: Function) -> Function:
         for torch_name, name in (("dim", "axis"), ("dims", "axis"), ("keepdim", "keepdims")):
             if torch_name in kwargs:
                 if name in kwargs:
-                    raise TypeError(
+                    raise UnsupportedError(
                         f"{function.__name__}: {torch_name}= and {name}= are one argument."
                     )
                 kwargs[name] = kwargs.pop(torch_name)
@@ -187,7 +199,7 @@ def _concrete(x: Any, what: str) -> np.ndarray:
 def _one(x: Any, what: str) -> Any:
     """Returns the only element as a Python scalar."""
     if x.type.size != 1:
-        raise ValueError(
+        raise ShapeError(
             f"{what}: takes an array of one element.\n  x: {x.type}\n"
             f"  Reduce it first: x.sum(), x.any(), x.all(), or read one: x[0]."
         )
@@ -203,20 +215,39 @@ def _to_int(self: Any) -> int:
 
 
 def _to_float(self: Any) -> float:
+    _refuse_storing(self)
     return float(_one(self, "float()"))
 
 
 def _to_complex(self: Any) -> complex:
+    _refuse_storing(self)
     return complex(_one(self, "complex()"))
+
+
+def _refuse_storing(x: Any) -> None:
+    """Raises where `array[i] = x` asks for a number: it would cut the gradient without a word."""
+    frame = user_frame()
+    if frame is None or frame.f_code.co_code[frame.f_lasti] != _STORE_SUBSCR:
+        return
+    if may_have_gradient(x):
+        raise MutationError(
+            f"array[i] = x: a plain array cannot hold a traced value, which would lose its "
+            f"gradient.\n  x: {x.type}, {x.origin}\n"
+            f"  Write array = ftrans.numpy.at(array)[i].set(x), or collect the values in a list\n"
+            f"  and write ftrans.numpy.stack(values)."
+        )
+
+
+_STORE_SUBSCR = dis.opmap["STORE_SUBSCR"]
 
 
 def _to_index(self: Any) -> int:
     if self.type.ndim or not is_integer(self.type.dtype):
-        raise TypeError(
+        raise DTypeError(
             f"Only an integer of rank zero can be an index or a size.\n  x: {self.type}\n"
             f"  Write int(x) to round a number toward zero."
         )
-    return int(_one(self, "an index or a size"))
+    return int(_one(self, "use as an index or a size"))
 
 
 def item(self: Any, *index: Any) -> Any:
@@ -257,13 +288,13 @@ def _format(self: Any, spec: str) -> str:
 
 def _len(self: Any) -> int:
     if not self.type.ndim:
-        raise TypeError(f"len(): an array of rank zero has no length.\n  x: {self.type}")
+        raise UnsupportedError(f"len(): an array of rank zero has no length.\n  x: {self.type}")
     return self.type.shape[0]
 
 
 def _iter(self: Any) -> Iterator[Any]:
     if not self.type.ndim:
-        raise TypeError(f"An array of rank zero cannot be iterated.\n  x: {self.type}")
+        raise UnsupportedError(f"An array of rank zero cannot be iterated.\n  x: {self.type}")
     return (self[i] for i in range(self.type.shape[0]))
 
 
@@ -274,13 +305,17 @@ def _missing(self: Any, name: str) -> Any:
     hint = ""
     if name.endswith("_") and not name.startswith("_") and hasattr(type(self), name[:-1]):
         hint = f"\n  Traced values are not overwritten. Write x = x.{name[:-1]}(...)."
+    elif name in ("fill", "put", "itemset"):
+        hint = "\n  Write x[...] = value."
     elif not name.startswith("_") and hasattr(namespace, name):
         hint = f"\n  Write ftrans.numpy.{name}(x, ...)."
-    raise AttributeError(f"A traced value has no attribute {name!r}.{hint}")
+    raise MissingAttributeError(
+        f"A traced value has no attribute {name!r}.\n  x: {self.type} in {self.frame.name}{hint}"
+    )
 
 
 def _no_pickle(self: Any, *args: Any) -> Any:
-    raise TypeError(
+    raise UnsupportedError(
         f"A traced value cannot be pickled.\n  value: {self.type} in {self.frame.name}\n"
         f"  Return it from the function, or write np.asarray(x.detach())."
     )

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.errors import TracedArrayError
+from ftrans.errors import MutationError, TracedArrayError, UnsupportedError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.location import here
 from ftrans.numpy.promotion import as_array, is_array
 from ftrans.primitives import reshape_p, stop_gradient_p
+from ftrans.traceback import boundary
 
-__all__ = ["install"]
+__all__ = ["install", "may_have_gradient"]
 
 _REDUCE = {
     "add": "sum",
@@ -29,6 +30,23 @@ _REDUCE = {
     "logical_or": "any",
 }
 _ACCUMULATE = {"add": "cumsum", "multiply": "cumprod", "maximum": "cummax", "minimum": "cummin"}
+
+# what Python writes for array += x and its like
+_IN_PLACE = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "floor_divide": "//",
+    "remainder": "%",
+    "power": "**",
+    "matmul": "@",
+    "bitwise_and": "&",
+    "bitwise_or": "|",
+    "bitwise_xor": "^",
+    "left_shift": "<<",
+    "right_shift": ">>",
+}
 
 # those of numpy.linalg that mean the same as the function of that name in numpy
 _LINALG = {"norm", "matmul", "outer", "tensordot", "vecdot", "matrix_transpose", "multi_dot"}
@@ -43,7 +61,7 @@ def install() -> None:
         "__array__": array,
         "__array_priority__": 1000,
     }.items():
-        setattr(Tracer, name, member)
+        setattr(Tracer, name, boundary(member) if callable(member) else member)
 
 
 def array_namespace(self: Any, *, api_version: str | None = None) -> Any:
@@ -59,6 +77,14 @@ def array_namespace(self: Any, *, api_version: str | None = None) -> Any:
 def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """Applies a ufunc of NumPy's or SciPy's by the function of the same name."""
     name = ufunc.__name__
+    target = (kwargs.get("out") or (None,))[0]
+    if target is not None and target is inputs[0] and name in _IN_PLACE:
+        sign = _IN_PLACE[name]
+        raise MutationError(
+            f"array {sign}= x: a plain array cannot be overwritten by a traced value.\n"
+            f"  array: {type_of(target)}\n  x: {type_of(as_array(inputs[-1]))}\n"
+            f"  Write array = array {sign} x instead."
+        )
     if method == "__call__":
         return _ours(ufunc, name)(*inputs, **kwargs)
     if method == "outer":
@@ -67,7 +93,7 @@ def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs:
         return _ours(ufunc, name)(reshape_p(x, shape=shape), y, **kwargs)
     table = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}.get(method, {})
     if name not in table:
-        raise TypeError(
+        raise UnsupportedError(
             f"np.{name}.{method}: there is no such function of traced values.\n"
             f"  arguments: {_types(inputs)}{_instead('')}"
         )
@@ -98,7 +124,7 @@ def _ours(function: Any, name: str, args: Any = ()) -> Any:
         known = module == "numpy" or (module == "numpy.linalg" and name in _LINALG)
         label = f"{module.replace('numpy', 'np', 1)}.{name}"
     if found is None or not known:
-        raise TypeError(
+        raise UnsupportedError(
             f"{label}: there is no such function of traced values.\n"
             f"  arguments: {_types(args)}{_instead(label)}"
         )
@@ -127,22 +153,19 @@ def array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     Raises:
         TracedArrayError: where the value depends on what is being differentiated.
     """
-    if _may_have_gradient(self):
-        made = self.location
-        place = f", made at {made}" if made else ", an argument"
+    value = np.asarray(self.value("np.asarray()"))
+    if may_have_gradient(self):
         raise TracedArrayError(
             f"np.asarray: a traced value would become a plain array, which cuts its gradient.\n"
-            f"  value: {self.type}{place}\n"
-            f"  it is traced by {self.frame.name}\n"
+            f"  value: {self.type}, {self.origin}\n"
             f"  converted at {here()}\n"
-            f"  Write np.asarray(x.detach()) for a constant, or use ftrans.numpy in the place of "
-            f"what needs a plain array."
+            f"  Write np.asarray(x.detach()) for a constant, or use ftrans.numpy in the place of\n"
+            f"  what needs a plain array."
         )
-    value = np.asarray(self.value("np.asarray()"))
     return np.array(value, dtype=dtype)
 
 
-def _may_have_gradient(x: Any) -> bool:
+def may_have_gradient(x: Any) -> bool:
     """Tells whether a value depends, other than through `stop_gradient`, on an argument.
 
     Arguments are the declared inputs of frames; what a frame captured from outside is followed.

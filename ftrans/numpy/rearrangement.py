@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.errors import AxisError, ShapeError
+from ftrans.errors import ArgumentError, AxisError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer, type_of
 from ftrans.numpy.indexing import getitem
 from ftrans.numpy.promotion import (
@@ -56,7 +56,7 @@ def _static(name: str, what: str, value: Any) -> np.ndarray:
         value = value.value(f"{name}() with {what}")
     array = np.asarray(value)
     if array.size and array.dtype.kind not in "iub":
-        raise TypeError(f"{name}: {what} must be whole numbers, not {array.dtype}.")
+        raise UnsupportedError(f"{name}: {what} must be whole numbers, not {array.dtype}.")
     return array.astype(np.int64)
 
 
@@ -212,7 +212,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
     if mode == "constant":
         return fresh(_padded(x, widths, constant_values))
     if mode not in ("edge", "reflect", "symmetric", "wrap"):
-        raise ValueError(
+        raise ArgumentError(
             f"pad: there is no mode {mode!r}: choose 'constant', 'edge', 'reflect', 'symmetric' "
             f"or 'wrap'."
         )
@@ -323,7 +323,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     """
     x = as_array(x)
     if n < 0:
-        raise ValueError(f"diff: n is {n}; it cannot be negative.")
+        raise ArgumentError(f"diff: n is {n}; it cannot be negative.")
     if type_of(x).ndim == 0:
         raise AxisError("diff: the array has no axis.")
     if n == 0:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ftrans.errors import UnsupportedError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer, is_unsigned
 from ftrans.numpy.arithmetic import add, multiply, subtract
@@ -63,7 +64,7 @@ __all__ = [
 def refuse_out(name: str, out: Any) -> None:
     """Raises where an array to write into is given."""
     if out is not None:
-        raise TypeError(
+        raise UnsupportedError(
             f"{name}: out= is not supported, since traced values are never overwritten.\n"
             f"  Bind the result to the name instead: y = {name}(...)."
         )
@@ -206,7 +207,7 @@ def _extremum(name: str, primitive: Function, join: Function, sign: int, doc: st
         refuse_out(name, out)
         x = as_array(x)
         if initial is None and where is not True:
-            raise TypeError(
+            raise UnsupportedError(
                 f"{name}: where= takes initial= too, the value where no element takes part.\n"
                 f"  Write {name}(x, where=mask, initial={_lowest(type_of(x).dtype, sign)!r})."
             )

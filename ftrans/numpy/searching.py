@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.errors import AxisError, ShapeError
+from ftrans.errors import ArgumentError, AxisError, ShapeError
 from ftrans.ir import type_of
 from ftrans.numpy.index_plan import concrete
 from ftrans.numpy.indexing import getitem
@@ -117,7 +117,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
         sorter: the places that put `a` in order, where it is not.
     """
     if side not in ("left", "right"):
-        raise ValueError(f"searchsorted: side {side!r} is neither 'left' nor 'right'.")
+        raise ArgumentError(f"searchsorted: side {side!r} is neither 'left' nor 'right'.")
     a, v = as_array(a), as_array(v)
     if type_of(a).ndim != 1:
         raise AxisError(f"searchsorted: takes a vector.\n  a: {type_of(a)}")
@@ -192,7 +192,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     if length is None:
         known = concrete(x, "bincount() without length=")
         if known.size and known.min() < 0:
-            raise ValueError("bincount: the numbers must not be negative.")
+            raise ArgumentError("bincount: the numbers must not be negative.")
         length = max(int(known.max()) + 1 if known.size else 0, operator.index(minlength))
     n = type_of(x).size
     if weights is None:

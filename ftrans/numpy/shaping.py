@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.errors import AxisError, ShapeError
+from ftrans.errors import ArgumentError, AxisError, ShapeError
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import (
     as_array,
@@ -74,7 +74,7 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
                [3, 4, 5]])
     """
     if order not in ("C", "A"):
-        raise ValueError(f"reshape: order {order!r} is not supported; transpose first: x.T.")
+        raise ArgumentError(f"reshape: order {order!r} is not supported; transpose first: x.T.")
     x = as_array(x)
     t = type_of(x)
     sizes = _sizes(t, shape)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.errors import AxisError, DTypeError, ShapeError
+from ftrans.errors import ArgumentError, AxisError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
 from ftrans.numpy import searching, taking
 from ftrans.numpy.indexing import getitem
@@ -75,7 +75,7 @@ def _prepared(name: str, x: Any, axis: int | None) -> tuple[Any, int]:
 
 def _check_kind(name: str, kind: str | None) -> None:
     if kind not in (None, "stable", "quicksort", "mergesort", "heapsort"):
-        raise ValueError(f"{name}: there is no kind {kind!r}; every sort here is stable.")
+        raise ArgumentError(f"{name}: there is no kind {kind!r}; every sort here is stable.")
 
 
 def sort(
@@ -180,7 +180,9 @@ def _check_kth(name: str, x: Any, kth: Any, axis: int | None) -> None:
     size = type_of(x).shape[axis]
     for k in np.ravel(kth):
         if not -size <= k < size:
-            raise IndexError(f"{name}: kth={k} is out of bounds.\n  x: {type_of(x)}, axis {axis}")
+            raise IndexingError(
+                f"{name}: kth={k} is out of bounds.\n  x: {type_of(x)}, axis {axis}"
+            )
 
 
 def top_k(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
@@ -232,7 +234,7 @@ def quantile(
     q = as_array(q, None if hasattr(q, "dtype") else t.dtype)
     q = q if type_of(q).is_inexact else cast(q, t.dtype)
     if isinstance(q, np.ndarray) and not np.all((q >= 0) & (q <= 1)):
-        raise ValueError("quantile: fractions must lie between 0 and 1.")
+        raise ArgumentError("quantile: fractions must lie between 0 and 1.")
     return _quantile(x, q, axis, method, keepdims)
 
 
@@ -290,7 +292,7 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:
         share = select_p(over(eq_p(part, 0.0)), 0.0, share)
         out = add_p(mul_p(over(sub_p(1.0, part)), below), share)
     else:
-        raise ValueError(
+        raise ArgumentError(
             f"quantile: there is no method {method!r}: choose 'linear', 'lower', 'higher', "
             f"'midpoint' or 'nearest'."
         )

@@ -23,6 +23,8 @@ from ftrans.primitives import (
     abs_p,
     add_p,
     and_p,
+    bessel_i0e_p,
+    bessel_i1e_p,
     complex_p,
     convert_p,
     digamma_p,
@@ -48,6 +50,7 @@ from ftrans.primitives import (
     or_p,
     real_p,
     select_p,
+    sign_p,
     sin_p,
     sqrt_p,
     stop_gradient_p,
@@ -64,6 +67,10 @@ __all__ = [
     "gammaln",
     "heaviside",
     "hypot",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
     "lgamma",
     "logaddexp",
     "logaddexp2",
@@ -90,6 +97,36 @@ logit = unary(
     "logit",
     lambda x: sub_p(log_p(x), log1p_p(neg_p(x))),
     "Returns log(x / (1 - x)), the inverse of `sigmoid`.",
+    floats=True,
+)
+
+
+i0e = unary("i0e", bessel_i0e_p, "Returns exp(-|x|) i0(x).", floats=True)
+i1e = unary("i1e", bessel_i1e_p, "Returns exp(-|x|) i1(x).", floats=True)
+
+
+def _unscaled(scaled: Callable[..., Any], sign: Callable[..., Any] | None) -> Callable[..., Any]:
+    def function(x: Any) -> Any:
+        # Where exp(|x|) overflows the function is infinite, and so are its derivatives.
+        growth = exp_p(abs_p(x))
+        far = eq_p(growth, math.inf)
+        safe = select_p(far, 0.0, x)
+        value = mul_p(exp_p(abs_p(safe)), scaled(safe))
+        return select_p(far, mul_p(sign(x), growth) if sign else growth, value)
+
+    return function
+
+
+i0 = unary(
+    "i0",
+    _unscaled(bessel_i0e_p, None),
+    "Returns the modified Bessel function of the first kind of order 0.",
+    floats=True,
+)
+i1 = unary(
+    "i1",
+    _unscaled(bessel_i1e_p, sign_p),
+    "Returns the modified Bessel function of the first kind of order 1.",
     floats=True,
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.errors import DTypeError, ShapeError
+from ftrans.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer
 from ftrans.numpy.index_plan import wrapped
@@ -91,11 +91,11 @@ def take(
     if mode in (None, "raise", "wrap", "clip"):
         if mode in ("wrap", "clip"):
             if size == 0 and type_of(indices).size:
-                raise IndexError(f"take: axis {axis} of {type_of(x)} is empty.")
+                raise IndexingError(f"take: axis {axis} of {type_of(x)} is empty.")
             indices = (_around if mode == "wrap" else clipped)(indices, size)
         return getitem(x, (*whole, indices))
     if mode != "fill":
-        raise ValueError(
+        raise ArgumentError(
             f"take: there is no mode {mode!r}: choose 'raise', 'fill', 'wrap' or 'clip'."
         )
     from ftrans.numpy.shaping import moveaxis

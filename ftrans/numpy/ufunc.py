@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ftrans.errors import DTypeError
+from ftrans.errors import DTypeError, UnsupportedError
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.numpy.promotion import canonical_dtype, is_weak, unify
 from ftrans.numpy.views import fresh
@@ -41,17 +41,17 @@ def read_options(name: str, options: dict[str, Any]) -> np.dtype | None:
     dtype = options.pop("dtype", None)
     out = options.pop("out", None)
     if any(array is not None for array in (out if isinstance(out, tuple) else (out,))):
-        raise TypeError(
+        raise UnsupportedError(
             f"{name}: out= is not supported, since traced values are never overwritten.\n"
             f"  Bind the result to the name instead: y = {name}(...)."
         )
     if options.pop("where", True) is not True:
-        raise TypeError(
+        raise UnsupportedError(
             f"{name}: where= is not supported, since it leaves elements unset.\n"
             f"  Choose between values instead: ftrans.numpy.where(mask, {name}(...), other)."
         )
     if options:
-        raise TypeError(f"{name}: there is no argument {next(iter(options))!r}.")
+        raise UnsupportedError(f"{name}: there is no argument {next(iter(options))!r}.")
     return None if dtype is None else canonical_dtype(dtype)
 
 

@@ -90,6 +90,8 @@ from ftrans.primitives.shape import (
 )
 from ftrans.primitives.sorting import sort_p
 from ftrans.primitives.special import (
+    bessel_i0e_p,
+    bessel_i1e_p,
     digamma_p,
     erf_inv_p,
     erf_p,
@@ -122,6 +124,8 @@ __all__ = [
     "atan2_p",
     "atan_p",
     "atanh_p",
+    "bessel_i0e_p",
+    "bessel_i1e_p",
     "broadcast_p",
     "call_p",
     "cbrt_p",

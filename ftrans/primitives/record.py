@@ -16,6 +16,7 @@ import numpy as np
 from ftrans.errors import DTypeError, MissingRuleError
 from ftrans.ir import ArrayType, Literal, Params, Tracer, bind
 from ftrans.ir.dtype import is_complex, is_float
+from ftrans.ir.frame import recording_place
 
 __all__ = [
     "LINEAR",
@@ -197,7 +198,9 @@ class Primitive:
 
     def absent(self, rule: str, reason: str) -> MissingRuleError:
         """Returns the error that says that a rule is missing."""
-        return MissingRuleError(f"{self.name} has no {rule} rule: {reason}.")
+        return MissingRuleError(
+            f"{self.name}: it has no {rule} rule: {reason}.\n  {self.name} at {recording_place()}"
+        )
 
 
 def _with_literals(primitive: Primitive, operands: Sequence[Any]) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The error function and the gamma function, which NumPy lacks: JAX computes them on both roads."""
+"""The error function, the gamma function and Bessel functions: JAX computes them on both roads."""
 
 from __future__ import annotations
 
@@ -8,13 +8,25 @@ from typing import Any
 import numpy as np
 
 from ftrans.ir import ArrayType
-from ftrans.primitives.arithmetic import mul_p, neg_p
+from ftrans.primitives.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
+from ftrans.primitives.compare import lt_p
 from ftrans.primitives.elementary import exp_p
 from ftrans.primitives.family import check_kind, elementwise
+from ftrans.primitives.magnitude import abs_p, sign_p
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import Sample
+from ftrans.primitives.select import select_p
 
-__all__ = ["digamma_p", "erf_inv_p", "erf_p", "erfc_p", "lgamma_p", "polygamma_p"]
+__all__ = [
+    "bessel_i0e_p",
+    "bessel_i1e_p",
+    "digamma_p",
+    "erf_inv_p",
+    "erf_p",
+    "erfc_p",
+    "lgamma_p",
+    "polygamma_p",
+]
 
 _SLOPE = 2 / math.sqrt(math.pi)
 
@@ -86,4 +98,56 @@ polygamma_p = elementwise(
     jvp=[lambda t, out, x, *, order: mul_p(t, polygamma_p(x, order=order + 1))],
     samples=[Sample((np.array([0.4, 1.3, 3.7]),), {"order": order}) for order in (1, 2)],
     source="https://dlmf.nist.gov/5.15.E1",
+)
+
+
+# ------------------------------------------------------------------------ modified Bessel functions
+
+# They are scaled by exp(-|x|). Where a rule differentiates that, sign(x) is 0 at 0: so rules see
+# no scale at 0, and the derivatives of exp(|x|) i0e(x) are those of I0 there, to every order.
+
+# I1(x) / x = sum of (x/2)^(2k) / (2 k! (k + 1)!)
+_I1_SERIES = [0.5 / (math.factorial(k) * math.factorial(k + 1)) for k in range(11)]
+
+
+def _i1e_over_x(i1e: Any, x: Any) -> Any:
+    """Computes i1e(x) / x, near 0 by its series (https://dlmf.nist.gov/10.25.E2)."""
+    near = lt_p(abs_p(x), 1.0)
+    small = select_p(near, x, 0.0)
+    half = mul_p(small, 0.5)
+    square = mul_p(half, half)
+    series = mul_p(square, _I1_SERIES[-1])
+    for coefficient in _I1_SERIES[-2:0:-1]:
+        series = mul_p(square, add_p(series, coefficient))
+    scaled = mul_p(exp_p(neg_p(abs_p(small))), add_p(series, _I1_SERIES[0]))
+    return select_p(near, scaled, div_p(i1e, select_p(near, 1.0, x)))
+
+
+def _i1e_jvp(t: Any, out: Any, x: Any) -> Any:
+    slope = sub_p(bessel_i0e_p(x), _i1e_over_x(out, x))
+    return mul_p(t, sub_p(slope, mul_p(sign_p(x), out)))
+
+
+bessel_i0e_p = elementwise(
+    "bessel_i0e",
+    kinds="f",
+    lower=lambda xp, x: by_lax(xp, "bessel_i0e", x),
+    jvp=[lambda t, out, x: mul_p(t, sub_p(bessel_i1e_p(x), mul_p(sign_p(x), out)))],
+    samples=[
+        Sample((np.array([5.0, -20.0, 700.0]),)),
+        Sample((np.array([0.0, -0.0, np.inf, -np.inf, np.nan]),), smooth=False),
+    ],
+    source="https://dlmf.nist.gov/10.29.E3",
+)
+
+bessel_i1e_p = elementwise(
+    "bessel_i1e",
+    kinds="f",
+    lower=lambda xp, x: by_lax(xp, "bessel_i1e", x),
+    jvp=[_i1e_jvp],
+    samples=[
+        Sample((np.array([0.0, 5.0, -20.0, 700.0]),)),
+        Sample((np.array([-0.0, np.inf, -np.inf, np.nan]),), smooth=False),
+    ],
+    source="https://dlmf.nist.gov/10.29.E2",
 )

@@ -321,7 +321,7 @@ class Writer:
             except ValueError:
                 return False
 
-        y = self.value(scope, broadcasts)
+        y = self.value(scope, broadcasts) or x
         if self.rng.random() < 0.15:
             y = (self.constant(x[1]), x[1])
         if self.rng.random() < 0.5 and y[0] != x[0]:
@@ -561,7 +561,7 @@ class Writer:
             high = low + self.rng.randint(0, 3)
 
             def step(inner: Scope) -> str:
-                return f"np.tanh({self.fit(inner.pool[-1], init[1])} + 0.3 * {i} * {c})"
+                return f"np.tanh({self.fit(inner.pool[-1], init[1])} + 0.3 * {c} * {i})"
 
             body = self.function(scope, [(c, init[1])], step, header=f"{i}, {c}")
             scope.let(f"lax.fori_loop({low}, {high}, {body}, {init[0]})", init[1])

@@ -134,6 +134,10 @@ def _pad(x: Any, value: Any, *, padding_config: Any) -> Any:
     return out if x.ndim else x
 
 
+def _reshape(x: Any, *, new_sizes: Any, dimensions: Any, sharding: Any) -> Any:
+    return np.reshape(x if dimensions is None else np.transpose(x, dimensions), new_sizes)
+
+
 def _slice(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> Any:
     strides = strides or (1,) * x.ndim
     return x[tuple(map(slice, start_indices, limit_indices, strides))]
@@ -275,7 +279,7 @@ RULES: dict[str, Rule] = {
     "reduce_or": _reduction(np.any),
     "reduce_prod": _reduction(np.prod),
     "reduce_sum": _reduction(np.sum),
-    "reshape": lambda x, *dyn, new_sizes, **params: np.reshape(x, new_sizes),
+    "reshape": _reshape,
     "rev": lambda x, *, dimensions: np.flip(x, dimensions),
     "slice": _slice,
     "sort": _sort,

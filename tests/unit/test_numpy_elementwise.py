@@ -287,7 +287,9 @@ def test_comparing_whole_arrays() -> None:
     [
         ("erf", EDGES), ("erfc", EDGES), ("erfinv", np.array([-0.5, 0.0, 0.9])),
         ("expit", EDGES), ("logit", np.array([0.1, 0.5, 0.99])), ("gammaln", PLAIN),
-        ("digamma", PLAIN), ("xlogy", EDGES), ("xlog1py", EDGES),
+        ("digamma", PLAIN), ("xlogy", EDGES), ("xlog1py", EDGES), ("i0e", EDGES), ("i1e", EDGES),
+        ("i0", np.array([*EDGES[:7], 705.0, -800.0])),  # SciPy's is NaN at infinity
+        ("i1", np.array([*EDGES[:7], 705.0, -800.0])),
     ],
 )  # fmt: skip
 def test_special_functions(name: str, points: Any) -> None:
@@ -325,6 +327,7 @@ SMOOTH_UNARY = [
     "arctanh",
     "deg2rad",
     "sinc",
+    "i0",
     "nan_to_num",
     "real",
     "conj",
@@ -367,6 +370,23 @@ def test_gradients_of_unary(name: str) -> None:
     assert_close(found, jax_grad(name, PLAIN)[0], 1e-9)
 
 
+@pytest.mark.parametrize("order", [0, 1])
+def test_derivatives_of_bessel(order: int) -> None:
+    # of the scaled ones JAX knows two derivatives, of the others SciPy knows all
+    scaled = [fnp.i0e, fnp.i1e][order]
+    theirs = [jax.scipy.special.i0e, jax.scipy.special.i1e][order]
+    f = [fnp.i0, fnp.i1][order]
+    points = np.array([1e-3, -0.3, 0.99, 1.0, -1.01, 3.0, 30.0])
+    for n in range(1, 5):
+        scaled, f, theirs = func.grad(scaled), func.grad(f), jax.grad(theirs)
+        if n <= 2:
+            with jax.enable_x64(True):
+                expected = jax.vmap(theirs)(points)
+            assert_close(func.vmap(scaled)(points), expected, 1e-12)
+        for x in (0.0, -0.0, *points):
+            assert_close(f(x), scipy.special.ivp(order, x, n), 1e-12)
+
+
 @pytest.mark.parametrize("name", SMOOTH_BINARY)
 def test_gradients_of_binary(name: str) -> None:
     f = getattr(fnp, name)
@@ -389,6 +409,10 @@ KINKS = [
     ("0**y", lambda y: 0.0**y, [-1.0, 0.0, 1.0], [-np.inf, 0.0, 0.0]),
     ("sign", fnp.sign, [0.0], [0.0]),
     ("sinc", fnp.sinc, [0.0], [0.0]),
+    ("i0e", fnp.i0e, [0.0, -0.0], [0.0, 0.0]),
+    ("i1e", fnp.i1e, [0.0, -0.0], [0.5, 0.5]),
+    ("i0", fnp.i0, [0.0, 800.0, -np.inf], [0.0, np.inf, -np.inf]),
+    ("i1", fnp.i1, [0.0, 800.0, -np.inf], [0.5, np.inf, np.inf]),
     ("fmod", lambda x: fnp.fmod(x, 2.0), [2.0], [1.0]),
     ("mod", lambda x: x % 2.0, [2.0, -1.0], [1.0, 1.0]),
     ("floor_divide", lambda x: x // 2.0, [2.0, 3.0], [0.0, 0.0]),

@@ -15,6 +15,7 @@ import numpy as np
 
 from ftrans.errors import ShapeError, TransposeError
 from ftrans.ir import ArrayType, Program, type_of
+from ftrans.ir.frame import recording_place
 from ftrans.primitives.compare import lt_p
 from ftrans.primitives.control.common import (
     Mask,
@@ -188,9 +189,10 @@ def _as_scan(
 
 def _transpose(transforms: Any, cts: Any, *operands: Any, **params: Any) -> Any:
     raise TransposeError(
-        "while_loop: reverse mode needs to know how many steps there can be.\n"
-        "  Pass max_steps=n to while_loop, use scan or fori_loop with a fixed number of steps, "
-        "or differentiate forward: func.jvp, func.jacfwd."
+        f"while_loop: reverse mode needs to know how many steps there can be.\n"
+        f"  while_loop at {recording_place()}\n"
+        f"  Pass max_steps=n to while_loop, use scan or fori_loop with a fixed number of steps,\n"
+        f"  or differentiate forward: func.jvp, func.jacfwd."
     )
 
 
