@@ -6,6 +6,7 @@ Each is read when it is used, so that a change takes effect with the next call.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from typing import Any, Literal
 
@@ -82,9 +83,9 @@ def set_default_dtype(dtype: Any) -> None:
     if new.kind != "f" and new != np.dtype(ml_dtypes.bfloat16):
         raise TypeError(f"set_default_dtype: {new} is not a real floating-point dtype.")
     if new == np.float64:
-        import jax
-
-        if not jax.config.read("jax_enable_x64"):
+        # ftrans is always imported with JAX; only this warning would make the settings import it
+        jax = sys.modules.get("jax")
+        if jax is not None and not jax.config.read("jax_enable_x64"):
             warnings.warn(
                 "ftrans computes in float64 from now on, but JAX's own x64 flag is off: JAX "
                 "functions that take the results fall to float32. To switch it on, write "

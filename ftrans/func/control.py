@@ -26,6 +26,7 @@ from ftrans.func.staging import (
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.interpreters.simplify import simplify
 from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
+from ftrans.ir.dtype import is_complex, is_inexact
 from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_scalar
 from ftrans.primitives import convert_p, scan_p, switch_p, while_p
 from ftrans.runtime import run
@@ -34,7 +35,9 @@ from ftrans.traceback import boundary
 __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
 
 
-def _arrays(name: str, root: str, value: Any) -> tuple[list[Any], list[str], list[bool], Any]:
+def _arrays(
+    name: str, root: str, value: Any, verb: str = "be"
+) -> tuple[list[Any], list[str], list[bool], Any]:
     """Flattens a pytree of arrays: leaves, their names, which are Python scalars, structure."""
     paths, structure = tree.tree_flatten_with_path(value)
     leaves, names, weak = [], [], []
@@ -42,7 +45,7 @@ def _arrays(name: str, root: str, value: Any) -> tuple[list[Any], list[str], lis
         label = leaf_name(root, path)
         if not (is_array(leaf) or is_scalar(leaf)):
             raise DTypeError(
-                f"{name}: {root} must be a pytree of arrays.\n  {label}: {describe(leaf)}\n"
+                f"{name}: {root} must {verb} a pytree of arrays.\n  {label}: {describe(leaf)}\n"
                 f"  Close over what is no array instead of passing it."
             )
         leaves.append(as_array(leaf))
@@ -59,7 +62,7 @@ def _stage_body(
 
     def call(*tracers: Any) -> Any:
         result = body(*tree.tree_unflatten(structure, tracers))
-        leaves, _, are_weak, out_structure = _arrays(name, root, result)
+        leaves, _, are_weak, out_structure = _arrays(name, root, result, "return")
         weak[:] = are_weak
         return tree.tree_unflatten(out_structure, leaves)
 
@@ -302,14 +305,14 @@ def _stage_carry(
                 *tree.tree_unflatten(more_structure, [0] * len(more)),
             )
         )
-        staged, weak_outs = _stage_body(name, "carry", body, [*types, *more], both)
+        staged, weak_outs = _stage_body(name, "the body", body, [*types, *more], both)
         carry_structure = staged.outputs.structure
         if more_structure != _EMPTY:
             carry_structure = carry_structure.children()[0]
         if carry_structure != structure:
             raise StructureError(
                 f"{name}: the carry changes its structure from one step to the next.\n"
-                f"  before: {shown(structure, types)}\n"
+                f"  before: {shown(structure, [t.update() for t in types])}\n"
                 f"  after: {shown(carry_structure, staged.program.output_types)}\n"
                 f"  Return the carry with the containers that it came in."
             )
@@ -319,12 +322,12 @@ def _stage_carry(
             # A Python scalar takes the type that the body makes of it.
             if t.dtype == new.dtype and t.shape == new.shape:
                 continue
-            if weak_outs[i] and t.shape == new.shape:
+            if weak_outs[i] and t.shape == new.shape and _holds(t.dtype, new.dtype):
                 continue
-            if not weak[i] or t.shape != new.shape:
+            if not weak[i] or t.shape != new.shape or not _holds(new.dtype, t.dtype):
                 raise _carry_mismatch(name, names or own_names, types, after)
             leaves[i] = cast(leaves[i], new.dtype)
-            weak[i] = False
+            weak[i] = weak_outs[i]
             changed = True
         if not changed:
             dtypes = [t.dtype for t in types] + [
@@ -332,6 +335,15 @@ def _stage_carry(
             ]
             program = _cast_outputs(staged.program, dtypes)
             return staged._replace(program=program), leaves, structure, len(leaves)
+
+
+def _holds(dtype: np.dtype, scalar: np.dtype) -> bool:
+    """Tells whether a Python scalar that counts as `scalar` can be held by an array of `dtype`."""
+
+    def rank(d: np.dtype) -> int:
+        return is_complex(d) + is_inexact(d) + (d.kind != "b")
+
+    return rank(scalar) <= rank(dtype)
 
 
 _EMPTY = tree.tree_structure(())
@@ -387,6 +399,11 @@ def _scan(
     unroll: int,
 ) -> tuple[Any, Any]:
     """Is `scan`, by the name that errors call it."""
+    if int(unroll) < 1:
+        raise ArgumentError(
+            f"{name}: unroll must be at least 1.\n  unroll: {unroll}\n"
+            f"  Leave it out for one step in each turn of the loop."
+        )
     elements, names, _, structure = _arrays(name, "xs", xs)
     lengths, lines = set(), ""
     for x, label in zip(elements, names, strict=True):
@@ -399,6 +416,11 @@ def _scan(
         lengths.add(t.shape[0])
         lines += f"  {label}: axis 0 of {t} has size {t.shape[0]}\n"
     if length is not None:
+        if int(length) < 0:
+            raise ArgumentError(
+                f"{name}: length must not be negative.\n  length: {length}\n"
+                f"  Pass length=0 for no step at all."
+            )
         lengths.add(int(length))
         lines += f"  length: {length}\n"
     if not lengths:
@@ -475,10 +497,15 @@ def _while(
     names: Sequence[str] | None = None,
 ) -> Any:
     """Is `while_loop`, by the name that errors call it."""
+    if max_steps is not None and int(max_steps) < 0:
+        raise ArgumentError(
+            f"{name}: max_steps must not be negative.\n  max_steps: {max_steps}\n"
+            f"  Leave it out for a loop without a bound."
+        )
     staged, carry, structure, count = _stage_carry(name, body_fun, init_val, [], _EMPTY, names)
     types = [type_of(x) for x in carry]
     one = tree.tree_structure((tree.tree_unflatten(structure, [0] * count),))
-    test, _ = _stage_body(name, "condition", cond_fun, types, one)
+    test, _ = _stage_body(name, "the condition", cond_fun, types, one)
     outs = test.program.output_types
     if len(outs) != 1 or outs[0].shape != ():
         raise ShapeError(

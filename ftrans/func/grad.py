@@ -71,8 +71,7 @@ def _check_scalar(name: str, value: Any, has_aux: bool) -> Any:
         hint = (
             "Take the real part, value.real, or func.vjp with a cotangent of your choice."
             if is_complex(t.dtype)
-            else "Return a value that depends smoothly on the arguments: integers and booleans "
-            "have no derivative."
+            else "Integers and booleans have no derivative: return a value that depends smoothly."
         )
         raise DTypeError(
             f"{name}: the function must return a real floating-point scalar.\n"

@@ -10,8 +10,17 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as tree
 
-from ftrans.errors import StaticArgumentError
-from ftrans.func.staging import abstract_inputs, apply, name_of, stage
+from ftrans.errors import DTypeError, FtransError, StaticArgumentError
+from ftrans.func.staging import (
+    abstract_inputs,
+    apply,
+    argument_name,
+    describe,
+    leaf_name,
+    name_of,
+    stage,
+)
+from ftrans.func.vjp import array_outputs
 from ftrans.interpreters import inline, simplify
 from ftrans.ir import Tracer, is_tracing
 from ftrans.ir.types import ArrayType
@@ -23,6 +32,7 @@ from ftrans.traceback import boundary
 __all__ = ["jit"]
 
 
+@boundary
 def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Returns a function that traces `func` once per signature and runs it compiled.
 
@@ -57,6 +67,8 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
         arrays = [leaf for leaf in leaves if is_jax(leaf)]
         staged = _stage(name, func, leaves, structure, is_jax)
         program = simplify(inline(staged.program))
+        # Python scalars are of JAX's default dtype here, and weak: give them the traced one
+        arrays = [jnp.asarray(x, t.dtype) for x, t in zip(arrays, program.inputs, strict=False)]
         found = evaluate(jnp, program, [*arrays, *staged.captured])
         return staged.outputs.build([jnp.asarray(out) for out in found])
 
@@ -72,9 +84,11 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
         try:
             with x64():
                 result = compiled(*args, **kwargs)
-        except ValueError as error:
-            if "Non-hashable static arguments" in str(error):
-                raise _unhashable(name, args, kwargs, static_numbers, static_names) from None
+        except (TypeError, ValueError) as error:
+            if isinstance(error, FtransError):
+                raise
+            # JAX found fault with the arguments: say it in our terms, if it is one that we know
+            _check_arguments(name, func, args, kwargs, static_numbers, static_names)
             raise
         if any(is_jax(leaf) for leaf in tree.tree_leaves((args, kwargs))):
             return result
@@ -114,17 +128,11 @@ def _stage(
         given = iter(tracers)
         filled = [next(given) if is_input(leaf) else leaf for leaf in leaves]
         args, kwargs = tree.tree_unflatten(structure, filled)
-        return func(*args, **kwargs)
+        return array_outputs(name, func(*args, **kwargs), "Compute it outside.")
 
     types = [_type(leaf) for leaf in leaves if is_input(leaf)]
     inputs = abstract_inputs(types, f"an argument of {name}")
-    return stage(
-        name,
-        run,
-        inputs,
-        closed=True,
-        passed=lambda leaf: is_array(leaf) or is_scalar(leaf),
-    )
+    return stage(name, run, inputs, closed=True)
 
 
 def _type(leaf: Any) -> ArrayType:
@@ -146,6 +154,7 @@ def _record(
     static_names: tuple[str, ...],
 ) -> Any:
     """Records the call of a jitted function inside a traced one."""
+    _check_arguments(name, func, args, kwargs, static_numbers, static_names)
     statics = {number % len(args) for number in static_numbers if -len(args) <= number < len(args)}
     dynamic = [None if i in statics else arg for i, arg in enumerate(args)]
     dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in static_names}
@@ -166,19 +175,44 @@ def _record(
     return staged.outputs.build(apply(staged.program, [*operands, *staged.captured]))
 
 
-def _unhashable(
-    name: str, args: Any, kwargs: Any, numbers: tuple[int, ...], names: tuple[str, ...]
-) -> StaticArgumentError:
-    given = [(f"args[{n}]", args[n]) for n in numbers if -len(args) <= n < len(args)]
-    given += [(k, kwargs[k]) for k in names if k in kwargs]
-    for label, value in given:
-        try:
-            hash(value)
-        except TypeError:
-            return StaticArgumentError(
-                f"{name}: a static argument must be hashable: it is part of the key under which "
-                f"the compiled program is kept.\n"
-                f"  {label}: {value!r:.60} ({type(value).__name__})\n"
-                f"  Pass a tuple or another immutable value instead."
-            )
-    return StaticArgumentError(f"{name}: a static argument cannot be hashed.")
+def _check_arguments(
+    name: str,
+    func: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    numbers: tuple[int, ...],
+    names: tuple[str, ...],
+) -> None:
+    """Raises where a static argument cannot be hashed, or another one is no pytree of arrays."""
+    statics = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
+    given = [((tree.SequenceKey(i),), arg, i in statics) for i, arg in enumerate(args)]
+    given += [((tree.GetAttrKey(k),), arg, k in names) for k, arg in kwargs.items()]
+    for root, value, static in given:
+        if static:
+            _check_hashable(name, _label(func, root), value)
+            continue
+        for path, leaf in tree.tree_flatten_with_path(value)[0]:
+            if not (is_array(leaf) or is_scalar(leaf)):
+                raise DTypeError(
+                    f"{name}: an argument must be an array, or a pytree of them.\n"
+                    f"  {_label(func, (*root, *path))}: {describe(leaf)}\n"
+                    f"  Close over what is no array, or pass static_argnums or static_argnames."
+                ) from None
+
+
+def _label(func: Callable[..., Any], path: Any) -> str:
+    first = path[0]
+    if isinstance(first, tree.SequenceKey):
+        return argument_name(func, path)
+    return leaf_name(first.name, path[1:])
+
+
+def _check_hashable(name: str, label: str, value: Any) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        raise StaticArgumentError(
+            f"{name}: a static argument must be hashable, since programs are found by it.\n"
+            f"  {label}: {describe(value)}\n"
+            f"  Pass a tuple or another immutable value instead."
+        ) from None

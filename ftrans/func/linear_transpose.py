@@ -70,7 +70,9 @@ def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., t
         types.append(t)
 
     def run(*tracers: Any) -> Any:
-        return array_outputs(name, func(*tree.tree_unflatten(structure, tracers)))
+        return array_outputs(
+            name, func(*tree.tree_unflatten(structure, tracers)), "Return the arrays."
+        )
 
     staged = stage(name, run, abstract_inputs(types, "an argument of linear_transpose"))
     program = staged.program

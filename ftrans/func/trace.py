@@ -56,7 +56,7 @@ def stage_call(
     """
     leaves, structure = tree.tree_flatten((args, kwargs))
     name = name_of(func)
-    abstract = Abstract(f"an argument of {name} that is given as a type")
+    abstract = Abstract(f"an argument of {name}, given as a type")
     inputs, arrays = [], []
     for leaf in leaves:
         if is_array(leaf) or is_scalar(leaf):
@@ -70,7 +70,7 @@ def stage_call(
         given = iter(tracers)
         filled = [next(given) if t else leaf for leaf, t in zip(leaves, taken, strict=True)]
         inner_args, inner_kwargs = tree.tree_unflatten(structure, filled)
-        return array_outputs(name, func(*inner_args, **inner_kwargs))
+        return array_outputs(name, func(*inner_args, **inner_kwargs), "Return the arrays.")
 
     return stage(name, run, inputs, closed=True), arrays
 

@@ -34,7 +34,10 @@ from ftrans.traceback import boundary
 __all__ = ["Pullback", "array_outputs", "match_cotangents", "split_outputs", "vjp", "with_aux"]
 
 
-def array_outputs(name: str, value: Any) -> Any:
+_AUX = "To return something besides, write return value, aux and pass has_aux=True."
+
+
+def array_outputs(name: str, value: Any, hint: str = _AUX) -> Any:
     """Returns a function's result with every leaf made an array.
 
     Raises:
@@ -47,7 +50,7 @@ def array_outputs(name: str, value: Any) -> Any:
         raise DTypeError(
             f"{name}: the function must return arrays, or a pytree of them.\n"
             f"  {leaf_name('result', path)}: {describe(leaf)}\n"
-            f"  To return something besides, write return value, aux and pass has_aux=True."
+            f"  {hint}"
         )
 
     return tree.tree_map_with_path(convert, value)

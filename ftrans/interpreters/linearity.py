@@ -41,6 +41,6 @@ def check_no_constant_terms(program: Program, linear: tuple[bool, ...]) -> None:
         known = constants.get(output)
         if not (type(output) is int and depends[output]) and (known is None or known.value != 0):
             raise TransposeError(
-                "the function is affine, not linear: a result does not depend on the inputs.\n"
+                "the function is affine, not linear: a result is constant.\n"
                 "  Return it as it is, outside the function that is transposed."
             )

@@ -41,7 +41,7 @@ class Abstract:
     """Is the source of an input that has no value while tracing.
 
     Args:
-        reason: completes "its value depends on ...", for instance "the mapped axis of vmap".
+        reason: completes "it depends on ...", for instance "the mapped axis of vmap".
     """
 
     __slots__ = ("reason",)
@@ -270,8 +270,9 @@ class Frame:
             return source.frame.demand(source.index, what, asked)
         if isinstance(source, Abstract):
             raise ConcretizationError(
-                f"{what} of a traced value: it is not known, since it depends on "
-                f"{source.reason}.\n  value: {asked.type}, {asked.origin}\n"
+                f"{what} of a traced value: it is not known while tracing.\n"
+                f"  value: {asked.type}, {asked.origin}\n"
+                f"  it depends on {source.reason}\n"
                 + (_CHOOSE if what == "bool()" else _KEEP)
             )
         return source
@@ -376,6 +377,10 @@ def open_frame(name: str, closed: bool = False, entered: Location | None = None)
         del stack[frame.depth :]
         for release in reversed(frame.guards):
             release()
+        # Captured values refer to the frame that holds them: without the cycle, arrays are freed
+        # when the function returns, not when the garbage collector comes by.
+        for held in (frame.captured, frame.sources, frame.known, frame.guards):
+            held.clear()
 
 
 class Placing:

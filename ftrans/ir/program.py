@@ -8,6 +8,7 @@ remembers of a program names the right lines.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias, final
@@ -156,6 +157,8 @@ class Program:
         weakref.WeakValueDictionary()
     )
     _programs: ClassVar[weakref.WeakValueDictionary[tuple, Program]] = weakref.WeakValueDictionary()
+    # `setdefault` of a weak dictionary is not atomic; of two threads both could win.
+    _lock: ClassVar[threading.RLock] = threading.RLock()
 
     @classmethod
     def make(
@@ -171,7 +174,8 @@ class Program:
         places = (None,) * len(key[1]) if locations is None else tuple(locations)
         structure = cls._structures.get(key)
         if structure is None:
-            structure = cls._structures.setdefault(key, _Structure(key, hash(key)))
+            with cls._lock:
+                structure = cls._structures.setdefault(key, _Structure(key, hash(key)))
         # Sub-programs compare equal whatever their locations, so their identities are needed too.
         nested = tuple(
             id(sub)
@@ -189,7 +193,8 @@ class Program:
             program.structure = structure
             program.types = program.inputs + tuple(t for e in program.equations for t in e.types)
             program.memo = {}
-            program = cls._programs.setdefault(located, program)
+            with cls._lock:
+                program = cls._programs.setdefault(located, program)
         return program
 
     def __eq__(self, other: object) -> bool:

@@ -260,12 +260,11 @@ def setitem(x: Any, index: Any, value: Any) -> None:
     sharing = others(x)
     if sharing:
         raise MutationError(
-            "x[...] = v: x shares memory with another traced value, which NumPy would change too; "
-            "this is not supported yet.\n"
-            f"  x: {_described(x)}\n  other: {_described(sharing[0])}\n"
-            "  Where the other may change, write to the array that both are views of, before it "
-            "is viewed; where it must not, copy first: y = x[1:].copy(). "
-            "To leave x as it is, write z = x.at[...].set(v)."
+            f"x[...] = v: x shares memory with another traced value; that is not supported yet.\n"
+            f"  x: {x.type}, {x.origin}\n  other: {sharing[0].type}, {sharing[0].origin}\n"
+            f"  Where the other must not change, copy first: x = x.copy().\n"
+            f"  Where it is to change, write to it before it is viewed.\n"
+            f"  To leave x as it is, write y = x.at[...].set(v)."
         )
     frame = current_frame()
     if frame is None:
@@ -274,11 +273,6 @@ def setitem(x: Any, index: Any, value: Any) -> None:
     # A write belongs to the function that it stands in: of an outer value it makes a local one.
     new = _write("x[...] = v", "set", frame.lift(x), index, value)
     rebind(x, frame.lift(new))
-
-
-def _described(x: Tracer) -> str:
-    made = x.location
-    return f"{x.type}, {f'made at {made}' if made else 'an argument'}"
 
 
 # ------------------------------------------------------------------------------------- x.at[i]

@@ -217,7 +217,11 @@ def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
     if offset < 0 or any(
         size not in (1, shape[offset + axis]) for axis, size in enumerate(t.shape)
     ):
-        raise ShapeError(f"broadcast_to: {t} does not broadcast to {shape}.")
+        raise ShapeError(
+            f"broadcast_to: the array does not broadcast to the shape.\n"
+            f"  x: {t}\n  shape: {shape}\n"
+            f"  Sizes are matched from the last axis on; x[:, None] adds an axis of size 1."
+        )
     kept = [axis for axis, size in enumerate(t.shape) if size == shape[offset + axis]]
     if len(kept) < t.ndim:
         x = reshape_p(x, shape=tuple(t.shape[axis] for axis in kept))
@@ -253,7 +257,10 @@ def unify(name: str, *xs: Any, dtype: Any = None, to_inexact: bool = False) -> l
                 f"\n  operand {i}: {type_of(x) if not is_scalar(x) else x}"
                 for i, x in enumerate(taken)
             )
-            raise ShapeError(f"{name}: shapes do not broadcast.{lines}") from None
+            raise ShapeError(
+                f"{name}: shapes do not broadcast.{lines}\n"
+                f"  Sizes are matched from the last axis on; x[:, None] adds an axis of size 1."
+            ) from None
     weak = all(is_weak(x) for x in taken)
     out = []
     for x in taken:
@@ -286,7 +293,10 @@ def canonical_axis(name: str, axis: int, ndim: int) -> int:
 
     number = axis.__index__()
     if not -ndim <= number < ndim:
-        raise AxisError(f"{name}: axis {axis} is out of range for an array of {ndim} axes.")
+        hint = f"Its axes are {-ndim} ... {ndim - 1}." if ndim else "Leave the axis out."
+        raise AxisError(
+            f"{name}: axis {axis} is out of range for an array of rank {ndim}.\n  {hint}"
+        )
     return number % ndim if ndim else 0
 
 

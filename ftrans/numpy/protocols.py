@@ -139,8 +139,8 @@ def _types(args: Iterable[Any]) -> str:
 def _instead(label: str) -> str:
     call = f"{label}(np.asarray(x.detach()))" if label else "np.asarray(x.detach())"
     return (
-        f"\n  Write it with functions of ftrans.numpy; or, as a constant that no gradient goes "
-        f"through, {call}."
+        f"\n  Write it with functions of ftrans.numpy; or, as a constant that no gradient goes\n"
+        f"  through, {call}."
     )
 
 

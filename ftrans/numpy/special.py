@@ -101,8 +101,8 @@ logit = unary(
 )
 
 
-i0e = unary("i0e", bessel_i0e_p, "Returns exp(-|x|) i0(x).", floats=True)
-i1e = unary("i1e", bessel_i1e_p, "Returns exp(-|x|) i1(x).", floats=True)
+i0e = unary("i0e", bessel_i0e_p, "Returns `exp(-|x|) i0(x)`.", floats=True)
+i1e = unary("i1e", bessel_i1e_p, "Returns `exp(-|x|) i1(x)`.", floats=True)
 
 
 def _unscaled(scaled: Callable[..., Any], sign: Callable[..., Any] | None) -> Callable[..., Any]:

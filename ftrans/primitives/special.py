@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,12 @@ polygamma_p = elementwise(
 _I1_SERIES = [0.5 / (math.factorial(k) * math.factorial(k + 1)) for k in range(11)]
 
 
+def _bessel_lower(name: str) -> Callable[..., Any]:
+    # A Python scalar that JAX traces is weak there, and in double precision JAX's Bessel functions
+    # then mix two dtypes and fail; the dtype, named, makes it strong.
+    return lambda xp, x: by_lax(xp, name, xp.asarray(x, dtype=x.dtype))
+
+
 def _i1e_over_x(i1e: Any, x: Any) -> Any:
     """Computes i1e(x) / x, near 0 by its series (https://dlmf.nist.gov/10.25.E2)."""
     near = lt_p(abs_p(x), 1.0)
@@ -131,7 +138,7 @@ def _i1e_jvp(t: Any, out: Any, x: Any) -> Any:
 bessel_i0e_p = elementwise(
     "bessel_i0e",
     kinds="f",
-    lower=lambda xp, x: by_lax(xp, "bessel_i0e", x),
+    lower=_bessel_lower("bessel_i0e"),
     jvp=[lambda t, out, x: mul_p(t, sub_p(bessel_i1e_p(x), mul_p(sign_p(x), out)))],
     samples=[
         Sample((np.array([5.0, -20.0, 700.0]),)),
@@ -143,7 +150,7 @@ bessel_i0e_p = elementwise(
 bessel_i1e_p = elementwise(
     "bessel_i1e",
     kinds="f",
-    lower=lambda xp, x: by_lax(xp, "bessel_i1e", x),
+    lower=_bessel_lower("bessel_i1e"),
     jvp=[_i1e_jvp],
     samples=[
         Sample((np.array([0.0, 5.0, -20.0, 700.0]),)),

@@ -192,6 +192,7 @@ UNARY = [
     "np.reciprocal(2.5 + np.cos({}))",
     "np.sinh(np.tanh({}))",
     "np.stop_gradient({0}) * 0.3 + {0}",
+    "{0} * np.stop_gradient(np.cos({0}))",
     "np.cosh(np.sin({}))",
     "np.arccos(0.8 * np.sin({}))",
     "np.exp2(np.cos({}))",
@@ -212,6 +213,7 @@ BINARY = [
     "np.where({0} < {1} + 0.2137, {0} * {1}, {0} - {1})",
     "np.logaddexp({}, {})",
     "(1.2 + np.sin({})) ** {}",
+    "({0} - {1}) * np.arctan({1} - {0})",
 ]
 
 REDUCE = [
@@ -272,6 +274,7 @@ class Writer:
         self.rng = rng
         self.count = 0
         self.reverse = True  # whether some transform around runs backwards
+        self.lawful = False
         self.length = 3  # of the longest inner function
         self.traced = False  # whether values cannot be asked for
         self.features: collections.Counter[str] = collections.Counter()
@@ -310,7 +313,12 @@ class Writer:
 
     def unary(self, scope: Scope) -> None:
         name, shape = self.value(scope)
-        scope.let(self.rng.choice(UNARY).format(name), shape)
+        scope.let(self.one().format(name), shape)
+
+    def one(self) -> str:
+        """Returns a template of one operand."""
+        template = self.rng.choice(UNARY)
+        return "np.sin({})" if self.lawful and "stop_gradient" in template else template
 
     def binary(self, scope: Scope) -> None:
         x = self.value(scope)
@@ -474,7 +482,7 @@ class Writer:
         self.features["if"] += 1
         name, shape = self.value(scope)
         test = self.value(scope)[0]
-        yes, no = (self.rng.choice(UNARY).format(name) for _ in range(2))
+        yes, no = (self.one().format(name) for _ in range(2))
         condition = f"{self.total(test)} > {self.rng.choice([0.1137, 0.5137])}"
         scope.let(f"choose({condition}, lambda: {yes}, lambda: {no}, {test})", shape)
 
@@ -681,9 +689,17 @@ class Case(NamedTuple):
         return [draw.uniform(-1.2, 1.2, size=shape) for shape in self.shapes]
 
 
-def generate(rng: random.Random, depth: int = 4) -> Case:
-    """Returns a random case, under a stack of at most `depth` transforms."""
+def generate(rng: random.Random, depth: int = 4, lawful: bool = False) -> Case:
+    """Returns a random case.
+
+    Args:
+        rng: makes all choices.
+        depth: the most transforms.
+        lawful: whether derivatives are limits of differences, in forward and in reverse mode:
+            without `stop_gradient` and without loops that have no bound.
+    """
     writer = Writer(rng)
+    writer.lawful = lawful
     count = rng.randint(0, depth)
     forward_only = rng.random() < 0.15
     kinds = [k for k in STACKED if k not in REVERSE] if forward_only else list(STACKED)
@@ -692,7 +708,7 @@ def generate(rng: random.Random, depth: int = 4) -> Case:
     while order > 4:
         # the oracle's programs grow by a factor with each derivative
         order -= ORDER.get(stack.pop(), 1)
-    writer.reverse = any(kind in REVERSE for kind in stack)
+    writer.reverse = lawful or any(kind in REVERSE for kind in stack)
     writer.traced = any(kind in ("vmap", "jit") for kind in stack)
     shapes: list[Shape] = [rng.choice([(), (3,), (2,), (2, 3)]), rng.choice([(), (3,), (2, 3)])]
     lines = ["def g0(x0, x1):"]
@@ -702,7 +718,9 @@ def generate(rng: random.Random, depth: int = 4) -> Case:
     last, out = scope.pool[-1]
     # what came before counts as well, so that little of the program is dead
     extra = " + ".join(f"0.1 * np.sum(np.sin({name}))" for name, _ in scope.pool[:-1][-4:])
-    lines += [*scope.lines, f"    return np.sin({last}) + {extra}"]
+    # at times the last value as it is: an elementwise result hides where a batch rule left an axis
+    result = last if rng.random() < 0.3 else f"np.sin({last}) + {extra}"
+    lines += [*scope.lines, f"    return {result}"]
     done: list[str] = []
     for kind in stack:
         level = len(done) + 1

@@ -25,7 +25,7 @@ SEEDS = range(60)
 
 def traced(seed: int) -> tuple[Program, list[np.ndarray]]:
     """Returns a random program, as it was traced, and arrays for its inputs."""
-    case = fuzz.generate(random.Random(seed), depth=1)
+    case = fuzz.generate(random.Random(seed), depth=1, lawful=True)
     arguments = case.arguments(seed)
     staged, arrays = stage_call(fuzz.program(case, fuzz.OURS), tuple(arguments), {})
     program = check(staged.program)

@@ -322,7 +322,6 @@ def test_derivatives_keep_the_dtype(dtype: str) -> None:
     def f(np: Any, x: Any) -> Any:
         return np.sum(np.tanh(x) * x * 1.5)
 
-    x = jnp.asarray(draw(3).astype("float32"), dtype="float32")
     with jax.enable_x64(True):
         x = np.asarray(jnp.asarray(draw(3)).astype(dtype))
     for name in ("grad", "hessian"):

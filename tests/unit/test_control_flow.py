@@ -491,6 +491,24 @@ def test_no_nan_from_finished_lanes(options: dict[str, int]) -> None:
         assert_close(func.grad(lambda xs: func.vmap(f)(xs).sum())(xs), [e[1] for e in expected])
 
 
+def test_no_nan_from_finished_lanes_to_what_the_body_captures() -> None:
+    """The step that a finished lane does not take would send 0 * log(0) to the weight."""
+
+    def f(x: Any, w: Any) -> Any:
+        return ftrans.while_loop(
+            lambda s: s[0] > 0.5, lambda s: (s[0] - 1.0, s[1] + w * fnp.log(s[0])), (x, w), max_steps=5
+        )[1]
+
+    xs, w = np.array([3.0, 1.0, 0.0, 2.0]), F64(0.7)
+    expected = [func.grad(f, (0, 1))(x, w) for x in xs]
+    assert np.isfinite(expected).all()
+    total = func.grad(lambda xs, w: func.vmap(f, (0, None))(xs, w).sum(), (0, 1))
+    gx, gw = total(xs, w)
+    assert_close(gx, [e[0] for e in expected])
+    assert_close(gw, sum(e[1] for e in expected))
+    assert_close(np.stack(func.vmap(func.grad(f, (0, 1)), (0, None))(xs, w), -1), expected)
+
+
 def test_only_the_condition_is_batched() -> None:
     def f(n: Any, x: Any) -> Any:
         return ftrans.while_loop(

@@ -84,10 +84,10 @@ def test_tenth_derivative(name: str, way: str) -> None:
     assert abs(got - expected) <= 1e-9 * abs(expected), (
         f"{way} x {ORDER} of {name}: {got!r}, not {expected!r}; equations by order: {sizes}"
     )
-    # polynomial growth: the size of a program that doubles with each order would be 2 ** order
-    assert sizes[-1] <= 2 * ORDER**3, f"{way} of {name}: equations by order: {sizes}"
-    growth = sizes[-1] / max(1, sizes[-2])
-    assert growth < 1.6, f"{way} of {name} grows by {growth:.2f}; equations by order: {sizes}"
+    # a program that doubled with each order would have 2 ** 10 equations and more
+    assert sizes[-1] <= 2 * ORDER**2, f"{way} of {name}: equations by order: {sizes}"
+    doubled = sizes[-1] / max(5, sizes[ORDER // 2 - 1])
+    assert doubled <= 2**3, f"{way} of {name} outgrows n ** 3: equations by order: {sizes}"
 
 
 @pytest.mark.smoke

@@ -383,8 +383,14 @@ def test_derivatives_of_bessel(order: int) -> None:
             with jax.enable_x64(True):
                 expected = jax.vmap(theirs)(points)
             assert_close(func.vmap(scaled)(points), expected, 1e-12)
-        for x in (0.0, -0.0, *points):
+        for x in np.array([0.0, -0.0, *points]):
             assert_close(f(x), scipy.special.ivp(order, x, n), 1e-12)
+
+
+@pytest.mark.parametrize("f", [fnp.i0, fnp.i1, fnp.i0e, fnp.i1e])
+def test_bessel_of_python_scalars_under_jax(f: Any) -> None:
+    assert_close(jax.grad(f)(0.5), func.grad(f)(0.5), 1e-6)
+    assert_close(jax.grad(f)(800.0), func.grad(f)(800.0), 1e-6)
 
 
 @pytest.mark.parametrize("name", SMOOTH_BINARY)

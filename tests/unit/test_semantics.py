@@ -303,18 +303,45 @@ def test_captured_arrays_are_inputs() -> None:
     assert len(program.inputs) == 2, program
 
 
-def test_a_captured_array_is_read_when_it_is_used() -> None:
+def test_writing_to_an_array_that_was_used_raises_instead_of_changing_the_past() -> None:
     buffer = np.zeros(3)
+    view = buffer[1:]
 
-    def f(x: Any) -> Any:
+    def f(x: Any, target: Any) -> Any:
+        used = (x * buffer).sum() + (x[1:] * view).sum()
+        target[:] = 1.0  # after its use, and before the program runs
+        return used
+
+    for target in (buffer, view):
+        with pytest.raises(ValueError, match="read-only"):
+            func.grad(f)(np.ones(3), target)
+        buffer[:] = 2.0  # it can be written to again
+        view[:] = 3.0
+
+    def g(x: Any) -> Any:
         total = 0.0
         for i in range(3):
-            buffer[:] = i + 1.0
+            buffer = np.full(3, i + 1.0)  # a new array each time
             total = total + (x * buffer).sum() * i
         return total
 
     # 0 * 1 + 1 * 2 + 2 * 3
-    assert_close(func.grad(f)(np.ones(3)), np.full(3, 8.0))
+    assert_close(func.grad(g)(np.ones(3)), np.full(3, 8.0))
+
+
+def test_an_array_and_its_view_in_nested_traces_are_released_in_any_order() -> None:
+    base = np.ones(3)
+    view = base[:2]
+
+    def f(x: Any) -> Any:
+        outer = (x * base).sum()
+        inner = func.grad(lambda y: (y[:2] * view).sum() * y.sum())(x)
+        with pytest.raises(ValueError, match="read-only"):
+            view[0] = 3.0
+        return outer + inner.sum()
+
+    assert_close(func.grad(f)(np.ones(3)), [6.0, 6.0, 3.0])
+    base[2], view[0] = 5.0, 5.0
 
 
 def test_a_pullback_keeps_its_residuals_when_the_array_changes() -> None:

@@ -1,0 +1,322 @@
+"""The promises of docs/architecture.md that a program can check: layers, docstrings, rules, room."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ftrans
+import ftrans.interpreters
+import ftrans.runtime
+from ftrans.primitives.record import LINEAR, Absent, Joint, Primitive, Recursive, registry
+
+ROOT = Path(ftrans.__file__).parent
+MODULES = sorted(
+    name for _, name, _ in pkgutil.walk_packages([str(ROOT)], "ftrans.") if "__main__" not in name
+)
+
+# Each package may import those to the right of it, and itself.
+LAYERS = [
+    {"autograd", "interop"},
+    {"custom"},
+    {"func"},
+    {"numpy"},
+    {"runtime"},
+    {"interpreters"},
+    {"primitives"},
+    {"ir"},
+    {"traceback"},
+    {"config"},
+    {"errors"},
+]
+
+LONG = {
+    "func/control.py": 560,
+    "primitives/control/scan.py": 480,
+    "primitives/scatter.py": 510,
+    "primitives/shape.py": 470,
+}
+"""Files that may have more than 450 lines, and how many they may have."""
+
+
+def level(package: str) -> int:
+    return next(i for i, names in enumerate(LAYERS) if package in names)
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Yields the line and the name of everything that a file imports, in functions too.
+
+    What is imported for annotations only does not count.
+    """
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
+
+
+def files() -> Iterator[tuple[Path, str]]:
+    """Yields every file of the library with the package that it is in; not `ftrans` itself."""
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts != ("__init__",):
+            yield path, parts[0]
+
+
+# ----------------------------------------------------------------------------------------- layers
+
+
+def test_layers_point_down() -> None:
+    wrong = []
+    for path, package in files():
+        for line, name in imported(path):
+            parts = name.split(".")
+            if parts[0] != "ftrans":
+                continue
+            target = parts[1]
+            if target not in set().union(*LAYERS):
+                wrong.append(f"{path}:{line}: imports {name} from the package itself")
+            elif target != package and level(target) <= level(package):
+                wrong.append(f"{path}:{line}: {package} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_layers_are_those_that_import_linter_checks() -> None:
+    """The tool and this test must not drift apart."""
+    text = (ROOT.parent / "pyproject.toml").read_text()
+    listed = re.findall(r"(?ms)^layers = \[.*?^\]", text)[0]
+    found = [set(re.findall(r"ftrans\.(\w+)", line)) for line in listed.splitlines()[1:-1]]
+    assert found == LAYERS
+
+
+def test_packages_are_those_of_the_architecture() -> None:
+    known = set().union(*LAYERS)
+    assert {package for _, package in files()} <= known
+    page = (ROOT.parent / "docs" / "architecture.md").read_text()
+    for package in {package for _, package in files()}:
+        assert f"`ftrans.{package}`" in page or f"`{package}`" in page, package
+
+
+ARRAY_LIBRARIES = {"jax", "jaxlib", "scipy", "torch"}
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden"),
+    [
+        ("ir", ARRAY_LIBRARIES),
+        ("errors", {*ARRAY_LIBRARIES, "numpy"}),
+        ("traceback", {*ARRAY_LIBRARIES, "numpy"}),
+    ],
+)
+def test_low_layers_know_no_array_library(package: str, forbidden: set[str]) -> None:
+    for path, owner in files():
+        if owner == package:
+            for line, name in imported(path):
+                assert name.split(".")[0] not in forbidden, f"{path}:{line}: {name}"
+
+
+def test_private_parts_of_jax_are_left_alone() -> None:
+    for path, _ in files():
+        for line, name in imported(path):
+            if name.split(".")[0] == "jax":
+                assert "_src" not in name, f"{path}:{line}: {name}"
+                assert not name.startswith(("jax.interpreters", "jax._")), f"{path}:{line}: {name}"
+
+
+def test_rules_call_no_front_end() -> None:
+    """A rule is handed `xp`; only lowering code may know an array library, by that name."""
+    for path, owner in files():
+        if owner in ("primitives", "interpreters"):
+            for line, name in imported(path):
+                assert not name.startswith("jax.numpy"), f"{path}:{line}: {name}"
+
+
+# ------------------------------------------------------------------------------------- docstrings
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Yields every module, and every class and function that a module exports."""
+    yield "ftrans", ftrans
+    for name in MODULES:
+        module = importlib.import_module(name)
+        yield name, module
+        for exported in getattr(module, "__all__", []):
+            member = getattr(module, exported)
+            if inspect.isclass(member) or inspect.isfunction(member):
+                yield f"{name}.{exported}", member
+
+
+def test_all_lists_what_exists() -> None:
+    for name in ["ftrans", *MODULES]:
+        module = importlib.import_module(name)
+        exported = getattr(module, "__all__", [])
+        assert len(set(exported)) == len(exported), f"{name}: a name is listed twice"
+        missing = [entry for entry in exported if not hasattr(module, entry)]
+        assert not missing, f"{name}: __all__ lists {missing}"
+    assert list(ftrans.__all__) == sorted(ftrans.__all__)
+
+
+def test_everything_public_has_a_docstring() -> None:
+    wrong = []
+    for name, member in public():
+        if getattr(member, "__module__", "ftrans").split(".")[0] != "ftrans":
+            continue  # such as numpy's bool_, exported under a name of ours
+        doc = inspect.cleandoc(member.__doc__ or "")
+        summary, _, rest = doc.partition("\n")
+        if not summary.strip():
+            wrong.append(f"{name}: no docstring")
+        elif not summary.endswith("."):
+            wrong.append(f"{name}: the summary is no sentence on one line: {summary!r}")
+        elif rest and not rest.startswith("\n"):
+            wrong.append(f"{name}: no blank line after the summary")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_public_methods_have_a_docstring() -> None:
+    wrong = []
+    for name, member in public():
+        if inspect.isclass(member) and member.__module__.startswith("ftrans"):
+            for key, value in vars(member).items():
+                function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+                if key.startswith("_") or not inspect.isfunction(function):
+                    continue
+                if function.__name__ != "<lambda>" and not inspect.getdoc(function):
+                    wrong.append(f"{name}.{key}")
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+# ------------------------------------------------------------------------------------- primitives
+
+
+def is_reason(rule: Any) -> bool:
+    return isinstance(rule, Absent) and len(rule.reason.split()) >= 2
+
+
+@pytest.mark.parametrize("primitive", registry.values(), ids=lambda p: p.name)
+def test_every_rule_is_given_or_absent_with_a_reason(primitive: Primitive) -> None:
+    p = primitive
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", p.name)
+    assert p.tags, "no class tag"
+    assert callable(p.infer)
+    assert callable(p.lower)
+    assert callable(p.cost)
+    assert p.samples(), "no samples"
+    for name in ("linearize", "batch", "prune", "rewrite"):
+        rule = getattr(p, name)
+        assert is_reason(rule) or isinstance(rule, Recursive) or callable(rule), name
+    operands = p.samples()[0].operands
+    for name in ("jvp", "transpose"):
+        rule = getattr(p, name)
+        if is_reason(rule) or isinstance(rule, (Joint, Recursive)):
+            continue
+        if rule is LINEAR:
+            assert name == "jvp"
+            continue
+        assert len(rule) >= len(operands), f"{name} has {len(rule)} rules"
+        for partial in rule:
+            assert is_reason(partial) or callable(partial), f"{name}: {partial!r}"
+    if p.source is not None:
+        assert p.source.startswith(("http", "doi:")) or len(p.source.split()) >= 2
+    assert importlib.import_module("ftrans.primitives").__dict__[f"{p.name}_p"] is p
+
+
+# ---------------------------------------------------------------------------------- importing it
+
+IMPORTS = """
+import sys
+import jax
+before = dict(jax.config.values)
+import ftrans, ftrans.numpy as fnp
+import numpy as np
+gradient = ftrans.func.grad(lambda x: fnp.tanh(x).sum())
+assert gradient(np.ones(3)).dtype == np.float64
+assert gradient(jax.numpy.ones(3)).dtype == np.float32
+assert ftrans.jit(gradient)(np.ones(3)).dtype == np.float64
+assert dict(jax.config.values) == before, "JAX's configuration changed"
+assert jax.numpy.ones(3).dtype == np.float32
+print(*sorted(sys.modules))
+"""
+
+
+def test_importing_brings_in_little_and_leaves_jax_as_it_is() -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_ENABLE")}
+    found = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMPORTS],
+        env={**environment, "PYTHONPATH": str(ROOT.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    loaded = set(found.stdout.split())
+    for name in (
+        "torch", "tensorflow", "matplotlib", "pandas", "sklearn", "optax", "IPython", "pytest",
+        "hypothesis", "scipy.stats", "scipy.optimize", "scipy.signal", "scipy.integrate", "tqdm",
+    ):  # fmt: skip
+        assert name not in loaded, name
+
+
+def test_nothing_but_jaxlink_reaches_past_the_public_front_of_jax() -> None:
+    """`jax.enable_x64`, `jax.core` and the configuration are asked for in one module."""
+    wrong = []
+    for path, _ in files():
+        name = str(path.relative_to(ROOT))
+        if name == "runtime/jaxlink.py":
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            code = line.split("#")[0]
+            if re.search(r"jax\.(core|enable_x64|experimental|extend)\b", code) or (
+                "jax.config.update(" in code and '"' not in code
+            ):
+                wrong.append(f"{name}:{number}: {line.strip()}")
+    assert not wrong, "\n".join(wrong)
+
+
+# ----------------------------------------------------------------------------------------- rooms
+
+
+def test_rooms_are_small() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
+        for path in ROOT.rglob("*.py")
+    }
+    long = {name: n for name, n in lengths.items() if n > LONG.get(name, 450)}
+    assert not long, f"look for the seam: {long}"
+    assert not {name for name in LONG if lengths.get(name, 0) <= 450}, "LONG lists a short file"
+
+
+def test_no_bare_raise_of_a_builtin_in_what_users_call() -> None:
+    """Users catch `FtransError`: what `func` and `numpy` raise derives from it."""
+    wrong = []
+    for path, package in files():
+        if package not in ("func", "numpy"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+                name = ast.unparse(node.exc.func)
+                if name in ("ValueError", "TypeError", "IndexError", "RuntimeError", "KeyError"):
+                    wrong.append(f"{path}:{node.lineno}: raise {name}")
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,653 @@
+"""Bad input, and what it gets: the full text of every message, its class, and no state left.
+
+The texts stand in `error_messages.txt`, by the names of the cases, with the source line of a place
+in its place. `python -m tests.test_errors` writes them anew; read what changed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import math
+import os
+import pickle
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import ftrans
+import ftrans.numpy as fnp
+from ftrans import errors, func
+from ftrans.errors import FtransError, MutationError, ShapeError
+from ftrans.ir import is_tracing
+from ftrans.runtime import guard
+from tests.helpers import assert_close
+
+V = np.array([1.0, 2.0, 3.0])
+M = np.ones((3, 4))
+F32 = np.ones(3, np.float32)
+LEAKED: list[Any] = []
+
+
+CASES: dict[str, Callable[[], Any]] = {}
+
+
+def bad(function: Callable[[], Any]) -> None:
+    """Puts a function that fails into the table; the line at fault is marked `# here`."""
+    CASES[function.__name__.replace("_", " ")] = function
+
+
+def square(x: Any) -> Any:
+    return x**2
+
+
+def total(x: Any) -> Any:
+    return (x**2).sum()
+
+
+# ------------------------------------------------------------------------------------- func.grad
+
+CASES |= {
+    "grad of a vector": lambda: func.grad(square)(V),
+    "grad of a tuple": lambda: func.grad(lambda x: (x.sum(), x))(V),
+    "grad of nothing": lambda: func.grad(lambda x: None)(V),
+    "grad of a complex value": lambda: func.grad(lambda x: x * 1j)(2.0),
+    "grad of an integer": lambda: func.grad(lambda x: x.argmax())(V),
+    "has aux without aux": lambda: func.grad(total, has_aux=True)(V),
+    "grad at an integer array": lambda: func.grad(square)(np.arange(3)),
+    "grad at a python integer": lambda: func.grad(square)(3),
+    "grad at an integer in a pytree": lambda: func.grad(
+        lambda params, x: params["w"][0].sum(), argnums=0
+    )({"w": [np.arange(3)]}, V),
+    "grad at a string": lambda: func.grad(lambda *names: names[1], argnums=1)(V, "abc"),
+    "argnums out of range": lambda: func.grad(square, argnums=1)(V),
+    "argnums of a name": lambda: func.grad(square, argnums="x")(V),
+    "argnums twice": lambda: func.grad(square, argnums=(0, 0))(V),
+    "hessian chunk size zero": lambda: func.hessian(total, chunk_size=0),
+    "jacobian of complex numbers": lambda: func.jacrev(square)(V * 1j),
+    "jacobian of an index": lambda: func.jacfwd(lambda x: {"value": x, "best": x.argmax()})(V),
+    "hvp shape": lambda: func.hvp(total, V, np.ones(4)),
+    "vhp structure": lambda: func.vhp(lambda p: p["w"].sum(), {"w": V}, {"v": V}),
+}
+
+# ------------------------------------------------------------------------------------- func.vmap
+
+CASES |= {
+    "mapped sizes differ": lambda: func.vmap(lambda weights, batch: weights @ batch)(
+        M, np.ones((5, 4))
+    ),
+    "mapped sizes differ in a pytree": lambda: func.vmap(lambda params, *rest: params["w"])(
+        {"b": V, "w": [V, np.ones(4)]}, V
+    ),
+    "in dims of another length": lambda: func.vmap(lambda x, y: x, in_dims=(0,))(V, V),
+    "in dims as a list": lambda: func.vmap(lambda x, y: x, in_dims=[0, None])(V, V),
+    "in dims of another structure": lambda: func.vmap(lambda p, x: x, in_dims=({"w": 0}, 0))(
+        {"v": V}, V
+    ),
+    "in dims that is no axis": lambda: func.vmap(lambda p, x: x, in_dims=({"w": 0.5}, 0))(
+        {"w": V}, V
+    ),
+    "in dims out of range": lambda: func.vmap(square, in_dims=2)(M),
+    "in dims of a scalar": lambda: func.vmap(lambda x, y: x * y)(V, np.float64(2.0)),
+    "in dims of a python scalar": lambda: func.vmap(lambda x, y: x * y)(V, 2.0),
+    "nothing mapped": lambda: func.vmap(lambda x, y: x, in_dims=(None, None))(V, M),
+    "no positional argument": lambda: func.vmap(square)(x=V),
+    "axis size that does not fit": lambda: func.vmap(square, axis_size=4)(V),
+    "chunk size zero": lambda: func.vmap(square, chunk_size=0),
+    "out dims out of range": lambda: func.vmap(lambda x: (x, x), out_dims=(0, 1))(V),
+    "out dims of another structure": lambda: func.vmap(lambda x: {"a": x}, out_dims=(0, 0))(V),
+    "out dims none for a mapped result": lambda: func.vmap(square, out_dims=None)(V),
+}
+
+# ------------------------------------------------------------------------ tangents and cotangents
+
+CASES |= {
+    "tangent structure": lambda: func.jvp(lambda p: p["w"].sum(), ({"w": V},), ({"v": V},)),
+    "tangent shape": lambda: func.jvp(lambda p: p["w"].sum(), ({"w": V},), ({"w": np.ones(4)},)),
+    "tangent dtype": lambda: func.jvp(lambda p: p["w"].sum(), ({"w": V},), ({"w": F32},)),
+    "tangent that is no array": lambda: func.jvp(total, (V,), ("abc",)),
+    "tangents without a tuple": lambda: func.jvp(total, (V,), V),
+    "more tangents than primals": lambda: func.linearize(total, V)[1](V, V),
+    "strict without dependence": lambda: func.jvp(
+        lambda x: (x, fnp.zeros(3)), (V,), (V,), strict=True
+    ),
+    "cotangent structure": lambda: func.vjp(lambda x: {"a": x, "b": x}, V)[1]({"a": V}),
+    "cotangent shape": lambda: func.vjp(square, V)[1](np.ones(4)),
+    "cotangent dtype": lambda: func.vjp(lambda x: {"a": x, "b": x}, V)[1]({"a": V, "b": F32}),
+    "pullback without a cotangent": lambda: func.vjp(square, V)[1](),
+    "vjp of a string": lambda: func.vjp(lambda x: {"value": x, "names": ["a"]}, V),
+    "transposed shape": lambda: func.linear_transpose(lambda x: 2 * x, V)(np.ones(4)),
+}
+
+# -------------------------------------------------------------------- values that are not there
+
+CASES |= {
+    "bool of an argument": lambda: func.vmap(lambda x: 1.0 if x else 2.0)(V > 0),
+    "bool under jit": lambda: ftrans.jit(lambda x: x if x > 0 else -x)(1.0),
+    "bool of a type": lambda: ftrans.trace(lambda x: x if x > 0 else -x)(
+        ftrans.ArrayType((), "float32")
+    ),
+    "float under vmap": lambda: func.vmap(lambda x: math.sin(x))(V),
+    "range under vmap": lambda: func.vmap(lambda n: [0.0 for _ in range(n)])(np.arange(3)),
+    "mask under vmap": lambda: func.vmap(lambda x: x[x > 0])(M),
+    "bool of a vector": lambda: func.grad(lambda x: x.sum() if x > 0 else 0.0)(V),
+    "asarray under vmap": lambda: func.vmap(lambda x: np.asarray(x))(V),
+    "function that is not there": lambda: func.grad(lambda x: np.interp(x, V, V).sum())(V),
+    "method that is not there": lambda: func.grad(lambda x: x.einsum("i->"))(V),
+    "pickling": lambda: func.grad(lambda x: pickle.dumps(x))(V),
+}
+
+
+@bad
+def bool_under_vmap() -> None:
+    def f(x):
+        return x if x > 0 else -x  # here
+
+    func.vmap(f)(V)
+
+
+@bad
+def bool_under_grad_under_vmap() -> None:
+    def f(x):
+        y = x * 2
+        return func.grad(lambda z: z if y > z else -z)(x)  # here
+
+    func.vmap(f)(V)
+
+
+@bad
+def bool_in_a_loop() -> None:
+    def body(carry, x):
+        return (carry if carry > x else x), None  # here
+
+    ftrans.scan(body, np.float64(0), V)
+
+
+@bad
+def asarray_under_grad() -> None:
+    def f(x):
+        y = x * 2
+        return np.asarray(y).sum()  # here
+
+    func.grad(f)(V)
+
+
+# ----------------------------------------------------------------------------- leaked traced values
+
+
+@bad
+def leaked_from_grad() -> None:
+    def f(x):
+        LEAKED.append(x * 2)
+        return total(x)
+
+    func.grad(f)(V)
+    LEAKED[0] + 1  # here
+
+
+@bad
+def leaked_from_vmap() -> None:
+    func.vmap(lambda x: LEAKED.append(x * 2) or x)(V)
+    float(LEAKED[0])  # here
+
+
+@bad
+def leaked_from_jit() -> None:
+    ftrans.jit(lambda x: LEAKED.append(x * 2) or x)(V)
+    np.asarray(LEAKED[0])  # here
+
+
+@bad
+def leaked_from_scan() -> None:
+    ftrans.scan(lambda c, x: LEAKED.append(c * x) or (c, x), 0.0, V)
+    LEAKED[0][...] = 0.0  # here
+
+
+@bad
+def leaked_argument() -> None:
+    func.grad(lambda x: LEAKED.append(x) or total(x))(V)
+    fnp.sin(LEAKED[0])  # here
+
+
+@bad
+def leaked_into_an_outer_function() -> None:
+    def f(x):
+        func.grad(lambda y: LEAKED.append(y * x) or y)(1.0)
+        return LEAKED[0] * x  # here
+
+    func.grad(f)(2.0)
+
+
+@bad
+def leaked_and_returned() -> None:
+    def f(x):
+        func.vmap(lambda y: LEAKED.append(x * y) or y)(V)
+        return LEAKED[0]
+
+    func.grad(f)(2.0)  # here
+
+
+@bad
+def leaked_and_written() -> None:
+    func.grad(lambda x: LEAKED.append(x * 2) or total(x))(V)
+
+    def f(x):
+        LEAKED[0][0] = x  # here
+        return x
+
+    func.grad(f)(2.0)
+
+
+@bad
+def leaked_into_a_thread() -> None:
+    caught = []
+
+    def use(x):
+        try:
+            x + 1  # here
+        except Exception as error:
+            caught.append(error)
+
+    def f(x):
+        thread = threading.Thread(target=use, args=(x,))
+        thread.start()
+        thread.join()
+        return x
+
+    func.grad(f)(1.0)
+    raise caught[0]
+
+
+# ---------------------------------------------------------------------------------- control flow
+
+CASES |= {
+    "branches of different structure": lambda: ftrans.cond(
+        True, lambda x: (x, x), lambda x: [x], V
+    ),
+    "branches of different shape": lambda: ftrans.cond(
+        True, lambda x: {"a": x}, lambda x: {"a": x.sum()}, V
+    ),
+    "branches of different dtype": lambda: ftrans.switch(
+        1, [lambda x: x, lambda x: 2 * x, lambda x: x.astype("int32")], V
+    ),
+    "branch that returns a string": lambda: ftrans.cond(True, lambda x: "a", lambda x: "b", V),
+    "condition that is a vector": lambda: ftrans.cond(V > 0, square, square, V),
+    "index that is a fraction": lambda: ftrans.switch(np.float64(1.5), [square, square], V),
+    "carry changes its dtype": lambda: ftrans.scan(lambda c, x: (c + x, None), np.float32(0), V),
+    "carry changes its structure": lambda: ftrans.while_loop(
+        lambda c: c[0] < 3, lambda c: (*c, c[0]), (1.0,)
+    ),
+    "carry of a bounded loop": lambda: ftrans.fori_loop(
+        0, np.array(3), lambda i, x: fnp.concatenate([x, x]), V
+    ),
+    "body without a pair": lambda: ftrans.scan(lambda c, x: c + x, 0.0, V),
+    "lengths differ": lambda: ftrans.scan(lambda c, x: (c, x), 0.0, {"a": V, "b": np.ones(4)}),
+    "length not known": lambda: ftrans.scan(lambda c, x: (c, x), 0.0),
+    "loop condition that is a vector": lambda: ftrans.while_loop(
+        lambda x: x < 3, lambda x: x + 1, V
+    ),
+    "bounds that are fractions": lambda: ftrans.fori_loop(0, 2.5, lambda i, x: x, V),
+    "reverse mode of an unbounded loop": lambda: func.grad(
+        lambda x: ftrans.while_loop(lambda y: y < 10, lambda y: y * x, x)
+    )(1.5),
+}
+
+
+@bad
+def carry_changes_its_shape() -> None:
+    def body(carry, x):
+        w, bias = carry["w"]
+        return {"w": [fnp.concatenate([w, w[:1]]), bias]}, None
+
+    ftrans.scan(body, {"w": [F32, F32]}, V)  # here
+
+
+# ---------------------------------------------------------------------- jit, linear_transpose
+
+CASES |= {
+    "static argument that cannot be hashed": lambda: ftrans.jit(
+        lambda x, sizes: x, static_argnums=1
+    )(V, [1, 2]),
+    "static keyword that cannot be hashed": lambda: func.grad(
+        lambda x: ftrans.jit(lambda x, n: x, static_argnames="n")(x, n={"a": x})
+    )(1.0),
+    "jit at a string": lambda: ftrans.jit(lambda x, options: x)(V, {"name": "abc"}),
+    "jit of a string": lambda: ftrans.jit(lambda x: (x, "abc"))(V),
+    "transpose of a product": lambda: func.linear_transpose(lambda x: x * x, V)(V),
+    "transpose of a sine": lambda: func.linear_transpose(lambda x: fnp.sin(x), V)(V),
+    "transpose of an affine function": lambda: func.linear_transpose(lambda x: 2 * x + 1, V)(V),
+    "transpose of a constant": lambda: func.linear_transpose(lambda x: fnp.ones(3), V)(F32),
+    "transpose at integers": lambda: func.linear_transpose(lambda x: x, np.arange(3)),
+}
+
+# ---------------------------------------------------------------------------- writing in place
+
+CASES |= {
+    "write by out": lambda: func.grad(lambda x: np.multiply(x, 2, out=np.zeros(3)).sum())(V),
+    "write as pytorch does": lambda: func.grad(lambda x: x.add_(1).sum())(V),
+}
+
+
+@bad
+def write_to_a_view() -> None:
+    def f(x):
+        y = x[1:]
+        y[0] = 0.0  # here
+        return total(x)
+
+    func.grad(f)(V)
+
+
+@bad
+def write_into_a_plain_array() -> None:
+    def f(x):
+        out = np.zeros(3)
+        out += x  # here
+        return out.sum()
+
+    func.grad(f)(V)
+
+
+@bad
+def write_rows_into_a_plain_array() -> None:
+    def f(x):
+        out = np.zeros((2, 3))
+        out[0] = x  # here
+        return out.sum()
+
+    func.grad(f)(V)
+
+
+@bad
+def write_what_does_not_fit() -> None:
+    def f(x):
+        x[0] = np.ones(4)  # here
+        return x.sum()
+
+    func.grad(f)(V)
+
+
+@bad
+def write_complex_to_real() -> None:
+    def f(x):
+        x[0] = 1j  # here
+        return x.sum()
+
+    func.grad(f)(V)
+
+
+# ------------------------------------------------------------------------------ shapes and axes
+
+CASES |= {
+    "axis out of range": lambda: fnp.sum(M, axis=2),
+    "axis named twice": lambda: func.grad(lambda x: x.sum(axis=(0, 0)))(V),
+    "shapes that do not broadcast": lambda: func.grad(lambda x: (x + np.ones(4)).sum())(V),
+    "broadcast to another shape": lambda: fnp.broadcast_to(V, (4,)),
+    "matmul of sizes that differ": lambda: func.grad(lambda x: (x @ np.ones((4, 3))).sum())(V),
+    "reshape to another size": lambda: fnp.reshape(V, (2, 2)),
+    "index out of bounds": lambda: func.grad(lambda x: x[5])(V),
+    "too many indices": lambda: func.grad(lambda x: x[0, 0])(V),
+}
+
+
+# ----------------------------------------------------------------------------------- the tests
+
+MESSAGES = Path(__file__).with_name("error_messages.txt")
+PLACE = re.compile(re.escape(__file__) + r":(\d+) \([^)\n]*\)")
+
+
+def source(number: Any) -> str:
+    return linecache.getline(__file__, int(number)).split("# here")[0].strip()
+
+
+def shown(text: str) -> str:
+    """Returns a message with the source lines of this file in the place of their numbers."""
+    return PLACE.sub(lambda match: f"<{source(match[1])}>", text)
+
+
+def assert_clean() -> None:
+    """Raises where a failed call left something behind."""
+    assert not is_tracing()
+    assert guard._held == {}
+    assert guard._waiting == {}
+    assert V.flags.writeable
+    assert_close(func.grad(lambda x: (x * V).sum())(np.ones(3)), V)
+    assert_close(func.vmap(lambda x: x * x)(V), V * V)
+
+
+def expected() -> dict[str, str]:
+    """Returns the texts by the names of the cases."""
+    parts = re.split(r"(?m)^=== (.*)\n", MESSAGES.read_text())
+    return {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def fail(name: str) -> FtransError:
+    """Returns the error that a case raises."""
+    LEAKED.clear()
+    with pytest.raises(FtransError) as caught:
+        CASES[name]()
+    return caught.value
+
+
+def lines_at_fault(function: Callable[[], Any]) -> set[int]:
+    """Returns the lines that are marked, or else all lines of the function."""
+    lines, first = inspect.getsourcelines(function)
+    marked = {first + i for i, line in enumerate(lines) if "# here" in line}
+    return marked or {line for _, _, line in function.__code__.co_lines() if line}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_message(name: str) -> None:
+    error = fail(name)
+    assert f"{type(error).__name__}\n{shown(str(error))}" == expected()[name]
+    assert error.__cause__ is None
+    assert error.__context__ is None or error.__suppress_context__
+    assert not getattr(error, "__notes__", None)
+    frames = list(traceback.walk_tb(error.__traceback__))
+    assert {frame.f_code.co_filename for frame, _ in frames} == {__file__}
+    named = {line for _, line in frames} | {int(line) for line in PLACE.findall(str(error))}
+    assert named & lines_at_fault(CASES[name]), "neither text nor traceback leads to the line"
+    assert_clean()
+
+
+def test_every_text_belongs_to_a_case() -> None:
+    assert list(expected()) == list(CASES)
+
+
+BASES = {
+    "ArgumentError": ValueError,
+    "AxisError": (IndexError, ValueError),
+    "CheckError": AssertionError,
+    "ConcretizationError": TypeError,
+    "DTypeError": TypeError,
+    "FtransError": Exception,
+    "IndexingError": IndexError,
+    "LeakedTracerError": RuntimeError,
+    "MissingAttributeError": AttributeError,
+    "MissingRuleError": NotImplementedError,
+    "MutationError": TypeError,
+    "ShapeError": ValueError,
+    "StaticArgumentError": ValueError,
+    "StructureError": (ValueError, TypeError),
+    "TracedArrayError": TypeError,
+    "TransposeError": ValueError,
+    "UnsupportedError": TypeError,
+}
+
+
+def test_every_class_derives_from_the_builtin_that_fits() -> None:
+    assert sorted(BASES) == errors.__all__
+    for name, bases in BASES.items():
+        error = getattr(errors, name)
+        assert getattr(ftrans, name) is error
+        assert issubclass(error, FtransError)
+        for base in bases if isinstance(bases, tuple) else (bases,):
+            assert issubclass(error, base)
+    raised = {text.partition("\n")[0] for text in expected().values()}
+    assert set(BASES) - raised == {"CheckError", "FtransError", "MissingRuleError"}
+
+
+# ------------------------------------------------------------------- errors that are not ours alone
+
+
+class Unusual(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [KeyError, ValueError, ZeroDivisionError, Unusual])
+def test_an_exception_of_the_users_own_passes_unchanged(error: type[Exception]) -> None:
+    mine = error("mine")
+
+    def fail(*args: Any) -> Any:
+        raise mine
+
+    calls = [
+        lambda: func.grad(fail)(1.0),
+        lambda: func.jvp(fail, (1.0,), (1.0,)),
+        lambda: func.vmap(func.grad(fail))(V),
+        lambda: func.hessian(fail)(V),
+        lambda: ftrans.jit(fail)(V),
+        lambda: func.grad(lambda x: ftrans.jit(fail)(x))(1.0),
+        lambda: ftrans.scan(fail, 0.0, V),
+        lambda: ftrans.cond(True, fail, fail, V),
+        lambda: func.vmap(lambda x: ftrans.while_loop(fail, fail, x))(V),
+        lambda: ftrans.trace(fail)(V),
+        lambda: jax.tree.map(func.grad(fail), {"a": 1.0}),
+    ]
+    for call in calls:
+        mine.__traceback__ = mine.__context__ = None
+        with pytest.raises(error) as caught:
+            call()
+        assert caught.value is mine
+        assert mine.args == ("mine",)
+        assert mine.__context__ is None
+        assert not getattr(mine, "__notes__", None)
+        frames = [frame for frame, _ in traceback.walk_tb(mine.__traceback__)]
+        assert frames[-1].f_code is fail.__code__
+        assert not [f for f in frames if f.f_globals["__name__"].startswith("ftrans")]
+        assert_clean()
+
+
+def test_a_number_cannot_be_stored_into_a_plain_array() -> None:
+    """NumPy asks for a float, and raises an error of its own from ours."""
+
+    def f(x: Any) -> Any:
+        out = np.zeros(3)
+        out[0] = x[0] * 2
+        return out.sum()
+
+    for call in (lambda: func.grad(f)(V), lambda: func.vmap(f)(M)):
+        with pytest.raises(ValueError, match="setting an array element") as caught:
+            call()
+        cause = caught.value.__cause__
+        assert isinstance(cause, MutationError)
+        assert shown(str(cause)) == textwrap.dedent("""\
+            array[i] = x: a plain array cannot hold a traced value, which would lose its gradient.
+              x: f64[], made at <out[0] = x[0] * 2>
+              Write array = ftrans.numpy.at(array)[i].set(x), or collect the values in a list
+              and write ftrans.numpy.stack(values).""")
+        assert_clean()
+
+
+def test_a_constant_may_be_stored_into_a_plain_array() -> None:
+    def f(x: Any) -> Any:
+        out = np.zeros(2)
+        out[0] = fnp.stop_gradient(x[0])
+        out[1] = float(x[1])
+        out[int(x[0])] = fnp.argmax(x)
+        return (x[:2] * out).sum()
+
+    assert_close(func.grad(f)(V), [1.0, 2.0, 0.0])
+
+
+def test_an_array_in_use_is_read_only() -> None:
+    data = np.ones(3)
+
+    def f(x: Any) -> Any:
+        y = x * data
+        data[0] = 2.0
+        return y.sum()
+
+    with pytest.raises(ValueError, match="read-only") as caught:
+        func.grad(f)(V)
+    assert caught.value.__notes__ == [
+        "ftrans: arrays that a traced function uses are read-only until it returns, since they are "
+        "read when its program runs.\nWrite into a copy instead: b = a.copy()."
+    ]
+    data[0] = 3.0
+    assert_clean()
+
+
+def test_leaked_values_can_be_printed() -> None:
+    LEAKED.clear()
+    func.grad(lambda x: LEAKED.append(x * 2) or total(x))(V)
+    assert str(LEAKED[0]) == repr(LEAKED[0])
+    assert repr(LEAKED[0]) == "Traced(f64[3] of grad(lambda), which has returned)"
+
+
+# ------------------------------------------------------------------------------------- tracebacks
+
+SCRIPT = """
+import numpy as np
+from ftrans import func
+
+def loss(x):
+    return x * np.ones(4)
+
+func.vmap(func.grad(loss))(np.ones((2, 3)))
+"""
+
+
+@pytest.mark.parametrize("mode", ["short", "full"])
+def test_printed_traceback(mode: str) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ, "FTRANS_TRACEBACK": mode},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 1
+    files = re.findall(r'File "([^"]*)"', found.stderr)
+    library = os.path.dirname(ftrans.__file__)
+    if mode == "short":
+        assert files == ["<string>", "<string>"]
+        assert "During handling" not in found.stderr
+        assert "ftrans.errors.ShapeError: multiply: shapes do not broadcast." in found.stderr
+    else:
+        assert any(file.startswith(library) for file in files)
+
+
+def test_full_tracebacks_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ftrans.config, "traceback", "full")
+    with pytest.raises(ShapeError) as caught:
+        func.grad(square)(V)
+    names = [
+        frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(caught.value.__traceback__)
+    ]
+    assert "ftrans.func.grad" in names
+
+
+def test_a_fault_of_ftrans_keeps_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ftrans.primitives.tanh_p, "infer", lambda x: {}["missing"])
+    with pytest.raises(KeyError) as caught:
+        func.grad(fnp.tanh)(np.ones((), np.float16))
+    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+    assert any(frame.f_globals["__name__"] == "ftrans.primitives.record" for frame in frames)
+
+
+if __name__ == "__main__":
+    texts = {name: fail(name) for name in CASES}
+    MESSAGES.write_text(
+        "\n".join(f"=== {n}\n{type(e).__name__}\n{shown(str(e))}\n" for n, e in texts.items())
+    )
