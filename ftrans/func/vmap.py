@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.tree_util as tree
+import numpy as np
 
 from ftrans.errors import ArgumentError, AxisError, DTypeError, ShapeError, StructureError
 from ftrans.func.staging import (
@@ -148,7 +149,8 @@ def _dims(
             flat += _broadcast_dims(name, f"in_dims[{number}]", spec, arg)
     dims: list[int | None] = []
     for (path, leaf), dim in zip(paths, flat, strict=True):
-        if dim is None or (lenient and not (is_array(leaf) or is_scalar(leaf))):
+        whole = lenient and not (is_array(leaf) or is_scalar(leaf) or isinstance(leaf, np.ndarray))
+        if dim is None or whole:
             dims.append(None)
             continue
         if not is_array(leaf):

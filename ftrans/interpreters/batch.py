@@ -38,7 +38,7 @@ def batch(
         t if dim is None else t.update(shape=(*t.shape[:dim], size, *t.shape[dim:]))
         for t, dim in zip(program.inputs, dims, strict=True)
     ]
-    with building(f"vmap({program.name})", types) as (frame, inputs):
+    with building(program.name, types) as (frame, inputs):
         pairs = walk(
             program,
             list(zip(inputs, dims, strict=True)),

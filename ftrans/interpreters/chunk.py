@@ -39,7 +39,7 @@ def batch_in_chunks(
         t if dim is None else t.update(shape=(*t.shape[:dim], size, *t.shape[dim:]))
         for t, dim in zip(program.inputs, dims, strict=True)
     ]
-    with building(f"vmap({program.name})", types) as (frame, inputs):
+    with building(program.name, types) as (frame, inputs):
         values = [
             x if dim is None else moveaxis(x, dim, 0) for x, dim in zip(inputs, dims, strict=True)
         ]

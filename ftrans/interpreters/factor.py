@@ -86,10 +86,9 @@ def _mul(x: Any, y: Any) -> Any:
 
 
 def _div(x: Any, y: Any) -> Any:
-    # a tangent without a slope is divided as it stands, which rounds once and not twice
-    if isinstance(y, _Term) or x.slope is None:
+    if isinstance(y, _Term):
         return None
-    return _Term(x.base, _apply(div_p, x.slope, y))
+    return _Term(x.base, _apply(div_p, _one(x), y))
 
 
 def _neg(x: _Term) -> Any:

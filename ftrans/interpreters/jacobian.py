@@ -70,7 +70,7 @@ def jacobian_reverse(
     part = linearize(program, active)
     kinds = [t for t, a in zip(program.inputs, active, strict=True) if a]
     count = len(kinds)
-    with building(f"jacrev({program.name})", program.inputs) as (frame, inputs):
+    with building(program.name, program.inputs) as (frame, inputs):
         outs = replay(part.forward, inputs)
         residuals = outs[len(part.active) :]
         blocks: list[Any] = []
@@ -102,7 +102,7 @@ def jacobian_forward(
     """Returns the program of outputs and Jacobians, by forward mode; as `jacobian_reverse`."""
     part = linearize(program, active)
     kinds = [t for t, a in zip(program.inputs, active, strict=True) if a]
-    with building(f"jacfwd({program.name})", program.inputs) as (frame, inputs):
+    with building(program.name, program.inputs) as (frame, inputs):
         outs = replay(part.forward, inputs)
         residuals = outs[len(part.active) :]
         columns: list[list[Any]] = []

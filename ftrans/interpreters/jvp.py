@@ -30,8 +30,7 @@ def jvp(program: Program, active: tuple[bool, ...]) -> tuple[Program, tuple[bool
     """
     program = inline(program)
     tangent_types = [t for t, a in zip(program.inputs, active, strict=True) if a]
-    name = f"jvp({program.name})"
-    with building(name, [*program.inputs, *tangent_types]) as (frame, inputs):
+    with building(program.name, [*program.inputs, *tangent_types]) as (frame, inputs):
         primals = inputs[: len(active)]
         given = iter(inputs[len(active) :])
         tangents = [next(given) if a else None for a in active]

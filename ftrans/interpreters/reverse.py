@@ -61,7 +61,7 @@ def value_and_grad(program: Program, active: tuple[bool, ...]) -> Program:
         A program from the inputs to the outputs, followed by the gradients.
     """
     part = linearize(program, active)
-    with building(f"grad({program.name})", program.inputs) as (frame, inputs):
+    with building(program.name, program.inputs) as (frame, inputs):
         outs = replay(part.forward, inputs)
         value, residuals = outs[0], outs[len(part.active) :]
         one = broadcast_p(scalar(1, type_of(value).dtype), shape=(), axes=())
@@ -86,7 +86,7 @@ def pullback(program: Program, active: tuple[bool, ...]) -> Program:
     kinds = list(part.forward.output_types[len(part.active) :])
     count = len(kinds)
     kinds += part.linear.output_types
-    with building(f"vjp({program.name})", kinds) as (frame, inputs):
+    with building(program.name, kinds) as (frame, inputs):
         found = _pull(part, inputs[:count], inputs[count:])
         return simplify(finish(frame, found))
 

@@ -44,12 +44,25 @@ CONCRETE = (np.ndarray, np.generic, jax.Array)
 
 def is_array(x: Any) -> bool:
     """Tells whether `x` is a traced value, or a NumPy or JAX array of numbers or booleans."""
-    return isinstance(x, Tracer) or (isinstance(x, CONCRETE) and is_numeric(x.dtype))
+    if isinstance(x, Tracer):
+        return True
+    return isinstance(x, CONCRETE) and is_numeric(x.dtype) and not isinstance(x, _FOREIGN)
+
+
+_FOREIGN = (np.ma.MaskedArray, np.matrix)
+"""Subclasses of `np.ndarray` whose arithmetic is not that of arrays."""
 
 
 def is_numeric(dtype: Any) -> bool:
-    """Tells whether a dtype is one of numbers or booleans: no strings, objects or random keys."""
-    return isinstance(dtype, np.dtype) and (dtype.kind in "biufc" or dtype == bfloat16)
+    """Tells whether a dtype is one of numbers or booleans that XLA has, in its byte order.
+
+    Strings, objects, random keys and extended precision are not.
+    """
+    if not isinstance(dtype, np.dtype):
+        return False
+    if dtype.kind in "fc":
+        return dtype.isnative and dtype.itemsize <= (16 if dtype.kind == "c" else 8)
+    return (dtype.kind in "biu" and dtype.isnative) or dtype == bfloat16
 
 
 def is_scalar(x: Any) -> bool:
@@ -140,10 +153,12 @@ def as_array(x: Any, dtype: Any = None) -> Any:
     """
     dtype = None if dtype is None else canonical_dtype(dtype)
     if isinstance(x, (Tracer, jax.Array, np.ndarray)):
-        if not isinstance(x, Tracer) and not is_numeric(x.dtype):
-            raise DTypeError(f"An array of dtype {x.dtype} is not numeric.")
+        if not is_array(x):
+            raise _unfit(x)
         return x if dtype is None else cast(x, dtype)
     if isinstance(x, np.generic):
+        if not is_array(x):
+            raise _unfit(x)
         return np.asarray(x) if dtype is None else np.asarray(x).astype(dtype)
     if is_scalar(x):
         with np.errstate(all="ignore"):
@@ -158,6 +173,24 @@ def as_array(x: Any, dtype: Any = None) -> Any:
         f"A value of type {type(x).__name__} is no array.\n"
         f"  value: {x!r:.60}\n"
         f"  Pass a NumPy array, a jax.Array or a Python scalar."
+    )
+
+
+def _unfit(x: Any) -> DTypeError:
+    """Returns the error for an array that cannot be computed with, saying what to pass instead."""
+    if isinstance(x, np.ma.MaskedArray):
+        fix = "A mask would be lost. Pass x.filled(value), or x.data and x.mask as two arrays."
+    elif isinstance(x, np.matrix):
+        fix = "Its * and ** are not those of arrays. Pass np.asarray(x), and write @ for products."
+    elif x.dtype.kind in "biufc":
+        native = x.dtype.newbyteorder("=")
+        wide = "complex128" if native.kind == "c" else "float64"
+        fix = f"Convert it: x.astype({native.name if is_numeric(native) else wide!r})."
+    else:
+        fix = "Convert it to an array of numbers."
+    return DTypeError(
+        f"An array of this kind is not computed with.\n"
+        f"  x: {type(x).__name__} of dtype {x.dtype!s}, shape {x.shape}\n  {fix}"
     )
 
 

@@ -23,7 +23,7 @@ F64 = np.float64
 def oracle(transform: Callable[[Callable[..., Any]], Callable[..., Any]], f: Any, *args: Any) -> Any:
     """Applies JAX's transform to `f`, a function over `jax.numpy` and `jax.lax`."""
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, transform(f)(*args))
+        return jax.tree.map(np.asarray, jax.jit(transform(f))(*args))
 
 
 def assert_trees_close(got: Any, expected: Any, tolerance: float = 1e-11) -> None:
