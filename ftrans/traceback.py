@@ -38,6 +38,8 @@ def boundary(function: Callable[P, T]) -> Callable[P, T]:
             shorten(error)
             raise
 
+    # what a user's function is wrapped in is one layer to whoever unwraps it
+    entered.__wrapped__ = getattr(function, "__wrapped__", function)  # type: ignore[attr-defined]
     return entered
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.tree_util as tree
 
@@ -41,8 +41,8 @@ class Arguments:
     ):
         self.func = func
         self.args = args
+        numbers = tuple(argnums) if isinstance(argnums, (tuple, list, range)) else (argnums,)
         self.single = not isinstance(argnums, (tuple, list, range))
-        numbers = (argnums,) if self.single else tuple(argnums)
         self.numbers = [_position(name, number, len(args)) for number in numbers]
         if len(set(self.numbers)) != len(self.numbers):
             raise ArgumentError(f"{name}: argnums={argnums} names an argument twice.")
@@ -84,15 +84,38 @@ class Arguments:
             )
         return func(*args, **kwargs)
 
+    @property
+    def selection(self) -> Selection:
+        """Where the differentiated leaves stand, without the arguments themselves."""
+        return Selection(
+            self.single, tuple((structure, tuple(mask)) for structure, _, mask in self.parts)
+        )
+
     def build(self, values: Sequence[Any]) -> Any:
         """Returns one value per differentiated leaf, in the structure of the chosen arguments.
 
         Leaves that are not differentiated become None.
         """
+        return self.selection.build(values)
+
+
+class Selection(NamedTuple):
+    """Says where the leaves that are differentiated stand in the chosen arguments.
+
+    Attributes:
+        single: whether one argument was chosen, by an int.
+        parts: for each chosen argument its structure, and which of its leaves are differentiated.
+    """
+
+    single: bool
+    parts: tuple[tuple[Any, tuple[bool, ...]], ...]
+
+    def build(self, values: Sequence[Any]) -> Any:
+        """Is `Arguments.build`."""
         given = iter(values)
         trees = [
             tree.tree_unflatten(structure, [next(given) if m else None for m in mask])
-            for structure, _, mask in self.parts
+            for structure, mask in self.parts
         ]
         return trees[0] if self.single else tuple(trees)
 

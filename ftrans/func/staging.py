@@ -62,9 +62,8 @@ def describe(x: Any) -> str:
 
 def shown(structure: Any, leaves: Sequence[Any] | None = None) -> str:
     """Returns how an error shows a pytree: `{'w': (f32[3], leaf)}`."""
-    if leaves is None:
-        leaves = [_LEAF] * structure.num_leaves
-    return _shortened(repr(tree.tree_unflatten(structure, leaves)))
+    filled = [_LEAF] * structure.num_leaves if leaves is None else leaves
+    return _shortened(repr(tree.tree_unflatten(structure, filled)))
 
 
 class _Leaf:

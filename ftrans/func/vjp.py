@@ -8,7 +8,7 @@ from typing import Any
 import jax.tree_util as tree
 
 from ftrans.errors import DTypeError, StructureError
-from ftrans.func.arguments import Arguments
+from ftrans.func.arguments import Arguments, Selection
 from ftrans.func.staging import (
     Outputs,
     apply,
@@ -82,7 +82,7 @@ class Pullback:
         outputs: Outputs,
         output_types: Sequence[ArrayType],
         active: Sequence[bool],
-        arguments: Arguments,
+        selection: Selection,
         as_jax: bool | None,
     ):
         self.name = name
@@ -91,7 +91,7 @@ class Pullback:
         self._outputs = outputs
         self._output_types = tuple(output_types)
         self._active = tuple(active)
-        self._arguments = arguments
+        self._selection = selection
         self._as_jax = as_jax
 
     @property
@@ -127,10 +127,20 @@ class Pullback:
         operands = [ct for ct, active in zip(matched, self._active, strict=True) if active]
         as_jax = True if self._as_jax or wants_jax(given) else self._as_jax
         found = apply(self.program, [*self.residuals, *operands], as_jax)
-        return self._arguments.build(found)
+        return self._selection.build(found)
 
     def __repr__(self) -> str:
         return f"<pullback of {self.name} with {len(self.residuals)} residuals>"
+
+
+tree.register_pytree_node(
+    Pullback,
+    lambda p: (
+        p.residuals,
+        (p.name, p.program, p._outputs, p._output_types, p._active, p._selection, p._as_jax),
+    ),
+    lambda data, residuals: Pullback(data[0], data[1], residuals, *data[2:]),
+)
 
 
 def match_cotangents(name: str, given: Any, outputs: Outputs, types: Sequence[Any]) -> list[Any]:
@@ -198,7 +208,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False, **kwargs
         value_outputs,
         program.output_types[: value_outputs.arrays],
         part.active[: value_outputs.arrays],
-        arguments,
+        arguments.selection,
         as_jax,
     )
     value, aux = staged.outputs.build(found[:total])

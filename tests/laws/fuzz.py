@@ -74,7 +74,9 @@ def _switch(index: Any, branches: Sequence[Any], *operands: Any) -> Any:
     return out
 
 
-def _scan(step: Any, init: Any, xs: Any, length: int | None = None, reverse: bool = False, unroll: int = 1) -> Any:
+def _scan(
+    step: Any, init: Any, xs: Any, length: int | None = None, reverse: bool = False, unroll: int = 1
+) -> Any:
     if length is None:
         length = jax.tree.leaves(xs)[0].shape[0]
     order = range(length)
@@ -285,7 +287,9 @@ class Writer:
 
     # ------------------------------------------------------------------ choices
 
-    def value(self, scope: Scope, test: Callable[[Shape], bool] = lambda shape: True) -> tuple[str, Shape] | None:
+    def value(
+        self, scope: Scope, test: Callable[[Shape], bool] = lambda shape: True
+    ) -> tuple[str, Shape] | None:
         """Chooses an array, more often a recent one."""
         fitting = [entry for entry in scope.pool if test(entry[1])]
         if not fitting:
@@ -367,7 +371,7 @@ class Writer:
         scope.let(self.rng.choice(ALONG).format(name, axis), shape)
 
     def arrange(self, scope: Scope) -> None:
-        found = self.value(scope, lambda s: 0 < len(s))
+        found = self.value(scope, lambda s: len(s) > 0)
         if found is None:
             name, shape = self.value(scope)
             scope.let(f"np.stack([{name}, np.sin({name})])", (2, *shape))
@@ -388,7 +392,9 @@ class Writer:
             scope.let(text, tuple(2 * m if i == axis else m for i, m in enumerate(shape)))
         elif choice == 4 and math.prod(shape) <= 6:
             other = self.fit(self.value(scope), shape)
-            scope.let(f"np.stack([{name}, {other}], axis={axis})", (*shape[:axis], 2, *shape[axis:]))
+            scope.let(
+                f"np.stack([{name}, {other}], axis={axis})", (*shape[:axis], 2, *shape[axis:])
+            )
         elif choice == 5 and math.prod(shape) <= 6:
             widths = [(1, 0) if i == axis else (0, 1) for i in range(len(shape))]
             scope.let(f"np.pad({name}, {widths})", tuple(m + 1 for m in shape))
@@ -396,8 +402,10 @@ class Writer:
             out = tuple(m - 1 if i == axis else m for i, m in enumerate(shape))
             scope.let(f"np.diff({name}, axis={axis})", out)
         elif choice == 7:
-            scope.let(f"np.tril(np.outer({name}, {name}))" if len(shape) == 1 and n <= 3 else f"np.flip({name})",
-                      (n, n) if len(shape) == 1 and n <= 3 else shape)
+            if len(shape) == 1 and n <= 3:
+                scope.let(f"np.tril(np.outer({name}, {name}))", (n, n))
+            else:
+                scope.let(f"np.flip({name})", shape)
         else:
             scope.let(f"np.squeeze({name}[None], axis=0) + 0.1", shape)
 
@@ -431,7 +439,8 @@ class Writer:
             scope.let(f"np.at({name})[{before}ix(*{picks})].add({out})", shape)
         elif choice == 6:
             # an index that is computed
-            scope.let(f"{name}[{before}np.argmax({name}[{', '.join('0' if j != axis else ':' for j in range(len(shape)))}])]", rest)
+            line = ", ".join(":" if j == axis else "0" for j in range(len(shape)))
+            scope.let(f"{name}[{before}np.argmax({name}[{line}])]", rest)
         else:
             stop = self.rng.randint(1, n)
             out = tuple(stop if j == axis else m for j, m in enumerate(shape))
@@ -540,7 +549,8 @@ class Writer:
             new = f"np.tanh({self.fit(inner.pool[-1], init[1])} + 0.5 * {c}a)"
             y = self.fit(self.value(inner), out_shape)
             if pytree:
-                return f"{{'a': {new}, 'b': (np.sin({c}b) + {self.fit(inner.pool[-1], second[1])},)}}, [{y}, {c}a]"
+                other = f"np.sin({c}b) + {self.fit(inner.pool[-1], second[1])}"
+                return f"{{'a': {new}, 'b': ({other},)}}, [{y}, {c}a]"
             return f"{new}, {y}"
 
         unpack = [f"{c}a = {c}"]
@@ -554,7 +564,8 @@ class Writer:
         last, ys = self.fresh("v"), self.fresh("v")
         scope.emit(f"{last}, {ys} = lax.scan({step}, {start}, {given}, {options})")
         if pytree:
-            scope.emit(f"{last}, {last}b, {ys}, {ys}c = {last}['a'], {last}['b'][0], {ys}[0], {ys}[1]")
+            parts = f"{last}['a'], {last}['b'][0], {ys}[0], {ys}[1]"
+            scope.emit(f"{last}, {last}b, {ys}, {ys}c = {parts}")
             scope.pool += [(f"{last}b", second[1]), (f"{ys}c", (n, *init[1]))]
         if n * math.prod(out_shape) <= 12:
             scope.pool.append((ys, (n, *out_shape)))
@@ -586,7 +597,8 @@ class Writer:
             return f"{c}[0] + 1, 1.3 * {c}[1] + 0.4 * np.sin({self.fit(inner.pool[-1], init[1])})"
 
         body = self.function(scope, [(f"{c}[1]", init[1])], advance, header=c)
-        text = f"lax.while_loop(lambda {c}: {test}, {body}, (0, {init[0]}), steps={steps}, bounded={bounded})[1]"
+        options = f"steps={steps}, bounded={bounded}"
+        text = f"lax.while_loop(lambda {c}: {test}, {body}, (0, {init[0]}), {options})[1]"
         scope.let(text, init[1])
 
     def transform(self, scope: Scope) -> None:
@@ -665,7 +677,20 @@ class Writer:
 ORDER = {"vmap": 0, "jit": 0, "hessian": 2, "hvp": 2}
 """How often a transform differentiates; once where it is not named."""
 REVERSE = ("grad", "vjp", "hessian", "jacrev", "hvp")
-STACKED = ("grad", "grad", "vjp", "jvp", "linearize", "vmap", "vmap", "jit", "hessian", "jacfwd", "jacrev", "hvp")
+STACKED = (
+    "grad",
+    "grad",
+    "vjp",
+    "jvp",
+    "linearize",
+    "vmap",
+    "vmap",
+    "jit",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "hvp",
+)
 
 
 class Case(NamedTuple):
@@ -763,7 +788,11 @@ def _wrap(
         lines = [head, f"    out, push = T.linearize({before}, x0, x1)"]
         return [*lines, "    return push(np.cos(x0), x1) + out * push(x0, np.sin(x1))"], shapes, out
     if kind == "vjp":
-        lines = [head, f"    out, pull = T.vjp({before}, x0, x1)", f"    ct = pull(np.sin(out))[{which}]"]
+        lines = [
+            head,
+            f"    out, pull = T.vjp({before}, x0, x1)",
+            f"    ct = pull(np.sin(out))[{which}]",
+        ]
         return [*lines, f"    return ct + pull(np.cos(out))[{which}] * {x}"], shapes, shape
     if kind == "jit":
         return [head, f"    return T.jit({before})(x0, x1)"], shapes, out
@@ -787,7 +816,11 @@ def _wrap(
     new_shapes = list(shapes)
     new_shapes[which] = mapped
     if rng.random() < 0.3:
-        return [head, f"    return T.vmap({closed}, ({axis},), {out_axis}{chunk})({x})"], new_shapes, new_out
+        return (
+            [head, f"    return T.vmap({closed}, ({axis},), {out_axis}{chunk})({x})"],
+            new_shapes,
+            new_out,
+        )
     axes: list[int | None] = [None, None]
     axes[which] = axis
     if rng.random() < 0.5:
@@ -839,7 +872,9 @@ def compare(case: Case, execution: str = "interpret", seed: int = 0) -> bool:
     try:
         ours = np.asarray(program(case, OURS)(*arguments))
     except Exception as error:
-        raise Disagreement(f"{''.join(traceback.format_exception(error))}\n{case.source}") from error
+        raise Disagreement(
+            f"{''.join(traceback.format_exception(error))}\n{case.source}"
+        ) from error
     finally:
         settings.execution, settings.check, settings.traceback = before
     same = ours.shape == theirs.shape and ours.dtype == theirs.dtype
@@ -862,7 +897,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--depth", type=int, default=4)
-    parser.add_argument("--compile-every", type=int, default=25, help="pin the compiled road for one case in n")
+    parser.add_argument("--compile-every", type=int, default=25, help="compile one case in n")
     parser.add_argument("--seconds", type=float, default=math.inf)
     options = parser.parse_args()
     start = time.perf_counter()
@@ -881,7 +916,7 @@ def main() -> None:
         if options.compile_every and number % options.compile_every == 0:
             roads.append("compile")
         try:
-            compared += all([compare(case, road, seed) for road in roads])
+            compared += min([compare(case, road, seed) for road in roads])
         except Disagreement as error:
             failures += 1
             print(f"--- case {seed}\n{error}\n", flush=True)
@@ -889,10 +924,12 @@ def main() -> None:
             print(f"--- case {seed}: the oracle failed\n{error!r}\n{case.source}\n", flush=True)
         if done % 250 == 0:
             rate = done / (time.perf_counter() - start)
-            print(f"{done} cases, {compared} compared, {failures} disagree, {rate:.1f}/s", flush=True)
+            print(
+                f"{done} cases, {compared} compared, {failures} disagree, {rate:.1f}/s", flush=True
+            )
     rate = done / (time.perf_counter() - start)
-    print(f"{done} cases from seed {options.seed}: {compared} compared, {failures} disagree, {rate:.1f}/s")
-    print("by depth of the stack:", dict(sorted(by_depth.items())))
+    print(f"{done} cases from seed {options.seed}: {compared} compared, {failures} disagree")
+    print(f"{rate:.1f} cases per second; by depth of the stack: {dict(sorted(by_depth.items()))}")
     print("cases that hold:", dict(seen.most_common()))
 
 

@@ -88,7 +88,9 @@ def law_jvp(program: Program, arrays: Any, seed: int) -> None:
 
     step = 1e-5
     # fourth order, so that the error of the difference stays below the tolerance
-    far, near = ([(b - a) / (2 * h) for a, b in zip(at(-h), at(h), strict=True)] for h in (2 * step, step))
+    far, near = (
+        [(b - a) / (2 * h) for a, b in zip(at(-h), at(h), strict=True)] for h in (2 * step, step)
+    )
     for dot, two, one in zip(dots, far, near, strict=True):
         assert_close(dot, (4 * one - two) / 3, 1e-5 * (1 + np.abs(one).max(initial=0.0)))
 
@@ -123,7 +125,9 @@ def law_transpose(program: Program, arrays: Any, seed: int) -> None:
     linear = tuple(i < len(tangents) for i in range(len(part.linear.inputs)))
     backward, nonzero = transpose(part.linear, linear, (True,) * len(images))
     found = iter(run(backward, [*residuals, *cotangents]))
-    cts = [next(found) if has else np.zeros_like(t) for has, t in zip(nonzero, tangents, strict=True)]
+    cts = [
+        next(found) if has else np.zeros_like(t) for has, t in zip(nonzero, tangents, strict=True)
+    ]
     left, right = pairing(cts, tangents), pairing(cotangents, images)
     size = 1 + sum(np.abs(c * i).sum() for c, i in zip(cotangents, images, strict=True))
     assert abs(left - right) <= 1e-10 * size, f"{left} is not {right}\n{part.linear}\n{backward}"
@@ -209,7 +213,7 @@ def test_laws_hold_on_what_interpreters_return(seed: int) -> None:
 @pytest.mark.smoke
 def test_the_same_trace_is_the_same_program() -> None:
     for seed in range(10):
-        first, arrays = traced(seed)
+        first, _ = traced(seed)
         second, _ = traced(seed)
         assert first == second
         assert hash(first) == hash(second)
@@ -239,7 +243,9 @@ def test_no_zeros_are_made_that_are_no_outputs() -> None:
     staged = program.program
     forward, nonzero = jvp(staged, (True, False))
     assert nonzero == (True,)
-    assert not any(type(a) is Literal and a.value == 0 for e in forward.equations for a in e.operands)
+    assert not any(
+        type(a) is Literal and a.value == 0 for e in forward.equations for a in e.operands
+    )
     assert len(forward) <= 3 * len(staged)
     nothing, nonzero = jvp(staged, (False, False))
     assert nonzero == (False,)

@@ -70,7 +70,16 @@ def _apply(equation: Any, operands: Sequence[Any]) -> Sequence[Any]:
 FALLBACKS: collections.Counter[str] = collections.Counter()
 """How often JAX ran a primitive itself, by its name."""
 
-CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2"}
+CALLS = {
+    "jit",
+    "pjit",
+    "closed_call",
+    "core_call",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    "checkpoint",
+    "remat2",
+}
 
 
 def _elementwise(function: Callable[..., Any]) -> Rule:
@@ -100,7 +109,9 @@ def _log_cumsum(x: Any, axis: int) -> Any:
     return np.logaddexp.accumulate(x, axis=axis)
 
 
-def _broadcast_in_dim(x: Any, *dyn: Any, shape: Any, broadcast_dimensions: Any, sharding: Any) -> Any:
+def _broadcast_in_dim(
+    x: Any, *dyn: Any, shape: Any, broadcast_dimensions: Any, sharding: Any
+) -> Any:
     expanded = [1] * len(shape)
     for size, axis in zip(x.shape, broadcast_dimensions, strict=True):
         expanded[axis] = size

@@ -181,7 +181,8 @@ def test_has_aux(name: str) -> None:
 
 @pytest.mark.parametrize("out_dim", [0, 1, -1])
 @pytest.mark.parametrize(
-    "in_dims", [(0, None), (1, 0), (-1, 1), (None, -1), (0, {"u": 1, "v": None}), (1, {"u": 0, "v": 0})]
+    "in_dims",
+    [(0, None), (1, 0), (-1, 1), (None, -1), (0, {"u": 1, "v": None}), (1, {"u": 0, "v": 0})],
 )
 def test_vmap_axes(in_dims: Any, out_dim: int) -> None:
     def f(np: Any, x: Any, y: Any) -> Any:
@@ -266,7 +267,12 @@ def test_kalman_filter() -> None:
 
     def f(np: Any, lax: Any) -> Any:
         def likelihood(theta: Any, ys: Any) -> Any:
-            a = np.stack([np.stack([np.cos(theta), np.sin(theta)]), np.stack([-np.sin(theta), np.cos(theta)])])
+            a = np.stack(
+                [
+                    np.stack([np.cos(theta), np.sin(theta)]),
+                    np.stack([-np.sin(theta), np.cos(theta)]),
+                ]
+            )
 
             def step(state: Any, y: Any) -> Any:
                 mean, cov = state

@@ -1,4 +1,4 @@
-"""Staged control flow: `cond`, `switch`, `scan`, `while_loop`, `fori_loop` under every transform."""
+"""Staged control flow under every transform: `cond`, `switch`, `scan` and the loops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from tests.helpers import assert_close
 F64 = np.float64
 
 
-def oracle(transform: Callable[[Callable[..., Any]], Callable[..., Any]], f: Any, *args: Any) -> Any:
+def oracle(
+    transform: Callable[[Callable[..., Any]], Callable[..., Any]], f: Any, *args: Any
+) -> Any:
     """Applies JAX's transform to `f`, a function over `jax.numpy` and `jax.lax`."""
     with jax.enable_x64(True):
         return jax.tree.map(np.asarray, jax.jit(transform(f))(*args))
@@ -92,8 +94,8 @@ def test_cond_takes_pytrees_and_closes_over_traced_values() -> None:
     for sign in (1.0, -1.0):
         w, x = F64(0.7), sign * np.array([0.5, 1.5])
         gw, gx = func.grad(f, (0, 1))(w, x)
-        assert_close(gw, differences(lambda w: f(F64(w), x), np.asarray(w)), 1e-7)
-        assert_close(gx, differences(lambda x: f(w, x), x), 1e-7)
+        assert_close(gw, differences(lambda w, x=x: f(F64(w), x), np.asarray(w)), 1e-7)
+        assert_close(gx, differences(lambda x, w=w: f(w, x), x), 1e-7)
 
 
 def test_cond_branches_that_ignore_their_operands() -> None:
@@ -166,7 +168,9 @@ def test_switch_clamps_its_index_as_jax_does() -> None:
     for index in (-7, -1, 0, 1, 2, 3, 2**40):
         for transform in (lambda f: f, jax.grad):
             ours = func.grad if transform is jax.grad else transform
-            got = ours(lambda x, i=index: ftrans.switch(i, [lambda x, b=b: b(fnp, x) for b in branches], x))(x)
+            got = ours(
+                lambda x, i=index: ftrans.switch(i, [lambda x, b=b: b(fnp, x) for b in branches], x)
+            )(x)
             clamped = min(max(index, 0), 2)
             expected = oracle(transform, lambda x, i=clamped: branches[i](jnp, x), x)
             assert_close(got, expected)
@@ -179,7 +183,10 @@ def test_switch_with_a_batched_index() -> None:
     def f(i: Any, x: Any, w: Any) -> Any:
         return ftrans.switch(i, branches, x, w)
 
-    expected = [func.grad(lambda x, w, i=i: f(i, x, w), (0, 1))(x, w) for i, x in zip(indices, xs, strict=True)]
+    expected = [
+        func.grad(lambda x, w, i=i: f(i, x, w), (0, 1))(x, w)
+        for i, x in zip(indices, xs, strict=True)
+    ]
     got = func.vmap(func.grad(f, (1, 2)), (0, 0, None))(indices, xs, w)
     assert_close(np.stack(got, -1), expected)
 
@@ -264,14 +271,21 @@ def test_scan_composes_with_every_transform(reverse: bool) -> None:
     both(lambda space, f: space.jacrev(space.jacfwd(f)), w, init, xs)
     many = jax.tree.map(lambda x: np.stack([x, 0.5 * x, -x]), xs)
     both(lambda space, f: space.vmap(space.grad(f), (None, None, 0)), w, init, many)
-    both(lambda space, f: space.vmap(space.grad(f, (0, 1, 2)), (0, None, 0)), np.ones(3), init, many)
+    both(
+        lambda space, f: space.vmap(space.grad(f, (0, 1, 2)), (0, None, 0)), np.ones(3), init, many
+    )
     both(
         lambda space, f: space.grad(lambda *a: space.vmap(f, (0, None, 0))(*a).sum(), (0, 1, 2)),
         np.ones(3),
         init,
         many,
     )
-    both(lambda space, f: space.vmap(space.vmap(f, (0, None, None)), (None, None, 0)), np.ones(2), init, many)
+    both(
+        lambda space, f: space.vmap(space.vmap(f, (0, None, None)), (None, None, 0)),
+        np.ones(2),
+        init,
+        many,
+    )
 
 
 def test_scan_maps_over_inner_axes() -> None:
@@ -360,7 +374,10 @@ def test_scan_in_scan_in_cond() -> None:
     for transform in ("grad", "hessian"):
         for argnums in (0, 1):
             expected = oracle(
-                lambda f, t=transform, a=argnums: getattr(jax, t)(f, argnums=a), f(jnp, jax.lax), w, xs
+                lambda f, t=transform, a=argnums: getattr(jax, t)(f, argnums=a),
+                f(jnp, jax.lax),
+                w,
+                xs,
             )
             got = getattr(func, transform)(f(fnp, ftrans), argnums=argnums)(w, xs)
             assert_close(got, expected, 1e-10)
@@ -398,7 +415,9 @@ STARTS = [(0.5, 1.2), (2.0, -0.7), (11.0, 0.4), (9.9, 3.0)]
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_while_with_a_bound_has_the_reverse_mode_of_the_unrolled_loop(start: Any, execution: str) -> None:
+def test_while_with_a_bound_has_the_reverse_mode_of_the_unrolled_loop(
+    start: Any, execution: str
+) -> None:
     x, w = map(F64, start)
     bounded = grow(fnp, ftrans.while_loop, max_steps=40)
     weight = lambda f: lambda x, w: f(x, w)[0] * 2 + fnp.sin(f(x, w)[1])  # noqa: E731
@@ -496,7 +515,10 @@ def test_no_nan_from_finished_lanes_to_what_the_body_captures() -> None:
 
     def f(x: Any, w: Any) -> Any:
         return ftrans.while_loop(
-            lambda s: s[0] > 0.5, lambda s: (s[0] - 1.0, s[1] + w * fnp.log(s[0])), (x, w), max_steps=5
+            lambda s: s[0] > 0.5,
+            lambda s: (s[0] - 1.0, s[1] + w * fnp.log(s[0])),
+            (x, w),
+            max_steps=5,
         )[1]
 
     xs, w = np.array([3.0, 1.0, 0.0, 2.0]), F64(0.7)
@@ -540,7 +562,8 @@ def test_fori_loop_with_static_and_with_traced_bounds() -> None:
         assert_close(ftrans.jit(traced)(x, np.int32(high)), expected)
         slope = func.grad(lambda x, a=low, b=high: python(a, b, x))(x)
         assert_close(func.grad(lambda x, a=low, b=high: ftrans.fori_loop(a, b, body, x))(x), slope)
-        got = func.jvp(lambda x, n=high: traced(x, np.asarray(n)), (x,), (F64(1.0),))[1]
+        forward = lambda x, f=traced, n=high: f(x, np.asarray(n))  # noqa: E731
+        got = func.jvp(forward, (x,), (F64(1.0),))[1]
         assert_close(got, slope)
     ns = np.array([0, 4, 2])
     got = func.vmap(lambda n, x: ftrans.fori_loop(0, n, body, x), (0, None))(ns, x)

@@ -139,7 +139,7 @@ def unshifted_axis() -> Any:
 
 
 def forgotten_axis() -> Any:
-    """vmap leaves the mapped axis where the last rule put it."""
+    """A vmap leaves the mapped axis where the last rule put it."""
     return [(module("interpreters.batch"), "moveaxis", lambda x, source, target: x)]
 
 

@@ -209,7 +209,7 @@ def test_padding_with_a_traced_value() -> None:
         (
             lambda x: fnp.flip(x, 2),
             AxisError,
-            "flip: axis 2 is out of range for an array of 2 axes.",
+            "flip: axis 2 is out of range for an array of rank 2.\n  Its axes are -2 ... 1.",
         ),
         (
             lambda x: fnp.pad(x, 1, mode="mean"),

@@ -241,9 +241,9 @@ def test_methods(call: str) -> None:
 
 
 def test_missing_methods_say_what_to_write() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'add_'.\n.*x = x.add\(...\)"):
+    with pytest.raises(AttributeError, match=r"no attribute 'add_'.\n.*\n.*x = x.add\(...\)"):
         probe(lambda x: x.add_(1))
-    with pytest.raises(AttributeError, match=r"'einsum'.\n  Write ftrans.numpy.einsum"):
+    with pytest.raises(AttributeError, match=r"'einsum'.\n.*\n  Write ftrans.numpy.einsum"):
         probe(lambda x: x.einsum("ij"))
     assert not probe(lambda x: hasattr(x, "nonsense"))
     with pytest.raises(TypeError, match="dim= and axis= are one argument"):
@@ -347,7 +347,7 @@ def test_what_is_not_supported_says_so() -> None:
         y += x
         return y
 
-    with pytest.raises(TypeError, match=r"add: out= is not supported"):
+    with pytest.raises(TypeError, match=r"array \+= x: a plain array cannot be overwritten"):
         probe(in_place)
     assert probe(lambda x: x.__array_namespace__()) is fnp
     assert not hasattr(Tracer, "__jax_array__")
@@ -364,9 +364,8 @@ def test_plain_arrays_are_refused_where_they_would_cut_a_gradient() -> None:
     assert lines[1].startswith("  value: f64[3], made at ")
     assert lines[1].endswith("(test_plain_arrays_are_refused_where_they_would_cut_a_gradient."
                              "<locals>.offend)")  # fmt: skip
-    assert lines[2] == "  it is traced by grad(offend)"
-    assert "converted at" in lines[3]
-    assert "x.detach()" in lines[4]
+    assert "converted at" in lines[2]
+    assert "x.detach()" in lines[3]
     for convert in (np.array, lambda x: np.array([x, x]), lambda x: x.numpy(), np.asanyarray):
         with pytest.raises(TracedArrayError):
             probe(convert)

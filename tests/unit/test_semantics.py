@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable
@@ -419,10 +420,8 @@ def test_an_exception_leaves_the_next_call_clean(error: type[BaseException]) -> 
 
 def test_an_exception_that_is_caught_inside_leaves_the_outer_trace_clean() -> None:
     def f(x: Any) -> Any:
-        try:
+        with contextlib.suppress(ZeroDivisionError):
             func.grad(lambda y: y * (1 / 0))(x)
-        except ZeroDivisionError:
-            pass
         return func.grad(lambda y: x * y * y)(x)
 
     assert_close(func.grad(f)(F64(3.0)), 12.0)
@@ -447,7 +446,7 @@ def test_a_tracer_cannot_be_used_after_its_function() -> None:
 
 def test_a_generator_does_not_keep_a_frame_open() -> None:
     def f(x: Any) -> Any:
-        steps = (func.grad(lambda y: y * y * i)(x) for i in range(3))
+        steps = (func.grad(lambda y, i=i: y * y * i)(x) for i in range(3))
         return next(steps) + next(steps)
 
     assert_close(func.grad(f)(F64(1.0)), 2.0)

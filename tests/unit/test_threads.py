@@ -92,7 +92,7 @@ def test_one_function_shared_by_all_threads() -> None:
     for _ in range(3):
         ftrans.cache_clear()
         shared = transforms(network)
-        got = at_once(lambda n: [t(*operands(n)) for t in shared])
+        got = at_once(lambda n, shared=shared: [t(*operands(n)) for t in shared])
         assert_same(got, expected)
     assert not is_tracing()
 

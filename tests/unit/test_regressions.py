@@ -1,0 +1,134 @@
+"""Faults that were once there, each with the smallest program that showed it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ftrans
+from ftrans import func
+from ftrans import numpy as fnp
+from ftrans.errors import ArgumentError, DTypeError
+from tests.helpers import assert_close
+
+V = np.array([0.3, 0.7, 1.1])
+
+
+def test_a_python_scalar_in_a_carry_grows_with_the_body() -> None:
+    """A float was cut down to the integer that the loop began with, or the loop never ended."""
+    last, before = ftrans.scan(lambda c, _: (c * 1.5, c), 1, None, length=3)
+    assert_close(last, np.float32(3.375))
+    assert_close(before, np.array([1, 1.5, 2.25], "float32"))
+    grown = ftrans.while_loop(lambda c: c < 3, lambda c: c * 1.5, 1, max_steps=9)
+    assert_close(grown, np.float32(3.375))
+    assert_close(ftrans.fori_loop(0, 3, lambda i, c: c + 1, True), np.int32(4))
+    assert_close(ftrans.fori_loop(0, 2, lambda i, c: c * 1j, 1.0), np.complex64(-1))
+    assert_close(func.grad(lambda x: ftrans.fori_loop(0, 3, lambda i, c: c * x, 1))(2.0), 12)
+
+
+@pytest.mark.parametrize(
+    ("init", "result", "became"),
+    [(np.zeros((), "int32"), 2.5, "i32[] became f32[]"), (1.5, np.int32(3), "f32[] became i32[]")],
+)
+def test_a_carry_is_not_truncated(init: Any, result: Any, became: str) -> None:
+    with pytest.raises(DTypeError) as error:
+        ftrans.scan(lambda c, _: (result, c), init, None, length=2)
+    assert became in str(error.value)
+
+
+def test_python_scalars_keep_their_traced_dtype_under_jit() -> None:
+    """They came in as JAX's weak float64, and left so, or disagreed between branches."""
+    square = ftrans.jit(func.grad(lambda s: s * s))(3.0)
+    assert square.dtype == np.float32
+    chosen = ftrans.jit(lambda s: ftrans.cond(s > 0, lambda: s, lambda: s * fnp.ones(())))(3.0)
+    assert chosen.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("array", "hint"),
+    [
+        (np.ma.array(V, mask=[0, 1, 0]), r"A mask would be lost. Pass x.filled\(value\)"),
+        (V.view(np.matrix), r"Its \* and \*\* are not those of arrays. Pass np.asarray\(x\)"),
+        (V.astype(">f8"), r"Convert it: x.astype\('float64'\)"),
+        (V.astype(np.longdouble), r"Convert it: x.astype\('float64'\)"),
+    ],
+)
+def test_arrays_that_mean_something_else_are_refused(array: Any, hint: str) -> None:
+    """The mask was dropped, products of matrices were elementwise, and XLA raised for the rest."""
+    with pytest.raises(DTypeError, match=hint):
+        fnp.sin(array)
+    with pytest.raises(TypeError):
+        func.grad(lambda x: (x * array).sum())(V)
+    with pytest.raises(DTypeError):
+        func.grad(lambda x: (x * x).sum())(array)
+    with pytest.raises(DTypeError, match="a mapped argument must be an array"):
+        func.vmap(lambda x, y: x * 2)(V, array)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda f: ftrans.scan(f, 0.0, None, length=-2), "scan: length must not be negative"),
+        (lambda f: ftrans.scan(f, 0.0, V, unroll=0), "scan: unroll must be at least 1"),
+        (
+            lambda f: ftrans.while_loop(lambda c: c < 9, lambda c: c + 1, 0.0, max_steps=-1),
+            "while_loop: max_steps must not be negative",
+        ),
+    ],
+)
+def test_counts_of_loops_are_checked(call: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        call(lambda c, x: (c, c))
+
+
+def test_a_pullback_is_a_pytree() -> None:
+    """Returned from a transform, it held traced values of a function that had returned."""
+    ones = np.ones(3)
+    _, pullback = func.grad(lambda x: (x.sum(), func.vjp(np.sin, x)[1]), has_aux=True)(V)
+    assert_close(pullback(ones)[0], np.cos(V))
+    assert_close(ftrans.jit(lambda x: func.vjp(np.sin, x)[1])(V)(ones)[0], np.cos(V))
+    assert_close(ftrans.jit(lambda p, ct: p(ct))(pullback, ones)[0], np.cos(V))
+    many = func.vmap(lambda x: func.vjp(np.sin, x)[1])(V)
+    assert_close(func.vmap(lambda p, ct: p(ct))(many, ones)[0], np.cos(V))
+    _, each = ftrans.scan(lambda c, x: (c, func.vjp(np.sin, x)[1]), 0.0, V)
+    assert_close(func.vmap(lambda p: p(1.0))(each)[0], np.cos(V))
+
+
+def test_a_pullback_keeps_no_arguments_alive() -> None:
+    data = np.ones(3)
+    kept = weakref.ref(data)
+    _, pullback = func.vjp(lambda x: x * 2, data)
+    del data
+    assert kept() is None
+    assert_close(pullback(np.ones(3))[0], 2 * np.ones(3))
+
+
+def test_arrays_are_freed_when_the_transform_returns() -> None:
+    """A frame and what it captured held each other, and arrays with them, until a collection."""
+    kept = []
+
+    def array() -> np.ndarray:
+        made = np.ones(8)
+        kept.append(weakref.ref(made))
+        return made
+
+    def run() -> None:
+        weights = array()
+        func.grad(lambda x: (x * weights).sum() * float(x[0]))(array())
+        func.vmap(lambda x: x * weights[0])(array())
+        func.jvp(lambda x: func.grad(lambda y: (y * y * x).sum())(x), (array(),), (array(),))
+        ftrans.scan(lambda c, x: (c + (weights * x).sum(), None), 0.0, array())
+
+    run()  # transforms are remembered, and their making is not what is looked at
+    kept.clear()
+    gc.collect()
+    gc.disable()
+    try:
+        run()
+        assert [ref() for ref in kept] == [None] * 6
+    finally:
+        gc.enable()

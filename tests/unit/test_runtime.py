@@ -1,0 +1,400 @@
+"""The runtime: containers, dtypes, the choice of how to run, the cache, and the guard of arrays."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import ftrans
+import ftrans.numpy as fnp
+from ftrans import func
+from ftrans.config import config
+from ftrans.ir import is_tracing
+from ftrans.runtime import cache_clear, cache_info, guard, hold, run
+from tests.helpers import assert_close
+
+V = np.array([0.5, -1.0, 2.0])
+
+
+@pytest.fixture(params=["interpret", "compile", "auto"])
+def execution(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(config, "_execution", request.param)
+    return request.param
+
+
+def wave(x: Any) -> Any:
+    return (fnp.tanh(x) * x).sum()
+
+
+TRANSFORMED: dict[str, Callable[[Any], Any]] = {
+    "grad": func.grad(wave),
+    "value_and_grad": func.value_and_grad(wave),
+    "jvp": lambda x: func.jvp(wave, (x,), (x,)),
+    "vjp": lambda x: func.vjp(fnp.sin, x)[1](x),
+    "linearize": lambda x: func.linearize(fnp.sin, x)[1](x),
+    "vmap": func.vmap(lambda v: v * 2),
+    "hessian": func.hessian(wave),
+    "jacrev": func.jacrev(fnp.sin),
+    "hvp": lambda x: func.hvp(wave, x, x),
+    "scan": lambda x: ftrans.scan(lambda c, v: (c + v, c * v), x[0], x),
+    "cond": lambda x: ftrans.cond(True, fnp.sin, fnp.cos, x),
+    "identity": func.vmap(lambda v: v),
+    "vjp of the identity": lambda x: func.vjp(lambda v: v, x)[1](x),
+}
+
+
+# ------------------------------------------------------------------------------------ containers
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_numpy_in_numpy_out(name: str, execution: str) -> None:
+    x = V.copy()
+    with_array = jax.tree.leaves(TRANSFORMED[name](x))
+    assert with_array
+    for out in with_array:
+        assert type(out) is np.ndarray
+        assert out.dtype == np.float64
+        assert out.flags.writeable
+        assert out.flags.owndata
+        assert not np.shares_memory(out, x)
+    for i, out in enumerate(with_array):
+        assert not any(np.shares_memory(out, other) for other in with_array[:i])
+        out[...] = 7.0  # the caller's own
+    assert_close(x, V)
+    again = jax.tree.leaves(TRANSFORMED[name](x))
+    assert not any(np.all(out == 7.0) for out in again)
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_jax_in_jax_out(name: str, execution: str) -> None:
+    x = jax.numpy.asarray(V, "float32")
+    expected = jax.tree.leaves(TRANSFORMED[name](V.astype("float32")))
+    found = jax.tree.leaves(TRANSFORMED[name](x))
+    for out, reference in zip(found, expected, strict=True):
+        assert isinstance(out, jax.Array)
+        assert out.dtype == np.float32
+        assert_close(out, reference, 1e-5)
+
+
+def test_one_jax_array_among_the_arguments_is_enough(execution: str) -> None:
+    gradient = func.grad(lambda p, x: (p["w"] * x).sum())
+    found = gradient({"w": V.astype("f4")}, jax.numpy.ones(3, "float32"))
+    assert isinstance(found["w"], jax.Array)
+    found = gradient({"w": V.astype("f4")}, x=jax.numpy.ones(3, "float32"))
+    assert isinstance(found["w"], jax.Array)
+
+
+def test_what_is_captured_does_not_choose_the_container(execution: str) -> None:
+    data = jax.numpy.ones(3, "float32")
+    assert type(func.grad(lambda x: (x * data).sum())(V.astype("f4"))) is np.ndarray
+
+
+def test_scalars_of_python_and_numpy(execution: str) -> None:
+    for x in (2.0, np.float64(2.0), np.array(2.0)):
+        found = func.grad(lambda x: x**3)(x)
+        assert type(found) is np.ndarray
+        assert found.shape == ()
+        assert found.dtype == (np.float32 if type(x) is float else np.float64)
+        assert float(found) == 12.0
+
+
+# --------------------------------------------------------------------------- double precision, JAX
+
+
+def configuration() -> dict[str, Any]:
+    return dict(jax.config.values)
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_float64_leaves_the_configuration_of_jax_as_it_is(name: str, execution: str) -> None:
+    before = configuration()
+    assert not jax.config.read("jax_enable_x64")
+    for dtype in ("float64", "float32"):
+        for out in jax.tree.leaves(TRANSFORMED[name](V.astype(dtype))):
+            assert out.dtype == dtype
+    assert configuration() == before
+    assert jax.numpy.ones(3).dtype == np.float32
+    assert jax.numpy.asarray(V).dtype == np.float32
+    with pytest.raises(ZeroDivisionError):
+        func.grad(lambda x: x * (1 / 0))(2.0)
+    assert configuration() == before
+
+
+def test_precision_is_that_of_the_dtype(execution: str) -> None:
+    third = func.grad(lambda x: x * (1.0 / 3.0))(np.float64(1.0))
+    assert float(third) == 1 / 3
+    assert float(func.grad(lambda x: x / 3)(np.float32(1.0))) == float(np.float32(1) / 3)
+    big = func.vmap(lambda n: n + 1)(np.array([2**53]))
+    assert big.dtype == np.int64
+    assert int(big[0]) == 2**53 + 1
+
+
+def test_double_precision_arrays_of_jax() -> None:
+    with jax.enable_x64(True):
+        x = jax.numpy.asarray(V)
+    found = func.grad(wave)(x)
+    assert isinstance(found, jax.Array)
+    assert found.dtype == np.float64
+    assert_close(found, func.grad(wave)(V))
+
+
+# --------------------------------------------------------------------------------- how it is run
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_way_to_run_agrees(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = V.astype(dtype)
+    found = {}
+    for choice in ("interpret", "compile", "auto"):
+        monkeypatch.setattr(config, "execution", choice)
+        found[choice] = [jax.tree.leaves(TRANSFORMED[name](x)) for _ in range(2)]
+    reference = found["interpret"][0]
+    for runs in found.values():
+        for leaves in runs:
+            for out, expected in zip(leaves, reference, strict=True):
+                assert out.dtype == expected.dtype
+                assert_close(out, expected, 1e-6 if dtype == "float32" else 1e-13)
+
+
+def test_the_choice_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    def counts() -> tuple[int, int]:
+        info = cache_info()
+        return info.interpreted, info.compiled
+
+    cache_clear()
+    monkeypatch.setattr(config, "execution", "interpret")
+    func.grad(lambda x: (x**3 * 1.25).sum())(V)
+    assert counts() == (1, 0)
+    monkeypatch.setattr(config, "execution", "compile")
+    func.grad(lambda x: (x**3 * 1.25).sum())(V)
+    func.grad(lambda x: (x**3 * 1.25).sum())(V)
+    assert counts() == (1, 1), "equal programs share what is compiled"
+    with pytest.raises(ValueError, match=r"config\.execution: 'fast' is none of auto, compile"):
+        config.execution = "fast"  # type: ignore[assignment]
+
+
+def test_what_is_run_often_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "execution", "auto")
+    cache_clear()
+    x = np.ones((60, 60))
+    gradient = func.grad(lambda x: (fnp.sin(x @ x) * 0.777).sum())
+    for _ in range(2000):
+        gradient(x)
+        if cache_info().compiled:
+            break
+    assert cache_info().compiled == 1
+    assert cache_info().interpreted >= 1
+
+
+def test_warnings_of_numpy_stay_inside(execution: str) -> None:
+    with np.errstate(all="raise"):
+        found = func.grad(lambda x: (fnp.log(x) + 1 / x).sum())(np.zeros(2))
+    assert not np.isfinite(found).any()
+
+
+# ------------------------------------------------------------------------------------- the cache
+
+
+def test_cache_counts() -> None:
+    cache_clear()
+    assert cache_info()[:5] == (0, 0, 0, 0, 0)
+    gradient = func.grad(lambda x: (x * 3.25).sum())
+    gradient(V)
+    first = cache_info()
+    assert (first.hits, first.misses, first.entries) == (0, 1, 1)
+    for _ in range(3):
+        gradient(V)
+    assert cache_info().hits == 3
+    gradient(V.astype("f4"))
+    assert cache_info().misses == 2
+    cache_clear()
+    assert cache_info().entries == 0
+    assert_close(gradient(V), np.full(3, 3.25))
+
+
+def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache_clear()
+    monkeypatch.setattr(config, "cache_entries", 4)
+    for n in range(1, 9):
+        func.grad(lambda x: (x * 2).sum())(np.ones(n))
+    info = cache_info()
+    assert (info.entries, info.limit, info.misses) == (4, 4, 8)
+
+
+def test_run_takes_programs() -> None:
+    program = ftrans.trace(lambda x, y: (x @ y, y))(np.ones((2, 3)), np.ones(3))
+    found = run(program, [np.ones((2, 3)), V])
+    assert_close(found[0], np.full(2, V.sum()))
+    assert_close(found[1], V)
+    assert not np.shares_memory(found[1], V)
+    as_jax = run(program, [np.ones((2, 3)), V], as_jax=True)
+    assert isinstance(as_jax[0], jax.Array)
+    assert as_jax[0].dtype == np.float64
+
+
+# ------------------------------------------------------------------------------------- the guard
+
+
+def is_free() -> bool:
+    return not guard._held and not guard._waiting and not is_tracing()
+
+
+def test_captured_arrays_are_read_only_while_traced() -> None:
+    data, argument = np.ones(3), V.copy()
+    seen = []
+
+    def g(x: Any) -> Any:
+        seen.append((data.flags.writeable, argument.flags.writeable))
+        y = x * data
+        seen.append((data.flags.writeable, argument.flags.writeable))
+        for array in (data, argument):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 5.0
+        return y.sum()
+
+    func.grad(g)(argument)
+    assert seen == [(True, False), (False, False)]
+    assert data.flags.writeable
+    assert argument.flags.writeable
+    assert is_free()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_arrays_are_released_after_exceptions(error: type[BaseException]) -> None:
+    data = np.ones(3)
+
+    def f(x: Any) -> Any:
+        def inner(y: Any) -> Any:
+            z = y * data
+            assert not data.flags.writeable
+            raise error(str(z.shape))
+
+        return func.grad(inner)(x * data)
+
+    for call in (func.grad(f), func.vmap(f), ftrans.jit(f)):
+        with pytest.raises(error):
+            call(V)
+        assert data.flags.writeable
+        assert is_free()
+
+
+def test_views_and_bases_are_held_together() -> None:
+    base = np.ones((3, 4))
+    view, sibling = base[1:, ::2], base[0]
+
+    def f(x: Any) -> Any:
+        y = (x * view).sum()
+        assert not view.flags.writeable
+        assert not base.flags.writeable
+        # a limit: NumPy does not know the other views of an array, so they cannot be held
+        assert sibling.flags.writeable
+        return y
+
+    func.grad(f)(np.ones((2, 2)))
+    assert all(array.flags.writeable for array in (view, base, sibling))
+    assert is_free()
+
+
+def test_arrays_that_were_read_only_stay_so() -> None:
+    fixed = np.ones(3)
+    fixed.flags.writeable = False
+    view = np.broadcast_to(np.ones(1), (3,))
+    func.grad(lambda x: (x * fixed * view).sum())(V)
+    assert not fixed.flags.writeable
+    assert not view.flags.writeable
+    assert is_free()
+
+
+def test_nested_traces_hold_an_array_once_each() -> None:
+    data = np.ones(3)
+    states = []
+
+    def f(x: Any) -> Any:
+        inner = func.grad(lambda y: (y * data).sum())(x)
+        states.append(data.flags.writeable)
+        out = (inner * data * x).sum()
+        states.append(data.flags.writeable)
+        return out
+
+    func.grad(f)(V)
+    assert states[1] is False
+    assert data.flags.writeable
+    assert is_free()
+
+
+def test_a_view_waits_for_its_base() -> None:
+    base = np.ones((2, 3))
+    view = base[0]
+    release_view, release_base = hold(view), hold(base)
+    assert release_view is not None
+    assert release_base is not None
+    release_view()
+    assert not view.flags.writeable, "the base is still in use"
+    release_base()
+    assert view.flags.writeable
+    assert base.flags.writeable
+    assert is_free()
+    assert hold(3.0) is None
+    assert hold(jax.numpy.ones(3)) is None
+
+
+def test_two_threads_share_an_array() -> None:
+    data = np.ones(3)
+    first_in, second_done = threading.Event(), threading.Event()
+    states: dict[str, bool] = {}
+    failures: list[BaseException] = []
+
+    def slow(x: Any) -> Any:
+        y = x * data
+        first_in.set()
+        assert second_done.wait(30)
+        states["after the other has returned"] = data.flags.writeable
+        return y.sum()
+
+    def work() -> None:
+        try:
+            func.grad(slow)(V)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert first_in.wait(30)
+    states["before"] = data.flags.writeable
+    func.grad(lambda x: (x * data).sum())(V)
+    states["between"] = data.flags.writeable
+    second_done.set()
+    thread.join()
+    assert not failures
+    assert states == {"before": False, "between": False, "after the other has returned": False}
+    assert data.flags.writeable
+    assert is_free()
+
+
+def test_many_threads_leave_arrays_writeable() -> None:
+    data = np.arange(12.0).reshape(3, 4)
+    failures: list[BaseException] = []
+
+    def work(k: int) -> None:
+        try:
+            for n in range(20):
+                view = data[n % 3]
+                found = func.grad(lambda x, v=view: (x * v * data).sum() * k)(np.ones(4))
+                assert_close(found, k * view * data.sum(0), 1e-12)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    assert data.flags.writeable
+    assert is_free()
