@@ -41,8 +41,8 @@ class Arguments:
     ):
         self.func = func
         self.args = args
-        numbers = tuple(argnums) if isinstance(argnums, (tuple, list, range)) else (argnums,)
-        self.single = not isinstance(argnums, (tuple, list, range))
+        self.single = not isinstance(argnums, Sequence)
+        numbers = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
         self.numbers = [_position(name, number, len(args)) for number in numbers]
         if len(set(self.numbers)) != len(self.numbers):
             raise ArgumentError(f"{name}: argnums={argnums} names an argument twice.")

@@ -62,7 +62,7 @@ def describe(x: Any) -> str:
 
 def shown(structure: Any, leaves: Sequence[Any] | None = None) -> str:
     """Returns how an error shows a pytree: `{'w': (f32[3], leaf)}`."""
-    filled = [_LEAF] * structure.num_leaves if leaves is None else leaves
+    filled = [_LEAF] * structure.num_leaves if leaves is None else list(leaves)
     return _shortened(repr(tree.tree_unflatten(structure, filled)))
 
 

@@ -272,8 +272,7 @@ class Frame:
             raise ConcretizationError(
                 f"{what} of a traced value: it is not known while tracing.\n"
                 f"  value: {asked.type}, {asked.origin}\n"
-                f"  it depends on {source.reason}\n"
-                + (_CHOOSE if what == "bool()" else _KEEP)
+                f"  it depends on {source.reason}\n" + (_CHOOSE if what == "bool()" else _KEEP)
             )
         return source
 

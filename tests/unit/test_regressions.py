@@ -51,7 +51,10 @@ def test_python_scalars_keep_their_traced_dtype_under_jit() -> None:
 @pytest.mark.parametrize(
     ("array", "hint"),
     [
-        (np.ma.array(V, mask=[0, 1, 0]), r"A mask would be lost. Pass x.filled\(value\)"),
+        (
+            np.ma.array(V, mask=np.array([False, True, False])),
+            r"A mask would be lost. Pass x.filled\(value\)",
+        ),
         (V.view(np.matrix), r"Its \* and \*\* are not those of arrays. Pass np.asarray\(x\)"),
         (V.astype(">f8"), r"Convert it: x.astype\('float64'\)"),
         (V.astype(np.longdouble), r"Convert it: x.astype\('float64'\)"),
