@@ -36,9 +36,10 @@ from ftrans.func import (
     vjp,
     vmap,
 )
-from ftrans.func.control import cond, fori_loop, scan, switch, while_loop
+from ftrans.func.branches import cond, switch
 from ftrans.func.interpreter import Interpreter, Operation
 from ftrans.func.jit import jit
+from ftrans.func.loops import fori_loop, scan, while_loop
 from ftrans.func.trace import trace
 from ftrans.ir import ArrayType, Program, check
 from ftrans.numpy.elementwise import stop_gradient

@@ -42,7 +42,6 @@ LAYERS = [
 ]
 
 LONG = {
-    "func/control.py": 600,
     "ir/frame.py": 480,
     "primitives/control/scan.py": 480,
     "primitives/scatter.py": 510,

@@ -1,4 +1,4 @@
-"""Staged control flow: `cond`, `switch`, `while_loop`, `fori_loop`, `scan`.
+"""Staged loops: `scan`, `while_loop`, `fori_loop`.
 
 Bodies are traced once, in closed frames; what they use from outside they capture, and it is
 differentiated and batched like any argument.
@@ -13,240 +13,23 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, FtransError, ShapeError, StructureError
+from ftrans.func.bodies import cast_outputs, execute, flatten_arrays, stage_body
 from ftrans.func.staging import (
     Staged,
-    abstract_inputs,
     describe,
-    leaf_name,
     leaf_names,
     name_of,
     shown,
-    stage,
 )
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.interpreters.simplify import simplify
-from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
+from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
-from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_scalar
-from ftrans.primitives import convert_p, scan_p, switch_p, while_p
-from ftrans.runtime import run
+from ftrans.numpy.promotion import as_array, cast, default_dtype
+from ftrans.primitives import scan_p, while_p
 from ftrans.traceback import boundary
 
-__all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
-
-
-def _arrays(
-    name: str, root: str, value: Any, verb: str = "be"
-) -> tuple[list[Any], list[str], list[bool], Any]:
-    """Flattens a pytree of arrays: leaves, their names, which are Python scalars, structure."""
-    paths, structure = tree.tree_flatten_with_path(value)
-    leaves, names, weak = [], [], []
-    for path, leaf in paths:
-        label = leaf_name(root, path)
-        if not (is_array(leaf) or is_scalar(leaf)):
-            raise DTypeError(
-                f"{name}: {root} must {verb} a pytree of arrays.\n  {label}: {describe(leaf)}\n"
-                f"  Close over what is no array instead of passing it."
-            )
-        leaves.append(as_array(leaf))
-        names.append(label)
-        weak.append(is_scalar(leaf) or (isinstance(leaf, Tracer) and leaf.weak))
-    return leaves, names, weak, structure
-
-
-def _stage_body(
-    name: str, root: str, body: Callable[..., Any], types: Sequence[ArrayType], structure: Any
-) -> tuple[Staged, list[bool]]:
-    """Traces a body that takes the pytree `structure`; says which results are Python scalars."""
-    weak: list[bool] = []
-
-    def call(*tracers: Any) -> Any:
-        result = body(*tree.tree_unflatten(structure, tracers))
-        leaves, _, are_weak, out_structure = _arrays(name, root, result, "return")
-        weak[:] = are_weak
-        return tree.tree_unflatten(out_structure, leaves)
-
-    inputs = abstract_inputs(types, f"an argument of a body of {name}")
-    return stage(f"{name}({name_of(body)})", call, inputs, closed=True), weak
-
-
-def _execute(primitive: Any, operands: Sequence[Any], **params: Any) -> Any:
-    """Binds a primitive that carries programs; outside any trace, runs it as a program."""
-    if is_tracing():
-        return primitive(*operands, **params)
-    types = [type_of(x).update() for x in operands]
-    with building(primitive.name, types) as (frame, inputs):
-        program = finish(frame, primitive(*inputs, **params))
-    return run(program, operands)
-
-
-def _cast_outputs(program: Program, dtypes: Sequence[Any]) -> Program:
-    """Returns the program with its outputs converted."""
-    if all(t.dtype == d for t, d in zip(program.output_types, dtypes, strict=True)):
-        return program
-    with building(program.name, program.inputs) as (frame, inputs):
-        outs = replay(program, inputs)
-        return finish(
-            frame,
-            [
-                x if type_of(x).dtype == d else convert_p(x, dtype=d)
-                for x, d in zip(outs, dtypes, strict=True)
-            ],
-        )
-
-
-# ----------------------------------------------------------------------------- cond and switch
-
-
-@boundary
-def cond(
-    pred: Any,
-    true_fun: Callable[..., Any],
-    false_fun: Callable[..., Any],
-    *operands: Any,
-) -> Any:
-    """Runs one of two functions, by a condition that may be traced.
-
-    Only the branch that is taken runs; under `vmap` with a mapped condition both run and the
-    results are selected, and no NaN comes back from the branch not taken.
-
-    Args:
-        pred: a scalar, true or false.
-        true_fun: called with the operands where `pred` is true.
-        false_fun: called with the operands where it is not; its result must have the same
-            structure, shapes and dtypes.
-        operands: pytrees of arrays.
-
-    Example:
-        >>> float(cond(True, lambda x: x + 1, lambda x: x - 1, 3.0))
-        4.0
-    """
-    if not (is_array(pred) or is_scalar(pred)) or type_of(as_array(pred)).shape != ():
-        raise ShapeError(
-            f"cond: the condition must be a scalar.\n  pred: {describe(pred)}\n"
-            f"  To choose element by element, write ftrans.numpy.where(pred, a, b)."
-        )
-    test = as_array(pred)
-    index = cast(cast(test, np.bool_), np.int32)
-    return _switch("cond", index, [false_fun, true_fun], ["false_fun", "true_fun"], operands)
-
-
-@boundary
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """Runs one of several functions, by an index that may be traced.
-
-    Args:
-        index: an integer scalar; it is clamped to the branches that there are.
-        branches: called with the operands; their results must agree in structure and types.
-        operands: pytrees of arrays.
-
-    Example:
-        >>> float(switch(1, [lambda x: x, lambda x: 2 * x], 3.0))
-        6.0
-    """
-    if not branches:
-        raise ArgumentError(
-            "switch: there must be at least one branch.\n  branches: ()\n"
-            "  Pass the functions to choose from: switch(i, [f, g], x)."
-        )
-    if isinstance(index, int):
-        index = min(max(index, 0), len(branches) - 1)  # it may not fit into the default dtype
-    array = as_array(index)
-    t = type_of(array)
-    if t.shape != () or t.dtype.kind not in "iub":
-        raise DTypeError(
-            f"switch: the index must be an integer scalar.\n  index: {t}\n"
-            f"  Convert it: index.astype('int32')."
-        )
-    if t.dtype != np.int32:
-        # clamp before narrowing, so that no large index wraps around
-        from ftrans.primitives.select import clamp_index
-
-        array = cast(clamp_index(cast(array, np.int64), len(branches)), np.int32)
-    names = [f"branches[{i}]" for i in range(len(branches))]
-    return _switch("switch", array, list(branches), names, operands)
-
-
-def _switch(
-    name: str,
-    index: Any,
-    branches: Sequence[Callable[..., Any]],
-    names: Sequence[str],
-    operands: Sequence[Any],
-) -> Any:
-    leaves, _, weak, structure = _arrays(name, "operands", tuple(operands))
-    types = [
-        ArrayType(type_of(x).shape, type_of(x).dtype, w) for x, w in zip(leaves, weak, strict=True)
-    ]
-    staged, weaks = [], []
-    for branch, label in zip(branches, names, strict=True):
-        part, weak_outs = _stage_body(name, label, branch, types, structure)
-        staged.append(part)
-        weaks.append(weak_outs)
-    dtypes = _agree(name, names, staged, weaks)
-    # All branches take the operands, followed by all that any of them captured.
-    captured: dict[int, Any] = {}
-    for part in staged:
-        captured |= {id(value): value for value in part.captured}
-    everything = list(captured.values())
-    position = {key: i for i, key in enumerate(captured)}
-    programs = []
-    for part in staged:
-        program = _cast_outputs(part.program, dtypes)
-        taken = [t.update() for t in types] + [type_of(v).update() for v in everything]
-        with building(program.name, taken) as (frame, inputs):
-            own, shared = inputs[: len(leaves)], inputs[len(leaves) :]
-            given = [*own, *(shared[position[id(value)]] for value in part.captured)]
-            programs.append(simplify(finish(frame, replay(program, given))))
-    outs = _execute(switch_p, [index, *leaves, *everything], branches=tuple(programs))
-    return staged[0].outputs.build(outs)
-
-
-def _agree(
-    name: str, names: Sequence[str], staged: Sequence[Staged], weaks: Sequence[Sequence[bool]]
-) -> list[Any]:
-    """Returns the dtypes of the results; raises where branches disagree, naming the leaf."""
-    first = staged[0]
-    labelled = list(zip(names, staged, strict=True))
-    if name == "cond":
-        labelled.reverse()
-    for part in staged[1:]:
-        if part.outputs.structure != first.outputs.structure:
-            raise StructureError(
-                f"{name}: branches return different structures.\n"
-                + "".join(
-                    f"  {label}: {shown(p.outputs.structure, p.program.output_types)}\n"
-                    for label, p in labelled
-                )
-                + "  Return the same containers from every branch."
-            )
-    skeleton = first.outputs.build([0] * first.outputs.arrays)
-    paths = [path for path, _ in tree.tree_flatten_with_path(skeleton)[0]]
-    dtypes = []
-    for number, path in enumerate(paths):
-        types = [part.program.output_types[number] for part in staged]
-        # a Python scalar takes the dtype of the arrays that the other branches return
-        strong = [t for t, weak in zip(types, weaks, strict=True) if not weak[number]] or types[:1]
-        lines = "\n".join(
-            f"  {leaf_name(label, path)}: {part.program.output_types[number]}"
-            for label, part in labelled
-        )
-        for t, weak in zip(types, weaks, strict=True):
-            if t.shape != strong[0].shape:
-                raise ShapeError(
-                    f"{name}: branches return different shapes.\n{lines}\n"
-                    f"  Give them one shape: x.reshape(...), ftrans.numpy.broadcast_to(x, shape)."
-                )
-            if not weak[number] and t.dtype != strong[0].dtype:
-                raise DTypeError(
-                    f"{name}: branches return different dtypes.\n{lines}\n"
-                    f"  Convert them to one: x.astype({strong[0].dtype.name!r})."
-                )
-        dtypes.append(strong[0].dtype)
-    return dtypes
-
-
-# --------------------------------------------------------------------------------------- loops
+__all__ = ["fori_loop", "scan", "while_loop"]
 
 
 def _carry_mismatch(
@@ -293,7 +76,7 @@ def _stage_carry(
         The traced body; the leaves of `init`, converted; the structure of the carry; and how many
         results of the body are carry.
     """
-    leaves, own_names, weak, structure = _arrays(name, "carry", init)
+    leaves, own_names, weak, structure = flatten_arrays(name, "carry", init)
     while True:
         types = [
             ArrayType(type_of(x).shape, type_of(x).dtype, w)
@@ -305,7 +88,7 @@ def _stage_carry(
                 *tree.tree_unflatten(more_structure, [0] * len(more)),
             )
         )
-        staged, weak_outs = _stage_body(name, "the body", body, [*types, *more], both)
+        staged, weak_outs = stage_body(name, "the body", body, [*types, *more], both)
         carry_structure = staged.outputs.structure
         if more_structure != _EMPTY:
             carry_structure = carry_structure.children()[0]
@@ -333,7 +116,7 @@ def _stage_carry(
             dtypes = [t.dtype for t in types] + [
                 t.dtype for t in staged.program.output_types[len(leaves) :]
             ]
-            program = _cast_outputs(staged.program, dtypes)
+            program = cast_outputs(staged.program, dtypes)
             return staged._replace(program=program), leaves, structure, len(leaves)
 
 
@@ -404,7 +187,7 @@ def _scan(
             f"{name}: unroll must be at least 1.\n  unroll: {unroll}\n"
             f"  Leave it out for one step in each turn of the loop."
         )
-    elements, names, _, structure = _arrays(name, "xs", xs)
+    elements, names, _, structure = flatten_arrays(name, "xs", xs)
     lengths, lines = set(), ""
     for x, label in zip(elements, names, strict=True):
         t = type_of(x)
@@ -448,7 +231,7 @@ def _scan(
     staged, carry, _, carried = _stage_carry(name, body, init, types, element_structure)
     captured = len(staged.captured)
     program = _consts_first(staged.program, carried + len(elements), captured)
-    outs = _execute(
+    outs = execute(
         scan_p,
         [*staged.captured, *carry, *elements],
         body=program,
@@ -505,7 +288,7 @@ def _while(
     staged, carry, structure, count = _stage_carry(name, body_fun, init_val, [], _EMPTY, names)
     types = [type_of(x) for x in carry]
     one = tree.tree_structure((tree.tree_unflatten(structure, [0] * count),))
-    test, _ = _stage_body(name, "the condition", cond_fun, types, one)
+    test, _ = stage_body(name, "the condition", cond_fun, types, one)
     outs = test.program.output_types
     if len(outs) != 1 or outs[0].shape != ():
         raise ShapeError(
@@ -513,8 +296,8 @@ def _while(
             f"  returned: {shown(test.outputs.structure, outs)}\n"
             f"  Reduce it: ftrans.numpy.any(...), ftrans.numpy.all(...)."
         )
-    answer = _cast_outputs(test.program, [np.dtype(bool)])
-    found = _execute(
+    answer = cast_outputs(test.program, [np.dtype(bool)])
+    found = execute(
         while_p,
         [*test.captured, *staged.captured, *carry],
         cond=_consts_first(answer, count, len(test.captured)),

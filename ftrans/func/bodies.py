@@ -1,0 +1,85 @@
+"""What branches and loops share: bodies traced in closed frames, and how they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.tree_util as tree
+
+from ftrans.errors import DTypeError
+from ftrans.func.staging import (
+    Staged,
+    abstract_inputs,
+    describe,
+    leaf_name,
+    name_of,
+    stage,
+)
+from ftrans.interpreters.base import building, finish, replay
+from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.primitives import convert_p
+from ftrans.runtime import run
+
+__all__ = ["cast_outputs", "execute", "flatten_arrays", "stage_body"]
+
+
+def flatten_arrays(
+    name: str, root: str, value: Any, verb: str = "be"
+) -> tuple[list[Any], list[str], list[bool], Any]:
+    """Flattens a pytree of arrays: leaves, their names, which are Python scalars, structure."""
+    paths, structure = tree.tree_flatten_with_path(value)
+    leaves, names, weak = [], [], []
+    for path, leaf in paths:
+        label = leaf_name(root, path)
+        if not (is_array(leaf) or is_scalar(leaf)):
+            raise DTypeError(
+                f"{name}: {root} must {verb} a pytree of arrays.\n  {label}: {describe(leaf)}\n"
+                f"  Close over what is no array instead of passing it."
+            )
+        leaves.append(as_array(leaf))
+        names.append(label)
+        weak.append(is_scalar(leaf) or (isinstance(leaf, Tracer) and leaf.weak))
+    return leaves, names, weak, structure
+
+
+def stage_body(
+    name: str, root: str, body: Callable[..., Any], types: Sequence[ArrayType], structure: Any
+) -> tuple[Staged, list[bool]]:
+    """Traces a body that takes the pytree `structure`; says which results are Python scalars."""
+    weak: list[bool] = []
+
+    def call(*tracers: Any) -> Any:
+        result = body(*tree.tree_unflatten(structure, tracers))
+        leaves, _, are_weak, out_structure = flatten_arrays(name, root, result, "return")
+        weak[:] = are_weak
+        return tree.tree_unflatten(out_structure, leaves)
+
+    inputs = abstract_inputs(types, f"an argument of a body of {name}")
+    return stage(f"{name}({name_of(body)})", call, inputs, closed=True), weak
+
+
+def execute(primitive: Any, operands: Sequence[Any], **params: Any) -> Any:
+    """Binds a primitive that carries programs; outside any trace, runs it as a program."""
+    if is_tracing():
+        return primitive(*operands, **params)
+    types = [type_of(x).update() for x in operands]
+    with building(primitive.name, types) as (frame, inputs):
+        program = finish(frame, primitive(*inputs, **params))
+    return run(program, operands)
+
+
+def cast_outputs(program: Program, dtypes: Sequence[Any]) -> Program:
+    """Returns the program with its outputs converted."""
+    if all(t.dtype == d for t, d in zip(program.output_types, dtypes, strict=True)):
+        return program
+    with building(program.name, program.inputs) as (frame, inputs):
+        outs = replay(program, inputs)
+        return finish(
+            frame,
+            [
+                x if type_of(x).dtype == d else convert_p(x, dtype=d)
+                for x, d in zip(outs, dtypes, strict=True)
+            ],
+        )
