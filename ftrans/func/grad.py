@@ -15,6 +15,7 @@ from ftrans.func.staging import (
     describe,
     known_inputs,
     name_of,
+    named,
     split_aux,
     stage,
     wants_jax,
@@ -121,7 +122,7 @@ def grad(
         found, _, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs)
         return (found, aux) if has_aux else found
 
-    return gradient
+    return named(gradient, name)
 
 
 def grad_and_value(
@@ -150,7 +151,7 @@ def grad_and_value(
         found, value, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs)
         return found, (value, aux) if has_aux else value
 
-    return gradient_and_value
+    return named(gradient_and_value, name)
 
 
 def value_and_grad(
@@ -179,4 +180,4 @@ def value_and_grad(
         found, value, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs)
         return ((value, aux) if has_aux else value), found
 
-    return value_and_gradient
+    return named(value_and_gradient, name)

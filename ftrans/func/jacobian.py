@@ -14,6 +14,7 @@ from ftrans.func.staging import (
     known_inputs,
     leaf_names,
     name_of,
+    named,
     stage,
     wants_jax,
 )
@@ -70,7 +71,7 @@ def _jacobian(
         result = value_outputs.build(jacobians)
         return (result, staged.outputs.build(found[:total])[1]) if has_aux else result
 
-    return jacobian
+    return named(jacobian, name) if title is None else jacobian
 
 
 def _not_real(name: str, label: str, t: Any) -> DTypeError:
@@ -172,4 +173,5 @@ def hessian(
     """
     options = argnums, has_aux, chunk_size, "hessian"
     inner = _jacobian("jacrev", jacobian_reverse, func, *options)
-    return _jacobian("jacfwd", jacobian_forward, inner, *options)
+    outer = _jacobian("jacfwd", jacobian_forward, inner, *options)
+    return named(outer, f"hessian({name_of(func)})")

@@ -18,6 +18,7 @@ from ftrans.func.staging import (
     describe,
     leaf_name,
     name_of,
+    named,
     stage,
 )
 from ftrans.func.vjp import array_outputs
@@ -100,7 +101,7 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
 
     jitted.lower = lower  # type: ignore[attr-defined]
     jitted.clear_cache = compiled.clear_cache  # type: ignore[attr-defined]
-    return jitted
+    return named(jitted, name)
 
 
 def _tuple(option: Any) -> tuple[Any, ...]:

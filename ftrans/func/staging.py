@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax.tree_util as tree
 import numpy as np
@@ -35,11 +35,14 @@ __all__ = [
     "match_leaf",
     "match_structure",
     "name_of",
+    "named",
     "shown",
     "split_aux",
     "stage",
     "wants_jax",
 ]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -47,7 +50,14 @@ def name_of(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     name = getattr(function, "__name__", None) or type(function).__name__
+    name = getattr(function, "__ftrans_name__", name)
     return "lambda" if name == "<lambda>" else name
+
+
+def named(function: F, name: str) -> F:
+    """Gives a transformed function the name by which programs and errors call it: "grad(f)"."""
+    function.__ftrans_name__ = name  # type: ignore[attr-defined]
+    return function
 
 
 def describe(x: Any) -> str:

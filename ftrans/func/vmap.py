@@ -18,6 +18,7 @@ from ftrans.func.staging import (
     is_whole,
     leaf_names,
     name_of,
+    named,
     shown,
     stage,
     wants_jax,
@@ -116,7 +117,7 @@ def vmap(
         )
         return staged.outputs.build(found)
 
-    return mapped
+    return named(mapped, name)
 
 
 def _dims(

@@ -16,7 +16,7 @@ from ftrans.interpreters.linearize import linearize
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.transpose import transpose
 from ftrans.ir import ArrayType, Program, type_of
-from ftrans.primitives import broadcast_p, convert_p, eq_p, iota_p, reshape_p
+from ftrans.primitives import broadcast_p, convert_p, eq_p, iota_p, reshape_p, scalar
 from ftrans.primitives.family import moveaxis
 from ftrans.primitives.shape import zeros
 
@@ -27,6 +27,8 @@ INDEX = ArrayType((), np.int32)
 
 def _one_hot(index: Any, t: ArrayType) -> Any:
     """Returns the basis vector of type `t` whose element number `index` is one."""
+    if t.size == 1:
+        return broadcast_p(scalar(1, t.dtype), shape=t.shape, axes=())
     line = iota_p(shape=(t.size,), dtype=INDEX.dtype, axis=0)
     hot = eq_p(line, broadcast_p(index, shape=(t.size,), axes=()))
     return reshape_p(convert_p(hot, dtype=t.dtype), shape=t.shape)
