@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.tree_util as tree
+
 from ftrans.errors import ArgumentError, StructureError
-from ftrans.func.arguments import Arguments
+from ftrans.func.arguments import Arguments, Selection
 from ftrans.func.staging import (
     Outputs,
     apply,
     describe,
     known_inputs,
+    leaf_name,
     leaf_names,
     match_leaf,
     match_structure,
@@ -23,9 +26,10 @@ from ftrans.func.vjp import split_outputs, with_aux
 from ftrans.interpreters import jvp as push_forward
 from ftrans.interpreters import linearize as split
 from ftrans.interpreters.detach import detach_outputs
-from ftrans.ir import ArrayType, Program, type_of
+from ftrans.ir import ArrayType, Program, is_tracing, type_of
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives.shape import zeros
+from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 from ftrans.traceback import boundary
 
 __all__ = ["Linearized", "jvp", "linearize"]
@@ -67,7 +71,9 @@ def jvp(
                 f"  {what}: {describe(given)}\n  Write {what}=({what.rstrip('s')},)."
             )
     arguments = Arguments(name, func, primals, range(len(primals)), integers=True)
-    dots = match_tangents(name, arguments, tangents)
+    primal_operands = [as_array(v) for v in arguments.values]
+    types = [type_of(primal) for primal in primal_operands]
+    dots = match_tangents(name, arguments.selection, arguments.paths, types, tangents)
 
     def run(*tracers: Any) -> Any:
         return with_aux(name, has_aux, arguments.call(func, tracers, {}))
@@ -78,7 +84,6 @@ def jvp(
     mask = (*active, *(False,) * len(staged.captured))
     count = value_outputs.arrays
     program, out_active = push_forward(detach_outputs(staged.program, count), mask)
-    primal_operands = [as_array(v) for v in arguments.values]
     operands = [*primal_operands, *staged.captured, *(d for d in dots if d is not None)]
     found = apply(program, operands, wants_jax(primals, tangents))
     if strict and not all(out_active[:count]):
@@ -92,54 +97,68 @@ def jvp(
     total = staged.outputs.arrays
     value, aux = staged.outputs.build(found[:total])
     given = iter(found[total:])
-    types = staged.program.output_types
+    output_types = staged.program.output_types[:count]
     tangent = value_outputs.build(
         [
-            next(given) if a else zeros_like(t, found[i])
-            for i, (a, t) in enumerate(zip(out_active[:count], types, strict=False))
+            next(given) if a else _zeros(t, is_jax(out))
+            for a, t, out in zip(out_active[:count], output_types, found[:count], strict=True)
         ]
     )
     return (value, tangent, aux) if has_aux else (value, tangent)
 
 
-def zeros_like(t: ArrayType, like: Any) -> Any:
-    """Returns zeros of a type, in the container that `like` is in."""
-    from ftrans.runtime.jaxlink import is_jax, to_jax, x64
-
+def _zeros(t: ArrayType, as_jax: bool | None) -> Any:
+    """Returns zeros of a type, as a `jax.Array` where it is asked for."""
     array = zeros(t.update())
-    if is_jax(like):
-        with x64():
-            return to_jax(array)
-    return array
+    if not as_jax or is_tracing():
+        return array
+    with x64():
+        return to_jax(array)
 
 
-def match_tangents(name: str, arguments: Arguments, tangents: Sequence[Any]) -> list[Any]:
-    """Returns the tangents of the leaves that are differentiated, `None` for zero."""
-    if len(tangents) != len(arguments.numbers):
+def match_tangents(
+    name: str,
+    selection: Selection,
+    paths: Sequence[tuple[Any, ...]],
+    types: Sequence[ArrayType],
+    tangents: Sequence[Any],
+) -> list[Any]:
+    """Returns the tangents of the leaves that are differentiated, `None` for zero.
+
+    Args:
+        name: of the function, for errors.
+        selection: where those leaves stand in the primals.
+        paths: their paths, for errors.
+        types: their types.
+        tangents: one per primal.
+    """
+    if len(tangents) != len(selection.parts):
         raise StructureError(
             f"{name}: there must be one tangent per primal.\n"
-            f"  primals: {len(arguments.numbers)}\n  tangents: {len(tangents)}\n"
+            f"  primals: {len(selection.parts)}\n  tangents: {len(tangents)}\n"
             f"  Pass None for a tangent that is zero."
         )
-    dots, numbered = [], iter(enumerate(arguments.values))
-    parts = zip(arguments.parts, tangents, strict=True)
-    for position, ((structure, _, mask), tangent) in enumerate(parts):
+    dots, leaves_left = [], iter(zip(paths, types, strict=True))
+    parts = zip(selection.parts, tangents, strict=True)
+    for position, ((structure, mask), tangent) in enumerate(parts):
         what, like = f"tangents[{position}]", f"primals[{position}]"
         leaves = match_structure(name, what, like, structure, tangent)
         for leaf, is_active in zip(leaves, mask, strict=True):
             if not is_active:
                 continue
-            number, value = next(numbered)
+            path, t = next(leaves_left)
             if leaf is None:
                 dots.append(None)
                 continue
-            what, like = (arguments.name(number, root) for root in ("tangents", "primals"))
-            dots.append(match_leaf(name, what, type_of(as_array(value)), leaf, like))
+            what, like = (leaf_name(root, path) for root in ("tangents", "primals"))
+            dots.append(match_leaf(name, what, t, leaf, like))
     return dots
 
 
 class Linearized:
     """Is the derivative of a function at a point: a linear function of tangents.
+
+    It can be called any number of times, and is a pytree whose leaves are the residuals.
 
     Attributes:
         residuals: the values that the point determined, arrays.
@@ -152,40 +171,65 @@ class Linearized:
         program: Program,
         residuals: Sequence[Any],
         outputs: Outputs,
-        values: Sequence[Any],
+        output_types: Sequence[ArrayType],
         active: Sequence[bool],
-        arguments: Arguments,
+        selection: Selection,
+        paths: Sequence[tuple[Any, ...]],
         as_jax: bool | None,
     ):
         self.name = name
         self.program = program
         self.residuals = list(residuals)
         self._outputs = outputs
-        self._types = [type_of(v) for v in values]
-        self._like = list(values)
+        self._output_types = tuple(output_types)
         self._active = tuple(active)
-        self._arguments = arguments
+        self._selection = selection
+        self._paths = tuple(paths)
         self._as_jax = as_jax
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the residuals hold."""
+        return sum(t.nbytes for t in self.program.inputs[len(self._paths) :])
 
     @boundary
     def __call__(self, *tangents: Any) -> Any:
         """Returns the tangent of the value for one tangent per primal; None stands for zero."""
-        dots = match_tangents(self.name, self._arguments, tangents)
+        types = self.program.inputs[: len(self._paths)]
+        dots = match_tangents(self.name, self._selection, self._paths, types, tangents)
         filled = [
-            zeros(type_of(as_array(v)).update()) if dot is None else dot
-            for dot, v in zip(dots, self._arguments.values, strict=True)
+            zeros(t.update()) if dot is None else dot for dot, t in zip(dots, types, strict=True)
         ]
         as_jax = True if self._as_jax or wants_jax(tangents) else self._as_jax
         found = iter(apply(self.program, [*filled, *self.residuals], as_jax))
         return self._outputs.build(
             [
-                next(found) if a else zeros_like(t, like)
-                for a, t, like in zip(self._active, self._types, self._like, strict=True)
+                next(found) if a else _zeros(t, as_jax)
+                for a, t in zip(self._active, self._output_types, strict=True)
             ]
         )
 
     def __repr__(self) -> str:
         return f"<derivative of {self.name} with {len(self.residuals)} residuals>"
+
+
+tree.register_pytree_node(
+    Linearized,
+    lambda d: (
+        d.residuals,
+        (
+            d.name,
+            d.program,
+            d._outputs,
+            d._output_types,
+            d._active,
+            d._selection,
+            d._paths,
+            d._as_jax,
+        ),
+    ),
+    lambda data, residuals: Linearized(data[0], data[1], residuals, *data[2:]),
+)
 
 
 @boundary
@@ -226,9 +270,10 @@ def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) ->
         part.linear,
         found[total:],
         value_outputs,
-        found[: value_outputs.arrays],
+        staged.program.output_types[: value_outputs.arrays],
         part.active[: value_outputs.arrays],
-        arguments,
+        arguments.selection,
+        arguments.paths,
         as_jax,
     )
     value, aux = staged.outputs.build(found[:total])

@@ -6,6 +6,7 @@ import gc
 import weakref
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -135,3 +136,12 @@ def test_arrays_are_freed_when_the_transform_returns() -> None:
         assert [ref() for ref in kept] == [None] * 6
     finally:
         gc.enable()
+
+
+def test_a_derivative_is_a_pytree_of_its_residuals() -> None:
+    value, derivative = ftrans.jit(lambda x: func.linearize(lambda x: x * np.sin(x), x))(V)
+    expected = np.sin(V) + V * np.cos(V)
+    np.testing.assert_allclose(derivative(np.ones_like(V)), expected, rtol=1e-12)
+    doubled = jax.tree_util.tree_map(lambda residual: 2 * residual, derivative)
+    np.testing.assert_allclose(doubled(np.ones_like(V)), 2 * expected, rtol=1e-12)
+    np.testing.assert_allclose(value, V * np.sin(V), rtol=1e-12)
