@@ -321,7 +321,7 @@ CASES |= {
     "static keyword that cannot be hashed": lambda: func.grad(
         lambda x: ftrans.jit(lambda x, n: x, static_argnames="n")(x, n={"a": x})
     )(1.0),
-    "jit at a string": lambda: ftrans.jit(lambda x, options: x)(V, {"name": "abc"}),
+    "jit at a set": lambda: ftrans.jit(lambda x, options: x)(V, {"names": {"abc"}}),
     "jit of a string": lambda: ftrans.jit(lambda x: (x, "abc"))(V),
     "transpose of a product": lambda: func.linear_transpose(lambda x: x * x, V)(V),
     "transpose of a sine": lambda: func.linear_transpose(lambda x: fnp.sin(x), V)(V),

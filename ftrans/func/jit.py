@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jax.tree_util as tree
 
-from ftrans.errors import DTypeError, FtransError, StaticArgumentError
+from ftrans.errors import FtransError, StaticArgumentError
 from ftrans.func.staging import (
     abstract_inputs,
     apply,
@@ -41,7 +42,8 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
     closes over is frozen then.
 
     Args:
-        func: takes and returns pytrees of arrays.
+        func: takes and returns pytrees of arrays. Leaves of the arguments that are no arrays are
+            static: with a new value, the function is traced anew.
         options: those of `jax.jit`: `static_argnums`, `static_argnames`, `donate_argnums`,
             `in_shardings`, `out_shardings`, ...
 
@@ -64,7 +66,7 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
     @functools.wraps(func)
     def lowered(*args: Any, **kwargs: Any) -> Any:
         """Runs under `jax.jit`, on the values that JAX traces."""
-        leaves, structure = tree.tree_flatten((args, kwargs))
+        leaves, structure = tree.tree_flatten(_unwrapped((args, kwargs)))
         arrays = [leaf for leaf in leaves if is_jax(leaf)]
         staged = _stage(name, func, leaves, structure, is_jax)
         program = simplify(inline(staged.program))
@@ -82,6 +84,7 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
     def jitted(*args: Any, **kwargs: Any) -> Any:
         if is_tracing():
             return _record(name, func, args, kwargs, static_numbers, static_names)
+        result = wrapped = None
         try:
             with x64():
                 result = compiled(*args, **kwargs)
@@ -90,18 +93,60 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
                 raise
             # JAX found fault with the arguments: say it in our terms, if it is one that we know
             _check_arguments(name, func, args, kwargs, static_numbers, static_names)
-            raise
+            wrapped = _wrapped(args, kwargs, static_numbers, static_names)
+            if wrapped is None:
+                raise
+        if wrapped is not None:
+            with x64():
+                result = compiled(*wrapped[0], **wrapped[1])
         if any(is_jax(leaf) for leaf in tree.tree_leaves((args, kwargs))):
             return result
         return tree.tree_map(lambda x: _host(x), result)
 
     def lower(*args: Any, **kwargs: Any) -> Any:
+        wrapped = _wrapped(args, kwargs, static_numbers, static_names) or (args, kwargs)
         with x64():
-            return compiled.lower(*args, **kwargs)
+            return compiled.lower(*wrapped[0], **wrapped[1])
 
     jitted.lower = lower  # type: ignore[attr-defined]
     jitted.clear_cache = compiled.clear_cache  # type: ignore[attr-defined]
     return named(jitted, name)
+
+
+@tree.register_static
+@dataclass(frozen=True)
+class _Static:
+    """Carries a leaf that is no array through `jax.jit`, as part of the structure."""
+
+    value: Any
+
+
+def _wrapped(
+    args: Any, kwargs: Any, numbers: tuple[int, ...], names: tuple[str, ...]
+) -> tuple[Any, Any] | None:
+    """Returns the arguments with leaves that are no arrays made static; None where all are."""
+    found = False
+
+    def wrap(leaf: Any) -> Any:
+        nonlocal found
+        if is_array(leaf) or is_scalar(leaf):
+            return leaf
+        found = True
+        return _Static(leaf)
+
+    statics = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
+    args = tuple(arg if i in statics else tree.tree_map(wrap, arg) for i, arg in enumerate(args))
+    kwargs = {k: arg if k in names else tree.tree_map(wrap, arg) for k, arg in kwargs.items()}
+    return (args, kwargs) if found else None
+
+
+def _unwrapped(arguments: Any) -> Any:
+    """Puts the leaves that are no arrays back into their places."""
+    return tree.tree_map(
+        lambda x: x.value if isinstance(x, _Static) else x,
+        arguments,
+        is_leaf=lambda x: isinstance(x, _Static),
+    )
 
 
 def _tuple(option: Any) -> tuple[Any, ...]:
@@ -184,7 +229,7 @@ def _check_arguments(
     numbers: tuple[int, ...],
     names: tuple[str, ...],
 ) -> None:
-    """Raises where a static argument cannot be hashed, or another one is no pytree of arrays."""
+    """Raises where what is static, an argument or a leaf that is no array, cannot be hashed."""
     statics = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
     given = [((tree.SequenceKey(i),), arg, i in statics) for i, arg in enumerate(args)]
     given += [((tree.GetAttrKey(k),), arg, k in names) for k, arg in kwargs.items()]
@@ -194,11 +239,7 @@ def _check_arguments(
             continue
         for path, leaf in tree.tree_flatten_with_path(value)[0]:
             if not (is_array(leaf) or is_scalar(leaf)):
-                raise DTypeError(
-                    f"{name}: an argument must be an array, or a pytree of them.\n"
-                    f"  {_label(func, (*root, *path))}: {describe(leaf)}\n"
-                    f"  Close over what is no array, or pass static_argnums or static_argnames."
-                ) from None
+                _check_hashable(name, _label(func, (*root, *path)), leaf)
 
 
 def _label(func: Callable[..., Any], path: Any) -> str:

@@ -183,7 +183,7 @@ UNARY = [
     "np.log1p({0} ** 2)",
     "np.expm1(0.5 * np.sin({}))",
     "np.arcsinh({})",
-    "np.abs({})",
+    "np.abs({} + 0.0137)",  # at 0 JAX goes with the right-hand side, ftrans with PyTorch
     "np.maximum({}, 0.2137)",
     "np.clip({}, -0.6137, 0.8137)",
     "np.where({0} > 0.1137, {0}, np.sin({0}))",
@@ -211,7 +211,7 @@ BINARY = [
     "np.maximum({}, {} + 0.3137)",
     "np.minimum({}, {} - 0.1137)",
     "np.arctan2({}, 1.5 + {} ** 2)",
-    "np.hypot({}, 1.0 + np.abs({}))",
+    "np.hypot({}, 1.0 + np.abs({} + 0.0137))",
     "np.where({0} < {1} + 0.2137, {0} * {1}, {0} - {1})",
     "np.logaddexp({}, {})",
     "(1.2 + np.sin({})) ** {}",

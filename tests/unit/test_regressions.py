@@ -145,3 +145,18 @@ def test_a_derivative_is_a_pytree_of_its_residuals() -> None:
     doubled = jax.tree_util.tree_map(lambda residual: 2 * residual, derivative)
     np.testing.assert_allclose(doubled(np.ones_like(V)), 2 * expected, rtol=1e-12)
     np.testing.assert_allclose(value, V * np.sin(V), rtol=1e-12)
+
+
+def test_leaves_that_are_no_arrays_are_static_under_jit() -> None:
+    traced = []
+
+    def f(x: Any, options: Any) -> Any:
+        traced.append(options["mode"])
+        return x.sum() if options["mode"] == "sum" else x * options["scale"]
+
+    jitted = ftrans.jit(f)
+    for _ in range(2):
+        assert_close(jitted(V, {"mode": "sum", "scale": 2.0}), V.sum())
+        assert_close(jitted(V, options={"mode": "scale", "scale": 2.0}), 2 * V)
+    assert traced == ["sum", "scale"]
+    assert_close(func.grad(lambda x: jitted(x, {"mode": "sum", "scale": 1.0}))(V), np.ones(3))
