@@ -161,8 +161,10 @@ def as_array(x: Any, dtype: Any = None) -> Any:
             raise _unfit(x)
         return np.asarray(x) if dtype is None else np.asarray(x).astype(dtype)
     if is_scalar(x):
+        dtype = dtype or default_dtype(_scalar_kind(x))
+        _check_fits("asarray", x, dtype)
         with np.errstate(all="ignore"):
-            return np.asarray(x).astype(dtype or default_dtype(_scalar_kind(x)))
+            return np.asarray(x).astype(dtype)
     if isinstance(x, (list, tuple)):
         return _from_sequence(x, dtype)
     if isinstance(x, numbers.Number) or hasattr(x, "__array__"):

@@ -160,3 +160,9 @@ def test_leaves_that_are_no_arrays_are_static_under_jit() -> None:
         assert_close(jitted(V, options={"mode": "scale", "scale": 2.0}), 2 * V)
     assert traced == ["sum", "scale"]
     assert_close(func.grad(lambda x: jitted(x, {"mode": "sum", "scale": 1.0}))(V), np.ones(3))
+
+
+def test_a_python_integer_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(OverflowError, match="does not fit into int32"):
+        fnp.asarray(2**40)
+    assert int(fnp.asarray(2**40, dtype="int64")) == 2**40
