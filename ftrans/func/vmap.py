@@ -247,7 +247,7 @@ def _out_dims(
     name: str, out_dims: Any, outputs: Any, which: tuple[bool, ...], program: Any
 ) -> tuple[int | None, ...]:
     """Returns for each output of the program where the mapped axis goes, from the front."""
-    template = outputs.build([_Slot(i) for i in range(outputs.arrays)])
+    template = outputs.build([0] * outputs.arrays)
     if out_dims is None or is_whole(out_dims):
         flat = [out_dims] * len(outputs.leaves)
     else:
@@ -302,10 +302,3 @@ def _out_dims(
             )
         where.append(dim % (t.ndim + 1))
     return tuple(where)
-
-
-class _Slot:
-    """Stands for an output while the structure of the result is looked at."""
-
-    def __init__(self, number: int):
-        self.number = number

@@ -206,6 +206,9 @@ def _from_sequence(x: Sequence[Any], dtype: np.dtype | None) -> Any:
         if dtype is None and not any(is_array(leaf) for leaf in leaves):
             kinds = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
             dtype = default_dtype(kinds[array.dtype.kind])
+        if dtype is not None and array.size and array.dtype.kind in "iu":
+            for extreme in (array.min(), array.max()):
+                _check_fits("array", int(extreme), dtype)
         return array if dtype is None else array.astype(dtype)
     from ftrans.primitives import concatenate_p
 

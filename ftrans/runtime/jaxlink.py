@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.core
 import jax.numpy as jnp
-import numpy as np
 
 from ftrans.errors import FtransError
 
@@ -49,9 +48,4 @@ def to_jax(array: Any) -> jax.Array:
 
 def foreign(values: Any) -> bool:
     """Tells whether any of the values is traced by JAX."""
-    return any(isinstance(v, jax.core.Tracer) for v in values)
-
-
-def to_numpy(array: Any) -> np.ndarray:
-    """Returns a NumPy view of an array on the host."""
-    return np.asarray(array)
+    return any(is_traced_by_jax(v) for v in values)

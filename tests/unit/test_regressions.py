@@ -165,4 +165,7 @@ def test_leaves_that_are_no_arrays_are_static_under_jit() -> None:
 def test_a_python_integer_that_does_not_fit_is_refused() -> None:
     with pytest.raises(OverflowError, match="does not fit into int32"):
         fnp.asarray(2**40)
+    with pytest.raises(OverflowError, match="does not fit into int32"):
+        fnp.asarray([1, 2**40])
     assert int(fnp.asarray(2**40, dtype="int64")) == 2**40
+    assert int(fnp.asarray([2**40], dtype="int64")[0]) == 2**40
