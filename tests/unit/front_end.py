@@ -73,3 +73,24 @@ def check_gradients(
     assert_same(found, expected, what)
     assert_same(pullback(ct), expected_cts, f"{what}, pullback")
     assert_same(func.jvp(function, arrays, tangents), (expected, expected_dot), f"{what}, jvp")
+
+
+def evaluators(names: dict[str, Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Returns what evaluates a case, an expression of `xp`, `x`, `np` and `names`.
+
+    The first takes the case, a namespace and `x`; the second the case and `x`, and returns NumPy's
+    answer, or None where NumPy takes no such argument.
+    """
+
+    def evaluate(case: str, xp: Any, x: Any) -> Any:
+        return eval(case, {"xp": xp, "x": x, "np": np, **names})
+
+    def by_numpy(case: str, x: np.ndarray) -> Any:
+        if np.iscomplexobj(x) and any(name in case for name in ("x>", "searchsorted", "digitize")):
+            return None  # complex numbers have no order here
+        try:
+            return evaluate(case, np, x)
+        except (ValueError, IndexError, TypeError):
+            return None
+
+    return evaluate, by_numpy

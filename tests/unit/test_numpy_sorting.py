@@ -11,7 +11,7 @@ import pytest
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.errors import ConcretizationError, DTypeError
-from tests.unit.front_end import assert_same, check_gradients, check_values, traced
+from tests.unit.front_end import assert_same, check_gradients, check_values, evaluators, traced
 
 random = np.random.default_rng(0)
 
@@ -92,19 +92,7 @@ SMOOTH = [
 ]
 
 
-def evaluate(case: str, xp: Any, x: Any) -> Any:
-    """Evaluates the expression of a case in a namespace."""
-    return eval(case, {"xp": xp, "x": x, "np": np, **OTHERS})
-
-
-def by_numpy(case: str, x: np.ndarray) -> Any:
-    """Returns NumPy's answer; None where it takes no such argument."""
-    if np.iscomplexobj(x) and any(name in case for name in ("x>", "searchsorted", "digitize")):
-        return None  # complex numbers have no order here
-    try:
-        return evaluate(case, np, x)
-    except (ValueError, IndexError, TypeError):
-        return None
+evaluate, by_numpy = evaluators(OTHERS)
 
 
 @pytest.mark.parametrize("case", CASES)
