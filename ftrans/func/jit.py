@@ -178,7 +178,7 @@ def _stage(
 
     types = [_type(leaf) for leaf in leaves if is_input(leaf)]
     inputs = abstract_inputs(types, f"an argument of {name}")
-    return stage(name, run, inputs, closed=True)
+    return stage(name, run, inputs, closed=True, once=True)
 
 
 def _type(leaf: Any) -> ArrayType:

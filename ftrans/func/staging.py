@@ -12,8 +12,9 @@ import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, StructureError
 from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind, is_tracing, type_of
-from ftrans.ir.frame import at_user_code, open_frame
+from ftrans.ir.frame import Frame, state
 from ftrans.ir.location import here
+from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import call_p
 from ftrans.runtime import keep, run
@@ -170,6 +171,7 @@ def stage(
     inputs: Sequence[tuple[ArrayType, Any, bool]],
     *,
     closed: bool = False,
+    once: bool = False,
     passed: Callable[[Any], bool] = is_array,
 ) -> Staged:
     """Traces `function` into a program.
@@ -179,12 +181,23 @@ def stage(
         function: takes one traced value per input; its result is a pytree.
         inputs: for each input its type, its source and whether it is weak.
         closed: whether all that happens inside stays inside.
+        once: whether the result is kept, as by `jit`, rather than traced again at each call; then
+            Python scalars are constants of the program, in functions traced inside as well.
         passed: which leaves of the result are outputs; the others pass through as they are.
     """
-    with open_frame(name, closed, here()) as frame:
+    stack = state.stack
+    depth, place = len(stack), state.place
+    entered = here()
+    if once or (stack and not isinstance(stack[-1], Trail)):
+        frame: Frame = Frame(name, closed, entered)
         tracers = [frame.input(*declared) for declared in inputs]
-        with at_user_code():
-            result = function(*tracers)
+    else:
+        frame = Trail(name, inputs, closed, entered)
+        tracers = frame.inputs
+    try:
+        frame.push()
+        state.place = None  # locations are those of the user's code again
+        result = function(*tracers)
         leaves, structure = tree.tree_flatten(result)
         outs, specs = [], []
         for leaf in leaves:
@@ -194,6 +207,11 @@ def stage(
             else:
                 specs.append(Static(leaf))
         program, captured = frame.close(outs)
+    finally:
+        # by depth: an interrupt between two frames cannot leave one of them open
+        del stack[depth:]
+        state.place = place
+        frame.release()
     return Staged(keep(program), captured, Outputs(structure, tuple(specs)))
 
 

@@ -186,7 +186,7 @@ def may_have_gradient(x: Any) -> bool:
             if isinstance(source, Tracer):
                 pending.append((source.frame, source.index))
             continue
-        equation = frame.equations[frame.producers[code]]
+        equation = frame.produced(code)[0]
         if equation.primitive is stop_gradient_p:
             continue
         if any(t.is_inexact for t in equation.types):

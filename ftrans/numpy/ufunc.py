@@ -12,16 +12,19 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ftrans.errors import DTypeError, UnsupportedError
-from ftrans.ir import ArrayType, Tracer, type_of
+from ftrans.ir import Params, Tracer, bind, type_of
+from ftrans.numpy.composite import composite
 from ftrans.numpy.promotion import canonical_dtype, is_weak, unify
 from ftrans.numpy.views import fresh
 from ftrans.primitives import broadcast_p, scalar
+from ftrans.primitives.record import Primitive
 
 __all__ = [
     "Function",
     "as_strict",
     "binary",
     "copied",
+    "direct",
     "marked",
     "named",
     "read_options",
@@ -30,6 +33,11 @@ __all__ = [
 ]
 
 Function: TypeAlias = Callable[..., Any]
+
+_NO_PARAMS = Params()
+
+direct: set[Function] = set()
+"""Functions that record their one equation faster than `composite` would take it over."""
 
 
 def read_options(name: str, options: dict[str, Any]) -> np.dtype | None:
@@ -88,14 +96,21 @@ def unary(
         whole: what is done to integers and booleans instead.
     """
 
-    def function(x: Any, /, **options: Any) -> Any:
+    @composite
+    def general(x: Any, **options: Any) -> Any:
         dtype = read_options(name, options) if options else None
-        if type(x) is Tracer and dtype is None and not x.weak and x.type.is_inexact:
-            return primitive(x)
         (operand,) = unify(name, x, dtype=dtype, to_inexact=floats)
         chosen = primitive if whole is None or type_of(operand).is_inexact else whole
         return marked(chosen(operand), x)
 
+    single = isinstance(primitive, Primitive)
+
+    def function(x: Any, /, **options: Any) -> Any:
+        if single and type(x) is Tracer and x.type.is_inexact and not x.weak and not options:
+            return bind(primitive, (x,), _NO_PARAMS)[0]
+        return general(x, **options)
+
+    direct.add(function)
     return named(function, name, doc)
 
 
@@ -119,37 +134,38 @@ def binary(
         whole: what is done to integers instead.
     """
 
-    def function(x: Any, y: Any, /, **options: Any) -> Any:
+    @composite
+    def general(x: Any, y: Any, **options: Any) -> Any:
         dtype = read_options(name, options) if options else None
-        if dtype is None:
-            if type(x) is Tracer and not x.weak and x.type.is_inexact:
-                partner = _met_by(x.type, y)
-                if partner is not None:
-                    return primitive(x, partner)
-            elif type(y) is Tracer and not y.weak and y.type.is_inexact:
-                partner = _met_by(y.type, x)
-                if partner is not None:
-                    return primitive(partner, y)
         operands = unify(name, x, y, dtype=dtype, to_inexact=floats)
         kind = _kind_of(operands)
         chosen = booleans if kind == "b" else whole if kind in "iu" else None
         return marked((chosen or primitive)(*operands), x, y)
 
+    single = isinstance(primitive, Primitive)
+
+    def function(x: Any, y: Any, /, **options: Any) -> Any:
+        if single and not options:
+            # the short way for most operands: of one type, or a Python number
+            if type(x) is Tracer and x.type.is_inexact and not x.weak:
+                if type(y) is Tracer:
+                    if y.type is x.type and not y.weak:
+                        return bind(primitive, (x, y), _NO_PARAMS)[0]
+                elif type(y) is float or type(y) is int:
+                    return bind(primitive, (x, scalar(y, x.type.dtype)), _NO_PARAMS)[0]
+                elif type(y) is np.ndarray and y.dtype == x.type.dtype and y.shape == x.type.shape:
+                    return bind(primitive, (x, y), _NO_PARAMS)[0]
+            elif (
+                (type(x) is float or type(x) is int)
+                and type(y) is Tracer
+                and y.type.is_inexact
+                and not y.weak
+            ):
+                return bind(primitive, (scalar(x, y.type.dtype), y), _NO_PARAMS)[0]
+        return general(x, y, **options)
+
+    direct.add(function)
     return named(function, name, doc)
-
-
-def _met_by(t: ArrayType, y: Any) -> Any:
-    """Returns `y` as it meets an operand of a type, where nothing else need be done; else None.
-
-    It is the short way for most operands: of one type, or a Python number.
-    """
-    if type(y) is Tracer:
-        return y if y.type is t and not y.weak else None
-    if type(y) is float or type(y) is int:
-        return scalar(y, t.dtype)
-    if type(y) is np.ndarray and y.shape == t.shape and y.dtype == t.dtype:
-        return y
-    return None
 
 
 def _kind_of(operands: Any) -> str:
