@@ -11,7 +11,7 @@ import jax.tree_util as tree
 from ftrans.errors import ArgumentError, DTypeError
 from ftrans.func.staging import argument_name, describe, leaf_name
 from ftrans.ir import type_of
-from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.numpy.promotion import as_array, is_array, is_float_array, is_scalar
 
 __all__ = ["Arguments"]
 
@@ -28,7 +28,7 @@ class Arguments:
 
     Attributes:
         values: the leaves that are differentiated, arrays or Python floats.
-        paths: where they stand in the arguments.
+        positions: for each of them the number of its argument, and that of the leaf in it.
     """
 
     def __init__(
@@ -47,21 +47,31 @@ class Arguments:
         if len(set(self.numbers)) != len(self.numbers):
             raise ArgumentError(f"{name}: argnums={argnums} names an argument twice.")
         self.values: list[Any] = []
-        self.paths: list[tuple[Any, ...]] = []
+        self.positions: list[tuple[int, int]] = []
         # for each chosen argument: structure, leaves, and which leaves are differentiated
         self.parts: list[tuple[Any, list[Any], list[bool]]] = []
         for number in self.numbers:
-            paths, structure = tree.tree_flatten_with_path(args[number])
-            leaves, mask = [], []
-            for inner, leaf in paths:
-                path = (tree.SequenceKey(number), *inner)
-                is_active = _is_active(name, func, path, leaf, integers)
+            leaves, structure = tree.tree_flatten(args[number])
+            mask = []
+            for index, leaf in enumerate(leaves):
+                is_active = is_float_array(leaf) or _is_active(
+                    name, func, self._path(number, index), leaf, integers
+                )
                 if is_active:
                     self.values.append(leaf)
-                    self.paths.append(path)
-                leaves.append(leaf)
+                    self.positions.append((number, index))
                 mask.append(is_active)
             self.parts.append((structure, leaves, mask))
+
+    def _path(self, number: int, index: int) -> tuple[Any, ...]:
+        """Returns the path to a leaf in the tuple of arguments."""
+        inner, _ = tree.tree_flatten_with_path(self.args[number])[0][index]
+        return (tree.SequenceKey(number), *inner)
+
+    @property
+    def paths(self) -> list[tuple[Any, ...]]:
+        """Where the `values` stand in the arguments."""
+        return [self._path(*position) for position in self.positions]
 
     def name(self, index: int, root: str | None = None) -> str:
         """Returns how an error names one of the `values`.
@@ -70,7 +80,7 @@ class Arguments:
             index: its number among them.
             root: how the tuple of arguments is called; None to name the parameter instead.
         """
-        path = self.paths[index]
+        path = self._path(*self.positions[index])
         return argument_name(self.func, path) if root is None else leaf_name(root, path)
 
     def call(self, func: Callable[..., Any], values: Sequence[Any], kwargs: Any) -> Any:

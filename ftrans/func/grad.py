@@ -16,6 +16,7 @@ from ftrans.func.staging import (
     known_inputs,
     name_of,
     named,
+    sources,
     split_aux,
     stage,
     wants_jax,
@@ -45,11 +46,12 @@ def gradient_value_aux(
         value, aux = split_aux(name, result) if has_aux else (result, None)
         return _check_scalar(name, value, has_aux), aux
 
-    staged = stage(name, scalar_first, known_inputs(arguments.values))
-    count = len(arguments.values)
+    inputs = known_inputs(arguments.values)
+    staged = stage(name, scalar_first, inputs)
+    count = len(inputs)
     active = tuple(i < count for i in range(len(staged.program.inputs)))
     program = differentiate(staged.program, active)
-    operands = [*(as_array(v) for v in arguments.values), *staged.captured]
+    operands = [*sources(inputs), *staged.captured]
     found = apply(program, operands, wants_jax(args, kwargs))
     outputs = staged.outputs.arrays
     value, aux = staged.outputs.build(found[:outputs])

@@ -15,6 +15,7 @@ from ftrans.func.staging import (
     leaf_names,
     name_of,
     named,
+    sources,
     stage,
     wants_jax,
 )
@@ -53,7 +54,8 @@ def _jacobian(
         def run(*tracers: Any) -> Any:
             return with_aux(name, has_aux, arguments.call(func, tracers, kwargs))
 
-        staged = stage(name, run, known_inputs(arguments.values))
+        declared = known_inputs(arguments.values)
+        staged = stage(name, run, declared)
         value_outputs, _ = split_outputs(staged.outputs)
         count = value_outputs.arrays
         for number, t in enumerate(staged.program.output_types[:count]):
@@ -63,7 +65,7 @@ def _jacobian(
         inputs = len(arguments.values)
         active = tuple(i < inputs for i in range(len(staged.program.inputs)))
         program = build(staged.program, active, count, chunk_size)
-        operands = [*(as_array(v) for v in arguments.values), *staged.captured]
+        operands = [*sources(declared), *staged.captured]
         found = apply(program, operands, wants_jax(args, kwargs))
         total = staged.outputs.arrays
         blocks = found[total:]

@@ -38,6 +38,7 @@ __all__ = [
     "name_of",
     "named",
     "shown",
+    "sources",
     "split_aux",
     "stage",
     "wants_jax",
@@ -193,7 +194,7 @@ def stage(
         tracers = [frame.input(*declared) for declared in inputs]
     else:
         frame = Trail(name, inputs, closed, entered)
-        tracers = frame.inputs
+        tracers = list(frame.inputs)
     try:
         frame.push()
         state.place = None  # locations are those of the user's code again
@@ -225,19 +226,28 @@ def known_inputs(values: Sequence[Any]) -> list[tuple[ArrayType, Any, bool]]:
     """Returns inputs for `stage` whose values are these arrays, traced values or scalars."""
     declared = []
     for value in values:
-        weak = value.weak if isinstance(value, Tracer) else is_scalar(value)
-        array = as_array(value)
-        declared.append((type_of(array).update(), array, weak))
+        if type(value) is Tracer:
+            declared.append((value.type, value, value.weak))
+        else:
+            array = as_array(value)
+            declared.append((ArrayType(array.shape, array.dtype), array, is_scalar(value)))
     return declared
+
+
+def sources(inputs: Sequence[tuple[ArrayType, Any, bool]]) -> list[Any]:
+    """Returns the values of declared inputs, as operands for `apply`."""
+    return [source for _, source, _ in inputs]
 
 
 def wants_jax(*trees: Any) -> bool | None:
     """Tells whether results are to be `jax.Array`s: None where the arguments hold no array."""
     found: bool | None = None
     for leaf in tree.tree_leaves(trees):
-        if is_jax(leaf):
+        if type(leaf) is np.ndarray:
+            found = False
+        elif is_jax(leaf):
             return True
-        if is_array(leaf) or is_scalar(leaf):
+        elif is_array(leaf) or is_scalar(leaf):
             found = False
     return found
 

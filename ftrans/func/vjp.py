@@ -20,6 +20,7 @@ from ftrans.func.staging import (
     match_structure,
     name_of,
     shown,
+    sources,
     split_aux,
     stage,
     wants_jax,
@@ -189,7 +190,8 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False, **kwargs
     def run(*tracers: Any) -> Any:
         return with_aux(name, has_aux, arguments.call(func, tracers, kwargs))
 
-    staged = stage(name, run, known_inputs(arguments.values))
+    inputs = known_inputs(arguments.values)
+    staged = stage(name, run, inputs)
     value_outputs, aux_count = split_outputs(staged.outputs)
     count = len(arguments.values)
     # aux is not differentiated: the program that is has the outputs of the value alone
@@ -197,7 +199,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False, **kwargs
     mask = tuple(i < count for i in range(len(program.inputs)))
     differentiated = detach_outputs(program, value_outputs.arrays)
     part = linearize(differentiated, mask)
-    operands = [*(as_array(v) for v in arguments.values), *staged.captured]
+    operands = [*sources(inputs), *staged.captured]
     as_jax = wants_jax(primals, kwargs)
     found = apply(part.forward, operands, as_jax)
     total = value_outputs.arrays + aux_count

@@ -80,7 +80,7 @@ class Root:
 
     def __init__(self) -> None:
         self.step = Step(None, None, None, 0)
-        self.literals: dict[Any, tuple[Literal, ...]] = {}
+        self.literals: dict[Any, tuple[tuple[int, Literal], ...]] = {}
         self.varying: dict[Any, set[int]] = {}
 
 
@@ -136,6 +136,11 @@ class Trail(Frame):
             root = _roots.setdefault(key, Root())
         self.root = root
         self.step = root.step
+
+    def release(self) -> None:
+        """Lets go of all values."""
+        super().release()
+        self.inputs.clear()
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input for what is captured."""
