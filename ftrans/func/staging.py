@@ -187,7 +187,7 @@ def stage(
         passed: which leaves of the result are outputs; the others pass through as they are.
     """
     stack = state.stack
-    depth, place = len(stack), state.place
+    depth, place, trail = len(stack), state.place, state.trail
     entered = here()
     if once or (stack and not isinstance(stack[-1], Trail)):
         frame: Frame = Frame(name, closed, entered)
@@ -198,6 +198,7 @@ def stage(
     try:
         frame.push()
         state.place = None  # locations are those of the user's code again
+        state.trail = frame if isinstance(frame, Trail) else None
         result = function(*tracers)
         leaves, structure = tree.tree_flatten(result)
         outs, specs = [], []
@@ -211,7 +212,7 @@ def stage(
     finally:
         # by depth: an interrupt between two frames cannot leave one of them open
         del stack[depth:]
-        state.place = place
+        state.place, state.trail = place, trail
         frame.release()
     return Staged(keep(program), captured, Outputs(structure, tuple(specs)))
 

@@ -319,10 +319,13 @@ class _State(threading.local):
     stack: list[Frame]
     place: tuple[Location | None] | None
     """The location that interpreters give to what they record; None to look at the Python stack."""
+    trail: Frame | None
+    """The innermost frame, where it is a `Trail` in which the user's own code records."""
 
     def __init__(self) -> None:
         self.stack = []
         self.place = None
+        self.trail = None
 
 
 state = _State()
@@ -378,14 +381,16 @@ def current_frame() -> Frame | None:
 def open_frame(name: str, closed: bool = False, entered: Location | None = None) -> Iterator[Frame]:
     """Pushes a new frame for the length of the block, whatever happens in it."""
     frame = Frame(name, closed, entered)
-    stack = state.stack
+    stack, trail = state.stack, state.trail
     depth = len(stack)
     try:
+        state.trail = None
         frame.push()
         yield frame
     finally:
         # Pop by depth: an interrupt between two frames cannot leave one of them open.
         del stack[depth:]
+        state.trail = trail
         frame.release()
 
 
@@ -398,7 +403,8 @@ class Placing:
     __slots__ = ("_before",)
 
     def __enter__(self) -> Placing:
-        self._before = state.place
+        self._before = state.place, state.trail
+        state.trail = None
         return self
 
     def move(self, location: Location | None) -> None:
@@ -406,7 +412,7 @@ class Placing:
         state.place = (location,)
 
     def __exit__(self, *exc: object) -> None:
-        state.place = self._before
+        state.place, state.trail = self._before
 
 
 def recording_place() -> Location | None:

@@ -18,7 +18,7 @@ import numpy as np
 from ftrans.ir.location import Location
 from ftrans.ir.types import ArrayType
 
-__all__ = ["Atom", "Equation", "Literal", "Params", "Program"]
+__all__ = ["NO_PARAMS", "Atom", "Equation", "Literal", "Params", "Program"]
 
 
 @final
@@ -95,6 +95,10 @@ class Params(dict[str, Any]):
             return value
 
         return Params({name: apply(value) for name, value in self.items()})
+
+
+NO_PARAMS = Params()
+"""The params of a primitive that has none."""
 
 
 class Equation(NamedTuple):

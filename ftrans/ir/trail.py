@@ -18,7 +18,7 @@ from ftrans.config import config
 from ftrans.errors import FtransError
 from ftrans.ir.frame import Frame, Tracer, state
 from ftrans.ir.location import Location, is_passed_over, location_of, passed_over
-from ftrans.ir.program import Equation, Literal, Params, Program
+from ftrans.ir.program import NO_PARAMS, Equation, Literal, Params, Program
 from ftrans.ir.types import ArrayType
 
 __all__ = ["Trail", "forget_trails", "set_broadcast"]
@@ -153,6 +153,30 @@ class Trail(Frame):
         self.step = child
         return super().input(type, source, weak)
 
+    def take(self, primitive: Any, *codes: Any) -> Tracer:
+        """Applies a primitive of one result and no params: the short way, for operators.
+
+        To be called directly by a function that users call, while this is `state.trail`.
+
+        Args:
+            primitive: the primitive.
+            codes: operands of this frame, as `Tracer.index`, and literals.
+        """
+        user = sys._getframe(2)
+        code = user.f_code
+        child = self.step.child
+        if (
+            child is None
+            or child.key != (primitive, None, id(code), user.f_lasti, *codes)
+            or passed_over.get(code.co_filename) is not False
+            or self.visits is not None
+        ):
+            operands = [c if type(c) is Literal else Tracer(self, c, self._type(c)) for c in codes]
+            return self.record(primitive, operands, NO_PARAMS)[0]
+        self.step = child
+        self.steps.append(child)
+        return Tracer(self, child.stop - 1, child.equation.types[0])  # type: ignore[union-attr]
+
     def record(self, primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Tracer, ...]:
         """Records one equation and returns its results."""
         codes: list[Any] = []
@@ -204,12 +228,6 @@ class Trail(Frame):
         if len(types) == 1:
             return (Tracer(self, first, types[0]),)
         return tuple([Tracer(self, first + i, t) for i, t in enumerate(types)])
-
-    @property
-    def is_innermost(self) -> bool:
-        """Whether the user's code records its equations here, if no operand says otherwise."""
-        stack = state.stack
-        return bool(stack) and stack[-1] is self and state.place is None
 
     def leap(self, call: Any) -> tuple[Tracer, bool] | None:
         """Takes over the equations of a function that was called at this step before.

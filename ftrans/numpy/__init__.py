@@ -85,4 +85,5 @@ _methods.install(globals())
 _protocols.install()
 
 for _name in _functions:
-    globals()[_name] = _boundary(globals()[_name])
+    if globals()[_name] not in _direct:
+        globals()[_name] = _boundary(globals()[_name])

@@ -15,6 +15,7 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.ir import Tracer
+from ftrans.ir.frame import state
 from ftrans.ir.location import user_place
 from ftrans.ir.trail import Trail
 from ftrans.numpy.views import is_shared, is_view_of, view_of
@@ -33,9 +34,9 @@ def composite(function: Function) -> Function:
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         first = _first_traced(args)
-        frame = None if first is None else first.frame
-        if type(frame) is not Trail or not frame.is_innermost:
+        if first is None or first.frame is not state.trail:
             return function(*args, **kwargs)
+        frame: Trail = first.frame  # type: ignore[assignment]
         key: list[Any] = [function, config.default_dtype, *user_place()]
         if not _add(key, frame, args) or (kwargs and not _add(key, frame, (*kwargs.items(),))):
             return function(*args, **kwargs)

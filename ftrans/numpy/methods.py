@@ -27,8 +27,8 @@ from ftrans.errors import (
 from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_integer
 from ftrans.ir.location import user_frame
-from ftrans.numpy.promotion import is_array, is_scalar
 from ftrans.numpy.protocols import may_have_gradient
+from ftrans.numpy.ufunc import operator_of, reflected_of
 from ftrans.numpy.views import fresh
 from ftrans.traceback import boundary
 
@@ -116,10 +116,10 @@ def install(namespace: Mapping[str, Any]) -> None:
         setattr(Tracer, name, boundary(member) if callable(member) else member)
 
     for name, target in _OPERATORS.items():
-        attach(f"__{name}__", _operator(namespace[target]))
-        attach(f"__r{name}__", _reflected(namespace[target]))
+        setattr(Tracer, f"__{name}__", operator_of(namespace[target]))
+        setattr(Tracer, f"__r{name}__", reflected_of(namespace[target]))
     for name, target in _COMPARISONS.items():
-        attach(f"__{name}__", _operator(namespace[target]))
+        setattr(Tracer, f"__{name}__", operator_of(namespace[target]))
     for name, target in _PREFIXES.items():
         attach(f"__{name}__", _method(namespace[target]))
     for names, make in ((_METHODS, _method), (_AXIS_METHODS, _axis_method)):
@@ -135,26 +135,6 @@ def install(namespace: Mapping[str, Any]) -> None:
 
 
 # --------------------------------------------------------------------------- made from functions
-
-
-def _is_operand(x: Any) -> bool:
-    return is_array(x) or is_scalar(x) or isinstance(x, (list, tuple))
-
-
-def _operator(function: Function) -> Function:
-    @functools.wraps(function)
-    def operator(self: Any, other: Any) -> Any:
-        return function(self, other) if _is_operand(other) else NotImplemented
-
-    return operator
-
-
-def _reflected(function: Function) -> Function:
-    @functools.wraps(function)
-    def operator(self: Any, other: Any) -> Any:
-        return function(other, self) if _is_operand(other) else NotImplemented
-
-    return operator
 
 
 def _method(function: Function) -> Function:

@@ -6,18 +6,22 @@ operands were.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ftrans.errors import DTypeError, UnsupportedError
-from ftrans.ir import Params, Tracer, bind, type_of
+from ftrans.ir import Tracer, bind, type_of
+from ftrans.ir.frame import state
+from ftrans.ir.program import NO_PARAMS
 from ftrans.numpy.composite import composite
-from ftrans.numpy.promotion import canonical_dtype, is_weak, unify
+from ftrans.numpy.promotion import canonical_dtype, is_array, is_scalar, is_weak, unify
 from ftrans.numpy.views import fresh
 from ftrans.primitives import broadcast_p, scalar
 from ftrans.primitives.record import Primitive
+from ftrans.traceback import shorten
 
 __all__ = [
     "Function",
@@ -27,17 +31,18 @@ __all__ = [
     "direct",
     "marked",
     "named",
+    "operator_of",
     "read_options",
+    "reflected_of",
     "refused",
     "unary",
 ]
 
 Function: TypeAlias = Callable[..., Any]
 
-_NO_PARAMS = Params()
-
-direct: set[Function] = set()
-"""Functions that record their one equation faster than `composite` would take it over."""
+direct: dict[Function, Primitive | None] = {}
+"""Functions that record one equation faster than `composite` would take it over, with what it
+applies; they handle their own errors, as `boundary` would."""
 
 
 def read_options(name: str, options: dict[str, Any]) -> np.dtype | None:
@@ -106,11 +111,18 @@ def unary(
     single = isinstance(primitive, Primitive)
 
     def function(x: Any, /, **options: Any) -> Any:
-        if single and type(x) is Tracer and x.type.is_inexact and not x.weak and not options:
-            return bind(primitive, (x,), _NO_PARAMS)[0]
-        return general(x, **options)
+        try:
+            if type(x) is Tracer and not options and single and x.type.is_inexact and not x.weak:
+                frame: Any = x.frame
+                if frame is state.trail:
+                    return frame.take(primitive, x.index)
+                return bind(primitive, (x,), NO_PARAMS)[0]
+            return general(x, **options)
+        except Exception as error:
+            shorten(error)
+            raise
 
-    direct.add(function)
+    direct[function] = primitive if isinstance(primitive, Primitive) else None
     return named(function, name, doc)
 
 
@@ -145,27 +157,96 @@ def binary(
     single = isinstance(primitive, Primitive)
 
     def function(x: Any, y: Any, /, **options: Any) -> Any:
-        if single and not options:
-            # the short way for most operands: of one type, or a Python number
-            if type(x) is Tracer and x.type.is_inexact and not x.weak:
-                if type(y) is Tracer:
-                    if y.type is x.type and not y.weak:
-                        return bind(primitive, (x, y), _NO_PARAMS)[0]
-                elif type(y) is float or type(y) is int:
-                    return bind(primitive, (x, scalar(y, x.type.dtype)), _NO_PARAMS)[0]
-                elif type(y) is np.ndarray and y.dtype == x.type.dtype and y.shape == x.type.shape:
-                    return bind(primitive, (x, y), _NO_PARAMS)[0]
-            elif (
-                (type(x) is float or type(x) is int)
-                and type(y) is Tracer
-                and y.type.is_inexact
-                and not y.weak
-            ):
-                return bind(primitive, (scalar(x, y.type.dtype), y), _NO_PARAMS)[0]
-        return general(x, y, **options)
+        try:
+            if single and not options:
+                # the short way for most operands: of one type, or a Python number
+                met = _meet(x, y)
+                if met is not None:
+                    return bind(primitive, met, NO_PARAMS)[0]
+            return general(x, y, **options)
+        except Exception as error:
+            shorten(error)
+            raise
 
-    direct.add(function)
+    direct[function] = primitive if isinstance(primitive, Primitive) else None
     return named(function, name, doc)
+
+
+def _meet(x: Any, y: Any) -> tuple[Any, Any] | None:
+    """Returns operands as they are recorded, where no more need be done than to make a literal."""
+    if type(x) is Tracer and x.type.is_inexact and not x.weak:
+        t, kind = x.type, type(y)
+        if kind is Tracer:
+            return (x, y) if y.type is t and not y.weak else None
+        if kind is float or kind is int:
+            return x, scalar(y, t.dtype)
+        if kind is np.ndarray and y.dtype == t.dtype and y.shape == t.shape:
+            return x, y
+    elif type(y) is Tracer and y.type.is_inexact and not y.weak:
+        kind = type(x)
+        if kind is float or kind is int:
+            return scalar(x, y.type.dtype), y
+        if kind is np.ndarray and x.dtype == y.type.dtype and x.shape == y.type.shape:
+            return x, y
+    return None
+
+
+def operator_of(function: Function) -> Function:
+    """Makes the operator that is a function of two arrays; the short way is spelled out in it.
+
+    Most of what is traced comes through here.
+    """
+    primitive = direct.get(function)
+
+    def operator(self: Any, other: Any) -> Any:
+        try:
+            kind = type(other)
+            if kind is Tracer:
+                frame = self.frame
+                if (
+                    other.type is self.type
+                    and other.frame is frame
+                    and frame is state.trail
+                    and primitive is not None
+                    and self.type.is_inexact
+                    and not self.weak
+                    and not other.weak
+                ):
+                    return frame.take(primitive, self.index, other.index)
+            elif kind is float:
+                frame = self.frame
+                if (
+                    frame is state.trail
+                    and primitive is not None
+                    and self.type.is_inexact
+                    and not self.weak
+                ):
+                    return frame.take(primitive, self.index, scalar(other, self.type.dtype))
+            elif not _is_operand(other):
+                return NotImplemented
+            return function(self, other)
+        except Exception as error:
+            shorten(error)
+            raise
+
+    return functools.wraps(function)(operator)
+
+
+def reflected_of(function: Function) -> Function:
+    """Makes the operator for an operand on the left that is no traced value."""
+
+    def operator(self: Any, other: Any) -> Any:
+        try:
+            return function(other, self) if _is_operand(other) else NotImplemented
+        except Exception as error:
+            shorten(error)
+            raise
+
+    return functools.wraps(function)(operator)
+
+
+def _is_operand(x: Any) -> bool:
+    return is_array(x) or is_scalar(x) or isinstance(x, (list, tuple))
 
 
 def _kind_of(operands: Any) -> str:
