@@ -25,7 +25,7 @@ def accumulate(x: Any, y: Any) -> Any:
 
 
 def _is(literal: Any, value: float) -> bool:
-    return isinstance(literal, Literal) and literal.array == value
+    return type(literal) is Literal and literal.value == value
 
 
 def _neg_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:

@@ -143,6 +143,7 @@ class Primitive:
         samples: `() -> [Sample, ...]`, edge cases among them.
         source: where the formula comes from, if from somewhere.
         multiple: whether it has a tuple of results.
+        is_higher_order: whether the params hold programs.
     """
 
     name: str
@@ -160,20 +161,17 @@ class Primitive:
     samples: Callable[[], list[Sample]]
     source: str | None
     multiple: bool
+    is_higher_order: bool = field(init=False)
     _types: dict[Any, tuple[ArrayType, ...]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.name in registry:
             raise ValueError(f"There is a primitive named {self.name} already.")
         registry[self.name] = self
+        object.__setattr__(self, "is_higher_order", "control" in self.tags)
 
     def __repr__(self) -> str:
         return f"{self.name}_p"
-
-    @property
-    def is_higher_order(self) -> bool:
-        """Whether the params hold programs."""
-        return "control" in self.tags
 
     def infer_types(self, types: tuple[ArrayType, ...], params: Params) -> tuple[ArrayType, ...]:
         """Returns the types of the results; remembers them for these types and params."""
