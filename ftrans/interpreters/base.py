@@ -36,10 +36,17 @@ def memoised(function: Callable[P, T]) -> Callable[P, T]:
         key = (name, *rest, *kwargs.items())
         memo = program.memo  # type: ignore[attr-defined]
         if key in memo:
-            return memo[key]
-        return memo.setdefault(key, function(*args, **kwargs))
+            found = memo[key]
+        else:
+            found = function(*args, **kwargs)
+            # a program that held itself would not be freed when it is forgotten
+            found = memo.setdefault(key, _ITSELF if found is program else found)
+        return program if found is _ITSELF else found  # type: ignore[return-value]
 
     return remembering
+
+
+_ITSELF: Any = object()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from types import CodeType, FrameType
 
 from ftrans.traceback import LIBRARIES
 
-__all__ = ["Location", "here", "user_frame"]
+__all__ = ["Location", "forget_locations", "here", "user_frame"]
 
 
 class Location:
@@ -82,3 +82,8 @@ def here() -> Location | None:
     if location is None:
         location = _locations.setdefault(key, Location(frame.f_code, frame.f_lasti))
     return location
+
+
+def forget_locations() -> None:
+    """Lets go of the code objects of all locations that no program refers to."""
+    _locations.clear()

@@ -187,6 +187,10 @@ class Primitive:
             self._types[key] = found
         return found
 
+    def forget_types(self) -> None:
+        """Forgets the inferred types."""
+        self._types.clear()
+
     def __call__(self, *operands: Any, **params: Any) -> Any:
         """Applies the primitive to strict operands: records it, or runs it where nothing traces."""
         for operand in operands:
