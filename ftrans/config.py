@@ -27,6 +27,10 @@ class _Config:
         check: whether every program is checked before it is run; on where the environment variable
             FTRANS_CHECK is "1".
         cache_entries: how many programs are remembered.
+        cache_bytes: how many bytes of compiled code are.
+        background_compile: whether compiling goes on in another thread while calls are still
+            interpreted. Off: which call is the first compiled one would depend on timing.
+        compilation_cache_dir: where compiled code is kept between processes, or None.
         traceback: "short" hides ftrans's own frames from tracebacks, "full" shows them; full
             where the environment variable FTRANS_TRACEBACK says so.
     """
@@ -35,6 +39,9 @@ class _Config:
         self._execution: Execution = "auto"
         self.check: bool = os.environ.get("FTRANS_CHECK", "") == "1"
         self.cache_entries: int = 4096
+        self.cache_bytes: int = 1 << 30
+        self.background_compile: bool = False
+        self._compilation_cache_dir: str | None = None
         self.traceback: Literal["short", "full"] = (
             "full" if os.environ.get("FTRANS_TRACEBACK") == "full" else "short"
         )
@@ -50,6 +57,29 @@ class _Config:
         if value not in _CHOICES:
             raise ValueError(f"config.execution: {value!r} is none of {', '.join(_CHOICES)}.")
         self._execution = value
+
+    @property
+    def compilation_cache_dir(self) -> str | None:
+        """The directory in which compiled code outlives the process; None where it does not.
+
+        To set it sets JAX's own options for its persistent compilation cache, for this process and
+        all that it compiles by JAX: `jax_compilation_cache_dir`, and the least time that compiling
+        must have taken, which becomes zero.
+        """
+        return self._compilation_cache_dir
+
+    @compilation_cache_dir.setter
+    def compilation_cache_dir(self, path: str | os.PathLike[str] | None) -> None:
+        # imported late, since errors and tracebacks need the settings without it
+        import jax
+        from jax.experimental.compilation_cache import compilation_cache
+
+        chosen = None if path is None else os.fspath(path)
+        jax.config.update("jax_compilation_cache_dir", chosen)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0 if path is None else 0)
+        # JAX looks at the option once, when it first compiles
+        compilation_cache.reset_cache()
+        self._compilation_cache_dir = chosen
 
 
 config = _Config()

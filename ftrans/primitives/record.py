@@ -180,10 +180,15 @@ class Primitive:
         if found is None:
             result = self.infer(*types, **params)
             found = tuple(result) if self.multiple else (result,)
-            if len(self._types) > 4096:
+            # params that hold programs keep them alive
+            if len(self._types) > (64 if self.is_higher_order else 4096):
                 self._types.clear()
             self._types[key] = found
         return found
+
+    def forget_types(self) -> None:
+        """Forgets the inferred types."""
+        self._types.clear()
 
     def __call__(self, *operands: Any, **params: Any) -> Any:
         """Applies the primitive to strict operands: records it, or runs it where nothing traces."""

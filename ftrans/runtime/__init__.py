@@ -1,7 +1,34 @@
 """The runtime: the only layer that turns programs into arrays."""
 
-from ftrans.runtime.cache import CacheInfo, cache_clear, cache_info, keep
+from ftrans.ir.location import forget_locations
+from ftrans.primitives import registry
+from ftrans.runtime.cache import CacheInfo, cache_clear, cache_info, keep, on_clear
+from ftrans.runtime.explain import Call, Explanation, explain, note_trace
 from ftrans.runtime.guard import hold
+from ftrans.runtime.policy import forget_families
 from ftrans.runtime.run import compiled, run
 
-__all__ = ["CacheInfo", "cache_clear", "cache_info", "compiled", "hold", "keep", "run"]
+__all__ = [
+    "CacheInfo",
+    "Call",
+    "Explanation",
+    "cache_clear",
+    "cache_info",
+    "compiled",
+    "explain",
+    "hold",
+    "keep",
+    "note_trace",
+    "on_clear",
+    "run",
+]
+
+
+@on_clear
+def _forget_types() -> None:
+    for primitive in registry.values():
+        primitive.forget_types()
+
+
+on_clear(forget_locations)
+on_clear(forget_families)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from ftrans.errors import FtransError
 
-__all__ = ["foreign", "is_jax", "is_traced_by_jax", "on_cpu", "to_jax", "x64"]
+__all__ = ["is_jax", "is_traced_by_jax", "on_cpu", "to_jax", "x64"]
 
 for _owner, _name in ((jax, "enable_x64"), (jax, "Array"), (jax.core, "Tracer")):
     if not hasattr(_owner, _name):
@@ -44,8 +44,3 @@ def on_cpu(values: Any) -> bool:
 def to_jax(array: Any) -> jax.Array:
     """Copies a NumPy array to JAX's default device; call it within `x64()`."""
     return jnp.array(array, copy=True)
-
-
-def foreign(values: Any) -> bool:
-    """Tells whether any of the values is traced by JAX."""
-    return any(is_traced_by_jax(v) for v in values)
