@@ -16,6 +16,8 @@ __all__ = ["config", "get_default_dtype", "set_default_dtype"]
 
 Execution = Literal["auto", "compile", "interpret"]
 _CHOICES = ("auto", "compile", "interpret")
+Lowering = Literal["auto", "splice", "replay"]
+_LOWERINGS = ("auto", "splice", "replay")
 
 
 class _Config:
@@ -24,6 +26,9 @@ class _Config:
     Attributes:
         execution: "auto" interprets what is cheap or seldom seen and compiles the rest; "compile"
             and "interpret" pin the choice, for reproducible bits.
+        lowering: how programs become JAX's before they are compiled. "splice" copies jaxprs of
+            single equations together; "replay" traces them by `jax.numpy`, which takes longer;
+            "auto" splices where the release of JAX takes it. What is compiled already stays.
         check: whether every program is checked before it is run; on where the environment variable
             FTRANS_CHECK is "1".
         cache_entries: how many programs are remembered.
@@ -33,6 +38,7 @@ class _Config:
 
     def __init__(self) -> None:
         self._execution: Execution = "auto"
+        self._lowering: Lowering = "auto"
         self.check: bool = os.environ.get("FTRANS_CHECK", "") == "1"
         self.cache_entries: int = 4096
         self.traceback: Literal["short", "full"] = (
@@ -50,6 +56,17 @@ class _Config:
         if value not in _CHOICES:
             raise ValueError(f"config.execution: {value!r} is none of {', '.join(_CHOICES)}.")
         self._execution = value
+
+    @property
+    def lowering(self) -> Lowering:
+        """How programs become JAX's."""
+        return self._lowering
+
+    @lowering.setter
+    def lowering(self, value: Lowering) -> None:
+        if value not in _LOWERINGS:
+            raise ValueError(f"config.lowering: {value!r} is none of {', '.join(_LOWERINGS)}.")
+        self._lowering = value
 
 
 config = _Config()

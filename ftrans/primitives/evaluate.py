@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ftrans.ir import Literal, Program
 
-__all__ = ["evaluate"]
+__all__ = ["Staging", "evaluate"]
+
+
+class Staging:
+    """Stands for `jax.numpy` with another way to run programs, which loops and branches thus get.
+
+    Args:
+        namespace: `jax.numpy`.
+        run: `(program, arrays) -> outputs`.
+    """
+
+    __slots__ = ("_namespace", "run")
+
+    def __init__(self, namespace: Any, run: Callable[[Program, Sequence[Any]], list[Any]]):
+        self._namespace = namespace
+        self.run = run
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._namespace, name)
 
 
 def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
@@ -15,6 +33,8 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
 
     Values are dropped after their last use, so that memory is what the program needs.
     """
+    if isinstance(xp, Staging):
+        return xp.run(program, arrays)
     last_use = last_uses(program)
     values: list[Any] = list(arrays)
     for index, equation in enumerate(program.equations):

@@ -21,6 +21,7 @@ from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.runtime.cache import counters
 from ftrans.runtime.jaxlink import foreign, is_jax, on_cpu, to_jax, x64
+from ftrans.runtime.lower import lower
 
 __all__ = ["compiled", "evaluate_primitive", "ready", "run"]
 
@@ -78,7 +79,7 @@ def compiled(program: Program) -> Callable[..., Any]:
     if function is None:
 
         def lowered(*arrays: Any) -> list[Any]:
-            return [jnp.asarray(out) for out in evaluate(jnp, program, arrays)]
+            return lower(program, arrays)
 
         lowered.__name__ = lowered.__qualname__ = "".join(
             c if c.isalnum() else "_" for c in program.name
