@@ -28,6 +28,8 @@ _splice: Any = None
 """The module that splices; None before it was tried."""
 _reason: str | None = None
 """Why this JAX does not take the splice."""
+_failure: str | None = None
+"""Why the last program that was not spliced was not."""
 
 
 def lower(program: Program, arrays: Sequence[Any]) -> list[Any]:
@@ -38,7 +40,11 @@ def lower(program: Program, arrays: Sequence[Any]) -> list[Any]:
     Args:
         program: any program.
         arrays: of the types of its inputs; Python scalars, weak in JAX, take them.
+
+    Raises:
+        FtransError: where `config.lowering` is "splice" and this release of JAX does not take it.
     """
+    global _failure
     chosen = config.lowering
     if chosen == "replay" or (chosen == "auto" and not _works()):
         return replay(program, arrays)
@@ -50,8 +56,12 @@ def lower(program: Program, arrays: Sequence[Any]) -> list[Any]:
         )
     try:
         return _splice.splice(program, arrays)
-    except _splice.Unspliceable:
-        return replay(program, arrays)
+    except Exception as error:
+        if chosen == "splice" and not isinstance(error, _splice.Unspliceable):
+            raise
+        # if the fault is a rule's own, replay raises it as well
+        _failure = f"{program.name}: {type(error).__name__}: {error}"
+    return replay(program, arrays)
 
 
 def replay(program: Program, arrays: Sequence[Any]) -> list[Any]:
@@ -75,13 +85,15 @@ def road() -> str:
 
 
 def why_replay() -> str | None:
-    """Returns why this release of JAX does not take spliced programs; None where it does."""
+    """Returns why programs are replayed, or why the last one was; None where none is."""
     _works()
-    return _reason
+    return _reason or _failure
 
 
 def clear() -> None:
     """Forgets what lowering remembers."""
+    global _failure
+    _failure = None
     if _splice is not None:
         _splice.clear_templates()
 
@@ -115,7 +127,7 @@ def _tried() -> Any:
         ],
         [2, 0],
     )
-    with x64(), jax.ensure_compile_time_eval():
+    with x64():
         lowered = jax.jit(lambda *arrays: splice.splice(program, arrays)).lower(
             jax.ShapeDtypeStruct((2,), "float64")
         )

@@ -8,9 +8,12 @@ where JAX lacks what it needs; `ftrans.runtime.lower` then does without.
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Sequence
-from types import FunctionType
+from functools import lru_cache
+from itertools import islice
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import jax
@@ -70,6 +73,7 @@ def clear_templates() -> None:
     """Forgets all templates."""
     _templates.clear()
     _avals.clear()
+    _claiming.cache_clear()
 
 
 def splice(program: Program, arrays: Sequence[Any]) -> list[Any]:
@@ -86,8 +90,10 @@ def splice(program: Program, arrays: Sequence[Any]) -> list[Any]:
         raise Unspliceable("a mesh is set, and the types of JAX's values hold shardings")
     arrays = [jnp.asarray(x, t.dtype) for x, t in zip(arrays, program.inputs, strict=True)]
     for array, t in zip(arrays, program.inputs, strict=True):
-        if jax.typeof(array) != _aval(t):
-            raise Unspliceable(f"JAX takes {t} for {jax.typeof(array)}")
+        aval = jax.typeof(array)
+        # a mesh without explicit axes does not show, and tells nothing of the array
+        if aval != _aval(t) and str(aval) != str(_aval(t)):
+            raise Unspliceable(f"JAX takes {aval} for {t}")
     with source_info_util.reset_name_stack():
         jaxpr = _jaxpr(program)
     return call_p.bind(*arrays, call_jaxpr=jaxpr)
@@ -257,24 +263,26 @@ def _state() -> tuple[Any, ...]:
 # -------------------------------------------------------------------------------- where it is from
 
 
-def _probe() -> Any:
-    return current()  # type: ignore[name-defined]  # noqa: F821
-
-
 def _source(place: Location | None) -> Any:
     """Returns where an equation comes from as JAX writes it.
 
-    JAX looks at the stack; so it is asked from a function that claims to stand in the user's line.
+    JAX looks at the stack; so it is asked by code that claims to be the user's expression.
     """
     if place is None:
         return source_info_util.new_source_info()
-    claimed = _probe.__code__.replace(
-        co_filename=place.filename,
-        co_name=place.code.co_name,
-        co_qualname=place.function,
-        co_firstlineno=place.line - 1,
-    )
-    return FunctionType(claimed, {"current": source_info_util.current})()
+    return FunctionType(_claiming(place), {"current": source_info_util.current})()
+
+
+@lru_cache(maxsize=_TEMPLATES)
+def _claiming(place: Location) -> CodeType:
+    positions = next(islice(place.code.co_positions(), place.offset // 2, None), (None,) * 4)
+    if None in positions:
+        positions = (place.line, place.line, 0, 0)
+    call = ast.parse("current()", mode="eval")
+    for node in ast.walk(call):
+        node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = positions  # type: ignore[attr-defined]
+    made = compile(call, place.filename, "eval")
+    return made.replace(co_name=place.code.co_name, co_qualname=place.function)
 
 
 source_info_util.register_exclusion(os.path.dirname(os.path.dirname(__file__)))
@@ -285,8 +293,10 @@ source_info_util.register_exclusion(os.path.dirname(os.path.dirname(__file__)))
 
 def _make_call() -> Any:
     """Returns the primitive of JAX that runs a jaxpr."""
-    if hasattr(core, "create_call_primitive"):
-        return core.create_call_primitive("ftrans_call")
+    # from JAX 0.11 on
+    create = getattr(core, "create_call_primitive", None)
+    if create is not None:
+        return create("ftrans_call")
     from jax.interpreters import mlir
 
     primitive = core.Primitive("ftrans_call")
