@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.ir import ArrayType, Program
-from ftrans.primitives.evaluate import evaluate
 from ftrans.runtime.jaxlink import x64
+from ftrans.runtime.lower import lower
 
 __all__ = ["Executable"]
 
@@ -167,11 +167,6 @@ class _Source:
             c if c.isalnum() else "_" for c in self.name
         )
         return lowered
-
-
-def lower(program: Program, arrays: Sequence[Any]) -> list[Any]:
-    """Returns the outputs of a program for values that JAX traces."""
-    return [jnp.asarray(out) for out in evaluate(jnp, program, arrays)]
 
 
 class _Packing:
