@@ -150,7 +150,7 @@ class _Source:
         if program is None:
             structure = self._structure()
             assert structure is not None, f"{self.name} runs after the cache has let go of it"
-            program = Program.make(*structure.key, name=self.name)
+            program = Program.make(*structure.key.parts, name=self.name)
         return program
 
     def function(self, packing: _Packing) -> Callable[..., list[Any]]:

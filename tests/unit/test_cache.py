@@ -70,7 +70,7 @@ TRANSFORMED = {
 }
 
 
-# ---------------------------------------------------------------------------------- what is freed
+# ------------------------------------------------------------------------------------ what is freed
 
 
 @pytest.mark.parametrize("name", TRANSFORMED)
@@ -229,7 +229,7 @@ def test_clearing_clears_all(monkeypatch: pytest.MonkeyPatch) -> None:
         cache._hooks.remove(hook)
 
 
-# ------------------------------------------------------------------------------------- mistaken keys
+# ------------------------------------------------------------------------------------- mistaken key
 
 
 def test_equality_decides_not_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ def test_equality_decides_not_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_info().compiled == len(factors)
 
 
-# ------------------------------------------------------------------------------------------- threads
+# ------------------------------------------------------------------------------------------- thread
 
 
 def test_threads_share_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +293,7 @@ def test_threads_compile_a_program_once(monkeypatch: pytest.MonkeyPatch) -> None
         assert_close(found, family(9.5)(X))
 
 
-# --------------------------------------------------------------------------- the cache of JAX on disk
+# --------------------------------------------------------------------------- the cache of JAX on di
 
 
 def test_compiled_code_outlives_the_process(
