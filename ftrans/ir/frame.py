@@ -140,11 +140,21 @@ class Frame:
         self.known: dict[int, Any] = {}
         self.guards: list[Callable[[], None]] = []
 
+    def leave(self, stack: list[Frame]) -> None:
+        """Takes the frame off the stack, and lets go of all that it refers to."""
+        # Pop by depth: an interrupt between two frames cannot leave one of them open.
+        del stack[self.depth :]
+        while self.guards:
+            self.guards[-1]()
+            self.guards.pop()
+        # Captured values refer to the frame that holds them: without the cycle, arrays are freed
+        # when the function returns, not when the garbage collector comes by.
+        for held in (self.captured, self.sources, self.known):
+            held.clear()
+
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input; `source` is its value: an array, an outer tracer or `Abstract`."""
-        release = _guard(source)
-        if release is not None:
-            self.guards.append(release)
+        _guard(source, self.guards)
         self.input_types.append(type)
         self.sources.append(source)
         return Tracer(self, ~(len(self.sources) - 1), type, weak)
@@ -330,15 +340,19 @@ def set_evaluator(
     _evaluate = evaluate
 
 
-def _no_guard(source: Any) -> Callable[[], None] | None:
-    return None
+def _no_guard(source: Any, releases: list[Callable[[], None]]) -> None:
+    return
 
 
-_guard: Callable[[Any], Callable[[], None] | None] = _no_guard
+_guard: Callable[[Any, list[Callable[[], None]]], object] = _no_guard
 
 
-def set_guard(guard: Callable[[Any], Callable[[], None] | None]) -> None:
-    """Installs what keeps an array from being changed while a frame that uses it is open."""
+def set_guard(guard: Callable[[Any, list[Callable[[], None]]], object]) -> None:
+    """Installs what keeps an array from being changed while a frame that uses it is open.
+
+    Args:
+        guard: takes an array and a list, to which it adds what undoes its work before it begins.
+    """
     global _guard
     _guard = guard
 
@@ -372,14 +386,11 @@ def open_frame(name: str, closed: bool = False, entered: Location | None = None)
     try:
         yield frame
     finally:
-        # Pop by depth: an interrupt between two frames cannot leave one of them open.
-        del stack[frame.depth :]
-        for release in reversed(frame.guards):
-            release()
-        # Captured values refer to the frame that holds them: without the cycle, arrays are freed
-        # when the function returns, not when the garbage collector comes by.
-        for held in (frame.captured, frame.sources, frame.known, frame.guards):
-            held.clear()
+        try:
+            frame.leave(stack)
+        finally:
+            # once more, in case that an interrupt came between; what is done is not done again
+            frame.leave(stack)
 
 
 class Placing:
