@@ -213,7 +213,11 @@ def stage(
         # by depth: an interrupt between two frames cannot leave one of them open
         del stack[depth:]
         state.place, state.trail = place, trail
-        frame.release()
+        try:
+            frame.release()
+        finally:
+            # once more, in case that an interrupt came between; what is done is not done again
+            frame.release()
     return Staged(keep(program), captured, Outputs(structure, tuple(specs)))
 
 

@@ -116,7 +116,7 @@ class Frame:
         "entered",
         "equations",
         "floor",
-        "guards",
+        "guarded",
         "input_types",
         "known",
         "locations",
@@ -138,7 +138,7 @@ class Frame:
         self.locations: list[Location | None] = []
         self.producers: list[int] = []
         self.known: dict[int, Any] = {}
-        self.guards: list[Callable[[], None]] = []
+        self.guarded: list[Any] = []
         self.demands = 0
 
     def push(self) -> None:
@@ -150,18 +150,17 @@ class Frame:
 
     def release(self) -> None:
         """Lets go of all values, once the frame is no longer on the stack."""
-        for release in reversed(self.guards):
-            release()
+        if self.guarded:
+            _release(self.guarded)
         # Captured values refer to the frame that holds them: without the cycle, arrays are freed
         # when the function returns, not when the garbage collector comes by.
-        for held in (self.captured, self.sources, self.known, self.guards):
-            held.clear()
+        self.captured.clear()
+        self.sources.clear()
+        self.known.clear()
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input; `source` is its value: an array, an outer tracer or `Abstract`."""
-        release = _guard(source)
-        if release is not None:
-            self.guards.append(release)
+        _hold(source, self.guarded)
         self.input_types.append(type)
         self.sources.append(source)
         return Tracer(self, ~(len(self.sources) - 1), type, weak)
@@ -346,17 +345,25 @@ def set_evaluator(
     _evaluate = evaluate
 
 
-def _no_guard(source: Any) -> Callable[[], None] | None:
-    return None
+def _no_guard(*args: Any) -> None:
+    return
 
 
-_guard: Callable[[Any], Callable[[], None] | None] = _no_guard
+_hold: Callable[[Any, list[Any]], None] = _no_guard
+_release: Callable[[list[Any]], None] = _no_guard
 
 
-def set_guard(guard: Callable[[Any], Callable[[], None] | None]) -> None:
-    """Installs what keeps an array from being changed while a frame that uses it is open."""
-    global _guard
-    _guard = guard
+def set_guard(
+    hold: Callable[[Any, list[Any]], None], release: Callable[[list[Any]], None]
+) -> None:
+    """Installs what keeps arrays from being changed while a frame that uses them is open.
+
+    Args:
+        hold: is given a source, and the list of those that the frame holds, to add it to.
+        release: empties such a list.
+    """
+    global _hold, _release
+    _hold, _release = hold, release
 
 
 def type_of(value: Any) -> ArrayType:
@@ -388,10 +395,14 @@ def open_frame(name: str, closed: bool = False, entered: Location | None = None)
         frame.push()
         yield frame
     finally:
-        # Pop by depth: an interrupt between two frames cannot leave one of them open.
+        # By depth: an interrupt between two frames cannot leave one of them open.
         del stack[depth:]
         state.trail = trail
-        frame.release()
+        try:
+            frame.release()
+        finally:
+            # once more, in case that an interrupt came between; what is done is not done again
+            frame.release()
 
 
 class Placing:
