@@ -188,17 +188,13 @@ def stage(
     """
     stack = state.stack
     depth, place, trail = len(stack), state.place, state.trail
-    entered = here()
-    if once or (stack and not isinstance(stack[-1], Trail)):
-        frame: Frame = Frame(name, closed, entered)
-        tracers = [frame.input(*declared) for declared in inputs]
-    else:
-        frame = Trail(name, inputs, closed, entered)
-        tracers = list(frame.inputs)
+    kind = Frame if once or (stack and not isinstance(stack[-1], Trail)) else Trail
+    frame = kind(name, closed, here())
     try:
         frame.push()
+        tracers = frame.declare(inputs)
         state.place = None  # locations are those of the user's code again
-        state.trail = frame if isinstance(frame, Trail) else None
+        state.trail = frame if kind is Trail else None
         result = function(*tracers)
         leaves, structure = tree.tree_flatten(result)
         outs, specs = [], []

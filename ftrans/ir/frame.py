@@ -165,6 +165,10 @@ class Frame:
         self.sources.append(source)
         return Tracer(self, ~(len(self.sources) - 1), type, weak)
 
+    def declare(self, inputs: Sequence[tuple[ArrayType, Any, bool]]) -> list[Tracer]:
+        """Adds inputs: for each its type, its source and whether it is weak."""
+        return [self.input(*declared) for declared in inputs]
+
     def capture(self, value: Any) -> Tracer:
         """Returns the input that stands for an array, or for a tracer of an outer frame."""
         tracer = self.captured.get(id(value))

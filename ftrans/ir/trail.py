@@ -107,40 +107,30 @@ def _grow(step: Step, new: Step) -> Step:
 
 
 class Trail(Frame):
-    """Is the frame of a function that is traced at each call.
+    """Is the frame of a function that is traced at each call; its arguments are those of `Frame`."""
 
-    Args:
-        name: as for `Frame`.
-        inputs: for each declared input its type, its source and whether it is weak.
-        closed: as for `Frame`.
-        entered: as for `Frame`.
-    """
+    __slots__ = ("declared", "root", "step", "steps", "visits")
 
-    __slots__ = ("declared", "inputs", "root", "step", "steps", "visits")
+    root: Root
+    step: Step
 
-    def __init__(
-        self,
-        name: str,
-        inputs: Sequence[tuple[ArrayType, Any, bool]],
-        closed: bool = False,
-        entered: Location | None = None,
-    ):
+    def __init__(self, name: str, closed: bool = False, entered: Location | None = None):
         super().__init__(name, closed, entered)
         self.steps: list[Step] = []
         self.visits: dict[Any, int] | None = None
+        self.declared = 0
+
+    def declare(self, inputs: Sequence[tuple[ArrayType, Any, bool]]) -> list[Tracer]:
+        """Adds the inputs, once and before all else: for each its type, source and weakness."""
+        tracers = [Frame.input(self, *declared) for declared in inputs]
         self.declared = len(inputs)
-        self.inputs = [super(Trail, self).input(*declared) for declared in inputs]
-        key = (name, *self.input_types)
+        key = (self.name, *self.input_types)
         root = _roots.get(key)
         if root is None:
             root = _roots.setdefault(key, Root())
         self.root = root
         self.step = root.step
-
-    def release(self) -> None:
-        """Lets go of all values."""
-        super().release()
-        self.inputs.clear()
+        return tracers
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input for what is captured."""

@@ -15,7 +15,7 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.config import config
 from ftrans.ir import is_tracing
-from ftrans.runtime import cache_clear, cache_info, guard, hold, run
+from ftrans.runtime import cache_clear, cache_info, guard, run
 from tests.helpers import assert_close
 
 V = np.array([0.5, -1.0, 2.0])
@@ -333,16 +333,16 @@ def test_a_view_waits_for_its_base() -> None:
     view = base[0]
     of_view: list[Any] = []
     of_base: list[Any] = []
-    hold(view, of_view)
-    hold(base, of_base)
-    release(of_view)
+    guard.hold(view, of_view)
+    guard.hold(base, of_base)
+    guard.release(of_view)
     assert not view.flags.writeable, "the base is still in use"
-    release(of_base)
+    guard.release(of_base)
     assert view.flags.writeable
     assert base.flags.writeable
     assert is_free()
-    hold(3.0, of_base)
-    hold(jax.numpy.ones(3), of_base)
+    guard.hold(3.0, of_base)
+    guard.hold(jax.numpy.ones(3), of_base)
     assert not of_base
 
 
