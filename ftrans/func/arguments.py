@@ -41,15 +41,16 @@ class Arguments:
     ):
         self.func = func
         self.args = args
-        self.single = not isinstance(argnums, Sequence)
-        numbers = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
+        self.single = type(argnums) is int or not isinstance(argnums, Sequence)
+        numbers = (argnums,) if self.single else tuple(argnums)  # type: ignore[arg-type]
         self.numbers = [_position(name, number, len(args)) for number in numbers]
-        if len(set(self.numbers)) != len(self.numbers):
+        if len(numbers) > 1 and len(set(self.numbers)) != len(self.numbers):
             raise ArgumentError(f"{name}: argnums={argnums} names an argument twice.")
         self.values: list[Any] = []
         self.positions: list[tuple[int, int]] = []
-        # for each chosen argument: structure, leaves, and which leaves are differentiated
-        self.parts: list[tuple[Any, list[Any], list[bool]]] = []
+        # for each chosen argument: structure, and which leaves are differentiated; and the leaves
+        self.parts: list[tuple[Any, list[bool]]] = []
+        self.leaves: list[list[Any]] = []
         for number in self.numbers:
             leaves, structure = tree.tree_flatten(args[number])
             mask = []
@@ -61,7 +62,8 @@ class Arguments:
                     self.values.append(leaf)
                     self.positions.append((number, index))
                 mask.append(is_active)
-            self.parts.append((structure, leaves, mask))
+            self.parts.append((structure, mask))
+            self.leaves.append(leaves)
 
     def _path(self, number: int, index: int) -> tuple[Any, ...]:
         """Returns the path to a leaf in the tuple of arguments."""
@@ -87,18 +89,21 @@ class Arguments:
         """Calls `func` with these values in the place of the leaves that are differentiated."""
         args = list(self.args)
         given = iter(values)
-        for number, (structure, leaves, mask) in zip(self.numbers, self.parts, strict=True):
-            args[number] = tree.tree_unflatten(
-                structure,
-                [next(given) if m else leaf for leaf, m in zip(leaves, mask, strict=True)],
-            )
+        for number, (structure, mask), leaves in zip(
+            self.numbers, self.parts, self.leaves, strict=True
+        ):
+            if False in mask:
+                filled = [next(given) if m else leaf for leaf, m in zip(leaves, mask, strict=True)]
+            else:
+                filled = [next(given) for _ in mask]
+            args[number] = structure.unflatten(filled)
         return func(*args, **kwargs)
 
     @property
     def selection(self) -> Selection:
         """Where the differentiated leaves stand, without the arguments themselves."""
         return Selection(
-            self.single, tuple((structure, tuple(mask)) for structure, _, mask in self.parts)
+            self.single, tuple((structure, tuple(mask)) for structure, mask in self.parts)
         )
 
     def build(self, values: Sequence[Any]) -> Any:
@@ -106,7 +111,7 @@ class Arguments:
 
         Leaves that are not differentiated become None.
         """
-        return self.selection.build(values)
+        return Selection(self.single, self.parts).build(values)
 
 
 class Selection(NamedTuple):
@@ -118,10 +123,14 @@ class Selection(NamedTuple):
     """
 
     single: bool
-    parts: tuple[tuple[Any, tuple[bool, ...]], ...]
+    parts: Sequence[tuple[Any, Sequence[bool]]]
 
     def build(self, values: Sequence[Any]) -> Any:
         """Is `Arguments.build`."""
+        if self.single:
+            ((structure, mask),) = self.parts
+            if False not in mask:
+                return structure.unflatten(values)
         given = iter(values)
         trees = [
             tree.tree_unflatten(structure, [next(given) if m else None for m in mask])
@@ -131,6 +140,8 @@ class Selection(NamedTuple):
 
 
 def _position(name: str, number: Any, count: int) -> int:
+    if type(number) is int and 0 <= number < count:
+        return number
     try:
         number = operator.index(number)
     except TypeError:

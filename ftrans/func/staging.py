@@ -141,14 +141,13 @@ class Outputs(NamedTuple):
     @property
     def arrays(self) -> int:
         """The number of outputs that are arrays."""
-        return sum(leaf is None for leaf in self.leaves)
+        return self.leaves.count(None)
 
     def build(self, values: Sequence[Any]) -> Any:
         """Returns the pytree with these arrays in it."""
         given = iter(values)
-        return tree.tree_unflatten(
-            self.structure,
-            [next(given) if leaf is None else leaf.value for leaf in self.leaves],
+        return self.structure.unflatten(
+            [next(given) if leaf is None else leaf.value for leaf in self.leaves]
         )
 
 
@@ -227,8 +226,11 @@ def known_inputs(values: Sequence[Any]) -> list[tuple[ArrayType, Any, bool]]:
     """Returns inputs for `stage` whose values are these arrays, traced values or scalars."""
     declared = []
     for value in values:
-        if type(value) is Tracer:
+        kind = type(value)
+        if kind is Tracer:
             declared.append((value.type, value, value.weak))
+        elif kind is np.ndarray and is_array(value):
+            declared.append((ArrayType(value.shape, value.dtype), value, False))
         else:
             array = as_array(value)
             declared.append((ArrayType(array.shape, array.dtype), array, is_scalar(value)))

@@ -50,12 +50,13 @@ def _pull(part: Linearized, residuals: list[Any], cotangents: list[Any]) -> list
 
 
 @memoised
-def value_and_grad(program: Program, active: tuple[bool, ...]) -> Program:
+def value_and_grad(program: Program, active: tuple[bool, ...], with_value: bool = True) -> Program:
     """Differentiates the first output of `program`, a real scalar.
 
     Args:
         program: any program whose first output is real, of rank zero.
         active: for each input whether its gradient is asked for.
+        with_value: whether the first output is asked for as well.
 
     Returns:
         A program from the inputs to the outputs, followed by the gradients.
@@ -71,7 +72,7 @@ def value_and_grad(program: Program, active: tuple[bool, ...]) -> Program:
             zeros(t) if ct is None else _conj(ct)
             for ct, t in zip(cotangents, linear.inputs, strict=False)
         ]
-        return finish(frame, [*outs, *gradients])
+        return finish(frame, [*(outs if with_value else outs[1:]), *gradients])
 
 
 @memoised

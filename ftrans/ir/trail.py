@@ -31,8 +31,8 @@ class Step:
         key: what tells it from its siblings; None at a root.
         equation: the equation, operands as `Tracer.index` gives them; None for an input.
         location: where the user's code recorded it.
-        child: the step that followed first; most have no other.
-        others: the steps that followed at other times, by key.
+        child: the step that followed last.
+        others: all steps that ever followed, by key; None where there is but one.
         stop: the number of results that there are after it.
         ends: the programs that end here, weakly, by name and outputs.
         leaps: the equations and the result of functions that were called here, by call.
@@ -50,16 +50,24 @@ class Step:
         self.ends: dict[Any, weakref.ref[Program]] | None = None
         self.leaps: dict[Any, tuple[list[Step], int, ArrayType, bool, bool]] | None = None
 
+    def find(self, key: Any) -> Step | None:
+        """Returns the step with this key that follows, and remembers it as the last one taken."""
+        others = self.others
+        found = None if others is None else others.get(key)
+        if found is not None:
+            self.child = found
+        return found
+
     def add(self, step: Step) -> Step:
         """Adds a step that follows this one; returns the one that is there already, if any."""
-        if self.child is None:
+        if self.child is None and self.others is None:
             self.child = step
-        elif self.child.key == step.key:
-            return self.child
         else:
             if self.others is None:
-                self.others = {}
-            return self.others.setdefault(step.key, step)
+                first: Step = self.child  # type: ignore[assignment]
+                self.others = {first.key: first}
+            step = self.others.setdefault(step.key, step)
+            self.child = step
         return step
 
 
@@ -137,7 +145,7 @@ class Trail(Frame):
         step = self.step
         child = step.child
         if child is None or child.key is not type:
-            child = None if step.others is None else step.others.get(type)
+            child = step.find(type)
             if child is None:
                 child = _grow(step, Step(type, None, None, step.stop))
         self.step = child
@@ -154,10 +162,12 @@ class Trail(Frame):
         """
         user = sys._getframe(2)
         code = user.f_code
+        key = (primitive, None, id(code), user.f_lasti, *codes)
         child = self.step.child
+        if child is None or child.key != key:
+            child = self.step.find(key)
         if (
             child is None
-            or child.key != (primitive, None, id(code), user.f_lasti, *codes)
             or passed_over.get(code.co_filename) is not False
             or self.visits is not None
         ):
@@ -205,7 +215,7 @@ class Trail(Frame):
         step = self.step
         child = step.child
         if child is None or child.key != key:
-            child = None if step.others is None else step.others.get(key)
+            child = step.find(key)
             if child is None:
                 location = None if code is None else location_of(code, offset)
                 child = self._step(key, primitive, codes, params, location)
@@ -283,10 +293,9 @@ class Trail(Frame):
                     codes[position] = self._as_input(operands[position], primitive, shape)
                 operands = tuple(codes)
                 key = (*key[:4], *codes)
-                step = self.step
-                found = step.child
+                found = self.step.child
                 if found is None or found.key != key:
-                    found = None if step.others is None else step.others.get(key)
+                    found = self.step.find(key)
                 if found is not None:
                     return found
         equation = Equation(primitive, operands, params, results)

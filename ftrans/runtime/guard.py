@@ -79,6 +79,9 @@ def _release_one(array: np.ndarray, holder: int) -> None:
         return
     if len(held[1]) > 1:
         held[1].discard(holder)
+    elif array.base is None and id(array) not in _waiting:
+        array.flags.writeable = True
+        _held.pop(id(array), None)
     elif isinstance(array.base, np.ndarray) and id(array.base) in _held:
         # a view follows its base, which another trace still uses
         _waiting.setdefault(id(array.base), []).append(array)
