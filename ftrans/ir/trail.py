@@ -34,17 +34,32 @@ class Step:
         child: the step that followed last.
         others: all steps that ever followed, by key; None where there is but one.
         stop: the number of results that there are after it.
+        code: the first result, as `Tracer.index`.
+        type: the type of that.
         ends: the programs that end here, weakly, by name and outputs.
         leaps: the equations and the result of functions that were called here, by call.
     """
 
-    __slots__ = ("child", "ends", "equation", "key", "leaps", "location", "others", "stop")
+    __slots__ = (
+        "child",
+        "code",
+        "ends",
+        "equation",
+        "key",
+        "leaps",
+        "location",
+        "others",
+        "stop",
+        "type",
+    )
 
     def __init__(self, key: Any, equation: Equation | None, location: Any, stop: int):
         self.key = key
         self.equation = equation
         self.location = location
         self.stop = stop
+        self.code = stop if equation is None else stop - len(equation.types)
+        self.type = None if equation is None else equation.types[0]
         self.child: Step | None = None
         self.others: dict[Any, Step] | None = None
         self.ends: dict[Any, weakref.ref[Program]] | None = None
@@ -151,31 +166,45 @@ class Trail(Frame):
         self.step = child
         return super().input(type, source, weak)
 
-    def take(self, primitive: Any, *codes: Any) -> Tracer:
-        """Applies a primitive of one result and no params: the short way, for operators.
+    def take(self, primitive: Any, x: Any) -> Tracer:
+        """Applies a primitive of one operand and no params: the short way.
 
         To be called directly by a function that users call, while this is `state.trail`.
 
         Args:
             primitive: the primitive.
-            codes: operands of this frame, as `Tracer.index`, and literals.
+            x: a value of this frame, as `Tracer.index`.
         """
         user = sys._getframe(2)
-        code = user.f_code
-        key = (primitive, None, id(code), user.f_lasti, *codes)
-        child = self.step.child
+        # whether this is the user's own code need not be asked: the step's is
+        key = (primitive, None, id(user.f_code), user.f_lasti, x)
+        step = self.step
+        child = step.child
         if child is None or child.key != key:
-            child = self.step.find(key)
-        if (
-            child is None
-            or passed_over.get(code.co_filename) is not False
-            or self.visits is not None
-        ):
-            operands = [c if type(c) is Literal else Tracer(self, c, self._type(c)) for c in codes]
-            return self.record(primitive, operands, NO_PARAMS)[0]
+            child = step.find(key)
+        if child is None or self.visits is not None:
+            return self._take(primitive, x)
         self.step = child
         self.steps.append(child)
-        return Tracer(self, child.stop - 1, child.equation.types[0])  # type: ignore[union-attr]
+        return Tracer(self, child.code, child.type)  # type: ignore[arg-type]
+
+    def take_two(self, primitive: Any, x: Any, y: Any) -> Tracer:
+        """Applies a primitive of two operands, as `take` does; one of them may be a literal."""
+        user = sys._getframe(2)
+        key = (primitive, None, id(user.f_code), user.f_lasti, x, y)
+        step = self.step
+        child = step.child
+        if child is None or child.key != key:
+            child = step.find(key)
+        if child is None or self.visits is not None:
+            return self._take(primitive, x, y)
+        self.step = child
+        self.steps.append(child)
+        return Tracer(self, child.code, child.type)  # type: ignore[arg-type]
+
+    def _take(self, primitive: Any, *codes: Any) -> Tracer:
+        operands = [c if type(c) is Literal else Tracer(self, c, self._type(c)) for c in codes]
+        return self.record(primitive, operands, NO_PARAMS)[0]
 
     def record(self, primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Tracer, ...]:
         """Records one equation and returns its results."""
@@ -223,10 +252,10 @@ class Trail(Frame):
         self.steps.append(child)
         if self.visits is not None:
             self._visit(child)
+        first = child.code
+        if child.stop - first == 1:
+            return (Tracer(self, first, child.type),)  # type: ignore[arg-type]
         types = child.equation.types  # type: ignore[union-attr]
-        first = child.stop - len(types)
-        if len(types) == 1:
-            return (Tracer(self, first, types[0]),)
         return tuple([Tracer(self, first + i, t) for i, t in enumerate(types)])
 
     def leap(self, call: Any) -> tuple[Tracer, bool] | None:

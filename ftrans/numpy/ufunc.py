@@ -201,31 +201,17 @@ def operator_of(function: Function) -> Function:
 
     def operator(self: Any, other: Any) -> Any:
         try:
-            kind = type(other)
-            if kind is Tracer:
-                frame = self.frame
-                if (
-                    other.type is self.type
-                    and other.frame is frame
-                    and frame is state.trail
-                    and primitive is not None
-                    and self.type.is_inexact
-                    and not self.weak
-                    and not other.weak
-                ):
-                    return frame.take(primitive, self.index, other.index)
-            elif kind is float:
-                frame = self.frame
-                if (
-                    frame is state.trail
-                    and primitive is not None
-                    and self.type.is_inexact
-                    and not self.weak
-                ):
-                    return frame.take(primitive, self.index, scalar(other, self.type.dtype))
-            elif not _is_operand(other):
-                return NotImplemented
-            return function(self, other)
+            frame, kind = self.frame, type(other)
+            if frame is state.trail and primitive is not None and not self.weak:
+                t = self.type
+                if kind is Tracer:
+                    if other.type is t and other.frame is frame and t.is_inexact and not other.weak:
+                        return frame.take_two(primitive, self.index, other.index)
+                elif kind is float and t.is_inexact:
+                    return frame.take_two(primitive, self.index, scalar(other, t.dtype))
+            if kind is Tracer or _is_operand(other):
+                return function(self, other)
+            return NotImplemented
         except Exception as error:
             shorten(error)
             raise
