@@ -357,9 +357,7 @@ _hold: Callable[[Any, list[Any]], None] = _no_guard
 _release: Callable[[list[Any]], None] = _no_guard
 
 
-def set_guard(
-    hold: Callable[[Any, list[Any]], None], release: Callable[[list[Any]], None]
-) -> None:
+def set_guard(hold: Callable[[Any, list[Any]], None], release: Callable[[list[Any]], None]) -> None:
     """Installs what keeps arrays from being changed while a frame that uses them is open.
 
     Args:

@@ -130,7 +130,7 @@ def _grow(step: Step, new: Step) -> Step:
 
 
 class Trail(Frame):
-    """Is the frame of a function that is traced at each call; its arguments are those of `Frame`."""
+    """Is the frame of a function that is traced at each call; its arguments are as for `Frame`."""
 
     __slots__ = ("declared", "root", "step", "steps", "visits")
 

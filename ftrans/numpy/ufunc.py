@@ -175,10 +175,9 @@ def binary(
 def _meet(x: Any, y: Any) -> tuple[Any, Any] | None:
     """Returns operands as they are recorded, where no more need be done than to make a literal."""
     if type(x) is Tracer and x.type.is_inexact and not x.weak:
-        t = x.type
-        if type(y) is Tracer:
+        t, kind = x.type, type(y)
+        if issubclass(kind, Tracer):
             return (x, y) if y.type is t and not y.weak else None
-        kind = type(y)
         if kind is float or kind is int:
             return x, scalar(y, t.dtype)
         if kind is np.ndarray and y.dtype == t.dtype and y.shape == t.shape:
