@@ -166,8 +166,10 @@ class Builder(Frame):
 
     def record(self, primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Tracer, ...]:
         """Records one equation and returns its results."""
-        found = self.add(primitive, tuple([self.atom(x) for x in operands]), params)
-        return tuple([self.tracer(atom) for atom in found])
+        atoms = [
+            x.index if type(x) is Tracer and x.frame is self else self.atom(x) for x in operands
+        ]
+        return tuple([self.tracer(atom) for atom in self.add(primitive, tuple(atoms), params)])
 
     def splice(self, program: Program, operands: Sequence[Any]) -> list[Any]:
         """Adds the equations of a program; returns what its outputs are, as operands.
