@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from ftrans.ir import Abstract, ArrayType, Atom, Equation, Frame, Literal, Params, Program, Tracer
 from ftrans.ir.frame import Placing, _state
 from ftrans.ir.location import here
+from ftrans.ir.program import NO_PARAMS
 from ftrans.primitives import broadcast_p
 from ftrans.primitives.record import Absent, New
 
@@ -111,7 +112,7 @@ class Builder(Frame):
             if type(simpler) is not New:
                 return (simpler,)
             primitive, operands = simpler.primitive, simpler.operands
-            params = Params(simpler.params)
+            params = Params(simpler.params) if simpler.params else NO_PARAMS
             key = _key(primitive, operands, params)
             if key in self._merged:
                 return self._merged[key]

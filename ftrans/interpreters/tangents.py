@@ -17,6 +17,7 @@ import numpy as np
 from ftrans.interpreters.builder import Builder
 from ftrans.interpreters.residuals import Narrowed, origin
 from ftrans.ir import ArrayType, Literal, Params, Program, Tracer
+from ftrans.ir.program import NO_PARAMS
 from ftrans.primitives import add_p, div_p, mul_p, neg_p, scalar, select_p, sub_p
 
 __all__ = ["Tangents"]
@@ -81,7 +82,7 @@ class Tangents(Builder):
         term = self._terms.get(x.index) if type(x) is Tracer and x.frame is self else None
         if term is None or term.slope is None:
             return x
-        return super().record(mul_p, term, _NONE)[0]
+        return super().record(mul_p, term, NO_PARAMS)[0]
 
     def capture(self, value: Any) -> Tracer:
         """Captures the least that a value is made of, and makes the value of it."""
@@ -100,9 +101,6 @@ class Tangents(Builder):
         for view in views:
             operands = super().record(view.primitive, operands, view.params)
         return self.captured.setdefault(id(value), operands[0])
-
-
-_NONE = Params()
 
 
 def _one(x: _Term) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 from ftrans.ir.location import Location
 from ftrans.ir.types import ArrayType
 
-__all__ = ["Atom", "Equation", "Literal", "Params", "Program"]
+__all__ = ["NO_PARAMS", "Atom", "Equation", "Literal", "Params", "Program"]
 
 
 @final
@@ -99,6 +99,10 @@ class Params(dict[str, Any]):
         mapped = {name: apply(value) for name, value in self.items()}
         same = all(value is self[name] for name, value in mapped.items())
         return self if same else Params(mapped)
+
+
+NO_PARAMS = Params()
+"""Those of a primitive that has none, shared."""
 
 
 class Equation(NamedTuple):
