@@ -77,10 +77,10 @@ def tangents_of(
     primitive: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params, mode: str
 ) -> tuple[Sequence[Any], Sequence[Any]]:
     """Applies one primitive to primals and tangents by its rule."""
-    from ftrans.interpreters.transforms import transforms
-
     rule = getattr(primitive, mode) if primitive.is_higher_order else primitive.jvp
     if isinstance(rule, Recursive):
+        from ftrans.interpreters.transforms import transforms
+
         return rule.rule(transforms, tangents, *primals, **params)
     outs = bind(primitive, primals, params)
     if not any(out.type.is_inexact for out in outs):
