@@ -71,7 +71,7 @@ class _Config:
 
     @compilation_cache_dir.setter
     def compilation_cache_dir(self, path: str | os.PathLike[str] | None) -> None:
-        chosen = None if path is None else os.fspath(path)
+        chosen = None if path is None else os.path.expanduser(path)
         _set_compilation_cache(chosen)
         self._compilation_cache_dir = chosen
 
