@@ -17,11 +17,11 @@ from ftrans.ir import ArrayType, Program
 
 __all__ = ["Family", "Price", "family_of", "forget_families", "price"]
 
-# All in seconds. `benchmarks/calibrate_policy.py` measures some fifty programs (chains of cheap and
-# of transcendental functions, networks, attention, sorts, loops and their gradients, on 1 to 1e6
-# elements) on both roads and prints what this file estimates beside it. The constants were set by
-# hand to where the estimates scatter about the measurements; most are within a factor of three,
-# which is enough for a choice that is off by no more than that.
+# All in seconds. `benchmarks/calibrate_policy.py` measures 66 programs (chains of cheap and of
+# transcendental functions, networks, attention, sorts, loops and their gradients, on 1 to 1e6
+# elements) on both roads and prints beside each what this file estimates. The constants were set by
+# hand to where the estimates scatter about the measurements: four of five are within a factor of
+# three. The choice between the roads costs no more than that factor where it is wrong.
 
 # What one run costs apart from its equations.
 _EVALUATE = 1.5e-6
@@ -44,10 +44,12 @@ class _Rates(NamedTuple):
 
 # Compiled elementwise equations are fused: they hardly touch memory. What is bound by arithmetic
 # gains nothing, and some of what XLA does on a CPU is slower than NumPy.
-_ARITHMETIC = _Rates(7e-7, 5e-11, 4e-11, 3e-11, 0.0)
-_TRANSCENDENTAL = _Rates(7e-7, 3e-10, 6e-11, 1e-9, 0.0)
-_TRANSCENDENTAL_WIDE = _Rates(7e-7, 1e-8, 6e-11, 5e-9, 0.0)
-_CONTRACTION = _Rates(4e-6, 1e-11, 6e-11, 1e-11, 6e-11)
+_ARITHMETIC = _Rates(7e-7, 5e-11, 2e-11, 3e-11, 0.0)
+_TRANSCENDENTAL = _Rates(7e-7, 3e-10, 2e-11, 1e-9, 0.0)
+_TRANSCENDENTAL_WIDE = _Rates(7e-7, 1e-8, 2e-11, 5e-9, 0.0)
+# On an idle machine both roads multiply equally fast. The threads of NumPy's BLAS wait for each
+# other, though, and where the machine has other work a product may take a hundred times as long.
+_CONTRACTION = _Rates(4e-6, 2e-11, 6e-11, 1e-11, 6e-11)
 _SORT = _Rates(4e-6, 1.5e-9, 6e-11, 8e-9, 6e-11)
 _SCATTER = _Rates(1e-5, 5e-9, 6e-11, 2e-9, 6e-11)
 _VIEW = _Rates(8e-7, 0.0, 0.0, 0.0, 0.0)

@@ -166,10 +166,9 @@ def test_what_gains_nothing_is_never_compiled() -> None:
     for _ in range(3000):
         func.grad(lambda x: (x * x).sum())(X)
     assert cache_info().compiled == 0
-    # NumPy multiplies matrices as fast as XLA does, however large they are
-    program = ftrans.trace(lambda x: x @ x)(np.ones((500, 500), "f4"))
-    found = policy.price(program)
-    assert found.gain < 0.01 * found.interpreted
+    # NumPy sorts faster than XLA does, however much there is to sort
+    program = ftrans.trace(lambda x: fnp.sort(x))(np.ones(10_000, "f4"))
+    assert policy.price(program).gain == 0
 
 
 def newton(x: Any, turns: int) -> Any:
