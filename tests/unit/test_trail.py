@@ -120,6 +120,12 @@ def test_a_mask_is_looked_at_again() -> None:
         assert_close(func.grad(f)(x), np.where(x > 0.5, 2 * x, 0.0))
 
 
+def test_an_axis_is_looked_at_again() -> None:
+    for axis in (0, 1, 0):
+        value = func.vjp(lambda m, i: m.sum(axis=i), M, np.int32(axis))[0]
+        assert_close(value, M.sum(axis=axis))
+
+
 def test_lines_are_those_of_the_function_that_is_traced() -> None:
     def first(x: Any) -> Any:
         return fnp.sin(x)
