@@ -46,8 +46,8 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
     if _should_compile(program, arrays):
         with x64():
             outputs = compiled(program)(*arrays)
-        if as_jax:
-            return list(outputs)
+            if as_jax:
+                return [output if is_jax(output) else to_jax(output) for output in outputs]
         return [np.array(output) for output in outputs]
     counters.interpreted += 1
     if not on_cpu(arrays):
@@ -72,19 +72,33 @@ def ready(program: Program) -> Program:
 
 
 def compiled(program: Program) -> Callable[..., Any]:
-    """Returns the function that JAX compiles for `program`, one for all programs equal to it."""
+    """Returns the function that JAX compiles for `program`, one for all programs equal to it.
+
+    An output that is an input, or an output already, is handed on: compiled code would copy it.
+    """
     memo = program.structure.memo
     function = memo.get("compiled")
     if function is None:
+        inputs = range(len(program.inputs))
+        atoms: tuple[Any, ...] = program.outputs
+        places = {a: atoms.index(a) for a in atoms if a not in inputs}
 
         def lowered(*arrays: Any) -> list[Any]:
-            return [jnp.asarray(out) for out in evaluate(jnp, program, arrays)]
+            outputs = evaluate(jnp, program, arrays)
+            return [jnp.asarray(outputs[place]) for place in places.values()]
 
         lowered.__name__ = lowered.__qualname__ = "".join(
             c if c.isalnum() else "_" for c in program.name
         )
         counters.compiled += 1
-        function = memo.setdefault("compiled", jax.jit(lowered))
+        jitted = jax.jit(lowered)
+
+        def handing_on(*arrays: Any) -> list[Any]:
+            outputs = dict(zip(places, jitted(*arrays), strict=True))
+            return [arrays[a] if a in inputs else outputs[a] for a in atoms]
+
+        every = len(places) == len(atoms)
+        function = memo.setdefault("compiled", jitted if every else handing_on)
     return function
 
 
