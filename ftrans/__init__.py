@@ -43,7 +43,7 @@ from ftrans.func.loops import fori_loop, scan, while_loop
 from ftrans.func.trace import trace
 from ftrans.ir import ArrayType, Program, check
 from ftrans.numpy.elementwise import stop_gradient
-from ftrans.runtime import cache_clear, cache_info
+from ftrans.runtime import cache_clear, cache_info, explain
 
 __version__ = "0.1.0"
 
@@ -75,6 +75,7 @@ __all__ = [
     "cond",
     "config",
     "errors",
+    "explain",
     "fori_loop",
     "func",
     "get_default_dtype",

@@ -8,14 +8,17 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["config", "get_default_dtype", "set_default_dtype"]
+__all__ = ["config", "get_default_dtype", "install_compilation_cache", "set_default_dtype"]
 
 Execution = Literal["auto", "compile", "interpret"]
 _CHOICES = ("auto", "compile", "interpret")
+Lowering = Literal["auto", "splice", "replay"]
+_LOWERINGS = ("auto", "splice", "replay")
 
 
 class _Config:
@@ -24,17 +27,28 @@ class _Config:
     Attributes:
         execution: "auto" interprets what is cheap or seldom seen and compiles the rest; "compile"
             and "interpret" pin the choice, for reproducible bits.
+        lowering: how programs become JAX's before they are compiled. "splice" copies jaxprs of
+            single equations together; "replay" traces them by `jax.numpy`, which takes longer;
+            "auto" splices where the release of JAX takes it. What is compiled already stays.
         check: whether every program is checked before it is run; on where the environment variable
             FTRANS_CHECK is "1".
         cache_entries: how many programs are remembered.
+        cache_bytes: how many bytes of compiled code are.
+        background_compile: whether compiling goes on in another thread while calls are still
+            interpreted. Off: which call is the first compiled one would depend on timing.
+        compilation_cache_dir: where compiled code is kept between processes, or None.
         traceback: "short" hides ftrans's own frames from tracebacks, "full" shows them; full
             where the environment variable FTRANS_TRACEBACK says so.
     """
 
     def __init__(self) -> None:
         self._execution: Execution = "auto"
+        self._lowering: Lowering = "auto"
         self.check: bool = os.environ.get("FTRANS_CHECK", "") == "1"
         self.cache_entries: int = 4096
+        self.cache_bytes: int = 1 << 30
+        self.background_compile: bool = False
+        self._compilation_cache_dir: str | None = None
         self.traceback: Literal["short", "full"] = (
             "full" if os.environ.get("FTRANS_TRACEBACK") == "full" else "short"
         )
@@ -50,6 +64,48 @@ class _Config:
         if value not in _CHOICES:
             raise ValueError(f"config.execution: {value!r} is none of {', '.join(_CHOICES)}.")
         self._execution = value
+
+    @property
+    def compilation_cache_dir(self) -> str | None:
+        """The directory in which compiled code outlives the process; None where it does not.
+
+        To set it sets JAX's own options for its persistent compilation cache, for this process and
+        all that it compiles by JAX: `jax_compilation_cache_dir`, and the least time that compiling
+        must have taken, which becomes zero.
+        """
+        return self._compilation_cache_dir
+
+    @compilation_cache_dir.setter
+    def compilation_cache_dir(self, path: str | os.PathLike[str] | None) -> None:
+        chosen = None if path is None else os.path.expanduser(path)
+        _set_compilation_cache(chosen)
+        self._compilation_cache_dir = chosen
+
+    @property
+    def lowering(self) -> Lowering:
+        """How programs become JAX's."""
+        return self._lowering
+
+    @lowering.setter
+    def lowering(self, value: Lowering) -> None:
+        if value not in _LOWERINGS:
+            raise ValueError(f"config.lowering: {value!r} is none of {', '.join(_LOWERINGS)}.")
+        self._lowering = value
+
+
+def _no_compilation_cache(path: str | None) -> None:
+    raise RuntimeError(
+        "config.compilation_cache_dir: import ftrans first, not ftrans.config alone."
+    )
+
+
+_set_compilation_cache: Callable[[str | None], None] = _no_compilation_cache
+
+
+def install_compilation_cache(function: Callable[[str | None], None]) -> None:
+    """Installs what sets JAX's cache on disk; the runtime does so, since it knows JAX."""
+    global _set_compilation_cache
+    _set_compilation_cache = function
 
 
 config = _Config()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ftrans.interpreters.builder import Builder, building, finish
 from ftrans.ir import Equation, Literal, Program, bind
@@ -26,10 +26,41 @@ def memoised(function: Callable[P, T]) -> Callable[P, T]:
         key = (name, *rest, *kwargs.items())
         memo = program.memo  # type: ignore[attr-defined]
         if key in memo:
-            return memo[key]
-        return memo.setdefault(key, function(*args, **kwargs))
+            found = memo[key]
+        else:
+            found = function(*args, **kwargs)
+            found = memo.setdefault(key, _untied(found, program))
+        return found.tied(program) if type(found) is _Untied else found  # type: ignore
 
     return remembering
+
+
+class _Untied(NamedTuple):
+    """Is a result that holds the program which remembers it, with a gap in the place of that.
+
+    A program that held itself would not be freed when it is forgotten.
+    """
+
+    kind: type | None
+    items: tuple[Any, ...]
+
+    def tied(self, program: Any) -> Any:
+        items = [program if item is _GAP else item for item in self.items]
+        if self.kind is None:
+            return items[0]
+        return tuple(items) if self.kind is tuple else self.kind(*items)
+
+
+_GAP = object()
+
+
+def _untied(found: Any, program: Any) -> Any:
+    if found is program:
+        return _Untied(None, (_GAP,))
+    if isinstance(found, tuple) and any(item is program for item in found):
+        items = tuple(_GAP if item is program else item for item in found)
+        return _Untied(type(found), items)
+    return found
 
 
 def walk(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ftrans.ir import Abstract, ArrayType, Atom, Equation, Frame, Literal, Params, Program, Tracer
-from ftrans.ir.frame import Placing, _state, recording_place
+from ftrans.ir.frame import Placing, recording_place, state
 from ftrans.ir.program import NO_PARAMS
 from ftrans.primitives import broadcast_p
 from ftrans.primitives.record import Absent, New
@@ -256,14 +256,16 @@ B = TypeVar("B", bound=Builder)
 @contextmanager
 def opened(builder: B) -> Iterator[B]:
     """Pushes a builder for the length of the block, as `open_frame` does a frame."""
-    stack = _state.stack
-    builder.depth = len(stack)
-    builder.floor = builder.depth if builder.closed or not stack else stack[-1].floor
-    stack.append(builder)
+    stack, trail = state.stack, state.trail
+    depth = len(stack)
     try:
+        state.trail = None
+        builder.push()
         yield builder
     finally:
-        del stack[builder.depth :]
+        # by depth: an interrupt between two frames cannot leave one of them open
+        del stack[depth:]
+        state.trail = trail
         # Traced values refer to the frame that holds them: without the cycle all is freed at once.
         for held in (builder.captured, builder.sources, builder._tracers):
             held.clear()

@@ -44,12 +44,13 @@ def _pull(linear: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) 
 
 
 @memoised
-def value_and_grad(program: Program, active: tuple[bool, ...]) -> Program:
+def value_and_grad(program: Program, active: tuple[bool, ...], with_value: bool = True) -> Program:
     """Differentiates the first output of `program`, a real scalar.
 
     Args:
         program: any program whose first output is real, of rank zero.
         active: for each input whether its gradient is asked for.
+        with_value: whether the first output is asked for as well.
 
     Returns:
         A program from the inputs to the outputs, followed by the gradients.
@@ -59,7 +60,8 @@ def value_and_grad(program: Program, active: tuple[bool, ...]) -> Program:
         outs, linear, residuals, out_active = split(program, inputs, active)
         one = broadcast_p(scalar(1, type_of(outs[0]).dtype), shape=(), axes=())
         seeds = [one if i == 0 else None for i, a in enumerate(out_active) if a]
-        return finish(frame, [*outs, *_pull(linear, residuals, seeds)])
+        gradients = _pull(linear, residuals, seeds)
+        return finish(frame, [*(outs if with_value else outs[1:]), *gradients])
 
 
 @memoised

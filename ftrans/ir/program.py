@@ -102,7 +102,7 @@ class Params(dict[str, Any]):
 
 
 NO_PARAMS = Params()
-"""Those of a primitive that has none, shared."""
+"""The params of a primitive that has none."""
 
 
 class Equation(NamedTuple):

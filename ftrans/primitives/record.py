@@ -181,10 +181,15 @@ class Primitive:
         if found is None:
             result = self.infer(*types, **params)
             found = tuple(result) if self.multiple else (result,)
-            if len(self._types) > 4096:
+            # params that hold programs keep them alive
+            if len(self._types) > (64 if self.is_higher_order else 4096):
                 self._types.clear()
             self._types[key] = found
         return found
+
+    def forget_types(self) -> None:
+        """Forgets the inferred types."""
+        self._types.clear()
 
     def __call__(self, *operands: Any, **params: Any) -> Any:
         """Applies the primitive to strict operands: records it, or runs it where nothing traces."""
@@ -228,14 +233,28 @@ def _with_literals(primitive: Primitive, operands: Sequence[Any]) -> tuple[Any, 
     )
 
 
+_scalars: dict[tuple[Any, type, Any], Literal] = {}
+
+
 def scalar(value: complex, dtype: object) -> Literal:
-    """Returns the literal for a Python scalar in a dtype.
+    """Returns the literal for a Python scalar in a dtype; mostly the same object for the same one.
 
     Example:
         >>> scalar(2, "float32")
         2.0
     """
-    dtype = np.dtype(dtype)  # type: ignore[call-overload]
+    key = (value, type(value), dtype)
+    literal = _scalars.get(key)
+    if literal is None:
+        literal = _scalar(value, np.dtype(dtype))  # type: ignore[call-overload]
+        if value:  # not 0.0, which equals -0.0
+            if len(_scalars) >= 4096:
+                _scalars.clear()
+            _scalars[key] = literal
+    return literal
+
+
+def _scalar(value: complex, dtype: np.dtype) -> Literal:
     if is_float(dtype):
         return Literal(float(value), dtype)  # type: ignore[arg-type]
     if is_complex(dtype):

@@ -13,6 +13,7 @@ import numpy as np
 
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, Literal, type_of
+from ftrans.ir.trail import set_broadcast
 from ftrans.primitives.family import (
     free_cost,
     moveaxis,
@@ -99,6 +100,8 @@ broadcast_p = structural(
         Sample((normal(0),), {"shape": (2, 0), "axes": (1,)}),
     ],
 )
+
+set_broadcast(lambda x, shape: broadcast_p(x, shape=shape, axes=()))
 
 
 # ------------------------------------------------------------------------------------ reshape

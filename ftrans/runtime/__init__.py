@@ -1,7 +1,38 @@
 """The runtime: the only layer that turns programs into arrays."""
 
-from ftrans.runtime.cache import CacheInfo, cache_clear, cache_info, keep
-from ftrans.runtime.guard import hold
+from ftrans.ir.location import forget_locations
+from ftrans.ir.trail import forget_trails
+from ftrans.primitives import registry
+from ftrans.runtime import guard
+from ftrans.runtime.cache import CacheInfo, cache_clear, cache_info, keep, on_clear
+from ftrans.runtime.explain import Call, Explanation, explain, note_trace
+from ftrans.runtime.lower import clear as forget_lowering
+from ftrans.runtime.policy import forget_families
 from ftrans.runtime.run import compiled, run
 
-__all__ = ["CacheInfo", "cache_clear", "cache_info", "compiled", "hold", "keep", "run"]
+__all__ = [
+    "CacheInfo",
+    "Call",
+    "Explanation",
+    "cache_clear",
+    "cache_info",
+    "compiled",
+    "explain",
+    "guard",
+    "keep",
+    "note_trace",
+    "on_clear",
+    "run",
+]
+
+
+@on_clear
+def _forget_types() -> None:
+    for primitive in registry.values():
+        primitive.forget_types()
+
+
+on_clear(forget_locations)
+on_clear(forget_trails)
+on_clear(forget_lowering)
+on_clear(forget_families)

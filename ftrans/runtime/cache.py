@@ -1,19 +1,31 @@
 """The program cache: which programs are remembered, and what is counted of their use.
 
 Transforms remember their results on the programs themselves, and compiled code sits on what equal
-programs share; so to remember a program is to keep it alive. The least recently used goes first.
+programs share; so to remember a program is to keep it alive. Two bounds hold, one on the number of
+programs and one on the bytes of compiled code. The least recently used goes first.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from ftrans.config import config
 from ftrans.ir import Program
 
-__all__ = ["CacheInfo", "cache_clear", "cache_info", "counters", "keep"]
+__all__ = [
+    "CacheInfo",
+    "cache_clear",
+    "cache_info",
+    "count",
+    "keep",
+    "make_room",
+    "on_clear",
+    "track",
+]
 
 
 class CacheInfo(NamedTuple):
@@ -26,6 +38,8 @@ class CacheInfo(NamedTuple):
         interpreted: runs of the NumPy interpreter.
         entries: programs that are remembered now.
         limit: the most that are.
+        nbytes: the bytes of compiled code: what XLA reports, else an estimate.
+        nbytes_limit: the most that are kept.
     """
 
     hits: int
@@ -34,15 +48,19 @@ class CacheInfo(NamedTuple):
     interpreted: int
     entries: int
     limit: int
+    nbytes: int
+    nbytes_limit: int
 
 
 class _Counters:
     hits = misses = compiled = interpreted = 0
 
 
-counters = _Counters()
+_counters = _Counters()
 _programs: OrderedDict[int, Program] = OrderedDict()
-_lock = threading.Lock()
+_states: weakref.WeakSet[Any] = weakref.WeakSet()
+_lock = threading.RLock()
+_hooks: list[Callable[[], None]] = []
 
 
 def keep(program: Program) -> Program:
@@ -50,14 +68,52 @@ def keep(program: Program) -> Program:
     key = id(program)
     with _lock:
         if key in _programs:
-            counters.hits += 1
+            _counters.hits += 1
             _programs.move_to_end(key)
-        else:
-            counters.misses += 1
-            _programs[key] = program
-            while len(_programs) > config.cache_entries:
-                _programs.popitem(last=False)
+            return program
+        _counters.misses += 1
+        _programs[key] = program
+        # what goes is freed after the lock is, since a great deal may hang on it
+        gone = []
+        while len(_programs) > config.cache_entries:
+            gone.append(_programs.popitem(last=False))
     return program
+
+
+def count(what: str) -> None:
+    """Counts one program compiled, or one run interpreted."""
+    with _lock:
+        if what == "compiled":
+            _counters.compiled += 1
+        else:
+            _counters.interpreted += 1
+
+
+def track(state: Any) -> None:
+    """Counts what is compiled for a state among the bytes, for as long as it lives."""
+    with _lock:
+        _states.add(state)
+
+
+def make_room(newest: Any) -> None:
+    """Drops compiled code until the bytes are within their bound; that of `newest` stays."""
+    with _lock:
+        holding = [s for s in _states if s.executable is not None]
+        total = sum(s.executable.nbytes for s in holding)
+        if total <= config.cache_bytes:
+            return
+        for state in sorted(holding, key=lambda s: s.executable.used):
+            if state is not newest:
+                total -= state.executable.nbytes
+                state.drop()
+                if total <= config.cache_bytes:
+                    return
+
+
+def on_clear(hook: Callable[[], None]) -> Callable[[], None]:
+    """Registers what is to be called by `cache_clear`; returns it, and so is a decorator too."""
+    _hooks.append(hook)
+    return hook
 
 
 def cache_info() -> CacheInfo:
@@ -68,18 +124,31 @@ def cache_info() -> CacheInfo:
         4096
     """
     with _lock:
+        executables = [s.executable for s in _states]
         return CacheInfo(
-            counters.hits,
-            counters.misses,
-            counters.compiled,
-            counters.interpreted,
+            _counters.hits,
+            _counters.misses,
+            _counters.compiled,
+            _counters.interpreted,
             len(_programs),
             config.cache_entries,
+            sum(e.nbytes for e in executables if e is not None),
+            config.cache_bytes,
         )
 
 
 def cache_clear() -> None:
-    """Forgets all programs and what was compiled for them, and sets the counts to zero."""
+    """Forgets all programs and what was compiled for them, and sets the counts to zero.
+
+    What else the library remembers goes as well: inferred types, source locations, and what other
+    modules registered by `ftrans.runtime.on_clear`.
+    """
     with _lock:
+        gone = [*_programs.values()]
         _programs.clear()
-        counters.hits = counters.misses = counters.compiled = counters.interpreted = 0
+        for state in list(_states):
+            state.drop()
+        _counters.hits = _counters.misses = _counters.compiled = _counters.interpreted = 0
+    del gone
+    for hook in list(_hooks):
+        hook()

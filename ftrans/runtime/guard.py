@@ -8,66 +8,93 @@ since the array is marked read-only until the trace ends.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ftrans.ir.frame import set_guard
 
-__all__ = ["hold"]
+__all__ = ["hold", "release"]
 
-_held: dict[int, tuple[np.ndarray, int]] = {}
+_held: dict[int, tuple[np.ndarray, set[int]]] = {}
+"""The arrays that are read-only for traces, each with the identities of the lists that hold it."""
 _waiting: dict[int, list[np.ndarray]] = {}
 """Views that are to be writeable again as soon as their base is, by the identity of the base."""
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
-def hold(value: Any) -> Callable[[], None] | None:
-    """Marks an array read-only; returns what undoes it, or None where there is nothing to do."""
-    if not isinstance(value, np.ndarray):
-        return None
-    # a view can be written to through the array that owns the memory
-    chain = []
-    array: Any = value
-    while isinstance(array, np.ndarray):
-        chain.append(array)
-        array = array.base
+def hold(values: Iterable[Any], holder: list[Any]) -> None:
+    """Marks arrays read-only until `release(holder)`.
+
+    Args:
+        values: anything; only NumPy arrays are marked.
+        holder: receives each array before anything is done to it, so that an interrupt at any
+            moment leaves nothing marked that is not released.
+    """
     with _lock:
-        taken = [a for a in reversed(chain) if _hold_one(a)]
-    if not taken:
-        return None
-
-    def release() -> None:
-        with _lock:
-            for a in taken:
-                _release_one(a)
-
-    return release
+        for value in values:
+            if isinstance(value, np.ndarray):
+                holder.append(value)
+                if value.base is None:
+                    _hold_one(value, id(holder))
+                else:
+                    for array in reversed(_chain(value)):
+                        _hold_one(array, id(holder))
 
 
-def _hold_one(array: np.ndarray) -> bool:
-    """Counts one more trace that uses `array`; False where the user made it read-only."""
-    _, count = _held.get(id(array), (array, 0))
-    if count == 0:
-        if not array.flags.writeable:
-            return False
-        array.flags.writeable = False
-    _held[id(array)] = (array, count + 1)
-    return True
+def release(holder: list[Any]) -> None:
+    """Makes writeable what nothing else holds; may be interrupted and repeated."""
+    with _lock:
+        while holder:
+            value = holder[-1]
+            if value.base is None:
+                _release_one(value, id(holder))
+            else:
+                for array in reversed(_chain(value)):
+                    _release_one(array, id(holder))
+            holder.pop()
 
 
-def _release_one(array: np.ndarray) -> None:
-    _, count = _held.pop(id(array))
-    if count > 1:
-        _held[id(array)] = (array, count - 1)
+def _chain(value: Any) -> list[np.ndarray]:
+    """Returns an array and those that it is a view of: it can be written to through them."""
+    chain = []
+    while isinstance(value, np.ndarray):
+        chain.append(value)
+        value = value.base
+    return chain
+
+
+def _hold_one(array: np.ndarray, holder: int) -> None:
+    held = _held.get(id(array))
+    if held is not None:
+        held[1].add(holder)
+    else:
+        flags = array.flags
+        if flags.writeable:  # else the user made it read-only
+            _held[id(array)] = (array, {holder})
+            flags.writeable = False
+
+
+def _release_one(array: np.ndarray, holder: int) -> None:
+    held = _held.get(id(array))
+    if held is None or holder not in held[1]:
+        return
+    if len(held[1]) > 1:
+        held[1].discard(holder)
+    elif array.base is None and id(array) not in _waiting:
+        array.flags.writeable = True
+        _held.pop(id(array), None)
     elif isinstance(array.base, np.ndarray) and id(array.base) in _held:
         # a view follows its base, which another trace still uses
         _waiting.setdefault(id(array.base), []).append(array)
+        _held.pop(id(array), None)
     else:
         array.flags.writeable = True
-        for view in _waiting.pop(id(array), ()):
+        for view in _waiting.get(id(array), ()):
             view.flags.writeable = True
+        _waiting.pop(id(array), None)
+        _held.pop(id(array), None)
 
 
-set_guard(hold)
+set_guard(hold, release)

@@ -7,6 +7,7 @@ are always the caller's own to write to.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any
 
 import jax
@@ -19,15 +20,16 @@ from ftrans.ir import Params, Program, check
 from ftrans.ir.frame import set_evaluator
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
-from ftrans.runtime.cache import counters
-from ftrans.runtime.jaxlink import foreign, is_jax, on_cpu, to_jax, x64
+from ftrans.runtime.cache import count
+from ftrans.runtime.choice import choose
+from ftrans.runtime.executable import Executable
+from ftrans.runtime.explain import Why, record
+from ftrans.runtime.faults import explain_failure
+from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, x64
+from ftrans.runtime.lower import lower
+from ftrans.runtime.plan import plan_of
 
 __all__ = ["compiled", "evaluate_primitive", "ready", "run"]
-
-# What the choice between the roads rests on, in seconds: the price of one equation interpreted by
-# NumPy, of an operation and of a byte there, and of compiling a program and one equation of it.
-_EQUATION, _FLOP, _BYTE = 2e-6, 5e-10, 1.5e-10
-_COMPILE, _COMPILE_EQUATION = 0.03, 0.002
 
 
 def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> list[Any]:
@@ -38,29 +40,105 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
         arrays: NumPy or JAX arrays of exactly the types of its inputs.
         as_jax: whether to return `jax.Array`s; None does where one is among the arrays.
     """
-    program = ready(program)
-    if foreign(arrays):
-        return evaluate(jnp, program, arrays)
+    start = perf_counter()
+    plan = program.memo.get("plan")
+    if plan is None:
+        plan = plan_of(program)
+    final = plan.final(program)
+    if config.check:
+        check(final)
+    host = True
+    for array in arrays:
+        if type(array) is not np.ndarray:
+            kind = _kind(array)
+            if kind is _TRACED:
+                return evaluate(jnp, final, arrays)
+            host = host and kind is _NUMPY
     if as_jax is None:
-        as_jax = any(is_jax(array) for array in arrays)
-    if _should_compile(program, arrays):
-        with x64():
-            outputs = compiled(program)(*arrays)
-            if as_jax:
-                return [output if is_jax(output) else to_jax(output) for output in outputs]
-        return [np.array(output) for output in outputs]
-    counters.interpreted += 1
-    if not on_cpu(arrays):
+        as_jax = not host
+    state, why = plan.state, Why.HOT
+    executable = state.executable
+    choice = None
+    if executable is None or config.execution == "interpret":
+        choice = choose(plan, final, arrays, host, not (host or on_cpu(arrays)))
+        executable = choice.executable
+    elif executable.fresh:
+        # it is used again, so compiling it was no waste
+        executable.fresh = False
+        plan.family.prove()
+    try:
+        if executable is None:
+            outputs = _interpret(final, arrays, host, as_jax)
+        elif as_jax:
+            outputs = _to_jax(executable, arrays)
+        else:
+            found = executable.host(arrays) if host else executable.mixed(arrays)
+            outputs = [np.array(output) for output in found]
+    except Exception as error:
+        explain_failure(error, final, executable is not None)
+        raise
+    hit, plan.runs = plan.runs, True
+    if choice is None:
+        record(final.name, hit, "compiled", why, 0.0, 0.0, perf_counter() - start)
+    else:
+        _, road, why, spent, price = choice
+        record(final.name, hit, road, why, spent, price, perf_counter() - start)
+    return outputs
+
+
+# By type, since a look-up is quicker than what `isinstance` does for the classes of JAX.
+_NUMPY, _JAX, _TRACED = 0, 1, 2
+_kinds: dict[type, int] = {}
+
+
+def _kind(array: Any) -> int:
+    """Tells whether an array is NumPy's, JAX's, or one that JAX is tracing."""
+    found = _kinds.get(type(array))
+    if found is None:
+        found = _TRACED if is_traced_by_jax(array) else _JAX if is_jax(array) else _NUMPY
+        _kinds[type(array)] = found
+    return found
+
+
+def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool) -> list[Any]:
+    """Runs one equation after the other: by NumPy, or where the arrays lie."""
+    count("interpreted")
+    if not (host or on_cpu(arrays)):
         with x64():
             outputs = [jnp.asarray(out) for out in evaluate(jnp, program, arrays)]
         return outputs if as_jax else [np.array(output) for output in outputs]
-    host = [np.asarray(array) for array in arrays]
+    inputs = [np.asarray(array) for array in arrays]
     with np.errstate(all="ignore"):
-        outputs = evaluate(np, program, host)
+        outputs = evaluate(np, program, inputs)
     if as_jax:
         with x64():
             return [to_jax(output) for output in outputs]
-    return _own(outputs, host)
+    return _own(outputs, inputs)
+
+
+_SMALL = 1 << 16
+"""Up to so many bytes, to copy an array is cheaper than to wait for what reads it."""
+
+
+def _to_jax(executable: Executable, arrays: Sequence[Any]) -> list[jax.Array]:
+    """Runs what is compiled without waiting for it, where no array of the caller's forbids that.
+
+    JAX reads NumPy arrays where they lie, and after this function has returned the caller may
+    write into them.
+    """
+    given: list[Any] = []
+    wait = False
+    for array in arrays:
+        if not isinstance(array, jax.Array):
+            if array.nbytes <= _SMALL:
+                array = array.copy()
+            else:
+                wait = True
+        given.append(array)
+    outputs = executable.mixed(given)
+    if wait:
+        jax.block_until_ready(outputs)
+    return list(outputs)
 
 
 def ready(program: Program) -> Program:
@@ -72,74 +150,20 @@ def ready(program: Program) -> Program:
 
 
 def compiled(program: Program) -> Callable[..., Any]:
-    """Returns the function that JAX compiles for `program`, one for all programs equal to it.
+    """Returns the function that JAX compiles for `program`, as `run` would call it.
 
-    An output that is an input, or an output already, is handed on: compiled code would copy it.
+    Args:
+        program: in the form that `ready` returns.
     """
-    memo = program.structure.memo
-    function = memo.get("compiled")
-    if function is None:
-        inputs = range(len(program.inputs))
-        atoms: tuple[Any, ...] = program.outputs
-        places = {a: atoms.index(a) for a in atoms if a not in inputs}
-
-        def lowered(*arrays: Any) -> list[Any]:
-            outputs = evaluate(jnp, program, arrays)
-            return [jnp.asarray(outputs[place]) for place in places.values()]
-
-        lowered.__name__ = lowered.__qualname__ = "".join(
-            c if c.isalnum() else "_" for c in program.name
-        )
-        counters.compiled += 1
-        jitted = jax.jit(lowered)
-
-        def handing_on(*arrays: Any) -> list[Any]:
-            outputs = dict(zip(places, jitted(*arrays), strict=True))
-            return [arrays[a] if a in inputs else outputs[a] for a in atoms]
-
-        every = len(places) == len(atoms)
-        function = memo.setdefault("compiled", jitted if every else handing_on)
-    return function
-
-
-def _should_compile(program: Program, arrays: Sequence[Any]) -> bool:
-    """Decides by the cost of interpreting so far against that of compiling."""
-    if config.execution != "auto":
-        return config.execution == "compile"
-    memo = program.structure.memo
-    if "compiled" in memo:
-        return True
-    if not on_cpu(arrays):
-        return True
-    if "price" not in memo:
-        memo["price"] = _price(program), _COMPILE + _COMPILE_EQUATION * program.count()
-    once, compiling = memo["price"]
-    spent = memo.get("spent", 0.0) + once
-    memo["spent"] = spent
-    return spent > compiling
-
-
-def _price(program: Program) -> float:
-    """Estimates the seconds that one interpretation takes."""
-    total = 0.0
-    for equation in program.equations:
-        params = equation.params
-        if equation.primitive.is_higher_order:
-            inner = sum(_price(sub) for sub in params.programs())
-            total += inner * (params.get("length") or params.get("bound") or 10)
-            continue
-        operands = tuple(program.type_of(atom) for atom in equation.operands)
-        cost = equation.primitive.cost(operands, equation.types, params)
-        total += _EQUATION + cost.flops * _FLOP + cost.nbytes * _BYTE
-    return total
+    return jax.jit(lambda *arrays: lower(program, arrays))
 
 
 def _own(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[np.ndarray]:
     """Returns the outputs as arrays that share memory with nothing else."""
-    taken = {id(array) for array in inputs}
+    taken = set(map(id, inputs))
     owned = []
     for output in outputs:
-        array = np.asarray(output)
+        array = output if type(output) is np.ndarray else np.asarray(output)
         if id(array) in taken or array.base is not None or not array.flags.writeable:
             array = np.array(array)
         taken.add(id(array))

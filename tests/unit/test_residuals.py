@@ -169,7 +169,7 @@ def test_no_cotangent_is_added_that_nobody_asked_for() -> None:
 def test_residuals_that_are_arguments_or_results(
     execution: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arrays of JAX are shared, for nobody can write to them; NumPy's are copied, once."""
+    """The pullback keeps its own: the caller may write to what went in and what came out."""
     monkeypatch.setattr(ftrans.config, "execution", execution)
     x, w = draw((5, 3), (3, 4))
     value, pullback = ftrans.func.vjp(lambda x, w: fnp.exp(x @ w), x, w)
@@ -181,11 +181,6 @@ def test_residuals_that_are_arguments_or_results(
     ct_x, ct_w = pullback(np.ones((5, 4)))
     assert_close(ct_x, expected @ kept[1].T)
     assert_close(ct_w, kept[0].T @ expected)
-    if execution == "compile":
-        shared = tuple(jnp.asarray(a, "float32") for a in kept)
-        value, pullback = ftrans.func.vjp(lambda x, w: fnp.exp(x @ w), *shared)
-        owners = [id(value), *map(id, shared)]
-        assert all(id(residual) in owners for residual in pullback.residuals)
 
 
 # ------------------------------------------------------------------------------- long programs

@@ -1,0 +1,131 @@
+"""Takes the decision for one run: interpret, run what is compiled, or compile now.
+
+Compiling that fails is no error: the program is interpreted from then on, with one warning. Nothing
+is kept of a compilation that was interrupted.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ftrans.config import config
+from ftrans.ir import Program
+from ftrans.runtime import background
+from ftrans.runtime.cache import count, make_room
+from ftrans.runtime.executable import Executable
+from ftrans.runtime.explain import Why
+from ftrans.runtime.plan import Plan, State
+
+__all__ = ["Choice", "choose"]
+
+
+class Choice(NamedTuple):
+    """Says how a run is done, and why.
+
+    Attributes:
+        executable: what to run; None to interpret.
+        road: the same in a word, for `explain`.
+        why: the reason.
+        spent: the seconds that compiling would have saved so far.
+        price: the seconds that it costs.
+    """
+
+    executable: Executable | None
+    road: str
+    why: Why
+    spent: float = 0.0
+    price: float = 0.0
+
+
+_PINNED = Choice(None, "interpreted", Why.PINNED)
+_FAILED = Choice(None, "interpreted", Why.FAILED)
+_WAITING = Choice(None, "interpreted", Why.WAITING)
+
+
+def choose(
+    plan: Plan, program: Program, arrays: Sequence[Any], host: bool, on_device: bool
+) -> Choice:
+    """Decides how a program is run that is not compiled yet, or that must not be.
+
+    Args:
+        plan: its plan.
+        program: its final form.
+        arrays: its arguments.
+        host: whether all of them are NumPy arrays.
+        on_device: whether one of them lies on an accelerator.
+    """
+    execution, state = config.execution, plan.state
+    if execution == "interpret":
+        return _PINNED
+    if state.failure is not None:
+        _warn_once(state, program)
+        return _FAILED
+    if execution == "compile":
+        return _compile(plan, program, arrays, host, Choice(None, "compiled now", Why.PINNED))
+    once, _, compiling = prices = state.price(program)
+    # On a device the interpreter dispatches every equation by itself: compiling is worth it at the
+    # first call, unless this function has wasted it before.
+    gain = once * _DISPATCH if on_device else prices.gain
+    if not gain:
+        return Choice(None, "interpreted", Why.NO_GAIN)
+    factor = plan.family.factor - (1 if on_device else 0)
+    spent = state.evidence = state.evidence + gain
+    if spent <= compiling * factor:
+        return Choice(None, "interpreted", Why.COLD, spent, compiling * factor)
+    why = Why.DEVICE if on_device else Why.PAYS
+    found = Choice(None, "compiled now", why, spent, compiling * factor)
+    if config.background_compile and host:
+        if background.submit(state, lambda: _build(plan, program, program.inputs, host=True)):
+            plan.family.unproven += 1
+        return _WAITING
+    plan.family.unproven += 1
+    return _compile(plan, program, arrays, host, found)
+
+
+# How much longer an equation takes where it is dispatched to an accelerator by itself.
+_DISPATCH = 30
+
+
+def _compile(
+    plan: Plan, program: Program, arrays: Sequence[Any], host: bool, wanted: Choice
+) -> Choice:
+    """Compiles now, or waits for another thread that does; falls back where it fails."""
+    state = plan.state
+    try:
+        executable = _build(plan, program, arrays, host)
+    except Exception as error:
+        state.failure = f"{type(error).__name__}: {error}"
+        _warn_once(state, program)
+        return _FAILED
+    return wanted._replace(executable=executable)
+
+
+def _build(plan: Plan, program: Program, arrays: Sequence[Any], host: bool) -> Executable:
+    """Makes the executable of a state, unless it has one; whole or not at all."""
+    state = plan.state
+    with state.lock:
+        executable = state.executable
+        if executable is None:
+            executable = Executable(program)
+            executable.prepare(arrays, host)
+            state.executable = executable
+            count("compiled")
+            make_room(state)
+    return executable
+
+
+def _warn_once(state: State, program: Program) -> None:
+    if state.warned:
+        return
+    state.warned = True
+    place = next((str(place) for place in program.locations if place is not None), "unknown")
+    warnings.warn(
+        f"{program.name}: XLA could not compile it, so it is interpreted from now on.\n"
+        f"  first line: {place}\n"
+        f"  error: {state.failure}\n"
+        f'  Set ftrans.config.execution = "interpret" where that is meant.',
+        RuntimeWarning,
+        stacklevel=2,
+    )

@@ -1,0 +1,186 @@
+"""What became of recent calls: `explain`.
+
+Each run appends one tuple to a ring; words are found for it only when it is looked at.
+"""
+
+from __future__ import annotations
+
+import html
+import threading
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, NamedTuple, overload
+
+__all__ = ["Call", "Explanation", "Why", "explain", "forget_calls", "note_trace", "record"]
+
+_KEPT = 256
+
+
+class Why(Enum):
+    """Gives the reason for the road that a run took, with the words for it."""
+
+    PINNED = "config.execution says so"
+    COLD = "compiling would have saved {} so far, of {} that it costs"
+    NO_GAIN = "a compiled call would take as long"
+    FAILED = "XLA could not compile it"
+    WAITING = "it is being compiled in the background"
+    HOT = "it was compiled before"
+    PAYS = "it would have saved {}, of {} that compiling costs"
+    DEVICE = "its arrays lie on an accelerator"
+
+
+class Call(NamedTuple):
+    """Says what became of one call.
+
+    Attributes:
+        call: the name of the program, as in "grad(loss)".
+        traced: the seconds that tracing and transforming took; None where nothing was traced.
+        hit: whether the program had been run before.
+        road: "interpreted", "compiled now", or "compiled" by an earlier call.
+        reason: why it went that road.
+        seconds: how long the run took, compiling included; what JAX computes asynchronously is
+            not waited for.
+    """
+
+    call: str
+    traced: float | None
+    hit: bool
+    road: str
+    reason: str
+    seconds: float
+
+
+_ring: deque[tuple] = deque(maxlen=_KEPT)
+
+
+class _Pending(threading.local):
+    trace: tuple[float, bool] | None = None
+
+
+_pending = _Pending()
+
+
+def note_trace(seconds: float, hit: bool) -> None:
+    """Tells how long the tracing took that comes before the next run of this thread.
+
+    Args:
+        seconds: for tracing the function, and making the program that is to be run.
+        hit: whether that program was remembered already.
+    """
+    _pending.trace = (seconds, hit)
+
+
+def record(
+    name: str, hit: bool, road: str, why: Why, spent: float, price: float, seconds: float
+) -> None:
+    """Remembers one run."""
+    trace = _pending.trace
+    if trace is not None:
+        _pending.trace = None
+        hit = hit and trace[1]
+    _ring.append((name, trace and trace[0], hit, road, why, spent, price, seconds))
+
+
+def forget_calls() -> None:
+    """Empties the ring."""
+    _ring.clear()
+    _pending.trace = None
+
+
+class Explanation(Sequence[Call]):
+    """Is a sequence of `Call` tuples that prints as a table, the latest call last."""
+
+    def __init__(self, calls: Sequence[Call]):
+        self._calls = tuple(calls)
+
+    @overload
+    def __getitem__(self, index: int) -> Call: ...
+    @overload
+    def __getitem__(self, index: slice) -> Explanation: ...
+    def __getitem__(self, index: Any) -> Any:
+        found = self._calls[index]
+        return Explanation(found) if isinstance(index, slice) else found
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                call.call,
+                "-" if call.traced is None else duration(call.traced),
+                "hit" if call.hit else "new",
+                f"{call.road}: {call.reason}",
+                duration(call.seconds),
+            )
+            for call in self._calls
+        ]
+
+    def __str__(self) -> str:
+        if not self._calls:
+            return "No calls yet."
+        rows = [_HEADER, *self._rows()]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER))]
+        lines = []
+        for row in rows:
+            cells = [
+                cell.rjust(width) if i in _NUMBERS else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        def line(tag: str, cells: Sequence[str]) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+        body = "".join(line("td", row) for row in self._rows())
+        return f"<table><thead>{line('th', _HEADER)}</thead><tbody>{body}</tbody></table>"
+
+
+_HEADER = ("call", "traced", "program", "road", "run")
+_NUMBERS = (1, 4)
+
+
+def duration(seconds: float) -> str:
+    """Returns a length of time as people read it.
+
+    Example:
+        >>> duration(0.00034), duration(0.15), duration(2)
+        ('340 µs', '150 ms', '2 s')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def explain(last: int = 20) -> Explanation:
+    """Tells for the most recent calls what was traced, interpreted or compiled, and why.
+
+    Args:
+        last: how many calls, at most 256, which are all that are remembered.
+
+    Returns:
+        A sequence of `Call` tuples, the latest last, that prints as a table.
+
+    Example:
+        >>> import ftrans, numpy as np
+        >>> def loss(x):
+        ...     return (x * x).sum()
+        >>> for _ in range(2):
+        ...     _ = ftrans.grad(loss)(np.ones(3))
+        >>> [(c.call, c.hit, c.road) for c in ftrans.explain(last=2)]
+        [('grad(loss)', False, 'interpreted'), ('grad(loss)', True, 'interpreted')]
+        >>> print(ftrans.explain(last=1))
+        call        traced  program  road ...
+        grad(loss)  ...     hit      interpreted: a compiled call would take as long ...
+    """
+    calls = []
+    for name, traced, hit, road, why, spent, price, seconds in list(_ring)[-last:] if last else []:
+        reason = why.value.format(duration(spent), duration(price))
+        calls.append(Call(name, traced, hit, road, reason, seconds))
+    return Explanation(calls)

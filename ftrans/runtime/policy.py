@@ -1,0 +1,185 @@
+"""The choice between interpreting and compiling, from estimates alone, so that it is reproducible.
+
+Each interpreted run adds what a compiled one would have saved; a program is compiled when that
+exceeds what compiling costs. A family of programs (one function, traced with other shapes or other
+turns of a loop) whose compiled members are not seen again needs ever more evidence.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ftrans.ir import ArrayType, Program
+
+__all__ = ["Family", "Price", "family_of", "forget_families", "price"]
+
+# All in seconds. `benchmarks/calibrate_policy.py` measures 66 programs (chains of cheap and of
+# transcendental functions, networks, attention, sorts, loops and their gradients, on 1 to 1e6
+# elements) on both roads and prints beside each what this file estimates. The constants were set by
+# hand to where the estimates scatter about the measurements: four of five are within a factor of
+# three. The choice between the roads costs no more than that factor where it is wrong.
+
+# What one run costs apart from its equations.
+_EVALUATE = 1.5e-6
+_CALL, _ARGUMENT, _RESULT = 4.5e-6, 1.4e-6, 8e-7
+
+# What a compiled equation costs apart from its elements, and a turn of a loop from its equations.
+_COMPILED_EQUATION = 5e-8
+_TURN, _COMPILED_TURN = 3.5e-6, 5e-8
+
+
+class _Rates(NamedTuple):
+    """Gives the seconds for one equation, for one operation of it, and for one byte."""
+
+    equation: float
+    flop: float
+    byte: float
+    compiled_flop: float
+    compiled_byte: float
+
+
+# Compiled elementwise equations are fused: they hardly touch memory. What is bound by arithmetic
+# gains nothing, and some of what XLA does on a CPU is slower than NumPy.
+_ARITHMETIC = _Rates(7e-7, 5e-11, 2e-11, 3e-11, 0.0)
+_TRANSCENDENTAL = _Rates(7e-7, 3e-10, 2e-11, 1e-9, 0.0)
+_TRANSCENDENTAL_WIDE = _Rates(7e-7, 1e-8, 2e-11, 5e-9, 0.0)
+# On an idle machine both roads multiply equally fast. The threads of NumPy's BLAS wait for each
+# other, though, and where the machine has other work a product may take a hundred times as long.
+_CONTRACTION = _Rates(4e-6, 2e-11, 6e-11, 1e-11, 6e-11)
+_SORT = _Rates(4e-6, 1.5e-9, 6e-11, 8e-9, 6e-11)
+_SCATTER = _Rates(1e-5, 5e-9, 6e-11, 2e-9, 6e-11)
+_VIEW = _Rates(8e-7, 0.0, 0.0, 0.0, 0.0)
+_OTHER = _Rates(2.5e-6, 3e-10, 6e-11, 3e-10, 3e-11)
+
+_BY_TAG = {"contraction": _CONTRACTION, "sort": _SORT, "scatter": _SCATTER}
+_CHEAP = {
+    *("abs", "add", "and", "ceil", "clamp", "complex", "conj", "convert", "div", "eq", "floor"),
+    *("ge", "gt", "imag", "integer_pow", "is_finite", "le", "lt", "maximum", "minimum", "mul"),
+    *("ne", "neg", "not", "or", "real", "round", "rsqrt", "select", "shift_left", "shift_right"),
+    *("sign", "sqrt", "stop_gradient", "sub", "xor"),
+}
+_VIEWS = {"broadcast", "reshape", "rev", "slice", "transpose"}
+
+# To lower and compile a program, and each equation of it.
+_COMPILE, _COMPILE_EQUATION = 0.03, 0.001
+
+_LOOP_TURNS = 10
+"""How often a loop is taken to turn where the program does not say."""
+
+_MOST_UNPROVEN = 6
+_MOST_FAMILIES = 1024
+
+
+class Price(NamedTuple):
+    """Says in seconds what a program is estimated to cost.
+
+    Attributes:
+        interpreted: one run by NumPy.
+        compiled: one run of what XLA makes of it.
+        compiling: to lower and compile it.
+    """
+
+    interpreted: float
+    compiled: float
+    compiling: float
+
+    @property
+    def gain(self) -> float:
+        """What one compiled run saves."""
+        return max(self.interpreted - self.compiled, 0.0)
+
+
+def price(program: Program) -> Price:
+    """Estimates what a program costs from the cost of its equations."""
+    interpreted, compiled = _running(program)
+    ends = _CALL + _ARGUMENT * len(program.inputs) + _RESULT * len(program.outputs)
+    compiling = _COMPILE + _COMPILE_EQUATION * program.count()
+    return Price(interpreted + _EVALUATE, compiled + ends, compiling)
+
+
+def _running(program: Program) -> tuple[float, float]:
+    """Returns the seconds that the equations take in one run, interpreted and compiled."""
+    interpreted = compiled = 0.0
+    for equation in program.equations:
+        compiled += _COMPILED_EQUATION
+        primitive, params = equation.primitive, equation.params
+        if primitive.is_higher_order:
+            once = [_running(sub) for sub in params.programs()]
+            if "branches" in params:
+                interpreted += max(cost for cost, _ in once)
+                compiled += max(cost for _, cost in once)
+            else:
+                turns = params.get("length") or params.get("bound") or _LOOP_TURNS
+                interpreted += turns * (_TURN + sum(cost for cost, _ in once))
+                compiled += turns * (_COMPILED_TURN + sum(cost for _, cost in once))
+            continue
+        operands = tuple(program.type_of(atom) for atom in equation.operands)
+        flops, nbytes = primitive.cost(operands, equation.types, params)
+        rates = _rates(primitive, equation.types[0])
+        interpreted += rates.equation + flops * rates.flop + nbytes * rates.byte
+        compiled += flops * rates.compiled_flop + nbytes * rates.compiled_byte
+    return interpreted, compiled
+
+
+def _rates(primitive: Any, result: ArrayType) -> _Rates:
+    if "elementwise" in primitive.tags:
+        if primitive.name in _CHEAP:
+            return _ARITHMETIC
+        return _TRANSCENDENTAL if result.dtype == np.float32 else _TRANSCENDENTAL_WIDE
+    if primitive.name in _VIEWS:
+        return _VIEW
+    for tag, rates in _BY_TAG.items():
+        if tag in primitive.tags:
+            return rates
+    return _OTHER
+
+
+class Family:
+    """Counts the compiled programs of one function that were not seen again since.
+
+    Attributes:
+        unproven: how many; each doubles the evidence that the next one needs.
+    """
+
+    __slots__ = ("unproven",)
+
+    def __init__(self) -> None:
+        self.unproven = 0
+
+    @property
+    def factor(self) -> int:
+        """By how much evidence must exceed the price of compiling."""
+        return 2 ** min(self.unproven, _MOST_UNPROVEN)
+
+    def prove(self) -> None:
+        """Says that one of the compiled programs was used again."""
+        self.unproven = max(self.unproven - 1, 0)
+
+
+_families: OrderedDict[tuple, Family] = OrderedDict()
+_lock = threading.Lock()
+
+
+def family_of(program: Program) -> Family:
+    """Returns the family of a program: that of its name and of the first code it came from."""
+    code = next((place.code for place in program.locations if place is not None), None)
+    if code is None:
+        key = (program.name, program.inputs)
+    else:
+        key = (program.name, code.co_filename, code.co_firstlineno, code.co_qualname)
+    with _lock:
+        family = _families.setdefault(key, Family())
+        _families.move_to_end(key)
+        while len(_families) > _MOST_FAMILIES:
+            _families.popitem(last=False)
+    return family
+
+
+def forget_families() -> None:
+    """Forgets what was learnt of families."""
+    with _lock:
+        _families.clear()
