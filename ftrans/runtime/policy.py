@@ -81,16 +81,13 @@ class Price(NamedTuple):
         interpreted: one run by NumPy.
         compiled: one run of what XLA makes of it.
         compiling: to lower and compile it.
+        gain: what one compiled run saves; zero where it saves nothing.
     """
 
     interpreted: float
     compiled: float
     compiling: float
-
-    @property
-    def gain(self) -> float:
-        """What one compiled run saves."""
-        return max(self.interpreted - self.compiled, 0.0)
+    gain: float
 
 
 def price(program: Program) -> Price:
@@ -98,7 +95,8 @@ def price(program: Program) -> Price:
     interpreted, compiled = _running(program)
     ends = _CALL + _ARGUMENT * len(program.inputs) + _RESULT * len(program.outputs)
     compiling = _COMPILE + _COMPILE_EQUATION * program.count()
-    return Price(interpreted + _EVALUATE, compiled + ends, compiling)
+    interpreted, compiled = interpreted + _EVALUATE, compiled + ends
+    return Price(interpreted, compiled, compiling, max(interpreted - compiled, 0.0))
 
 
 def _running(program: Program) -> tuple[float, float]:

@@ -76,7 +76,7 @@ def test_the_reason_is_in_words() -> None:
     program = ftrans.trace(func.grad(long))(X)
     for _ in range(3):
         run(program, [X])
-    price = program.memo["plan"].state.price(program.memo["plan"].final(program))
+    price = program.memo["plan"].state.price
     assert ftrans.explain(last=1)[0].reason == (
         f"compiling would have saved {duration(3 * price.gain)} so far, "
         f"of {duration(price.compiling)} that it costs"
