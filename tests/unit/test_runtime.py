@@ -344,16 +344,22 @@ def test_results_of_jax_do_not_follow_arrays_of_numpy(monkeypatch: pytest.Monkey
 
 def test_a_call_that_races_with_writes_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "execution", "compile")
-    size = 600
-    program = ftrans.trace(lambda m, one: m @ m @ m @ m * one)(
-        np.ones((size, size), "f4"), np.ones((), "f4")
-    )
-    one = jax.numpy.ones((), "float32")
-    for _ in range(4):
-        m = np.ones((size, size), "f4")
-        (out,) = run(program, [m, one])
-        m[:] = 0.0
-        assert_close(out, np.full((size, size), float(size) ** 3), 1e-4)
+
+    def powers(m: Any, one: Any) -> Any:
+        product = m
+        for _ in range(turns):
+            product = product @ m * one
+        return product
+
+    for size, turns in ((128, 200), (600, 3)):  # the first is copied, the second waited for
+        one = jax.numpy.full((), 1 / size, "float32")
+        program = ftrans.trace(powers)(np.ones((size, size), "f4"), np.ones((), "f4"))
+        for _ in range(4):
+            m = aligned(size * size).reshape(size, size)
+            m[:] = 1.0
+            (out,) = run(program, [m, one])
+            m[:] = 0.0
+            assert_close(out, np.ones((size, size)).astype("f4"), 1e-3)
 
 
 # ------------------------------------------------------------------------------------- the guard
