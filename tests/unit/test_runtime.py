@@ -345,7 +345,7 @@ def test_results_of_jax_do_not_follow_arrays_of_numpy(monkeypatch: pytest.Monkey
 def test_a_call_that_races_with_writes_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "execution", "compile")
 
-    def powers(m: Any, one: Any) -> Any:
+    def powers(m: Any, one: Any, turns: int) -> Any:
         product = m
         for _ in range(turns):
             product = product @ m * one
@@ -353,7 +353,8 @@ def test_a_call_that_races_with_writes_of_the_caller(monkeypatch: pytest.MonkeyP
 
     for size, turns in ((128, 200), (600, 3)):  # the first is copied, the second waited for
         one = jax.numpy.full((), 1 / size, "float32")
-        program = ftrans.trace(powers)(np.ones((size, size), "f4"), np.ones((), "f4"))
+        example = np.ones((size, size), "f4"), np.ones((), "f4")
+        program = ftrans.trace(lambda m, one, turns=turns: powers(m, one, turns))(*example)
         for _ in range(4):
             m = aligned(size * size).reshape(size, size)
             m[:] = 1.0
