@@ -17,6 +17,8 @@ __all__ = ["config", "get_default_dtype", "install_compilation_cache", "set_defa
 
 Execution = Literal["auto", "compile", "interpret"]
 _CHOICES = ("auto", "compile", "interpret")
+Lowering = Literal["auto", "splice", "replay"]
+_LOWERINGS = ("auto", "splice", "replay")
 
 
 class _Config:
@@ -25,6 +27,9 @@ class _Config:
     Attributes:
         execution: "auto" interprets what is cheap or seldom seen and compiles the rest; "compile"
             and "interpret" pin the choice, for reproducible bits.
+        lowering: how programs become JAX's before they are compiled. "splice" copies jaxprs of
+            single equations together; "replay" traces them by `jax.numpy`, which takes longer;
+            "auto" splices where the release of JAX takes it. What is compiled already stays.
         check: whether every program is checked before it is run; on where the environment variable
             FTRANS_CHECK is "1".
         cache_entries: how many programs are remembered.
@@ -38,6 +43,7 @@ class _Config:
 
     def __init__(self) -> None:
         self._execution: Execution = "auto"
+        self._lowering: Lowering = "auto"
         self.check: bool = os.environ.get("FTRANS_CHECK", "") == "1"
         self.cache_entries: int = 4096
         self.cache_bytes: int = 1 << 30
@@ -74,6 +80,17 @@ class _Config:
         chosen = None if path is None else os.path.expanduser(path)
         _set_compilation_cache(chosen)
         self._compilation_cache_dir = chosen
+
+    @property
+    def lowering(self) -> Lowering:
+        """How programs become JAX's."""
+        return self._lowering
+
+    @lowering.setter
+    def lowering(self, value: Lowering) -> None:
+        if value not in _LOWERINGS:
+            raise ValueError(f"config.lowering: {value!r} is none of {', '.join(_LOWERINGS)}.")
+        self._lowering = value
 
 
 def _no_compilation_cache(path: str | None) -> None:

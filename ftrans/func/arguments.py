@@ -11,7 +11,7 @@ import jax.tree_util as tree
 from ftrans.errors import ArgumentError, DTypeError
 from ftrans.func.staging import argument_name, describe, leaf_name
 from ftrans.ir import type_of
-from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.numpy.promotion import as_array, is_array, is_float_array, is_scalar
 
 __all__ = ["Arguments"]
 
@@ -28,7 +28,7 @@ class Arguments:
 
     Attributes:
         values: the leaves that are differentiated, arrays or Python floats.
-        paths: where they stand in the arguments.
+        positions: for each of them the number of its argument, and that of the leaf in it.
     """
 
     def __init__(
@@ -41,27 +41,39 @@ class Arguments:
     ):
         self.func = func
         self.args = args
-        self.single = not isinstance(argnums, Sequence)
-        numbers = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
+        self.single = type(argnums) is int or not isinstance(argnums, Sequence)
+        numbers = (argnums,) if self.single else tuple(argnums)  # type: ignore[arg-type]
         self.numbers = [_position(name, number, len(args)) for number in numbers]
-        if len(set(self.numbers)) != len(self.numbers):
+        if len(numbers) > 1 and len(set(self.numbers)) != len(self.numbers):
             raise ArgumentError(f"{name}: argnums={argnums} names an argument twice.")
         self.values: list[Any] = []
-        self.paths: list[tuple[Any, ...]] = []
-        # for each chosen argument: structure, leaves, and which leaves are differentiated
-        self.parts: list[tuple[Any, list[Any], list[bool]]] = []
+        self.positions: list[tuple[int, int]] = []
+        # for each chosen argument: structure, and which leaves are differentiated; and the leaves
+        self.parts: list[tuple[Any, list[bool]]] = []
+        self.leaves: list[list[Any]] = []
         for number in self.numbers:
-            paths, structure = tree.tree_flatten_with_path(args[number])
-            leaves, mask = [], []
-            for inner, leaf in paths:
-                path = (tree.SequenceKey(number), *inner)
-                is_active = _is_active(name, func, path, leaf, integers)
+            leaves, structure = tree.tree_flatten(args[number])
+            mask = []
+            for index, leaf in enumerate(leaves):
+                is_active = is_float_array(leaf) or _is_active(
+                    name, func, self._path(number, index), leaf, integers
+                )
                 if is_active:
                     self.values.append(leaf)
-                    self.paths.append(path)
-                leaves.append(leaf)
+                    self.positions.append((number, index))
                 mask.append(is_active)
-            self.parts.append((structure, leaves, mask))
+            self.parts.append((structure, mask))
+            self.leaves.append(leaves)
+
+    def _path(self, number: int, index: int) -> tuple[Any, ...]:
+        """Returns the path to a leaf in the tuple of arguments."""
+        inner, _ = tree.tree_flatten_with_path(self.args[number])[0][index]
+        return (tree.SequenceKey(number), *inner)
+
+    @property
+    def paths(self) -> list[tuple[Any, ...]]:
+        """Where the `values` stand in the arguments."""
+        return [self._path(*position) for position in self.positions]
 
     def name(self, index: int, root: str | None = None) -> str:
         """Returns how an error names one of the `values`.
@@ -70,25 +82,28 @@ class Arguments:
             index: its number among them.
             root: how the tuple of arguments is called; None to name the parameter instead.
         """
-        path = self.paths[index]
+        path = self._path(*self.positions[index])
         return argument_name(self.func, path) if root is None else leaf_name(root, path)
 
     def call(self, func: Callable[..., Any], values: Sequence[Any], kwargs: Any) -> Any:
         """Calls `func` with these values in the place of the leaves that are differentiated."""
         args = list(self.args)
         given = iter(values)
-        for number, (structure, leaves, mask) in zip(self.numbers, self.parts, strict=True):
-            args[number] = tree.tree_unflatten(
-                structure,
-                [next(given) if m else leaf for leaf, m in zip(leaves, mask, strict=True)],
-            )
+        for number, (structure, mask), leaves in zip(
+            self.numbers, self.parts, self.leaves, strict=True
+        ):
+            if False in mask:
+                filled = [next(given) if m else leaf for leaf, m in zip(leaves, mask, strict=True)]
+            else:
+                filled = [next(given) for _ in mask]
+            args[number] = structure.unflatten(filled)
         return func(*args, **kwargs)
 
     @property
     def selection(self) -> Selection:
         """Where the differentiated leaves stand, without the arguments themselves."""
         return Selection(
-            self.single, tuple((structure, tuple(mask)) for structure, _, mask in self.parts)
+            self.single, tuple((structure, tuple(mask)) for structure, mask in self.parts)
         )
 
     def build(self, values: Sequence[Any]) -> Any:
@@ -96,7 +111,7 @@ class Arguments:
 
         Leaves that are not differentiated become None.
         """
-        return self.selection.build(values)
+        return Selection(self.single, self.parts).build(values)
 
 
 class Selection(NamedTuple):
@@ -108,10 +123,14 @@ class Selection(NamedTuple):
     """
 
     single: bool
-    parts: tuple[tuple[Any, tuple[bool, ...]], ...]
+    parts: Sequence[tuple[Any, Sequence[bool]]]
 
     def build(self, values: Sequence[Any]) -> Any:
         """Is `Arguments.build`."""
+        if self.single:
+            ((structure, mask),) = self.parts
+            if False not in mask:
+                return structure.unflatten(values)
         given = iter(values)
         trees = [
             tree.tree_unflatten(structure, [next(given) if m else None for m in mask])
@@ -121,6 +140,8 @@ class Selection(NamedTuple):
 
 
 def _position(name: str, number: Any, count: int) -> int:
+    if type(number) is int and 0 <= number < count:
+        return number
     try:
         number = operator.index(number)
     except TypeError:

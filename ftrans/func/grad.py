@@ -16,6 +16,7 @@ from ftrans.func.staging import (
     known_inputs,
     name_of,
     named,
+    sources,
     split_aux,
     stage,
     wants_jax,
@@ -36,8 +37,12 @@ def gradient_value_aux(
     has_aux: bool,
     args: Sequence[Any],
     kwargs: dict[str, Any],
+    with_value: bool = True,
 ) -> tuple[Any, Any, Any]:
-    """Calls `func` and returns its gradient, value and aux; `name` is for errors."""
+    """Calls `func` and returns its gradient, value (None if not asked for) and aux.
+
+    Its `name` is for errors.
+    """
     arguments = Arguments(name, func, args, argnums)
 
     def scalar_first(*tracers: Any) -> Any:
@@ -45,12 +50,15 @@ def gradient_value_aux(
         value, aux = split_aux(name, result) if has_aux else (result, None)
         return _check_scalar(name, value, has_aux), aux
 
-    staged = stage(name, scalar_first, known_inputs(arguments.values))
-    count = len(arguments.values)
-    active = tuple(i < count for i in range(len(staged.program.inputs)))
-    program = differentiate(staged.program, active)
-    operands = [*(as_array(v) for v in arguments.values), *staged.captured]
+    inputs = known_inputs(arguments.values)
+    staged = stage(name, scalar_first, inputs)
+    count = len(inputs)
+    active = (True,) * count + (False,) * len(staged.captured)
+    program = differentiate(staged.program, active, with_value)
+    operands = [*sources(inputs), *staged.captured]
     found = apply(program, operands, wants_jax(args, kwargs))
+    if not with_value:
+        found = [None, *found]
     outputs = staged.outputs.arrays
     value, aux = staged.outputs.build(found[:outputs])
     return arguments.build(found[outputs:]), value, aux
@@ -119,7 +127,7 @@ def grad(
     @boundary
     @functools.wraps(func)
     def gradient(*args: Any, **kwargs: Any) -> Any:
-        found, _, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs)
+        found, _, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs, False)
         return (found, aux) if has_aux else found
 
     return named(gradient, name)

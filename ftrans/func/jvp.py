@@ -19,6 +19,7 @@ from ftrans.func.staging import (
     match_leaf,
     match_structure,
     name_of,
+    sources,
     stage,
     wants_jax,
 )
@@ -26,8 +27,7 @@ from ftrans.func.vjp import split_outputs, with_aux
 from ftrans.interpreters import jvp as push_forward
 from ftrans.interpreters import linearize as split
 from ftrans.interpreters.detach import detach_outputs
-from ftrans.ir import ArrayType, Program, is_tracing, type_of
-from ftrans.numpy.promotion import as_array
+from ftrans.ir import ArrayType, Program, is_tracing
 from ftrans.primitives.shape import zeros
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 from ftrans.traceback import boundary
@@ -71,20 +71,20 @@ def jvp(
                 f"  {what}: {describe(given)}\n  Write {what}=({what.rstrip('s')},)."
             )
     arguments = Arguments(name, func, primals, range(len(primals)), integers=True)
-    primal_operands = [as_array(v) for v in arguments.values]
-    types = [type_of(primal) for primal in primal_operands]
+    inputs = known_inputs(arguments.values)
+    types = [t for t, _, _ in inputs]
     dots = match_tangents(name, arguments.selection, arguments.paths, types, tangents)
 
     def run(*tracers: Any) -> Any:
         return with_aux(name, has_aux, arguments.call(func, tracers, {}))
 
-    staged = stage(name, run, known_inputs(arguments.values))
+    staged = stage(name, run, inputs)
     value_outputs, _ = split_outputs(staged.outputs)
     active = tuple(dot is not None for dot in dots)
     mask = (*active, *(False,) * len(staged.captured))
     count = value_outputs.arrays
     program, out_active = push_forward(detach_outputs(staged.program, count), mask)
-    operands = [*primal_operands, *staged.captured, *(d for d in dots if d is not None)]
+    operands = [*sources(inputs), *staged.captured, *(d for d in dots if d is not None)]
     found = apply(program, operands, wants_jax(primals, tangents))
     if strict and not all(out_active[:count]):
         number = out_active.index(False)
@@ -256,12 +256,13 @@ def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) ->
     def run(*tracers: Any) -> Any:
         return with_aux(name, has_aux, arguments.call(func, tracers, {}))
 
-    staged = stage(name, run, known_inputs(arguments.values))
+    inputs = known_inputs(arguments.values)
+    staged = stage(name, run, inputs)
     value_outputs, _ = split_outputs(staged.outputs)
-    count = len(arguments.values)
-    mask = tuple(i < count for i in range(len(staged.program.inputs)))
+    count = len(inputs)
+    mask = (True,) * count + (False,) * len(staged.captured)
     part = split(detach_outputs(staged.program, value_outputs.arrays), mask)
-    operands = [*(as_array(v) for v in arguments.values), *staged.captured]
+    operands = [*sources(inputs), *staged.captured]
     as_jax = wants_jax(primals)
     found = apply(part.forward, operands, as_jax)
     total = staged.outputs.arrays

@@ -12,8 +12,9 @@ import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, StructureError
 from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind, is_tracing, type_of
-from ftrans.ir.frame import at_user_code, open_frame
+from ftrans.ir.frame import Frame, state
 from ftrans.ir.location import here
+from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import call_p
 from ftrans.runtime import keep, run
@@ -37,6 +38,7 @@ __all__ = [
     "name_of",
     "named",
     "shown",
+    "sources",
     "split_aux",
     "stage",
     "wants_jax",
@@ -139,14 +141,13 @@ class Outputs(NamedTuple):
     @property
     def arrays(self) -> int:
         """The number of outputs that are arrays."""
-        return sum(leaf is None for leaf in self.leaves)
+        return self.leaves.count(None)
 
     def build(self, values: Sequence[Any]) -> Any:
         """Returns the pytree with these arrays in it."""
         given = iter(values)
-        return tree.tree_unflatten(
-            self.structure,
-            [next(given) if leaf is None else leaf.value for leaf in self.leaves],
+        return self.structure.unflatten(
+            [next(given) if leaf is None else leaf.value for leaf in self.leaves]
         )
 
 
@@ -170,6 +171,7 @@ def stage(
     inputs: Sequence[tuple[ArrayType, Any, bool]],
     *,
     closed: bool = False,
+    once: bool = False,
     passed: Callable[[Any], bool] = is_array,
 ) -> Staged:
     """Traces `function` into a program.
@@ -179,12 +181,20 @@ def stage(
         function: takes one traced value per input; its result is a pytree.
         inputs: for each input its type, its source and whether it is weak.
         closed: whether all that happens inside stays inside.
+        once: whether the result is kept, as by `jit`, rather than traced again at each call; then
+            Python scalars are constants of the program, in functions traced inside as well.
         passed: which leaves of the result are outputs; the others pass through as they are.
     """
-    with open_frame(name, closed, here()) as frame:
-        tracers = [frame.input(*declared) for declared in inputs]
-        with at_user_code():
-            result = function(*tracers)
+    stack = state.stack
+    depth, place, trail = len(stack), state.place, state.trail
+    kind = Frame if once or (stack and not isinstance(stack[-1], Trail)) else Trail
+    frame = kind(name, closed, here())
+    try:
+        frame.push()
+        tracers = frame.declare(inputs)
+        state.place = None  # locations are those of the user's code again
+        state.trail = frame if kind is Trail else None
+        result = function(*tracers)
         leaves, structure = tree.tree_flatten(result)
         outs, specs = [], []
         for leaf in leaves:
@@ -194,6 +204,15 @@ def stage(
             else:
                 specs.append(Static(leaf))
         program, captured = frame.close(outs)
+    finally:
+        # by depth: an interrupt between two frames cannot leave one of them open
+        del stack[depth:]
+        state.place, state.trail = place, trail
+        try:
+            frame.release()
+        finally:
+            # once more, in case that an interrupt came between; what is done is not done again
+            frame.release()
     return Staged(keep(program), captured, Outputs(structure, tuple(specs)))
 
 
@@ -207,19 +226,31 @@ def known_inputs(values: Sequence[Any]) -> list[tuple[ArrayType, Any, bool]]:
     """Returns inputs for `stage` whose values are these arrays, traced values or scalars."""
     declared = []
     for value in values:
-        weak = value.weak if isinstance(value, Tracer) else is_scalar(value)
-        array = as_array(value)
-        declared.append((type_of(array).update(), array, weak))
+        kind = type(value)
+        if kind is Tracer:
+            declared.append((value.type, value, value.weak))
+        elif kind is np.ndarray and is_array(value):
+            declared.append((ArrayType(value.shape, value.dtype), value, False))
+        else:
+            array = as_array(value)
+            declared.append((ArrayType(array.shape, array.dtype), array, is_scalar(value)))
     return declared
+
+
+def sources(inputs: Sequence[tuple[ArrayType, Any, bool]]) -> list[Any]:
+    """Returns the values of declared inputs, as operands for `apply`."""
+    return [source for _, source, _ in inputs]
 
 
 def wants_jax(*trees: Any) -> bool | None:
     """Tells whether results are to be `jax.Array`s: None where the arguments hold no array."""
     found: bool | None = None
     for leaf in tree.tree_leaves(trees):
-        if is_jax(leaf):
+        if type(leaf) is np.ndarray:
+            found = False
+        elif is_jax(leaf):
             return True
-        if is_array(leaf) or is_scalar(leaf):
+        elif is_array(leaf) or is_scalar(leaf):
             found = False
     return found
 

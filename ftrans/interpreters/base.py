@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from ftrans.ir import (
-    Abstract,
-    ArrayType,
-    Equation,
-    Frame,
-    Literal,
-    Program,
-    Tracer,
-    bind,
-    open_frame,
-)
-from ftrans.ir.frame import Placing
+from ftrans.interpreters.builder import Builder, building, finish
+from ftrans.ir import Equation, Literal, Program, bind
+from ftrans.ir.frame import Placing, current_frame
 
 __all__ = ["building", "finish", "memoised", "replay", "walk"]
 
@@ -73,20 +63,6 @@ def _untied(found: Any, program: Any) -> Any:
     return found
 
 
-@contextmanager
-def building(name: str, types: Sequence[ArrayType]) -> Iterator[tuple[Frame, list[Tracer]]]:
-    """Opens a closed frame with inputs of these types, for the program that is to be made."""
-    with open_frame(name, closed=True) as frame:
-        yield frame, [frame.input(t, Abstract("an interpreter's input")) for t in types]
-
-
-def finish(frame: Frame, outputs: Sequence[Any]) -> Program:
-    """Closes a frame that must not have captured anything."""
-    program, captured = frame.close(outputs)
-    assert not captured, f"{frame.name} captured {captured}"
-    return program
-
-
 def walk(
     program: Program,
     values: Sequence[Any],
@@ -117,4 +93,7 @@ def walk(
 
 def replay(program: Program, operands: Sequence[Any]) -> list[Any]:
     """Binds every equation of `program` anew, in the frames of the operands."""
+    frame = current_frame()
+    if type(frame) is Builder and frame.closed:  # then all of it lands there
+        return frame.splice(program, operands)
     return walk(program, operands, lambda e, taken: bind(e.primitive, taken, e.params))

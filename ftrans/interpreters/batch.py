@@ -58,8 +58,6 @@ def batch(
 
 
 def _apply(equation: Any, size: int, pairs: list[tuple[Any, int | None]]) -> Any:
-    from ftrans.interpreters.transforms import transforms
-
     primitive, params = equation.primitive, equation.params
     operands = [value for value, _ in pairs]
     dims = [dim for _, dim in pairs]
@@ -69,6 +67,8 @@ def _apply(equation: Any, size: int, pairs: list[tuple[Any, int | None]]) -> Any
     if isinstance(rule, Absent):
         raise primitive.absent("batch", rule.reason)
     if isinstance(rule, Recursive):
+        from ftrans.interpreters.transforms import transforms
+
         outs, out_dims = rule.rule(transforms, size, operands, dims, **params)
     else:
         outs, out_dims = rule(size, operands, dims, **params)

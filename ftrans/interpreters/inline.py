@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ftrans.interpreters.base import building, finish, memoised, walk
+from ftrans.interpreters.base import building, finish, memoised, replay, walk
 from ftrans.ir import Equation, Program, bind
 from ftrans.primitives.control import call_p
 
@@ -20,16 +20,21 @@ def _has_call(program: Program) -> bool:
     )
 
 
-@memoised
 def inline(program: Program) -> Program:
     """Returns an equal program without `call`, in sub-programs neither."""
-    if not _has_call(program):
-        return program
+    return _inlined(program) if _has_call(program) else program
+
+
+@memoised
+def _inlined(program: Program) -> Program:
     with building(program.name, program.inputs) as (frame, inputs):
         return finish(frame, _run(program, inputs))
 
 
 def _run(program: Program, operands: Sequence[Any]) -> list[Any]:
+    if not _has_call(program):
+        return replay(program, operands)
+
     def step(equation: Equation, taken: list[Any]) -> Sequence[Any]:
         if equation.primitive is call_p:
             return _run(equation.params["program"], taken)

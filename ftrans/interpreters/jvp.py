@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ftrans.interpreters.base import building, finish, memoised, walk
-from ftrans.interpreters.factor import factor
+from ftrans.interpreters.base import finish, memoised
+from ftrans.interpreters.builder import opened
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.simplify import simplify
-from ftrans.ir import Equation, Params, Program, bind
+from ftrans.interpreters.tangents import Tangents
+from ftrans.ir import Literal, Params, Program, bind
+from ftrans.ir.frame import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.record import LINEAR, Absent, Joint, Recursive
 
@@ -28,17 +30,15 @@ def jvp(program: Program, active: tuple[bool, ...]) -> tuple[Program, tuple[bool
         A program from the inputs and the tangents of the active ones to the outputs and the
         tangents that are not zero; and for each output whether its tangent is among them.
     """
-    program = inline(program)
-    tangent_types = [t for t, a in zip(program.inputs, active, strict=True) if a]
-    with building(program.name, [*program.inputs, *tangent_types]) as (frame, inputs):
-        primals = inputs[: len(active)]
-        given = iter(inputs[len(active) :])
-        tangents = [next(given) if a else None for a in active]
+    program = simplify(inline(program))
+    with opened(Tangents(program.name, closed=True)) as frame:
+        primals = [frame.input(t) for t in program.inputs]
+        tangents = [
+            frame.tangent(t) if a else None for t, a in zip(program.inputs, active, strict=True)
+        ]
         outs, out_tangents = push_forward(program, primals, tangents, "jvp")
-        nonzero = [t for t in out_tangents if t is not None]
-        result = simplify(finish(frame, [*outs, *nonzero]))
-    marked = tuple(i >= len(active) for i in range(len(inputs)))
-    return factor(result, marked), tuple(t is not None for t in out_tangents)
+        result = finish(frame, [*outs, *(t for t in out_tangents if t is not None)])
+    return result, tuple(t is not None for t in out_tangents)
 
 
 def push_forward(
@@ -52,28 +52,35 @@ def push_forward(
         tangents: their tangents.
         mode: "jvp" or "linearize": which rule a primitive that carries programs applies.
     """
-
-    def step(equation: Equation, pairs: list[Any]) -> Any:
-        taken = [primal for primal, _ in pairs]
-        dots = [tangent for _, tangent in pairs]
-        if all(dot is None for dot in dots):
-            return [(out, None) for out in bind(equation.primitive, taken, equation.params)]
-        outs, out_dots = tangents_of(equation.primitive, taken, dots, equation.params, mode)
-        return zip(outs, out_dots, strict=True)
-
-    values = list(zip(primals, tangents, strict=True))
-    pairs = walk(program, values, step, lambda literal: (literal, None))
-    return [primal for primal, _ in pairs], [tangent for _, tangent in pairs]
+    values, dots = list(primals), list(tangents)
+    with Placing() as place:
+        for (primitive, operands, params, _), location in zip(
+            program.equations, program.locations, strict=True
+        ):
+            place.move(location)
+            taken = [a if type(a) is Literal else values[a] for a in operands]
+            moved = [None if type(a) is Literal else dots[a] for a in operands]
+            if [dot for dot in moved if dot is not None]:
+                outs, out_dots = tangents_of(primitive, taken, moved, params, mode)
+            else:
+                outs = bind(primitive, taken, params)
+                out_dots = [None] * len(outs)
+            values += outs
+            dots += out_dots
+    return (
+        [a if type(a) is Literal else values[a] for a in program.outputs],
+        [None if type(a) is Literal else dots[a] for a in program.outputs],
+    )
 
 
 def tangents_of(
     primitive: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params, mode: str
 ) -> tuple[Sequence[Any], Sequence[Any]]:
     """Applies one primitive to primals and tangents by its rule."""
-    from ftrans.interpreters.transforms import transforms
-
     rule = getattr(primitive, mode) if primitive.is_higher_order else primitive.jvp
     if isinstance(rule, Recursive):
+        from ftrans.interpreters.transforms import transforms
+
         return rule.rule(transforms, tangents, *primals, **params)
     outs = bind(primitive, primals, params)
     if not any(out.type.is_inexact for out in outs):

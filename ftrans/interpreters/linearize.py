@@ -6,16 +6,18 @@ inner one, and what the inner frame captures is precisely the set of residuals.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ftrans.interpreters.base import building, finish, memoised, replay, walk
-from ftrans.interpreters.factor import factor
+from ftrans.interpreters.base import building, finish, memoised
+from ftrans.interpreters.builder import opened
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.jvp import push_forward
 from ftrans.interpreters.simplify import simplify
-from ftrans.ir import Abstract, Equation, Frame, Program, Tracer, bind, open_frame
+from ftrans.interpreters.tangents import Tangents
+from ftrans.ir import Program
 
-__all__ = ["Linearized", "linearize"]
+__all__ = ["Linearized", "linearize", "split"]
 
 
 class Linearized(NamedTuple):
@@ -48,73 +50,29 @@ def linearize(program: Program, active: tuple[bool, ...]) -> Linearized:
     """
     program = simplify(inline(program))
     with building(program.name, program.inputs) as (known, primals):
-        with open_frame(f"linear({program.name})") as inner:
-            tangents = [
-                inner.input(t, Abstract("a tangent")) if a else None
-                for t, a in zip(program.inputs, active, strict=True)
-            ]
-            outs, out_tangents = push_forward(program, primals, tangents, "linearize")
-            linear, residuals = inner.close([t for t in out_tangents if t is not None])
-        linear, residuals = _take_in_constants(linear, known, residuals)
-        slopes, linear = _split(linear, sum(active))
-        forward, captured = known.close([*outs, *replay(slopes, residuals)])
-        assert not captured
-    return Linearized(simplify(forward), linear, tuple(t is not None for t in out_tangents))
+        outs, linear, residuals, out_active = split(program, primals, active)
+        forward = finish(known, [*outs, *residuals])
+    return Linearized(forward, linear, out_active)
 
 
-def _take_in_constants(
-    linear: Program, known: Frame, residuals: list[Any]
-) -> tuple[Program, list[Any]]:
-    """Makes residuals that are constants, such as zeros, where they are used."""
-    made: dict[int, Equation] = {}
-    for position, residual in enumerate(residuals):
-        if residual.index >= 0:
-            equation = known.equations[known.producers[residual.index]]
-            if len(equation.types) == 1 and not any(type(a) is int for a in equation.operands):
-                made[position] = equation
-    if not made:
-        return linear, residuals
-    start = len(linear.inputs) - len(residuals)
-    kept = [i for i in range(len(residuals)) if i not in made]
-    types = [*linear.inputs[:start], *(linear.inputs[start + i] for i in kept)]
-    with building(linear.name, types) as (frame, inputs):
-        given = iter(inputs[start:])
-        operands = [
-            bind(made[i].primitive, made[i].operands, made[i].params)[0]
-            if i in made
-            else next(given)
-            for i in range(len(residuals))
-        ]
-        outs = replay(linear, [*inputs[:start], *operands])
-        return finish(frame, outs), [residuals[i] for i in kept]
-
-
-def _split(linear: Program, count: int) -> tuple[Program, Program]:
-    """Splits a linear program once its slopes are collected.
+def split(
+    program: Program, primals: Sequence[Any], active: tuple[bool, ...]
+) -> tuple[list[Any], Program, list[Any], tuple[bool, ...]]:
+    """Runs `program` in the frame of its operands, and its derivative in a frame of its own.
 
     Args:
-        linear: from tangents, followed by what the primals gave, to tangents.
-        count: the number of tangents.
+        program: a program without `call`.
+        primals: its operands.
+        active: for each input whether it has a tangent.
 
     Returns:
-        The program of the residuals, from what the primals gave; and the linear program that is
-        left, from tangents and residuals to tangents.
+        The outputs; the linear program; the residuals, in the frame of the operands; and for each
+        output whether it has a tangent.
     """
-    factored = factor(linear, tuple(i < count for i in range(len(linear.inputs))))
-    with building(linear.name, factored.inputs[count:]) as (known, given):
-        with open_frame(linear.name) as inner:
-            tangents = [inner.input(t, Abstract("a tangent")) for t in factored.inputs[:count]]
-            outs = walk(
-                factored,
-                [*tangents, *given],
-                lambda equation, taken: _place(equation, taken, inner),
-            )
-            rest, residuals = inner.close(outs)
-        return simplify(finish(known, residuals)), simplify(rest)
-
-
-def _place(equation: Equation, operands: list[Any], inner: Any) -> Any:
-    """Binds an equation; constants that need no operand are made where they are used."""
-    if any(isinstance(x, Tracer) for x in operands):
-        return bind(equation.primitive, operands, equation.params)
-    return inner.record(equation.primitive, operands, equation.params)
+    with opened(Tangents(f"linear({program.name})", closed=False)) as inner:
+        tangents = [
+            inner.tangent(t) if a else None for t, a in zip(program.inputs, active, strict=True)
+        ]
+        outs, dots = push_forward(program, primals, tangents, "linearize")
+        linear, residuals = inner.close([t for t in dots if t is not None])
+    return outs, linear, residuals, tuple(t is not None for t in dots)

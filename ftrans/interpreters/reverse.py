@@ -12,12 +12,12 @@ from typing import Any
 from ftrans.interpreters.base import building, finish, memoised, replay
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.linearity import check_no_constant_terms
-from ftrans.interpreters.linearize import Linearized, linearize
+from ftrans.interpreters.linearize import Linearized, linearize, split
 from ftrans.interpreters.simplify import simplify
-from ftrans.interpreters.transpose import transpose
+from ftrans.interpreters.transpose import pull_back, transpose
 from ftrans.ir import Program, type_of
 from ftrans.ir.dtype import is_complex
-from ftrans.primitives import broadcast_p, scalar
+from ftrans.primitives import Linear, broadcast_p, scalar
 from ftrans.primitives.shape import zeros
 
 __all__ = ["linear_pullback", "pullback", "value_and_grad"]
@@ -50,24 +50,29 @@ def _pull(part: Linearized, residuals: list[Any], cotangents: list[Any]) -> list
 
 
 @memoised
-def value_and_grad(program: Program, active: tuple[bool, ...]) -> Program:
+def value_and_grad(program: Program, active: tuple[bool, ...], with_value: bool = True) -> Program:
     """Differentiates the first output of `program`, a real scalar.
 
     Args:
         program: any program whose first output is real, of rank zero.
         active: for each input whether its gradient is asked for.
+        with_value: whether the first output is asked for as well.
 
     Returns:
         A program from the inputs to the outputs, followed by the gradients.
     """
-    part = linearize(program, active)
+    program = simplify(inline(program))
     with building(program.name, program.inputs) as (frame, inputs):
-        outs = replay(part.forward, inputs)
-        value, residuals = outs[0], outs[len(part.active) :]
-        one = broadcast_p(scalar(1, type_of(value).dtype), shape=(), axes=())
-        seeds = [one if i == 0 else None for i, a in enumerate(part.active) if a]
-        gradients = _pull(part, residuals, seeds)
-        return simplify(finish(frame, [*outs[: len(part.active)], *gradients]))
+        outs, linear, residuals, out_active = split(program, inputs, active)
+        one = broadcast_p(scalar(1, type_of(outs[0]).dtype), shape=(), axes=())
+        seeds = [one if i == 0 else None for i, a in enumerate(out_active) if a]
+        operands = [*map(Linear, linear.inputs[: sum(active)]), *residuals]
+        cotangents = pull_back(linear, operands, seeds)[: sum(active)]
+        gradients = [
+            zeros(t) if ct is None else _conj(ct)
+            for ct, t in zip(cotangents, linear.inputs, strict=False)
+        ]
+        return finish(frame, [*(outs if with_value else outs[1:]), *gradients])
 
 
 @memoised

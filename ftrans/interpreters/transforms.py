@@ -9,7 +9,7 @@ from ftrans.interpreters.batch import batch
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.jvp import jvp
 from ftrans.interpreters.linearize import linearize
-from ftrans.interpreters.simplify import drop_unused_inputs, simplify
+from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.transpose import transpose
 
 __all__ = ["transforms"]
@@ -17,7 +17,6 @@ __all__ = ["transforms"]
 transforms = SimpleNamespace(
     batch=batch,
     building=building,
-    drop_unused_inputs=drop_unused_inputs,
     finish=finish,
     inline=inline,
     jvp=jvp,

@@ -114,10 +114,10 @@ def _cotangents(
     equation: Equation, operands: Sequence[Any], given: Sequence[Any], location: Any
 ) -> Sequence[Any]:
     """Applies the transpose rule of one equation."""
-    from ftrans.interpreters.transforms import transforms
-
     primitive, rule = equation.primitive, equation.primitive.transpose
     if isinstance(rule, Recursive):
+        from ftrans.interpreters.transforms import transforms
+
         return rule.rule(transforms, given, *operands, **equation.params)
     ct = given if primitive.multiple else given[0]
     if isinstance(rule, Joint):

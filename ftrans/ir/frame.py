@@ -9,6 +9,7 @@ frames below it.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, final
@@ -23,7 +24,6 @@ __all__ = [
     "Frame",
     "Placing",
     "Tracer",
-    "at_user_code",
     "bind",
     "check_alive",
     "current_frame",
@@ -33,6 +33,7 @@ __all__ = [
     "recording_place",
     "set_evaluator",
     "set_guard",
+    "state",
     "type_of",
 ]
 
@@ -74,9 +75,7 @@ class Tracer:
     @property
     def location(self) -> Location | None:
         """Where in the user's code the value was made; None for an input."""
-        if self.index < 0:
-            return None
-        return self.frame.locations[self.frame.producers[self.index]]
+        return None if self.index < 0 else self.frame.produced(self.index)[1]
 
     def value(self, what: str = "the value") -> Any:
         """Returns the concrete array behind this tracer, evaluating just what it depends on.
@@ -112,11 +111,12 @@ class Frame:
         "__weakref__",
         "captured",
         "closed",
+        "demands",
         "depth",
         "entered",
         "equations",
         "floor",
-        "guards",
+        "guarded",
         "input_types",
         "known",
         "locations",
@@ -138,26 +138,36 @@ class Frame:
         self.locations: list[Location | None] = []
         self.producers: list[int] = []
         self.known: dict[int, Any] = {}
-        self.guards: list[Callable[[], None]] = []
+        self.guarded: list[Any] = []
+        self.demands = 0
 
-    def leave(self, stack: list[Frame]) -> None:
-        """Takes the frame off the stack, and lets go of all that it refers to."""
-        # Pop by depth: an interrupt between two frames cannot leave one of them open.
-        del stack[self.depth :]
-        while self.guards:
-            self.guards[-1]()
-            self.guards.pop()
+    def push(self) -> None:
+        """Makes this the innermost frame; whoever does so takes it off again in a `finally`."""
+        stack = state.stack
+        self.depth = len(stack)
+        self.floor = self.depth if self.closed or not stack else stack[-1].floor
+        stack.append(self)
+
+    def release(self) -> None:
+        """Lets go of all values, once the frame is no longer on the stack."""
+        if self.guarded:
+            _release(self.guarded)
         # Captured values refer to the frame that holds them: without the cycle, arrays are freed
         # when the function returns, not when the garbage collector comes by.
-        for held in (self.captured, self.sources, self.known):
-            held.clear()
+        self.captured.clear()
+        self.sources.clear()
+        self.known.clear()
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input; `source` is its value: an array, an outer tracer or `Abstract`."""
-        _guard(source, self.guards)
+        _hold(source, self.guarded)
         self.input_types.append(type)
         self.sources.append(source)
         return Tracer(self, ~(len(self.sources) - 1), type, weak)
+
+    def declare(self, inputs: Sequence[tuple[ArrayType, Any, bool]]) -> list[Tracer]:
+        """Adds inputs: for each its type, its source and whether it is weak."""
+        return [self.input(*declared) for declared in inputs]
 
     def capture(self, value: Any) -> Tracer:
         """Returns the input that stands for an array, or for a tracer of an outer frame."""
@@ -196,7 +206,7 @@ class Frame:
         first = len(self.producers)
         self.producers.extend([len(self.equations)] * len(results))
         self.equations.append(Equation(primitive, tuple(codes), params, results))
-        place = _state.place
+        place = state.place
         self.locations.append(here() if place is None else place[0])
         return tuple([Tracer(self, first + i, t) for i, t in enumerate(results)])
 
@@ -238,10 +248,12 @@ class Frame:
             what: names the use, for the error.
             asked: the value that was asked for, which may belong to a frame further in.
         """
+        self.demands += 1
         known = self.known
         if code in known:
             return known[code]
-        pending, needed = [code], set()
+        pending = [code]
+        needed: dict[int, Equation] = {}
         while pending:
             current = pending.pop()
             if current in known:
@@ -249,29 +261,23 @@ class Frame:
             if current < 0:
                 known[current] = self._source_value(current, what, asked)
             else:
-                index = self.producers[current]
-                if index not in needed:
-                    needed.add(index)
-                    pending += [c for c in self.equations[index].operands if type(c) is int]
-        for index in sorted(needed):
-            equation = self.equations[index]
+                equation, _, first = self.produced(current)
+                if first not in needed:
+                    needed[first] = equation
+                    pending += [c for c in equation.operands if type(c) is int]
+        for first in sorted(needed):
+            equation = needed[first]
             arrays = [c.array if type(c) is Literal else known[c] for c in equation.operands]
             results = _evaluate(equation.primitive, arrays, equation.params)
-            start = self._first_result(index)
             for offset, array in enumerate(results):
-                known[start + offset] = array
+                known[first + offset] = array
         return known[code]
 
-    def _first_result(self, index: int) -> int:
-        """Returns the index of the first result of the equation `index`, by bisection."""
-        low, high = 0, len(self.producers)
-        while low < high:
-            middle = (low + high) // 2
-            if self.producers[middle] < index:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+    def produced(self, code: int) -> tuple[Equation, Location | None, int]:
+        """Returns the equation that makes the result `code`, its place, and its first result."""
+        index = self.producers[code]
+        first = bisect_left(self.producers, index)
+        return self.equations[index], self.locations[index], first
 
     def _source_value(self, code: int, what: str, asked: Tracer) -> Any:
         source = self.sources[~code]
@@ -303,7 +309,7 @@ def rebind(tracer: Tracer, new: Tracer) -> None:
 
     Frames that captured the old value keep it: what stands for it there is moved to a copy.
     """
-    for frame in _state.stack:
+    for frame in state.stack:
         captured = frame.captured.pop(id(tracer), None)
         if captured is not None:
             old = Tracer(tracer.frame, tracer.index, tracer.type, tracer.weak)
@@ -316,13 +322,16 @@ class _State(threading.local):
     stack: list[Frame]
     place: tuple[Location | None] | None
     """The location that interpreters give to what they record; None to look at the Python stack."""
+    trail: Frame | None
+    """The innermost frame, where it is a `Trail` in which the user's own code records."""
 
     def __init__(self) -> None:
         self.stack = []
         self.place = None
+        self.trail = None
 
 
-_state = _State()
+state = _State()
 
 
 def _no_evaluator(primitive: Any, arrays: Sequence[Any], params: Params) -> tuple[Any, ...]:
@@ -340,21 +349,23 @@ def set_evaluator(
     _evaluate = evaluate
 
 
-def _no_guard(source: Any, releases: list[Callable[[], None]]) -> None:
+def _no_guard(*args: Any) -> None:
     return
 
 
-_guard: Callable[[Any, list[Callable[[], None]]], object] = _no_guard
+_hold: Callable[[Any, list[Any]], None] = _no_guard
+_release: Callable[[list[Any]], None] = _no_guard
 
 
-def set_guard(guard: Callable[[Any, list[Callable[[], None]]], object]) -> None:
-    """Installs what keeps an array from being changed while a frame that uses it is open.
+def set_guard(hold: Callable[[Any, list[Any]], None], release: Callable[[list[Any]], None]) -> None:
+    """Installs what keeps arrays from being changed while a frame that uses them is open.
 
     Args:
-        guard: takes an array and a list, to which it adds what undoes its work before it begins.
+        hold: is given a source, and the list of those that the frame holds, to add it to.
+        release: empties such a list.
     """
-    global _guard
-    _guard = guard
+    global _hold, _release
+    _hold, _release = hold, release
 
 
 def type_of(value: Any) -> ArrayType:
@@ -367,30 +378,33 @@ def type_of(value: Any) -> ArrayType:
 
 def is_tracing() -> bool:
     """Tells whether this thread is inside a traced function."""
-    return bool(_state.stack)
+    return bool(state.stack)
 
 
 def current_frame() -> Frame | None:
     """Returns the innermost frame of this thread."""
-    return _state.stack[-1] if _state.stack else None
+    return state.stack[-1] if state.stack else None
 
 
 @contextmanager
 def open_frame(name: str, closed: bool = False, entered: Location | None = None) -> Iterator[Frame]:
     """Pushes a new frame for the length of the block, whatever happens in it."""
     frame = Frame(name, closed, entered)
-    stack = _state.stack
-    frame.depth = len(stack)
-    frame.floor = frame.depth if closed or not stack else stack[-1].floor
-    stack.append(frame)
+    stack, trail = state.stack, state.trail
+    depth = len(stack)
     try:
+        state.trail = None
+        frame.push()
         yield frame
     finally:
+        # By depth: an interrupt between two frames cannot leave one of them open.
+        del stack[depth:]
+        state.trail = trail
         try:
-            frame.leave(stack)
+            frame.release()
         finally:
             # once more, in case that an interrupt came between; what is done is not done again
-            frame.leave(stack)
+            frame.release()
 
 
 class Placing:
@@ -402,31 +416,21 @@ class Placing:
     __slots__ = ("_before",)
 
     def __enter__(self) -> Placing:
-        self._before = _state.place
+        self._before = state.place, state.trail
+        state.trail = None
         return self
 
     def move(self, location: Location | None) -> None:
         """Gives `location` to what is recorded from now on."""
-        _state.place = (location,)
+        state.place = (location,)
 
     def __exit__(self, *exc: object) -> None:
-        _state.place = self._before
+        state.place, state.trail = self._before
 
 
 def recording_place() -> Location | None:
     """Returns the location that is given to what is recorded now."""
-    return here() if _state.place is None else _state.place[0]
-
-
-@contextmanager
-def at_user_code() -> Iterator[None]:
-    """Takes locations from the Python stack again, for a user's function run by an interpreter."""
-    before = _state.place
-    _state.place = None
-    try:
-        yield
-    finally:
-        _state.place = before
+    return here() if state.place is None else state.place[0]
 
 
 def check_alive(tracer: Tracer) -> None:
@@ -435,7 +439,7 @@ def check_alive(tracer: Tracer) -> None:
     Raises:
         LeakedTracerError: then, and where it runs in another thread.
     """
-    frame, stack = tracer.frame, _state.stack
+    frame, stack = tracer.frame, state.stack
     if frame.depth < len(stack) and stack[frame.depth] is frame:
         return
     raise LeakedTracerError(
@@ -456,7 +460,7 @@ def bind(primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Any, 
         operands: tracers, literals and arrays, of the strict types that the primitive takes.
         params: the static part.
     """
-    stack = _state.stack
+    stack = state.stack
     depth = stack[-1].floor if stack else -1
     for value in operands:
         if type(value) is Tracer:

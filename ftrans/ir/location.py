@@ -8,7 +8,16 @@ from types import CodeType, FrameType
 
 from ftrans.traceback import LIBRARIES
 
-__all__ = ["Location", "forget_locations", "here", "user_frame"]
+__all__ = [
+    "Location",
+    "forget_locations",
+    "here",
+    "is_passed_over",
+    "location_of",
+    "passed_over",
+    "user_frame",
+    "user_place",
+]
 
 
 class Location:
@@ -60,30 +69,68 @@ _PASSED_OVER = LIBRARIES | {"ftrans"}
 
 # Keyed by the identity of the code object, which the Location keeps alive.
 _locations: dict[tuple[int, int], Location] = {}
+_MOST = 100_000
+
+passed_over: dict[str, bool] = {}
+"""Whether the code of a file is passed over: one lookup for each Python frame of a call."""
 
 
 def user_frame() -> FrameType | None:
     """Returns the innermost Python frame that runs code of neither ftrans nor its libraries."""
     frame = sys._getframe(1)
     while frame is not None:
-        if (frame.f_globals.get("__name__") or "").partition(".")[0] not in _PASSED_OVER:
+        passed = passed_over.get(frame.f_code.co_filename)
+        if passed is None:
+            passed = is_passed_over(frame)
+        if not passed:
             return frame
         frame = frame.f_back
     return None
 
 
+def user_place() -> tuple[int, int]:
+    """Returns the identity of the user's code that is running now, and the instruction in it."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        passed = passed_over.get(code.co_filename)
+        if passed is None:
+            passed = is_passed_over(frame)
+        if not passed:
+            return id(code), frame.f_lasti
+        frame = frame.f_back
+    return 0, 0
+
+
+def is_passed_over(frame: FrameType) -> bool:
+    """Tells it by the name of the module, and remembers it where the file has only one."""
+    name = frame.f_globals.get("__name__") or ""
+    passed = name.partition(".")[0] in _PASSED_OVER
+    filename = frame.f_code.co_filename
+    if not filename.startswith("<"):  # "<string>" is the file of many a module
+        if len(passed_over) > 4096:
+            passed_over.clear()
+        passed_over[filename] = passed
+    return passed
+
+
 def here() -> Location | None:
     """Returns the location in the user's code that is running now."""
     frame = user_frame()
-    if frame is None:
-        return None
-    key = (id(frame.f_code), frame.f_lasti)
+    return None if frame is None else location_of(frame.f_code, frame.f_lasti)
+
+
+def location_of(code: CodeType, offset: int) -> Location:
+    """Returns the one location for an instruction."""
+    key = (id(code), offset)
     location = _locations.get(key)
     if location is None:
-        location = _locations.setdefault(key, Location(frame.f_code, frame.f_lasti))
+        if len(_locations) >= _MOST:
+            _locations.clear()  # locations in use live on; the next ones are other objects
+        location = _locations.setdefault(key, Location(code, offset))
     return location
 
 
 def forget_locations() -> None:
-    """Lets go of the code objects of all locations that no program refers to."""
+    """Forgets the locations, and with them the code of functions that are gone."""
     _locations.clear()

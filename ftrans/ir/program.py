@@ -8,6 +8,7 @@ remembers of a program names the right lines.
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 from ftrans.ir.location import Location
 from ftrans.ir.types import ArrayType
 
-__all__ = ["Atom", "Equation", "Literal", "Params", "Program"]
+__all__ = ["NO_PARAMS", "Atom", "Equation", "Literal", "Params", "Program"]
 
 
 @final
@@ -91,10 +92,17 @@ class Params(dict[str, Any]):
             if isinstance(value, Program):
                 return function(value)
             if isinstance(value, tuple) and any(isinstance(item, Program) for item in value):
-                return tuple(apply(item) for item in value)
+                items = tuple(apply(item) for item in value)
+                return value if all(map(operator.is_, items, value)) else items
             return value
 
-        return Params({name: apply(value) for name, value in self.items()})
+        mapped = {name: apply(value) for name, value in self.items()}
+        same = all(value is self[name] for name, value in mapped.items())
+        return self if same else Params(mapped)
+
+
+NO_PARAMS = Params()
+"""The params of a primitive that has none."""
 
 
 class Equation(NamedTuple):
@@ -107,14 +115,29 @@ class Equation(NamedTuple):
     """The types of the results."""
 
 
+class _Key:
+    """Holds what a program is made of, with its hash, which takes long to compute."""
+
+    __slots__ = ("hash", "parts")
+
+    def __init__(self, parts: tuple):
+        self.parts = parts
+        self.hash = hash(parts)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.hash == other.hash and self.parts == other.parts
+
+
 class _Structure:
-    """Is what all programs that are equal share: the key, its hash, and what is compiled for it."""
+    """Is what all programs that are equal share: the key, and what is compiled for it."""
 
-    __slots__ = ("__weakref__", "hash", "key", "memo")
+    __slots__ = ("__weakref__", "key", "memo")
 
-    def __init__(self, key: tuple, key_hash: int):
+    def __init__(self, key: _Key):
         self.key = key
-        self.hash = key_hash
         self.memo: dict[Any, Any] = {}
 
 
@@ -130,12 +153,14 @@ class Program:
         outputs: the values or literals that the program returns.
         locations: for each equation the place in the user's code that it comes from, or None.
         name: what the program is called when it is printed.
+        is_simplified: whether it is known that `simplify` would leave it as it is.
     """
 
     __slots__ = (
         "__weakref__",
         "equations",
         "inputs",
+        "is_simplified",
         "locations",
         "memo",
         "name",
@@ -152,8 +177,9 @@ class Program:
     types: tuple[ArrayType, ...]
     structure: _Structure
     memo: dict[Any, Any]
+    is_simplified: bool
 
-    _structures: ClassVar[weakref.WeakValueDictionary[tuple, _Structure]] = (
+    _structures: ClassVar[weakref.WeakValueDictionary[_Key, _Structure]] = (
         weakref.WeakValueDictionary()
     )
     _programs: ClassVar[weakref.WeakValueDictionary[tuple, Program]] = weakref.WeakValueDictionary()
@@ -170,29 +196,36 @@ class Program:
         name: str = "program",
     ) -> Program:
         """Returns the program with these parts: the same object whenever the parts are the same."""
-        key = (tuple(inputs), tuple(equations), tuple(outputs))
-        places = (None,) * len(key[1]) if locations is None else tuple(locations)
+        parts = (tuple(inputs), tuple(equations), tuple(outputs))
+        places = (None,) * len(parts[1]) if locations is None else tuple(locations)
+        key = _Key(parts)
         structure = cls._structures.get(key)
         if structure is None:
             with cls._lock:
-                structure = cls._structures.setdefault(key, _Structure(key, hash(key)))
+                structure = cls._structures.setdefault(key, _Structure(key))
         # Sub-programs compare equal whatever their locations, so their identities are needed too.
         nested = tuple(
-            id(sub)
-            for equation in key[1]
-            if equation.primitive.is_higher_order
-            for sub in equation.params.programs()
+            [
+                id(sub)
+                for equation in parts[1]
+                if equation.primitive.is_higher_order
+                for sub in equation.params.programs()
+            ]
         )
         located = (structure, places, nested, name)
         program = cls._programs.get(located)
         if program is None:
             program = object.__new__(cls)
-            program.inputs, program.equations, program.outputs = key
+            # the parts of the structure, not those given: equal programs share their memory
+            program.inputs, program.equations, program.outputs = (
+                parts if nested else structure.key.parts
+            )
             program.locations = places
             program.name = name
             program.structure = structure
-            program.types = program.inputs + tuple(t for e in program.equations for t in e.types)
+            program.types = program.inputs + tuple([t for e in program.equations for t in e.types])
             program.memo = {}
+            program.is_simplified = False
             with cls._lock:
                 program = cls._programs.setdefault(located, program)
         return program
@@ -201,7 +234,7 @@ class Program:
         return isinstance(other, Program) and self.structure is other.structure
 
     def __hash__(self) -> int:
-        return self.structure.hash
+        return self.structure.key.hash
 
     @property
     def output_types(self) -> tuple[ArrayType, ...]:

@@ -29,6 +29,7 @@ from ftrans.numpy import sorting as _sorting
 from ftrans.numpy import special as _special
 from ftrans.numpy import statistics as _statistics
 from ftrans.numpy.arithmetic import *
+from ftrans.numpy.composite import composite as _composite
 from ftrans.numpy.creation import *
 from ftrans.numpy.cumulative import *
 from ftrans.numpy.diagonals import *
@@ -43,7 +44,7 @@ from ftrans.numpy.reduction import *
 from ftrans.numpy.sorting import *
 from ftrans.numpy.special import *
 from ftrans.numpy.statistics import *
-from ftrans.traceback import boundary as _boundary
+from ftrans.numpy.ufunc import direct as _direct
 
 newaxis = None
 """As an index, makes an axis of size 1."""
@@ -73,9 +74,11 @@ __all__ += _sorting.__all__
 __all__ += _special.__all__
 __all__ += _statistics.__all__
 
+_functions = [_name for _name in __all__ if _isfunction(globals()[_name])]
+
+for _name in _functions:
+    if globals()[_name] not in _direct:
+        globals()[_name] = _composite(globals()[_name])
+
 _methods.install(globals())
 _protocols.install()
-
-for _name in __all__:
-    if _isfunction(globals()[_name]):
-        globals()[_name] = _boundary(globals()[_name])

@@ -27,8 +27,8 @@ from ftrans.errors import (
 from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_integer
 from ftrans.ir.location import user_frame
-from ftrans.numpy.promotion import is_array, is_scalar
 from ftrans.numpy.protocols import may_have_gradient
+from ftrans.numpy.ufunc import operator_of, reflected_of
 from ftrans.numpy.views import fresh
 from ftrans.traceback import boundary
 
@@ -116,16 +116,19 @@ def install(namespace: Mapping[str, Any]) -> None:
         setattr(Tracer, name, boundary(member) if callable(member) else member)
 
     for name, target in _OPERATORS.items():
-        attach(f"__{name}__", _operator(namespace[target]))
-        attach(f"__r{name}__", _reflected(namespace[target]))
+        setattr(Tracer, f"__{name}__", operator_of(namespace[target]))
+        setattr(Tracer, f"__r{name}__", reflected_of(namespace[target]))
     for name, target in _COMPARISONS.items():
-        attach(f"__{name}__", _operator(namespace[target]))
+        setattr(Tracer, f"__{name}__", operator_of(namespace[target]))
+    # functions handle their errors themselves
     for name, target in _PREFIXES.items():
-        attach(f"__{name}__", _method(namespace[target]))
-    for names, make in ((_METHODS, _method), (_AXIS_METHODS, _axis_method)):
-        for entry in names.split():
-            name, _, target = entry.partition(":")
-            attach(name, make(namespace[target or name]))
+        setattr(Tracer, f"__{name}__", namespace[target])
+    for entry in _METHODS.split():
+        name, _, target = entry.partition(":")
+        setattr(Tracer, name, namespace[target or name])
+    for entry in _AXIS_METHODS.split():
+        name, _, target = entry.partition(":")
+        attach(name, _axis_method(namespace[target or name]))
     for name, dtype in _CASTS.items():
         attach(name, _cast(namespace["astype"], name, dtype))
     for name, member in _own_members(namespace).items():
@@ -137,37 +140,11 @@ def install(namespace: Mapping[str, Any]) -> None:
 # --------------------------------------------------------------------------- made from functions
 
 
-def _is_operand(x: Any) -> bool:
-    return is_array(x) or is_scalar(x) or isinstance(x, (list, tuple))
-
-
-def _operator(function: Function) -> Function:
-    @functools.wraps(function)
-    def operator(self: Any, other: Any) -> Any:
-        return function(self, other) if _is_operand(other) else NotImplemented
-
-    return operator
-
-
-def _reflected(function: Function) -> Function:
-    @functools.wraps(function)
-    def operator(self: Any, other: Any) -> Any:
-        return function(other, self) if _is_operand(other) else NotImplemented
-
-    return operator
-
-
-def _method(function: Function) -> Function:
-    @functools.wraps(function)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return function(self, *args, **kwargs)
-
-    return method
-
-
 def _axis_method(function: Function) -> Function:
     @functools.wraps(function)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            return function(self, *args)
         for torch_name, name in (("dim", "axis"), ("dims", "axis"), ("keepdim", "keepdims")):
             if torch_name in kwargs:
                 if name in kwargs:

@@ -32,6 +32,7 @@ __all__ = [
     "default_dtype",
     "inexact",
     "is_array",
+    "is_float_array",
     "is_numeric",
     "is_scalar",
     "promote_dtypes",
@@ -42,15 +43,26 @@ __all__ = [
 CONCRETE = (np.ndarray, np.generic, jax.Array)
 
 
-def is_array(x: Any) -> bool:
-    """Tells whether `x` is a traced value, or a NumPy or JAX array of numbers or booleans."""
-    if isinstance(x, Tracer):
-        return True
-    return isinstance(x, CONCRETE) and is_numeric(x.dtype) and not isinstance(x, _FOREIGN)
-
-
 _FOREIGN = (np.ma.MaskedArray, np.matrix)
 """Subclasses of `np.ndarray` whose arithmetic is not that of arrays."""
+
+# What is an array or a scalar by its type, remembered by the type: asking an abstract class such as
+# jax.Array is slow, and asked at every operand.
+_array_types: set[type] = {np.ndarray}
+_scalar_types: frozenset[type] = frozenset({bool, int, float, complex})
+
+
+def is_array(x: Any) -> bool:
+    """Tells whether `x` is a traced value, or a NumPy or JAX array of numbers or booleans."""
+    kind = type(x)
+    if kind is Tracer:
+        return True
+    if kind in _array_types:
+        return x.dtype in _NUMERIC or is_numeric(x.dtype)
+    if kind in _scalar_types or not isinstance(x, CONCRETE) or isinstance(x, _FOREIGN):
+        return False
+    _array_types.add(kind)
+    return is_numeric(x.dtype)
 
 
 def is_numeric(dtype: Any) -> bool:
@@ -65,9 +77,24 @@ def is_numeric(dtype: Any) -> bool:
     return (dtype.kind in "biu" and dtype.isnative) or dtype == bfloat16
 
 
+_FLOATS = frozenset(map(np.dtype, ("float16", "float32", "float64", "complex64", "complex128")))
+_NUMERIC = frozenset(map(np.dtype, ("bool", "int32", "int64", "uint8"))) | _FLOATS
+"""The usual ones among those for which `is_numeric` holds."""
+
+
+def is_float_array(x: Any) -> bool:
+    """Tells, where it is quickly told, whether `x` is an array of floating point; else False."""
+    kind = type(x)
+    if kind is Tracer:
+        return x.type.is_inexact
+    return kind in _array_types and x.dtype in _FLOATS
+
+
 def is_scalar(x: Any) -> bool:
     """Tells whether `x` is a Python scalar, which promotes weakly."""
-    return isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic)
+    return type(x) in _scalar_types or (
+        isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic)
+    )
 
 
 def default_dtype(kind: type) -> np.dtype:
@@ -151,15 +178,15 @@ def as_array(x: Any, dtype: Any = None) -> Any:
     Raises:
         DTypeError: where `x` is no array, naming what it is.
     """
+    if type(x) is Tracer and dtype is None:
+        return x
     dtype = None if dtype is None else canonical_dtype(dtype)
-    if isinstance(x, (Tracer, jax.Array, np.ndarray)):
+    if type(x) in _array_types or isinstance(x, (Tracer, *CONCRETE)):
         if not is_array(x):
             raise _unfit(x)
+        if isinstance(x, np.generic):
+            x = np.asarray(x)
         return x if dtype is None else cast(x, dtype)
-    if isinstance(x, np.generic):
-        if not is_array(x):
-            raise _unfit(x)
-        return np.asarray(x) if dtype is None else np.asarray(x).astype(dtype)
     if is_scalar(x):
         dtype = dtype or default_dtype(_scalar_kind(x))
         _check_fits("asarray", x, dtype)

@@ -77,6 +77,8 @@ def array_namespace(self: Any, *, api_version: str | None = None) -> Any:
 def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """Applies a ufunc of NumPy's or SciPy's by the function of the same name."""
     name = ufunc.__name__
+    if method == "__call__" and not kwargs:
+        return _ours(ufunc, name)(*inputs)
     target = (kwargs.get("out") or (None,))[0]
     if target is not None and target is inputs[0] and name in _IN_PLACE:
         sign = _IN_PLACE[name]
@@ -110,8 +112,18 @@ def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> 
     return _ours(func, func.__name__, args)(*args, **kwargs)
 
 
+_found: dict[tuple[Any, str], Any] = {}
+
+
 def _ours(function: Any, name: str, args: Any = ()) -> Any:
     """Returns our function for one of NumPy's; raises where there is none."""
+    found = _found.get((function, name))
+    if found is None:
+        found = _found[function, name] = _find(function, name, args)
+    return found
+
+
+def _find(function: Any, name: str, args: Any) -> Any:
     from ftrans import numpy as namespace
 
     found = getattr(namespace, name, None) if name in namespace.__all__ else None
@@ -186,7 +198,7 @@ def may_have_gradient(x: Any) -> bool:
             if isinstance(source, Tracer):
                 pending.append((source.frame, source.index))
             continue
-        equation = frame.equations[frame.producers[code]]
+        equation = frame.produced(code)[0]
         if equation.primitive is stop_gradient_p:
             continue
         if any(t.is_inexact for t in equation.types):

@@ -6,30 +6,43 @@ operands were.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ftrans.errors import DTypeError, UnsupportedError
-from ftrans.ir import ArrayType, Tracer, type_of
-from ftrans.numpy.promotion import canonical_dtype, is_weak, unify
+from ftrans.ir import ArrayType, Tracer, bind, type_of
+from ftrans.ir.frame import state
+from ftrans.ir.program import NO_PARAMS
+from ftrans.numpy.composite import composite
+from ftrans.numpy.promotion import canonical_dtype, is_array, is_scalar, is_weak, unify
 from ftrans.numpy.views import fresh
 from ftrans.primitives import broadcast_p, scalar
+from ftrans.primitives.record import Primitive
+from ftrans.traceback import shorten
 
 __all__ = [
     "Function",
     "as_strict",
     "binary",
     "copied",
+    "direct",
     "marked",
     "named",
+    "operator_of",
     "read_options",
+    "reflected_of",
     "refused",
     "unary",
 ]
 
 Function: TypeAlias = Callable[..., Any]
+
+direct: dict[Function, Primitive | None] = {}
+"""Functions that record one equation faster than `composite` would take it over, with what it
+applies; they handle their own errors, as `boundary` would."""
 
 
 def read_options(name: str, options: dict[str, Any]) -> np.dtype | None:
@@ -88,14 +101,28 @@ def unary(
         whole: what is done to integers and booleans instead.
     """
 
-    def function(x: Any, /, **options: Any) -> Any:
+    @composite
+    def general(x: Any, **options: Any) -> Any:
         dtype = read_options(name, options) if options else None
-        if type(x) is Tracer and dtype is None and not x.weak and x.type.is_inexact:
-            return primitive(x)
         (operand,) = unify(name, x, dtype=dtype, to_inexact=floats)
         chosen = primitive if whole is None or type_of(operand).is_inexact else whole
         return marked(chosen(operand), x)
 
+    single = isinstance(primitive, Primitive)
+
+    def function(x: Any, /, **options: Any) -> Any:
+        try:
+            if type(x) is Tracer and not options and single and x.type.is_inexact and not x.weak:
+                frame: Any = x.frame
+                if frame is state.trail:
+                    return frame.take(primitive, x.index)
+                return bind(primitive, (x,), NO_PARAMS)[0]
+            return general(x, **options)
+        except Exception as error:
+            shorten(error)
+            raise
+
+    direct[function] = primitive if isinstance(primitive, Primitive) else None
     return named(function, name, doc)
 
 
@@ -119,30 +146,45 @@ def binary(
         whole: what is done to integers instead.
     """
 
-    def function(x: Any, y: Any, /, **options: Any) -> Any:
+    @composite
+    def general(x: Any, y: Any, **options: Any) -> Any:
         dtype = read_options(name, options) if options else None
-        if dtype is None:
-            if type(x) is Tracer and not x.weak and x.type.is_inexact:
-                partner = _met_by(x.type, y)
-                if partner is not None:
-                    return primitive(x, partner)
-            elif type(y) is Tracer and not y.weak and y.type.is_inexact:
-                partner = _met_by(y.type, x)
-                if partner is not None:
-                    return primitive(partner, y)
         operands = unify(name, x, y, dtype=dtype, to_inexact=floats)
         kind = _kind_of(operands)
         chosen = booleans if kind == "b" else whole if kind in "iu" else None
         return marked((chosen or primitive)(*operands), x, y)
 
+    single = isinstance(primitive, Primitive)
+
+    def function(x: Any, y: Any, /, **options: Any) -> Any:
+        try:
+            if single and not options:
+                # the short way for most operands: of one type, or a Python number
+                met = _meet(x, y)
+                if met is not None:
+                    return bind(primitive, met, NO_PARAMS)[0]
+            return general(x, y, **options)
+        except Exception as error:
+            shorten(error)
+            raise
+
+    direct[function] = primitive if isinstance(primitive, Primitive) else None
     return named(function, name, doc)
 
 
-def _met_by(t: ArrayType, y: Any) -> Any:
-    """Returns `y` as it meets an operand of a type, where nothing else need be done; else None.
+def _meet(x: Any, y: Any) -> tuple[Any, Any] | None:
+    """Returns operands as they are recorded, where no more need be done than to make a literal."""
+    if type(x) is Tracer and x.type.is_inexact and not x.weak:
+        partner = _partner(x.type, y)
+        return None if partner is None else (x, partner)
+    if type(y) is Tracer and y.type.is_inexact and not y.weak:
+        partner = _partner(y.type, x)
+        return None if partner is None else (partner, y)
+    return None
 
-    It is the short way for most operands: of one type, or a Python number.
-    """
+
+def _partner(t: ArrayType, y: Any) -> Any:
+    """Returns `y` as it meets an operand of type `t`; None where that takes more."""
     if type(y) is Tracer:
         return y if y.type is t and not y.weak else None
     if type(y) is float or type(y) is int:
@@ -150,6 +192,50 @@ def _met_by(t: ArrayType, y: Any) -> Any:
     if type(y) is np.ndarray and y.shape == t.shape and y.dtype == t.dtype:
         return y
     return None
+
+
+def operator_of(function: Function) -> Function:
+    """Makes the operator that is a function of two arrays; the short way is spelled out in it.
+
+    Most of what is traced comes through here.
+    """
+    primitive = direct.get(function)
+
+    def operator(self: Any, other: Any) -> Any:
+        try:
+            frame, kind = self.frame, type(other)
+            if frame is state.trail and primitive is not None and not self.weak:
+                t = self.type
+                if kind is Tracer:
+                    if other.type is t and other.frame is frame and t.is_inexact and not other.weak:
+                        return frame.take_two(primitive, self.index, other.index)
+                elif kind is float and t.is_inexact:
+                    return frame.take_two(primitive, self.index, scalar(other, t.dtype))
+            if kind is Tracer or _is_operand(other):
+                return function(self, other)
+            return NotImplemented
+        except Exception as error:
+            shorten(error)
+            raise
+
+    return functools.wraps(function)(operator)
+
+
+def reflected_of(function: Function) -> Function:
+    """Makes the operator for an operand on the left that is no traced value."""
+
+    def operator(self: Any, other: Any) -> Any:
+        try:
+            return function(other, self) if _is_operand(other) else NotImplemented
+        except Exception as error:
+            shorten(error)
+            raise
+
+    return functools.wraps(function)(operator)
+
+
+def _is_operand(x: Any) -> bool:
+    return is_array(x) or is_scalar(x) or isinstance(x, (list, tuple))
 
 
 def _kind_of(operands: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from ftrans.ir import Tracer
 from ftrans.ir import frame as frames
 
-__all__ = ["fresh", "others", "rebind", "view_of"]
+__all__ = ["fresh", "is_shared", "is_view_of", "others", "rebind", "view_of"]
 
 
 class _Memory:
@@ -66,6 +66,16 @@ def others(tracer: Tracer) -> list[Tracer]:
         return []
     alive = [member() for key, member in list(memory.members.items()) if key != id(tracer)]
     return [other for other in alive if other is not None]
+
+
+def is_shared(x: Any) -> bool:
+    """Tells whether a traced value shares its memory with others, or did."""
+    return id(x) in _memories
+
+
+def is_view_of(x: Any, base: Any) -> bool:
+    """Tells whether two traced values share their memory."""
+    return x is not base and is_shared(x) and _memories.get(id(base)) is _memories[id(x)]
 
 
 def fresh(x: Any) -> Any:

@@ -130,6 +130,7 @@ pow_p = elementwise(
     domain=(0.3, 3.0),
     lower=_pow_lower,
     jvp=[_pow_base, _pow_exponent],
+    tags=["exponent"],
     samples=[
         Sample(
             (np.array([0.0, 0.0, 0.0, -2.0, 1.0]), np.array([0.0, 1.0, 2.0, 3.0, 0.0])),

@@ -12,7 +12,25 @@ from typing import Any, NamedTuple
 
 from ftrans.ir import Literal, Program
 
-__all__ = ["evaluate"]
+__all__ = ["Staging", "evaluate"]
+
+
+class Staging:
+    """Stands for `jax.numpy` with another way to run programs, which loops and branches thus get.
+
+    Args:
+        namespace: `jax.numpy`.
+        run: `(program, arrays) -> outputs`.
+    """
+
+    __slots__ = ("_namespace", "run")
+
+    def __init__(self, namespace: Any, run: Callable[[Program, Sequence[Any]], list[Any]]):
+        self._namespace = namespace
+        self.run = run
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._namespace, name)
 
 
 class _Step(NamedTuple):
@@ -42,6 +60,8 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
     Values are dropped after their last use, so that memory is what the program needs. An error
     carries a note that says which equation it came from.
     """
+    if isinstance(xp, Staging):
+        return xp.run(program, arrays)
     plan = program.memo.get("evaluate")
     if plan is None:
         plan = program.memo.setdefault("evaluate", _plan(program))

@@ -129,20 +129,24 @@ def fold_fills(primitive: Primitive, scope: Any, operands: Any, types: Any, para
     """
     from ftrans.primitives.shape import broadcast_p
 
-    scalars = [scope.fill(operand) for operand in operands]
-    if all(value is not None for value in scalars):
-        (result,) = types
-        with np.errstate(all="ignore"):
-            value = primitive.lower(np, *(value.array for value in scalars), **params)
-        literal = Literal(np.asarray(value).astype(result.dtype).item(), result.dtype)
-        if result.shape == ():
-            return literal
-        return New(broadcast_p, (literal,), {"shape": result.shape, "axes": ()})
-    taken = tuple(
-        operand if value is None else value
-        for operand, value in zip(operands, scalars, strict=True)
-    )
-    return None if taken == tuple(operands) else New(primitive, taken, params)
+    fills = scope.fills
+    arrays = filled = 0
+    for operand in operands:
+        if type(operand) is not Literal:
+            arrays += 1
+            filled += operand in fills
+    if arrays and not filled:
+        return None
+    taken = [a if type(a) is Literal else fills.get(a, a) for a in operands]
+    if arrays > filled:
+        return New(primitive, tuple(taken), params)
+    (result,) = types
+    with np.errstate(all="ignore"):
+        value = primitive.lower(np, *(literal.array for literal in taken), **params)
+    literal = Literal(np.asarray(value).astype(result.dtype).item(), result.dtype)
+    if result.shape == ():
+        return literal
+    return New(broadcast_p, (literal,), {"shape": result.shape, "axes": ()})
 
 
 def elementwise(

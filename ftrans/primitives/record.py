@@ -17,6 +17,7 @@ from ftrans.errors import DTypeError, MissingRuleError
 from ftrans.ir import ArrayType, Literal, Params, Tracer, bind
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.frame import recording_place
+from ftrans.ir.program import NO_PARAMS
 
 __all__ = [
     "LINEAR",
@@ -143,6 +144,7 @@ class Primitive:
         samples: `() -> [Sample, ...]`, edge cases among them.
         source: where the formula comes from, if from somewhere.
         multiple: whether it has a tuple of results.
+        is_higher_order: whether the params hold programs.
     """
 
     name: str
@@ -160,20 +162,17 @@ class Primitive:
     samples: Callable[[], list[Sample]]
     source: str | None
     multiple: bool
+    is_higher_order: bool = field(init=False)
     _types: dict[Any, tuple[ArrayType, ...]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.name in registry:
             raise ValueError(f"There is a primitive named {self.name} already.")
         registry[self.name] = self
+        object.__setattr__(self, "is_higher_order", "control" in self.tags)
 
     def __repr__(self) -> str:
         return f"{self.name}_p"
-
-    @property
-    def is_higher_order(self) -> bool:
-        """Whether the params hold programs."""
-        return "control" in self.tags
 
     def infer_types(self, types: tuple[ArrayType, ...], params: Params) -> tuple[ArrayType, ...]:
         """Returns the types of the results; remembers them for these types and params."""
@@ -195,10 +194,10 @@ class Primitive:
     def __call__(self, *operands: Any, **params: Any) -> Any:
         """Applies the primitive to strict operands: records it, or runs it where nothing traces."""
         for operand in operands:
-            if isinstance(operand, (int, float, complex)) and not isinstance(operand, np.generic):
+            if type(operand) is not Tracer and _is_python_scalar(operand):
                 operands = _with_literals(self, operands)
                 break
-        results = bind(self, operands, Params(params))
+        results = bind(self, operands, Params(params) if params else NO_PARAMS)
         return results if self.multiple else results[0]
 
     def absent(self, rule: str, reason: str) -> MissingRuleError:
@@ -206,6 +205,10 @@ class Primitive:
         return MissingRuleError(
             f"{self.name}: it has no {rule} rule: {reason}.\n  {self.name} at {recording_place()}"
         )
+
+
+def _is_python_scalar(x: Any) -> bool:
+    return isinstance(x, (int, float, complex)) and not isinstance(x, np.generic)
 
 
 def _with_literals(primitive: Primitive, operands: Sequence[Any]) -> tuple[Any, ...]:
@@ -230,14 +233,28 @@ def _with_literals(primitive: Primitive, operands: Sequence[Any]) -> tuple[Any, 
     )
 
 
+_scalars: dict[tuple[Any, type, Any], Literal] = {}
+
+
 def scalar(value: complex, dtype: object) -> Literal:
-    """Returns the literal for a Python scalar in a dtype.
+    """Returns the literal for a Python scalar in a dtype; mostly the same object for the same one.
 
     Example:
         >>> scalar(2, "float32")
         2.0
     """
-    dtype = np.dtype(dtype)  # type: ignore[call-overload]
+    key = (value, type(value), dtype)
+    literal = _scalars.get(key)
+    if literal is None:
+        literal = _scalar(value, np.dtype(dtype))  # type: ignore[call-overload]
+        if value:  # not 0.0, which equals -0.0
+            if len(_scalars) >= 4096:
+                _scalars.clear()
+            _scalars[key] = literal
+    return literal
+
+
+def _scalar(value: complex, dtype: np.dtype) -> Literal:
     if is_float(dtype):
         return Literal(float(value), dtype)  # type: ignore[arg-type]
     if is_complex(dtype):

@@ -13,6 +13,7 @@ import numpy as np
 
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, Literal, type_of
+from ftrans.ir.trail import set_broadcast
 from ftrans.primitives.family import (
     free_cost,
     moveaxis,
@@ -91,7 +92,7 @@ broadcast_p = structural(
     transpose=[_broadcast_transpose],
     batch=_broadcast_batch,
     rewrite=_broadcast_rewrite,
-    tags=["linear", "broadcast"],
+    tags=["linear", "broadcast", "view"],
     samples=[
         Sample((normal(3),), {"shape": (2, 3), "axes": (1,)}),
         Sample((normal(2, 3),), {"shape": (3, 4, 2), "axes": (2, 0)}),
@@ -99,6 +100,8 @@ broadcast_p = structural(
         Sample((normal(0),), {"shape": (2, 0), "axes": (1,)}),
     ],
 )
+
+set_broadcast(lambda x, shape: broadcast_p(x, shape=shape, axes=()))
 
 
 # ------------------------------------------------------------------------------------ reshape
@@ -136,7 +139,7 @@ reshape_p = structural(
     transpose=[lambda ct, x, *, shape: reshape_p(ct, shape=x.type.shape)],
     batch=_reshape_batch,
     rewrite=_reshape_rewrite,
-    tags=["linear"],
+    tags=["linear", "view"],
     samples=[
         Sample((normal(2, 3),), {"shape": (3, 2)}),
         Sample((normal(1),), {"shape": ()}),
@@ -187,7 +190,7 @@ transpose_p = structural(
     transpose=[lambda ct, x, *, permutation: transpose_p(ct, permutation=_inverse(permutation))],
     batch=_transpose_batch,
     rewrite=_transpose_rewrite,
-    tags=["linear"],
+    tags=["linear", "view"],
     samples=[
         Sample((normal(2, 3, 4),), {"permutation": (2, 0, 1)}),
         Sample((normal(),), {"permutation": ()}),
@@ -426,7 +429,7 @@ def _iota_lower(xp: Any, *, shape: tuple, dtype: np.dtype, axis: int) -> Any:
 
 iota_p = Primitive(
     name="iota",
-    tags=frozenset({"structural"}),
+    tags=frozenset({"structural", "view"}),
     kinds="",
     infer=lambda *, shape, dtype, axis: ArrayType(shape, dtype),
     lower=_iota_lower,

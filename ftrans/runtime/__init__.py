@@ -1,10 +1,12 @@
 """The runtime: the only layer that turns programs into arrays."""
 
 from ftrans.ir.location import forget_locations
+from ftrans.ir.trail import forget_trails
 from ftrans.primitives import registry
+from ftrans.runtime import guard
 from ftrans.runtime.cache import CacheInfo, cache_clear, cache_info, keep, on_clear
 from ftrans.runtime.explain import Call, Explanation, explain, note_trace
-from ftrans.runtime.guard import hold
+from ftrans.runtime.lower import clear as forget_lowering
 from ftrans.runtime.policy import forget_families
 from ftrans.runtime.run import compiled, run
 
@@ -16,7 +18,7 @@ __all__ = [
     "cache_info",
     "compiled",
     "explain",
-    "hold",
+    "guard",
     "keep",
     "note_trace",
     "on_clear",
@@ -31,4 +33,6 @@ def _forget_types() -> None:
 
 
 on_clear(forget_locations)
+on_clear(forget_trails)
+on_clear(forget_lowering)
 on_clear(forget_families)

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.ir import ArrayType, Program
-from ftrans.primitives.evaluate import evaluate
 from ftrans.runtime.jaxlink import x64
+from ftrans.runtime.lower import lower
 
 __all__ = ["Executable"]
 
@@ -150,7 +150,7 @@ class _Source:
         if program is None:
             structure = self._structure()
             assert structure is not None, f"{self.name} runs after the cache has let go of it"
-            program = Program.make(*structure.key, name=self.name)
+            program = Program.make(*structure.key.parts, name=self.name)
         return program
 
     def function(self, packing: _Packing) -> Callable[..., list[Any]]:
@@ -163,11 +163,6 @@ class _Source:
             c if c.isalnum() else "_" for c in self.name
         )
         return lowered
-
-
-def lower(program: Program, arrays: Sequence[Any]) -> list[Any]:
-    """Returns the outputs of a program for values that JAX traces."""
-    return [jnp.asarray(out) for out in evaluate(jnp, program, arrays)]
 
 
 class _Packing:

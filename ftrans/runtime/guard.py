@@ -8,74 +8,80 @@ since the array is marked read-only until the trace ends.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ftrans.ir.frame import set_guard
 
-__all__ = ["hold"]
+__all__ = ["hold", "release"]
 
-_held: dict[int, tuple[np.ndarray, set[object]]] = {}
-"""The arrays that are read-only for traces, each with the holds on it."""
+_held: dict[int, tuple[np.ndarray, set[int]]] = {}
+"""The arrays that are read-only for traces, each with the identities of the lists that hold it."""
 _waiting: dict[int, list[np.ndarray]] = {}
 """Views that are to be writeable again as soon as their base is, by the identity of the base."""
 _lock = threading.RLock()
 
 
-def hold(value: Any, releases: list[Callable[[], None]] | None = None) -> Callable[[], None] | None:
-    """Marks an array read-only; returns what undoes it, or None where there is nothing to do.
+def hold(value: Any, holder: list[Any]) -> None:
+    """Marks an array read-only until `release(holder)`.
 
     Args:
         value: anything; only NumPy arrays are marked.
-        releases: receives what undoes it before anything is done, so that an interrupt at any
-            moment leaves nothing marked. To release twice is to release once.
+        holder: receives the array before anything is done, so that an interrupt at any moment
+            leaves nothing marked that is not released.
     """
     if not isinstance(value, np.ndarray):
-        return None
-    # a view can be written to through the array that owns the memory
-    chain = []
-    array: Any = value
-    while isinstance(array, np.ndarray):
-        chain.append(array)
-        array = array.base
-    token = object()
-
-    def release() -> None:
-        with _lock:
-            for a in reversed(chain):
-                _release_one(a, token)
-
-    if releases is not None:
-        releases.append(release)
-    taken = False
+        return
+    holder.append(value)
     with _lock:
-        for a in reversed(chain):
-            taken = _hold_one(a, token) or taken
-    return release if taken else None
+        if value.base is None:
+            _hold_one(value, id(holder))
+        else:
+            for array in reversed(_chain(value)):
+                _hold_one(array, id(holder))
 
 
-def _hold_one(array: np.ndarray, token: object) -> bool:
-    """Adds one more hold on `array`; False where the user made it read-only."""
+def release(holder: list[Any]) -> None:
+    """Makes writeable what nothing else holds; may be interrupted and repeated."""
+    while holder:
+        value = holder[-1]
+        with _lock:
+            if value.base is None:
+                _release_one(value, id(holder))
+            else:
+                for array in reversed(_chain(value)):
+                    _release_one(array, id(holder))
+        holder.pop()
+
+
+def _chain(value: Any) -> list[np.ndarray]:
+    """Returns an array and those that it is a view of: it can be written to through them."""
+    chain = []
+    while isinstance(value, np.ndarray):
+        chain.append(value)
+        value = value.base
+    return chain
+
+
+def _hold_one(array: np.ndarray, holder: int) -> None:
     held = _held.get(id(array))
     if held is not None:
-        held[1].add(token)
-        return True
-    if not array.flags.writeable:
-        return False
-    _held[id(array)] = (array, {token})
-    array.flags.writeable = False
-    return True
+        held[1].add(holder)
+    elif array.flags.writeable:  # else the user made it read-only
+        _held[id(array)] = (array, {holder})
+        array.flags.writeable = False
 
 
-def _release_one(array: np.ndarray, token: object) -> None:
-    """Takes a hold away, the last one with the mark; may be interrupted and repeated."""
+def _release_one(array: np.ndarray, holder: int) -> None:
     held = _held.get(id(array))
-    if held is None or token not in held[1]:
+    if held is None or holder not in held[1]:
         return
     if len(held[1]) > 1:
-        held[1].discard(token)
+        held[1].discard(holder)
+    elif array.base is None and id(array) not in _waiting:
+        array.flags.writeable = True
+        _held.pop(id(array), None)
     elif isinstance(array.base, np.ndarray) and id(array.base) in _held:
         # a view follows its base, which another trace still uses
         _waiting.setdefault(id(array.base), []).append(array)
@@ -88,4 +94,4 @@ def _release_one(array: np.ndarray, token: object) -> None:
         _held.pop(id(array), None)
 
 
-set_guard(hold)
+set_guard(hold, release)

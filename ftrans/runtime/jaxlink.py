@@ -58,3 +58,8 @@ def compilation_cache(path: str | None) -> None:
 
 
 install_compilation_cache(compilation_cache)
+
+
+def foreign(values: Any) -> bool:
+    """Tells whether any of the values is traced by JAX."""
+    return any(is_traced_by_jax(v) for v in values)

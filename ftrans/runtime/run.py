@@ -22,10 +22,11 @@ from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.runtime.cache import count
 from ftrans.runtime.choice import choose
-from ftrans.runtime.executable import Executable, lower
+from ftrans.runtime.executable import Executable
 from ftrans.runtime.explain import Why, record
 from ftrans.runtime.faults import explain_failure
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, x64
+from ftrans.runtime.lower import lower
 from ftrans.runtime.plan import plan_of
 
 __all__ = ["compiled", "evaluate_primitive", "ready", "run"]

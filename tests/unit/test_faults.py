@@ -17,6 +17,7 @@ import pytest
 
 import ftrans
 from ftrans.interpreters import batch as _batch  # noqa: F401 (the module is patched below)
+from ftrans.interpreters.builder import Builder
 from ftrans.ir import Frame, Program, Tracer, bind
 from ftrans.primitives import (
     add_p,
@@ -168,13 +169,13 @@ def residual_of_another_value() -> Any:
 
 def stale_order_of_residuals() -> Any:
     """What a frame captured is handed over in the reverse order."""
-    close = Frame.close
+    close = Builder.close
 
-    def wrong(self: Frame, *args: Any) -> Any:
+    def wrong(self: Builder, *args: Any) -> Any:
         program, captured = close(self, *args)
         return program, captured[::-1]
 
-    return [(Frame, "close", wrong)]
+    return [(Builder, "close", wrong)]
 
 
 def zero_treated_as_one() -> Any:

@@ -15,7 +15,7 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.config import config
 from ftrans.ir import is_tracing
-from ftrans.runtime import cache_clear, cache_info, guard, hold, run
+from ftrans.runtime import cache_clear, cache_info, guard, run
 from tests.helpers import assert_close
 
 V = np.array([0.5, -1.0, 2.0])
@@ -456,17 +456,19 @@ def test_nested_traces_hold_an_array_once_each() -> None:
 def test_a_view_waits_for_its_base() -> None:
     base = np.ones((2, 3))
     view = base[0]
-    release_view, release_base = hold(view), hold(base)
-    assert release_view is not None
-    assert release_base is not None
-    release_view()
+    of_view: list[Any] = []
+    of_base: list[Any] = []
+    guard.hold(view, of_view)
+    guard.hold(base, of_base)
+    guard.release(of_view)
     assert not view.flags.writeable, "the base is still in use"
-    release_base()
+    guard.release(of_base)
     assert view.flags.writeable
     assert base.flags.writeable
     assert is_free()
-    assert hold(3.0) is None
-    assert hold(jax.numpy.ones(3)) is None
+    guard.hold(3.0, of_base)
+    guard.hold(jax.numpy.ones(3), of_base)
+    assert not of_base
 
 
 def test_two_threads_share_an_array() -> None:

@@ -1,0 +1,1 @@
+"""Benchmarks of ftrans against its peers: `python -m benchmarks --help`."""

@@ -1,0 +1,106 @@
+"""The libraries that are compared, each as the names that the models use.
+
+A model is written once and is handed one of these. Peers are imported when they are asked for, and
+`ModuleNotFoundError` says that one is not installed.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+__all__ = ["autograd", "ftrans", "jax", "torch"]
+
+
+@functools.cache
+def ftrans() -> Any:
+    """Returns ftrans; its arrays are NumPy's, and `device` puts them where compiled code is fed."""
+    import jax.numpy as jnp
+
+    import ftrans as lib
+    from ftrans.primitives import conv_p
+
+    def conv(x: Any, kernel: Any) -> Any:
+        return conv_p(
+            x,
+            kernel,
+            strides=(1, 1),
+            padding=((1, 1), (1, 1)),
+            lhs_dilation=(1, 1),
+            rhs_dilation=(1, 1),
+            feature_groups=1,
+            batch_groups=1,
+        )
+
+    return SimpleNamespace(
+        name="ftrans",
+        numpy=lib.numpy,
+        array=np.asarray,
+        device=jnp.asarray,
+        grad=lib.grad,
+        value_and_grad=lib.value_and_grad,
+        hessian=lib.hessian,
+        vmap=lib.vmap,
+        jit=lib.jit,
+        scan=lib.scan,
+        while_loop=lib.while_loop,
+        conv=conv,
+        gelu=lib.numpy.gelu,
+        softmax=lib.numpy.softmax,
+        logsumexp=lib.numpy.logsumexp,
+    )
+
+
+@functools.cache
+def jax() -> Any:
+    """Returns JAX."""
+    import jax as lib
+    import jax.numpy as jnp
+
+    def conv(x: Any, kernel: Any) -> Any:
+        return lib.lax.conv_general_dilated(x, kernel, (1, 1), ((1, 1), (1, 1)))
+
+    return SimpleNamespace(
+        name="jax",
+        numpy=jnp,
+        array=jnp.asarray,
+        device=jnp.asarray,
+        grad=lib.grad,
+        value_and_grad=lib.value_and_grad,
+        hessian=lib.hessian,
+        vmap=lib.vmap,
+        jit=lib.jit,
+        scan=lib.lax.scan,
+        while_loop=lib.lax.while_loop,
+        conv=conv,
+        gelu=functools.partial(lib.nn.gelu, approximate=False),
+        softmax=lib.nn.softmax,
+        logsumexp=lib.scipy.special.logsumexp,
+    )
+
+
+@functools.cache
+def torch() -> Any:
+    """Returns PyTorch, in eager mode, with `torch.func`'s transforms."""
+    import torch as lib
+
+    return SimpleNamespace(
+        name="torch",
+        numpy=lib,
+        array=lib.as_tensor,
+        grad=lib.func.grad,
+        hessian=lib.func.hessian,
+        vmap=lib.func.vmap,
+    )
+
+
+@functools.cache
+def autograd() -> Any:
+    """Returns HIPS autograd."""
+    import autograd as lib
+    import autograd.numpy
+
+    return SimpleNamespace(name="autograd", numpy=lib.numpy, array=np.asarray, grad=lib.grad)

@@ -1,0 +1,1 @@
+"""The programs that are run, each written once against a library of `benchmarks.libraries`."""

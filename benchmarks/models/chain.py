@@ -1,0 +1,36 @@
+"""Thirty-one small operations on a vector, as one writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["chain", "long_chain", "vector"]
+
+
+def vector(*shape: int) -> np.ndarray:
+    """Returns f32[*shape] between 0.2 and 1.5."""
+    size = int(np.prod(shape))
+    return np.linspace(0.2, 1.5, size, dtype=np.float32).reshape(shape)
+
+
+def chain(xp: Any, x: Any) -> Any:
+    """Returns a scalar of f32[8], after 31 operations; the comments count them."""
+    y = xp.sin(x) * x + 0.5  # 3
+    y = xp.exp(-y * y) + xp.cos(x)  # 8
+    z = xp.tanh(y * x) - y / 3.0  # 12
+    w = xp.sqrt(z * z + 1.0)  # 15
+    y = w * xp.log(w + 2.0)  # 18
+    z = xp.sin(y) * xp.cos(z) + y  # 22
+    w = (z - w) / (1.0 + xp.exp(-z))  # 27
+    y = w**2 * x  # 29
+    return xp.sum(xp.tanh(y))  # 31
+
+
+def long_chain(xp: Any, x: Any, length: int) -> Any:
+    """Returns a scalar after about `length` operations, each of which needs the one before."""
+    y = x
+    for _ in range(length // 5):
+        y = xp.sin(y) * x + xp.tanh(y) - 0.1
+    return xp.sum(y)

@@ -1,0 +1,14 @@
+"""All rows, in the order of the table."""
+
+from benchmarks.rows import compiled, eager, fresh, growing, lowering, recompiling
+
+__all__ = ["ROWS"]
+
+ROWS = [
+    *eager.ROWS,
+    *compiled.ROWS,
+    *lowering.ROWS,
+    *fresh.ROWS,
+    *recompiling.ROWS,
+    *growing.ROWS,
+]

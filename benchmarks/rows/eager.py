@@ -1,0 +1,183 @@
+"""Transforms as they are called at a prompt: without `jit`, after a warm-up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from benchmarks import libraries
+from benchmarks.measure import Task
+from benchmarks.models import perceptron
+from benchmarks.models.chain import chain, vector
+from benchmarks.race import Against, race
+from benchmarks.result import Result, faster, time
+from benchmarks.row import Row, Settings
+
+__all__ = ["ROWS"]
+
+
+def _applied(library: Callable[[], Any], transform: Callable[[Any, Any], Any], x: Any) -> Task:
+    """Returns the task that applies a transform of the chain, anew each time, to an array."""
+    import jax
+
+    lib = library()
+    value = lib.array(x)
+
+    def f(x: Any) -> Any:
+        return chain(lib.numpy, x)
+
+    if lib.name == "jax":
+        return lambda: jax.block_until_ready(transform(lib, f)(value))
+    return lambda: transform(lib, f)(value)
+
+
+def _against(
+    peer: str, library: Callable[[], Any], transform: Any, x: Any, times: float | None
+) -> Against:
+    return Against(peer, lambda: _applied(library, transform, x), faster(times))
+
+
+def _backward() -> Task:
+    """Returns the gradient as plain PyTorch computes it."""
+    import torch
+
+    x = torch.as_tensor(vector(8)).requires_grad_()
+
+    def task() -> Any:
+        x.grad = None
+        chain(torch, x).backward()
+        return x.grad
+
+    return task
+
+
+def _grad(row: Row, settings: Settings) -> Iterator[Result]:
+    def grad(lib: Any, f: Any) -> Any:
+        return lib.grad(f)
+
+    x = vector(8)
+    rivals = [
+        _against("JAX, un-jitted", libraries.jax, grad, x, 80),
+        _against("torch.func", libraries.torch, grad, x, 6),
+        Against("PyTorch, .backward()", _backward, faster(3)),
+        _against("HIPS autograd", libraries.autograd, grad, x, None),
+    ]
+    yield from race(row, settings, "", lambda: _applied(libraries.ftrans, grad, x), rivals)
+
+
+def _hessian(row: Row, settings: Settings) -> Iterator[Result]:
+    def hessian(lib: Any, f: Any) -> Any:
+        return lib.hessian(f)
+
+    x = vector(8)
+    rivals = [
+        _against("torch.func", libraries.torch, hessian, x, 40),
+        _against("JAX, un-jitted", libraries.jax, hessian, x, 150),
+    ]
+    yield from race(row, settings, "", lambda: _applied(libraries.ftrans, hessian, x), rivals)
+
+
+def _vmap(row: Row, settings: Settings) -> Iterator[Result]:
+    def per_example(lib: Any, f: Any) -> Any:
+        return lib.vmap(lib.grad(f))
+
+    x = vector(32, 8)
+    rivals = [
+        _against("torch.func", libraries.torch, per_example, x, 6),
+        _against("JAX, un-jitted", libraries.jax, per_example, x, None),
+    ]
+    yield from race(row, settings, "", lambda: _applied(libraries.ftrans, per_example, x), rivals)
+
+
+RATE = 0.01
+
+
+def _descend(params: Any, slopes: Any) -> Any:
+    return [(w - RATE * dw, b - RATE * db) for (w, b), (dw, db) in zip(params, slopes, strict=True)]
+
+
+def _step(library: Callable[[], Any]) -> Task:
+    """Returns the training step, un-jitted, on the arrays of a library."""
+    import jax
+
+    lib = library()
+    params, (images, goals) = _on(lib.array, perceptron.parameters()), perceptron.batch()
+    images, goals = lib.array(images), lib.array(goals)
+
+    def loss(params: Any, images: Any, goals: Any) -> Any:
+        return perceptron.loss(lib.numpy, params, images, goals)
+
+    def task() -> Any:
+        value, slopes = lib.value_and_grad(loss)(params, images, goals)
+        return jax.block_until_ready((value, _descend(params, slopes)))
+
+    return task
+
+
+def _jitted_step(library: Callable[[], Any]) -> Task:
+    """Returns the training step, jitted as a whole, on arrays of JAX."""
+    import jax
+
+    lib = library()
+    params, (images, goals) = _on(lib.device, perceptron.parameters()), perceptron.batch()
+    images, goals = lib.device(images), lib.device(goals)
+
+    def loss(params: Any, images: Any, goals: Any) -> Any:
+        return perceptron.loss(lib.numpy, params, images, goals)
+
+    @lib.jit
+    def step(params: Any, images: Any, goals: Any) -> Any:
+        value, slopes = lib.value_and_grad(loss)(params, images, goals)
+        return value, _descend(params, slopes)
+
+    return lambda: jax.block_until_ready(step(params, images, goals))
+
+
+def _torch_step() -> Task:
+    """Returns the training step of eager PyTorch; parameters start anew in each."""
+    import torch
+
+    params = _on(lambda x: torch.as_tensor(x).requires_grad_(), perceptron.parameters())
+    images, goals = (torch.as_tensor(x) for x in perceptron.batch())
+
+    def task() -> Any:
+        value = perceptron.loss(torch, params, images, goals)
+        value.backward()
+        with torch.no_grad():
+            new = _descend(params, [(w.grad, b.grad) for w, b in params])
+        for w, b in params:
+            w.grad = b.grad = None
+        return value, new
+
+    return task
+
+
+def _on(place: Callable[[Any], Any], params: Any) -> Any:
+    return [(place(w), place(b)) for w, b in params]
+
+
+def _training(row: Row, settings: Settings) -> Iterator[Result]:
+    rivals = [
+        Against("PyTorch, .backward()", _torch_step, faster(2)),
+        Against("JAX, un-jitted", lambda: _step(libraries.jax), faster(None)),
+    ]
+    yield from race(row, settings, "", lambda: _step(libraries.ftrans), rivals)
+
+
+def _jitted_training(row: Row, settings: Settings) -> Iterator[Result]:
+    rivals = [Against("jax.jit", lambda: _jitted_step(libraries.jax), time(1.02))]
+    yield from race(row, settings, "", lambda: _jitted_step(libraries.ftrans), rivals)
+
+
+ROWS = [
+    Row("grad", "Un-jitted `grad` of 31 small operations on a vector of 8 numbers.", _grad),
+    Row("hessian", "Un-jitted `hessian` of the same function.", _hessian),
+    Row("vmap-grad", "Un-jitted `vmap(grad(...))` of the same function, batch 32.", _vmap),
+    Row(
+        "training",
+        "Un-jitted training step, `value_and_grad` and the update, of a perceptron of three layers "
+        "(64-64-64-10), batch 64.",
+        _training,
+    ),
+    Row("training-jit", "The same step through `jit`.", _jitted_training),
+]

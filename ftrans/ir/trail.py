@@ -1,0 +1,435 @@
+"""What was traced before, as a tree: one step per input and equation, a program at each end.
+
+A function that runs again takes the same path, so that an operation costs one comparison: neither
+are its types inferred again, nor is its program built or hashed. The tree only saves work; with or
+without it the same programs come out, but for Python scalars that turn out to change (`Root`).
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+from ftrans.config import config
+from ftrans.errors import FtransError
+from ftrans.ir.frame import Frame, Tracer, state
+from ftrans.ir.location import Location, is_passed_over, location_of, passed_over
+from ftrans.ir.program import NO_PARAMS, Equation, Literal, Params, Program
+from ftrans.ir.types import ArrayType
+
+__all__ = ["Trail", "forget_trails", "set_broadcast"]
+
+
+class Step:
+    """Is one input or equation, reached by all that came before it.
+
+    Attributes:
+        key: what tells it from its siblings; None at a root.
+        equation: the equation, operands as `Tracer.index` gives them; None for an input.
+        location: where the user's code recorded it.
+        child: the step that followed last.
+        others: all steps that ever followed, by key; None where there is but one.
+        stop: the number of results that there are after it.
+        code: the first result, as `Tracer.index`.
+        type: the type of that.
+        ends: the programs that end here, weakly, by name and outputs.
+        leaps: the equations and the result of functions that were called here, by call.
+    """
+
+    __slots__ = (
+        "child",
+        "code",
+        "ends",
+        "equation",
+        "key",
+        "leaps",
+        "location",
+        "others",
+        "stop",
+        "type",
+    )
+
+    def __init__(self, key: Any, equation: Equation | None, location: Any, stop: int):
+        self.key = key
+        self.equation = equation
+        self.location = location
+        self.stop = stop
+        self.code = stop if equation is None else stop - len(equation.types)
+        self.type = None if equation is None else equation.types[0]
+        self.child: Step | None = None
+        self.others: dict[Any, Step] | None = None
+        self.ends: dict[Any, weakref.ref[Program]] | None = None
+        self.leaps: dict[Any, tuple[list[Step], int, ArrayType, bool, bool]] | None = None
+
+    def find(self, key: Any) -> Step | None:
+        """Returns the step with this key that follows, and remembers it as the last one taken."""
+        others = self.others
+        found = None if others is None else others.get(key)
+        if found is not None:
+            self.child = found
+        return found
+
+    def add(self, step: Step) -> Step:
+        """Adds a step that follows this one; returns the one that is there already, if any."""
+        if self.child is None and self.others is None:
+            self.child = step
+        else:
+            if self.others is None:
+                first: Step = self.child  # type: ignore[assignment]
+                self.others = {first.key: first}
+            step = self.others.setdefault(step.key, step)
+            self.child = step
+        return step
+
+
+class Root:
+    """Is where all traces of one name and one list of inputs begin.
+
+    A Python scalar is a literal of the program at first. Where the same place in the user's code
+    brings another value in a later trace, it becomes an input, so that a learning rate that
+    changes at each step does not make a new program at each.
+
+    Attributes:
+        step: the step before the first.
+        literals: the literals that were seen first, by place and number of the visit to it.
+        varying: the places whose literals are inputs.
+    """
+
+    __slots__ = ("literals", "step", "varying")
+
+    def __init__(self) -> None:
+        self.step = Step(None, None, None, 0)
+        self.literals: dict[Any, tuple[tuple[int, Literal], ...]] = {}
+        self.varying: dict[Any, set[int]] = {}
+
+
+_roots: dict[Any, Root] = {}
+_count = 0
+"""How many steps there are, roughly: threads may miscount."""
+
+_STEPS_PER_PROGRAM = 64
+
+
+def forget_trails() -> None:
+    """Forgets all that was traced; traces under way go on."""
+    global _count
+    _roots.clear()
+    _count = 0
+
+
+def _grow(step: Step, new: Step) -> Step:
+    global _count
+    _count += 1
+    if _count > _STEPS_PER_PROGRAM * config.cache_entries:
+        forget_trails()
+    return step.add(new)
+
+
+class Trail(Frame):
+    """Is the frame of a function that is traced at each call; its arguments are as for `Frame`."""
+
+    __slots__ = ("declared", "root", "step", "steps", "visits")
+
+    root: Root
+    step: Step
+
+    def __init__(self, name: str, closed: bool = False, entered: Location | None = None):
+        super().__init__(name, closed, entered)
+        self.steps: list[Step] = []
+        self.visits: dict[Any, int] | None = None
+        self.declared = 0
+
+    def declare(self, inputs: Sequence[tuple[ArrayType, Any, bool]]) -> list[Tracer]:
+        """Adds the inputs, once and before all else: for each its type, source and weakness."""
+        tracers = [Frame.input(self, *declared) for declared in inputs]
+        self.declared = len(inputs)
+        key = (self.name, *self.input_types)
+        root = _roots.get(key)
+        if root is None:
+            root = _roots.setdefault(key, Root())
+        self.root = root
+        self.step = root.step
+        return tracers
+
+    def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
+        """Adds an input for what is captured."""
+        step = self.step
+        child = step.child
+        if child is None or child.key is not type:
+            child = step.find(type)
+            if child is None:
+                child = _grow(step, Step(type, None, None, step.stop))
+        self.step = child
+        return super().input(type, source, weak)
+
+    def take(self, primitive: Any, x: Any) -> Tracer:
+        """Applies a primitive of one operand and no params: the short way.
+
+        To be called directly by a function that users call, while this is `state.trail`.
+
+        Args:
+            primitive: the primitive.
+            x: a value of this frame, as `Tracer.index`.
+        """
+        user = sys._getframe(2)
+        # whether this is the user's own code need not be asked: the step's is
+        key = (primitive, None, id(user.f_code), user.f_lasti, x)
+        step = self.step
+        child = step.child
+        if child is None or child.key != key:
+            child = step.find(key)
+        if child is None or self.visits is not None:
+            return self._take(primitive, x)
+        self.step = child
+        self.steps.append(child)
+        return Tracer(self, child.code, child.type)  # type: ignore[arg-type]
+
+    def take_two(self, primitive: Any, x: Any, y: Any) -> Tracer:
+        """Applies a primitive of two operands, as `take` does; one of them may be a literal."""
+        user = sys._getframe(2)
+        key = (primitive, None, id(user.f_code), user.f_lasti, x, y)
+        step = self.step
+        child = step.child
+        if child is None or child.key != key:
+            child = step.find(key)
+        if child is None or self.visits is not None:
+            return self._take(primitive, x, y)
+        self.step = child
+        self.steps.append(child)
+        return Tracer(self, child.code, child.type)  # type: ignore[arg-type]
+
+    def _take(self, primitive: Any, *codes: Any) -> Tracer:
+        operands = [c if type(c) is Literal else Tracer(self, c, self._type(c)) for c in codes]
+        return self.record(primitive, operands, NO_PARAMS)[0]
+
+    def record(self, primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Tracer, ...]:
+        """Records one equation and returns its results."""
+        codes: list[Any] = []
+        for value in operands:
+            kind = type(value)
+            if kind is Tracer:
+                codes.append(value.index if value.frame is self else self.capture(value).index)
+            elif kind is Literal:
+                codes.append(value)
+            else:
+                codes.append(self.capture(value).index)
+        place = state.place
+        if place is None:
+            # the innermost frame of the user's, as in `user_frame`
+            frame = sys._getframe(1)
+            while frame is not None:
+                code = frame.f_code
+                passed = passed_over.get(code.co_filename)
+                if passed is None:
+                    passed = is_passed_over(frame)
+                if not passed:
+                    offset = frame.f_lasti
+                    break
+                frame = frame.f_back
+            else:
+                code, offset = None, 0
+        else:
+            location = place[0]
+            code, offset = (None, 0) if location is None else (location.code, location.offset)
+        # the step's location keeps the code, and so its identity, alive
+        # the step's location keeps the code, and so its identity, alive
+        key = (primitive, params or None, id(code), offset, *codes)
+        if params and primitive.is_higher_order:
+            # programs are equal whatever their names and locations; those matter here
+            key += tuple([id(program) for program in params.programs()])
+        step = self.step
+        child = step.child
+        if child is None or child.key != key:
+            child = step.find(key)
+            if child is None:
+                location = None if code is None else location_of(code, offset)
+                child = self._step(key, primitive, codes, params, location)
+        self.step = child
+        self.steps.append(child)
+        if self.visits is not None:
+            self._visit(child)
+        first = child.code
+        if child.stop - first == 1:
+            return (Tracer(self, first, child.type),)  # type: ignore[arg-type]
+        types = child.equation.types  # type: ignore[union-attr]
+        return tuple([Tracer(self, first + i, t) for i, t in enumerate(types)])
+
+    def leap(self, call: Any) -> tuple[Tracer, bool] | None:
+        """Takes over the equations of a function that was called at this step before.
+
+        Args:
+            call: says all that they depend on: the function, its place in the user's code, traced
+                values by `Tracer.index`, other arguments; hashable.
+
+        Returns:
+            The result, and whether it is a view; None where the function is to be called.
+        """
+        leaps = self.step.leaps
+        found = None if leaps is None else leaps.get(call)
+        if found is None:
+            return None
+        steps, code, type_, weak, is_view = found
+        self.steps += steps
+        self.step = steps[-1]
+        if self.visits is not None:
+            for step in steps:
+                self._visit(step)
+        return Tracer(self, code, type_, weak), is_view
+
+    def mark(self) -> tuple[Step, int, int, int]:
+        """Returns what `learn` needs to know of the time before a call."""
+        return self.step, len(self.steps), len(self.sources), self.demands
+
+    def learn(self, mark: tuple[Step, int, int, int], call: Any, result: Any, view: bool) -> None:
+        """Remembers a call for `leap`, unless it did more than to record equations here."""
+        start, count, inputs, demands = mark
+        if (
+            type(result) is Tracer
+            and result.frame is self
+            and result.index >= start.stop
+            and len(self.sources) == inputs
+            and self.demands == demands
+        ):
+            if start.leaps is None:
+                start.leaps = {}
+            start.leaps[call] = (
+                self.steps[count:],
+                result.index,
+                result.type,
+                result.weak,
+                view,
+            )
+
+    def _visit(self, step: Step) -> None:
+        visits, place = self.visits, step.key[:1] + step.key[2:4]
+        visits[place] = visits.get(place, 0) + 1  # type: ignore[index, union-attr]
+
+    def _step(
+        self, key: Any, primitive: Any, codes: list[Any], params: Params, location: Location | None
+    ) -> Step:
+        """Returns a new step for an equation; or for the one that takes literals as inputs."""
+        operands = tuple(codes)
+        results = primitive.infer_types(tuple([self._type(c) for c in operands]), params)
+        if Literal in map(type, operands) and _takes_inputs(primitive):
+            varying = self._varying(key, operands)
+            if varying:
+                shape = results[0].shape
+                for position in varying:
+                    codes[position] = self._as_input(operands[position], primitive, shape)
+                operands = tuple(codes)
+                key = (*key[:4], *codes)
+                found = self.step.child
+                if found is None or found.key != key:
+                    found = self.step.find(key)
+                if found is not None:
+                    return found
+        equation = Equation(primitive, operands, params, results)
+        return _grow(self.step, Step(key, equation, location, self.step.stop + len(results)))
+
+    def _type(self, code: Any) -> ArrayType:
+        if type(code) is Literal:
+            return code.type
+        if code < 0:
+            return self.input_types[~code]
+        equation, _, first = self.produced(code)
+        return equation.types[code - first]
+
+    def _varying(self, key: Any, operands: tuple[Any, ...]) -> list[int]:
+        """Returns which operands are literals whose place brings other values in other traces."""
+        root = self.root
+        place = key[:1] + key[2:4]
+        positions = [i for i, c in enumerate(operands) if type(c) is Literal]
+        if place not in root.varying:
+            if self.visits is None:
+                self.visits = {}
+                for step in self.steps:
+                    self._visit(step)
+            visit = (*place, self.visits.get(place, 0))
+            found = tuple([(i, operands[i]) for i in positions])
+            seen = root.literals.setdefault(visit, found)
+            changed = {i for (i, a), (j, b) in zip(seen, found, strict=False) if i == j and a != b}
+            if not changed:
+                return []
+            root.varying.setdefault(place, set()).update(changed)
+        return [i for i in positions if i in root.varying[place]]
+
+    def _as_input(self, literal: Literal, primitive: Any, shape: tuple[int, ...]) -> int:
+        """Returns the code of an input that has the value of a literal, in a shape."""
+        array = literal.array.copy()  # of its own: two scalars that are equal now may differ later
+        scalar = self.input(ArrayType((), array.dtype), array)
+        self.captured[id(array)] = scalar
+        if shape and "broadcast" not in primitive.tags:
+            return _broadcast(scalar, shape).index
+        return scalar.index
+
+    def close(self, outputs: Sequence[Any], name: str | None = None) -> tuple[Program, list[Any]]:
+        """Returns the finished program and the values that it captured, as `Frame.close` does."""
+        codes = []
+        for value in outputs:
+            lifted = self.lift(value)
+            codes.append(lifted if type(lifted) is Literal else lifted.index)
+        ends = self.step.ends
+        if ends is None:
+            ends = self.step.ends = {}
+        key = (name, *codes)
+        found = ends.get(key)
+        program = None if found is None else found()
+        if program is None:
+            program = self._program(codes, name or self.name)
+            ends[key] = weakref.ref(program)
+        return program, self.sources[self.declared :]
+
+    def _program(self, codes: Sequence[Any], name: str) -> Program:
+        """Builds the program, in which inputs have the numbers before all results."""
+        count = len(self.sources)
+
+        def number(code: Any) -> Any:
+            if type(code) is Literal:
+                return code
+            return code + count if code >= 0 else ~code
+
+        equations = []
+        for step in self.steps:
+            primitive, operands, params, types = step.equation  # type: ignore[misc]
+            equations.append(
+                Equation(primitive, tuple([number(c) for c in operands]), params, types)
+            )
+        return Program.make(
+            self.input_types,
+            equations,
+            [number(code) for code in codes],
+            [step.location for step in self.steps],
+            name,
+        )
+
+    def produced(self, code: int) -> tuple[Equation, Location | None, int]:
+        """Returns the equation that makes the result `code`, its place, and its first result."""
+        step = self.steps[bisect_right(self.steps, code, key=_stop)]
+        equation: Equation = step.equation  # type: ignore[assignment]
+        return equation, step.location, step.stop - len(equation.types)
+
+
+_stop = attrgetter("stop")
+
+
+def _takes_inputs(primitive: Any) -> bool:
+    """Tells whether a literal operand may become an input; an exponent stays what it is."""
+    tags = primitive.tags
+    return "broadcast" in tags or ("elementwise" in tags and "exponent" not in tags)
+
+
+def _no_broadcast(x: Tracer, shape: tuple[int, ...]) -> Tracer:
+    raise FtransError("No broadcast is installed: import ftrans, not ftrans.ir alone.")
+
+
+_broadcast: Callable[[Tracer, tuple[int, ...]], Tracer] = _no_broadcast
+
+
+def set_broadcast(broadcast: Callable[[Tracer, tuple[int, ...]], Tracer]) -> None:
+    """Installs what broadcasts a traced scalar; the primitives do so when they are imported."""
+    global _broadcast
+    _broadcast = broadcast

@@ -1,0 +1,119 @@
+"""Makes a function that records several equations one step of a trace that is taken again.
+
+What such a function records depends on the types of its operands and on its other arguments alone.
+So where the same call has been traced at the same point before, all its equations are taken over
+at once, and the Python of the function does not run.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ftrans.config import config
+from ftrans.ir import Tracer
+from ftrans.ir.frame import state
+from ftrans.ir.location import user_place
+from ftrans.ir.trail import Trail
+from ftrans.numpy.views import is_shared, is_view_of, view_of
+from ftrans.traceback import shorten
+
+__all__ = ["composite"]
+
+Function = Callable[..., Any]
+
+_PLAIN = frozenset({bool, int, str, type(None), type, type(...)})  # equal ones mean the same
+_SEQUENCES = frozenset({tuple, list})
+
+
+def composite(function: Function) -> Function:
+    """Wraps a front-end function that has no effect but to record equations, or to make a view.
+
+    Errors leave it without the frames of ftrans, as by `boundary`.
+    """
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            trail: Any = state.trail
+            if trail is None:
+                return function(*args, **kwargs)
+            call: list[Any] = [function, config.default_dtype]
+            first = None
+            for x in args:
+                kind = type(x)
+                if kind is Tracer and x.frame is trail:
+                    if first is None:
+                        first = x
+                    call += (kind, x.index, x.weak)
+                elif not _add(call, trail, x):
+                    return function(*args, **kwargs)
+            for name, x in kwargs.items():
+                call.append(name)
+                if not _add(call, trail, x):
+                    return function(*args, **kwargs)
+            if first is None:
+                first = _first_traced(args)
+                if first is None:
+                    return function(*args, **kwargs)
+            call += user_place()
+            key = tuple(call)
+            found = trail.leap(key)
+            if found is not None:
+                result, is_view = found
+                return view_of(first, result) if is_view else result
+            mark = trail.mark()
+            result = function(*args, **kwargs)
+            is_view = is_view_of(result, first)
+            if is_view or not is_shared(result):
+                trail.learn(mark, key, result, is_view)
+            return result
+        except Exception as error:
+            shorten(error)
+            raise
+
+    called.__wrapped__ = getattr(function, "__wrapped__", function)  # type: ignore[attr-defined]
+    return called
+
+
+def _first_traced(args: Any) -> Tracer | None:
+    for x in args:
+        kind = type(x)
+        if kind is Tracer:
+            return x
+        if kind in _SEQUENCES:
+            found = _first_traced(x)
+            if found is not None:
+                return found
+    return None
+
+
+def _add(call: list[Any], frame: Trail, x: Any) -> bool:
+    """Adds to the key of a call what is to be known of an argument; False where that is too much.
+
+    Types are part of it: 1, 1.0 and True are not the same.
+    """
+    kind = type(x)
+    if kind is Tracer:
+        call += (Tracer, x.index, x.weak)
+        return x.frame is frame
+    if kind in _PLAIN:
+        call += (kind, x)
+    elif kind in _SEQUENCES:
+        call += (kind, len(x))
+        for item in x:
+            if not _add(call, frame, item):
+                return False
+    elif kind is slice:
+        call.append(slice)
+        return _add(call, frame, (x.start, x.stop, x.step))
+    elif kind is float:
+        call += (kind, repr(x))  # which tells 0.0 from -0.0, and NaN equals itself
+    elif isinstance(x, np.dtype):
+        call += (np.dtype, x)
+    else:
+        return False
+    return True
