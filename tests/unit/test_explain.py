@@ -196,8 +196,8 @@ def test_a_heavy_loop_whose_turns_vary_is_not_compiled_each_time(
     # each evaluation saves some six times what compiling costs, or so the policy is told
     program = ftrans.trace(func.grad(newton))(X, 20)
     gain = policy.price(program).gain
-    monkeypatch.setattr(policy, "_COMPILE", gain / 6)
-    monkeypatch.setattr(policy, "_COMPILE_EQUATION", 0.0)
+    rate = policy.price(program)._replace(compiling=gain / 6)
+    monkeypatch.setattr("ftrans.runtime.plan.price", lambda program: rate)
     cache_clear()
     for n in range(20, 40):
         func.grad(newton)(X + 2, n)
