@@ -211,6 +211,9 @@ def operator_of(function: Function) -> Function:
                         return frame.take_two(primitive, self.index, other.index)
                 elif kind is float and t.is_inexact:
                     return frame.take_two(primitive, self.index, scalar(other, t.dtype))
+                elif kind is np.ndarray and is_array(other):
+                    # as a captured value it can be taken over, see `composite`
+                    return function(self, frame.capture(other))
             if kind is Tracer or _is_operand(other):
                 return function(self, other)
             return NotImplemented

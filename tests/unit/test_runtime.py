@@ -458,16 +458,16 @@ def test_a_view_waits_for_its_base() -> None:
     view = base[0]
     of_view: list[Any] = []
     of_base: list[Any] = []
-    guard.hold(view, of_view)
-    guard.hold(base, of_base)
+    guard.hold([view], of_view)
+    guard.hold([base], of_base)
     guard.release(of_view)
     assert not view.flags.writeable, "the base is still in use"
     guard.release(of_base)
     assert view.flags.writeable
     assert base.flags.writeable
     assert is_free()
-    guard.hold(3.0, of_base)
-    guard.hold(jax.numpy.ones(3), of_base)
+    guard.hold([3.0], of_base)
+    guard.hold([jax.numpy.ones(3)], of_base)
     assert not of_base
 
 
