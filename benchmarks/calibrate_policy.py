@@ -125,7 +125,7 @@ def main() -> None:
         estimate = policy.price(program)
         line = f"{name:24}{program.count():4} equations"
         measured = (interpreted, compiled, min(compiling))
-        for (what, seen), real, guess in zip(ratios.items(), measured, estimate, strict=True):
+        for (what, seen), real, guess in zip(ratios.items(), measured, estimate, strict=False):
             seen.append(guess / real)
             line += f"  {what} {real * 1e6:9.1f} µs, estimate {guess / real:5.2f} times"
         print(line, flush=True)
