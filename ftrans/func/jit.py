@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +39,7 @@ from ftrans.interpreters import inline, simplify
 from ftrans.ir import Tracer, is_tracing
 from ftrans.ir.types import ArrayType
 from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar
-from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, x64
+from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, x64
 from ftrans.traceback import boundary, shorten
 
 __all__ = ["jit"]
@@ -94,6 +95,7 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
             _check_arguments(name, func, args, kwargs, numbers, names)
             args, kwargs = _wrapped(args, kwargs, numbers, names)
             key, _ = analyse(args, kwargs)
+            user.asks, user.direct = True, None
         if user.code is not None and key in user.verified:
             return user.code.call, args, kwargs
         record = _trace(name, func, args, kwargs, key, numbers, names)
@@ -114,8 +116,14 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
             direct, result = user.direct, None
             if direct is not None:
                 try:
-                    with x64():
+                    # to make a scope takes as long as to go through it
+                    try:
+                        scope = _scopes.pop()
+                    except IndexError:
+                        scope = x64()
+                    with scope:
                         result = direct(*args, **kwargs)
+                    _scopes.append(scope)
                 except (Unknown, TypeError, ValueError):
                     direct = None
             # what may be called directly may change while another thread traces
@@ -123,7 +131,7 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
                 call, given, named = prepared(args, kwargs)
                 with x64():
                     result = call(*given, **named)
-            return result if _holds_jax(args, kwargs) else tree.tree_map(_host, result)
+            return result if _holds_jax(args, kwargs) else _to_host(result)
         except Exception as error:
             shorten(error)
             raise
@@ -243,10 +251,24 @@ def _trace(
 
 def _holds_jax(args: Any, kwargs: Any) -> bool:
     """Tells whether results are to be those of JAX, which the first leaf mostly says."""
-    leaf = args[0] if args else None
-    while type(leaf) in (tuple, list) and leaf:
+    leaf = args
+    while type(leaf) in _SEQUENCES and leaf:
         leaf = leaf[0]
-    return is_jax(leaf) or any(map(is_jax, tree.tree_leaves((args, kwargs))))
+    if type(leaf) in _array_classes:
+        return True
+    for leaf in tree.tree_leaves((args, kwargs)):
+        if type(leaf) is not np.ndarray and is_jax(leaf):
+            if not is_traced_by_jax(leaf):
+                _array_classes.add(type(leaf))
+            return True
+    return False
+
+
+_SEQUENCES = (tuple, list)
+_array_classes: set[type] = set()
+"""The classes of concrete arrays of JAX that were seen: to ask for one is fast."""
+_scopes: Any = [] if reusable_x64() else deque(maxlen=0)
+"""Scopes that nobody is in."""
 
 
 @tree.register_static
@@ -286,9 +308,12 @@ def _tuple(option: Any) -> tuple[Any, ...]:
     return (option,) if isinstance(option, (int, str)) else tuple(option)
 
 
-def _host(x: Any) -> Any:
+def _to_host(result: Any) -> Any:
+    """Returns a result in arrays of NumPy's."""
+    if type(result) in _array_classes:
+        return np.array(result)
     # inside a transformation of JAX, results may be traced though no argument was
-    return x if is_traced_by_jax(x) else np.array(x)
+    return tree.tree_map(lambda x: x if is_traced_by_jax(x) else np.array(x), result)
 
 
 def _record(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ftrans.config import config
 from ftrans.ir import Program
 
-__all__ = ["CacheInfo", "cache_clear", "cache_info", "counters", "keep"]
+__all__ = ["CacheInfo", "cache_clear", "cache_info", "counters", "keep", "on_clear"]
 
 
 class CacheInfo(NamedTuple):
@@ -43,6 +44,13 @@ class _Counters:
 counters = _Counters()
 _programs: OrderedDict[int, Program] = OrderedDict()
 _lock = threading.Lock()
+_also: list[Callable[[], None]] = []
+"""What else forgets when the cache is cleared."""
+
+
+def on_clear(forget: Callable[[], None]) -> None:
+    """Has `forget` called whenever the cache is cleared."""
+    _also.append(forget)
 
 
 def keep(program: Program) -> Program:
@@ -83,3 +91,5 @@ def cache_clear() -> None:
     with _lock:
         _programs.clear()
         counters.hits = counters.misses = counters.compiled = counters.interpreted = 0
+    for forget in _also:
+        forget()
