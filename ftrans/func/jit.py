@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.tree_util as tree
 import numpy as np
 
@@ -212,9 +213,14 @@ def _leaf_type(leaf: Any) -> tuple[tuple[int, ...], np.dtype, bool]:
     found = _SCALARS.get(type(leaf))
     if found is not None:
         return found
-    if not is_array(leaf):
-        raise TypeError
-    return leaf.shape, leaf.dtype, is_jax(leaf) and leaf.weak_type
+    if is_array(leaf):
+        return leaf.shape, leaf.dtype, is_jax(leaf) and leaf.weak_type
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf.shape, np.dtype(leaf.dtype), leaf.weak_type
+    for kind, found in _SCALARS.items():
+        if isinstance(leaf, kind):
+            return found
+    raise TypeError(f"{type(leaf).__name__} is no array")
 
 
 def _input_type(shape: tuple[int, ...], dtype: np.dtype, weak: bool) -> ArrayType:
@@ -285,7 +291,8 @@ def _wrapped(
     """Returns the arguments with leaves that are no arrays made static."""
 
     def wrap(leaf: Any) -> Any:
-        return leaf if is_array(leaf) or is_scalar(leaf) else _Static(leaf)
+        given = is_array(leaf) or is_scalar(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+        return leaf if given else _Static(leaf)
 
     statics = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
     args = tuple(arg if i in statics else tree.tree_map(wrap, arg) for i, arg in enumerate(args))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import functools
 import gc
 import threading
 import weakref
@@ -18,6 +20,7 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.errors import StaticArgumentError
 from ftrans.func import sharing
+from ftrans.ir.dtype import bfloat16
 from tests.helpers import assert_close
 
 V = np.array([0.5, -1.0, 2.0])
@@ -249,6 +252,62 @@ def test_static_values_that_are_equal_and_of_different_types() -> None:
         assert_close(f(V, True), V + 1)
         assert f(np.arange(3), 1.0).dtype == np.float32
         assert f(np.arange(3), 3).dtype == np.int64
+
+
+class Level(enum.IntEnum):
+    LOW, HIGH = 1, 2
+
+
+def test_every_kind_of_argument_is_found_again() -> None:
+    """What is known of an argument before the call is what JAX makes of it."""
+    with jax.enable_x64(True):
+        weak = [jnp.asarray(2.0), jnp.asarray(2), jnp.asarray(1 + 2j)]
+        weak.append(jnp.broadcast_to(weak[0], (3,)))
+    dtypes = [np.dtype(d) for d in ("f2", "f4", "i8", "u1", "c8", "?")] + [bfloat16]
+    arrays = [np.array(x).astype(d) for x in (2, [1, 2]) for d in dtypes]
+    scalars = [True, 2, 2.5, 1j, Level.HIGH, np.float64(2), np.int8(2), np.bool_(True)]
+    for x in [*weak, *scalars, *arrays, *map(jnp.asarray, arrays)]:
+        for _ in range(2):
+            f = ftrans.jit(lambda x: fnp.add(x, x))
+            got, plain = f(x), fnp.add(x, x)
+            # JAX does not tell a scalar array that is weak from a Python scalar
+            assert got.dtype == plain.dtype or (x is weak[0] or x is weak[1] or x is weak[2]), x
+            assert_close(got, plain, 1e-6, repr(x))
+            assert is_direct(f)
+            assert_close(f(x), plain, 1e-6, repr(x))
+
+
+def test_lowering_for_types_alone() -> None:
+    f = ftrans.jit(lambda p: fnp.sin(p["x"]) * 2)
+    spec = jax.ShapeDtypeStruct((3,), np.float64)
+    assert "tensor<3xf64>" in f.lower({"x": spec}).as_text()
+    with Compilations() as made:
+        assert_close(f({"x": V}), np.sin(V) * 2)
+    assert made.count == 1
+    with pytest.raises(TypeError):
+        f({"x": spec})
+    assert_close(f({"x": V}), np.sin(V) * 2)
+
+
+def test_methods_and_partial_functions() -> None:
+    class Model:
+        def __init__(self, k: float):
+            self.k = k
+
+        @functools.partial(ftrans.jit, static_argnums=0)
+        def scaled(self, x: Any) -> Any:
+            return x * self.k
+
+        def __call__(self, x: Any) -> Any:
+            return x + self.k
+
+    two, three = Model(2.0), Model(3.0)
+    for _ in range(2):
+        assert_close(two.scaled(V), V * 2)
+        assert_close(three.scaled(V), V * 3)
+        assert_close(ftrans.jit(two)(V), V + 2)
+        assert_close(ftrans.jit(three)(V), V + 3)
+        assert_close(ftrans.jit(functools.partial(three.__call__))(V), V + 3)
 
 
 # -------------------------------------------------------------------- what functions close over
