@@ -8,6 +8,7 @@ import platform
 from collections.abc import Iterable, Sequence
 from importlib import metadata
 
+import ftrans
 from benchmarks.result import Result
 from benchmarks.row import Row
 
@@ -22,7 +23,8 @@ _WIDTHS = (14, 26, 21, 38, 15)
 def machine() -> dict[str, str]:
     """Returns what the figures depend on: Python, packages, and the kind of machine."""
     found = {"python": platform.python_version(), "system": platform.system()}
-    for package in ("ftrans", "jax", "numpy", "torch", "autograd"):
+    found["ftrans"] = ftrans.__version__
+    for package in ("jax", "numpy", "torch", "autograd"):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

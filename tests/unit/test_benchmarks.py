@@ -258,7 +258,7 @@ def test_models(model):
 def test_programs(name):
     def run(lib):
         function, arguments = PROGRAMS[name](lib)
-        return function(*arguments)
+        return lib.jit(function)(*arguments)
 
     _both(run)
 
