@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ftrans.config import config
 from ftrans.errors import FtransError
 
-__all__ = ["LIBRARIES", "boundary", "shorten"]
+__all__ = ["LIBRARIES", "boundary", "bounded", "shorten"]
 
 LIBRARIES = frozenset(
     {"contextlib", "functools", "jax", "jaxlib", "ml_dtypes", "numpy", "opt_einsum"}
@@ -41,6 +41,26 @@ def boundary(function: Callable[P, T]) -> Callable[P, T]:
     # what a user's function is wrapped in is one layer to whoever unwraps it
     entered.__wrapped__ = getattr(function, "__wrapped__", function)  # type: ignore[attr-defined]
     return entered
+
+
+def bounded(function: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Returns a decorator: `boundary` for what a transform makes of a user's function.
+
+    Args:
+        function: whose name, docstring and signature the result has.
+    """
+
+    def decorate(transformed: Callable[P, T]) -> Callable[P, T]:
+        def entered(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return transformed(*args, **kwargs)
+            except Exception as error:
+                shorten(error)
+                raise
+
+        return functools.update_wrapper(entered, function)
+
+    return decorate
 
 
 def shorten(error: Exception) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +24,7 @@ from ftrans.interpreters import value_and_grad as differentiate
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
-from ftrans.traceback import boundary
+from ftrans.traceback import bounded
 
 __all__ = ["grad", "grad_and_value", "gradient_value_aux", "value_and_grad"]
 
@@ -124,8 +123,7 @@ def grad(
     """
     name = f"grad({name_of(func)})"
 
-    @boundary
-    @functools.wraps(func)
+    @bounded(func)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         found, _, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs, False)
         return (found, aux) if has_aux else found
@@ -153,8 +151,7 @@ def grad_and_value(
     """
     name = f"grad_and_value({name_of(func)})"
 
-    @boundary
-    @functools.wraps(func)
+    @bounded(func)
     def gradient_and_value(*args: Any, **kwargs: Any) -> Any:
         found, value, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs)
         return found, (value, aux) if has_aux else value
@@ -182,8 +179,7 @@ def value_and_grad(
     """
     name = f"value_and_grad({name_of(func)})"
 
-    @boundary
-    @functools.wraps(func)
+    @bounded(func)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         found, value, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs)
         return ((value, aux) if has_aux else value), found

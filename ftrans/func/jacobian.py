@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from ftrans.func.vjp import split_outputs, with_aux
 from ftrans.interpreters import jacobian_forward, jacobian_reverse
 from ftrans.ir import Program
 from ftrans.ir.dtype import is_complex, is_float
-from ftrans.traceback import boundary
+from ftrans.traceback import boundary, bounded
 
 __all__ = ["hessian", "jacfwd", "jacrev"]
 
@@ -41,8 +40,7 @@ def _jacobian(
     name = f"{title or transform}({name_of(func)})"
     check_chunk_size(name, chunk_size)
 
-    @boundary
-    @functools.wraps(func)
+    @bounded(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         arguments = Arguments(name, func, args, argnums)
         declared = known_inputs(arguments.values)

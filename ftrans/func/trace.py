@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ from ftrans.func.vjp import array_outputs
 from ftrans.interpreters import inline, simplify
 from ftrans.ir import Abstract, ArrayType, Program
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
-from ftrans.traceback import boundary
+from ftrans.traceback import bounded
 
 __all__ = ["stage_call", "trace"]
 
@@ -38,8 +37,7 @@ def trace(func: Callable[..., Any]) -> Callable[..., Program]:
             return c
     """
 
-    @boundary
-    @functools.wraps(func)
+    @bounded(func)
     def traced(*args: Any, **kwargs: Any) -> Program:
         staged, _ = stage_call(func, args, kwargs)
         return simplify(inline(staged.program)).renamed(name_of(func))

@@ -27,7 +27,7 @@ from ftrans.interpreters import batch_in_chunks
 from ftrans.interpreters.place import place_outputs
 from ftrans.ir import Abstract, ArrayType, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
-from ftrans.traceback import boundary
+from ftrans.traceback import boundary, bounded
 
 __all__ = ["vmap"]
 
@@ -80,8 +80,7 @@ def vmap(
             f"  Leave it out where an argument is mapped."
         )
 
-    @boundary
-    @functools.wraps(func)
+    @bounded(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.tree_flatten(args)
         label = functools.partial(_label, func, args)
