@@ -59,7 +59,7 @@ class Step:
         self.location = location
         self.stop = stop
         self.code = stop if equation is None else stop - len(equation.types)
-        self.type = None if equation is None else equation.types[0]
+        self.type = equation.types[0] if equation is not None and equation.types else None
         self.child: Step | None = None
         self.others: dict[Any, Step] | None = None
         self.ends: dict[Any, weakref.ref[Program]] | None = None

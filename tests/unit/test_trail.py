@@ -139,6 +139,13 @@ def test_lines_are_those_of_the_function_that_is_traced() -> None:
         assert location.function.endswith(f".{function.__name__}")
 
 
+def test_a_call_without_results_is_recorded() -> None:
+    for _ in range(2):
+        found = func.vmap(lambda row: (func.vmap(lambda x: None)(row), row * 2))(M)
+        assert found[0] is None
+        assert_close(found[1], M * 2)
+
+
 def test_the_tree_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "cache_entries", 4)
     most = 0
