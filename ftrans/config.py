@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["config", "get_default_dtype", "set_default_dtype"]
+__all__ = ["config", "get_default_dtype", "install_compilation_cache", "set_default_dtype"]
 
 Execution = Literal["auto", "compile", "interpret"]
 _CHOICES = ("auto", "compile", "interpret")
@@ -76,15 +77,8 @@ class _Config:
 
     @compilation_cache_dir.setter
     def compilation_cache_dir(self, path: str | os.PathLike[str] | None) -> None:
-        # imported late, since errors and tracebacks need the settings without it
-        import jax
-        from jax.experimental.compilation_cache import compilation_cache
-
-        chosen = None if path is None else os.fspath(path)
-        jax.config.update("jax_compilation_cache_dir", chosen)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0 if path is None else 0)
-        # JAX looks at the option once, when it first compiles
-        compilation_cache.reset_cache()
+        chosen = None if path is None else os.path.expanduser(path)
+        _set_compilation_cache(chosen)
         self._compilation_cache_dir = chosen
 
     @property
@@ -97,6 +91,21 @@ class _Config:
         if value not in _LOWERINGS:
             raise ValueError(f"config.lowering: {value!r} is none of {', '.join(_LOWERINGS)}.")
         self._lowering = value
+
+
+def _no_compilation_cache(path: str | None) -> None:
+    raise RuntimeError(
+        "config.compilation_cache_dir: import ftrans first, not ftrans.config alone."
+    )
+
+
+_set_compilation_cache: Callable[[str | None], None] = _no_compilation_cache
+
+
+def install_compilation_cache(function: Callable[[str | None], None]) -> None:
+    """Installs what sets JAX's cache on disk; the runtime does so, since it knows JAX."""
+    global _set_compilation_cache
+    _set_compilation_cache = function
 
 
 config = _Config()

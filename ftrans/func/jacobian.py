@@ -21,9 +21,8 @@ from ftrans.func.staging import (
 )
 from ftrans.func.vjp import split_outputs, with_aux
 from ftrans.interpreters import jacobian_forward, jacobian_reverse
-from ftrans.ir import Program, type_of
+from ftrans.ir import Program
 from ftrans.ir.dtype import is_complex, is_float
-from ftrans.numpy.promotion import as_array
 from ftrans.traceback import boundary
 
 __all__ = ["hessian", "jacfwd", "jacrev"]
@@ -46,32 +45,33 @@ def _jacobian(
     @functools.wraps(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         arguments = Arguments(name, func, args, argnums)
-        for number, value in enumerate(arguments.values):
-            t = type_of(as_array(value))
+        declared = known_inputs(arguments.values)
+        for number, (t, _, _) in enumerate(declared):
             if not is_float(t.dtype):
                 raise _not_real(name, arguments.name(number), t)
 
         def run(*tracers: Any) -> Any:
             return with_aux(name, has_aux, arguments.call(func, tracers, kwargs))
 
-        declared = known_inputs(arguments.values)
         staged = stage(name, run, declared)
-        value_outputs, _ = split_outputs(staged.outputs)
+        value_outputs, aux_count = split_outputs(staged.outputs)
         count = value_outputs.arrays
         for number, t in enumerate(staged.program.output_types[:count]):
             if not t.is_inexact or (transform == "jacrev" and is_complex(t.dtype)):
                 label = leaf_names("result", value_outputs.structure)[number]
                 raise _not_real(name, label, t)
-        inputs = len(arguments.values)
-        active = tuple(i < inputs for i in range(len(staged.program.inputs)))
+        inputs = len(declared)
+        active = (True,) * inputs + (False,) * len(staged.captured)
         program = build(staged.program, active, count, chunk_size)
         operands = [*sources(declared), *staged.captured]
         found = apply(program, operands, wants_jax(args, kwargs))
-        total = staged.outputs.arrays
-        blocks = found[total:]
+        blocks = found[aux_count:]
         jacobians = [arguments.build(blocks[i * inputs : (i + 1) * inputs]) for i in range(count)]
         result = value_outputs.build(jacobians)
-        return (result, staged.outputs.build(found[:total])[1]) if has_aux else result
+        if not has_aux:
+            return result
+        values = [None] * count + list(found[:aux_count])
+        return result, staged.outputs.build(values)[1]
 
     return named(jacobian, name) if title is None else jacobian
 

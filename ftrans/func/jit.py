@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import functools
+import inspect
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import jax.tree_util as tree
+import numpy as np
 
-from ftrans.errors import FtransError, StaticArgumentError
+from ftrans.errors import StaticArgumentError
+from ftrans.func.sharing import (
+    Code,
+    Record,
+    Unknown,
+    User,
+    forget,
+    frozen,
+    join,
+    leave,
+    options_key,
+)
 from ftrans.func.staging import (
     abstract_inputs,
     apply,
@@ -26,10 +39,9 @@ from ftrans.func.vjp import array_outputs
 from ftrans.interpreters import inline, simplify
 from ftrans.ir import Tracer, is_tracing
 from ftrans.ir.types import ArrayType
-from ftrans.numpy.promotion import default_dtype, is_array, is_scalar
-from ftrans.primitives.evaluate import evaluate
-from ftrans.runtime.jaxlink import is_jax, x64
-from ftrans.traceback import boundary
+from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar
+from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, x64
+from ftrans.traceback import boundary, shorten
 
 __all__ = ["jit"]
 
@@ -39,7 +51,8 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Returns a function that traces `func` once per signature and runs it compiled.
 
     The Python of `func` runs only when shapes, dtypes or static arguments are new, and what it
-    closes over is frozen then.
+    closes over is frozen then. A function that is defined again, as when the cell of a notebook is
+    run again, is traced again, but compiled only where it does something else than before.
 
     Args:
         func: takes and returns pytrees of arrays. Leaves of the arguments that are no arrays are
@@ -48,8 +61,8 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
             `in_shardings`, `out_shardings`, ...
 
     Returns:
-        The compiled function. Results follow the container of the arguments. Its attribute
-        `lower` is that of `jax.jit`.
+        The compiled function. Results follow the container of the arguments. Its attributes
+        `lower` and `clear_cache` are those of `jax.jit`.
 
     Raises:
         StaticArgumentError: when it is called with a static argument that cannot be hashed.
@@ -62,55 +75,206 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
     if func is None:
         return functools.partial(jit, **options)
     name = f"jit({name_of(func)})"
+    shown = getattr(func, "__name__", name_of(func))
+    signature = _signature(func)
+    numbers, names = _statics(signature, options)
+    key_of_options = options_key(shown, options)
+    user = User()
+    analyse = functools.partial(_analyse, numbers, names)
 
-    @functools.wraps(func)
-    def lowered(*args: Any, **kwargs: Any) -> Any:
-        """Runs under `jax.jit`, on the values that JAX traces."""
-        leaves, structure = tree.tree_flatten(_unwrapped((args, kwargs)))
-        arrays = [leaf for leaf in leaves if is_jax(leaf)]
-        staged = _stage(name, func, leaves, structure, is_jax)
-        program = simplify(inline(staged.program))
-        # Python scalars are of JAX's default dtype here, and weak: give them the traced one
-        arrays = [jnp.asarray(x, t.dtype) for x, t in zip(arrays, program.inputs, strict=False)]
-        found = evaluate(jnp, program, [*arrays, *staged.captured])
-        return staged.outputs.build([jnp.asarray(out) for out in found])
+    def make() -> Code:
+        return Code(shown, signature, analyse, options)
 
-    compiled = jax.jit(lowered, **options)
-    static_numbers = _tuple(options.get("static_argnums"))
-    static_names = _tuple(options.get("static_argnames"))
+    make()  # so that JAX finds fault with options at once
 
-    @boundary
+    def prepared(args: Any, kwargs: Any) -> tuple[Callable[..., Any], Any, Any]:
+        """Returns what to call, and with which arguments."""
+        try:
+            key, _ = analyse(args, kwargs)
+            hash(key)
+        except TypeError:
+            _check_arguments(name, func, args, kwargs, numbers, names)
+            args, kwargs = _wrapped(args, kwargs, numbers, names)
+            key, _ = analyse(args, kwargs)
+            user.asks, user.direct = True, None
+        if user.code is not None and key in user.verified:
+            return user.code.call, args, kwargs
+        record = _trace(name, func, args, kwargs, key, numbers, names)
+        if foreign(record.captured):
+            # what belongs to a transformation of JAX is gone with it
+            code = make()
+            code.records[key] = record
+        else:
+            record = record._replace(captured=frozen(record.captured))
+            code = join(user, key_of_options, key, record, make)
+        return code.call, args, kwargs
+
     @functools.wraps(func)
     def jitted(*args: Any, **kwargs: Any) -> Any:
-        if is_tracing():
-            return _record(name, func, args, kwargs, static_numbers, static_names)
-        result = wrapped = None
         try:
-            with x64():
-                result = compiled(*args, **kwargs)
-        except (TypeError, ValueError) as error:
-            if isinstance(error, FtransError):
-                raise
-            # JAX found fault with the arguments: say it in our terms, if it is one that we know
-            _check_arguments(name, func, args, kwargs, static_numbers, static_names)
-            wrapped = _wrapped(args, kwargs, static_numbers, static_names)
-            if wrapped is None:
-                raise
-        if wrapped is not None:
-            with x64():
-                result = compiled(*wrapped[0], **wrapped[1])
-        if any(is_jax(leaf) for leaf in tree.tree_leaves((args, kwargs))):
-            return result
-        return tree.tree_map(lambda x: _host(x), result)
+            if is_tracing():
+                return _record(name, func, args, kwargs, numbers, names)
+            direct, result = user.direct, None
+            if direct is not None:
+                try:
+                    # to make a scope takes as long as to go through it
+                    try:
+                        scope = _scopes.pop()
+                    except IndexError:
+                        scope = x64()
+                    with scope:
+                        result = direct(*args, **kwargs)
+                    _scopes.append(scope)
+                except (Unknown, TypeError, ValueError):
+                    direct = None
+            # what may be called directly may change while another thread traces
+            if direct is None or user.direct is not direct:
+                call, given, named = prepared(args, kwargs)
+                with x64():
+                    result = call(*given, **named)
+            return result if _holds_jax(args, kwargs) else _to_host(result)
+        except Exception as error:
+            shorten(error)
+            raise
 
     def lower(*args: Any, **kwargs: Any) -> Any:
-        wrapped = _wrapped(args, kwargs, static_numbers, static_names) or (args, kwargs)
+        call, args, kwargs = prepared(args, kwargs)
         with x64():
-            return compiled.lower(*wrapped[0], **wrapped[1])
+            return call.lower(*args, **kwargs)  # type: ignore[attr-defined]
 
-    jitted.lower = lower  # type: ignore[attr-defined]
-    jitted.clear_cache = compiled.clear_cache  # type: ignore[attr-defined]
+    def clear_cache() -> None:
+        forget(user.code)
+        leave(user)
+
+    jitted.lower = boundary(lower)  # type: ignore[attr-defined]
+    jitted.clear_cache = clear_cache  # type: ignore[attr-defined]
     return named(jitted, name)
+
+
+def _signature(func: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(func)
+    except (TypeError, ValueError):
+        return None
+
+
+def _statics(
+    signature: inspect.Signature | None, options: dict[str, Any]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Returns which arguments are static, by position and by name; JAX infers one by the other."""
+    numbers, names = options.get("static_argnums"), options.get("static_argnames")
+    if signature is not None and (numbers is None) != (names is None):
+        positional = [
+            p.name
+            for p in signature.parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+        if numbers is None:
+            numbers = tuple(i for i, p in enumerate(positional) if p in _tuple(names))
+        else:
+            count = len(positional)
+            names = tuple(positional[i] for i in _tuple(numbers) if -count <= i < count)
+    return _tuple(numbers), _tuple(names)
+
+
+def _analyse(
+    numbers: tuple[int, ...], names: tuple[str, ...], args: Any, kwargs: Any
+) -> tuple[Any, list[Any]]:
+    """Returns the signature of a call, which is what JAX tells calls apart by, and the arrays.
+
+    Raises:
+        TypeError: where a leaf is no array.
+    """
+    static: Any = ()
+    if numbers or names:
+        positions = sorted({n % len(args) for n in numbers if -len(args) <= n < len(args)})
+        by_name = [name for name in names if name in kwargs]
+        static = (
+            tuple((i, type(args[i]), args[i]) for i in positions),
+            tuple((name, type(kwargs[name]), kwargs[name]) for name in by_name),
+        )
+        args = tuple(None if i in positions else arg for i, arg in enumerate(args))
+        kwargs = {name: value for name, value in kwargs.items() if name not in by_name}
+    leaves, structure = tree.tree_flatten((args, kwargs))
+    return (structure, tuple(map(_leaf_type, leaves)), static), leaves
+
+
+_SCALARS = {
+    bool: ((), np.dtype("bool"), False),
+    int: ((), np.dtype("int64"), True),
+    float: ((), np.dtype("float64"), True),
+    complex: ((), np.dtype("complex128"), True),
+}
+"""How JAX takes Python scalars where it keeps 64 bits."""
+
+
+def _leaf_type(leaf: Any) -> tuple[tuple[int, ...], np.dtype, bool]:
+    """Returns shape, dtype and whether JAX holds the leaf to be a Python scalar."""
+    found = _SCALARS.get(type(leaf))
+    if found is not None:
+        return found
+    if is_array(leaf):
+        return leaf.shape, leaf.dtype, is_jax(leaf) and leaf.weak_type
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf.shape, np.dtype(leaf.dtype), leaf.weak_type
+    for kind, found in _SCALARS.items():
+        if isinstance(leaf, kind):
+            return found
+    raise TypeError(f"{type(leaf).__name__} is no array")
+
+
+def _input_type(shape: tuple[int, ...], dtype: np.dtype, weak: bool) -> ArrayType:
+    """Returns the type of an argument; Python scalars take our default dtype."""
+    if weak and shape == ():
+        kind = {"b": bool, "i": int, "u": int, "f": float, "c": complex}[dtype.kind]
+        return ArrayType((), default_dtype(kind), weak=True)
+    return ArrayType(shape, dtype)
+
+
+def _trace(
+    name: str,
+    func: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    key: Any,
+    numbers: tuple[int, ...],
+    names: tuple[str, ...],
+) -> Record:
+    """Traces the function at the signature `key` of the arguments."""
+    structure, leaf_types, _ = key
+    positions = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
+
+    def run(*tracers: Any) -> Any:
+        inner, inner_kwargs = _unwrapped(tree.tree_unflatten(structure, tracers))
+        full = [args[i] if i in positions else arg for i, arg in enumerate(inner)]
+        static = {k: kwargs[k] for k in names if k in kwargs}
+        return array_outputs(name, func(*full, **inner_kwargs, **static), "Compute it outside.")
+
+    inputs = abstract_inputs([_input_type(*t) for t in leaf_types], f"an argument of {name}")
+    staged = stage(name, run, inputs, closed=True, once=True)
+    return Record(simplify(inline(staged.program)), staged.captured, staged.outputs)
+
+
+def _holds_jax(args: Any, kwargs: Any) -> bool:
+    """Tells whether results are to be those of JAX, which the first leaf mostly says."""
+    leaf = args
+    while type(leaf) in _SEQUENCES and leaf:
+        leaf = leaf[0]
+    if type(leaf) in _array_classes:
+        return True
+    for leaf in tree.tree_leaves((args, kwargs)):
+        if type(leaf) is not np.ndarray and is_jax(leaf):
+            if not is_traced_by_jax(leaf):
+                _array_classes.add(type(leaf))
+            return True
+    return False
+
+
+_SEQUENCES = (tuple, list)
+_array_classes: set[type] = set()
+"""The classes of concrete arrays of JAX that were seen: to ask for one is fast."""
+_scopes: Any = [] if reusable_x64() else deque(maxlen=0)
+"""Scopes that nobody is in."""
 
 
 @tree.register_static
@@ -123,21 +287,17 @@ class _Static:
 
 def _wrapped(
     args: Any, kwargs: Any, numbers: tuple[int, ...], names: tuple[str, ...]
-) -> tuple[Any, Any] | None:
-    """Returns the arguments with leaves that are no arrays made static; None where all are."""
-    found = False
+) -> tuple[Any, Any]:
+    """Returns the arguments with leaves that are no arrays made static."""
 
     def wrap(leaf: Any) -> Any:
-        nonlocal found
-        if is_array(leaf) or is_scalar(leaf):
-            return leaf
-        found = True
-        return _Static(leaf)
+        given = is_array(leaf) or is_scalar(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+        return leaf if given else _Static(leaf)
 
     statics = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
     args = tuple(arg if i in statics else tree.tree_map(wrap, arg) for i, arg in enumerate(args))
     kwargs = {k: arg if k in names else tree.tree_map(wrap, arg) for k, arg in kwargs.items()}
-    return (args, kwargs) if found else None
+    return args, kwargs
 
 
 def _unwrapped(arguments: Any) -> Any:
@@ -155,40 +315,12 @@ def _tuple(option: Any) -> tuple[Any, ...]:
     return (option,) if isinstance(option, (int, str)) else tuple(option)
 
 
-def _host(x: Any) -> Any:
-    import numpy as np
-
-    return np.array(x) if is_jax(x) else x
-
-
-def _stage(
-    name: str,
-    func: Callable[..., Any],
-    leaves: Any,
-    structure: Any,
-    is_input: Callable[[Any], bool],
-) -> Any:
-    """Traces `func` with the leaves that are inputs replaced by traced values."""
-
-    def run(*tracers: Any) -> Any:
-        given = iter(tracers)
-        filled = [next(given) if is_input(leaf) else leaf for leaf in leaves]
-        args, kwargs = tree.tree_unflatten(structure, filled)
-        return array_outputs(name, func(*args, **kwargs), "Compute it outside.")
-
-    types = [_type(leaf) for leaf in leaves if is_input(leaf)]
-    inputs = abstract_inputs(types, f"an argument of {name}")
-    return stage(name, run, inputs, closed=True, once=True)
-
-
-def _type(leaf: Any) -> ArrayType:
-    """Returns the type of an argument; Python scalars, weak in JAX, take our default dtype."""
-    if isinstance(leaf, Tracer):
-        return ArrayType(leaf.type.shape, leaf.type.dtype, leaf.weak)
-    if getattr(getattr(leaf, "aval", None), "weak_type", False) and leaf.shape == ():
-        kind = {"b": bool, "i": int, "u": int, "f": float, "c": complex}[leaf.dtype.kind]
-        return ArrayType((), default_dtype(kind), weak=True)
-    return ArrayType(leaf.shape, leaf.dtype)
+def _to_host(result: Any) -> Any:
+    """Returns a result in arrays of NumPy's."""
+    if type(result) in _array_classes:
+        return np.array(result)
+    # inside a transformation of JAX, results may be traced though no argument was
+    return tree.tree_map(lambda x: x if is_traced_by_jax(x) else np.array(x), result)
 
 
 def _record(
@@ -210,14 +342,22 @@ def _record(
         full = [args[i] if i in statics else arg for i, arg in enumerate(inner)]
         return func(*full, **inner_kwargs, **{k: kwargs[k] for k in static_names if k in kwargs})
 
-    from ftrans.numpy.promotion import as_array
-
-    def is_input(leaf: Any) -> bool:
-        return is_array(leaf) or is_scalar(leaf)
-
-    arrays = [as_array(leaf) if is_input(leaf) else leaf for leaf in leaves]
-    staged = _stage(name, call, arrays, structure, is_array)
+    arrays = [as_array(leaf) if is_array(leaf) or is_scalar(leaf) else leaf for leaf in leaves]
     operands = [leaf for leaf in arrays if is_array(leaf)]
+
+    def run(*tracers: Any) -> Any:
+        given = iter(tracers)
+        filled = [next(given) if is_array(leaf) else leaf for leaf in arrays]
+        inner, inner_kwargs = tree.tree_unflatten(structure, filled)
+        return array_outputs(name, call(*inner, **inner_kwargs), "Compute it outside.")
+
+    types = [
+        ArrayType(x.type.shape, x.type.dtype, x.weak)
+        if isinstance(x, Tracer)
+        else _input_type(*_leaf_type(x))
+        for x in operands
+    ]
+    staged = stage(name, run, abstract_inputs(types, f"an argument of {name}"), closed=True)
     return staged.outputs.build(apply(staged.program, [*operands, *staged.captured]))
 
 

@@ -27,7 +27,7 @@ from ftrans.func.staging import (
 )
 from ftrans.interpreters import linearize, pullback
 from ftrans.interpreters.detach import detach_outputs
-from ftrans.ir import ArrayType, Program
+from ftrans.ir import ArrayType, Program, Tracer
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.shape import zeros
 from ftrans.traceback import boundary
@@ -44,6 +44,8 @@ def array_outputs(name: str, value: Any, hint: str = _AUX) -> Any:
     Raises:
         DTypeError: where a leaf cannot be one, naming it.
     """
+    if type(value) is Tracer:
+        return value
 
     def convert(path: Sequence[Any], leaf: Any) -> Any:
         if is_array(leaf) or is_scalar(leaf):
@@ -196,7 +198,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False, **kwargs
     count = len(arguments.values)
     # aux is not differentiated: the program that is has the outputs of the value alone
     program = staged.program
-    mask = tuple(i < count for i in range(len(program.inputs)))
+    mask = (True,) * count + (False,) * len(staged.captured)
     differentiated = detach_outputs(program, value_outputs.arrays)
     part = linearize(differentiated, mask)
     operands = [*sources(inputs), *staged.captured]
@@ -221,5 +223,7 @@ def split_outputs(outputs: Outputs) -> tuple[Outputs, int]:
     """Returns the part of `(value, aux)` that is the value, and how many arrays aux has."""
     value_structure, _ = outputs.structure.children()
     leaves = value_structure.num_leaves
+    if leaves == len(outputs.leaves):
+        return Outputs(value_structure, outputs.leaves), 0
     value = Outputs(value_structure, outputs.leaves[:leaves])
     return value, outputs.arrays - value.arrays

@@ -25,7 +25,7 @@ from ftrans.func.staging import (
 )
 from ftrans.interpreters import batch_in_chunks
 from ftrans.interpreters.place import place_outputs
-from ftrans.ir import Abstract, type_of
+from ftrans.ir import Abstract, ArrayType, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.traceback import boundary
 
@@ -83,19 +83,19 @@ def vmap(
     @boundary
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        paths, structure = tree.tree_flatten_with_path(args)
-        leaves = [leaf for _, leaf in paths]
-        dims = _dims(name, func, in_dims, args, paths)
-        size = _size(name, func, paths, dims, axis_size)
+        leaves, structure = tree.tree_flatten(args)
+        label = functools.partial(_label, func, args)
+        dims = _dims(name, label, in_dims, args, leaves)
+        size = _size(name, label, leaves, dims, axis_size)
 
         inputs, operands = [], []
         source = Abstract(f"the mapped axis of {name}")
-        for (_, leaf), dim in zip(paths, dims, strict=True):
+        for leaf, dim in zip(leaves, dims, strict=True):
             if dim is None:
                 continue
             array = as_array(leaf)
             t = type_of(array)
-            inputs.append((t.update(shape=t.shape[:dim] + t.shape[dim + 1 :]), source, False))
+            inputs.append((ArrayType(t.shape[:dim] + t.shape[dim + 1 :], t.dtype), source, False))
             operands.append(array)
 
         def single(*tracers: Any) -> Any:
@@ -103,11 +103,11 @@ def vmap(
             filled = [
                 leaf if dim is None else next(given) for leaf, dim in zip(leaves, dims, strict=True)
             ]
-            return func(*tree.tree_unflatten(structure, filled), **kwargs)
+            return func(*structure.unflatten(filled), **kwargs)
 
-        staged = stage(name, single, inputs, passed=lambda leaf: is_array(leaf) or is_scalar(leaf))
-        mapped_dims = tuple(dim for dim in dims if dim is not None)
-        all_dims = (*mapped_dims, *(None for _ in staged.captured))
+        staged = stage(name, single, inputs, passed=_is_mappable)
+        mapped_dims = tuple([dim for dim in dims if dim is not None])
+        all_dims = mapped_dims + (None,) * len(staged.captured)
         program, which = batch_in_chunks(staged.program, size, all_dims, chunk_size)
         where = _out_dims(name, out_dims, staged.outputs, which, staged.program)
         found = apply(
@@ -120,8 +120,17 @@ def vmap(
     return named(mapped, name)
 
 
+def _is_mappable(leaf: Any) -> bool:
+    return is_array(leaf) or is_scalar(leaf)
+
+
+def _label(func: Callable[..., Any], args: Any, number: int) -> str:
+    """Returns how an error names a leaf of the arguments."""
+    return argument_name(func, tree.tree_flatten_with_path(args)[0][number][0])
+
+
 def _dims(
-    name: str, func: Callable[..., Any], in_dims: Any, args: Any, paths: Any
+    name: str, label: Callable[[int], str], in_dims: Any, args: Any, leaves: list[Any]
 ) -> list[int | None]:
     """Returns for each leaf of the arguments the axis that is mapped, counted from the front."""
     if not (is_whole(in_dims) or isinstance(in_dims, tuple)):
@@ -136,7 +145,7 @@ def _dims(
             f"  Keyword arguments are not mapped: pass the mapped arguments by position."
         )
     if not isinstance(in_dims, tuple):
-        flat = [in_dims] * len(paths)
+        flat = [in_dims] * len(leaves)
         lenient = True
     else:
         if len(in_dims) != len(args):
@@ -149,22 +158,24 @@ def _dims(
         for number, (spec, arg) in enumerate(zip(in_dims, args, strict=True)):
             flat += _broadcast_dims(name, f"in_dims[{number}]", spec, arg)
     dims: list[int | None] = []
-    for (path, leaf), dim in zip(paths, flat, strict=True):
-        whole = lenient and not (is_array(leaf) or is_scalar(leaf) or isinstance(leaf, np.ndarray))
-        if dim is None or whole:
+    for number, (leaf, dim) in enumerate(zip(leaves, flat, strict=True)):
+        if dim is None:
             dims.append(None)
             continue
         if not is_array(leaf):
+            if lenient and not (is_scalar(leaf) or isinstance(leaf, np.ndarray)):
+                dims.append(None)
+                continue
             raise DTypeError(
                 f"{name}: a mapped argument must be an array.\n"
-                f"  {argument_name(func, path)}: {describe(leaf)}\n"
+                f"  {label(number)}: {describe(leaf)}\n"
                 f"  Give it None in in_dims, which leaves it as it is."
             )
         t = type_of(leaf)
         if not -t.ndim <= dim < t.ndim:
             raise AxisError(
                 f"{name}: in_dims names an axis that an argument does not have.\n"
-                f"  {argument_name(func, path)}: axis {dim} of {t}\n"
+                f"  {label(number)}: axis {dim} of {t}\n"
                 + (f"  Its axes are {-t.ndim} ... {t.ndim - 1}. " if t.ndim else "  ")
                 + "Where it is not mapped, give it None in in_dims."
             )
@@ -206,20 +217,20 @@ def _broadcast_dims(name: str, label: str, spec: Any, arg: Any) -> list[int | No
 
 
 def _size(
-    name: str, func: Callable[..., Any], paths: Any, dims: list[int | None], axis_size: int | None
+    name: str,
+    label: Callable[[int], str],
+    leaves: list[Any],
+    dims: list[int | None],
+    axis_size: int | None,
 ) -> int:
     """Returns the size of the mapped axis, the same in all mapped leaves."""
-    mapped = [
-        (path, dim, type_of(leaf))
-        for (path, leaf), dim in zip(paths, dims, strict=True)
-        if dim is not None
-    ]
-    sizes = {t.shape[dim] for _, dim, t in mapped}
+    sizes = {x.shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None}
 
     def lines() -> str:
         return "".join(
-            f"  {argument_name(func, path)}: axis {dim} of {t} has size {t.shape[dim]}\n"
-            for path, dim, t in mapped
+            f"  {label(i)}: axis {d} of {type_of(x)} has size {x.shape[d]}\n"
+            for i, (x, d) in enumerate(zip(leaves, dims, strict=True))
+            if d is not None
         )
 
     if axis_size is not None:
@@ -232,7 +243,7 @@ def _size(
     if not sizes:
         raise ArgumentError(
             f"{name}: no argument is mapped, so the number of examples is not known.\n"
-            + "".join(f"  {argument_name(func, p)}: {describe(x)}, not mapped\n" for p, x in paths)
+            + "".join(f"  {label(i)}: {describe(x)}, not mapped\n" for i, x in enumerate(leaves))
             + "  Give one of them an axis in in_dims, or pass axis_size=n."
         )
     if len(sizes) > 1:
@@ -247,6 +258,8 @@ def _out_dims(
     name: str, out_dims: Any, outputs: Any, which: tuple[bool, ...], program: Any
 ) -> tuple[int | None, ...]:
     """Returns for each output of the program where the mapped axis goes, from the front."""
+    if type(out_dims) is int and out_dims == 0 and outputs.arrays == len(outputs.leaves):
+        return (0,) * outputs.arrays
     template = outputs.build([0] * outputs.arrays)
     if out_dims is None or is_whole(out_dims):
         flat = [out_dims] * len(outputs.leaves)

@@ -6,7 +6,6 @@ from typing import Any
 
 from ftrans.interpreters.base import building, finish, memoised, walk
 from ftrans.interpreters.inline import inline
-from ftrans.interpreters.simplify import simplify
 from ftrans.ir import Program, bind
 from ftrans.primitives.family import moveaxis
 from ftrans.primitives.record import Absent, Recursive
@@ -54,12 +53,10 @@ def batch(
             outs.append(out)
             mapped.append(dim is not None)
         result = finish(frame, outs)
-    return simplify(result), tuple(mapped)
+    return result, tuple(mapped)
 
 
 def _apply(equation: Any, size: int, pairs: list[tuple[Any, int | None]]) -> Any:
-    from ftrans.interpreters.transforms import transforms
-
     primitive, params = equation.primitive, equation.params
     operands = [value for value, _ in pairs]
     dims = [dim for _, dim in pairs]
@@ -69,6 +66,8 @@ def _apply(equation: Any, size: int, pairs: list[tuple[Any, int | None]]) -> Any
     if isinstance(rule, Absent):
         raise primitive.absent("batch", rule.reason)
     if isinstance(rule, Recursive):
+        from ftrans.interpreters.transforms import transforms
+
         outs, out_dims = rule.rule(transforms, size, operands, dims, **params)
     else:
         outs, out_dims = rule(size, operands, dims, **params)

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ftrans.ir import Abstract, ArrayType, Atom, Equation, Frame, Literal, Params, Program, Tracer
-from ftrans.ir.frame import Placing, state
-from ftrans.ir.location import here
+from ftrans.ir.frame import Placing, recording_place, state
+from ftrans.ir.program import NO_PARAMS
 from ftrans.primitives import broadcast_p
 from ftrans.primitives.record import Absent, New
 
@@ -111,7 +111,7 @@ class Builder(Frame):
             if type(simpler) is not New:
                 return (simpler,)
             primitive, operands = simpler.primitive, simpler.operands
-            params = Params(simpler.params)
+            params = Params(simpler.params) if simpler.params else NO_PARAMS
             key = _key(primitive, operands, params)
             if key in self._merged:
                 return self._merged[key]
@@ -119,8 +119,7 @@ class Builder(Frame):
         equation = Equation(primitive, operands, params, types)
         self.producers += [len(self.equations)] * len(types)
         self.equations.append(equation)
-        place = state.place
-        self.locations.append(here() if place is None else place[0])
+        self.locations.append(recording_place())
         self.starts.append(first)
         if len(types) == 1:
             self.definitions[first] = equation
@@ -166,8 +165,10 @@ class Builder(Frame):
 
     def record(self, primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Tracer, ...]:
         """Records one equation and returns its results."""
-        found = self.add(primitive, tuple([self.atom(x) for x in operands]), params)
-        return tuple([self.tracer(atom) for atom in found])
+        atoms = [
+            x.index if type(x) is Tracer and x.frame is self else self.atom(x) for x in operands
+        ]
+        return tuple([self.tracer(atom) for atom in self.add(primitive, tuple(atoms), params)])
 
     def splice(self, program: Program, operands: Sequence[Any]) -> list[Any]:
         """Adds the equations of a program; returns what its outputs are, as operands.

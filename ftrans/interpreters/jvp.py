@@ -10,7 +10,7 @@ from ftrans.interpreters.builder import opened
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.tangents import Tangents
-from ftrans.ir import Literal, Params, Program, bind
+from ftrans.ir import Literal, Params, Program, Tracer, bind
 from ftrans.ir.frame import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.record import LINEAR, Absent, Joint, Recursive
@@ -77,11 +77,15 @@ def tangents_of(
     primitive: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params, mode: str
 ) -> tuple[Sequence[Any], Sequence[Any]]:
     """Applies one primitive to primals and tangents by its rule."""
-    from ftrans.interpreters.transforms import transforms
-
     rule = getattr(primitive, mode) if primitive.is_higher_order else primitive.jvp
     if isinstance(rule, Recursive):
-        return rule.rule(transforms, tangents, *primals, **params)
+        from ftrans.interpreters.transforms import transforms
+
+        outs, dots = rule.rule(transforms, tangents, *primals, **params)
+        for out in outs:
+            if isinstance(out, Tracer) and isinstance(out.frame, Tangents):
+                out.frame.settle(out)
+        return outs, dots
     outs = bind(primitive, primals, params)
     if not any(out.type.is_inexact for out in outs):
         return outs, [None] * len(outs)

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftrans.interpreters.builder import Builder
-from ftrans.ir import ArrayType, Equation, Literal, Params, Program, Tracer
+from ftrans.interpreters.residuals import Narrowed, origin
+from ftrans.ir import ArrayType, Literal, Params, Program, Tracer
+from ftrans.ir.program import NO_PARAMS
 from ftrans.primitives import add_p, div_p, mul_p, neg_p, scalar, select_p, sub_p
 
 __all__ = ["Tangents"]
@@ -34,17 +36,22 @@ class Tangents(Builder):
     Slopes are bound as anything is: what the primals determine lands in the frame of the primals.
     """
 
-    __slots__ = ("_terms",)
+    __slots__ = ("_narrowed", "_terms")
 
     def __init__(self, name: str, closed: bool):
         super().__init__(name, closed)
         self._terms: dict[int, _Term] = {}
+        self._narrowed: Narrowed = {}
 
     def tangent(self, type: ArrayType) -> Tracer:
         """Adds an input that is a tangent."""
         tracer = self.input(type)
         self._terms[tracer.index] = _Term(tracer)
         return tracer
+
+    def settle(self, value: Tracer) -> None:
+        """Says of a value that it is no tangent, though it was computed together with some."""
+        self._terms.pop(value.index, None)
 
     def record(self, primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Tracer, ...]:
         """Records one equation; a product of a tangent and a slope is put off."""
@@ -79,31 +86,25 @@ class Tangents(Builder):
         term = self._terms.get(x.index) if type(x) is Tracer and x.frame is self else None
         if term is None or term.slope is None:
             return x
-        return super().record(mul_p, term, _NONE)[0]
+        return super().record(mul_p, term, NO_PARAMS)[0]
 
     def capture(self, value: Any) -> Tracer:
-        """Captures a value, or what it is a view of: a view is made again where it is used."""
-        known = self.captured.get(id(value))
-        if known is not None:
-            return known
-        views: list[Equation] = []
-        source = value
-        while isinstance(source, Tracer) and isinstance(source.frame, Builder):
-            view = source.frame.definition(source.index)
-            if view is None or "view" not in view.primitive.tags:
-                break
-            views.append(view)
-            of = view.operands[0] if view.operands else None
-            source = source.frame.tracer(of) if type(of) is int else of
+        """Captures the least that a value is made of, and makes the value of it."""
+        made = self.captured.get(id(value))
+        if made is not None:
+            return made
+        if type(value) is not Tracer or not isinstance(value.frame, Builder):
+            return super().capture(value)
+        frame = value.frame
+        atom, views = origin(frame, value.index, self._narrowed)
+        if not views:
+            return super().capture(value)
         operands: tuple[Any, ...] = ()
-        if source is not None:
-            operands = (source if type(source) is Literal else super().capture(source),)
-        for view in reversed(views):
+        if atom is not None:
+            operands = (super().capture(frame.tracer(atom)) if type(atom) is int else atom,)
+        for view in views:
             operands = super().record(view.primitive, operands, view.params)
         return self.captured.setdefault(id(value), operands[0])
-
-
-_NONE = Params()
 
 
 def _one(x: _Term) -> Any:

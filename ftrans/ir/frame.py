@@ -160,14 +160,19 @@ class Frame:
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input; `source` is its value: an array, an outer tracer or `Abstract`."""
-        _hold(source, self.guarded)
+        if not isinstance(source, Tracer):
+            _hold((source,), self.guarded)
         self.input_types.append(type)
         self.sources.append(source)
         return Tracer(self, ~(len(self.sources) - 1), type, weak)
 
     def declare(self, inputs: Sequence[tuple[ArrayType, Any, bool]]) -> list[Tracer]:
-        """Adds inputs: for each its type, its source and whether it is weak."""
-        return [self.input(*declared) for declared in inputs]
+        """Adds the inputs of a frame that has none: for each its type, source and weakness."""
+        _hold([source for _, source, _ in inputs], self.guarded)
+        for type_, source, _ in inputs:
+            self.input_types.append(type_)
+            self.sources.append(source)
+        return [Tracer(self, ~i, type_, weak) for i, (type_, _, weak) in enumerate(inputs)]
 
     def capture(self, value: Any) -> Tracer:
         """Returns the input that stands for an array, or for a tracer of an outer frame."""
@@ -353,17 +358,15 @@ def _no_guard(*args: Any) -> None:
     return
 
 
-_hold: Callable[[Any, list[Any]], None] = _no_guard
+_hold: Callable[[Sequence[Any], list[Any]], None] = _no_guard
 _release: Callable[[list[Any]], None] = _no_guard
 
 
-def set_guard(
-    hold: Callable[[Any, list[Any]], None], release: Callable[[list[Any]], None]
-) -> None:
+def set_guard(hold: Callable[[Any, list[Any]], None], release: Callable[[list[Any]], None]) -> None:
     """Installs what keeps arrays from being changed while a frame that uses them is open.
 
     Args:
-        hold: is given a source, and the list of those that the frame holds, to add it to.
+        hold: is given sources, and the list of those that the frame holds, to add them to.
         release: empties such a list.
     """
     global _hold, _release

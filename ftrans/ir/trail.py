@@ -130,7 +130,7 @@ def _grow(step: Step, new: Step) -> Step:
 
 
 class Trail(Frame):
-    """Is the frame of a function that is traced at each call; its arguments are those of `Frame`."""
+    """Is the frame of a function that is traced at each call; its arguments are as for `Frame`."""
 
     __slots__ = ("declared", "root", "step", "steps", "visits")
 
@@ -145,7 +145,7 @@ class Trail(Frame):
 
     def declare(self, inputs: Sequence[tuple[ArrayType, Any, bool]]) -> list[Tracer]:
         """Adds the inputs, once and before all else: for each its type, source and weakness."""
-        tracers = [Frame.input(self, *declared) for declared in inputs]
+        tracers = super().declare(inputs)
         self.declared = len(inputs)
         key = (self.name, *self.input_types)
         root = _roots.get(key)

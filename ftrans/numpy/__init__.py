@@ -45,7 +45,6 @@ from ftrans.numpy.sorting import *
 from ftrans.numpy.special import *
 from ftrans.numpy.statistics import *
 from ftrans.numpy.ufunc import direct as _direct
-from ftrans.traceback import boundary as _boundary
 
 newaxis = None
 """As an index, makes an axis of size 1."""
@@ -83,7 +82,3 @@ for _name in _functions:
 
 _methods.install(globals())
 _protocols.install()
-
-for _name in _functions:
-    if globals()[_name] not in _direct:
-        globals()[_name] = _boundary(globals()[_name])

@@ -19,6 +19,7 @@ from ftrans.ir.frame import state
 from ftrans.ir.location import user_place
 from ftrans.ir.trail import Trail
 from ftrans.numpy.views import is_shared, is_view_of, view_of
+from ftrans.traceback import shorten
 
 __all__ = ["composite"]
 
@@ -29,29 +30,52 @@ _SEQUENCES = frozenset({tuple, list})
 
 
 def composite(function: Function) -> Function:
-    """Wraps a front-end function that has no effect but to record equations, or to make a view."""
+    """Wraps a front-end function that has no effect but to record equations, or to make a view.
+
+    Errors leave it without the frames of ftrans, as by `boundary`.
+    """
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        first = _first_traced(args)
-        if first is None or first.frame is not state.trail:
-            return function(*args, **kwargs)
-        frame: Trail = first.frame  # type: ignore[assignment]
-        key: list[Any] = [function, config.default_dtype, *user_place()]
-        if not _add(key, frame, args) or (kwargs and not _add(key, frame, (*kwargs.items(),))):
-            return function(*args, **kwargs)
-        call = tuple(key)
-        found = frame.leap(call)
-        if found is not None:
-            result, is_view = found
-            return view_of(first, result) if is_view else result
-        mark = frame.mark()
-        result = function(*args, **kwargs)
-        is_view = is_view_of(result, first)
-        if is_view or not is_shared(result):
-            frame.learn(mark, call, result, is_view)
-        return result
+        try:
+            trail: Any = state.trail
+            if trail is None:
+                return function(*args, **kwargs)
+            call: list[Any] = [function, config.default_dtype]
+            first = None
+            for x in args:
+                kind = type(x)
+                if kind is Tracer and x.frame is trail:
+                    if first is None:
+                        first = x
+                    call += (kind, x.index, x.weak)
+                elif not _add(call, trail, x):
+                    return function(*args, **kwargs)
+            for name, x in kwargs.items():
+                call.append(name)
+                if not _add(call, trail, x):
+                    return function(*args, **kwargs)
+            if first is None:
+                first = _first_traced(args)
+                if first is None:
+                    return function(*args, **kwargs)
+            call += user_place()
+            key = tuple(call)
+            found = trail.leap(key)
+            if found is not None:
+                result, is_view = found
+                return view_of(first, result) if is_view else result
+            mark = trail.mark()
+            result = function(*args, **kwargs)
+            is_view = is_view_of(result, first)
+            if is_view or not is_shared(result):
+                trail.learn(mark, key, result, is_view)
+            return result
+        except Exception as error:
+            shorten(error)
+            raise
 
+    called.__wrapped__ = getattr(function, "__wrapped__", function)  # type: ignore[attr-defined]
     return called
 
 

@@ -120,12 +120,15 @@ def install(namespace: Mapping[str, Any]) -> None:
         setattr(Tracer, f"__r{name}__", reflected_of(namespace[target]))
     for name, target in _COMPARISONS.items():
         setattr(Tracer, f"__{name}__", operator_of(namespace[target]))
+    # functions handle their errors themselves
     for name, target in _PREFIXES.items():
-        attach(f"__{name}__", _method(namespace[target]))
-    for names, make in ((_METHODS, _method), (_AXIS_METHODS, _axis_method)):
-        for entry in names.split():
-            name, _, target = entry.partition(":")
-            attach(name, make(namespace[target or name]))
+        setattr(Tracer, f"__{name}__", namespace[target])
+    for entry in _METHODS.split():
+        name, _, target = entry.partition(":")
+        setattr(Tracer, name, namespace[target or name])
+    for entry in _AXIS_METHODS.split():
+        name, _, target = entry.partition(":")
+        attach(name, _axis_method(namespace[target or name]))
     for name, dtype in _CASTS.items():
         attach(name, _cast(namespace["astype"], name, dtype))
     for name, member in _own_members(namespace).items():
@@ -137,17 +140,11 @@ def install(namespace: Mapping[str, Any]) -> None:
 # --------------------------------------------------------------------------- made from functions
 
 
-def _method(function: Function) -> Function:
-    @functools.wraps(function)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return function(self, *args, **kwargs)
-
-    return method
-
-
 def _axis_method(function: Function) -> Function:
     @functools.wraps(function)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            return function(self, *args)
         for torch_name, name in (("dim", "axis"), ("dims", "axis"), ("keepdim", "keepdims")):
             if torch_name in kwargs:
                 if name in kwargs:

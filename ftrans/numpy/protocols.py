@@ -14,6 +14,7 @@ import numpy as np
 
 from ftrans.errors import MutationError, TracedArrayError, UnsupportedError
 from ftrans.ir import Tracer, type_of
+from ftrans.ir.frame import state
 from ftrans.ir.location import here
 from ftrans.numpy.promotion import as_array, is_array
 from ftrans.primitives import reshape_p, stop_gradient_p
@@ -78,6 +79,12 @@ def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs:
     """Applies a ufunc of NumPy's or SciPy's by the function of the same name."""
     name = ufunc.__name__
     if method == "__call__" and not kwargs:
+        trail: Any = state.trail
+        if trail is not None:
+            # as captured values they can be taken over, see `composite`
+            inputs = tuple(
+                [trail.capture(x) if type(x) is np.ndarray and is_array(x) else x for x in inputs]
+            )
         return _ours(ufunc, name)(*inputs)
     target = (kwargs.get("out") or (None,))[0]
     if target is not None and target is inputs[0] and name in _IN_PLACE:

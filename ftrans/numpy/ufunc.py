@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ftrans.errors import DTypeError, UnsupportedError
-from ftrans.ir import Tracer, bind, type_of
+from ftrans.ir import ArrayType, Tracer, bind, type_of
 from ftrans.ir.frame import state
 from ftrans.ir.program import NO_PARAMS
 from ftrans.numpy.composite import composite
@@ -175,20 +175,22 @@ def binary(
 def _meet(x: Any, y: Any) -> tuple[Any, Any] | None:
     """Returns operands as they are recorded, where no more need be done than to make a literal."""
     if type(x) is Tracer and x.type.is_inexact and not x.weak:
-        t = x.type
-        if type(y) is Tracer:
-            return (x, y) if y.type is t and not y.weak else None
-        kind = type(y)
-        if kind is float or kind is int:
-            return x, scalar(y, t.dtype)
-        if kind is np.ndarray and y.dtype == t.dtype and y.shape == t.shape:
-            return x, y
-    elif type(y) is Tracer and y.type.is_inexact and not y.weak:
-        kind = type(x)
-        if kind is float or kind is int:
-            return scalar(x, y.type.dtype), y
-        if kind is np.ndarray and x.dtype == y.type.dtype and x.shape == y.type.shape:
-            return x, y
+        partner = _partner(x.type, y)
+        return None if partner is None else (x, partner)
+    if type(y) is Tracer and y.type.is_inexact and not y.weak:
+        partner = _partner(y.type, x)
+        return None if partner is None else (partner, y)
+    return None
+
+
+def _partner(t: ArrayType, y: Any) -> Any:
+    """Returns `y` as it meets an operand of type `t`; None where that takes more."""
+    if type(y) is Tracer:
+        return y if y.type is t and not y.weak else None
+    if type(y) is float or type(y) is int:
+        return scalar(y, t.dtype)
+    if type(y) is np.ndarray and y.shape == t.shape and y.dtype == t.dtype:
+        return y
     return None
 
 
@@ -209,6 +211,9 @@ def operator_of(function: Function) -> Function:
                         return frame.take_two(primitive, self.index, other.index)
                 elif kind is float and t.is_inexact:
                     return frame.take_two(primitive, self.index, scalar(other, t.dtype))
+                elif kind is np.ndarray and is_array(other):
+                    # as a captured value it can be taken over, see `composite`
+                    return function(self, frame.capture(other))
             if kind is Tracer or _is_operand(other):
                 return function(self, other)
             return NotImplemented

@@ -55,14 +55,15 @@ def _sub_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
 
 
 def _mul_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
-    for x, y in (operands, operands[::-1]):
-        if scope.type(x) is not types[0]:
-            continue
-        if _is(y, 1):
+    x, y = operands
+    if type(x) is Literal or type(y) is Literal:
+        x, y = (y, x) if type(x) is Literal else (x, y)
+        if _is(y, 1) and scope.type(x) is types[0]:
             return x
-        if _is(y, -1) and not is_complex(types[0].dtype):
+        if _is(y, -1) and scope.type(x) is types[0] and not is_complex(types[0].dtype):
             return New(neg_p, (x,), {})
-    x, y = (scope.definition(operand) for operand in operands)
+        return None
+    x, y = scope.definition(x), scope.definition(y)
     if x and y and x.primitive is neg_p and y.primitive is neg_p:
         return New(mul_p, (x.operands[0], y.operands[0]), {})
     return None

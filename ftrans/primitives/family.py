@@ -130,21 +130,19 @@ def fold_fills(primitive: Primitive, scope: Any, operands: Any, types: Any, para
     from ftrans.primitives.shape import broadcast_p
 
     fills = scope.fills
-    scalars = [a if type(a) is Literal else fills.get(a) for a in operands]
-    unknown = folds = False
-    for operand, value in zip(operands, scalars, strict=True):
-        if value is None:
-            unknown = True
-        elif value is not operand:
-            folds = True
-    if unknown:
-        if not folds:
-            return None
-        taken = [a if v is None else v for a, v in zip(operands, scalars, strict=True)]
+    arrays = filled = 0
+    for operand in operands:
+        if type(operand) is not Literal:
+            arrays += 1
+            filled += operand in fills
+    if arrays and not filled:
+        return None
+    taken = [a if type(a) is Literal else fills.get(a, a) for a in operands]
+    if arrays > filled:
         return New(primitive, tuple(taken), params)
     (result,) = types
     with np.errstate(all="ignore"):
-        value = primitive.lower(np, *(value.array for value in scalars), **params)
+        value = primitive.lower(np, *(literal.array for literal in taken), **params)
     literal = Literal(np.asarray(value).astype(result.dtype).item(), result.dtype)
     if result.shape == ():
         return literal

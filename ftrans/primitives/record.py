@@ -17,6 +17,7 @@ from ftrans.errors import DTypeError, MissingRuleError
 from ftrans.ir import ArrayType, Literal, Params, Tracer, bind
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.frame import recording_place
+from ftrans.ir.program import NO_PARAMS
 
 __all__ = [
     "LINEAR",
@@ -193,10 +194,10 @@ class Primitive:
     def __call__(self, *operands: Any, **params: Any) -> Any:
         """Applies the primitive to strict operands: records it, or runs it where nothing traces."""
         for operand in operands:
-            if isinstance(operand, (int, float, complex)) and not isinstance(operand, np.generic):
+            if type(operand) is not Tracer and _is_python_scalar(operand):
                 operands = _with_literals(self, operands)
                 break
-        results = bind(self, operands, Params(params))
+        results = bind(self, operands, Params(params) if params else NO_PARAMS)
         return results if self.multiple else results[0]
 
     def absent(self, rule: str, reason: str) -> MissingRuleError:
@@ -204,6 +205,10 @@ class Primitive:
         return MissingRuleError(
             f"{self.name}: it has no {rule} rule: {reason}.\n  {self.name} at {recording_place()}"
         )
+
+
+def _is_python_scalar(x: Any) -> bool:
+    return isinstance(x, (int, float, complex)) and not isinstance(x, np.generic)
 
 
 def _with_literals(primitive: Primitive, operands: Sequence[Any]) -> tuple[Any, ...]:

@@ -41,6 +41,7 @@ class Choice(NamedTuple):
 
 _PINNED = Choice(None, "interpreted", Why.PINNED)
 _FAILED = Choice(None, "interpreted", Why.FAILED)
+_NO_GAIN = Choice(None, "interpreted", Why.NO_GAIN)
 _WAITING = Choice(None, "interpreted", Why.WAITING)
 
 
@@ -64,18 +65,22 @@ def choose(
         return _FAILED
     if execution == "compile":
         return _compile(plan, program, arrays, host, Choice(None, "compiled now", Why.PINNED))
-    once, _, compiling = prices = state.price(program)
-    # On a device the interpreter dispatches every equation by itself: compiling is worth it at the
-    # first call, unless this function has wasted it before.
-    gain = once * _DISPATCH if on_device else prices.gain
-    if not gain:
-        return Choice(None, "interpreted", Why.NO_GAIN)
-    factor = plan.family.factor - (1 if on_device else 0)
+    prices = state.price or state.estimate(program)
+    gain, needed = prices.gain, prices.compiling
+    if on_device:
+        # There the interpreter dispatches every equation by itself: compiling is worth it at the
+        # first call, unless this function has wasted it before.
+        gain = prices.interpreted * _DISPATCH
+        needed *= plan.family.factor - 1
+    elif not gain:
+        return _NO_GAIN
+    elif plan.family.unproven:
+        needed *= plan.family.factor
     spent = state.evidence = state.evidence + gain
-    if spent <= compiling * factor:
-        return Choice(None, "interpreted", Why.COLD, spent, compiling * factor)
+    if spent <= needed:
+        return Choice(None, "interpreted", Why.COLD, spent, needed)
     why = Why.DEVICE if on_device else Why.PAYS
-    found = Choice(None, "compiled now", why, spent, compiling * factor)
+    found = Choice(None, "compiled now", why, spent, needed)
     if config.background_compile and host:
         if background.submit(state, lambda: _build(plan, program, program.inputs, host=True)):
             plan.family.unproven += 1

@@ -89,7 +89,7 @@ def forget_calls() -> None:
 
 
 class Explanation(Sequence[Call]):
-    """Is a list of `Call`s that prints as a table, the latest call last."""
+    """Is a sequence of `Call` tuples that prints as a table, the latest call last."""
 
     def __init__(self, calls: Sequence[Call]):
         self._calls = tuple(calls)
@@ -165,7 +165,7 @@ def explain(last: int = 20) -> Explanation:
         last: how many calls, at most 256, which are all that are remembered.
 
     Returns:
-        A sequence of `Call`s, the latest last, that prints as a table.
+        A sequence of `Call` tuples, the latest last, that prints as a table.
 
     Example:
         >>> import ftrans, numpy as np

@@ -8,6 +8,7 @@ since the array is marked read-only until the trace ends.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,36 +24,36 @@ _waiting: dict[int, list[np.ndarray]] = {}
 _lock = threading.RLock()
 
 
-def hold(value: Any, holder: list[Any]) -> None:
-    """Marks an array read-only until `release(holder)`.
+def hold(values: Iterable[Any], holder: list[Any]) -> None:
+    """Marks arrays read-only until `release(holder)`.
 
     Args:
-        value: anything; only NumPy arrays are marked.
-        holder: receives the array before anything is done, so that an interrupt at any moment
-            leaves nothing marked that is not released.
+        values: anything; only NumPy arrays are marked.
+        holder: receives each array before anything is done to it, so that an interrupt at any
+            moment leaves nothing marked that is not released.
     """
-    if not isinstance(value, np.ndarray):
-        return
-    holder.append(value)
     with _lock:
-        if value.base is None:
-            _hold_one(value, id(holder))
-        else:
-            for array in reversed(_chain(value)):
-                _hold_one(array, id(holder))
+        for value in values:
+            if isinstance(value, np.ndarray):
+                holder.append(value)
+                if value.base is None:
+                    _hold_one(value, id(holder))
+                else:
+                    for array in reversed(_chain(value)):
+                        _hold_one(array, id(holder))
 
 
 def release(holder: list[Any]) -> None:
     """Makes writeable what nothing else holds; may be interrupted and repeated."""
-    while holder:
-        value = holder[-1]
-        with _lock:
+    with _lock:
+        while holder:
+            value = holder[-1]
             if value.base is None:
                 _release_one(value, id(holder))
             else:
                 for array in reversed(_chain(value)):
                     _release_one(array, id(holder))
-        holder.pop()
+            holder.pop()
 
 
 def _chain(value: Any) -> list[np.ndarray]:
@@ -68,9 +69,11 @@ def _hold_one(array: np.ndarray, holder: int) -> None:
     held = _held.get(id(array))
     if held is not None:
         held[1].add(holder)
-    elif array.flags.writeable:  # else the user made it read-only
-        _held[id(array)] = (array, {holder})
-        array.flags.writeable = False
+    else:
+        flags = array.flags
+        if flags.writeable:  # else the user made it read-only
+            _held[id(array)] = (array, {holder})
+            flags.writeable = False
 
 
 def _release_one(array: np.ndarray, holder: int) -> None:

@@ -9,9 +9,19 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
+from ftrans.config import install_compilation_cache
 from ftrans.errors import FtransError
 
-__all__ = ["is_jax", "is_traced_by_jax", "on_cpu", "to_jax", "x64"]
+__all__ = [
+    "compilation_cache",
+    "foreign",
+    "is_jax",
+    "is_traced_by_jax",
+    "on_cpu",
+    "reusable_x64",
+    "to_jax",
+    "x64",
+]
 
 for _owner, _name in ((jax, "enable_x64"), (jax, "Array"), (jax.core, "Tracer")):
     if not hasattr(_owner, _name):
@@ -24,6 +34,18 @@ for _owner, _name in ((jax, "enable_x64"), (jax, "Array"), (jax.core, "Tracer"))
 def x64() -> AbstractContextManager[Any]:
     """Returns the scope in which JAX keeps float64; the user's configuration stays as it is."""
     return jax.enable_x64(True)
+
+
+def reusable_x64() -> bool:
+    """Tells whether one scope may be entered again after it was left."""
+    scope = x64()
+    try:
+        for _ in range(2):
+            with scope:
+                pass
+    except Exception:  # whatever a context manager for one use raises
+        return False
+    return True
 
 
 def is_jax(value: Any) -> bool:
@@ -44,3 +66,21 @@ def on_cpu(values: Any) -> bool:
 def to_jax(array: Any) -> jax.Array:
     """Copies a NumPy array to JAX's default device; call it within `x64()`."""
     return jnp.array(array, copy=True)
+
+
+def compilation_cache(path: str | None) -> None:
+    """Has JAX keep what it compiles in a directory, also across processes; None ends that."""
+    from jax.experimental.compilation_cache import compilation_cache as cache
+
+    jax.config.update("jax_compilation_cache_dir", path)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0 if path is None else 0)
+    # JAX looks at the option once, when it first compiles
+    cache.reset_cache()
+
+
+install_compilation_cache(compilation_cache)
+
+
+def foreign(values: Any) -> bool:
+    """Tells whether any of the values is traced by JAX."""
+    return any(is_traced_by_jax(v) for v in values)

@@ -26,23 +26,24 @@ class State:
         executable: what was compiled, or None.
         failure: the error that compiling ended in, or None.
         warned: whether the user was told of the failure.
+        price: the estimated costs; None before they were asked for.
         pending: whether it is being compiled in the background.
         lock: held while it is compiled.
     """
 
     __slots__ = (
         "__weakref__",
-        "_price",
         "evidence",
         "executable",
         "failure",
         "lock",
         "pending",
+        "price",
         "warned",
     )
 
     def __init__(self) -> None:
-        self._price: Price | None = None
+        self.price: Price | None = None
         self.lock = threading.RLock()
         self.pending = False
         self.executable: Executable | None = None
@@ -55,11 +56,10 @@ class State:
         self.failure: str | None = None
         self.warned = False
 
-    def price(self, program: Program) -> Price:
-        """Returns the estimated costs; `program` is any with this state."""
-        if self._price is None:
-            self._price = price(program)
-        return self._price
+    def estimate(self, program: Program) -> Price:
+        """Sets and returns the estimated costs; `program` is any with this state."""
+        self.price = found = price(program)
+        return found
 
 
 class Plan:

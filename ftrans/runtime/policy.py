@@ -17,41 +17,56 @@ from ftrans.ir import ArrayType, Program
 
 __all__ = ["Family", "Price", "family_of", "forget_families", "price"]
 
-# All in seconds. `benchmarks/calibrate_policy.py` measures some fifty programs (chains of cheap and
-# of transcendental functions, networks, attention, sorts, loops and their gradients, on 1 to 1e6
-# elements) on both roads and prints what this file estimates beside it. The constants were set by
-# hand to where the estimates scatter about the measurements; most are within a factor of three,
-# which is enough for a choice that is off by no more than that.
+# All in seconds. `benchmarks/calibrate_policy.py` measures 66 programs (chains of cheap and of
+# transcendental functions, networks, attention, sorts, loops and their gradients, on 1 to 1e6
+# elements) on both roads and prints beside each what this file estimates. The constants were set by
+# hand to where the estimates scatter about the measurements: four of five are within a factor of
+# three. The choice between the roads costs no more than that factor where it is wrong.
 
-# What one run costs apart from its equations.
+# What one run costs apart from its equations. XLA hands what has more than so many operations,
+# transcendental ones not counted, to another thread.
 _EVALUATE = 1.5e-6
 _CALL, _ARGUMENT, _RESULT = 4.5e-6, 1.4e-6, 8e-7
+_INLINE, _HANDOVER = 1000, 2e-5
 
 # What a compiled equation costs apart from its elements, and a turn of a loop from its equations.
 _COMPILED_EQUATION = 5e-8
 _TURN, _COMPILED_TURN = 3.5e-6, 5e-8
 
+# What compiling costs apart from the equations.
+_COMPILE = 0.025
+
 
 class _Rates(NamedTuple):
-    """Gives the seconds for one equation, for one operation of it, and for one byte."""
+    """Gives the seconds for an equation, for one operation of it, and for one byte.
+
+    Attributes:
+        equation: one equation interpreted, apart from its elements.
+        flop, byte: an operation and a byte of it.
+        compiled_flop, compiled_byte: the same compiled.
+        compiling: to lower and compile one equation.
+    """
 
     equation: float
     flop: float
     byte: float
     compiled_flop: float
     compiled_byte: float
+    compiling: float
 
 
 # Compiled elementwise equations are fused: they hardly touch memory. What is bound by arithmetic
 # gains nothing, and some of what XLA does on a CPU is slower than NumPy.
-_ARITHMETIC = _Rates(7e-7, 5e-11, 4e-11, 3e-11, 0.0)
-_TRANSCENDENTAL = _Rates(7e-7, 3e-10, 6e-11, 1e-9, 0.0)
-_TRANSCENDENTAL_WIDE = _Rates(7e-7, 1e-8, 6e-11, 5e-9, 0.0)
-_CONTRACTION = _Rates(4e-6, 1e-11, 6e-11, 1e-11, 6e-11)
-_SORT = _Rates(4e-6, 1.5e-9, 6e-11, 8e-9, 6e-11)
-_SCATTER = _Rates(1e-5, 5e-9, 6e-11, 2e-9, 6e-11)
-_VIEW = _Rates(8e-7, 0.0, 0.0, 0.0, 0.0)
-_OTHER = _Rates(2.5e-6, 3e-10, 6e-11, 3e-10, 3e-11)
+_ARITHMETIC = _Rates(7e-7, 5e-11, 2e-11, 3e-11, 0.0, 5e-4)
+_TRANSCENDENTAL = _Rates(7e-7, 3e-10, 2e-11, 1e-9, 0.0, 1e-3)
+_TRANSCENDENTAL_WIDE = _Rates(7e-7, 1e-8, 2e-11, 5e-9, 0.0, 1e-3)
+# On an idle machine both roads multiply equally fast. The threads of NumPy's BLAS wait for each
+# other, though, and where the machine has other work a product may take a hundred times as long.
+_CONTRACTION = _Rates(4e-6, 2e-11, 6e-11, 1e-11, 6e-11, 5e-3)
+_SORT = _Rates(4e-6, 1.5e-9, 6e-11, 8e-9, 6e-11, 4e-2)
+_SCATTER = _Rates(1e-5, 5e-9, 6e-11, 2e-9, 6e-11, 5e-3)
+_VIEW = _Rates(8e-7, 0.0, 0.0, 0.0, 0.0, 5e-4)
+_OTHER = _Rates(2.5e-6, 3e-10, 6e-11, 3e-10, 3e-11, 3e-3)
 
 _BY_TAG = {"contraction": _CONTRACTION, "sort": _SORT, "scatter": _SCATTER}
 _CHEAP = {
@@ -61,9 +76,6 @@ _CHEAP = {
     *("sign", "sqrt", "stop_gradient", "sub", "xor"),
 }
 _VIEWS = {"broadcast", "reshape", "rev", "slice", "transpose"}
-
-# To lower and compile a program, and each equation of it.
-_COMPILE, _COMPILE_EQUATION = 0.03, 0.001
 
 _LOOP_TURNS = 10
 """How often a loop is taken to turn where the program does not say."""
@@ -79,48 +91,66 @@ class Price(NamedTuple):
         interpreted: one run by NumPy.
         compiled: one run of what XLA makes of it.
         compiling: to lower and compile it.
+        gain: what one compiled run saves; zero where it saves nothing.
     """
 
     interpreted: float
     compiled: float
     compiling: float
-
-    @property
-    def gain(self) -> float:
-        """What one compiled run saves."""
-        return max(self.interpreted - self.compiled, 0.0)
+    gain: float
 
 
 def price(program: Program) -> Price:
     """Estimates what a program costs from the cost of its equations."""
-    interpreted, compiled = _running(program)
-    ends = _CALL + _ARGUMENT * len(program.inputs) + _RESULT * len(program.outputs)
-    compiling = _COMPILE + _COMPILE_EQUATION * program.count()
-    return Price(interpreted + _EVALUATE, compiled + ends, compiling)
+    found = _running(program)
+    interpreted = found.interpreted + _EVALUATE
+    compiled = found.compiled + _CALL
+    compiled += _ARGUMENT * len(program.inputs) + _RESULT * len(program.outputs)
+    if found.flops > _INLINE:
+        compiled += _HANDOVER
+    return Price(
+        interpreted, compiled, found.compiling + _COMPILE, max(interpreted - compiled, 0.0)
+    )
 
 
-def _running(program: Program) -> tuple[float, float]:
-    """Returns the seconds that the equations take in one run, interpreted and compiled."""
-    interpreted = compiled = 0.0
+class _Running(NamedTuple):
+    """Adds up equations: seconds to run and to compile them, and operations."""
+
+    interpreted: float
+    compiled: float
+    compiling: float
+    flops: float
+
+
+def _running(program: Program) -> _Running:
+    """Returns what the equations cost in one run, and to compile."""
+    interpreted = compiled = compiling = total = 0.0
     for equation in program.equations:
         compiled += _COMPILED_EQUATION
         primitive, params = equation.primitive, equation.params
         if primitive.is_higher_order:
-            once = [_running(sub) for sub in params.programs()]
+            subs = [_running(sub) for sub in params.programs()]
+            turns, turn, compiled_turn = 1, 0.0, 0.0
             if "branches" in params:
-                interpreted += max(cost for cost, _ in once)
-                compiled += max(cost for _, cost in once)
+                once = _Running(*map(max, zip(*subs, strict=True)))
             else:
+                once = _Running(*map(sum, zip(*subs, strict=True)))
                 turns = params.get("length") or params.get("bound") or _LOOP_TURNS
-                interpreted += turns * (_TURN + sum(cost for cost, _ in once))
-                compiled += turns * (_COMPILED_TURN + sum(cost for _, cost in once))
+                turn, compiled_turn = _TURN, _COMPILED_TURN
+            interpreted += turns * (turn + once.interpreted)
+            compiled += turns * (compiled_turn + once.compiled)
+            compiling += _OTHER.compiling + sum(sub.compiling for sub in subs)
+            total += turns * once.flops
             continue
         operands = tuple(program.type_of(atom) for atom in equation.operands)
         flops, nbytes = primitive.cost(operands, equation.types, params)
         rates = _rates(primitive, equation.types[0])
         interpreted += rates.equation + flops * rates.flop + nbytes * rates.byte
         compiled += flops * rates.compiled_flop + nbytes * rates.compiled_byte
-    return interpreted, compiled
+        compiling += rates.compiling
+        if rates not in (_TRANSCENDENTAL, _TRANSCENDENTAL_WIDE):
+            total += flops
+    return _Running(interpreted, compiled, compiling, total)
 
 
 def _rates(primitive: Any, result: ArrayType) -> _Rates:

@@ -36,8 +36,6 @@ _CALLS = {
     "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
     "core_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
     "ftrans_call": "call_jaxpr",
 }
 """Primitives of JAX that call a jaxpr and do nothing else, with the param that holds it."""
@@ -88,7 +86,11 @@ def splice(program: Program, arrays: Sequence[Any]) -> list[Any]:
     """
     if not jax.sharding.get_abstract_mesh().empty:
         raise Unspliceable("a mesh is set, and the types of JAX's values hold shardings")
-    arrays = [jnp.asarray(x, t.dtype) for x, t in zip(arrays, program.inputs, strict=True)]
+    arrays = [
+        # a constant stays where it is
+        x if type(x) is np.ndarray and x.dtype == t.dtype else jnp.asarray(x, t.dtype)
+        for x, t in zip(arrays, program.inputs, strict=True)
+    ]
     for array, t in zip(arrays, program.inputs, strict=True):
         aval = jax.typeof(array)
         # a mesh without explicit axes does not show, and tells nothing of the array
@@ -292,23 +294,34 @@ source_info_util.register_exclusion(os.path.dirname(os.path.dirname(__file__)))
 
 
 def _make_call() -> Any:
-    """Returns the primitive of JAX that runs a jaxpr."""
+    """Returns the primitive of JAX that runs a jaxpr, with all of its rules."""
     # from JAX 0.11 on
     create = getattr(core, "create_call_primitive", None)
     if create is not None:
         return create("ftrans_call")
-    from jax.interpreters import mlir
+    from jax.interpreters import ad, batching, mlir
+
+    def run(*arrays: Any, call_jaxpr: Any) -> Any:
+        return core.jaxpr_as_fun(call_jaxpr)(*arrays)
+
+    def lower(context: Any, *values: Any, call_jaxpr: Any) -> Any:
+        return mlir.core_call_lowering(context, *values, name="ftrans", call_jaxpr=call_jaxpr)
+
+    def jvp(primals: Any, tangents: Any, *, call_jaxpr: Any) -> Any:
+        full = [ad.instantiate_zeros(t) for t in tangents]
+        return jax.jvp(core.jaxpr_as_fun(call_jaxpr), list(primals), full)
+
+    def batch(arrays: Any, dims: Any, *, call_jaxpr: Any) -> Any:
+        outs = jax.vmap(core.jaxpr_as_fun(call_jaxpr), tuple(dims))(*arrays)
+        return outs, [0] * len(outs)
 
     primitive = core.Primitive("ftrans_call")
     primitive.multiple_results = True
     primitive.def_abstract_eval(lambda *avals, call_jaxpr: call_jaxpr.out_avals)
-    primitive.def_impl(lambda *arrays, call_jaxpr: core.jaxpr_as_fun(call_jaxpr)(*arrays))
-    mlir.register_lowering(
-        primitive,
-        lambda ctx, *values, call_jaxpr: mlir.core_call_lowering(
-            ctx, *values, name="ftrans", call_jaxpr=call_jaxpr
-        ),
-    )
+    primitive.def_impl(run)
+    mlir.register_lowering(primitive, lower)
+    ad.primitive_jvps[primitive] = jvp
+    batching.primitive_batchers[primitive] = batch
     return primitive
 
 

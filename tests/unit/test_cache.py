@@ -200,6 +200,17 @@ def test_a_flood_of_programs_levels_off(monkeypatch: pytest.MonkeyPatch) -> None
         assert memory[-1] - memory[1] < 24_000_000, memory
 
 
+def test_a_flood_of_branches_levels_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "execution", "interpret")
+    monkeypatch.setattr(config, "cache_entries", 20)
+    counts = []
+    for k in range(300):
+        TRANSFORMED["cond"](k + 0.5)
+        if k % 100 == 99:
+            counts.append(live())
+    assert counts[2] <= 1.1 * counts[1] + 20, counts
+
+
 def jax_gradient(k: float) -> Any:
     return jax.grad(lambda x: ((jax.numpy.tanh(x) + 2.0) ** (k / 100) * x).sum())(X)
 

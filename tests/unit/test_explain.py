@@ -73,10 +73,11 @@ def test_the_reason_is_in_words() -> None:
     assert cheap.reason == "a compiled call would take as long"
     assert "so far, of" in dear.reason
     assert dear.reason.startswith("compiling would have saved ")
+    cache_clear()
     program = ftrans.trace(func.grad(long))(X)
     for _ in range(3):
         run(program, [X])
-    price = program.memo["plan"].state.price(program.memo["plan"].final(program))
+    price = program.memo["plan"].state.price
     assert ftrans.explain(last=1)[0].reason == (
         f"compiling would have saved {duration(3 * price.gain)} so far, "
         f"of {duration(price.compiling)} that it costs"
@@ -150,26 +151,30 @@ def test_the_choice_is_the_same_each_time() -> None:
 
 def test_what_is_heavy_is_compiled_at_once() -> None:
     x = np.linspace(0, 1, 1_000_000)
-    gradient = func.grad(lambda x: fnp.sin(fnp.cos(fnp.sin(fnp.cos(x)))).sum())(x)
+
+    def wave(np: Any) -> Any:
+        def f(x: Any) -> Any:
+            for _ in range(6):
+                x = np.sin(np.cos(x))
+            return x.sum()
+
+        return f
+
+    gradient = func.grad(wave(fnp))(x)
     (call,) = ftrans.explain()
     assert call.road == "compiled now"
     assert call.reason.startswith("it would have saved ")
-
-    def reference(x: Any) -> Any:
-        return jax.numpy.sin(jax.numpy.cos(jax.numpy.sin(jax.numpy.cos(x)))).sum()
-
     with jax.enable_x64(True):
-        assert_close(gradient, jax.grad(reference)(x))
+        assert_close(gradient, jax.grad(wave(jax.numpy))(x))
 
 
 def test_what_gains_nothing_is_never_compiled() -> None:
     for _ in range(3000):
         func.grad(lambda x: (x * x).sum())(X)
     assert cache_info().compiled == 0
-    # NumPy multiplies matrices as fast as XLA does, however large they are
-    program = ftrans.trace(lambda x: x @ x)(np.ones((500, 500), "f4"))
-    found = policy.price(program)
-    assert found.gain < 0.01 * found.interpreted
+    # NumPy sorts faster than XLA does, however much there is to sort
+    program = ftrans.trace(lambda x: fnp.sort(x))(np.ones(10_000, "f4"))
+    assert policy.price(program).gain == 0
 
 
 def newton(x: Any, turns: int) -> Any:
@@ -191,8 +196,8 @@ def test_a_heavy_loop_whose_turns_vary_is_not_compiled_each_time(
     # each evaluation saves some six times what compiling costs, or so the policy is told
     program = ftrans.trace(func.grad(newton))(X, 20)
     gain = policy.price(program).gain
-    monkeypatch.setattr(policy, "_COMPILE", gain / 6)
-    monkeypatch.setattr(policy, "_COMPILE_EQUATION", 0.0)
+    rate = policy.price(program)._replace(compiling=gain / 6)
+    monkeypatch.setattr("ftrans.runtime.plan.price", lambda program: rate)
     cache_clear()
     for n in range(20, 40):
         func.grad(newton)(X + 2, n)

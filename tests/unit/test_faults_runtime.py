@@ -214,6 +214,8 @@ def test_interrupted_while_tracing() -> None:
     assert_close(func.grad(loss)(X), gradient(X))
 
 
+# one that comes while Python frees an object is not raised, but reported
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_at_any_time() -> None:
     """A burst of interrupts, each at another moment of a call."""
     stop = threading.Event()

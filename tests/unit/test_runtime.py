@@ -238,6 +238,131 @@ def test_run_takes_programs() -> None:
     assert as_jax[0].dtype == np.float64
 
 
+def test_programs_without_inputs_outputs_or_equations(execution: str) -> None:
+    nothing = ftrans.trace(lambda x: ())(V)
+    assert run(nothing, [V]) == []
+    assert run(nothing, [jax.numpy.asarray(V, "float32")]) == []
+    constant = ftrans.trace(lambda: fnp.sin(np.float64(2.0)) * 1.0)()
+    found = run(constant, constant_inputs(constant))
+    assert all(type(out) is np.ndarray for out in found)
+    same = ftrans.trace(lambda x: (x, x, x))(V)
+    outs = run(same, [V])
+    assert all(out.flags.writeable and not np.shares_memory(out, V) for out in outs)
+    assert not np.shares_memory(outs[0], outs[1])
+    empty = np.ones((0, 3))
+    (found,) = run(ftrans.trace(lambda x: fnp.sin(x).sum(0))(empty), [empty])
+    assert_close(found, np.zeros(3))
+
+
+def constant_inputs(program: ftrans.Program) -> list[np.ndarray]:
+    return [np.ones(t.shape, t.dtype) for t in program.inputs]
+
+
+# -------------------------------------------------------------------------------- how it is called
+
+SCALARS = ["float64", "float32", "float16", "bfloat16", "int64", "int8", "uint64", "bool"]
+
+
+def dot_of_scalars(*values: Any) -> Any:
+    total = fnp.zeros((), "float64")
+    for k, value in enumerate(values):
+        total = total + fnp.astype(value, "float64") * (k + 1.0)
+    return total, values[::-1]
+
+
+@pytest.mark.parametrize("repeats", [1, 2, 3])
+def test_scalars_travel_packed(repeats: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "execution", "compile")
+    generator = np.random.default_rng(repeats)
+    values = [
+        np.asarray(generator.integers(0, 2 if dtype == "bool" else 100)).astype(dtype_of(dtype))
+        for dtype in SCALARS * repeats
+    ]
+    program = ftrans.trace(dot_of_scalars)(*values)
+    arrays = [*values, *[np.zeros(t.shape, t.dtype) for t in program.inputs[len(values) :]]]
+    total, *back = run(program, arrays)
+    expected = sum(float(value) * (k + 1) for k, value in enumerate(values))
+    assert_close(total, np.float64(expected))
+    for out, value in zip(back, reversed(values), strict=True):
+        assert out.dtype == value.dtype
+        assert out == value
+    executable = program.memo["plan"].state.executable
+    arguments = len(executable._pack.types) if executable._pack else len(arrays)
+    rest = len(arrays) - len(values)
+    if repeats > 1:
+        assert arguments <= len(SCALARS) + rest
+    # with some of them on a device
+    for pattern in range(8):
+        mixed = [
+            jax.numpy.asarray(v) if v.dtype == np.float32 and pattern >> (k % 3) & 1 else v
+            for k, v in enumerate(values)
+        ]
+        total, *back = run(program, [*mixed, *arrays[len(values) :]], as_jax=False)
+        assert_close(total, np.float64(expected))
+        assert all(out == value for out, value in zip(back, reversed(values), strict=True)), pattern
+    assert len(executable._by_pattern) <= 5
+
+
+def dtype_of(name: str) -> Any:
+    return jax.numpy.dtype(name)
+
+
+def test_extreme_scalars_keep_their_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "execution", "compile")
+    values = [np.array(v) for v in (np.nan, -0.0, 5e-324, np.inf, 1.7e308, 2.0**53 + 2)]
+    found = run(ftrans.trace(lambda *xs: xs)(*values), values)
+    assert [out.tobytes() for out in found] == [v.tobytes() for v in values]
+    integers = [np.array(v) for v in (2**63 - 1, -(2**63), 0)]
+    found = run(ftrans.trace(lambda *xs: xs)(*integers), integers)
+    assert [int(out) for out in found] == [int(v) for v in integers]
+
+
+def aligned(size: int) -> np.ndarray:
+    """An array that JAX takes without a copy, since it begins where XLA wants it to."""
+    room = np.empty(4 * size + 128, "u1")
+    start = -room.ctypes.data % 128
+    return room[start : start + 4 * size].view("f4")
+
+
+def test_results_of_jax_do_not_follow_arrays_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "execution", "compile")
+    for size in (16, 1 << 20):
+        program = ftrans.trace(lambda x, y: (x, x * y, fnp.cumsum(fnp.sin(x)) * y))(
+            np.ones(size, "f4"), np.ones(size, "f4")
+        )
+        device = jax.numpy.ones(size, "float32")
+        for _ in range(4):  # JAX takes another way from its second or third call on
+            x = aligned(size)
+            x[:] = 0.5
+            outs = run(program, [x, device])
+            x[:] = 7.0
+            expected = np.full(size, 0.5, "f4")
+            assert_close(outs[0], expected)
+            assert_close(outs[1], expected)
+            assert_close(outs[2], np.cumsum(np.sin(expected), dtype="f8").astype("f4"), 1e-3)
+
+
+def test_a_call_that_races_with_writes_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "execution", "compile")
+
+    def powers(m: Any, one: Any, turns: int) -> Any:
+        product = m
+        for _ in range(turns):
+            product = product @ m * one
+        return product
+
+    for size, turns in ((128, 200), (600, 3)):  # the first is copied, the second waited for
+        one = jax.numpy.full((), 1 / size, "float32")
+        example = np.ones((size, size), "f4"), np.ones((), "f4")
+        program = ftrans.trace(lambda m, one, turns=turns: powers(m, one, turns))(*example)
+        for _ in range(4):
+            m = aligned(size * size).reshape(size, size)
+            m[:] = 1.0
+            (out,) = run(program, [m, one])
+            m[:] = 0.0
+            assert_close(out, np.ones((size, size)).astype("f4"), 1e-3)
+
+
 # ------------------------------------------------------------------------------------- the guard
 
 
@@ -333,16 +458,16 @@ def test_a_view_waits_for_its_base() -> None:
     view = base[0]
     of_view: list[Any] = []
     of_base: list[Any] = []
-    guard.hold(view, of_view)
-    guard.hold(base, of_base)
+    guard.hold([view], of_view)
+    guard.hold([base], of_base)
     guard.release(of_view)
     assert not view.flags.writeable, "the base is still in use"
     guard.release(of_base)
     assert view.flags.writeable
     assert base.flags.writeable
     assert is_free()
-    guard.hold(3.0, of_base)
-    guard.hold(jax.numpy.ones(3), of_base)
+    guard.hold([3.0], of_base)
+    guard.hold([jax.numpy.ones(3)], of_base)
     assert not of_base
 
 

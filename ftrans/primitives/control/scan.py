@@ -182,12 +182,15 @@ def linearize_scan(
     pc, _, px = _split(primals, consts, carry)
 
     # Residuals that depend on consts alone are computed once, before the loop; those that are
-    # elements of xs are there already.
+    # elements of xs or of ys are stacked already.
     moving = (False,) * consts + (True,) * (len(primals) - consts)
     varies = varying(part.forward, moving)[outs_count:]
     residual_atoms = part.forward.outputs[outs_count:]
-    is_element = [type(a) is int and consts + carry <= a < len(primals) for a in residual_atoms]
-    stacked = tuple(v and not e for v, e in zip(varies, is_element, strict=True))
+    ys_at = {atom: i for i, atom in enumerate(part.forward.outputs[carry:outs_count], carry)}
+    xs_at = range(consts + carry, len(primals))
+    stacked = tuple(
+        v and a not in xs_at and a not in ys_at for v, a in zip(varies, residual_atoms, strict=True)
+    )
     forward = restrict(
         transforms,
         part.forward,
@@ -204,11 +207,12 @@ def linearize_scan(
         (False,) * outs_count + invariant_mask,
     )
     invariants = transforms.replay(hoisted, pc)
-    per_step = [
-        px[atom - consts - carry] if element else next(stacks)
-        for atom, varies_, element in zip(residual_atoms, varies, is_element, strict=True)
-        if varies_
-    ]
+    per_step = []
+    for atom in pick(residual_atoms, varies):
+        if atom in xs_at:
+            per_step.append(px[xs_at.index(atom)])
+        else:
+            per_step.append(outs[ys_at[atom]] if atom in ys_at else next(stacks))
 
     # The linear loop: consts are their tangents and invariants, elements theirs and residuals.
     fixed, state, elements = _split(body.inputs, consts, carry)

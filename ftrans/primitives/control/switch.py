@@ -85,39 +85,53 @@ def _linearize(transforms: Any, tangents: Any, index: Any, *primals: Any, branch
     parts = [transforms.linearize(branch, active) for branch in branches]
     out_active = union(*(part.active for part in parts))
     types = branches[0].output_types
-    # Branches share places for residuals of one type: only one of them runs.
+    # Residuals that are operands are there already. For the others branches share places, one for
+    # residuals of one type: only one branch runs.
+    atoms = [part.forward.outputs[len(types) :] for part in parts]
+    shared = sorted({a for mine in atoms for a in mine if _is_input(a, primals)})
     places: list[ArrayType] = []
-    taken: list[list[int]] = []
-    for part in parts:
+    taken: list[dict[Any, int]] = []
+    for part, residuals in zip(parts, atoms, strict=True):
         free = list(range(len(places)))
-        mine = []
-        for t in part.forward.output_types[len(types) :]:
+        mine: dict[Any, int] = {}
+        for atom in residuals:
+            if _is_input(atom, primals):
+                continue
+            t = part.forward.type_of(atom)
             found = next((i for i in free if places[i] is t), None)
             if found is None:
                 found = len(places)
                 places.append(t.update())
             else:
                 free.remove(found)
-            mine.append(found)
+            mine[atom] = found
         taken.append(mine)
     forwards, linears = [], []
-    for part, mine in zip(parts, taken, strict=True):
+    tangent_types = pick(branches[0].inputs, active)
+    shared_types = [branches[0].inputs[i] for i in shared]
+    for part, residuals, mine in zip(parts, atoms, taken, strict=True):
         with transforms.building(part.forward.name, part.forward.inputs) as (frame, inputs):
             outs = transforms.replay(part.forward, inputs)
-            given = dict(zip(mine, outs[len(types) :], strict=True))
-            filled = [given.get(i) for i in range(len(places))]
-            filled = [zeros(t) if r is None else r for r, t in zip(filled, places, strict=True)]
+            found = dict(zip(residuals, outs[len(types) :], strict=True))
+            given = {place: found[atom] for atom, place in mine.items()}
+            filled = [given[i] if i in given else zeros(t) for i, t in enumerate(places)]
             forwards.append(transforms.finish(frame, outs[: len(types)] + filled))
-        tangent_types = pick(branches[0].inputs, active)
-        with transforms.building(part.linear.name, [*tangent_types, *places]) as (frame, inputs):
-            dots, residuals = inputs[: len(tangent_types)], inputs[len(tangent_types) :]
-            outs = transforms.replay(part.linear, dots + [residuals[i] for i in mine])
+        kinds = [*tangent_types, *shared_types, *places]
+        with transforms.building(part.linear.name, kinds) as (frame, inputs):
+            given = dict(zip(shared, inputs[len(tangent_types) :], strict=False))
+            saved = inputs[len(tangent_types) + len(shared) :]
+            operands = [saved[mine[a]] if a in mine else given[a] for a in residuals]
+            outs = transforms.replay(part.linear, inputs[: len(tangent_types)] + operands)
             filled = fill_zeros(spread(outs, part.active), types, out_active)
             linears.append(transforms.finish(frame, filled))
     outs = switch_p(index, *primals, branches=tuple(forwards))
-    residuals = outs[len(types) :]
-    dots = switch_p(index, *pick(tangents[1:], active), *residuals, branches=tuple(linears))
+    operands = [*pick(tangents[1:], active), *(primals[i] for i in shared), *outs[len(types) :]]
+    dots = switch_p(index, *operands, branches=tuple(linears))
     return outs[: len(types)], spread(dots, out_active)
+
+
+def _is_input(atom: Any, operands: Any) -> bool:
+    return type(atom) is int and atom < len(operands)
 
 
 def _transpose(transforms: Any, cts: Any, index: Any, *operands: Any, branches: tuple) -> Any:
