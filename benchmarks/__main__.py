@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     from benchmarks.rows import ROWS
 
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description=__doc__.split("\n")[0]
+        prog="python -m benchmarks", description="Measures ftrans against its peers."
     )
     parser.add_argument("rows", nargs="*", metavar="ROW", help="names of rows; all without any")
     parser.add_argument("--list", action="store_true", help="list the rows")

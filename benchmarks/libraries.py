@@ -101,6 +101,6 @@ def torch() -> Any:
 def autograd() -> Any:
     """Returns HIPS autograd."""
     import autograd as lib
-    import autograd.numpy
+    import autograd.numpy as anp
 
-    return SimpleNamespace(name="autograd", numpy=lib.numpy, array=np.asarray, grad=lib.grad)
+    return SimpleNamespace(name="autograd", numpy=anp, array=np.asarray, grad=lib.grad)

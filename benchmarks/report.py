@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Iterable, Sequence
 from importlib import metadata
 
+import ftrans
 from benchmarks.result import Result
 from benchmarks.row import Row
 
 __all__ = ["as_json", "heading", "line", "machine", "markdown", "summary"]
 
 _HOLDS = {True: "yes", False: "no", None: ""}
+_CLOSE = "?"
+"""Follows the answer where the bound lies between the quartiles."""
 _WIDTHS = (14, 26, 21, 38, 15)
 
 
 def machine() -> dict[str, str]:
     """Returns what the figures depend on: Python, packages, and the kind of machine."""
-    import os
-
     found = {"python": platform.python_version(), "system": platform.system()}
-    for package in ("ftrans", "jax", "numpy", "torch", "autograd"):
+    found["ftrans"] = ftrans.__version__
+    for package in ("jax", "numpy", "torch", "autograd"):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -47,9 +50,8 @@ def _number(value: float) -> str:
 
 
 def _cells(result: Result) -> Sequence[str]:
-    value = _value(result)
-    target = str(result.target)
-    return result.row, result.case, result.peer, value, target, _HOLDS[result.holds]
+    holds = _HOLDS[result.holds] + (_CLOSE if result.is_close else "")
+    return result.row, result.case, result.peer, _value(result), str(result.target), holds
 
 
 def _laid_out(cells: Sequence[str]) -> str:
@@ -102,6 +104,7 @@ def as_json(results: Sequence[Result]) -> str:
             "high": r.high,
             "target": str(r.target),
             "holds": r.holds,
+            "close": r.is_close,
             "note": r.note,
         }
         for r in results

@@ -97,3 +97,10 @@ class Result:
     def holds(self) -> bool | None:
         """Whether the target is met; None where there is none, or no value."""
         return None if self.value is None else self.target.holds(self.value)
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the bound lies between the quartiles, so that another run may say otherwise."""
+        if self.low is None or self.high is None:
+            return False
+        return self.target.holds(self.low) is not self.target.holds(self.high)

@@ -20,21 +20,19 @@ class Settings:
         sample: the seconds that one timing takes at least.
         warm: the seconds of calls that go before the first timing.
         limit: the seconds after which one comparison begins no further round.
-        peers: whether peers other than JAX take part.
         small: whether long inputs are cut short.
     """
 
-    rounds: int = 21
+    rounds: int = 15
     fresh: int = 7
     sample: float = 0.02
-    warm: float = 1.5
-    limit: float = 10.0
-    peers: bool = True
+    warm: float = 1.0
+    limit: float = 8.0
     small: bool = False
 
 
 THOROUGH = Settings()
-QUICK = Settings(rounds=3, fresh=2, sample=0.005, warm=0.3, limit=2.0, small=True)
+QUICK = Settings(rounds=3, fresh=2, sample=0.005, warm=0.2, limit=2.0, small=True)
 
 
 @dataclass(frozen=True)

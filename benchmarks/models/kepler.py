@@ -31,7 +31,8 @@ def simulate(lib: Any, places: Any, velocities: Any, masses: Any, until: Any) ->
 
     def step(state: Any) -> Any:
         t, q, v = state
-        return t + STEP, *_leapfrog(lib.numpy, q, v, masses)
+        q, v = _leapfrog(lib.numpy, q, v, masses)
+        return t + STEP, q, v
 
     _, q, v = lib.while_loop(go_on, step, (lib.numpy.float32(0.0), places, velocities))
     return q, v

@@ -36,7 +36,7 @@ def _time(row: Row, settings: Settings) -> Iterator[Result]:
         )
         for result in ours:
             yield result
-            logarithms.append(np.log(result.value))
+            logarithms.append(np.log(result.value or np.nan))
     mean = float(np.exp(np.mean(logarithms)))
     yield Result(row=row.name, case="geometric mean", peer="jax.jit", target=time(1.0), value=mean)
 

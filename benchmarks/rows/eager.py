@@ -133,20 +133,28 @@ def _jitted_step(library: Callable[[], Any]) -> Task:
     return lambda: jax.block_until_ready(step(params, images, goals))
 
 
-def _torch_step() -> Task:
-    """Returns the training step of eager PyTorch; parameters start anew in each."""
+def _torch_step(threads: int | None = None) -> Task:
+    """Returns the training step of eager PyTorch, from the same parameters each time.
+
+    Args:
+        threads: how many PyTorch takes; None for its default.
+    """
     import torch
+
+    before = torch.get_num_threads()
 
     params = _on(lambda x: torch.as_tensor(x).requires_grad_(), perceptron.parameters())
     images, goals = (torch.as_tensor(x) for x in perceptron.batch())
 
     def task() -> Any:
+        torch.set_num_threads(threads or before)
         value = perceptron.loss(torch, params, images, goals)
         value.backward()
         with torch.no_grad():
             new = _descend(params, [(w.grad, b.grad) for w, b in params])
         for w, b in params:
             w.grad = b.grad = None
+        torch.set_num_threads(before)
         return value, new
 
     return task
@@ -159,6 +167,7 @@ def _on(place: Callable[[Any], Any], params: Any) -> Any:
 def _training(row: Row, settings: Settings) -> Iterator[Result]:
     rivals = [
         Against("PyTorch, .backward()", _torch_step, faster(2)),
+        Against("PyTorch, one thread", lambda: _torch_step(1), faster(2)),
         Against("JAX, un-jitted", lambda: _step(libraries.jax), faster(None)),
     ]
     yield from race(row, settings, "", lambda: _step(libraries.ftrans), rivals)

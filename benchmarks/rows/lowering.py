@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from time import process_time
 from typing import Any
 
 import ftrans
@@ -26,7 +28,8 @@ def _lower(row: Row, settings: Settings) -> Iterator[Result]:
     def probe(lib: Any) -> Any:
         def clean() -> float:
             ftrans.cache_clear()
-            return timed(lambda: lower(lib), 1)()
+            gc.collect()
+            return timed(lambda: lower(lib), 1, process_time)()
 
         return clean
 
@@ -41,7 +44,8 @@ def _lower(row: Row, settings: Settings) -> Iterator[Result]:
 ROWS = [
     Row(
         "lower",
-        "Trace, transform and lower `value_and_grad` of a transformer of 12 unrolled layers.",
+        "Trace, transform and lower `value_and_grad` of a transformer of 12 unrolled layers; "
+        "ftrans from an empty cache. Seconds of the processor.",
         _lower,
     )
 ]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.tree_util as tree
 import numpy as np
 
@@ -38,7 +40,7 @@ from ftrans.interpreters import inline, simplify
 from ftrans.ir import Tracer, is_tracing
 from ftrans.ir.types import ArrayType
 from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar
-from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, x64
+from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, x64
 from ftrans.traceback import boundary, shorten
 
 __all__ = ["jit"]
@@ -94,6 +96,7 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
             _check_arguments(name, func, args, kwargs, numbers, names)
             args, kwargs = _wrapped(args, kwargs, numbers, names)
             key, _ = analyse(args, kwargs)
+            user.asks, user.direct = True, None
         if user.code is not None and key in user.verified:
             return user.code.call, args, kwargs
         record = _trace(name, func, args, kwargs, key, numbers, names)
@@ -114,8 +117,14 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
             direct, result = user.direct, None
             if direct is not None:
                 try:
-                    with x64():
+                    # to make a scope takes as long as to go through it
+                    try:
+                        scope = _scopes.pop()
+                    except IndexError:
+                        scope = x64()
+                    with scope:
                         result = direct(*args, **kwargs)
+                    _scopes.append(scope)
                 except (Unknown, TypeError, ValueError):
                     direct = None
             # what may be called directly may change while another thread traces
@@ -123,7 +132,7 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
                 call, given, named = prepared(args, kwargs)
                 with x64():
                     result = call(*given, **named)
-            return result if _holds_jax(args, kwargs) else tree.tree_map(_host, result)
+            return result if _holds_jax(args, kwargs) else _to_host(result)
         except Exception as error:
             shorten(error)
             raise
@@ -204,9 +213,14 @@ def _leaf_type(leaf: Any) -> tuple[tuple[int, ...], np.dtype, bool]:
     found = _SCALARS.get(type(leaf))
     if found is not None:
         return found
-    if not is_array(leaf):
-        raise TypeError
-    return leaf.shape, leaf.dtype, is_jax(leaf) and leaf.weak_type
+    if is_array(leaf):
+        return leaf.shape, leaf.dtype, is_jax(leaf) and leaf.weak_type
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf.shape, np.dtype(leaf.dtype), leaf.weak_type
+    for kind, found in _SCALARS.items():
+        if isinstance(leaf, kind):
+            return found
+    raise TypeError(f"{type(leaf).__name__} is no array")
 
 
 def _input_type(shape: tuple[int, ...], dtype: np.dtype, weak: bool) -> ArrayType:
@@ -243,10 +257,24 @@ def _trace(
 
 def _holds_jax(args: Any, kwargs: Any) -> bool:
     """Tells whether results are to be those of JAX, which the first leaf mostly says."""
-    leaf = args[0] if args else None
-    while type(leaf) in (tuple, list) and leaf:
+    leaf = args
+    while type(leaf) in _SEQUENCES and leaf:
         leaf = leaf[0]
-    return is_jax(leaf) or any(map(is_jax, tree.tree_leaves((args, kwargs))))
+    if type(leaf) in _array_classes:
+        return True
+    for leaf in tree.tree_leaves((args, kwargs)):
+        if type(leaf) is not np.ndarray and is_jax(leaf):
+            if not is_traced_by_jax(leaf):
+                _array_classes.add(type(leaf))
+            return True
+    return False
+
+
+_SEQUENCES = (tuple, list)
+_array_classes: set[type] = set()
+"""The classes of concrete arrays of JAX that were seen: to ask for one is fast."""
+_scopes: Any = [] if reusable_x64() else deque(maxlen=0)
+"""Scopes that nobody is in."""
 
 
 @tree.register_static
@@ -263,7 +291,8 @@ def _wrapped(
     """Returns the arguments with leaves that are no arrays made static."""
 
     def wrap(leaf: Any) -> Any:
-        return leaf if is_array(leaf) or is_scalar(leaf) else _Static(leaf)
+        given = is_array(leaf) or is_scalar(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+        return leaf if given else _Static(leaf)
 
     statics = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
     args = tuple(arg if i in statics else tree.tree_map(wrap, arg) for i, arg in enumerate(args))
@@ -286,9 +315,12 @@ def _tuple(option: Any) -> tuple[Any, ...]:
     return (option,) if isinstance(option, (int, str)) else tuple(option)
 
 
-def _host(x: Any) -> Any:
+def _to_host(result: Any) -> Any:
+    """Returns a result in arrays of NumPy's."""
+    if type(result) in _array_classes:
+        return np.array(result)
     # inside a transformation of JAX, results may be traced though no argument was
-    return x if is_traced_by_jax(x) else np.array(x)
+    return tree.tree_map(lambda x: x if is_traced_by_jax(x) else np.array(x), result)
 
 
 def _record(

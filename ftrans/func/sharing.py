@@ -19,6 +19,7 @@ import numpy as np
 
 from ftrans.func.staging import Outputs
 from ftrans.ir import Program
+from ftrans.runtime.cache import on_clear
 from ftrans.runtime.jaxlink import is_jax
 from ftrans.runtime.lower import lower
 
@@ -115,14 +116,16 @@ class User:
         code: the code; None at first.
         verified: the signatures at which the function is known to do what the code does.
         direct: what may be called without asking, since all records of the code are verified.
+        asks: whether it always asks, as arguments have to be prepared for JAX.
     """
 
-    __slots__ = ("__weakref__", "code", "direct", "verified")
+    __slots__ = ("__weakref__", "asks", "code", "direct", "verified")
 
     def __init__(self) -> None:
         self.code: Code | None = None
         self.verified: set[Any] = set()
         self.direct: Callable[..., Any] | None = None
+        self.asks = False
 
 
 _codes: OrderedDict[Any, Code] = OrderedDict()
@@ -160,7 +163,7 @@ def join(
                 other.direct = None
             code.users.clear()
         user.verified.add(signature)
-        if len(user.verified) == len(code.records):
+        if len(user.verified) == len(code.records) and not user.asks:
             user.direct = code.call
             code.users.add(user)
         if key is not None and sum(x.nbytes for x in record.captured) <= _LARGE:
@@ -226,3 +229,6 @@ def options_key(name: str, options: dict[str, Any]) -> Any:
     except TypeError:
         return None
     return key
+
+
+on_clear(clear)

@@ -6,7 +6,6 @@ from typing import Any
 
 from ftrans.interpreters.base import building, finish, memoised, walk
 from ftrans.interpreters.inline import inline
-from ftrans.interpreters.simplify import simplify
 from ftrans.ir import Program, bind
 from ftrans.primitives.family import moveaxis
 from ftrans.primitives.record import Absent, Recursive
@@ -54,7 +53,7 @@ def batch(
             outs.append(out)
             mapped.append(dim is not None)
         result = finish(frame, outs)
-    return simplify(result), tuple(mapped)
+    return result, tuple(mapped)
 
 
 def _apply(equation: Any, size: int, pairs: list[tuple[Any, int | None]]) -> Any:

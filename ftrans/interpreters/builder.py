@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ftrans.ir import Abstract, ArrayType, Atom, Equation, Frame, Literal, Params, Program, Tracer
-from ftrans.ir.frame import Placing, state
-from ftrans.ir.location import here
+from ftrans.ir.frame import Placing, recording_place, state
 from ftrans.ir.program import NO_PARAMS
 from ftrans.primitives import broadcast_p
 from ftrans.primitives.record import Absent, New
@@ -120,8 +119,7 @@ class Builder(Frame):
         equation = Equation(primitive, operands, params, types)
         self.producers += [len(self.equations)] * len(types)
         self.equations.append(equation)
-        place = state.place
-        self.locations.append(here() if place is None else place[0])
+        self.locations.append(recording_place())
         self.starts.append(first)
         if len(types) == 1:
             self.definitions[first] = equation

@@ -6,7 +6,6 @@ from typing import Any
 
 from ftrans.interpreters.base import building, finish, memoised, replay
 from ftrans.interpreters.batch import batch
-from ftrans.interpreters.simplify import simplify
 from ftrans.ir import Program, type_of
 from ftrans.primitives import concatenate_p, reshape_p, scan_p, slice_p
 from ftrans.primitives.family import moveaxis
@@ -72,7 +71,7 @@ def batch_in_chunks(
                 ],
             )
             outs = [concatenate_p(y, z, axis=0) for y, z in zip(outs, tail, strict=True)]
-        return simplify(finish(frame, outs)), every
+        return finish(frame, outs), every
 
 
 def _rows(x: Any, start: int, stop: int) -> Any:

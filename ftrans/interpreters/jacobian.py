@@ -13,7 +13,6 @@ import numpy as np
 from ftrans.interpreters.base import building, finish, memoised, replay
 from ftrans.interpreters.chunk import batch_in_chunks
 from ftrans.interpreters.linearize import linearize
-from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.transpose import transpose
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.primitives import broadcast_p, convert_p, eq_p, iota_p, reshape_p, scalar
@@ -94,7 +93,7 @@ def jacobian_reverse(
                 blocks.append(
                     reshape_p(next(rows), shape=shape) if has else zeros(k.update(shape=shape))
                 )
-        return simplify(finish(frame, [*outs[outputs : len(part.active)], *blocks]))
+        return finish(frame, [*outs[outputs : len(part.active)], *blocks])
 
 
 @memoised
@@ -114,7 +113,7 @@ def jacobian_forward(
                 dots = [
                     _one_hot(given[0], k) if i == index else zeros(k) for i, k in enumerate(kinds)
                 ]
-                column = simplify(finish(inner, replay(part.linear, [*dots, *given[1:]])))
+                column = finish(inner, replay(part.linear, [*dots, *given[1:]]))
             found = iter(_over_basis(column, t, residuals, chunk))
             column_blocks = []
             for out_index, is_active in enumerate(part.active):
@@ -129,7 +128,7 @@ def jacobian_forward(
                     column_blocks.append(reshape_p(moveaxis_last(block), shape=shape))
             columns.append(column_blocks)
         blocks = [column[i] for i in range(outputs) for column in columns]
-        return simplify(finish(frame, [*outs[outputs : len(part.active)], *blocks]))
+        return finish(frame, [*outs[outputs : len(part.active)], *blocks])
 
 
 def moveaxis_last(x: Any) -> Any:

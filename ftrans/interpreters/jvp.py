@@ -10,7 +10,7 @@ from ftrans.interpreters.builder import opened
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.tangents import Tangents
-from ftrans.ir import Literal, Params, Program, bind
+from ftrans.ir import Literal, Params, Program, Tracer, bind
 from ftrans.ir.frame import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.record import LINEAR, Absent, Joint, Recursive
@@ -81,7 +81,11 @@ def tangents_of(
     if isinstance(rule, Recursive):
         from ftrans.interpreters.transforms import transforms
 
-        return rule.rule(transforms, tangents, *primals, **params)
+        outs, dots = rule.rule(transforms, tangents, *primals, **params)
+        for out in outs:
+            if isinstance(out, Tracer) and isinstance(out.frame, Tangents):
+                out.frame.settle(out)
+        return outs, dots
     outs = bind(primitive, primals, params)
     if not any(out.type.is_inexact for out in outs):
         return outs, [None] * len(outs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ftrans.interpreters.base import building, finish, memoised, replay
-from ftrans.interpreters.simplify import simplify
 from ftrans.ir import Program
 from ftrans.primitives.family import moveaxis
 from ftrans.primitives.shape import expand
@@ -31,4 +30,4 @@ def place_outputs(
             if dim is not None:
                 out = moveaxis(out if is_mapped else expand(out, size), 0, dim)
             outs.append(out)
-        return simplify(finish(frame, outs))
+        return finish(frame, outs)

@@ -7,14 +7,15 @@ along steepest ascent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ftrans.interpreters.base import building, finish, memoised, replay
+from ftrans.interpreters.base import building, finish, memoised
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.linearity import check_no_constant_terms
-from ftrans.interpreters.linearize import Linearized, linearize, split
+from ftrans.interpreters.linearize import linearize, split
 from ftrans.interpreters.simplify import simplify
-from ftrans.interpreters.transpose import pull_back, transpose
+from ftrans.interpreters.transpose import pull_back
 from ftrans.ir import Program, type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.primitives import Linear, broadcast_p, scalar
@@ -29,24 +30,17 @@ def _conj(x: Any) -> Any:
     return conj_p(x) if x is not None and is_complex(type_of(x).dtype) else x
 
 
-def _pull(part: Linearized, residuals: list[Any], cotangents: list[Any]) -> list[Any]:
-    """Returns the cotangents of the active inputs, zeros where there are none.
+def _pull(linear: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """Returns the cotangents of what a program is linear in, zeros where there are none.
 
     Args:
-        part: the linearized program.
+        linear: a program without `call`, from what it is linear in, followed by residuals.
         residuals: its residuals.
-        cotangents: those of its active outputs, `None` for zero.
+        cotangents: those of its outputs, `None` for zero.
     """
-    count = len(part.linear.inputs) - len(residuals)
-    linear = (True,) * count + (False,) * len(residuals)
-    nonzero = tuple(ct is not None for ct in cotangents)
-    program, found = transpose(part.linear, linear, nonzero)
-    given = [_conj(ct) for ct in cotangents if ct is not None]
-    got = iter(replay(program, [*residuals, *given]))
-    return [
-        _conj(next(got)) if has else zeros(t)
-        for has, t in zip(found, part.linear.inputs[:count], strict=True)
-    ]
+    types = linear.inputs[: len(linear.inputs) - len(residuals)]
+    found = pull_back(linear, [*map(Linear, types), *residuals], [_conj(ct) for ct in cotangents])
+    return [zeros(t) if ct is None else _conj(ct) for ct, t in zip(found, types, strict=False)]
 
 
 @memoised
@@ -66,12 +60,7 @@ def value_and_grad(program: Program, active: tuple[bool, ...], with_value: bool 
         outs, linear, residuals, out_active = split(program, inputs, active)
         one = broadcast_p(scalar(1, type_of(outs[0]).dtype), shape=(), axes=())
         seeds = [one if i == 0 else None for i, a in enumerate(out_active) if a]
-        operands = [*map(Linear, linear.inputs[: sum(active)]), *residuals]
-        cotangents = pull_back(linear, operands, seeds)[: sum(active)]
-        gradients = [
-            zeros(t) if ct is None else _conj(ct)
-            for ct, t in zip(cotangents, linear.inputs, strict=False)
-        ]
+        gradients = _pull(linear, residuals, seeds)
         return finish(frame, [*(outs if with_value else outs[1:]), *gradients])
 
 
@@ -92,8 +81,7 @@ def pullback(program: Program, active: tuple[bool, ...]) -> Program:
     count = len(kinds)
     kinds += part.linear.output_types
     with building(program.name, kinds) as (frame, inputs):
-        found = _pull(part, inputs[:count], inputs[count:])
-        return simplify(finish(frame, found))
+        return finish(frame, _pull(part.linear, inputs[:count], inputs[count:]))
 
 
 @memoised
@@ -107,13 +95,7 @@ def linear_pullback(program: Program, count: int) -> Program:
     linear = tuple(i < count for i in range(len(program.inputs)))
     program = simplify(inline(program))
     check_no_constant_terms(program, linear)
-    transposed, found = transpose(program, linear, (True,) * len(program.outputs))
     others = program.inputs[count:]
-    with building(transposed.name, [*others, *program.output_types]) as (frame, inputs):
-        given = [_conj(ct) for ct in inputs[len(others) :]]
-        got = iter(replay(transposed, [*inputs[: len(others)], *given]))
-        outs = [
-            _conj(next(got)) if has else zeros(t)
-            for has, t in zip(found, program.inputs[:count], strict=True)
-        ]
-        return simplify(finish(frame, outs))
+    kinds = [*others, *program.output_types]
+    with building(f"transpose({program.name})", kinds) as (frame, inputs):
+        return finish(frame, _pull(program, inputs[: len(others)], inputs[len(others) :]))

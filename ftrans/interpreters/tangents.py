@@ -49,6 +49,10 @@ class Tangents(Builder):
         self._terms[tracer.index] = _Term(tracer)
         return tracer
 
+    def settle(self, value: Tracer) -> None:
+        """Says of a value that it is no tangent, though it was computed together with some."""
+        self._terms.pop(value.index, None)
+
     def record(self, primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Tracer, ...]:
         """Records one equation; a product of a tangent and a slope is put off."""
         terms = self._terms

@@ -12,7 +12,6 @@ from typing import Any
 from ftrans.errors import TransposeError
 from ftrans.interpreters.base import building, finish, memoised
 from ftrans.interpreters.inline import inline
-from ftrans.interpreters.simplify import simplify
 from ftrans.ir import Equation, Literal, Program, bind
 from ftrans.ir.frame import Placing
 from ftrans.primitives.arithmetic import accumulate
@@ -55,7 +54,7 @@ def transpose(
         )
         wanted = [ct for ct, is_linear in zip(cotangents, linear, strict=True) if is_linear]
         result = finish(frame, [ct for ct in wanted if ct is not None])
-    return simplify(result), tuple(ct is not None for ct in wanted)
+    return result, tuple(ct is not None for ct in wanted)
 
 
 def pull_back(program: Program, operands: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:

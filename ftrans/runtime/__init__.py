@@ -6,7 +6,6 @@ from ftrans.primitives import registry
 from ftrans.runtime import guard
 from ftrans.runtime.cache import CacheInfo, cache_clear, cache_info, keep, on_clear
 from ftrans.runtime.explain import Call, Explanation, explain, note_trace
-from ftrans.runtime.lower import clear as forget_lowering
 from ftrans.runtime.policy import forget_families
 from ftrans.runtime.run import compiled, run
 
@@ -34,5 +33,4 @@ def _forget_types() -> None:
 
 on_clear(forget_locations)
 on_clear(forget_trails)
-on_clear(forget_lowering)
 on_clear(forget_families)

@@ -13,7 +13,16 @@ import jax.numpy as jnp
 from ftrans.config import install_compilation_cache
 from ftrans.errors import FtransError
 
-__all__ = ["compilation_cache", "is_jax", "is_traced_by_jax", "on_cpu", "to_jax", "x64"]
+__all__ = [
+    "compilation_cache",
+    "foreign",
+    "is_jax",
+    "is_traced_by_jax",
+    "on_cpu",
+    "reusable_x64",
+    "to_jax",
+    "x64",
+]
 
 for _owner, _name in ((jax, "enable_x64"), (jax, "Array"), (jax.core, "Tracer")):
     if not hasattr(_owner, _name):
@@ -26,6 +35,18 @@ for _owner, _name in ((jax, "enable_x64"), (jax, "Array"), (jax.core, "Tracer"))
 def x64() -> AbstractContextManager[Any]:
     """Returns the scope in which JAX keeps float64; the user's configuration stays as it is."""
     return jax.enable_x64(True)
+
+
+def reusable_x64() -> bool:
+    """Tells whether one scope may be entered again after it was left."""
+    scope = x64()
+    try:
+        for _ in range(2):
+            with scope:
+                pass
+    except Exception:  # whatever a context manager for one use raises
+        return False
+    return True
 
 
 def is_jax(value: Any) -> bool:

@@ -19,6 +19,7 @@ from ftrans.errors import FtransError
 from ftrans.ir import ArrayType, Equation, Literal, Params, Program
 from ftrans.primitives import add_p, cos_p
 from ftrans.primitives.evaluate import evaluate
+from ftrans.runtime.cache import on_clear
 from ftrans.runtime.jaxlink import x64
 
 __all__ = ["clear", "lower", "replay", "road", "why_replay"]
@@ -136,3 +137,6 @@ def _tried() -> Any:
     if missing:
         raise FtransError(f"the program that was tried lacks {missing}")
     return splice
+
+
+on_clear(clear)

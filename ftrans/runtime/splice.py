@@ -86,7 +86,11 @@ def splice(program: Program, arrays: Sequence[Any]) -> list[Any]:
     """
     if not jax.sharding.get_abstract_mesh().empty:
         raise Unspliceable("a mesh is set, and the types of JAX's values hold shardings")
-    arrays = [jnp.asarray(x, t.dtype) for x, t in zip(arrays, program.inputs, strict=True)]
+    arrays = [
+        # a constant stays where it is
+        x if type(x) is np.ndarray and x.dtype == t.dtype else jnp.asarray(x, t.dtype)
+        for x, t in zip(arrays, program.inputs, strict=True)
+    ]
     for array, t in zip(arrays, program.inputs, strict=True):
         aval = jax.typeof(array)
         # a mesh without explicit axes does not show, and tells nothing of the array

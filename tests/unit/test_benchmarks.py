@@ -155,6 +155,14 @@ def test_targets_bound_from_their_side():
     assert Result(**shown, target=faster(3)).holds is None
 
 
+def test_results_are_close_where_quartiles_lie_about_the_bound():
+    shown = {"row": "r", "target": faster(3)}
+    assert Result.of(Ratio(3.1, 2.9, 3.2), **shown).is_close
+    assert not Result.of(Ratio(3.1, 3.05, 3.2), **shown).is_close
+    assert not Result(**shown, value=2.9).is_close
+    assert not Result.of(Ratio(3.1, 2.9, 3.2), row="r", target=faster(None)).is_close
+
+
 def test_reports():
     results = [
         Result.of(Ratio(12.34, 11.0, 13.5), row="sums", peer="JAX", target=faster(20)),
@@ -250,7 +258,7 @@ def test_models(model):
 def test_programs(name):
     def run(lib):
         function, arguments = PROGRAMS[name](lib)
-        return function(*arguments)
+        return lib.jit(function)(*arguments)
 
     _both(run)
 

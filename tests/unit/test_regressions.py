@@ -169,3 +169,16 @@ def test_a_python_integer_that_does_not_fit_is_refused() -> None:
         fnp.asarray([1, 2**40])
     assert int(fnp.asarray(2**40, dtype="int64")) == 2**40
     assert int(fnp.asarray([2**40], dtype="int64")[0]) == 2**40
+
+
+def test_values_of_jvp_are_those_of_the_function_to_the_bit() -> None:
+    """Products of what a loop returned besides tangents were collected as if it were one."""
+
+    def f(x: Any) -> Any:
+        y, _ = ftrans.scan(lambda c, _: (fnp.sin(c), None), x, None, length=2)
+        return y * 2.1 * 3.3 * 1.7
+
+    x = np.linspace(-3, 3, 1000)
+    value, dot = func.jvp(f, (x,), (np.ones_like(x),))
+    np.testing.assert_array_equal(value, f(x))
+    assert_close(dot, np.cos(np.sin(x)) * np.cos(x) * 2.1 * 3.3 * 1.7)

@@ -165,6 +165,24 @@ def test_no_cotangent_is_added_that_nobody_asked_for() -> None:
     assert sum(e.primitive.name == "dot" for e in both.equations) == 3, both
 
 
+@pytest.mark.parametrize("execution", ["compile", "interpret"])
+def test_residuals_that_are_arguments_or_results(
+    execution: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pullback keeps its own: the caller may write to what went in and what came out."""
+    monkeypatch.setattr(ftrans.config, "execution", execution)
+    x, w = draw((5, 3), (3, 4))
+    value, pullback = ftrans.func.vjp(lambda x, w: fnp.exp(x @ w), x, w)
+    assert len(pullback.residuals) == 3
+    expected = np.exp(x @ w)
+    kept = (x.copy(), w.copy())
+    for array in (x, w, value):
+        array[...] = np.nan
+    ct_x, ct_w = pullback(np.ones((5, 4)))
+    assert_close(ct_x, expected @ kept[1].T)
+    assert_close(ct_w, kept[0].T @ expected)
+
+
 # ------------------------------------------------------------------------------- long programs
 
 

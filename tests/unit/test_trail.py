@@ -68,14 +68,13 @@ def test_the_path_makes_no_difference(name: str) -> None:
 
 
 def test_arguments_that_compare_equal_are_told_apart() -> None:
-    def f(x: Any, value: Any) -> Any:
-        return fnp.where(x > 0.5, x, value) if type(value) is not bool else fnp.sum(x, axis=value)
-
     calls = [lambda x, v=v: fnp.copysign(x, v) for v in (0.0, -0.0)]
     for _ in range(3):
         found = [func.vjp(call, X)[0] for call in calls]
         assert np.array_equal(np.signbit(found[0]), np.zeros(8, bool))
         assert np.array_equal(np.signbit(found[1]), np.ones(8, bool))
+        chosen = [func.vjp(lambda x, v=v: fnp.where(x > 0.5, v, v), X)[0] for v in (1, True)]
+        assert [out.dtype.name for out in chosen] == ["int32", "bool"]
         assert traced(lambda x: fnp.sum(x, keepdims=1), M).output_types[0].shape == (1, 1)
         assert traced(lambda x: fnp.sum(x, axis=1), M).output_types[0].shape == (2,)
         assert traced(lambda x: fnp.sum(x, axis=0), M).output_types[0].shape == (3,)
@@ -111,6 +110,20 @@ def test_a_function_that_reads_values_is_run_again() -> None:
 
     for scale in (1.0, 2.0, 3.0):
         assert_close(func.grad(f)(X * scale), np.full(8, 0.8 * scale))
+
+
+def test_a_mask_is_looked_at_again() -> None:
+    def f(x: Any) -> Any:
+        return fnp.sum(x[x > 0.5] ** 2)
+
+    for x in (X, X[::-1].copy(), X / 2, X * 2):
+        assert_close(func.grad(f)(x), np.where(x > 0.5, 2 * x, 0.0))
+
+
+def test_an_axis_is_looked_at_again() -> None:
+    for scale in (1.0, 2.0, 1.0):
+        value = func.vjp(lambda m: m.sum(axis=(m.sum() > 40).astype("int32")), M * scale)[0]
+        assert_close(value, (M * scale).sum(axis=int(M.sum() * scale > 40)))
 
 
 def test_lines_are_those_of_the_function_that_is_traced() -> None:
@@ -231,6 +244,15 @@ def test_scalars_that_were_equal_may_come_apart() -> None:
         assert_close(found, first + 2 * X * second)
 
     assert programs_of(step, [(0.1, 0.1), (0.2, 0.2), (0.3, 0.4), (0.5, 0.6)]) == 2
+
+
+def test_equal_scalars_are_constants_each() -> None:
+    def f(x: Any, rate: float) -> Any:
+        first, second = fnp.multiply(X, rate), fnp.multiply(X, rate)
+        return fnp.sum(x * first * second * np.asarray(first).sum())
+
+    for rate in (0.5, 0.25, 0.125):
+        assert_close(func.grad(f)(X, rate), X**2 * rate**3 * X.sum())
 
 
 def test_a_loop_in_python_keeps_its_constants() -> None:
