@@ -25,11 +25,15 @@ def submit(state: Any, build: Callable[[], Any]) -> bool:
     with _lock:
         if state.pending:
             return False
-        state.pending = True
-        _queue.append((state, build))
-        if _worker is None or not _worker.is_alive():
-            _worker = threading.Thread(target=_work, name="ftrans-compile", daemon=False)
-            _worker.start()
+        try:
+            state.pending = True
+            _queue.append((state, build))
+            if _worker is None or not _worker.is_alive():
+                _worker = threading.Thread(target=_work, name="ftrans-compile", daemon=False)
+                _worker.start()
+        except BaseException:
+            state.pending = False  # an interrupt: the next call asks again
+            raise
     return True
 
 

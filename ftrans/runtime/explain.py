@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, NamedTuple, overload
 
+from ftrans.errors import ArgumentError
+
 __all__ = ["Call", "Explanation", "Why", "explain", "forget_calls", "note_trace", "record"]
 
 _KEPT = 256
@@ -167,6 +169,9 @@ def explain(last: int = 20) -> Explanation:
     Returns:
         A sequence of `Call` tuples, the latest last, that prints as a table.
 
+    Raises:
+        ArgumentError: where `last` is negative.
+
     Example:
         >>> import ftrans, numpy as np
         >>> def loss(x):
@@ -179,6 +184,11 @@ def explain(last: int = 20) -> Explanation:
         call        traced  program  road ...
         grad(loss)  ...     hit      interpreted: a compiled call would take as long ...
     """
+    if last < 0:
+        raise ArgumentError(
+            f"explain: there are no fewer than zero calls.\n  last: {last}\n"
+            f"  Pass how many of the latest calls to show, as in explain(last=20)."
+        )
     calls = []
     for name, traced, hit, road, why, spent, price, seconds in list(_ring)[-last:] if last else []:
         reason = why.value.format(duration(spent), duration(price))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -59,8 +60,19 @@ def is_traced_by_jax(value: Any) -> bool:
 
 
 def on_cpu(values: Any) -> bool:
-    """Tells whether all `jax.Array`s among the values lie on CPUs."""
-    return all(device.platform == "cpu" for v in values if is_jax(v) for device in v.devices())
+    """Tells whether all `jax.Array`s among the values lie on the CPU that NumPy stands for.
+
+    That is the first one; where JAX was told to split the host, others are devices like any.
+    """
+    given = {device for v in values if is_jax(v) for device in v.devices()}
+    if any(device.platform != "cpu" for device in given):
+        return False
+    return not given or given == {_first_cpu()}
+
+
+@functools.cache
+def _first_cpu() -> Any:
+    return jax.local_devices(backend="cpu")[0]
 
 
 def to_jax(array: Any) -> jax.Array:

@@ -119,6 +119,8 @@ def test_it_is_a_sequence_of_the_last_calls() -> None:
     assert len(ftrans.explain()) == 20
     assert len(ftrans.explain(last=1000)) == 256
     assert len(ftrans.explain(last=0)) == 0
+    with pytest.raises(ftrans.ArgumentError, match=r"explain: there are no fewer than zero"):
+        ftrans.explain(last=-1)
     some = ftrans.explain(last=3)
     assert isinstance(some[0], Call)
     assert isinstance(some[1:], type(some))

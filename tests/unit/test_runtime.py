@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -361,6 +364,34 @@ def test_a_call_that_races_with_writes_of_the_caller(monkeypatch: pytest.MonkeyP
             (out,) = run(program, [m, one])
             m[:] = 0.0
             assert_close(out, np.ones((size, size)).astype("f4"), 1e-3)
+
+
+def test_arrays_stay_on_their_devices() -> None:
+    script = """
+import jax, numpy as np, ftrans, ftrans.numpy as fnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+x = np.arange(8.0, dtype="f4")
+gradient = ftrans.grad(lambda x: (fnp.sin(x) * x).sum())
+split = NamedSharding(Mesh(np.array(jax.devices()), ("a",)), PartitionSpec("a"))
+for execution in ("interpret", "auto", "compile", "auto"):
+    ftrans.config.execution = execution
+    for place in (jax.devices()[1], jax.devices()[0], split):
+        given = jax.device_put(x, place)
+        found = gradient(given)
+        assert found.sharding.is_equivalent_to(given.sharding, 1), (execution, place)
+        np.testing.assert_allclose(found, np.cos(x) * x + np.sin(x), rtol=1e-5)
+    np.testing.assert_allclose(gradient(x), np.cos(x) * x + np.sin(x), rtol=1e-5)
+"""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **flags},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 # ------------------------------------------------------------------------------------- the guard
