@@ -24,6 +24,7 @@ from ftrans.func.sharing import (
     join,
     leave,
     options_key,
+    verified_code,
 )
 from ftrans.func.staging import (
     abstract_inputs,
@@ -97,8 +98,9 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
             args, kwargs = _wrapped(args, kwargs, numbers, names)
             key, _ = analyse(args, kwargs)
             user.asks, user.direct = True, None
-        if user.code is not None and key in user.verified:
-            return user.code.call, args, kwargs
+        code = verified_code(user, key)
+        if code is not None:
+            return code.call, args, kwargs
         record = _trace(name, func, args, kwargs, key, numbers, names)
         if foreign(record.captured):
             # what belongs to a transformation of JAX is gone with it
@@ -108,6 +110,12 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
             record = record._replace(captured=frozen(record.captured))
             code = join(user, key_of_options, key, record, make)
         return code.call, args, kwargs
+
+    def overtaken(direct: Any, args: Any, kwargs: Any) -> bool:
+        """Tells whether another thread let `direct` do here what this function may not do."""
+        key, _ = analyse(args, kwargs)
+        code = verified_code(user, key)
+        return code is None or code.call is not direct
 
     @functools.wraps(func)
     def jitted(*args: Any, **kwargs: Any) -> Any:
@@ -127,8 +135,7 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
                     _scopes.append(scope)
                 except (Unknown, TypeError, ValueError):
                     direct = None
-            # what may be called directly may change while another thread traces
-            if direct is None or user.direct is not direct:
+            if direct is None or (user.direct is not direct and overtaken(direct, args, kwargs)):
                 call, given, named = prepared(args, kwargs)
                 with x64():
                     result = call(*given, **named)

@@ -34,6 +34,7 @@ __all__ = [
     "join",
     "leave",
     "options_key",
+    "verified_code",
 ]
 
 _LIMIT = 256
@@ -159,9 +160,10 @@ def join(
             user.code = code
         if signature not in code.records:
             code.records[signature] = record
-            for other in code.users:
-                other.direct = None
-            code.users.clear()
+            for other in list(code.users):
+                if other is not user:
+                    other.direct = None
+                    code.users.discard(other)
         user.verified.add(signature)
         if len(user.verified) == len(code.records) and not user.asks:
             user.direct = code.call
@@ -172,6 +174,12 @@ def join(
             while len(_codes) > _LIMIT:
                 _codes.popitem(last=False)
         return code
+
+
+def verified_code(user: User, signature: Any) -> Code | None:
+    """Returns the code of a user where it is known to do what the user's function does."""
+    with _lock:
+        return user.code if signature in user.verified else None
 
 
 def _found(key: Any, signature: Any, record: Record) -> Code | None:

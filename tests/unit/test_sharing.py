@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -61,12 +62,15 @@ def cell(source: str, **given: Any) -> dict[str, Any]:
     return names
 
 
+def user_of(function: Any) -> sharing.User:
+    cells = [c.cell_contents for c in function.__closure__]
+    [user] = [content for content in cells if isinstance(content, sharing.User)]
+    return user
+
+
 def is_direct(function: Any) -> bool:
     """Tells whether a jitted function goes to JAX without asking what is on record."""
-    [user] = [
-        c.cell_contents for c in function.__closure__ if isinstance(c.cell_contents, sharing.User)
-    ]
-    return user.direct is not None
+    return user_of(function).direct is not None
 
 
 def test_what_compiles_is_counted() -> None:
@@ -559,3 +563,35 @@ def test_many_threads_that_define_the_same_function() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+class Meanwhile:
+    """Stands for the scope of 64 bits in which a call goes to JAX; lets something happen before."""
+
+    def __init__(self, happens: Callable[[], Any]):
+        self.happens = happens
+
+    def __enter__(self) -> None:
+        self.happens()
+        self.scope = jax.enable_x64(True)
+        self.scope.__enter__()
+
+    def __exit__(self, *rest: Any) -> None:
+        self.scope.__exit__(*rest)
+
+
+def test_calls_that_are_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other function brings a signature at which this one does something else."""
+    module = sys.modules["ftrans.func.jit"]
+    source = "f = ftrans.jit(lambda x: x + (k if x.ndim == 2 else 1), donate_argnums=0)"
+    for x, expected in ((V, V + 1), (M, M + 2)):
+        ftrans.cache_clear()
+        first, second = (cell(source, k=k)["f"] for k in (2.0, 3.0))
+        first(V.astype("f"))
+        second(V.astype("f"))
+        scopes = [Meanwhile(lambda second=second: second(M.astype("f")))]
+        monkeypatch.setattr(module, "_scopes", scopes)
+        # what it has verified stays right, and what is donated is taken once
+        given = jnp.asarray(x, "float32") if x is V else x.astype("f")
+        assert_close(first(given), expected, 1e-6)
+        monkeypatch.undo()
