@@ -12,8 +12,9 @@ import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, StructureError
 from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind, is_tracing, type_of
-from ftrans.ir.frame import Frame, state
+from ftrans.ir.frame import Frame
 from ftrans.ir.location import here
+from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import call_p

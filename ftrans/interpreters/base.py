@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ftrans.interpreters.builder import Builder, building, finish
 from ftrans.ir import Equation, Literal, Program, bind
-from ftrans.ir.frame import Placing, current_frame
+from ftrans.ir.stack import Placing, current_frame
 
 __all__ = ["building", "finish", "memoised", "replay", "walk"]
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ftrans.ir import Abstract, ArrayType, Atom, Equation, Frame, Literal, Params, Program, Tracer
-from ftrans.ir.frame import Placing, recording_place, state
 from ftrans.ir.program import NO_PARAMS
+from ftrans.ir.stack import Placing, recording_place, state
 from ftrans.primitives import broadcast_p
 from ftrans.primitives.record import Absent, New
 

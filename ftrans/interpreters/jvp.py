@@ -11,7 +11,7 @@ from ftrans.interpreters.inline import inline
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.tangents import Tangents
 from ftrans.ir import Literal, Params, Program, Tracer, bind
-from ftrans.ir.frame import Placing
+from ftrans.ir.stack import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.record import LINEAR, Absent, Joint, Recursive
 

@@ -13,7 +13,7 @@ from ftrans.errors import TransposeError
 from ftrans.interpreters.base import building, finish, memoised
 from ftrans.interpreters.inline import inline
 from ftrans.ir import Equation, Literal, Program, bind
-from ftrans.ir.frame import Placing
+from ftrans.ir.stack import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.record import Absent, Joint, Linear, Recursive
 

@@ -8,7 +8,6 @@ frames below it.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,23 +16,19 @@ from typing import Any, final
 from ftrans.errors import ConcretizationError, FtransError, LeakedTracerError
 from ftrans.ir.location import Location, here
 from ftrans.ir.program import Equation, Literal, Params, Program
+from ftrans.ir.stack import state
 from ftrans.ir.types import ArrayType
 
 __all__ = [
     "Abstract",
     "Frame",
-    "Placing",
     "Tracer",
     "bind",
     "check_alive",
-    "current_frame",
-    "is_tracing",
     "open_frame",
     "rebind",
-    "recording_place",
     "set_evaluator",
     "set_guard",
-    "state",
     "type_of",
 ]
 
@@ -323,22 +318,6 @@ def rebind(tracer: Tracer, new: Tracer) -> None:
     tracer.frame, tracer.index, tracer.weak = new.frame, new.index, new.weak
 
 
-class _State(threading.local):
-    stack: list[Frame]
-    place: tuple[Location | None] | None
-    """The location that interpreters give to what they record; None to look at the Python stack."""
-    trail: Frame | None
-    """The innermost frame, where it is a `Trail` in which the user's own code records."""
-
-    def __init__(self) -> None:
-        self.stack = []
-        self.place = None
-        self.trail = None
-
-
-state = _State()
-
-
 def _no_evaluator(primitive: Any, arrays: Sequence[Any], params: Params) -> tuple[Any, ...]:
     raise FtransError("No evaluator is installed: import ftrans, not ftrans.ir alone.")
 
@@ -381,16 +360,6 @@ def type_of(value: Any) -> ArrayType:
     return ArrayType(value.shape, value.dtype)
 
 
-def is_tracing() -> bool:
-    """Tells whether this thread is inside a traced function."""
-    return bool(state.stack)
-
-
-def current_frame() -> Frame | None:
-    """Returns the innermost frame of this thread."""
-    return state.stack[-1] if state.stack else None
-
-
 @contextmanager
 def open_frame(name: str, closed: bool = False, entered: Location | None = None) -> Iterator[Frame]:
     """Pushes a new frame for the length of the block, whatever happens in it."""
@@ -410,32 +379,6 @@ def open_frame(name: str, closed: bool = False, entered: Location | None = None)
         finally:
             # once more, in case that an interrupt came between; what is done is not done again
             frame.release()
-
-
-class Placing:
-    """Sets the location of what is recorded, step by step, and restores the former one at the end.
-
-    A loop over equations enters it once and calls `move` for each of them.
-    """
-
-    __slots__ = ("_before",)
-
-    def __enter__(self) -> Placing:
-        self._before = state.place, state.trail
-        state.trail = None
-        return self
-
-    def move(self, location: Location | None) -> None:
-        """Gives `location` to what is recorded from now on."""
-        state.place = (location,)
-
-    def __exit__(self, *exc: object) -> None:
-        state.place, state.trail = self._before
-
-
-def recording_place() -> Location | None:
-    """Returns the location that is given to what is recorded now."""
-    return here() if state.place is None else state.place[0]
 
 
 def check_alive(tracer: Tracer) -> None:

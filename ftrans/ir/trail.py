@@ -16,9 +16,10 @@ from typing import Any
 
 from ftrans.config import config
 from ftrans.errors import FtransError
-from ftrans.ir.frame import Frame, Tracer, state
+from ftrans.ir.frame import Frame, Tracer
 from ftrans.ir.location import Location, is_passed_over, location_of, passed_over
 from ftrans.ir.program import NO_PARAMS, Equation, Literal, Params, Program
+from ftrans.ir.stack import state
 from ftrans.ir.types import ArrayType
 
 __all__ = ["Trail", "forget_trails", "set_broadcast"]

@@ -15,8 +15,8 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.ir import Tracer
-from ftrans.ir.frame import state
 from ftrans.ir.location import user_place
+from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
 from ftrans.numpy.views import is_shared, is_view_of, view_of
 from ftrans.traceback import shorten

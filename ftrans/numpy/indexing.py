@@ -14,7 +14,7 @@ import numpy as np
 from ftrans.errors import DTypeError, MutationError, ShapeError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
-from ftrans.ir.frame import current_frame
+from ftrans.ir.stack import current_frame
 from ftrans.numpy.index_plan import Plan, plan_index
 from ftrans.numpy.promotion import as_array, broadcast_to, is_scalar, result_type
 from ftrans.numpy.views import fresh, others, rebind, view_of

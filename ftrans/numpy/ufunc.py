@@ -14,8 +14,8 @@ import numpy as np
 
 from ftrans.errors import DTypeError, UnsupportedError
 from ftrans.ir import ArrayType, Tracer, bind, type_of
-from ftrans.ir.frame import state
 from ftrans.ir.program import NO_PARAMS
+from ftrans.ir.stack import state
 from ftrans.numpy.composite import composite
 from ftrans.numpy.promotion import canonical_dtype, is_array, is_scalar, is_weak, unify
 from ftrans.numpy.views import fresh

@@ -16,8 +16,8 @@ import numpy as np
 from ftrans.errors import DTypeError, MissingRuleError
 from ftrans.ir import ArrayType, Literal, Params, Tracer, bind
 from ftrans.ir.dtype import is_complex, is_float
-from ftrans.ir.frame import recording_place
 from ftrans.ir.program import NO_PARAMS
+from ftrans.ir.stack import recording_place
 
 __all__ = [
     "LINEAR",

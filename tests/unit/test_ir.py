@@ -30,7 +30,7 @@ from ftrans.ir import (
     open_frame,
 )
 from ftrans.ir.dtype import complex_of, is_float, is_inexact, real_of, short_name
-from ftrans.ir.frame import current_frame
+from ftrans.ir.stack import current_frame
 from ftrans.primitives import add_p, cos_p, mul_p, sin_p, sum_p
 
 F32, F64 = ArrayType((3,), "float32"), ArrayType((3,), "float64")

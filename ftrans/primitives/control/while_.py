@@ -15,7 +15,7 @@ import numpy as np
 
 from ftrans.errors import ShapeError, TransposeError
 from ftrans.ir import ArrayType, Program, type_of
-from ftrans.ir.frame import recording_place
+from ftrans.ir.stack import recording_place
 from ftrans.primitives.compare import lt_p
 from ftrans.primitives.control.common import (
     Mask,

@@ -1,0 +1,66 @@
+"""What is traced in this thread: the stack of frames, and the place that equations are given."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ftrans.ir.location import Location, here
+
+if TYPE_CHECKING:
+    from ftrans.ir.frame import Frame
+
+__all__ = ["Placing", "current_frame", "is_tracing", "recording_place", "state"]
+
+
+class _State(threading.local):
+    stack: list[Frame]
+    place: tuple[Location | None] | None
+    """The location that interpreters give to what they record; None to look at the Python stack."""
+    trail: Frame | None
+    """The innermost frame, where it is a `Trail` in which the user's own code records."""
+
+    def __init__(self) -> None:
+        self.stack = []
+        self.place = None
+        self.trail = None
+
+
+state = _State()
+
+
+
+def is_tracing() -> bool:
+    """Tells whether this thread is inside a traced function."""
+    return bool(state.stack)
+
+
+def current_frame() -> Frame | None:
+    """Returns the innermost frame of this thread."""
+    return state.stack[-1] if state.stack else None
+
+
+class Placing:
+    """Sets the location of what is recorded, step by step, and restores the former one at the end.
+
+    A loop over equations enters it once and calls `move` for each of them.
+    """
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> Placing:
+        self._before = state.place, state.trail
+        state.trail = None
+        return self
+
+    def move(self, location: Location | None) -> None:
+        """Gives `location` to what is recorded from now on."""
+        state.place = (location,)
+
+    def __exit__(self, *exc: object) -> None:
+        state.place, state.trail = self._before
+
+
+def recording_place() -> Location | None:
+    """Returns the location that is given to what is recorded now."""
+    return here() if state.place is None else state.place[0]
