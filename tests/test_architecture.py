@@ -42,7 +42,6 @@ LAYERS = [
 ]
 
 LONG = {
-    "ir/frame.py": 480,
     "primitives/control/scan.py": 480,
     "primitives/scatter.py": 510,
     "primitives/shape.py": 470,
@@ -143,11 +142,16 @@ def test_private_parts_of_jax_are_left_alone() -> None:
         for line, name in imported(path):
             if name.split(".")[0] == "jax":
                 assert "_src" not in name, f"{path}:{line}: {name}"
-                assert not name.startswith(("jax.interpreters", "jax._")), f"{path}:{line}: {name}"
+                if not path.match(WRITES_JAXPRS):
+                    assert not name.startswith("jax.interpreters"), f"{path}:{line}: {name}"
 
 
 LOWERS_WITH_JAX = {"primitives/conv.py", "primitives/namespace.py"}
 """These lower to `jax.lax` from NumPy's road too, and so ask JAX for double precision."""
+
+WRITES_JAXPRS = "runtime/splice.py"
+"""It needs `jax.extend` and, where that has no call primitive yet, `jax.interpreters`; what imports
+it does without where they are gone."""
 
 
 def test_interpreters_see_programs_only() -> None:
@@ -287,7 +291,7 @@ def test_nothing_but_jaxlink_reaches_past_the_public_front_of_jax() -> None:
     wrong = []
     for path, _ in files():
         name = str(path.relative_to(ROOT))
-        if name in {"runtime/jaxlink.py", *LOWERS_WITH_JAX}:
+        if name in {"runtime/jaxlink.py", WRITES_JAXPRS, *LOWERS_WITH_JAX}:
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
             code = line.split("#")[0]

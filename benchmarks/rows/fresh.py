@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +23,9 @@ def _measured(job: str) -> dict:
     """Runs one job of `benchmarks.process` in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.process", job]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
+    # an installed package has its bytecode
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root, env=env)
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.errors import StaticArgumentError
+from ftrans.errors import DTypeError, StaticArgumentError
 from ftrans.func.sharing import (
     Code,
     Record,
@@ -190,7 +190,7 @@ def _analyse(
     """Returns the signature of a call, which is what JAX tells calls apart by, and the arrays.
 
     Raises:
-        TypeError: where a leaf is no array.
+        DTypeError: where a leaf is no array.
     """
     static: Any = ()
     if numbers or names:
@@ -227,7 +227,7 @@ def _leaf_type(leaf: Any) -> tuple[tuple[int, ...], np.dtype, bool]:
     for kind, found in _SCALARS.items():
         if isinstance(leaf, kind):
             return found
-    raise TypeError(f"{type(leaf).__name__} is no array")
+    raise DTypeError(f"{type(leaf).__name__} is no array")  # which the caller makes static
 
 
 def _input_type(shape: tuple[int, ...], dtype: np.dtype, weak: bool) -> ArrayType:

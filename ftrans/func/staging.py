@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 import jax.tree_util as tree
@@ -18,7 +19,7 @@ from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import call_p
-from ftrans.runtime import keep, run
+from ftrans.runtime import keep, note_trace, run
 from ftrans.runtime.jaxlink import is_jax
 
 __all__ = [
@@ -188,6 +189,8 @@ def stage(
     """
     stack = state.stack
     depth, place, trail = len(stack), state.place, state.trail
+    if not depth:
+        state.began = perf_counter()
     kind = Frame if once or (stack and not isinstance(stack[-1], Trail)) else Trail
     frame = kind(name, closed, here())
     try:
@@ -266,6 +269,9 @@ def apply(program: Program, operands: Sequence[Any], as_jax: bool | None = None)
     """
     if is_tracing():
         return bind(call_p, operands, Params({"program": program}))
+    if state.began is not None:
+        note_trace(perf_counter() - state.began)
+        state.began = None
     return run(program, operands, as_jax)
 
 

@@ -20,14 +20,17 @@ class _State(threading.local):
     trail: Frame | None
     """The innermost frame, where it is a `Trail` in which the user's own code records."""
 
+    began: float | None
+    """When the outermost trace began whose program is not run yet."""
+
     def __init__(self) -> None:
         self.stack = []
         self.place = None
         self.trail = None
+        self.began = None
 
 
 state = _State()
-
 
 
 def is_tracing() -> bool:

@@ -57,20 +57,15 @@ _ring: deque[tuple] = deque(maxlen=_KEPT)
 
 
 class _Pending(threading.local):
-    trace: tuple[float, bool] | None = None
+    trace: float | None = None
 
 
 _pending = _Pending()
 
 
-def note_trace(seconds: float, hit: bool) -> None:
-    """Tells how long the tracing took that comes before the next run of this thread.
-
-    Args:
-        seconds: for tracing the function, and making the program that is to be run.
-        hit: whether that program was remembered already.
-    """
-    _pending.trace = (seconds, hit)
+def note_trace(seconds: float) -> None:
+    """Tells how long it took to trace, and to make the program that this thread runs next."""
+    _pending.trace = seconds
 
 
 def record(
@@ -80,8 +75,7 @@ def record(
     trace = _pending.trace
     if trace is not None:
         _pending.trace = None
-        hit = hit and trace[1]
-    _ring.append((name, trace and trace[0], hit, road, why, spent, price, seconds))
+    _ring.append((name, trace, hit, road, why, spent, price, seconds))
 
 
 def forget_calls() -> None:

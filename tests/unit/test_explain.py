@@ -87,10 +87,10 @@ def test_the_reason_is_in_words() -> None:
 def test_tracing_time_goes_to_the_next_run() -> None:
     program = ftrans.trace(loss)(X)
     forget_calls()
-    note_trace(0.25, False)
+    note_trace(0.25)
     run(program, [X])
     run(program, [X])
-    note_trace(0.5, True)
+    note_trace(0.5)
     run(program, [X])
     calls = ftrans.explain()
     assert [call.traced for call in calls] == [0.25, None, 0.5]
@@ -99,7 +99,7 @@ def test_tracing_time_goes_to_the_next_run() -> None:
 
 def test_it_prints_as_a_table() -> None:
     program = ftrans.trace(loss)(X).renamed("a < b")
-    note_trace(0.25, False)
+    note_trace(0.25)
     run(program, [X])
     run(program, [X])
     header, first, second = str(ftrans.explain()).splitlines()
