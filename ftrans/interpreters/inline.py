@@ -27,8 +27,37 @@ def inline(program: Program) -> Program:
 
 @memoised
 def _inlined(program: Program) -> Program:
+    found = _only_call(program)
+    if found is not None:
+        return found
     with building(program.name, program.inputs) as (frame, inputs):
         return finish(frame, _run(program, inputs))
+
+
+def _only_call(program: Program) -> Program | None:
+    """Returns the program where all that it does is to call a simplified one; else None.
+
+    It is what a transform leaves that is called where nothing else is traced, and need not be
+    recorded anew.
+    """
+    if len(program.equations) != 1:
+        return None
+    equation = program.equations[0]
+    callee = equation.params["program"] if equation.primitive is call_p else None
+    count = len(program.inputs)
+    if (
+        callee is None
+        or not callee.is_simplified
+        or _has_call(callee)
+        or equation.operands != tuple(range(count))
+        or program.outputs != tuple(range(count, count + len(callee.outputs)))
+    ):
+        return None
+    found = Program.make(
+        callee.inputs, callee.equations, callee.outputs, callee.locations, program.name
+    )
+    found.is_simplified = True
+    return found
 
 
 def _run(program: Program, operands: Sequence[Any]) -> list[Any]:
