@@ -148,7 +148,8 @@ class Trail(Frame):
         """Adds the inputs, once and before all else: for each its type, source and weakness."""
         tracers = super().declare(inputs)
         self.declared = len(inputs)
-        key = (self.name, *self.input_types)
+        # the depth tells the two traces of a Hessian apart, which have one name
+        key = (self.name, self.depth, *self.input_types)
         root = _roots.get(key)
         if root is None:
             root = _roots.setdefault(key, Root())
