@@ -90,8 +90,9 @@ divide = true_divide = binary(
 )
 negative = unary(
     "negative",
-    lambda x: neg_p(x) if type_of(x).dtype != bool else _no_negative(x),
+    neg_p,
     "Returns -x.",
+    whole=lambda x: neg_p(x) if type_of(x).dtype != bool else _no_negative(x),
 )
 _no_negative = refused("negative", "Write ~x.")
 positive = unary("positive", copied, "Returns x.")

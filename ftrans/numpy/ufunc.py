@@ -209,7 +209,7 @@ def operator_of(function: Function) -> Function:
                 if kind is Tracer:
                     if other.type is t and other.frame is frame and t.is_inexact and not other.weak:
                         return frame.take_two(primitive, self.index, other.index)
-                elif kind is float and t.is_inexact:
+                elif (kind is float or kind is int) and t.is_inexact:
                     return frame.take_two(primitive, self.index, scalar(other, t.dtype))
                 elif kind is np.ndarray and is_array(other):
                     # as a captured value it can be taken over, see `composite`
@@ -226,9 +226,15 @@ def operator_of(function: Function) -> Function:
 
 def reflected_of(function: Function) -> Function:
     """Makes the operator for an operand on the left that is no traced value."""
+    primitive = direct.get(function)
 
     def operator(self: Any, other: Any) -> Any:
         try:
+            frame, kind = self.frame, type(other)
+            if frame is state.trail and primitive is not None and not self.weak:
+                t = self.type
+                if (kind is float or kind is int) and t.is_inexact:
+                    return frame.take_two(primitive, scalar(other, t.dtype), self.index)
             return function(other, self) if _is_operand(other) else NotImplemented
         except Exception as error:
             shorten(error)
