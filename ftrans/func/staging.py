@@ -216,7 +216,8 @@ def stage(
             frame.release()
         finally:
             # once more, in case that an interrupt came between; what is done is not done again
-            frame.release()
+            if frame.sources:
+                frame.release()
     return Staged(keep(program), captured, Outputs(structure, tuple(specs)))
 
 

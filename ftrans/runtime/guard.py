@@ -32,27 +32,34 @@ def hold(values: Iterable[Any], holder: list[Any]) -> None:
         holder: receives each array before anything is done to it, so that an interrupt at any
             moment leaves nothing marked that is not released.
     """
+    key = id(holder)
     with _lock:
         for value in values:
             if isinstance(value, np.ndarray):
                 holder.append(value)
-                if value.base is None:
-                    _hold_one(value, id(holder))
-                else:
+                if value.base is not None:
                     for array in reversed(_chain(value)):
-                        _hold_one(array, id(holder))
+                        _hold_one(array, key)
+                elif id(value) in _held:
+                    _hold_one(value, key)
+                else:  # as `_hold_one` does
+                    flags = value.flags
+                    if flags.writeable:
+                        _held[id(value)] = (value, {key})
+                        flags.writeable = False
 
 
 def release(holder: list[Any]) -> None:
     """Makes writeable what nothing else holds; may be interrupted and repeated."""
+    key = id(holder)
     with _lock:
         while holder:
             value = holder[-1]
             if value.base is None:
-                _release_one(value, id(holder))
+                _release_one(value, key)
             else:
                 for array in reversed(_chain(value)):
-                    _release_one(array, id(holder))
+                    _release_one(array, key)
             holder.pop()
 
 
