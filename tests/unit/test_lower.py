@@ -86,6 +86,7 @@ def simple() -> Program:
 # --------------------------------------------------------------------------------------- the roads
 
 
+@pytest.mark.smoke
 def test_this_release_of_jax_takes_the_splice() -> None:
     roads.clear()
     assert roads.road() == "splice"
@@ -248,6 +249,7 @@ PROGRAMS: dict[str, Callable[[], tuple[Callable[..., Any], list[Any]]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_whole_programs(name: str) -> None:
     function, arrays = PROGRAMS[name]()

@@ -55,6 +55,7 @@ def _written(x: Any) -> Any:
     return y + x
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_path_makes_no_difference(name: str) -> None:
     function, args = FUNCTIONS[name]
@@ -226,6 +227,7 @@ def test_a_rate_that_changes_makes_one_more_program() -> None:
     assert programs_of(step, [0.5] * 20) == 1, "a constant stays one"
 
 
+@pytest.mark.smoke
 def test_all_that_varies_is_found_at_once() -> None:
     def step(rate: float) -> Any:
         def loss(x: Any, y: Any) -> Any:
