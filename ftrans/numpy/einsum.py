@@ -70,14 +70,26 @@ def contracted(x: Any, of_x: Labels, y: Any, of_y: Labels, out: Labels) -> Any:
     def axes(labels: Labels, chosen: Sequence[Hashable]) -> tuple[int, ...]:
         return tuple(labels.index(label) for label in chosen)
 
+    def order(of_x: Labels, of_y: Labels) -> Labels:
+        return (*batch, *(a for a in (*of_x, *of_y) if a not in both))
+
+    left, swapped = order(of_x, of_y), order(of_y, of_x)
+    if _agreement(swapped, out) > _agreement(left, out):
+        x, of_x, y, of_y, left = y, of_y, x, of_x, swapped
     product = dot_p(
         x,
         y,
         contract=(axes(of_x, inner), axes(of_y, inner)),
         batch=(axes(of_x, batch), axes(of_y, batch)),
     )
-    left = (*batch, *(a for a in of_x if a not in both), *(b for b in of_y if b not in both))
     return _placed(product, left, out, shape)
+
+
+def _agreement(labels: Labels, out: Labels) -> int:
+    """Returns how many of the last axes stand where `out` has them: what need not be moved."""
+    wanted = [label for label in out if label in labels]
+    same = [a == b for a, b in zip(reversed(labels), reversed(wanted), strict=True)]
+    return [*same, False].index(False)
 
 
 def _elementwise(x: Any, of_x: Labels, y: Any, of_y: Labels) -> Any:

@@ -7,28 +7,29 @@ from typing import Any
 
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
-from ftrans.numpy.promotion import broadcast_to, canonical_axes, inexact
-from ftrans.numpy.reduction import max, sum
+from ftrans.numpy.promotion import canonical_axes, inexact
+from ftrans.numpy.reduction import kept, max
 from ftrans.numpy.ufunc import unary
 from ftrans.primitives import (
     add_p,
     convert_p,
     div_p,
     eq_p,
-    erfc_p,
     exp_p,
+    gelu_p,
     is_finite_p,
     le_p,
     log_p,
     logistic_p,
     mul_p,
     real_p,
-    reshape_p,
     scalar,
     select_p,
     stop_gradient_p,
     sub_p,
+    sum_p,
 )
+from ftrans.primitives.reduction import restore
 
 __all__ = ["gelu", "log_softmax", "logsumexp", "relu", "silu", "softmax"]
 
@@ -40,23 +41,28 @@ relu = unary(
 silu = unary("silu", lambda x: mul_p(x, logistic_p(x)), "Returns x sigmoid(x).", floats=True)
 gelu = unary(
     "gelu",
-    lambda x: mul_p(mul_p(x, 0.5), erfc_p(mul_p(x, -math.sqrt(0.5)))),
+    gelu_p,
     "Returns x times the chance that a standard normal number is below it.",
     floats=True,
 )
 
 
-def _shift(x: Any, axes: tuple[int, ...]) -> Any:
-    """Returns the largest elements along some axes, kept, as constants; 0 where they are infinite.
+def _largest(x: Any, axes: tuple[int, ...]) -> Any:
+    """Returns the largest elements along some axes, of real parts, as constants.
 
     All that is computed with them does not depend on them, so no derivative goes through.
     """
     fixed = stop_gradient_p(x)
     if is_complex(type_of(x).dtype):
         fixed = real_p(fixed)
-    largest = max(fixed, axis=axes, keepdims=True, initial=-math.inf)
-    largest = select_p(is_finite_p(largest), largest, 0.0)
-    return convert_p(largest, dtype=type_of(x).dtype)
+    # an empty maximum is an error without an initial value
+    return max(fixed, axis=axes, initial=None if type_of(x).size else -math.inf)
+
+
+def _less(x: Any, y: Any, axes: tuple[int, ...]) -> Any:
+    """Subtracts from x what was reduced along some axes."""
+    t = type_of(x)
+    return sub_p(x, restore(convert_p(y, dtype=t.dtype), t.shape, axes))
 
 
 def logsumexp(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -75,19 +81,21 @@ def logsumexp(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     x = inexact(x)
     t = type_of(x)
     axes = canonical_axes("logsumexp", axis, t.ndim)
-    shift = _shift(x, axes)
-    total = sum(exp_p(sub_p(x, broadcast_to(shift, t.shape))), axis=axes, keepdims=True)
+    largest = _largest(x, axes)
+    # inf - inf is NaN, and what is infinite needs no shift
+    shift = select_p(is_finite_p(largest), largest, 0.0)
+    total = sum_p(exp_p(_less(x, shift, axes)), axes=axes)
+    # a sum of nothing counts as 1, and its slope is finite: the logarithm comes from the shift
     nothing = eq_p(total, 0.0)
-    found = add_p(log_p(select_p(nothing, 1.0, total)), shift)
-    found = select_p(nothing, -math.inf, found)
-    if keepdims:
-        return found
-    rest = tuple(n for i, n in enumerate(t.shape) if i not in axes)
-    return reshape_p(found, shape=rest)
+    logarithm = log_p(add_p(total, convert_p(nothing, dtype=t.dtype)))
+    shift = select_p(nothing, -math.inf, convert_p(shift, dtype=t.dtype))
+    return kept(add_p(logarithm, shift), t.shape, axes, keepdims)
 
 
 def softmax(x: Any, axis: Any = -1) -> Any:
     """Returns exp(x) divided by its sum along an axis, or over several.
+
+    Where x is inf somewhere, or -inf everywhere, the result is NaN, as PyTorch's and SciPy's is.
 
     Args:
         x: an array.
@@ -101,9 +109,10 @@ def softmax(x: Any, axis: Any = -1) -> Any:
     x = inexact(x)
     t = type_of(x)
     axes = canonical_axes("softmax", axis, t.ndim)
-    raised = exp_p(sub_p(x, broadcast_to(_shift(x, axes), t.shape)))
-    total = sum(raised, axis=axes, keepdims=True)
-    return div_p(raised, broadcast_to(total, t.shape))
+    raised = exp_p(_less(x, _largest(x, axes), axes))
+    # one division for each sum, not for each element, forwards and backwards
+    scale = div_p(1.0, sum_p(raised, axes=axes))
+    return mul_p(raised, restore(scale, t.shape, axes))
 
 
 def log_softmax(x: Any, axis: Any = -1) -> Any:
@@ -116,6 +125,5 @@ def log_softmax(x: Any, axis: Any = -1) -> Any:
     x = inexact(x)
     t = type_of(x)
     axes = canonical_axes("log_softmax", axis, t.ndim)
-    shifted = sub_p(x, broadcast_to(_shift(x, axes), t.shape))
-    total = log_p(sum(exp_p(shifted), axis=axes, keepdims=True))
-    return sub_p(shifted, broadcast_to(total, t.shape))
+    shifted = _less(x, _largest(x, axes), axes)
+    return _less(shifted, log_p(sum_p(exp_p(shifted), axes=axes)), axes)

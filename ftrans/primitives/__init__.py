@@ -96,6 +96,7 @@ from ftrans.primitives.special import (
     erf_inv_p,
     erf_p,
     erfc_p,
+    gelu_p,
     lgamma_p,
     polygamma_p,
 )
@@ -158,6 +159,7 @@ __all__ = [
     "floor_p",
     "gather_p",
     "ge_p",
+    "gelu_p",
     "gt_p",
     "imag_p",
     "integer_pow_p",

@@ -9,10 +9,11 @@ import numpy as np
 from ftrans.errors import DTypeError
 from ftrans.ir import ArrayType, Literal
 from ftrans.ir.dtype import is_complex, is_float, is_unsigned
+from ftrans.ir.program import Params
 from ftrans.primitives.family import check_kind, elementwise
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import LINEAR, Absent, New, Sample, scalar
-from ftrans.primitives.shape import broadcast_p
+from ftrans.primitives.shape import broadcast_p, concatenate_p, pad_p
 
 __all__ = ["accumulate", "add_p", "div_p", "integer_pow_p", "mul_p", "neg_p", "sub_p"]
 
@@ -41,7 +42,73 @@ def _add_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
         inner = scope.definition(y)
         if inner and inner.primitive is neg_p and scope.type(x) is types[0]:
             return New(sub_p, (x, inner.operands[0]), {})
+        if inner and inner.primitive is pad_p and type(x) is not Literal:
+            joined = _concatenated(scope, x, inner, types[0].shape)
+            if joined is not None:
+                return joined
     return None
+
+
+def _concatenated(scope: Any, rest: Any, pad: Any, shape: tuple[int, ...]) -> New | None:
+    """Adds a pad to a sum that ends in pads, where all of them tile an axis; else returns None.
+
+    The cotangents of slices add up to this. The elements are the same, but for -0.0 + 0.0, which
+    is 0.0 as a sum. A sum is followed only from the first or the last piece back to the next such
+    piece, so however long a chain of additions is, it is walked twice at most.
+    """
+    piece = _piece(scope, pad)
+    if piece is None:
+        return None
+    axis, start, stop = piece
+    size = shape[axis]
+    if start != 0 and stop != size:
+        return None
+    pieces, stops, covered = {start: pad.operands[0]}, {stop}, stop - start
+    while covered < size:
+        rest, pad = _without_pad(scope, rest)
+        piece = pad and _piece(scope, pad)
+        if piece is None or piece[0] != axis or piece[1] in pieces or piece[2] in stops:
+            return None
+        _, start, stop = piece
+        pieces[start] = pad.operands[0]
+        stops.add(stop)
+        covered += stop - start
+    # as they are all different, each piece ends where another one starts
+    if covered != size or pieces.keys() - {0} != stops - {size}:
+        return None
+    found, params = tuple(pieces[start] for start in sorted(pieces)), Params(axis=axis)
+    if rest is None:
+        return New(concatenate_p, found, params)
+    return New(add_p, (rest, *scope.add(concatenate_p, found, params)), {})
+
+
+def _without_pad(scope: Any, atom: Any) -> tuple[Any, Any]:
+    """Splits a sum into the rest and a pad that is added to it; None is what is missing."""
+    found = None if atom is None else scope.definition(atom)
+    if found and found.primitive is pad_p:
+        return None, found
+    if found and found.primitive is add_p:
+        x, y = found.operands
+        for rest, other in ((x, y), (y, x)):
+            pad = scope.definition(other)
+            if pad and pad.primitive is pad_p:
+                return rest, pad
+    return atom, None
+
+
+def _piece(scope: Any, pad: Any) -> tuple[int, int, int] | None:
+    """Returns the one axis along which zeros are put around an array, and where that starts, stops.
+
+    None where there are several such axes, or other things than zeros, or nothing between them.
+    """
+    low, high, interior = (pad.params[name] for name in ("low", "high", "interior"))
+    axes = [axis for axis, ends in enumerate(zip(low, high, strict=True)) if any(ends)]
+    if len(axes) != 1 or any(interior) or pad.params["value"] != 0:
+        return None
+    (axis,) = axes
+    size = scope.type(pad.operands[0]).shape[axis]
+    cropped = low[axis] < 0 or high[axis] < 0
+    return None if cropped or size == 0 else (axis, low[axis], low[axis] + size)
 
 
 def _sub_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import bfloat16
-from ftrans.primitives.arithmetic import div_p, mul_p
+from ftrans.primitives.arithmetic import div_p, mul_p, neg_p
 from ftrans.primitives.compare import eq_p
 from ftrans.primitives.cumulative import cumprod_p, shift
 from ftrans.primitives.family import (
@@ -22,7 +22,7 @@ from ftrans.primitives.family import (
     not_linear,
     one_pass_cost,
 )
-from ftrans.primitives.record import LINEAR, Absent, Primitive, Sample
+from ftrans.primitives.record import LINEAR, Absent, New, Primitive, Sample
 from ftrans.primitives.select import convert_p, select_p
 from ftrans.primitives.shape import broadcast_p, reshape_p, transpose_p
 
@@ -61,6 +61,7 @@ def reduction(
     samples: Sequence[Sample] = (),
     tags: Sequence[str] = (),
     empty: bool = True,
+    rewrite: Callable[..., Any] | Absent = no_identity,
 ) -> Primitive:
     """Declares a primitive that reduces over `axes`.
 
@@ -73,6 +74,7 @@ def reduction(
         samples: further samples.
         tags: further tags.
         empty: whether an axis of size zero can be reduced.
+        rewrite: an identity.
     """
 
     def infer(x: ArrayType, *, axes: tuple[int, ...]) -> ArrayType:
@@ -108,7 +110,7 @@ def reduction(
         transpose=transpose,
         batch=batch,
         prune=no_programs,
-        rewrite=no_identity,
+        rewrite=rewrite,
         cost=one_pass_cost,
         samples=lambda: [*drawn, *samples],
         source=None,
@@ -144,6 +146,14 @@ def _prod_jvp(t: Any, out: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     return sum_p(mul_p(t, mul_p(before, after)), axes=(len(kept),))
 
 
+def _sum_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
+    # negation is exact, so that of the sum is that of each element, but for the sign of a zero
+    inner = scope.definition(operands[0])
+    if inner and inner.primitive is neg_p:
+        return New(neg_p, tuple(scope.add(sum_p, inner.operands, params)), {})
+    return None
+
+
 sum_p = reduction(
     "sum",
     kinds="iufc",
@@ -151,6 +161,7 @@ sum_p = reduction(
     jvp=LINEAR,
     transpose=[lambda ct, x, *, axes: restore(ct, x.type.shape, axes)],
     tags=["linear"],
+    rewrite=_sum_rewrite,
     samples=[Sample((normal(0, 3),), {"axes": (0,)})],
 )
 

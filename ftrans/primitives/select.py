@@ -11,7 +11,7 @@ from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
 from ftrans.primitives.compare import gt_p, lt_p
 from ftrans.primitives.family import common_type, elementwise, normal
-from ftrans.primitives.record import Joint, Linear, Sample, scalar, zero
+from ftrans.primitives.record import Joint, Linear, New, Sample, scalar, zero
 
 __all__ = ["clamp_index", "convert_p", "select_p", "stop_gradient_p"]
 
@@ -50,8 +50,20 @@ def _select_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
     if x == y and scope.type(x) is types[0]:
         return x
     known = scope.fill(mask)
-    chosen = None if known is None else (x if known.value else y)
-    return chosen if chosen is not None and scope.type(chosen) is types[0] else None
+    if known is not None:
+        chosen = x if known.value else y
+        return chosen if scope.type(chosen) is types[0] else None
+    # what the same mask chose before is known
+    first, second = _chosen(scope, mask, x, 1), _chosen(scope, mask, y, 2)
+    return New(select_p, (mask, first, second), {}) if first != x or second != y else None
+
+
+def _chosen(scope: Any, mask: Any, atom: Any, operand: int) -> Any:
+    """Returns an operand of the `select` that an atom is, if that has this mask; else the atom."""
+    inner = scope.definition(atom)
+    if inner and inner.primitive is select_p and inner.operands[0] == mask:
+        return inner.operands[operand]
+    return atom
 
 
 _pick = np.array([True, False, True])

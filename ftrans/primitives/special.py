@@ -25,6 +25,7 @@ __all__ = [
     "erf_inv_p",
     "erf_p",
     "erfc_p",
+    "gelu_p",
     "lgamma_p",
     "polygamma_p",
 ]
@@ -61,6 +62,33 @@ erf_inv_p = elementwise(
     # the slope of the inverse is the inverse of the slope
     jvp=[lambda t, out, x: mul_p(t, mul_p(exp_p(mul_p(out, out)), 1 / _SLOPE))],
     samples=[Sample((np.array([0.0, 1.0, -1.0]),), smooth=False)],
+)
+
+
+def _gelu_slope(x: Any) -> Any:
+    """Computes the slope of x cdf(x) for the standard normal distribution, cdf(x) + x pdf(x).
+
+    By `erf`, which is cheap enough to be computed anew in the backward pass: erfc is not, and what
+    it shares with the result would be kept. The error is of the order of the rounding of 1.
+    """
+    chance = add_p(mul_p(erf_p(mul_p(x, math.sqrt(0.5))), 0.5), 0.5)
+    density = mul_p(exp_p(mul_p(mul_p(x, x), -0.5)), math.sqrt(0.5 / math.pi))
+    return add_p(chance, mul_p(x, density))
+
+
+def _gelu_lower(xp: Any, x: Any) -> Any:
+    # exact also where 1 + erf would be all rounding
+    half, root = (xp.asarray(n, dtype=x.dtype) for n in (0.5, -math.sqrt(0.5)))
+    return x * half * by_lax(xp, "erfc", x * root)
+
+
+gelu_p = elementwise(
+    "gelu",
+    kinds="f",
+    lower=_gelu_lower,
+    jvp=[lambda t, out, x: mul_p(t, _gelu_slope(x))],
+    samples=[Sample((np.array([0.0, -0.0, -5.0, 20.0, -30.0]),))],
+    source="https://arxiv.org/abs/1606.08415",
 )
 
 lgamma_p = elementwise(

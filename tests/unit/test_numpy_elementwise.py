@@ -298,6 +298,33 @@ def test_special_functions(name: str, points: Any) -> None:
         assert_close(getattr(fnp, name)(*args), getattr(scipy.special, name)(*args), 1e-10)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_gelu(dtype: str) -> None:
+    x = np.array([-5.0, -3.0, -1.5, -0.3, -0.0, 0.0, 0.7, 2.5, 30.0], dtype)
+    wide = x.astype("f8")
+    chance = scipy.special.ndtr(wide)
+    slope = chance + wide * np.exp(-wide * wide / 2) / math.sqrt(2 * math.pi)
+    rounding = float(np.finfo(dtype).eps)
+    # to a few roundings of the value, however small, where 1 + erf would be all rounding
+    tiny = float(np.finfo(dtype).smallest_subnormal)
+    assert fnp.gelu(x).dtype == traced(fnp.gelu, x)[0].dtype == dtype
+    for found in (fnp.gelu(x), traced(fnp.gelu, x)[0]):
+        np.testing.assert_allclose(found, wide * chance, rtol=50 * rounding, atol=4 * tiny)
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(x))
+    np.testing.assert_allclose(
+        func.grad(lambda x: fnp.gelu(x).sum())(x), slope, rtol=10 * rounding, atol=10 * rounding
+    )
+
+
+def test_higher_derivatives_of_gelu() -> None:
+    ours, theirs = fnp.gelu, lambda x: jax.nn.gelu(x, approximate=False)
+    with jax.enable_x64(True):
+        for _ in range(4):
+            ours, theirs = func.grad(ours), jax.grad(theirs)
+            for x in (-9.0, -2.0, 0.0, 0.5, 4.0):
+                assert_close(ours(np.float64(x)), theirs(x), 1e-12, f"at {x}")
+
+
 # ------------------------------------------------------------------------------------- gradients
 
 SMOOTH_UNARY = [

@@ -202,6 +202,36 @@ def test_matmul_broadcasts_without_copies() -> None:
     assert [e.primitive.name for e in program.equations] == ["reshape", "dot", "transpose"]
 
 
+ORDERS = {
+    # subscripts, and what comes after the product
+    "ij,kj->ki": [],
+    "ij,kj->ik": [],
+    "abi,abj->abji": [],
+    "j,ij->i": [],
+    "xi,yj->yjxi": [],
+    # no order of the operands is right: as much of the result as possible stays where it is
+    "kij,nkj->nki": [(1, 0, 2)],
+    "nkj,kij->nki": [(1, 0, 2)],
+    "nhqk,nkhd->nqhd": [(0, 2, 1, 3)],
+    "ai,bj->aibj": [],
+    "ai,bj->abij": [(0, 2, 1, 3)],
+}
+
+
+@pytest.mark.parametrize("subscripts", ORDERS)
+def test_einsum_takes_operands_in_the_order_of_the_result(subscripts: str) -> None:
+    sizes = dict(zip("abhijkdnqxy", (2, 3, 4, 5, 2, 3, 4, 3, 2, 3, 2), strict=True))
+    draw = np.random.default_rng(0).normal
+    inputs = subscripts.split("->")[0].split(",")
+    x, y = (draw(size=[sizes[label] for label in labels]) for labels in inputs)
+    product = lambda x, y: fnp.einsum(subscripts, x, y)  # noqa: E731
+    program, _ = program_of(product, x, y)
+    moved = [e.params["permutation"] for e in program.equations if e.primitive.name == "transpose"]
+    assert moved == ORDERS[subscripts]
+    check_values(product, np.einsum(subscripts, x, y), x, y)
+    check_gradients(product, lambda x, y: jax.numpy.einsum(subscripts, x, y), x, y)
+
+
 def test_einsum_sums_before_it_multiplies() -> None:
     x = np.zeros((4, 5))
     program, _ = program_of(lambda x, y: fnp.einsum("ij,kl->ik", x, y), x, x)

@@ -176,6 +176,56 @@ def test_normalised_exponentials(axis: Any) -> None:
             lambda x: fnp.log_softmax(x, axis), lambda x: jax.nn.log_softmax(x, axis), X
         )
     check_values(fnp.logsumexp, 1000.0 + np.log(2), np.array([1000.0, 1000.0]))
+    for keepdims in (False, True):
+        check_gradients(
+            lambda x, k=keepdims: fnp.logsumexp(x, axis, keepdims=k),
+            lambda x, k=keepdims: jax.nn.logsumexp(x, axis, keepdims=k),
+            X,
+        )
+
+
+INFINITIES = np.array(
+    [
+        [-np.inf, 0.0, 1.0],
+        [-np.inf, -np.inf, -np.inf],
+        [np.inf, 0.0, 1.0],
+        [np.inf, np.inf, -np.inf],
+        [np.nan, 0.0, -np.inf],
+        [1e300, -1e300, 1e300],
+    ]
+)
+
+
+def test_exponentials_of_infinities() -> None:
+    x = INFINITIES
+    with jax.enable_x64(True):
+        theirs = [np.asarray(f(x)) for f in (jax.nn.softmax, jax.nn.log_softmax)]
+        slopes = np.array(jax.grad(lambda x: jax.nn.logsumexp(x, axis=1).sum())(x))
+    check_values(fnp.softmax, theirs[0], x)
+    check_values(fnp.softmax, scipy.special.softmax(x, axis=1), x)
+    check_values(fnp.log_softmax, theirs[1], x)
+    check_values(lambda x: fnp.logsumexp(x, axis=1), scipy.special.logsumexp(x, axis=1), x)
+    # JAX's slopes, but for those of nothing, which it makes NaN
+    slopes[1] = 0.0
+    found = func.grad(lambda x: fnp.logsumexp(x, axis=1).sum())(x)
+    np.testing.assert_allclose(found, slopes, rtol=1e-12)
+    nothing = x[1]
+    np.testing.assert_array_equal(func.hessian(fnp.logsumexp)(nothing), np.zeros((3, 3)))
+
+
+def test_exponentials_of_nothing_and_of_scalars() -> None:
+    empty = np.zeros((0, 3))
+    for f in (fnp.softmax, fnp.log_softmax):
+        for axis in (0, 1, None):
+            check_values(lambda x, f=f, axis=axis: f(x, axis), empty, empty)
+    check_values(lambda x: fnp.logsumexp(x, axis=1), np.zeros(0), empty)
+    check_values(lambda x: fnp.softmax(x, None), np.float64(1.0), np.float64(3.0))
+    check_values(lambda x: fnp.logsumexp(x), np.float64(3.0), np.float64(3.0))
+    check_values(lambda x: fnp.logsumexp(x, axis=()), X, X)
+    whole = np.array([1, 2, 3], "int32")
+    check_values(fnp.softmax, scipy.special.softmax(whole).astype("f4"), whole)
+    z = np.array([0.3 + 1j, -0.2 - 2j, 5.0])
+    check_values(fnp.logsumexp, scipy.special.logsumexp(z), z)
 
 
 @pytest.mark.parametrize(
