@@ -238,7 +238,6 @@ class Trail(Frame):
             location = place[0]
             code, offset = (None, 0) if location is None else (location.code, location.offset)
         # the step's location keeps the code, and so its identity, alive
-        # the step's location keeps the code, and so its identity, alive
         key = (primitive, params or None, id(code), offset, *codes)
         if params and primitive.is_higher_order:
             # programs are equal whatever their names and locations; those matter here
