@@ -13,6 +13,7 @@ import jax
 import jax.tree_util as tree
 import numpy as np
 
+from ftrans.config import config
 from ftrans.errors import DTypeError, StaticArgumentError
 from ftrans.func.sharing import (
     Code,
@@ -24,6 +25,7 @@ from ftrans.func.sharing import (
     join,
     leave,
     options_key,
+    renew,
     verified_code,
 )
 from ftrans.func.staging import (
@@ -122,6 +124,8 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
         try:
             if is_tracing():
                 return _record(name, func, args, kwargs, numbers, names)
+            if user.default_dtype is not config.default_dtype:
+                renew(user)
             direct, result = user.direct, None
             if direct is not None:
                 try:
@@ -145,6 +149,8 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
             raise
 
     def lower(*args: Any, **kwargs: Any) -> Any:
+        if user.default_dtype is not config.default_dtype:
+            renew(user)
         call, args, kwargs = prepared(args, kwargs)
         with x64():
             return call.lower(*args, **kwargs)  # type: ignore[attr-defined]
