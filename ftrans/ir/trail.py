@@ -110,7 +110,7 @@ class Root:
 
 _roots: dict[Any, Root] = {}
 _count = 0
-"""How many steps there are, roughly: threads may miscount."""
+"""How many steps and leaps there are, roughly: threads may miscount."""
 
 _STEPS_PER_PROGRAM = 64
 
@@ -122,11 +122,16 @@ def forget_trails() -> None:
     _count = 0
 
 
-def _grow(step: Step, new: Step) -> Step:
+def _counted() -> None:
+    """Counts one more thing that is remembered, and forgets all where these are too many."""
     global _count
     _count += 1
     if _count > _STEPS_PER_PROGRAM * config.cache_entries:
         forget_trails()
+
+
+def _grow(step: Step, new: Step) -> Step:
+    _counted()
     return step.add(new)
 
 
@@ -295,6 +300,7 @@ class Trail(Frame):
             and len(self.sources) == inputs
             and self.demands == demands
         ):
+            _counted()
             if start.leaps is None:
                 start.leaps = {}
             start.leaps[call] = (
