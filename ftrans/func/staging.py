@@ -189,8 +189,9 @@ def stage(
     """
     stack = state.stack
     depth, place, trail = len(stack), state.place, state.trail
+    began = perf_counter()
     if not depth:
-        state.began = perf_counter()
+        state.began = None
     kind = Frame if once or (stack and not isinstance(stack[-1], Trail)) else Trail
     frame = kind(name, closed, here())
     try:
@@ -217,6 +218,8 @@ def stage(
         finally:
             # once more, in case that an interrupt came between; what is done is not done again
             frame.release()
+    if not depth and not once:
+        state.began = began  # what is kept is not run by this call, as what failed is not
     return Staged(keep(program), captured, Outputs(structure, tuple(specs)))
 
 
