@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,13 +93,16 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
     def prepared(args: Any, kwargs: Any) -> tuple[Callable[..., Any], Any, Any]:
         """Returns what to call, and with which arguments."""
         try:
-            key, _ = analyse(args, kwargs)
+            key, leaves = analyse(args, kwargs)
             hash(key)
         except TypeError:
             _check_arguments(name, func, args, kwargs, numbers, names)
             args, kwargs = _wrapped(args, kwargs, numbers, names)
-            key, _ = analyse(args, kwargs)
+            key, leaves = analyse(args, kwargs)
             user.asks, user.direct = True, None
+        if int in map(type, leaves):
+            user.integers = True
+            _check_integers(leaves)
         code = verified_code(user, key)
         if code is not None:
             return code.call, args, kwargs
@@ -129,6 +132,8 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
             direct, result = user.direct, None
             if direct is not None:
                 try:
+                    if user.integers:
+                        _check_integers(analyse(args, kwargs)[1])
                     # to make a scope takes as long as to go through it
                     try:
                         scope = _scopes.pop()
@@ -234,6 +239,17 @@ def _leaf_type(leaf: Any) -> tuple[tuple[int, ...], np.dtype, bool]:
         if isinstance(leaf, kind):
             return found
     raise DTypeError(f"{type(leaf).__name__} is no array")  # which the caller makes static
+
+
+def _check_integers(leaves: Sequence[Any]) -> None:
+    """Raises where a Python integer does not fit, which JAX takes at 64 bits and we may cut.
+
+    Raises:
+        OverflowError: there, as it is raised without `jit`.
+    """
+    for leaf in leaves:
+        if type(leaf) is int and not -(1 << 31) <= leaf < 1 << 31:
+            as_array(leaf)
 
 
 def _input_type(shape: tuple[int, ...], dtype: np.dtype, weak: bool) -> ArrayType:

@@ -139,16 +139,18 @@ class User:
         verified: the signatures at which the function is known to do what the code does.
         direct: what may be called without asking, since all records of the code are verified.
         asks: whether it always asks, as arguments have to be prepared for JAX.
+        integers: whether it was ever given Python integers, whose size is to be looked at.
         default_dtype: the one under which the function was verified.
     """
 
-    __slots__ = ("__weakref__", "asks", "code", "default_dtype", "direct", "verified")
+    __slots__ = ("__weakref__", "asks", "code", "default_dtype", "direct", "integers", "verified")
 
     def __init__(self) -> None:
         self.code: Code | None = None
         self.verified: set[Any] = set()
         self.direct: Callable[..., Any] | None = None
         self.asks = False
+        self.integers = False
         self.default_dtype = config.default_dtype
 
 

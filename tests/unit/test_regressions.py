@@ -302,3 +302,18 @@ def test_explain_does_not_charge_a_call_for_what_others_traced() -> None:
     jax.jit(func.grad(lambda x: (x * x).sum()))(V)
     pullback(1.0)
     assert ftrans.explain(last=1)[0].traced is None
+
+
+def test_jit_refuses_python_integers_that_do_not_fit() -> None:
+    """JAX took them at 64 bits, and the program cut them to 32: 2**40 became 0."""
+    jitted = ftrans.jit(lambda x, n: x * n["n"])
+    assert_close(jitted(V, {"n": 3}), 3 * V)
+    for _ in range(2):
+        for n in (2**31, -(2**40)):
+            with pytest.raises(OverflowError, match="does not fit into int32"):
+                jitted(V, {"n": n})
+        assert_close(jitted(V, {"n": 2**31 - 1}), V * (2**31 - 1))
+        assert_close(jitted(V, {"n": np.int64(2**40)}), V * 2**40)
+    static = ftrans.jit(lambda x, n: x * float(n), static_argnums=1)
+    for _ in range(2):
+        assert_close(static(V, 2**40), V * 2**40)
