@@ -293,6 +293,10 @@ def test_explain_does_not_charge_a_call_for_what_others_traced() -> None:
         func.grad(failing)(V)
     pullback(1.0)
     assert ftrans.explain(last=1)[0].traced is None
+    with pytest.raises(ftrans.StructureError):
+        func.vmap(lambda x: x, out_dims=(0, 0))(V)
+    pullback(1.0)
+    assert ftrans.explain(last=1)[0].traced is None
     ftrans.jit(lambda x: x * 5)(V)
     pullback(1.0)
     assert ftrans.explain(last=1)[0].traced is None
