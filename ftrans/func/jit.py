@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import jax
 import jax.tree_util as tree
 import numpy as np
 
+from ftrans.config import config
 from ftrans.errors import DTypeError, StaticArgumentError
 from ftrans.func.sharing import (
     Code,
@@ -24,6 +25,7 @@ from ftrans.func.sharing import (
     join,
     leave,
     options_key,
+    renew,
     verified_code,
 )
 from ftrans.func.staging import (
@@ -53,7 +55,8 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
 
     The Python of `func` runs only when shapes, dtypes or static arguments are new, and what it
     closes over is frozen then. A function that is defined again, as when the cell of a notebook is
-    run again, is traced again, but compiled only where it does something else than before.
+    run again, is traced again, but compiled only where it does something else than before. Called in
+    a function that another transform traces, `func` is traced along with that, at each call.
 
     Args:
         func: takes and returns pytrees of arrays. Leaves of the arguments that are no arrays are
@@ -91,13 +94,16 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
     def prepared(args: Any, kwargs: Any) -> tuple[Callable[..., Any], Any, Any]:
         """Returns what to call, and with which arguments."""
         try:
-            key, _ = analyse(args, kwargs)
+            key, leaves = analyse(args, kwargs)
             hash(key)
         except TypeError:
             _check_arguments(name, func, args, kwargs, numbers, names)
             args, kwargs = _wrapped(args, kwargs, numbers, names)
-            key, _ = analyse(args, kwargs)
+            key, leaves = analyse(args, kwargs)
             user.asks, user.direct = True, None
+        if int in map(type, leaves):
+            user.integers = True
+            _check_integers(leaves)
         code = verified_code(user, key)
         if code is not None:
             return code.call, args, kwargs
@@ -122,9 +128,13 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
         try:
             if is_tracing():
                 return _record(name, func, args, kwargs, numbers, names)
+            if user.default_dtype is not config.default_dtype:
+                renew(user)
             direct, result = user.direct, None
             if direct is not None:
                 try:
+                    if user.integers:
+                        _check_integers(analyse(args, kwargs)[1])
                     # to make a scope takes as long as to go through it
                     try:
                         scope = _scopes.pop()
@@ -145,6 +155,8 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
             raise
 
     def lower(*args: Any, **kwargs: Any) -> Any:
+        if user.default_dtype is not config.default_dtype:
+            renew(user)
         call, args, kwargs = prepared(args, kwargs)
         with x64():
             return call.lower(*args, **kwargs)  # type: ignore[attr-defined]
@@ -228,6 +240,17 @@ def _leaf_type(leaf: Any) -> tuple[tuple[int, ...], np.dtype, bool]:
         if isinstance(leaf, kind):
             return found
     raise DTypeError(f"{type(leaf).__name__} is no array")  # which the caller makes static
+
+
+def _check_integers(leaves: Sequence[Any]) -> None:
+    """Raises where a Python integer does not fit, which JAX takes at 64 bits and we may cut.
+
+    Raises:
+        OverflowError: there, as it is raised without `jit`.
+    """
+    for leaf in leaves:
+        if type(leaf) is int and not -(1 << 31) <= leaf < 1 << 31:
+            as_array(leaf)
 
 
 def _input_type(shape: tuple[int, ...], dtype: np.dtype, weak: bool) -> ArrayType:

@@ -201,7 +201,7 @@ class Linearized:
             zeros(t.update()) if dot is None else dot for dot, t in zip(dots, types, strict=True)
         ]
         as_jax = True if self._as_jax or wants_jax(tangents) else self._as_jax
-        found = iter(apply(self.program, [*filled, *self.residuals], as_jax))
+        found = iter(apply(self.program, [*filled, *self.residuals], as_jax, traced=False))
         return self._outputs.build(
             [
                 next(found) if a else _zeros(t, as_jax)

@@ -86,6 +86,8 @@ def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., t
             backward = linear_pullback(program, len(types))
         except TransposeError as error:
             raise TransposeError(f"{name}: {error}") from None
-        return tree.tree_unflatten(structure, apply(backward, [*staged.captured, *given], jaxed))
+        return tree.tree_unflatten(
+            structure, apply(backward, [*staged.captured, *given], jaxed, traced=False)
+        )
 
     return transposed

@@ -17,6 +17,7 @@ import jax
 import jax.tree_util as tree
 import numpy as np
 
+from ftrans.config import config
 from ftrans.func.staging import Outputs
 from ftrans.ir import Program
 from ftrans.runtime.cache import on_clear
@@ -34,6 +35,7 @@ __all__ = [
     "join",
     "leave",
     "options_key",
+    "renew",
     "verified_code",
 ]
 
@@ -65,8 +67,27 @@ class Record(NamedTuple):
         return (
             self.program == other.program
             and self.outputs == other.outputs
+            and _same_structure(self.outputs.structure, other.outputs.structure)
             and all(map(_same_array, self.captured, other.captured))
         )
+
+
+def _same_structure(x: Any, y: Any) -> bool:
+    """Tells whether equal structures hold the same static data: 1 and True are equal, too."""
+    (kind, data), (_, other) = x.node_data() or (None, None), y.node_data() or (None, None)
+    if kind is None:
+        return True
+    return _same_data(data, other) and all(map(_same_structure, x.children(), y.children()))
+
+
+def _same_data(x: Any, y: Any) -> bool:
+    if type(x) is not type(y):
+        return False
+    if isinstance(x, (tuple, list)):
+        return len(x) == len(y) and all(map(_same_data, x, y))
+    if isinstance(x, (float, complex)):
+        return repr(x) == repr(y)
+    return True  # as parts of equal structures they are equal
 
 
 def _same_array(x: Any, y: Any) -> bool:
@@ -118,15 +139,19 @@ class User:
         verified: the signatures at which the function is known to do what the code does.
         direct: what may be called without asking, since all records of the code are verified.
         asks: whether it always asks, as arguments have to be prepared for JAX.
+        integers: whether it was ever given Python integers, whose size is to be looked at.
+        default_dtype: the one under which the function was verified.
     """
 
-    __slots__ = ("__weakref__", "asks", "code", "direct", "verified")
+    __slots__ = ("__weakref__", "asks", "code", "default_dtype", "direct", "integers", "verified")
 
     def __init__(self) -> None:
         self.code: Code | None = None
         self.verified: set[Any] = set()
         self.direct: Callable[..., Any] | None = None
         self.asks = False
+        self.integers = False
+        self.default_dtype = config.default_dtype
 
 
 _codes: OrderedDict[Any, Code] = OrderedDict()
@@ -200,6 +225,13 @@ def leave(user: User) -> None:
             user.code.users.discard(user)
         user.code = user.direct = None
         user.verified = set()
+
+
+def renew(user: User) -> None:
+    """Has a user verify anew what its function does, since the default dtype is another one."""
+    with _lock:
+        leave(user)
+        user.default_dtype = config.default_dtype
 
 
 def forget(code: Code | None) -> None:

@@ -189,8 +189,9 @@ def stage(
     """
     stack = state.stack
     depth, place, trail = len(stack), state.place, state.trail
+    began = perf_counter()
     if not depth:
-        state.began = perf_counter()
+        state.began = None
     kind = Frame if once or (stack and not isinstance(stack[-1], Trail)) else Trail
     frame = kind(name, closed, here())
     try:
@@ -218,6 +219,8 @@ def stage(
             # once more, in case that an interrupt came between; what is done is not done again
             if frame.sources:
                 frame.release()
+    if not depth and not once:
+        state.began = began  # what is kept is not run by this call, as what failed is not
     return Staged(keep(program), captured, Outputs(structure, tuple(specs)))
 
 
@@ -260,18 +263,22 @@ def wants_jax(*trees: Any) -> bool | None:
     return found
 
 
-def apply(program: Program, operands: Sequence[Any], as_jax: bool | None = None) -> Sequence[Any]:
+def apply(
+    program: Program, operands: Sequence[Any], as_jax: bool | None = None, *, traced: bool = True
+) -> Sequence[Any]:
     """Calls a program: records the call where something traces, else runs it.
 
     Args:
         program: the program.
         operands: values for its inputs.
         as_jax: whether results are to be `jax.Array`s; None follows the operands.
+        traced: whether the program was traced for this call, not for an earlier one.
     """
     if is_tracing():
         return bind(call_p, operands, Params({"program": program}))
     if state.began is not None:
-        note_trace(perf_counter() - state.began)
+        # it may be that of a call that failed after it was traced
+        note_trace(perf_counter() - state.began if traced else None)
         state.began = None
     return run(program, operands, as_jax)
 

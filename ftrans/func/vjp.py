@@ -129,7 +129,7 @@ class Pullback:
         matched = match_cotangents(self.name, given, self._outputs, self._output_types)
         operands = [ct for ct, active in zip(matched, self._active, strict=True) if active]
         as_jax = True if self._as_jax or wants_jax(given) else self._as_jax
-        found = apply(self.program, [*self.residuals, *operands], as_jax)
+        found = apply(self.program, [*self.residuals, *operands], as_jax, traced=False)
         return self._selection.build(found)
 
     def __repr__(self) -> str:

@@ -110,9 +110,10 @@ class Root:
 
 _roots: dict[Any, Root] = {}
 _count = 0
-"""How many steps there are, roughly: threads may miscount."""
+"""How many roots, steps and leaps there are, roughly: threads may miscount."""
 
-_STEPS_PER_PROGRAM = 64
+_STEPS_PER_PROGRAM = 32
+"""With the programs that are kept at first, the tree may hold some 130 MB, at 1 kB for a step."""
 
 
 def forget_trails() -> None:
@@ -122,11 +123,16 @@ def forget_trails() -> None:
     _count = 0
 
 
-def _grow(step: Step, new: Step) -> Step:
+def _counted() -> None:
+    """Counts one more thing that is remembered, and forgets all where these are too many."""
     global _count
     _count += 1
     if _count > _STEPS_PER_PROGRAM * config.cache_entries:
         forget_trails()
+
+
+def _grow(step: Step, new: Step) -> Step:
+    _counted()
     return step.add(new)
 
 
@@ -152,6 +158,7 @@ class Trail(Frame):
         key = (self.name, self.depth, *self.input_types)
         root = _roots.get(key)
         if root is None:
+            _counted()
             root = _roots.setdefault(key, Root())
         self.root = root
         self.step = root.step
@@ -295,6 +302,7 @@ class Trail(Frame):
             and len(self.sources) == inputs
             and self.demands == demands
         ):
+            _counted()
             if start.leaps is None:
                 start.leaps = {}
             start.leaps[call] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -223,13 +224,20 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
     return fresh(x)
 
 
+def _equals_itself_alone(value: complex) -> bool:
+    """Tells whether a number can be a param: programs are told apart by `==` of theirs."""
+    parts = (value.real, value.imag)
+    return value == value and all(part or math.copysign(1, part) > 0 for part in parts)
+
+
 def _padded(x: Any, widths: list[list[int]], values: Any) -> Any:
     t = type_of(x)
     none = (0,) * t.ndim
     if is_scalar(values) or (not is_array(values) and np.size(values) == 1):
         value = np.asarray(values).astype(t.dtype).item()
-        low, high = ((tuple(pair[i] for pair in widths)) for i in (0, 1))
-        return pad_p(x, low=low, high=high, interior=none, value=value)
+        if _equals_itself_alone(value):
+            low, high = ((tuple(pair[i] for pair in widths)) for i in (0, 1))
+            return pad_p(x, low=low, high=high, interior=none, value=value)
     pairs = broadcast_to(as_array(values, t.dtype), (t.ndim, 2))
     for axis, (low, high) in enumerate(widths):
         shape = type_of(x).shape

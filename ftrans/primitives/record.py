@@ -247,7 +247,8 @@ def scalar(value: complex, dtype: object) -> Literal:
     literal = _scalars.get(key)
     if literal is None:
         literal = _scalar(value, np.dtype(dtype))  # type: ignore[call-overload]
-        if value:  # not 0.0, which equals -0.0
+        # neither 0.0 nor a complex number with such a part: they equal -0.0
+        if value and (not isinstance(value, complex) or (value.real and value.imag)):
             if len(_scalars) >= 4096:
                 _scalars.clear()
             _scalars[key] = literal

@@ -63,8 +63,11 @@ class _Pending(threading.local):
 _pending = _Pending()
 
 
-def note_trace(seconds: float) -> None:
-    """Tells how long it took to trace, and to make the program that this thread runs next."""
+def note_trace(seconds: float | None) -> None:
+    """Tells how long it took to trace, and to make the program that this thread runs next.
+
+    None stands for a program that was not traced for this run.
+    """
     _pending.trace = seconds
 
 

@@ -2,7 +2,8 @@
 
 A traced function reads a captured array when its program runs, which is after its Python has. To
 write into the array in between would change what was meant to be used before: NumPy raises instead,
-since the array is marked read-only until the trace ends.
+since the array is marked read-only until the trace ends. Views that were made before have a flag of
+their own, which is not reached.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from ftrans.primitives.evaluate import evaluate
 from ftrans.runtime.cache import count
 from ftrans.runtime.choice import choose
 from ftrans.runtime.executable import Executable
-from ftrans.runtime.explain import Why, record
+from ftrans.runtime.explain import Why, note_trace, record
 from ftrans.runtime.faults import explain_failure
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, x64
 from ftrans.runtime.lower import lower
@@ -52,6 +52,7 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
         if type(array) is not np.ndarray:
             kind = _kind(array)
             if kind is _TRACED:
+                note_trace(None)  # no run of ours follows that could tell of it
                 return evaluate(jnp, final, arrays)
             host = host and kind is _NUMPY
     if as_jax is None:

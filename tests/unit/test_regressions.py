@@ -182,3 +182,142 @@ def test_values_of_jvp_are_those_of_the_function_to_the_bit() -> None:
     value, dot = func.jvp(f, (x,), (np.ones_like(x),))
     np.testing.assert_array_equal(value, f(x))
     assert_close(dot, np.cos(np.sin(x)) * np.cos(x) * 2.1 * 3.3 * 1.7)
+
+
+def test_complex_scalars_keep_the_signs_of_their_zeros() -> None:
+    """Literals were remembered by `==`, and the second number gave the result of the first."""
+
+    def root(z: complex) -> Any:
+        return func.vmap(lambda a: fnp.sqrt(fnp.where(a > 0, z, a * 0j)))(np.ones(1))[0]
+
+    for _ in range(2):
+        assert_close(root(complex(-4, 0.0)), np.sqrt(complex(-4, 0.0)))
+        assert_close(root(complex(-4, -0.0)), np.sqrt(complex(-4, -0.0)))
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, np.nan, complex(1, -0.0), complex(1, 0.0)])
+def test_pad_keeps_the_sign_of_zero_and_its_program(value: complex) -> None:
+    """Params are compared by `==`: -0.0 was taken for 0.0, and NaN is not equal to itself."""
+    x = np.ones((1, 2), complex if isinstance(value, complex) else float)
+
+    def run() -> Any:
+        return func.vmap(lambda row: np.pad(row, 1, constant_values=value))(x)[0]
+
+    for _ in range(2):
+        np.testing.assert_array_equal(run(), np.pad(x[0], 1, constant_values=value))
+        for part in (np.real, np.imag):
+            expected = np.signbit(part(np.pad(x[0], 1, constant_values=value)))
+            np.testing.assert_array_equal(np.signbit(part(run())), expected)
+    misses = ftrans.cache_info().misses
+    run()
+    assert ftrans.cache_info().misses == misses
+
+
+def test_jit_follows_the_default_dtype() -> None:
+    before = ftrans.get_default_dtype()
+    jitted = ftrans.jit(lambda x: fnp.zeros(2) + x)
+    try:
+        for dtype in ("float32", "float16", "float32", "float16"):
+            ftrans.set_default_dtype(dtype)
+            assert jitted(2.0).dtype == dtype
+            assert jitted.lower(2.0).out_info.dtype == dtype
+    finally:
+        ftrans.set_default_dtype(before)
+
+
+def test_functions_that_return_equal_tags_do_not_share_code() -> None:
+    """1, 1.0 and True are equal, and whoever came second returned the tag of the first."""
+
+    class Tagged:
+        def __init__(self, tag: Any, value: Any):
+            self.tag, self.value = tag, value
+
+    jax.tree_util.register_pytree_node(
+        Tagged, lambda t: ((t.value,), (t.tag,)), lambda tag, values: Tagged(*tag, *values)
+    )
+    for tag in (True, 1, 1.0, 0.0, -0.0, True):
+        found = ftrans.jit(_tagging(Tagged, tag))(V).tag
+        assert repr(found) == repr(tag)
+
+
+def _tagging(kind: Any, tag: Any) -> Any:
+    return lambda x: kind(tag, x + 7)
+
+
+def test_values_of_an_outer_function_outlive_an_inner_one() -> None:
+    """A plain array on the left drew the operation into the innermost function."""
+    weights = np.arange(3.0)
+
+    def outer(x: Any) -> Any:
+        kept = []
+
+        def inner(y: Any) -> Any:
+            kept.append(weights * x)
+            return y * y
+
+        func.grad(inner)(1.0)
+        return (kept[0] * kept[0]).sum()
+
+    assert_close(func.grad(outer)(V), 2 * weights**2 * V)
+
+
+def test_calls_that_differ_in_nothing_recorded_are_forgotten_too() -> None:
+    """A slice that ends beyond the array is a new call each time, with the steps of the last."""
+    from ftrans.ir import trail
+
+    before = ftrans.config.cache_entries
+    ftrans.config.cache_entries = 4
+    try:
+        trail.forget_trails()
+        for stop in range(10, 1000):
+            func.grad(lambda x, stop=stop: x[1:stop].sum())(V)
+        roots = list(trail._roots.values())
+        kept, pending = 0, [root.step for root in roots]
+        while pending:
+            step = pending.pop()
+            kept += len(step.leaps or ())
+            pending += list((step.others or {0: step.child} if step.child else {}).values())
+        assert kept <= 4 * 64
+    finally:
+        ftrans.config.cache_entries = before
+
+
+def test_explain_does_not_charge_a_call_for_what_others_traced() -> None:
+    _, pullback = func.vjp(lambda x: (x * x).sum(), V)
+    pullback(1.0)
+
+    def failing(x: Any) -> Any:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        func.grad(failing)(V)
+    pullback(1.0)
+    assert ftrans.explain(last=1)[0].traced is None
+    with pytest.raises(ftrans.StructureError):
+        func.vmap(lambda x: x, out_dims=(0, 0))(V)
+    pullback(1.0)
+    assert ftrans.explain(last=1)[0].traced is None
+    ftrans.jit(lambda x: x * 5)(V)
+    pullback(1.0)
+    assert ftrans.explain(last=1)[0].traced is None
+    ftrans.trace(lambda x: x * 5)(V)
+    pullback(1.0)
+    assert ftrans.explain(last=1)[0].traced is None
+    jax.jit(func.grad(lambda x: (x * x).sum()))(V)
+    pullback(1.0)
+    assert ftrans.explain(last=1)[0].traced is None
+
+
+def test_jit_refuses_python_integers_that_do_not_fit() -> None:
+    """JAX took them at 64 bits, and the program cut them to 32: 2**40 became 0."""
+    jitted = ftrans.jit(lambda x, n: x * n["n"])
+    assert_close(jitted(V, {"n": 3}), 3 * V)
+    for _ in range(2):
+        for n in (2**31, -(2**40)):
+            with pytest.raises(OverflowError, match="does not fit into int32"):
+                jitted(V, {"n": n})
+        assert_close(jitted(V, {"n": 2**31 - 1}), V * (2**31 - 1))
+        assert_close(jitted(V, {"n": np.int64(2**40)}), V * 2**40)
+    static = ftrans.jit(lambda x, n: x * float(n), static_argnums=1)
+    for _ in range(2):
+        assert_close(static(V, 2**40), V * 2**40)
