@@ -55,8 +55,8 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
 
     The Python of `func` runs only when shapes, dtypes or static arguments are new, and what it
     closes over is frozen then. A function that is defined again, as when the cell of a notebook is
-    run again, is traced again, but compiled only where it does something else than before. Called in
-    a function that another transform traces, `func` is traced along with that, at each call.
+    run again, is traced again, but compiled only where it does something else than before. In a
+    function that another transform traces, `func` is traced along with that, at each call.
 
     Args:
         func: takes and returns pytrees of arrays. Leaves of the arguments that are no arrays are
