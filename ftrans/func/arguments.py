@@ -9,11 +9,47 @@ from typing import Any, NamedTuple
 import jax.tree_util as tree
 
 from ftrans.errors import ArgumentError, DTypeError
-from ftrans.func.staging import argument_name, describe, leaf_name
+from ftrans.func.staging import argument_name, describe
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import as_array, is_array, is_float_array, is_scalar
 
-__all__ = ["Arguments"]
+__all__ = ["Arguments", "chosen"]
+
+
+def chosen(
+    name: str, func: Callable[..., Any], args: Sequence[Any], argnums: int | Sequence[int]
+) -> Arguments | OneArray:
+    """Returns the arguments split into what is differentiated and all else, see `Arguments`."""
+    if type(argnums) is int and 0 <= argnums < len(args) and is_float_array(args[argnums]):
+        return OneArray(func, args, argnums)
+    return Arguments(name, func, args, argnums)
+
+
+class OneArray:
+    """Is `Arguments` where one is chosen that is an array by itself, as most often."""
+
+    __slots__ = ("args", "func", "number", "values")
+
+    def __init__(self, func: Callable[..., Any], args: Sequence[Any], number: int):
+        self.func = func
+        self.args = args
+        self.number = number
+        self.values = [args[number]]
+
+    def name(self, index: int) -> str:
+        """Is `Arguments.name`."""
+        return argument_name(self.func, (tree.SequenceKey(self.number),))
+
+    def call(self, func: Callable[..., Any], values: Sequence[Any], kwargs: Any) -> Any:
+        """Is `Arguments.call`."""
+        args, number = self.args, self.number
+        if len(args) == 1:
+            return func(*values, **kwargs)
+        return func(*args[:number], *values, *args[number + 1 :], **kwargs)
+
+    def build(self, values: Sequence[Any]) -> Any:
+        """Is `Arguments.build`."""
+        return values[0]
 
 
 class Arguments:
@@ -75,15 +111,9 @@ class Arguments:
         """Where the `values` stand in the arguments."""
         return [self._path(*position) for position in self.positions]
 
-    def name(self, index: int, root: str | None = None) -> str:
-        """Returns how an error names one of the `values`.
-
-        Args:
-            index: its number among them.
-            root: how the tuple of arguments is called; None to name the parameter instead.
-        """
-        path = self._path(*self.positions[index])
-        return argument_name(self.func, path) if root is None else leaf_name(root, path)
+    def name(self, index: int) -> str:
+        """Returns how an error names one of the `values`."""
+        return argument_name(self.func, self._path(*self.positions[index]))
 
     def call(self, func: Callable[..., Any], values: Sequence[Any], kwargs: Any) -> Any:
         """Calls `func` with these values in the place of the leaves that are differentiated."""

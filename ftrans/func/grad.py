@@ -8,7 +8,7 @@ from typing import Any
 import jax.tree_util as tree
 
 from ftrans.errors import DTypeError, ShapeError, StructureError
-from ftrans.func.arguments import Arguments
+from ftrans.func.arguments import chosen
 from ftrans.func.staging import (
     apply,
     describe,
@@ -42,12 +42,14 @@ def gradient_value_aux(
 
     Its `name` is for errors.
     """
-    arguments = Arguments(name, func, args, argnums)
+    arguments = chosen(name, func, args, argnums)
 
     def scalar_first(*tracers: Any) -> Any:
         result = arguments.call(func, tracers, kwargs)
-        value, aux = split_aux(name, result) if has_aux else (result, None)
-        return _check_scalar(name, value, has_aux), aux
+        if not has_aux:
+            return _check_scalar(name, result, False)
+        value, aux = split_aux(name, result)
+        return _check_scalar(name, value, True), aux
 
     inputs = known_inputs(arguments.values)
     staged = stage(name, scalar_first, inputs)
@@ -58,6 +60,8 @@ def gradient_value_aux(
     found = apply(program, operands, wants_jax(args, kwargs))
     if not with_value:
         found = [None, *found]
+    if not has_aux:
+        return arguments.build(found[1:]), found[0], None
     outputs = staged.outputs.arrays
     value, aux = staged.outputs.build(found[:outputs])
     return arguments.build(found[outputs:]), value, aux

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ftrans.errors import DTypeError
-from ftrans.func.arguments import Arguments
+from ftrans.func.arguments import chosen
 from ftrans.func.staging import (
     apply,
     check_chunk_size,
@@ -42,7 +42,7 @@ def _jacobian(
 
     @bounded(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        arguments = Arguments(name, func, args, argnums)
+        arguments = chosen(name, func, args, argnums)
         declared = known_inputs(arguments.values)
         for number, (t, _, _) in enumerate(declared):
             if not is_float(t.dtype):
