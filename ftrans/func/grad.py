@@ -21,7 +21,7 @@ from ftrans.func.staging import (
     wants_jax,
 )
 from ftrans.interpreters import value_and_grad as differentiate
-from ftrans.ir import type_of
+from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.traceback import bounded
@@ -69,6 +69,8 @@ def gradient_value_aux(
 
 def _check_scalar(name: str, value: Any, has_aux: bool) -> Any:
     """Returns the value as an array, a real scalar; raises where it is none."""
+    if type(value) is Tracer and value.type.shape == () and is_float(value.type.dtype):
+        return value
     if is_array(value) or is_scalar(value):
         array = as_array(value)
         t = type_of(array)
