@@ -138,8 +138,8 @@ class Primitive:
         batch: `(size, operands, dims, **params) -> out, out_dim`.
         prune: for primitives that carry programs, drops what unused results need:
             `(transforms, used, operands, params) -> operands, params, kept` or None.
-        rewrite: `(scope, operands, types, params) -> atom | New | None`, an exact identity that
-            makes the equation simpler.
+        rewrite: `(scope, operands, types, params) -> atom | New | None`, an identity that makes
+            the equation simpler, exact to the bit but for signs of zeros.
         cost: `(operand types, result types, params) -> Cost`.
         samples: `() -> [Sample, ...]`, edge cases among them.
         source: where the formula comes from, if from somewhere.
