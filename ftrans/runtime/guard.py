@@ -2,8 +2,8 @@
 
 A traced function reads a captured array when its program runs, which is after its Python has. To
 write into the array in between would change what was meant to be used before: NumPy raises instead,
-since the array is marked read-only until the trace ends. Views that were made before have a flag of
-their own, which is not reached.
+since the array is marked read-only until the trace ends. Not reached are views that were made
+before, which have a flag of their own, and arrays over the memory of another library.
 """
 
 from __future__ import annotations
@@ -77,11 +77,12 @@ def _hold_one(array: np.ndarray, holder: int) -> None:
     held = _held.get(id(array))
     if held is not None:
         held[1].add(holder)
-    else:
+    elif array.base is None or isinstance(array.base, np.ndarray):
         flags = array.flags
         if flags.writeable:  # else the user made it read-only
             _held[id(array)] = (array, {holder})
             flags.writeable = False
+    # the memory of another library's object, once read-only, NumPy would not make writeable again
 
 
 def _release_one(array: np.ndarray, holder: int) -> None:

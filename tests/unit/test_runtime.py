@@ -502,6 +502,23 @@ def test_a_view_waits_for_its_base() -> None:
     assert not of_base
 
 
+class Foreign:
+    """Lends its memory to NumPy, as a tensor of another library does."""
+
+    def __init__(self) -> None:
+        self.array = np.array([1.0, 2.0, 3.0])
+        self.__array_interface__ = self.array.__array_interface__
+
+
+def test_memory_of_another_library_stays_writeable() -> None:
+    lent = np.asarray(Foreign())
+    for _ in range(2):
+        assert_close(func.grad(lambda x: (x * x).sum())(lent), [2.0, 4.0, 6.0])
+        assert_close(func.grad(lambda x: (x * lent[1:]).sum())(np.ones(2)), [2.0, 3.0])
+    lent[0] = 5.0
+    assert is_free()
+
+
 def test_two_threads_share_an_array() -> None:
     data = np.ones(3)
     first_in, second_done = threading.Event(), threading.Event()
