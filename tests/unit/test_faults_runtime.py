@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import subprocess
 import sys
 import threading
@@ -32,7 +33,10 @@ X = np.array([0.5, -1.0, 2.0])
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     cache_clear()
+    # what is started in the background may have been told to ignore interrupts
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
+    signal.signal(signal.SIGINT, handler)
     assert background.wait(60)
     cache_clear()
     assert not is_tracing()
