@@ -19,6 +19,7 @@ import numpy as np
 from ftrans.ir import ArrayType, Program
 from ftrans.runtime.jaxlink import x64
 from ftrans.runtime.lower import lower
+from ftrans.runtime.waiting import Patience
 
 __all__ = ["Executable"]
 
@@ -42,6 +43,7 @@ class Executable:
         nbytes: the size of the code: what XLA says, else an estimate by the number of equations.
         used: when it was last run, on a clock that counts uses.
         fresh: whether it has not been used since it was compiled.
+        patience: how to wait for its results.
     """
 
     __slots__ = (
@@ -55,6 +57,7 @@ class Executable:
         "_wide",
         "fresh",
         "nbytes",
+        "patience",
         "used",
     )
 
@@ -70,6 +73,7 @@ class Executable:
         self.nbytes = _BYTES + _BYTES_EQUATION * program.count()
         self.used = next(_ticks)
         self.fresh = True
+        self.patience = Patience()
 
     def prepare(self, arrays: Sequence[Any], host: bool) -> None:
         """Compiles what a call with such arguments needs.

@@ -74,6 +74,7 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
             outputs = _to_jax(executable, arrays)
         else:
             found = executable.host(arrays) if host else executable.mixed(arrays)
+            executable.patience.wait(found)
             outputs = [np.array(output) for output in found]
     except Exception as error:
         explain_failure(error, final, executable is not None)

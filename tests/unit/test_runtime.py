@@ -19,6 +19,7 @@ from ftrans import func
 from ftrans.config import config
 from ftrans.ir import is_tracing
 from ftrans.runtime import cache_clear, cache_info, guard, run
+from ftrans.runtime.waiting import Patience
 from tests.helpers import assert_close
 
 V = np.array([0.5, -1.0, 2.0])
@@ -573,3 +574,44 @@ def test_many_threads_leave_arrays_writeable() -> None:
     assert not failures, failures
     assert data.flags.writeable
     assert is_free()
+
+
+# ------------------------------------------------------------------------------------- waiting
+
+
+class Pending:
+    """Is a result that is ready when it has been asked for so many times."""
+
+    def __init__(self, after: float):
+        self.asked, self.after = 0, after
+
+    def is_ready(self) -> bool:
+        self.asked += 1
+        return self.asked > self.after
+
+
+def test_results_are_asked_for_only_while_that_pays() -> None:
+    patience = Patience()
+    patience.wait([])
+    first = Pending(after=3)
+    patience.wait([Pending(after=float("inf")), first])
+    assert first.asked == 4, "the last one tells of all"
+    late = Pending(after=float("inf"))
+    patience.wait([late])
+    assert late.asked > 100
+    asked = late.asked
+    patience.wait([late])
+    assert late.asked == asked, "what took long is left to the system"
+    for _ in range(1000):
+        patience.wait([late])
+    assert asked < late.asked < 10 * asked, "now and then it is tried again"
+
+
+def test_results_of_a_program_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "execution", "compile")
+    m = np.random.default_rng(0).normal(size=(300, 300)).astype("float32")
+    for _ in range(3):
+        found = func.grad(lambda a: ((a @ a) @ a).sum())(m)
+        ones = np.ones_like(m)
+        expected = ones @ (m @ m).T + m.T @ ones @ m.T + (m @ m).T @ ones
+        assert_close(found, expected, 2e-2)
