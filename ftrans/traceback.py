@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from ftrans.config import config
@@ -58,7 +58,17 @@ def bounded(function: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable
                 shorten(error)
                 raise
 
-        return functools.update_wrapper(entered, function)
+        if type(function) is not FunctionType:
+            return functools.update_wrapper(entered, function)
+        # the same, written out: transforms are often made anew at each call
+        entered.__module__ = function.__module__
+        entered.__name__ = function.__name__
+        entered.__qualname__ = function.__qualname__
+        entered.__doc__ = function.__doc__
+        entered.__annotations__ = function.__annotations__
+        entered.__dict__.update(function.__dict__)
+        entered.__wrapped__ = function  # type: ignore[attr-defined]
+        return entered
 
     return decorate
 

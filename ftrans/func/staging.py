@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from time import perf_counter
+from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
 
 import jax.tree_util as tree
@@ -51,6 +52,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def name_of(function: Callable[..., Any]) -> str:
     """Returns the name by which programs and errors call a function."""
+    if type(function) is FunctionType and not function.__dict__:
+        name = function.__name__
+        return "lambda" if name == "<lambda>" else name
     while isinstance(function, functools.partial):
         function = function.func
     name = getattr(function, "__name__", None) or type(function).__name__

@@ -9,7 +9,7 @@ before, which have a flag of their own, and arrays over the memory of another li
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,8 +64,11 @@ def release(holder: list[Any]) -> None:
             holder.pop()
 
 
-def _chain(value: Any) -> list[np.ndarray]:
+def _chain(value: Any) -> Sequence[np.ndarray]:
     """Returns an array and those that it is a view of: it can be written to through them."""
+    base = value.base
+    if type(base) is np.ndarray and base.base is None:
+        return value, base
     chain = []
     while isinstance(value, np.ndarray):
         chain.append(value)
