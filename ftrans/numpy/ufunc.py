@@ -7,6 +7,7 @@ operands were.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -14,11 +15,12 @@ import numpy as np
 
 from ftrans.errors import DTypeError, UnsupportedError
 from ftrans.ir import ArrayType, Tracer, bind, type_of
+from ftrans.ir.location import passed_over
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import state
 from ftrans.numpy.composite import composite
 from ftrans.numpy.promotion import canonical_dtype, is_array, is_scalar, is_weak, unify
-from ftrans.numpy.views import fresh
+from ftrans.numpy.views import fresh, is_shared
 from ftrans.primitives import broadcast_p, scalar
 from ftrans.primitives.record import Primitive
 from ftrans.traceback import shorten
@@ -204,16 +206,19 @@ def operator_of(function: Function) -> Function:
     def operator(self: Any, other: Any) -> Any:
         try:
             frame, kind = self.frame, type(other)
-            if frame is state.trail and primitive is not None and not self.weak:
+            if frame is state.trail and not self.weak and self.type.is_inexact:
                 t = self.type
                 if kind is Tracer:
-                    if other.type is t and other.frame is frame and t.is_inexact and not other.weak:
-                        return frame.take_two(primitive, self.index, other.index)
-                elif (kind is float or kind is int) and t.is_inexact:
+                    if other.frame is frame and not other.weak and other.type.is_inexact:
+                        if primitive is not None and other.type is t:
+                            return frame.take_two(primitive, self.index, other.index)
+                        return _take_over(frame, function, self, other)
+                elif kind is np.ndarray:
+                    if is_array(other):
+                        # as a captured value it can be taken over, see `composite`
+                        return function(self, frame.capture(other))
+                elif primitive is not None and (kind is float or kind is int):
                     return frame.take_two(primitive, self.index, scalar(other, t.dtype))
-                elif kind is np.ndarray and is_array(other):
-                    # as a captured value it can be taken over, see `composite`
-                    return function(self, frame.capture(other))
             if kind is Tracer or _is_operand(other):
                 return function(self, other)
             return NotImplemented
@@ -222,6 +227,23 @@ def operator_of(function: Function) -> Function:
             raise
 
     return functools.wraps(function)(operator)
+
+
+def _take_over(trail: Any, function: Function, x: Tracer, y: Tracer) -> Any:
+    """Does for two operands of floating point, by a shorter key, what `composite` does for all."""
+    user = sys._getframe(2)
+    code = user.f_code
+    if passed_over.get(code.co_filename) is not False:
+        return function(x, y)
+    call = (function, id(code), user.f_lasti, x.index, y.index)
+    found = trail.leap(call)
+    if found is not None:
+        return found[0]
+    mark = trail.mark()
+    result = function(x, y)
+    if not is_shared(result):
+        trail.learn(mark, call, result, False)
+    return result
 
 
 def reflected_of(function: Function) -> Function:

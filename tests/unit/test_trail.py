@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import operator
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -111,6 +113,22 @@ def test_a_function_that_reads_values_is_run_again() -> None:
 
     for scale in (1.0, 2.0, 3.0):
         assert_close(func.grad(f)(X * scale), np.full(8, 0.8 * scale))
+
+
+def test_operators_that_a_library_calls() -> None:
+    def f(m: Any) -> Any:
+        rows = jax.tree.map(operator.mul, [m, m[0]], [m[1], m])
+        total = functools.reduce(operator.add, [*rows, m[0], m])
+        return (total @ m.T).sum() + (m / m[0]).sum()
+
+    def theirs(m: Any) -> Any:
+        total = m * m[1] + m[0] * m + m[0] + m
+        return (total @ m.T).sum() + (m / m[0]).sum()
+
+    for scale in (1.0, 2.0, 3.0):
+        with jax.enable_x64(True):
+            expected = jax.grad(theirs)(M * scale)
+        assert_close(func.grad(f)(M * scale), expected, 1e-9)
 
 
 def test_a_mask_is_looked_at_again() -> None:
