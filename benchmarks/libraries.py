@@ -15,6 +15,14 @@ import numpy as np
 __all__ = ["autograd", "ftrans", "jax", "torch"]
 
 
+_TRANSFORMS = ("grad", "value_and_grad", "hessian", "vmap", "jit")
+
+
+def _transforms(lib: Any) -> dict[str, Any]:
+    """Returns what ftrans and JAX call alike."""
+    return {name: getattr(lib, name) for name in _TRANSFORMS}
+
+
 @functools.cache
 def ftrans() -> Any:
     """Returns ftrans; its arrays are NumPy's, and `device` puts them where compiled code is fed."""
@@ -40,11 +48,7 @@ def ftrans() -> Any:
         numpy=lib.numpy,
         array=np.asarray,
         device=jnp.asarray,
-        grad=lib.grad,
-        value_and_grad=lib.value_and_grad,
-        hessian=lib.hessian,
-        vmap=lib.vmap,
-        jit=lib.jit,
+        **_transforms(lib),
         scan=lib.scan,
         while_loop=lib.while_loop,
         conv=conv,
@@ -68,11 +72,7 @@ def jax() -> Any:
         numpy=jnp,
         array=jnp.asarray,
         device=jnp.asarray,
-        grad=lib.grad,
-        value_and_grad=lib.value_and_grad,
-        hessian=lib.hessian,
-        vmap=lib.vmap,
-        jit=lib.jit,
+        **_transforms(lib),
         scan=lib.lax.scan,
         while_loop=lib.lax.while_loop,
         conv=conv,

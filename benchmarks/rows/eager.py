@@ -96,20 +96,26 @@ def _descend(params: Any, slopes: Any) -> Any:
     return [(w - RATE * dw, b - RATE * db) for (w, b), (dw, db) in zip(params, slopes, strict=True)]
 
 
+def _problem(lib: Any, place: Callable[[Any], Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Returns the loss of the perceptron and its arguments, put in their place."""
+    images, goals = perceptron.batch()
+
+    def loss(params: Any, images: Any, goals: Any) -> Any:
+        return perceptron.loss(lib.numpy, params, images, goals)
+
+    return loss, (_on(place, perceptron.parameters()), place(images), place(goals))
+
+
 def _step(library: Callable[[], Any]) -> Task:
     """Returns the training step, un-jitted, on the arrays of a library."""
     import jax
 
     lib = library()
-    params, (images, goals) = _on(lib.array, perceptron.parameters()), perceptron.batch()
-    images, goals = lib.array(images), lib.array(goals)
-
-    def loss(params: Any, images: Any, goals: Any) -> Any:
-        return perceptron.loss(lib.numpy, params, images, goals)
+    loss, arguments = _problem(lib, lib.array)
 
     def task() -> Any:
-        value, slopes = lib.value_and_grad(loss)(params, images, goals)
-        return jax.block_until_ready((value, _descend(params, slopes)))
+        value, slopes = lib.value_and_grad(loss)(*arguments)
+        return jax.block_until_ready((value, _descend(arguments[0], slopes)))
 
     return task
 
@@ -119,18 +125,14 @@ def _jitted_step(library: Callable[[], Any]) -> Task:
     import jax
 
     lib = library()
-    params, (images, goals) = _on(lib.device, perceptron.parameters()), perceptron.batch()
-    images, goals = lib.device(images), lib.device(goals)
-
-    def loss(params: Any, images: Any, goals: Any) -> Any:
-        return perceptron.loss(lib.numpy, params, images, goals)
+    loss, arguments = _problem(lib, lib.device)
 
     @lib.jit
     def step(params: Any, images: Any, goals: Any) -> Any:
         value, slopes = lib.value_and_grad(loss)(params, images, goals)
         return value, _descend(params, slopes)
 
-    return lambda: jax.block_until_ready(step(params, images, goals))
+    return lambda: jax.block_until_ready(step(*arguments))
 
 
 def _torch_step(threads: int | None = None) -> Task:

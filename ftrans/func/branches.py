@@ -21,7 +21,6 @@ from ftrans.func.staging import (
     shown,
 )
 from ftrans.interpreters.base import building, finish, replay
-from ftrans.interpreters.simplify import simplify
 from ftrans.ir import ArrayType, type_of
 from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar
 from ftrans.primitives import switch_p
@@ -129,7 +128,7 @@ def _switch(
         with building(program.name, taken) as (frame, inputs):
             own, shared = inputs[: len(leaves)], inputs[len(leaves) :]
             given = [*own, *(shared[position[id(value)]] for value in part.captured)]
-            programs.append(simplify(finish(frame, replay(program, given))))
+            programs.append(finish(frame, replay(program, given)))
     outs = execute(switch_p, [index, *leaves, *everything], branches=tuple(programs))
     return staged[0].outputs.build(outs)
 

@@ -22,7 +22,6 @@ from ftrans.func.staging import (
     shown,
 )
 from ftrans.interpreters.base import building, finish, replay
-from ftrans.interpreters.simplify import simplify
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
 from ftrans.numpy.promotion import as_array, cast, default_dtype
@@ -137,7 +136,7 @@ def _consts_first(program: Program, declared: int, captured: int) -> Program:
     types = [*program.inputs[declared:], *program.inputs[:declared]]
     with building(program.name, types) as (frame, inputs):
         outs = replay(program, [*inputs[captured:], *inputs[:captured]])
-        return simplify(finish(frame, outs))
+        return finish(frame, outs)
 
 
 @boundary

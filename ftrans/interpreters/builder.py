@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from ftrans.ir import Abstract, ArrayType, Atom, Equation, Frame, Literal, Params, Program, Tracer
+from ftrans.ir.frame import opened
 from ftrans.ir.program import NO_PARAMS
-from ftrans.ir.stack import Placing, recording_place, state
+from ftrans.ir.stack import Placing, recording_place
 from ftrans.primitives import broadcast_p
 from ftrans.primitives.record import Absent, New
 
-__all__ = ["Builder", "building", "finish", "opened"]
+__all__ = ["Builder", "building", "finish"]
 
 INPUT = Abstract("an interpreter's input")
 _SCALAR = Params({"shape": (), "axes": ()})
@@ -45,6 +46,11 @@ class Builder(Frame):
         self._count = 0
         self._merged: dict[Any, Sequence[Atom]] = {}
         self._tracers: dict[Atom, Tracer] = {}
+
+    def release(self) -> None:
+        """Lets go of all values, as `Frame.release` does."""
+        super().release()
+        self._tracers.clear()
 
     # ------------------------------------------------------------------ what rewrite rules see
 
@@ -248,27 +254,6 @@ class Builder(Frame):
             kept.append((equation, numbers, self.locations[index]))
         kept.reverse()
         return kept
-
-
-B = TypeVar("B", bound=Builder)
-
-
-@contextmanager
-def opened(builder: B) -> Iterator[B]:
-    """Pushes a builder for the length of the block, as `open_frame` does a frame."""
-    stack, trail = state.stack, state.trail
-    depth = len(stack)
-    try:
-        state.trail = None
-        builder.push()
-        yield builder
-    finally:
-        # by depth: an interrupt between two frames cannot leave one of them open
-        del stack[depth:]
-        state.trail = trail
-        # Traced values refer to the frame that holds them: without the cycle all is freed at once.
-        for held in (builder.captured, builder.sources, builder._tracers):
-            held.clear()
 
 
 @contextmanager

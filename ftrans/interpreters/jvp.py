@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ftrans.interpreters.base import finish, memoised
-from ftrans.interpreters.builder import opened
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.tangents import Tangents
 from ftrans.ir import Literal, Params, Program, Tracer, bind
+from ftrans.ir.frame import opened
 from ftrans.ir.stack import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.record import LINEAR, Absent, Joint, Recursive

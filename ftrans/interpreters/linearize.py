@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ftrans.interpreters.base import building, finish, memoised
-from ftrans.interpreters.builder import opened
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.jvp import push_forward
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.tangents import Tangents
 from ftrans.ir import Program
+from ftrans.ir.frame import opened
 
 __all__ = ["Linearized", "linearize", "split"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, final
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar, final
 
 from ftrans.errors import ConcretizationError, FtransError, LeakedTracerError
 from ftrans.ir.location import Location, here
@@ -26,6 +26,7 @@ __all__ = [
     "bind",
     "check_alive",
     "open_frame",
+    "opened",
     "rebind",
     "set_evaluator",
     "set_guard",
@@ -360,10 +361,12 @@ def type_of(value: Any) -> ArrayType:
     return ArrayType(value.shape, value.dtype)
 
 
+F = TypeVar("F", bound=Frame)
+
+
 @contextmanager
-def open_frame(name: str, closed: bool = False, entered: Location | None = None) -> Iterator[Frame]:
-    """Pushes a new frame for the length of the block, whatever happens in it."""
-    frame = Frame(name, closed, entered)
+def opened(frame: F) -> Iterator[F]:
+    """Pushes a frame of an interpreter for the length of the block, whatever happens in it."""
     stack, trail = state.stack, state.trail
     depth = len(stack)
     try:
@@ -379,6 +382,11 @@ def open_frame(name: str, closed: bool = False, entered: Location | None = None)
         finally:
             # once more, in case that an interrupt came between; what is done is not done again
             frame.release()
+
+
+def open_frame(name: str, closed: bool = False) -> AbstractContextManager[Frame]:
+    """Pushes a new frame for the length of the block."""
+    return opened(Frame(name, closed))
 
 
 def check_alive(tracer: Tracer) -> None:

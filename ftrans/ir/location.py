@@ -90,16 +90,8 @@ def user_frame() -> FrameType | None:
 
 def user_place() -> tuple[int, int]:
     """Returns the identity of the user's code that is running now, and the instruction in it."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        passed = passed_over.get(code.co_filename)
-        if passed is None:
-            passed = is_passed_over(frame)
-        if not passed:
-            return id(code), frame.f_lasti
-        frame = frame.f_back
-    return 0, 0
+    frame = user_frame()
+    return (0, 0) if frame is None else (id(frame.f_code), frame.f_lasti)
 
 
 def is_passed_over(frame: FrameType) -> bool:

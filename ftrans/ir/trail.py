@@ -17,7 +17,7 @@ from typing import Any
 from ftrans.config import config
 from ftrans.errors import FtransError
 from ftrans.ir.frame import Frame, Tracer
-from ftrans.ir.location import Location, is_passed_over, location_of, passed_over
+from ftrans.ir.location import Location, location_of, user_frame
 from ftrans.ir.program import NO_PARAMS, Equation, Literal, Params, Program
 from ftrans.ir.stack import state
 from ftrans.ir.types import ArrayType
@@ -68,8 +68,10 @@ class Step:
 
     def find(self, key: Any) -> Step | None:
         """Returns the step with this key that follows, and remembers it as the last one taken."""
-        others = self.others
-        found = None if others is None else others.get(key)
+        child = self.child
+        if child is not None and child.key == key:
+            return child
+        found = None if self.others is None else self.others.get(key)
         if found is not None:
             self.child = found
         return found
@@ -167,12 +169,7 @@ class Trail(Frame):
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input for what is captured."""
         step = self.step
-        child = step.child
-        if child is None or child.key is not type:
-            child = step.find(type)
-            if child is None:
-                child = _grow(step, Step(type, None, None, step.stop))
-        self.step = child
+        self.step = step.find(type) or _grow(step, Step(type, None, None, step.stop))
         return super().input(type, source, weak)
 
     def take(self, primitive: Any, x: Any) -> Tracer:
@@ -228,19 +225,8 @@ class Trail(Frame):
                 codes.append(self.capture(value).index)
         place = state.place
         if place is None:
-            # the innermost frame of the user's, as in `user_frame`
-            frame = sys._getframe(1)
-            while frame is not None:
-                code = frame.f_code
-                passed = passed_over.get(code.co_filename)
-                if passed is None:
-                    passed = is_passed_over(frame)
-                if not passed:
-                    offset = frame.f_lasti
-                    break
-                frame = frame.f_back
-            else:
-                code, offset = None, 0
+            user = user_frame()
+            code, offset = (None, 0) if user is None else (user.f_code, user.f_lasti)
         else:
             location = place[0]
             code, offset = (None, 0) if location is None else (location.code, location.offset)
@@ -249,13 +235,10 @@ class Trail(Frame):
         if params and primitive.is_higher_order:
             # programs are equal whatever their names and locations; those matter here
             key += tuple([id(program) for program in params.programs()])
-        step = self.step
-        child = step.child
-        if child is None or child.key != key:
-            child = step.find(key)
-            if child is None:
-                location = None if code is None else location_of(code, offset)
-                child = self._step(key, primitive, codes, params, location)
+        child = self.step.find(key)
+        if child is None:
+            location = None if code is None else location_of(code, offset)
+            child = self._step(key, primitive, codes, params, location)
         self.step = child
         self.steps.append(child)
         if self.visits is not None:
@@ -331,9 +314,7 @@ class Trail(Frame):
                     codes[position] = self._as_input(operands[position], primitive, shape)
                 operands = tuple(codes)
                 key = (*key[:4], *codes)
-                found = self.step.child
-                if found is None or found.key != key:
-                    found = self.step.find(key)
+                found = self.step.find(key)
                 if found is not None:
                     return found
         equation = Equation(primitive, operands, params, results)

@@ -21,7 +21,7 @@ from ftrans.ir.trail import Trail
 from ftrans.numpy.views import is_shared, is_view_of, view_of
 from ftrans.traceback import shorten
 
-__all__ = ["composite"]
+__all__ = ["composite", "take_over"]
 
 Function = Callable[..., Any]
 
@@ -60,23 +60,38 @@ def composite(function: Function) -> Function:
                 if first is None:
                     return function(*args, **kwargs)
             call += user_place()
-            key = tuple(call)
-            found = trail.leap(key)
-            if found is not None:
-                result, is_view = found
-                return view_of(first, result) if is_view else result
-            mark = trail.mark()
-            result = function(*args, **kwargs)
-            is_view = is_view_of(result, first)
-            if is_view or not is_shared(result):
-                trail.learn(mark, key, result, is_view)
-            return result
+            return take_over(trail, tuple(call), first, function, *args, **kwargs)
         except Exception as error:
             shorten(error)
             raise
 
     called.__wrapped__ = getattr(function, "__wrapped__", function)  # type: ignore[attr-defined]
     return called
+
+
+def take_over(
+    trail: Any, call: tuple[Any, ...], first: Tracer, function: Function, *args: Any, **kwargs: Any
+) -> Any:
+    """Returns the result of a function, without calling it where `call` was learnt before.
+
+    Args:
+        trail: the innermost frame.
+        call: as for `Trail.leap`.
+        first: the traced operand that the result may be a view of.
+        function: is called with the other arguments.
+        *args: its positional arguments.
+        **kwargs: its others.
+    """
+    found = trail.leap(call)
+    if found is not None:
+        result, is_view = found
+        return view_of(first, result) if is_view else result
+    mark = trail.mark()
+    result = function(*args, **kwargs)
+    is_view = is_view_of(result, first)
+    if is_view or not is_shared(result):
+        trail.learn(mark, call, result, is_view)
+    return result
 
 
 def _first_traced(args: Any) -> Tracer | None:

@@ -18,9 +18,9 @@ from ftrans.ir import ArrayType, Tracer, bind, type_of
 from ftrans.ir.location import passed_over
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import state
-from ftrans.numpy.composite import composite
+from ftrans.numpy.composite import composite, take_over
 from ftrans.numpy.promotion import canonical_dtype, is_array, is_scalar, is_weak, unify
-from ftrans.numpy.views import fresh, is_shared
+from ftrans.numpy.views import fresh
 from ftrans.primitives import broadcast_p, scalar
 from ftrans.primitives.record import Primitive
 from ftrans.traceback import shorten
@@ -124,7 +124,7 @@ def unary(
             shorten(error)
             raise
 
-    direct[function] = primitive if isinstance(primitive, Primitive) else None
+    direct[function] = primitive if single else None  # type: ignore[assignment]
     return named(function, name, doc)
 
 
@@ -170,7 +170,7 @@ def binary(
             shorten(error)
             raise
 
-    direct[function] = primitive if isinstance(primitive, Primitive) else None
+    direct[function] = primitive if single else None  # type: ignore[assignment]
     return named(function, name, doc)
 
 
@@ -212,7 +212,7 @@ def operator_of(function: Function) -> Function:
                     if other.frame is frame and not other.weak and other.type.is_inexact:
                         if primitive is not None and other.type is t:
                             return frame.take_two(primitive, self.index, other.index)
-                        return _take_over(frame, function, self, other)
+                        return _take_pair_over(frame, function, self, other)
                 elif kind is np.ndarray:
                     if is_array(other):
                         # as a captured value it can be taken over, see `composite`
@@ -229,21 +229,14 @@ def operator_of(function: Function) -> Function:
     return functools.wraps(function)(operator)
 
 
-def _take_over(trail: Any, function: Function, x: Tracer, y: Tracer) -> Any:
+def _take_pair_over(trail: Any, function: Function, x: Tracer, y: Tracer) -> Any:
     """Does for two operands of floating point, by a shorter key, what `composite` does for all."""
     user = sys._getframe(2)
     code = user.f_code
     if passed_over.get(code.co_filename) is not False:
         return function(x, y)
     call = (function, id(code), user.f_lasti, x.index, y.index)
-    found = trail.leap(call)
-    if found is not None:
-        return found[0]
-    mark = trail.mark()
-    result = function(x, y)
-    if not is_shared(result):
-        trail.learn(mark, call, result, False)
-    return result
+    return take_over(trail, call, x, function, x, y)
 
 
 def reflected_of(function: Function) -> Function:

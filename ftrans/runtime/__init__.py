@@ -7,7 +7,7 @@ from ftrans.runtime import guard
 from ftrans.runtime.cache import CacheInfo, cache_clear, cache_info, keep, on_clear
 from ftrans.runtime.explain import Call, Explanation, explain, note_trace
 from ftrans.runtime.policy import forget_families
-from ftrans.runtime.run import compiled, run
+from ftrans.runtime.run import run
 
 __all__ = [
     "CacheInfo",
@@ -15,7 +15,6 @@ __all__ = [
     "Explanation",
     "cache_clear",
     "cache_info",
-    "compiled",
     "explain",
     "guard",
     "keep",

@@ -6,7 +6,7 @@ are always the caller's own to write to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -26,10 +26,9 @@ from ftrans.runtime.executable import Executable
 from ftrans.runtime.explain import Why, note_trace, record
 from ftrans.runtime.faults import explain_failure
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, x64
-from ftrans.runtime.lower import lower
 from ftrans.runtime.plan import plan_of
 
-__all__ = ["compiled", "evaluate_primitive", "ready", "run"]
+__all__ = ["evaluate_primitive", "ready", "run"]
 
 
 def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> list[Any]:
@@ -149,15 +148,6 @@ def ready(program: Program) -> Program:
     if config.check:
         check(final)
     return final
-
-
-def compiled(program: Program) -> Callable[..., Any]:
-    """Returns the function that JAX compiles for `program`, as `run` would call it.
-
-    Args:
-        program: in the form that `ready` returns.
-    """
-    return jax.jit(lambda *arrays: lower(program, arrays))
 
 
 def _own(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[np.ndarray]:
