@@ -32,6 +32,7 @@ from ftrans.primitives.elementary import (
     tan_p,
     tanh_p,
 )
+from ftrans.primitives.external import Callee, external_p, missing_p
 from ftrans.primitives.indexing import dynamic_slice_p, dynamic_update_slice_p, gather_p
 from ftrans.primitives.logic import and_p, not_p, or_p, shift_left_p, shift_right_p, xor_p
 from ftrans.primitives.magnitude import (
@@ -104,6 +105,7 @@ from ftrans.primitives.special import (
 __all__ = [
     "LINEAR",
     "Absent",
+    "Callee",
     "Cost",
     "Joint",
     "Linear",
@@ -156,6 +158,7 @@ __all__ = [
     "exp2_p",
     "exp_p",
     "expm1_p",
+    "external_p",
     "floor_p",
     "gather_p",
     "ge_p",
@@ -175,6 +178,7 @@ __all__ = [
     "maximum_p",
     "min_p",
     "minimum_p",
+    "missing_p",
     "mul_p",
     "ne_p",
     "neg_p",

@@ -1,0 +1,191 @@
+"""`external` calls what is no program of ours: a Python function on arrays, a kernel, JAX code.
+
+All that is known of it is its `Callee`. It has no derivative: a tangent of it is `missing`, a value
+that raises where it is needed in the end, and costs nothing where it is not.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import MissingRuleError
+from ftrans.ir import ArrayType, type_of
+from ftrans.primitives.family import free_cost, moveaxis, no_identity, no_programs, normal
+from ftrans.primitives.record import Joint, Linear, Primitive, Sample
+from ftrans.primitives.shape import expand
+
+__all__ = ["Callee", "external_p", "missing_p"]
+
+
+class Callee(ABC):
+    """Is what an `external` equation calls; equal ones must do the same.
+
+    Attributes:
+        name: how errors and the text of programs call it.
+        types: the types of the results.
+        is_host: whether it runs Python on arrays that have values: programs are split at it.
+    """
+
+    name: str
+    types: tuple[ArrayType, ...]
+    is_host: bool
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @abstractmethod
+    def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Returns the results, of exactly `types`, for arrays of NumPy or JAX."""
+
+    @abstractmethod
+    def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Returns the results for values that JAX traces."""
+
+    @abstractmethod
+    def batch(
+        self, size: int, operands: Sequence[Any], dims: Sequence[int | None]
+    ) -> tuple[Sequence[Any], Sequence[int | None]]:
+        """Records what computes the results for many examples at once, with primitives.
+
+        Args:
+            size: the number of examples.
+            operands: the operands, with one axis more where they are mapped.
+            dims: for each operand where the mapped axis sits; not all of them None.
+
+        Returns:
+            The results, and where the mapped axis sits in each.
+        """
+
+    @abstractmethod
+    def missing(self, rule: str) -> str:
+        """Returns the error that says that a rule is missing, and how to write it.
+
+        Args:
+            rule: "jvp" or "transpose".
+        """
+
+
+# ------------------------------------------------------------------------------------- missing
+
+
+def _raise(xp: Any, *arrays: Any, types: Any, message: str) -> Any:
+    raise MissingRuleError(message)
+
+
+def _missing(operands: Sequence[Any], types: Sequence[ArrayType], message: str) -> Sequence[Any]:
+    given = [x for x in operands if x is not None and not isinstance(x, Linear)]
+    return missing_p(*given, types=tuple(t.update() for t in types), message=message)
+
+
+def _jvp_missing(tangents: Any, outs: Any, *primals: Any, types: Any, message: str) -> Any:
+    return _missing(tangents, types, message)
+
+
+def _transpose_missing(cts: Any, *operands: Any, types: Any, message: str) -> Any:
+    return _cotangents(cts, operands, message)
+
+
+def _cotangents(cts: Any, operands: Any, message: str) -> list[Any]:
+    return [
+        _missing(cts, [x.type], message)[0] if isinstance(x, Linear) else None for x in operands
+    ]
+
+
+def _batch_missing(
+    size: int, operands: Any, dims: Any, *, types: Any, message: str
+) -> tuple[Any, list[int]]:
+    batched = [t.update(shape=(size, *t.shape)) for t in types]
+    return _missing(operands, batched, message), [0] * len(types)
+
+
+missing_p = Primitive(
+    name="missing",
+    tags=frozenset({"missing"}),
+    kinds="",
+    infer=lambda *operands, types, message: types,
+    lower=_raise,
+    jvp=Joint(_jvp_missing),
+    linearize=no_programs,
+    transpose=Joint(_transpose_missing),
+    batch=_batch_missing,
+    prune=no_programs,
+    rewrite=no_identity,
+    cost=free_cost,
+    samples=list,
+    source=None,
+    multiple=True,
+)
+
+
+# ------------------------------------------------------------------------------------ external
+
+
+def _lower(xp: Any, *arrays: Any, callee: Callee) -> Sequence[Any]:
+    return callee.run(arrays) if xp is np else callee.lower(arrays)
+
+
+def _jvp(tangents: Any, outs: Any, *primals: Any, callee: Callee) -> list[Any]:
+    moving = [i for i, t in enumerate(callee.types) if t.is_inexact]
+    found: list[Any] = [None] * len(callee.types)
+    dots = _missing(tangents, [callee.types[i] for i in moving], callee.missing("jvp"))
+    for i, dot in zip(moving, dots, strict=True):
+        found[i] = dot
+    return found
+
+
+def _transpose(cts: Any, *operands: Any, callee: Callee) -> list[Any]:
+    return _cotangents(cts, operands, callee.missing("transpose"))
+
+
+def _batch(size: int, operands: Any, dims: Any, *, callee: Callee) -> Any:
+    return callee.batch(size, operands, dims)
+
+
+class _Roll(Callee):
+    """Is the sample: NumPy's `roll` along the last axis, whatever is in front of it."""
+
+    is_host = True
+
+    def __init__(self, type: ArrayType):
+        self.name = "roll"
+        self.types = (type,)
+
+    def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        return [np.roll(np.asarray(array), 1, axis=-1) for array in arrays]
+
+    def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        import jax.numpy as jnp
+
+        return [jnp.roll(array, 1, axis=-1) for array in arrays]
+
+    def batch(self, size: int, operands: Any, dims: Any) -> Any:
+        x = expand(operands[0], size) if dims[0] is None else moveaxis(operands[0], dims[0], 0)
+        return external_p(x, callee=_Roll(type_of(x))), [0]
+
+    def missing(self, rule: str) -> str:
+        return f"roll: it is a sample, without {rule}."
+
+
+external_p = Primitive(
+    name="external",
+    tags=frozenset({"external"}),
+    kinds="",
+    infer=lambda *operands, callee: callee.types,
+    lower=_lower,
+    jvp=Joint(_jvp),
+    linearize=no_programs,
+    transpose=Joint(_transpose),
+    batch=_batch,
+    prune=no_programs,
+    rewrite=no_identity,
+    cost=free_cost,
+    samples=lambda: [
+        Sample((normal(2, 3),), {"callee": _Roll(ArrayType((2, 3), "float64"))}, smooth=False)
+    ],
+    source=None,
+    multiple=True,
+)
