@@ -22,6 +22,8 @@ from ftrans.ir.types import ArrayType
 __all__ = [
     "Abstract",
     "Frame",
+    "Mapped",
+    "Opaque",
     "Tracer",
     "bind",
     "check_alive",
@@ -45,6 +47,32 @@ class Abstract:
 
     def __init__(self, reason: str):
         self.reason = reason
+
+
+class Mapped(Abstract):
+    """Is the source of an input of a mapped function.
+
+    Args:
+        reason: as for `Abstract`.
+        randomness: what `vmap` was told of it.
+        array: the argument that is mapped.
+        dim: its mapped axis.
+    """
+
+    __slots__ = ("array", "dim", "randomness")
+
+    def __init__(self, reason: str, randomness: str, array: Any, dim: int):
+        super().__init__(reason)
+        self.randomness = randomness
+        self.array = array
+        self.dim = dim
+
+
+class Opaque(BaseException):
+    """Leaves a method of a custom rule that needs arrays: it is then called when it is run.
+
+    It is no `Exception`, so that what the method catches does not hide it.
+    """
 
 
 @final
@@ -101,6 +129,11 @@ class Frame:
         name: what is being traced, for instance "grad(loss)".
         closed: whether all that happens inside stays inside, as in the body of a loop.
         entered: where in the user's code the tracing was asked for.
+
+    Attributes:
+        order: how many derivatives are taken of what is traced here, one more where forward mode
+            may transpose a rule; custom rules are traced so often, one inside the other.
+        rule: whether it is a method of a custom rule, which may turn its arguments into NumPy's.
     """
 
     __slots__ = (
@@ -117,7 +150,9 @@ class Frame:
         "known",
         "locations",
         "name",
+        "order",
         "producers",
+        "rule",
         "sources",
     )
 
@@ -125,6 +160,8 @@ class Frame:
         self.name = name
         self.closed = closed
         self.entered = entered
+        self.order = 0
+        self.rule = False
         self.depth = -1
         self.floor = 0
         self.input_types: list[ArrayType] = []
