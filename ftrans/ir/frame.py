@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, final
 
+import numpy as np
+
 from ftrans.errors import ConcretizationError, FtransError, LeakedTracerError
 from ftrans.ir.location import Location, here
 from ftrans.ir.program import Equation, Literal, Params, Program
@@ -27,6 +29,7 @@ __all__ = [
     "Tracer",
     "bind",
     "check_alive",
+    "examples",
     "open_frame",
     "opened",
     "rebind",
@@ -48,6 +51,10 @@ class Abstract:
     def __init__(self, reason: str):
         self.reason = reason
 
+    def example(self, type: ArrayType, what: str, asked: Tracer) -> Any:
+        """Returns an array of a type: of ones where they are floating-point numbers, else zeros."""
+        return (np.ones if type.is_inexact else np.zeros)(type.shape, type.dtype)
+
 
 class Mapped(Abstract):
     """Is the source of an input of a mapped function.
@@ -66,6 +73,16 @@ class Mapped(Abstract):
         self.randomness = randomness
         self.array = array
         self.dim = dim
+
+    def example(self, type: ArrayType, what: str, asked: Tracer) -> Any:
+        """Returns the first of the mapped arrays."""
+        array = self.array
+        if array.shape[self.dim] == 0:
+            return super().example(type, what, asked)
+        if isinstance(array, Tracer):
+            check_alive(array)
+            array = array.frame.demand(array.index, what, asked)
+        return array[(slice(None),) * self.dim + (0,)]
 
 
 class Opaque(BaseException):
@@ -323,12 +340,30 @@ class Frame:
             check_alive(source)
             return source.frame.demand(source.index, what, asked)
         if isinstance(source, Abstract):
+            if state.examples:
+                return source.example(self.input_types[~code], what, asked)
             raise ConcretizationError(
                 f"{what} of a traced value: it is not known while tracing.\n"
                 f"  value: {asked.type}, {asked.origin}\n"
                 f"  it depends on {source.reason}\n" + (_CHOOSE if what == "bool()" else _KEEP)
             )
         return source
+
+
+@contextmanager
+def examples() -> Iterator[None]:
+    """Lets values be evaluated in a block that depend on what has none, by examples of it."""
+    known = [(frame, frame.known) for frame in state.stack]
+    before = state.examples
+    try:
+        for frame, values in known:
+            frame.known = dict(values)
+        state.examples = True
+        yield
+    finally:
+        state.examples = before
+        for frame, values in known:
+            frame.known = values
 
 
 _CHOOSE = (

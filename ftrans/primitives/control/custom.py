@@ -46,6 +46,10 @@ class BatchRule(Protocol):
 
     captured: tuple[int, ...]
 
+    def closing_over(self, captured: tuple[int, ...]) -> BatchRule:
+        """Returns the same rule with these operands as what it closes over."""
+        ...
+
     def program(
         self, size: int, types: Sequence[ArrayType], dims: Sequence[int | None]
     ) -> tuple[Program, tuple[int | None, ...]]:
@@ -79,6 +83,7 @@ class Spec(NamedTuple):
             is differentiated then.
         batch: the author's rule for batches, or None.
         order: how many derivatives the rules were traced for.
+        patterns: for each of the `variants` of `backward` which results have a cotangent.
     """
 
     name: str
@@ -91,6 +96,7 @@ class Spec(NamedTuple):
     missing: str | None = None
     batch: BatchRule | None = None
     order: int = 0
+    patterns: tuple[Mask, ...] = ()
 
     @property
     def outs(self) -> int:
@@ -130,10 +136,16 @@ def _differentiate(mode: str) -> Recursive:
         forward: Program,
         backward: Program | None,
         forward_mode: Program | None,
+        variants: tuple[Program, ...],
         spec: Spec,
         saved: bool,
     ) -> Any:
-        rules = {"forward": forward, "backward": backward, "forward_mode": forward_mode}
+        rules = {
+            "forward": forward,
+            "backward": backward,
+            "forward_mode": forward_mode,
+            "variants": variants,
+        }
         outs = custom_p(*primals, **rules, spec=spec, saved=True)
         n, inputs = spec.outs, len(forward.inputs)
         dots: list[Any] = [None] * n
@@ -199,7 +211,15 @@ def _by_rule(
     captured = _look_up(spec.pulled, primals, outs, spec.outs)
     if mode == "jvp":
         return transforms.replay(pushed, [*dots, *captured])
-    return linear_call_p(*dots, *captured, call=pushed, transpose=backward, count=len(dots))
+    return linear_call_p(
+        *dots, *captured, call=pushed, transpose=backward, count=len(dots), **_variants(rules, spec)
+    )
+
+
+def _variants(rules: Any, spec: Spec) -> dict[str, Any]:
+    """Returns the params of a linear call that choose between variants of its transpose."""
+    patterns = tuple(tuple(pick(pattern, spec.smooth)) for pattern in spec.patterns)
+    return {"variants": rules["variants"], "patterns": patterns}
 
 
 def _both(
@@ -227,7 +247,16 @@ def _both(
         found = transforms.replay(backward, [*given[:n], *given[n + len(pushed) :]])
         full = fill_zeros(spread(found, spec.gives), xs, spec.takes)
         transpose = transforms.finish(frame, full)
-    return linear_call_p(*dots, *pushed, *pulled, call=call, transpose=transpose, count=len(dots))
+    return linear_call_p(
+        *dots,
+        *pushed,
+        *pulled,
+        call=call,
+        transpose=transpose,
+        count=len(dots),
+        variants=(),
+        patterns=(),
+    )
 
 
 def _not_linear(name: str) -> str:
@@ -249,6 +278,7 @@ def _transpose(
     forward: Program,
     backward: Program | None,
     forward_mode: Program | None,
+    variants: tuple[Program, ...],
     spec: Spec,
     saved: bool,
 ) -> list[Any]:
@@ -285,6 +315,9 @@ def _transpose(
             f"  Write func.vjp(f, x) to transpose the derivative of f at x instead."
         )
     if backward is not None:
+        present = tuple(ct is not None for ct in cts[:n])
+        if present in spec.patterns:
+            backward = variants[spec.patterns.index(present)]
         cotangents = transforms.replay(backward, [*given, *values])
         by_input = spread(cotangents, spec.gives)
     else:
@@ -332,6 +365,7 @@ def _batch(
     forward: Program,
     backward: Program | None,
     forward_mode: Program | None,
+    variants: tuple[Program, ...],
     spec: Spec,
     saved: bool,
 ) -> tuple[Any, Any]:
@@ -425,7 +459,8 @@ def _samples() -> list[Sample]:
     backward = program_from(slope, t, t, t, t)
     references = (("operand", 0), ("saved", 0), ("operand", 1))
     spec = Spec("square", 2, (True,), gives=(True, True), pulled=references)
-    params = {"forward": forward, "backward": backward, "forward_mode": None, "spec": spec}
+    params = {"forward": forward, "backward": backward, "forward_mode": None}
+    params |= {"variants": (), "spec": spec}
     return [Sample((normal(3), normal(3, seed=1)), {**params, "saved": s}) for s in (False, True)]
 
 

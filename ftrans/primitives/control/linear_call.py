@@ -2,7 +2,8 @@
 
 The first `count` operands are linear, the others are constants of both programs. It is how the
 derivative of a custom rule stands in a linear program: where the rule is `backward`, transposition
-must give the author's program, and not what transposing it twice would make of it.
+must give the author's program, and not what transposing it twice would make of it. For cotangents
+of which those in one of the `patterns` are given, the others zero, that of the `variants` is taken.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from ftrans.primitives.record import Linear, Primitive, Recursive, Sample
 __all__ = ["linear_call_p"]
 
 
-def _infer(*types: ArrayType, call: Program, transpose: Program, count: int) -> Any:
+def _infer(*types: ArrayType, call: Program, **params: Any) -> Any:
     return call.output_types
 
 
-def _lower(xp: Any, *arrays: Any, call: Program, transpose: Program, count: int) -> list[Any]:
+def _lower(xp: Any, *arrays: Any, call: Program, **params: Any) -> list[Any]:
     return evaluate(xp, call, arrays)
 
 
@@ -34,10 +35,10 @@ def _differentiate(mode: str) -> Recursive:
         tangents: Any,
         *primals: Any,
         call: Program,
-        transpose: Program,
         count: int,
+        **params: Any,
     ) -> Any:
-        params = {"call": call, "transpose": transpose, "count": count}
+        params |= {"call": call, "count": count}
         outs = linear_call_p(*primals, **params)
         linear, others = tangents[:count], tangents[count:]
         dots: list[Any] = [None] * len(outs)
@@ -53,12 +54,22 @@ def _differentiate(mode: str) -> Recursive:
 
 
 def _transpose(
-    transforms: Any, cts: Any, *operands: Any, call: Program, transpose: Program, count: int
+    transforms: Any,
+    cts: Any,
+    *operands: Any,
+    call: Program,
+    transpose: Program,
+    count: int,
+    variants: tuple[Program, ...],
+    patterns: tuple[tuple[bool, ...], ...],
 ) -> list[Any]:
     linear, others = operands[:count], operands[count:]
     if any(isinstance(x, Linear) for x in others):
         return transforms.pull_back(call, operands, cts)
     given = fill_zeros(cts, call.output_types, (True,) * len(cts))
+    present = tuple(ct is not None for ct in cts)
+    if present in patterns:
+        transpose = variants[patterns.index(present)]
     found = transforms.replay(transpose, [*given, *others])
     found = [ct if isinstance(x, Linear) else None for ct, x in zip(found, linear, strict=True)]
     return [*found, *([None] * len(others))]
@@ -71,8 +82,7 @@ def _batch(
     dims: Any,
     *,
     call: Program,
-    transpose: Program,
-    count: int,
+    **params: Any,
 ) -> tuple[Any, list[int | None]]:
     program, mapped = transforms.batch(call, size, tuple(dims))
     return transforms.replay(program, operands), [0 if m else None for m in mapped]
@@ -83,7 +93,7 @@ def _samples() -> list[Sample]:
 
     t = ArrayType((3,), "float64")
     product = program_from(lambda x, y: [mul_p(x, y)], t, t)
-    params = {"call": product, "transpose": product, "count": 1}
+    params = {"call": product, "transpose": product, "count": 1, "variants": (), "patterns": ()}
     return [Sample((normal(3), normal(3, seed=1)), params)]
 
 
