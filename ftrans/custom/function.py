@@ -277,6 +277,7 @@ class _Call:
                 f"output."
             )
         self.patterns = False
+        self.calls_itself = False
 
     def record(self) -> Any:
         """Records the call; returns what `forward` returned, with traced values in it."""

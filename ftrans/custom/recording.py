@@ -38,9 +38,12 @@ class Author(Protocol):
         patterns: whether cotangents that are zero are passed to `backward` as `None`.
         missing: the error where a derivative is needed and there is no rule; None where `forward`
             is differentiated then.
+        calls_itself: whether `forward` may call the function that the rule is for; the call inside
+            needs one derivative less.
     """
 
     name: str
+    calls_itself: bool
     backward: Callable[[Sequence[Any]], Sequence[Any]] | None
     jvp: Callable[[Sequence[Any]], Sequence[Any]] | None
     patterns: bool
@@ -140,7 +143,7 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
     """
     inputs = known_inputs(values)
     order = derivatives_wanted()
-    opened = rule_frame(author.name, inputs)
+    opened = rule_frame(author.name, inputs, -1 if order and author.calls_itself else 0)
     frame = opened.frame
     rules: dict[str, _Rule] = {}
     patterns: list[tuple[bool, ...]] = []
