@@ -14,7 +14,7 @@ import jax.tree_util as tree
 
 from ftrans.custom.batching import DecoratedBatch, closed_over
 from ftrans.custom.parts import Parts, defined, fit
-from ftrans.custom.recording import derivatives_wanted, record
+from ftrans.custom.recording import record
 from ftrans.errors import MissingRuleError, RuleError, UnsupportedError
 from ftrans.func.staging import apply, describe, known_inputs, name_of, named, sources, stage
 from ftrans.ir import Tracer, is_tracing, type_of
@@ -141,10 +141,9 @@ class _Call:
         count = len(self.parts) + len(self.fixed)
         return tuple([next(fixed) if i in self.apart else next(moving) for i in range(count)])
 
-    def forward(self, inputs: Sequence[Any]) -> Sequence[Any]:
+    def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
         """Traces the function."""
         self.primals = inputs
-        ruled = derivatives_wanted() > 0 and (self.backward is not None or self.jvp is not None)
         output = self.decorated._forward(self, self.arguments(inputs), ruled)
         self.output = Parts(
             (tree.tree_map(lambda x: as_array(x) if is_scalar(x) else x, output),), is_array

@@ -49,8 +49,8 @@ class Author(Protocol):
     patterns: bool
     missing: str | None
 
-    def forward(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Returns the results, arrays."""
+    def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
+        """Returns the results, arrays; `ruled` says whether the rules are traced after it."""
         ...
 
     def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
@@ -143,17 +143,19 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
     """
     inputs = known_inputs(values)
     order = derivatives_wanted()
-    opened = rule_frame(author.name, inputs, -1 if order and author.calls_itself else 0)
+    has_rules = author.backward is not None or author.jvp is not None
+    has_rules = has_rules and any([t.is_inexact for t, _, _ in inputs])
+    ruled = has_rules and order > 0
+    opened = rule_frame(author.name, inputs, -1 if ruled and author.calls_itself else 0)
     frame = opened.frame
     rules: dict[str, _Rule] = {}
     patterns: list[tuple[bool, ...]] = []
     missing = author.missing
     with opened as given:
-        outs = [as_array(out) for out in author.forward(given)]
+        outs = [as_array(out) for out in author.forward(given, ruled)]
         smooth = author.smooth(outs)
         weak = [isinstance(out, Tracer) and out.weak for out in outs]
-        has_rules = author.backward is not None or author.jvp is not None
-        if has_rules and any(smooth) and any(t.is_inexact for t, _, _ in inputs):
+        if has_rules and any(smooth):
             if order:
                 rules, patterns, missing = _trace_rules(author, inputs, outs, smooth)
             else:
