@@ -176,6 +176,8 @@ def array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     Raises:
         TracedArrayError: where the value depends on what is being differentiated.
     """
+    if in_rule() and may_have_gradient(self):
+        raise Opaque
     try:
         value = self.value("np.asarray()")
         if foreign([value]) and in_rule():
