@@ -128,6 +128,7 @@ class _Call:
         self.backward = None if decorated._backward is None else self._backward
         self.jvp = None if decorated._jvp is None else self._jvp
         self.calls_itself = self.backward is not None  # fwd may call the function
+        self.lasting = decorated._vmap is not None
 
     def record(self) -> Any:
         """Records the call; returns what the function returned, with traced values in it."""

@@ -278,6 +278,7 @@ class _Call:
             )
         self.patterns = False
         self.calls_itself = False
+        self.lasting = True
 
     def record(self) -> Any:
         """Records the call; returns what `forward` returned, with traced values in it."""

@@ -42,10 +42,12 @@ class Author(Protocol):
             is differentiated then.
         calls_itself: whether `forward` may call the function that the rule is for; the call inside
             needs one derivative less.
+        lasting: whether second derivatives of results are by the rules again, see `Spec`.
     """
 
     name: str
     calls_itself: bool
+    lasting: bool
     backward: Callable[[Sequence[Any]], Sequence[Any]] | None
     jvp: Callable[[Sequence[Any]], Sequence[Any]] | None
     patterns: bool
@@ -186,6 +188,7 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
         batch,
         order,
         tuple(patterns),
+        author.lasting,
     )
     params = {
         "forward": program,
