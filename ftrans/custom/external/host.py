@@ -165,7 +165,7 @@ class HostCallee(Callee):
         if callable(method):
             return ruled(self.name, method, self.types, size, operands, dims)
         if method is None:
-            self._warn(size)
+            self.warn(size)
         if method in ("expand_dims", "broadcast_all"):
             align = repeated if method == "broadcast_all" else expanded
             callee = self._batched(size, self.function, method, self.identity[1])
@@ -183,21 +183,24 @@ class HostCallee(Callee):
             self.name, function, types, key=key, vmap_method=method, copies=self.copies
         )
 
-    def _warn(self, size: int) -> None:
+    def warn(self, size: int) -> None:
+        """Warns once that a batch is computed in a loop."""
+        self.warn_once(
+            f"{self.name}: vmap calls it {size} times, once for each example, since it does not "
+            f"say how it takes a batch.\n"
+            f'  Write vmap_method="broadcast_all" where it takes arrays with one more axis in\n'
+            f'  front, or vmap_method="sequential" where a loop is meant.'
+        )
+
+    def warn_once(self, text: str) -> None:
+        """Warns, but not twice of one function."""
         key = self.name, self.identity[1]
         if key in _warned:
             return
         if len(_warned) >= 4096:
             _warned.clear()
         _warned.add(key)
-        warnings.warn(
-            f"{self.name}: vmap calls it {size} times, once for each example, since it does not "
-            f"say how it takes a batch.\n"
-            f'  Write vmap_method="broadcast_all" where it takes arrays with one more axis in\n'
-            f'  front, or vmap_method="sequential" where a loop is meant.',
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def missing(self, rule: str) -> str:
         """Returns the error that says that a rule is missing."""
