@@ -211,9 +211,16 @@ def _bound(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
     try:
         found = signature.bind(*args, **kwargs)
     except TypeError as error:
+        hint = ""
+        if old and len(signature.parameters) < len(args) + len(kwargs):
+            hint = (
+                "\n  Without setup_context, forward takes a context in front: write "
+                "forward(ctx, x, ...);\n"
+                "  or write @staticmethod def setup_context(ctx, inputs, output) as well."
+            )
         raise RuleError(
             f"{cls.__name__}.apply: the arguments are not those of forward: {error}.\n"
-            f"  forward{signature}, defined at {defined(cls.forward)}"
+            f"  forward{inspect.signature(cls.forward)}, defined at {defined(cls.forward)}{hint}"
         ) from None
     found.apply_defaults()
     return found.args, found.kwargs
@@ -376,6 +383,7 @@ class _Call:
         self.output = Parts(output if self.is_tuple else (output,))
         self.types = [type_of(x).update() for x in self.output.values]
         self.inputs = [type_of(as_array(x)).update() for x in inputs]
+        self.weak = tuple([type(x) is Tracer and x.weak for x in inputs])
         self._check_dirty(inputs, host)
         self.patterns = not ctx._state.materialize
         return self.output.values
@@ -435,6 +443,7 @@ class _Call:
             self.moving,
             ctx._state.materialize,
             _names(self.cls, self.old),
+            self.weak,
         )
         once = getattr(method, "__ftrans_once__", False)
         message = (
@@ -467,6 +476,7 @@ class _Call:
             self.moving,
             ctx._state.materialize,
             _names(self.cls, self.old),
+            self.weak,
         )
         return calls_host(
             method,

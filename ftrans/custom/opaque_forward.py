@@ -7,7 +7,7 @@ is an input or a result there stays one, so that it has the derivative which tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -166,19 +166,27 @@ class HostForward:
                     f"  it is defined at {defined(forward)}\n"
                     f"  Save what depends on values as an array: ctx.name = np.asarray(value)."
                 )
-            return [_to_array(x) for x in (*again.output.values, *kept)]
+            found = [_to_array(x) for x in (*again.output.values, *kept)]
+            for number, (x, t) in enumerate(zip(found, kinds, strict=True)):
+                if x.shape != t.shape or x.dtype != t.dtype:
+                    raise RuleError(
+                        f"{name}: a result does not have the type that it had in the first call.\n"
+                        f"  result {number}: {ArrayType(x.shape, x.dtype)}, at first {t}\n"
+                        f"  it is defined at {defined(forward)}\n"
+                        f"  Types must follow from those of the arguments: {_shown(types)}."
+                    )
+            return found
 
         returned = [*output.values, *own]
-        kinds = [_to_array(value) for value in returned]
-        callee = _ForwardCallee(
+        kinds = [ArrayType(x.shape, x.dtype) for x in map(_to_array, returned)]
+        callee = RuleCallee(
             name,
             run,
-            [ArrayType(x.shape, x.dtype) for x in kinds],
+            kinds,
             key=key,
             vmap_method=None,
             copies=bool(written),
         )
-        callee.place = defined(forward)
         return _Typing(
             output.template(),
             called.is_tuple,
@@ -210,7 +218,7 @@ class HostForward:
                 error.add_note(
                     f"ftrans: {name} asks for plain arrays; it was called on an example to learn "
                     f"what it returns.\n  {defined(self.cls.forward)}\n"
-                    f"  Where it cannot be called on {', '.join(str(type_of(x)) for x in arrays)},"
+                    f"  Where it cannot be called on any {_shown(map(type_of, arrays))},"
                     f" wrap the function in ftrans.external(function, out_type)."
                 )
             raise
@@ -241,14 +249,12 @@ def call_writing(call: Any, arrays: list[Any]) -> tuple[Any, list[Any], tuple[in
     return found, copies, written
 
 
+def _shown(types: Iterable[ArrayType]) -> str:
+    return ", ".join(map(str, types)) or "no arrays"
+
+
 def _has_nan(x: np.ndarray) -> bool:
     return x.dtype.kind in "fc"
-
-
-class _ForwardCallee(RuleCallee):
-    """Is a `forward` that is called on arrays."""
-
-    place = ""
 
 
 class _ForwardCall:
