@@ -17,7 +17,7 @@ from ftrans.numpy.promotion import as_array, is_array, is_numeric, is_scalar
 from ftrans.primitives.external import Callee, external_p
 from ftrans.traceback import boundary, bounded
 
-__all__ = ["external"]
+__all__ = ["calling", "check_method", "external", "flat_rule", "shared_key"]
 
 Make = Callable[[str, Any, Any, "tuple[ArrayType, ...]", "tuple[ArrayType, ...]"], Callee]
 """Makes a callee of its name, the structures of arguments and results, and the types of both."""
@@ -70,7 +70,7 @@ def external(
                [-1.,  0.]])
     """
     shown_name = name or name_of(fn)
-    _check_method(shown_name, vmap_method)
+    check_method(shown_name, vmap_method)
 
     def make(
         label: str,
@@ -86,7 +86,8 @@ def external(
         method = vmap_method
         if callable(vmap_method):
             method = flat_rule(label, vmap_method, structure, outs)
-        return HostCallee(label, function, types, vmap_method=method)
+        key = shared_key(fn, structure, outs, vmap_method)
+        return HostCallee(label, function, types, key=key, vmap_method=method)
 
     return calling(fn, shown_name, out_type, make)
 
@@ -208,7 +209,17 @@ def _unfit(name: str, arguments: Any, index: int, leaf: Any) -> DTypeError:
     )
 
 
-def _check_method(name: str, method: Any) -> None:
+def shared_key(*parts: Any) -> Any:
+    """Returns the parts where they can be hashed, so that equal callees are known for equal."""
+    try:
+        hash(parts)
+    except TypeError:
+        return None
+    return parts
+
+
+def check_method(name: str, method: Any) -> None:
+    """Raises unless `vmap_method` is one that there is."""
     if not (method is None or callable(method) or method in METHODS):
         raise ArgumentError(
             f"{name}: vmap_method is none that there is.\n  vmap_method: {method!r}\n"
