@@ -10,6 +10,7 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.custom.external.host import METHODS, HostCallee
+from ftrans.custom.external.machine import MachineCallee, is_machine
 from ftrans.errors import ArgumentError, DTypeError, RuleError
 from ftrans.func.staging import describe, leaf_name, name_of, named, shown
 from ftrans.ir import ArrayType, type_of
@@ -87,9 +88,23 @@ def external(
         if callable(vmap_method):
             method = flat_rule(label, vmap_method, structure, outs)
         key = shared_key(fn, structure, outs, vmap_method)
+        if is_machine(fn) and _is_flat(structure, outs):
+            return MachineCallee(label, fn, inputs, types, key=key, vmap_method=method)
         return HostCallee(label, function, types, key=key, vmap_method=method)
 
     return calling(fn, shown_name, out_type, make)
+
+
+def _is_flat(structure: Any, outs: Any) -> bool:
+    """Tells whether arguments and results are arrays by themselves, as machine code takes them."""
+    args, kwargs = structure.unflatten([0] * structure.num_leaves)
+    found = outs.unflatten([0] * outs.num_leaves)
+    return (
+        not kwargs
+        and args == (0,) * structure.num_leaves
+        and found in (0, (0,) * outs.num_leaves)
+        and outs.num_leaves > 0
+    )
 
 
 def calling(fn: Any, name: str, out_type: Any, make: Make) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ the declared types at each call.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ from ftrans.custom.external.handler import TARGET, message_of, usable
 from ftrans.custom.external.layout import CODES
 from ftrans.custom.external.lifetime import issue
 from ftrans.custom.external.results import results
-from ftrans.ir import ArrayType
+from ftrans.ir import ArrayType, type_of
 from ftrans.ir.stack import state
 from ftrans.primitives.external import Callee, external_p
 
@@ -149,13 +149,16 @@ class HostCallee(Callee):
 
             return jax.pure_callback(body, specs, *given, vmap_method=method)
 
-        road = config.host_calls
-        known = all(np.dtype(x.dtype) in CODES for x in (*arrays, *specs))
-        if road == "callback" or not (known and usable()):
+        if not self.may_use_ffi(arrays):
             return by_callback(*arrays)
-        if road == "ffi" or jax.default_backend() == "cpu":
+        if jax.default_backend() == "cpu":
             return by_ffi(*arrays)
         return jax.lax.platform_dependent(*arrays, cpu=by_ffi, default=by_callback)
+
+    def may_use_ffi(self, arrays: Sequence[Any]) -> bool:
+        """Tells whether an FFI handler may be used on the CPU, for arguments of such dtypes."""
+        known = all(np.dtype(x.dtype) in CODES for x in (*arrays, *self.types))
+        return config.host_calls != "callback" and known and usable()
 
     def batch(
         self, size: int, operands: Sequence[Any], dims: Sequence[int | None]
@@ -168,19 +171,33 @@ class HostCallee(Callee):
             self._warn(size)
         if method in ("expand_dims", "broadcast_all"):
             align = repeated if method == "broadcast_all" else expanded
-            callee = self._batched(size, self.function, method, self.identity[1])
-            outs = external_p(*align(size, operands, dims), callee=callee)
+            given = align(size, operands, dims)
+            outs = external_p(*given, callee=self.batched(size, map(type_of, given), method))
         else:
             mapped = tuple(dim is not None for dim in dims)
-            loop = _Loop(self, size, mapped)
-            callee = self._batched(size, loop, "sequential", ("loop", size, mapped, self.identity))
+            callee = HostCallee(
+                self.name,
+                _Loop(self, size, mapped),
+                self.batched_types(size),
+                key=("loop", size, mapped, self.identity),
+                copies=self.copies,
+            )
             outs = external_p(*moved(operands, dims), callee=callee)
         return outs, [0] * len(outs)
 
-    def _batched(self, size: int, function: Any, method: str | None, key: Hashable) -> HostCallee:
-        types = [t.update(shape=(size, *t.shape)) for t in self.types]
-        return type(self)(
-            self.name, function, types, key=key, vmap_method=method, copies=self.copies
+    def batched_types(self, size: int) -> list[ArrayType]:
+        """Returns the types of the results for a batch."""
+        return [t.update(shape=(size, *t.shape)) for t in self.types]
+
+    def batched(self, size: int, inputs: Iterable[ArrayType], method: str) -> HostCallee:
+        """Returns the callee that computes a batch by one call of the same function."""
+        return HostCallee(
+            self.name,
+            self.function,
+            self.batched_types(size),
+            key=self.identity[1],
+            vmap_method=method,
+            copies=self.copies,
         )
 
     def _warn(self, size: int) -> None:
