@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.config import config
-from ftrans.interpreters import inline, simplify
+from ftrans.interpreters import runnable, simplify
 from ftrans.ir import Params, Program, check
 from ftrans.ir.frame import set_evaluator
 from ftrans.primitives import call_p
@@ -25,9 +25,10 @@ from ftrans.runtime.choice import choose
 from ftrans.runtime.executable import Executable
 from ftrans.runtime.explain import Why, note_trace, record
 from ftrans.runtime.faults import explain_failure
-from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, on_cpu, to_jax, x64
+from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, x64
 from ftrans.runtime.plan import plan_of
 from ftrans.runtime.raised import raised
+from ftrans.runtime.segments import Segmented
 
 __all__ = ["evaluate_primitive", "ready", "run"]
 
@@ -128,7 +129,7 @@ _SMALL = 1 << 16
 """Up to so many bytes, to copy an array is cheaper than to wait for what reads it."""
 
 
-def _to_jax(executable: Executable, arrays: Sequence[Any]) -> list[jax.Array]:
+def _to_jax(executable: Executable | Segmented, arrays: Sequence[Any]) -> list[jax.Array]:
     """Runs what is compiled without waiting for it, where no array of the caller's forbids that.
 
     JAX reads NumPy arrays where they lie, and after this function has returned the caller may
@@ -151,7 +152,7 @@ def _to_jax(executable: Executable, arrays: Sequence[Any]) -> list[jax.Array]:
 
 def ready(program: Program) -> Program:
     """Returns the program in the form in which it is run: inlined and simplified."""
-    final = simplify(inline(program))
+    final = simplify(runnable(program))
     if config.check:
         check(final)
     return final
@@ -176,11 +177,7 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
         return tuple(run(params["program"], arrays))
     if any(is_jax(array) for array in arrays):
         with x64():
-            callee = params.get("callee")
-            if callee is not None and callee.is_host and not foreign(arrays):
-                found = callee.run(arrays)
-            else:
-                found = primitive.lower(jnp, *arrays, **params)
+            found = primitive.lower(jnp, *arrays, **params)
             outs = found if primitive.multiple else [found]
             return tuple(jnp.asarray(out) for out in outs)
     host = [np.asarray(array) for array in arrays]

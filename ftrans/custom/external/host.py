@@ -21,7 +21,7 @@ from ftrans.custom.external.layout import CODES
 from ftrans.custom.external.lifetime import issue
 from ftrans.custom.external.results import results
 from ftrans.ir import ArrayType, type_of
-from ftrans.ir.stack import state
+from ftrans.ir.stack import state, untraced
 from ftrans.primitives.external import Callee, external_p
 
 __all__ = ["METHODS", "HostCallee"]
@@ -102,23 +102,18 @@ class HostCallee(Callee):
         """
         if self.copies:
             arrays = [np.array(array) for array in arrays]
-        stack = state.stack
-        if stack:
-            return self._untraced(arrays, types)
+        if state.stack:
+            # what the function computes is not part of what is traced at present
+            with untraced():
+                return self._called(arrays, types)
+        return self._called(arrays, types)
+
+    def _called(self, arrays: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
         try:
             return results(self.name, self.function(*arrays), types)
         except ValueError as error:
             self._explain(error)
             raise
-
-    def _untraced(self, arrays: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
-        """Calls the function as outside of all that is traced at present."""
-        before = state.stack, state.place, state.trail, state.began
-        state.stack, state.place, state.trail, state.began = [], None, None, None
-        try:
-            return self.call(arrays, types)
-        finally:
-            state.stack, state.place, state.trail, state.began = before
 
     def _explain(self, error: ValueError) -> None:
         if "read-only" in str(error) and not self.copies:
