@@ -8,7 +8,7 @@ the declared types at each call.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from ftrans.custom.external.batching import by_rule, expanded, moved, repeated, 
 from ftrans.custom.external.handler import TARGET, message_of, usable
 from ftrans.custom.external.layout import CODES
 from ftrans.custom.external.lifetime import issue
+from ftrans.custom.external.linear import Transpose
 from ftrans.custom.external.results import results
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.stack import state, untraced
@@ -51,6 +52,7 @@ class HostCallee(Callee):
             `(axis_size, in_batched, *args) -> (outs, outs_batched)`, is recorded with traced
             values. None loops, with one warning.
         copies: whether the function is given arrays of its own, to write to.
+        linear: its transpose, where it is linear in all operands together; `key` stands for it too.
     """
 
     is_host = True
@@ -64,16 +66,18 @@ class HostCallee(Callee):
         key: Hashable = None,
         vmap_method: str | Callable[..., Any] | None = "sequential",
         copies: bool = False,
+        linear: Transpose | None = None,
     ):
         self.name = name
         self.function = function
         self.types = types = tuple(types)
         self.vmap_method = vmap_method
         self.copies = copies
+        self.linear = linear
         if key is None:
             # the callee keeps both alive, and so their identities to itself
             method = vmap_method if type(vmap_method) is str else id(vmap_method)
-            self.identity: Any = (name, ("id", id(function)), types, method, copies)
+            self.identity: Any = (name, ("id", id(function), linear), types, method, copies)
         else:
             method = vmap_method if type(vmap_method) is str else vmap_method is None
             self.identity = (name, key, types, method, copies)
@@ -167,7 +171,9 @@ class HostCallee(Callee):
         if method in ("expand_dims", "broadcast_all"):
             align = repeated if method == "broadcast_all" else expanded
             given = align(size, operands, dims)
-            outs = external_p(*given, callee=self.batched(size, map(type_of, given), method))
+            inputs = [type_of(x) for x in given]
+            linear = self.linear and self.linear.batched(size, [t.shape[0] for t in inputs])
+            outs = external_p(*given, callee=self.batched(size, inputs, method, linear))
         else:
             mapped = tuple(dim is not None for dim in dims)
             callee = HostCallee(
@@ -176,6 +182,7 @@ class HostCallee(Callee):
                 self.batched_types(size),
                 key=("loop", size, mapped, self.identity),
                 copies=self.copies,
+                linear=self.looped_linear(size, dims),
             )
             outs = external_p(*moved(operands, dims), callee=callee)
         return outs, [0] * len(outs)
@@ -184,7 +191,14 @@ class HostCallee(Callee):
         """Returns the types of the results for a batch."""
         return [t.update(shape=(size, *t.shape)) for t in self.types]
 
-    def batched(self, size: int, inputs: Iterable[ArrayType], method: str) -> HostCallee:
+    def looped_linear(self, size: int, dims: Sequence[int | None]) -> Transpose | None:
+        """Returns the transpose of a loop over a batch."""
+        fronts = [None if dim is None else size for dim in dims]
+        return self.linear and self.linear.batched(size, fronts)
+
+    def batched(
+        self, size: int, inputs: Sequence[ArrayType], method: str, linear: Transpose | None
+    ) -> HostCallee:
         """Returns the callee that computes a batch by one call of the same function."""
         return HostCallee(
             self.name,
@@ -193,7 +207,16 @@ class HostCallee(Callee):
             key=self.identity[1],
             vmap_method=method,
             copies=self.copies,
+            linear=linear,
         )
+
+    def jvp(self, tangents: Sequence[Any], primals: Sequence[Any]) -> Sequence[Any] | None:
+        """Records the tangents of the results, where the function is linear."""
+        return None if self.linear is None else self.linear.jvp(self, tangents, primals)
+
+    def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any] | None:
+        """Records the cotangents of the operands, where the function is linear."""
+        return None if self.linear is None else self.linear.transpose(self, cts, operands)
 
     def _warn(self, size: int) -> None:
         key = self.name, self.identity[1]
@@ -215,7 +238,8 @@ class HostCallee(Callee):
         """Returns the error that says that a rule is missing."""
         types = ", ".join(map(str, self.types))
         how = (
-            "jvp=lambda primals, tangents: (out, tangent_out), or vjp=(fwd, bwd)"
+            "vjp=lambda primals, out, ct: cotangents,\n"
+            "  or jvp=lambda primals, tangents: (out, tangent_out)"
             if rule == "jvp"
             else "transpose=lambda ct: cotangent, where it is linear"
         )

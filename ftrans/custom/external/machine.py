@@ -15,7 +15,7 @@ import itertools
 import sys
 import threading
 import warnings
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from ftrans.custom.external import handler
 from ftrans.custom.external.batching import by_rule, moved
 from ftrans.custom.external.host import HostCallee
 from ftrans.custom.external.lifetime import issue
+from ftrans.custom.external.linear import Transpose
 from ftrans.errors import ArgumentError, RuleError
 from ftrans.ir import ArrayType
 from ftrans.primitives.external import external_p
@@ -71,6 +72,7 @@ class MachineCallee(HostCallee):
         key: Hashable = None,
         vmap_method: Any = None,
         masks: tuple[tuple[bool, ...], ...] = (),
+        linear: Transpose | None = None,
     ):
         self.kernel, self.inputs, self.masks = kernel, tuple(inputs), masks
         pointers = _is_pointers(kernel)
@@ -83,7 +85,15 @@ class MachineCallee(HostCallee):
         method = "sequential" if vmap_method is None else vmap_method
         function = self._by_body if masks or pointers else self._by_kernel
         key = ("id", id(kernel)) if key is None else key
-        super().__init__(name, function, types, key=(key, masks), vmap_method=method, copies=copies)
+        super().__init__(
+            name,
+            function,
+            types,
+            key=(key, masks),
+            vmap_method=method,
+            copies=copies,
+            linear=linear,
+        )
 
     def _by_kernel(self, *arrays: Any) -> Sequence[Any]:
         found = self.kernel(*arrays)
@@ -118,9 +128,8 @@ class MachineCallee(HostCallee):
         if jax.default_backend() == "cpu":
             # what JAX maps has other ranks, and so another handler
             return by_rule(self, arrays, call)
-        return jax.lax.platform_dependent(
-            *arrays, cpu=call, default=lambda *xs: super_lower(self, xs)
-        )
+        python = functools.partial(HostCallee.lower, self)
+        return jax.lax.platform_dependent(*arrays, cpu=call, default=lambda *xs: python(xs))
 
     def _target(self) -> str | None:
         """Returns the name of the handler; None where Python is to call the kernel."""
@@ -159,23 +168,22 @@ class MachineCallee(HostCallee):
             self.batched_types(size),
             key=self.identity[1][0],
             masks=(mask, *self.masks),
+            linear=self.looped_linear(size, dims),
         )
 
-    def batched(self, size: int, inputs: Iterable[ArrayType], method: str) -> HostCallee:
+    def batched(
+        self, size: int, inputs: Sequence[ArrayType], method: str, linear: Transpose | None
+    ) -> HostCallee:
         """Returns the callee that computes a batch by one call of the same kernel."""
         return MachineCallee(
             self.name,
             self.kernel,
-            tuple(inputs),
+            inputs,
             self.batched_types(size),
             key=self.identity[1][0],
             vmap_method=method,
+            linear=linear,
         )
-
-
-def super_lower(callee: MachineCallee, arrays: Sequence[Any]) -> Sequence[Any]:
-    """Has Python call the kernel."""
-    return HostCallee.lower(callee, arrays)
 
 
 class _Shape(NamedTuple):

@@ -9,7 +9,14 @@ import jax
 import jax.tree_util as tree
 
 from ftrans.custom.external.batching import ruled
-from ftrans.custom.external.front import calling, check_method, flat_rule, shared_key
+from ftrans.custom.external.front import (
+    calling,
+    check_method,
+    flat_rule,
+    flat_transpose,
+    shared_key,
+)
+from ftrans.custom.external.rules import check_rules, with_rules
 from ftrans.custom.external.traceable import JaxCallee
 from ftrans.func.staging import name_of
 from ftrans.ir import ArrayType
@@ -25,6 +32,9 @@ def ffi(
     out_type: Any,
     *,
     vmap_method: str | Callable[..., Any] | None = None,
+    jvp: Any = None,
+    vjp: Any = None,
+    transpose: Any = None,
     name: str | None = None,
     **attrs: Any,
 ) -> Callable[..., Any]:
@@ -38,6 +48,9 @@ def ffi(
         vmap_method: how a batch is computed, as for `ftrans.external`: "sequential" loops in the
             compiled program; the handler reads the sizes of "expand_dims" and "broadcast_all" from
             its buffers. None is "sequential".
+        jvp: a rule for forward mode, as for `ftrans.external`.
+        vjp: a rule for reverse mode, as there.
+        transpose: the transpose, where it is linear, as there.
         name: how errors and programs call it; `target` by default.
         **attrs: attributes of the call, which the handler is given by name. Their types are those
             of NumPy's scalars: write `np.float32(2)` where the handler takes a `float`.
@@ -47,6 +60,7 @@ def ffi(
     """
     label = name or target
     check_method(label, vmap_method)
+    check_rules(label, jvp, vjp, transpose)
     method = vmap_method if isinstance(vmap_method, str) else "sequential"
 
     def make(
@@ -58,12 +72,18 @@ def ffi(
             call: Any = jax.ffi.ffi_call(target, specs, vmap_method=method)
             return call(*arrays, **attrs)
 
-        key = shared_key("ffi", target, structure, outs, vmap_method, tuple(sorted(attrs.items())))
+        given = tuple(sorted(attrs.items()))
+        key = shared_key("ffi", target, structure, outs, vmap_method, transpose, given)
         return JaxCallee(
-            label, function, types, key=key, rule=_rule(label, vmap_method, structure, outs, types)
+            label,
+            function,
+            types,
+            key=key,
+            rule=_rule(label, vmap_method, structure, outs, types),
+            linear=flat_transpose(label, transpose, structure, outs, key),
         )
 
-    return calling(None, label, out_type, make)
+    return with_rules(calling(None, label, out_type, make), jvp, vjp)
 
 
 @boundary
@@ -71,6 +91,9 @@ def traceable(
     fn: Callable[..., Any],
     *,
     vmap_method: Callable[..., Any] | None = None,
+    jvp: Any = None,
+    vjp: Any = None,
+    transpose: Any = None,
     name: str | None = None,
 ) -> Callable[..., Any]:
     """Returns a function that calls one which JAX traces: one equation, whatever it does.
@@ -83,6 +106,9 @@ def traceable(
         fn: takes and returns pytrees of arrays. It is traced with 64 bits switched on.
         vmap_method: a rule, `(axis_size, in_batched, *args) -> (out, out_batched)`; None has JAX
             map it.
+        jvp: a rule for forward mode, as for `ftrans.external`; the rules of JAX are not used then.
+        vjp: a rule for reverse mode, as there.
+        transpose: the transpose, where it is linear, as there.
         name: how errors and programs call it; the name of `fn` by default.
 
     Returns:
@@ -97,6 +123,7 @@ def traceable(
     """
     label = name or name_of(fn)
     check_method(label, vmap_method)
+    check_rules(label, jvp, vjp, transpose)
 
     def declared(*args: Any, **kwargs: Any) -> Any:
         given = tree.tree_map(lambda t: jax.ShapeDtypeStruct(t.shape, t.dtype), (args, kwargs))
@@ -110,12 +137,17 @@ def traceable(
             args, kwargs = structure.unflatten(leaves)
             return outs.flatten_up_to(fn(*args, **kwargs))
 
-        key = shared_key("jax", fn, structure, outs, vmap_method)
+        key = shared_key("jax", fn, structure, outs, vmap_method, transpose)
         return JaxCallee(
-            label, function, types, key=key, rule=_rule(label, vmap_method, structure, outs, types)
+            label,
+            function,
+            types,
+            key=key,
+            rule=_rule(label, vmap_method, structure, outs, types),
+            linear=flat_transpose(label, transpose, structure, outs, key),
         )
 
-    return calling(fn, label, declared, make)
+    return with_rules(calling(fn, label, declared, make), jvp, vjp)
 
 
 def _rule(label: str, rule: Any, structure: Any, outs: Any, types: Any) -> Any:

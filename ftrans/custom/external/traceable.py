@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ftrans.custom.external.batching import moved
+from ftrans.custom.external.linear import Transpose
 from ftrans.errors import TransposeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.external import Callee, external_p
@@ -34,6 +36,7 @@ class JaxCallee(Callee):
         types: the types of the results.
         key: what stands for the function where two callees are compared; None compares functions.
         rule: for a batch, `(size, operands, dims) -> outs, out_dims`; None asks JAX.
+        linear: its transpose, where the author wrote it; `key` stands for it too.
     """
 
     is_host = False
@@ -46,12 +49,14 @@ class JaxCallee(Callee):
         *,
         key: Hashable = None,
         rule: Callable[..., Any] | None = None,
+        linear: Transpose | None = None,
     ):
         self.name = name
         self.function = function
         self.types = tuple(types)
         self.rule = rule
-        given = ("id", id(function), id(rule)) if key is None else key
+        self.linear = linear
+        given = ("id", id(function), id(rule), linear) if key is None else key
         self.identity: Any = (name, given, self.types)
         self._hash = hash(self.identity)
         self._compiled: Any = None
@@ -83,17 +88,29 @@ class JaxCallee(Callee):
         if self.rule is not None:
             return self.rule(size, operands, dims)
         axes = tuple(dims)
+        fronts = [None if dim is None else size for dim in dims]
         callee = JaxCallee(
             self.name,
             jax.vmap(self.function, axes, axis_size=size),
             [t.update(shape=(size, *t.shape)) for t in self.types],
             key=("vmap", size, axes, self.identity),
+            linear=self.linear and self.linear.batched(size, fronts),
         )
+        if self.linear is not None:
+            # its transpose has the mapped axes in front
+            operands, callee.function = (
+                moved(operands, dims),
+                jax.vmap(
+                    self.function, [None if dim is None else 0 for dim in dims], axis_size=size
+                ),
+            )
         outs = external_p(*operands, callee=callee)
         return outs, [0] * len(outs)
 
     def jvp(self, tangents: Sequence[Any], primals: Sequence[Any]) -> Sequence[Any]:
         """Records the tangents of the results; None where a tangent is zero."""
+        if self.linear is not None:
+            return self.linear.jvp(self, tangents, primals)
         active = tuple(t is not None for t in tangents)
         moving = tuple(t.is_inexact for t in self.types)
         callee = Pushforward(self, active, moving)
@@ -103,6 +120,8 @@ class JaxCallee(Callee):
 
     def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
         """Records the cotangents of the operands that are `Linear`; None elsewhere."""
+        if self.linear is not None:
+            return self.linear.transpose(self, cts, operands)
         linear = [isinstance(x, Linear) for x in operands]
         present = [ct is not None for ct in cts]
         types = [type_of(x) if not m else x.type for x, m in zip(operands, linear, strict=True)]
