@@ -29,6 +29,7 @@ __all__ = [
     "Tracer",
     "bind",
     "check_alive",
+    "example",
     "examples",
     "open_frame",
     "opened",
@@ -37,6 +38,20 @@ __all__ = [
     "set_guard",
     "type_of",
 ]
+
+
+def example(type: ArrayType) -> np.ndarray:
+    """Returns an array of a type: zeros where it is not of floating point.
+
+    Else different numbers near one; square matrices are symmetric and positive definite.
+    """
+    if not type.is_inexact:
+        return np.zeros(type.shape, type.dtype)
+    numbers = 1 + np.cos(np.arange(type.size, dtype=np.float64)).reshape(type.shape) / 4
+    if type.ndim > 1 and type.shape[-1] == type.shape[-2]:
+        n = type.shape[-1]
+        numbers = (numbers + np.swapaxes(numbers, -1, -2)) / (2 * max(n, 1)) + 2 * np.eye(n)
+    return numbers.astype(type.dtype)
 
 
 class Abstract:
@@ -52,17 +67,8 @@ class Abstract:
         self.reason = reason
 
     def example(self, type: ArrayType, what: str, asked: Tracer) -> Any:
-        """Returns an array of a type: zeros where it is not of floating point.
-
-        Else different numbers near one; square matrices are symmetric and positive definite.
-        """
-        if not type.is_inexact:
-            return np.zeros(type.shape, type.dtype)
-        numbers = 1 + np.cos(np.arange(type.size, dtype=np.float64)).reshape(type.shape) / 4
-        if type.ndim > 1 and type.shape[-1] == type.shape[-2]:
-            n = type.shape[-1]
-            numbers = (numbers + np.swapaxes(numbers, -1, -2)) / (2 * max(n, 1)) + 2 * np.eye(n)
-        return numbers.astype(type.dtype)
+        """Returns an array that the input might be."""
+        return example(type)
 
 
 class Mapped(Abstract):
@@ -157,8 +163,9 @@ class Frame:
         entered: where in the user's code the tracing was asked for.
 
     Attributes:
-        order: how many derivatives are taken of what is traced here, one more where forward mode
-            may transpose a rule; custom rules are traced so often, one inside the other.
+        order: what is wanted of the custom rules called here: 2 for reverse mode, 4 for forward
+            mode, which may transpose a rule; tracing a `backward` takes 2 of it for the rules that
+            are called inside, a `jvp` takes 1.
         rule: whether it is a method of a custom rule, which may turn its arguments into NumPy's.
     """
 
