@@ -1,0 +1,1 @@
+"""Custom rules, calls to what is outside, and the verification of rules."""

@@ -1,0 +1,1 @@
+"""Verifies derivatives and rules: against differences, against each other, against a loop."""
