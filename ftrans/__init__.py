@@ -2,6 +2,8 @@
 
 from ftrans import errors, func, ir, numpy, primitives
 from ftrans.config import config, get_default_dtype, set_default_dtype
+from ftrans.custom import custom_jvp, custom_vjp, custom_vmap
+from ftrans.custom.external import external
 from ftrans.errors import (
     ArgumentError,
     AxisError,
@@ -16,6 +18,7 @@ from ftrans.errors import (
     MissingAttributeError,
     MissingRuleError,
     MutationError,
+    RuleError,
     ShapeError,
     StaticArgumentError,
     StructureError,
@@ -67,6 +70,7 @@ __all__ = [
     "MutationError",
     "Operation",
     "Program",
+    "RuleError",
     "ShapeError",
     "StaticArgumentError",
     "StructureError",
@@ -78,8 +82,12 @@ __all__ = [
     "check",
     "cond",
     "config",
+    "custom_jvp",
+    "custom_vjp",
+    "custom_vmap",
     "errors",
     "explain",
+    "external",
     "fori_loop",
     "func",
     "get_default_dtype",
