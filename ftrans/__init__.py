@@ -4,6 +4,7 @@ from ftrans import errors, func, ir, numpy, primitives
 from ftrans.config import config, get_default_dtype, set_default_dtype
 from ftrans.custom import custom_jvp, custom_vjp, custom_vmap
 from ftrans.custom.external import external
+from ftrans.custom.verify import check_rules
 from ftrans.errors import (
     ArgumentError,
     AxisError,
@@ -80,6 +81,7 @@ __all__ = [
     "cache_clear",
     "cache_info",
     "check",
+    "check_rules",
     "cond",
     "config",
     "custom_jvp",

@@ -1,4 +1,4 @@
-"""`vmap` against a Python loop: all choices of mapped axes, nested, of derivatives, derivatives of it.
+"""`vmap` against a Python loop: every choice of axes, nested, of derivatives, differentiated.
 
 The examples of a batch differ in value and in order, so that a rule which mixes them, or takes one
 for all, gives something else.
@@ -221,11 +221,12 @@ class _Batches:
                 if inner[k] is None and outer[k] is None:
                     array = along[0]
                 elif inner[k] is None or outer[k] is None:
-                    array = np.stack(along, inner[k] if outer[k] is None else outer[k])
+                    array = np.stack(along, _first(inner[k], outer[k]))
                 else:
                     # the outer level takes the examples in reverse order, so that levels differ
-                    rows = [np.stack(along, inner[k]), np.stack(along[::-1], inner[k])]
-                    array = np.stack(rows, outer[k])
+                    axis = _first(inner[k])
+                    rows = [np.stack(along, axis), np.stack(along[::-1], axis)]
+                    array = np.stack(rows, _first(outer[k]))
                 arrays.append(like(array, self.leaves[k]))
             number = size
             if any(i is not None and o is not None for i, o in zip(inner, outer, strict=True)):
@@ -351,6 +352,11 @@ class _Batches:
             what = f"backward of vmap with in_dims={_shown(dims)} is not what a loop gives"
             if not self._same(THROUGH, what, got, expected):
                 return
+
+
+def _first(*dims: int | None) -> int:
+    """Returns the first that is not None."""
+    return next(dim for dim in dims if dim is not None)
 
 
 def _shown(dims: Dims) -> str:

@@ -186,8 +186,8 @@ def check_parts(trial: Trial) -> None:
                 for t, n in zip(tangents, trial.call.positions, strict=True)
             ]
             parts.append(trial.push(some))
-        got = [sum(many[1:], many[0]) for many in zip(*parts, strict=True)]
-        size = [sum(np.abs(x) for x in many) for many in zip(*parts, strict=True)]
+        got = [np.sum(many, axis=0) for many in zip(*parts, strict=True)]
+        size = [np.sum(np.abs(many), axis=0) for many in zip(*parts, strict=True)]
         if not all(np.isfinite(x).all() for x in (*got, *whole)):
             return
         if _near(got, whole, size, trial.precision):
