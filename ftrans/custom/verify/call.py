@@ -67,8 +67,12 @@ class Call:
         return self.structure.unflatten(leaves)
 
     def __call__(self, *values: Any) -> list[Any]:
-        """Returns the leaves of the result for these values of the floating leaves."""
-        return tree.tree_leaves(self.func(*self.arguments(values)))
+        """Returns the leaves of the result for these values of the floating leaves.
+
+        The function is given copies of arrays of NumPy: it may write to them, and say so.
+        """
+        given = [value.copy() if type(value) is np.ndarray else value for value in values]
+        return tree.tree_leaves(self.func(*self.arguments(given)))
 
     def with_values(self, values: Sequence[Any]) -> Call:
         """Returns the same call at another point."""

@@ -104,14 +104,14 @@ def _nonlinear(got: Sequence[np.ndarray], base: Sequence[np.ndarray], factor: fl
     return "backward is not linear in its cotangent"
 
 
-def check_pure(trial: Trial, other: Trial | None) -> None:
+def check_pure(trial: Trial, other: Trial | None, writes: bool = False) -> None:
     """Runs everything twice, and another call between a forward and its backward.
 
     Args:
         trial: the trial.
         other: the same function at another point, or None.
+        writes: whether the function says that it writes to an input.
     """
-    copies = [array.copy() for array in trial.values]
     with trial.guarded(PURE, "the function"):
         first = [host(out) for out in trial.call(*trial.call.values)]
         second = [host(out) for out in trial.call(*trial.call.values)]
@@ -120,13 +120,20 @@ def check_pure(trial: Trial, other: Trial | None) -> None:
     if _differentiable(trial):
         with trial.guarded(PURE, "backward", "no reverse mode"):
             _backwards(trial, other)
-    changed = [
-        label
-        for label, value, copy in zip(trial.call.labels, trial.values, copies, strict=True)
-        if not np.array_equal(value, copy, equal_nan=value.dtype.kind in "fc")
-    ]
-    for label in changed:
-        trial.fail(PURE, f"{label} was written to", cause="a rule writes to an input")
+    if not writes:
+        _unchanged(trial)
+
+
+def _unchanged(trial: Trial) -> None:
+    """Calls the function on arrays that it could write to, and looks whether it did."""
+    given = [value.copy() for value in trial.values]
+    with trial.guarded(PURE, "the function"):
+        trial.call.func(*trial.call.arguments(given))
+    for label, array, value in zip(trial.call.labels, given, trial.values, strict=True):
+        if not np.array_equal(array, value, equal_nan=value.dtype.kind in "fc"):
+            cause = "forward writes to an input: copy it, or say so by ctx.mark_dirty"
+            trial.fail(PURE, f"{label} was written to", array, value, cause)
+            return
 
 
 def _backwards(trial: Trial, other: Trial | None) -> None:
@@ -217,7 +224,7 @@ def check_unused(trial: Trial) -> None:
     if not trial.values or len(trial.outputs) < 2:
         return
     cotangents = trial.cotangents("unused")
-    with trial.guarded(UNUSED, "backward where an output is not used", "no reverse mode"):
+    with trial.guarded(UNUSED, "backward", "no reverse mode"):
         for kept in _choices(len(trial.outputs)):
             full = [ct if i in kept else _times(ct, 0.0) for i, ct in enumerate(cotangents)]
             expected = trial.pull(full)

@@ -10,28 +10,41 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.custom.context import FunctionCtx
+from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.decorators import custom_vjp
 from ftrans.custom.function import Function
 from ftrans.custom.parts import Parts, fit
 from ftrans.custom.verify.call import Call, host, is_floating
 from ftrans.custom.verify.diagnosis import diagnose
 from ftrans.custom.verify.trial import Trial
+from ftrans.func.vjp import vjp
 from ftrans.ir import Tracer, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 
-__all__ = ["Direct", "check_returned", "check_rule", "direct", "rigid_outputs"]
+__all__ = ["Direct", "check_returned", "check_rule", "direct", "marks"]
 
 RETURNED = "what backward returns"
 LAYOUT = "memory layouts of cotangents"
 STATE = "state between calls"
 NEEDS = "needs_input_grad"
 NONE = "cotangents of None"
+
+
+class Marks(NamedTuple):
+    """Is what a `Function` says of itself on its context.
+
+    Attributes:
+        rigid: the numbers of the outputs that have no derivative.
+        dirty: whether it writes to an input.
+    """
+
+    rigid: tuple[int, ...]
+    dirty: bool
 
 
 class Direct:
@@ -115,19 +128,36 @@ def direct(rule: Any) -> Direct | None:
     return found if found.method is not None else None
 
 
-def rigid_outputs(rule: Any, args: Sequence[Any]) -> tuple[int, ...]:
-    """Returns the numbers of the outputs that a `Function` says have no derivative."""
+def marks(rule: Any, args: Sequence[Any]) -> Marks:
+    """Returns what a `Function` says of its outputs and inputs, by a call under a transform."""
     if not (isinstance(rule, type) and issubclass(rule, Function)):
-        return ()
-    try:
-        found = Direct(rule)
-        args = found.bound(args)
-        output, ctx = found.forward(args, [True] * len(args))
-    except Exception:
-        # it takes traced values alone: then nothing is known, and all outputs are checked
-        return ()
-    marked = {id(x) for x in ctx._state.rigid}
-    return tuple(i for i, x in enumerate(output.values) if id(x) in marked)
+        return Marks((), False)
+    seen = [Marks((), False)]
+
+    def note(ctx: FunctionCtx, output: Any) -> None:
+        values = Parts(output if isinstance(output, tuple) else (output,)).values
+        rigid = {key_of(x) for x in ctx._state.rigid}
+        numbers = tuple(i for i, x in enumerate(values) if key_of(x) in rigid)
+        seen.append(Marks(numbers, bool(ctx._state.dirty)))
+
+    def set_up(ctx: FunctionCtx, inputs: Any, output: Any) -> None:
+        rule.setup_context(ctx, inputs, output)
+        note(ctx, output)
+
+    def forward(ctx: FunctionCtx, *inputs: Any, **others: Any) -> Any:
+        output = rule.forward(ctx, *inputs, **others)
+        note(ctx, output)
+        return output
+
+    if rule.setup_context is Function.setup_context:
+        forward.__signature__ = inspect.signature(rule.forward)  # type: ignore[attr-defined]
+        body = {"forward": staticmethod(forward)}
+    else:
+        body = {"setup_context": staticmethod(set_up)}
+    spy = type(rule.__name__, (rule,), body)
+    call = Call(spy.apply, args)
+    vjp(call, *call.values)
+    return seen[-1]
 
 
 # ---------------------------------------------------------------------------- what it returns

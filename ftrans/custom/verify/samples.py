@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ftrans.custom.verify.call import Call, host, like
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array
 
-__all__ = ["describe_sample", "nearby", "other_precision", "resized"]
+__all__ = ["Cut", "describe_sample", "nearby", "other_precision", "resized"]
 
 
 def describe_sample(number: int, args: Sequence[Any]) -> str:
@@ -42,7 +42,7 @@ def nearby(call: Call) -> Call:
     return _made(call, leaves)
 
 
-def other_precision(call: Call) -> tuple[str, Call] | None:
+def other_precision(call: Call) -> Call | None:
     """Returns a call in double precision as one in single precision; None for any other."""
     pairs = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}
     if not call.values or any(np.dtype(v.dtype) not in pairs for v in call.values):
@@ -51,35 +51,75 @@ def other_precision(call: Call) -> tuple[str, Call] | None:
     for place in call.places:
         array = host(leaves[place])
         leaves[place] = like(array.astype(pairs[array.dtype]), leaves[place])
-    return "in float32", _made(call, leaves)
+    return _made(call, leaves)
 
 
-def resized(call: Call) -> Iterator[tuple[str, Call]]:
+class Cut(NamedTuple):
+    """Is a call whose arrays have lost elements along the axes of one size.
+
+    Attributes:
+        call: the call.
+        size: that size.
+        new: what it became.
+        leading: whether only first axes were cut.
+    """
+
+    call: Call
+    size: int
+    new: int
+    leading: bool
+
+    @property
+    def label(self) -> str:
+        """Says what was cut."""
+        which = "first axes" if self.leading else "axes"
+        return f"with {which} of size {self.size} cut to {self.new}"
+
+    def fits(self, before: Sequence[Any], after: Sequence[Any]) -> bool:
+        """Tells whether results are cut as arguments are: only then is it the same operation.
+
+        A convolution with a kernel that is longer than what is left is another one.
+        """
+        return len(before) == len(after) and all(
+            np.shape(b) in (self._shape(np.shape(a)), np.shape(a))
+            for a, b in zip(before, after, strict=True)
+        )
+
+    def _shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(
+            self.new if n == self.size and (axis == 0 or not self.leading) else n
+            for axis, n in enumerate(shape)
+        )
+
+
+def resized(call: Call) -> Iterator[Cut]:
     """Yields the call with each size that its arrays have cut down to one, and to zero.
 
-    Equal sizes are cut together, since they have to fit each other as likely as not; then only
-    the first axis is, which is that of a batch.
+    Equal sizes are cut together, since they have to fit each other as likely as not; where first
+    axes have the size of others, the first ones are also cut alone: a batch of one.
     """
     arrays = [i for i, leaf in enumerate(call.leaves) if is_array(leaf)]
-    sizes = sorted({n for i in arrays for n in np.shape(call.leaves[i]) if n > 1})
+    shapes = [np.shape(call.leaves[i]) for i in arrays]
+    sizes = sorted({n for shape in shapes for n in shape if n > 1})
     for new in (1, 0):
         for size in sizes:
-            leaves = list(call.leaves)
-            for i in arrays:
-                array = host(leaves[i])
-                cut = tuple(slice(0, new) if n == size else slice(None) for n in array.shape)
-                leaves[i] = like(np.ascontiguousarray(array[cut]), leaves[i])
-            yield f"with axes of size {size} cut to {new}", _made(call, leaves)
-        leading = {np.shape(call.leaves[i])[0] for i in arrays if np.ndim(call.leaves[i])}
-        if len(leading) == 1 and leading.isdisjoint({0, 1}) and _has_inner(call, arrays, leading):
-            leaves = list(call.leaves)
-            for i in arrays:
-                if np.ndim(leaves[i]):
-                    array = host(leaves[i])
-                    leaves[i] = like(np.ascontiguousarray(array[:new]), leaves[i])
-            yield f"with the first axis cut to {new}", _made(call, leaves)
+            yield _cut(call, arrays, size, new, False)
+            first = {shape[0] for shape in shapes if shape}
+            if first == {size} and any(size in shape[1:] for shape in shapes):
+                yield _cut(call, arrays, size, new, True)
 
 
-def _has_inner(call: Call, arrays: Sequence[int], leading: set[int]) -> bool:
-    """Tells whether the size of the first axis is that of an inner axis as well."""
-    return any(n in leading for i in arrays for n in np.shape(call.leaves[i])[1:])
+def _cut(call: Call, arrays: Sequence[int], size: int, new: int, leading: bool) -> Cut:
+    leaves = list(call.leaves)
+    for i in arrays:
+        array = host(leaves[i])
+        kept = tuple(
+            slice(0, new) if n == size and (axis == 0 or not leading) else slice(None)
+            for axis, n in enumerate(array.shape)
+        )
+        array = np.ascontiguousarray(array[kept]).reshape(array[kept].shape)
+        if array.dtype.kind in "iu" and new and np.all(np.abs(array) < size):
+            # it may be an index into what was cut
+            array = np.clip(array, -new if array.dtype.kind == "i" else 0, new - 1)
+        leaves[i] = like(array, leaves[i])
+    return Cut(_made(call, leaves), size, new, leading)
