@@ -125,7 +125,8 @@ class _Batches:
         return array
 
     def _at(self, example: Sequence[Any]) -> list[np.ndarray]:
-        values = [like(x, leaf) for x, leaf in zip(example, self.leaves, strict=True)]
+        pairs = zip(example, self.leaves, strict=True)
+        values = [like(np.array(x), leaf) for x, leaf in pairs]
         return [host(out) for out in self.function(*values)]
 
     def stacked(self, dims: Dims, size: int) -> list[Any]:

@@ -256,9 +256,9 @@ class _Plain:
         self.floats = [any(map(is_floating, tree.tree_leaves(arg))) for arg in self.args]
 
     def forward(self, args: Any = None, needs: Sequence[bool] | None = None) -> tuple[Parts, Any]:
-        """Runs forward."""
+        """Runs forward, on arrays that it may write to."""
         return self.rule.forward(
-            self.args if args is None else self.rule.bound(args),
+            self.rule.bound(_plain(self.trial.call) if args is None else args),
             self.floats if needs is None else needs,
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ftrans.custom.verify.call import Call, host, is_floating, like
@@ -60,10 +61,19 @@ class Trial:
         self._reference: Trial | None = None
         self.lenient = False
 
-    @property
-    def is_double(self) -> bool:
-        """Whether all floating numbers are of double precision."""
-        return self.precision < 1e-10
+    def may_overflow(self, sizes: np.ndarray) -> bool:
+        """Tells whether products of numbers of these sizes, or of the arguments, may overflow.
+
+        Args:
+            sizes: of derivatives.
+        """
+        for array in (*self.values, *self.outs):
+            limit = float(np.sqrt(float(jnp.finfo(array.dtype).max)))
+            for numbers in (np.abs(to_coordinates(array)), np.abs(sizes)):
+                numbers = numbers[numbers > 0]
+                if numbers.size and not 1 / limit < numbers.min() <= numbers.max() < limit:
+                    return True
+        return False
 
     def select(self, *values: Any) -> list[Any]:
         """Returns the outputs that have derivatives, for these values of the floating arguments."""
