@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ftrans.custom.verify.call import host, is_floating, like
-from ftrans.custom.verify.trial import Trial
+from ftrans.custom.verify.samples import is_structured
+from ftrans.custom.verify.trial import Trial, last_digits
 from ftrans.func.jvp import jvp
 from ftrans.func.vjp import vjp
 from ftrans.func.vmap import vmap
@@ -114,7 +115,7 @@ class _Batches:
 
     def _moved(self, array: np.ndarray, b: int) -> np.ndarray:
         """Returns the same elements in another order, and a little larger."""
-        return self._scaled(np.roll(array, b), b)
+        return self._scaled(array if is_structured(array) else np.roll(array, b), b)
 
     def _scaled(self, array: np.ndarray, b: int) -> np.ndarray:
         if array.dtype.kind in "biu":
@@ -186,24 +187,40 @@ class _Batches:
         got = [host(out) for out in vmap(self._quiet(self.function), dims)(*arrays)]
         expected = self.expected(dims, size)
         what = f"vmap with in_dims={_shown(dims)} and {size} examples is not what a loop gives"
-        return self._same(check, what, got, expected)
+
+        def again(seed: int) -> list[np.ndarray]:
+            mapped = [dim is not None for dim in dims]
+            each = [
+                self._at([_moved(x, seed) for x in self.example(mapped, b)]) for b in range(size)
+            ]
+            return [np.stack(outs) for outs in zip(*each, strict=True)]
+
+        return self._same(check, what, got, expected, again)
 
     def _quiet(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *arrays: [out for out in function(*arrays) if is_array(out)]
 
-    def _same(self, check: str, what: str, got: Sequence[Any], expected: Sequence[Any]) -> bool:
-        for one, other in zip(got, expected, strict=True):
+    def _same(
+        self,
+        check: str,
+        what: str,
+        got: Sequence[Any],
+        expected: Sequence[Any],
+        again: Callable[[int], Sequence[Any]] | None = None,
+    ) -> bool:
+        for i, (one, other) in enumerate(zip(got, expected, strict=True)):
+            alone = None if again is None else lambda seed, i=i: [again(seed)[i]]
             cause = _batch_cause(one, other)
             if cause or one.dtype != other.dtype:
                 why = cause or f"the dtype is {one.dtype}, and not {other.dtype}"
-                if not self.trial.same(check, what, [one], [other], slack=4):
+                if not self.trial.same(check, what, [one], [other], slack=4, again=alone):
                     failure = self.trial.report.failures[-1]
                     self.trial.report.failures[-1] = failure.because(why)
                     return False
                 if one.dtype != other.dtype:
                     self.trial.fail(check, what, str(one.dtype), str(other.dtype), why)
                     return False
-        return self.trial.same(check, what, got, expected, slack=4)
+        return self.trial.same(check, what, got, expected, slack=4, again=again)
 
     # --------------------------------------------------------------------------------- nested
 
@@ -353,6 +370,11 @@ class _Batches:
             what = f"backward of vmap with in_dims={_shown(dims)} is not what a loop gives"
             if not self._same(THROUGH, what, got, expected):
                 return
+
+
+def _moved(array: np.ndarray, seed: int) -> np.ndarray:
+    """Returns an array moved by its last digits, where it has any."""
+    return array if array.dtype.kind in "biu" else last_digits(array, seed)
 
 
 def _first(*dims: int | None) -> int:

@@ -100,7 +100,7 @@ def _name(factor: float) -> str:
     """Returns a number as one would write it: 2, 1/3, 0.577."""
     for denominator in range(1, 13):
         scaled = factor * denominator
-        if round(scaled) != 0 and abs(scaled - round(scaled)) < 2e-5 * abs(scaled):
+        if round(scaled) != 0 and abs(scaled - round(scaled)) < 2e-6 * abs(scaled):
             whole = round(scaled)
             return str(whole) if denominator == 1 else f"{whole}/{denominator}"
     return f"{factor:.6g}"

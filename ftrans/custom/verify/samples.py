@@ -6,7 +6,6 @@ something else with it, it is left out.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from ftrans.custom.verify.call import Call, host, like
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array
 
-__all__ = ["Cut", "describe_sample", "nearby", "other_precision", "resized"]
+__all__ = ["Cut", "describe_sample", "is_structured", "nearby", "other_precision", "resized"]
 
 
 def describe_sample(number: int, args: Sequence[Any]) -> str:
@@ -32,14 +31,38 @@ def _made(call: Call, leaves: list[Any]) -> Call:
 
 
 def nearby(call: Call) -> Call:
-    """Returns the call at another point: floating elements are up to a tenth larger."""
+    """Returns the call at another point: elements are in another order, and a little larger."""
     leaves = list(call.leaves)
     for place in call.places:
         array = host(leaves[place])
-        draw = np.random.default_rng(zlib.crc32(str(place).encode()))
-        factor = 1 + 0.1 * draw.uniform(0.2, 1.0, array.shape)
-        leaves[place] = like((array * factor).astype(array.dtype), leaves[place])
+        moved = array if is_structured(array) else np.roll(array, 1)
+        factor = np.asarray(1.0625, array.dtype)
+        leaves[place] = like((moved * factor).astype(array.dtype), leaves[place])
     return _made(call, leaves)
+
+
+def is_structured(array: np.ndarray) -> bool:
+    """Tells whether the order of the elements may matter to what a function takes.
+
+    So it is where they are sorted, or add up to one, or where a matrix is symmetric or triangular.
+    """
+    if array.dtype.kind == "c" or array.ndim == 0 or array.size < 3:
+        return False
+    flat = array.astype(np.float64)
+    with np.errstate(all="ignore"):
+        steps = np.diff(flat, axis=-1)
+        if steps.size and (np.all(steps > 0) or np.all(steps < 0)):
+            return True
+        if np.allclose(flat.sum(-1), 1.0):
+            return True
+        if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
+            return False
+        turned = np.swapaxes(flat, -1, -2)
+        return bool(
+            np.allclose(flat, turned)
+            or not np.any(np.triu(flat, 1))
+            or not np.any(np.tril(flat, -1))
+        )
 
 
 def other_precision(call: Call) -> Call | None:
