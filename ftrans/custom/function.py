@@ -233,7 +233,7 @@ def _for_jax(cls: Any, parts: Parts, kwargs: dict[str, Any]) -> Any:
     def call(*tracers: Any) -> Any:
         return _Call(cls, Parts(parts.build(tracers)), kwargs).record()
 
-    staged = stage(cls.__name__, call, inputs, order=2)
+    staged = stage(cls.__name__, call, inputs, order=4)
     found = apply(staged.program, [*sources(inputs), *staged.captured])
     return staged.outputs.build(found)
 
