@@ -6,7 +6,7 @@ Nothing is assumed: where a program does anything that is not elementwise, there
 
 from __future__ import annotations
 
-from ftrans.interpreters import inline
+from ftrans.interpreters import runnable
 from ftrans.ir import Program
 
 __all__ = ["is_aligned"]
@@ -16,10 +16,13 @@ def is_aligned(program: Program, position: int) -> bool:
     """Tells whether all results are proven to be elementwise in one input, of its shape.
 
     Args:
-        program: any program.
+        program: any program; of custom rules it is what is run that counts.
         position: which input.
+
+    Raises:
+        MissingRuleError: where a derivative in it has no rule.
     """
-    program = inline(program)
+    program = runnable(program)
     shape = program.inputs[position].shape
     if not shape:
         return False
