@@ -17,7 +17,7 @@ from ftrans import func
 from tests.helpers import assert_close
 from tests.unit.clean import assert_nothing_open
 from tests.unit.function_database import Case
-from tests.unit.function_transforms import FURTHER, ONCE, check
+from tests.unit.function_transforms import FORWARD, FURTHER, ONCE, check
 
 X, Y = np.array([0.5, -1.2]), np.array([0.3, 0.9])
 ALL = [*ONCE, *FURTHER]
@@ -137,10 +137,14 @@ def norm_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
 
     @lib.custom_vjp
     def f(params, point):
-        return {"r": np.sqrt(point.x**2 + point.y**2) * params["k"][0], "s": point.x + 0 * point.y}
+        return value(params, point)
+
+    def value(params, point):
+        r = np.sqrt(point.x**2 + point.y**2)
+        return {"r": r * params["k"][0], "s": point.x + 0 * point.y}
 
     def fwd(params, point):
-        out = f(params, point)
+        out = value(params, point)
         return out, (params, point, (out["r"], None))
 
     def bwd(residuals, cts):
@@ -217,6 +221,31 @@ def nothing_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
     return lambda x, y: f(x, y) + g(x, y)
 
 
+def recursive_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
+    """Calls the function in its own rules, as much code does."""
+
+    @lib.custom_vjp
+    def f(x):
+        return np.exp(x)
+
+    def fwd(x):
+        out = f(x)
+        return out, out
+
+    f.defvjp(fwd, lambda out, ct: (ct * out,))
+
+    @lib.custom_jvp
+    def g(x):
+        return np.exp(f(x) / 4)
+
+    @g.defjvp
+    def rule(primals, tangents):
+        out = g(*primals)
+        return out, out * f(primals[0]) / 4 * tangents[0]
+
+    return g
+
+
 def straight_through_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
     """Rounds, and hands the gradient through; keeps no residuals."""
 
@@ -245,12 +274,17 @@ ONLY_REVERSE = ("pytrees", "nondiff argnums of a vjp", "None", "straight through
 def test_code_for_jax_moves_over(name: str, transform: str) -> None:
     code, arrays = CODES[name]
     ours, theirs = code(ftrans, fnp, ftrans.stop_gradient), code(jax, jnp, jax.lax.stop_gradient)
-    forward = {*FURTHER} - {"grad(grad)", "grad(grad(grad))", "jacrev(jacrev)", "jit(grad(grad))",
-                            "jvp(grad)", "hessian", "vmap(hessian)", "grad(vmap(grad))"}  # fmt: skip
-    if name in ONLY_REVERSE and transform in forward:
+    if name in ONLY_REVERSE and transform in (*FORWARD, "grad(jvp)"):
         compare_with_reverse(ours, theirs, arrays)
     else:
         check(Case(ours, theirs, arrays), transform)
+
+
+@pytest.mark.parametrize("transform", ALL)
+def test_functions_that_are_called_in_their_own_rules(transform: str) -> None:
+    """JAX takes no forward mode of their gradients: it is given the plain function."""
+    ours = recursive_code(ftrans, fnp, ftrans.stop_gradient)
+    check(Case(ours, lambda x: jnp.exp(jnp.exp(x) / 4), (X,)), transform)
 
 
 def compare_with_reverse(ours: Any, theirs: Any, arrays: Any) -> None:
@@ -468,7 +502,7 @@ def test_a_forward_rule_that_calls_a_function_with_a_vjp() -> None:
     assert_close(func.jvp(f, (one, one), (one, one))[1], 2.0)
 
 
-# --------------------------------------------------------------------- complex: PyTorch's convention
+# --------------------------------------------------------------------------------- complex numbers
 
 
 @pytest.mark.parametrize("z", [np.array([1 + 2j, -0.5 + 0.3j]), np.complex64(1 - 1j)])
