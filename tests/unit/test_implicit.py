@@ -175,7 +175,7 @@ def test_has_aux_of_a_root() -> None:
 
 
 def cholesky_solve(a: Any, b: Any) -> Any:
-    a = a @ a.T + 2 * fnp.eye(2)
+    a = a @ a.T + 2 * np.eye(2)
 
     solve = lambda matvec, b: NumpyCholeskySolve.apply(a, b)  # noqa: E731
     return ftrans.custom_linear_solve(lambda x: a @ x, b, solve, symmetric=True)
@@ -186,7 +186,7 @@ def spd_solve(a: Any, b: Any) -> Any:
 
 
 def general_solve(a: Any, b: Any) -> Any:
-    a = a + 3 * fnp.eye(2)
+    a = a + 3 * np.eye(2)
     return ftrans.custom_linear_solve(lambda x: a @ x, b, dense_solve, transpose_solve=dense_solve)
 
 
