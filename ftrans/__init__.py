@@ -2,6 +2,8 @@
 
 from ftrans import errors, func, ir, numpy, primitives
 from ftrans.config import config, get_default_dtype, set_default_dtype
+from ftrans.custom import custom_jvp, custom_vjp, custom_vmap
+from ftrans.custom.external import external
 from ftrans.errors import (
     ArgumentError,
     AxisError,
@@ -14,6 +16,7 @@ from ftrans.errors import (
     MissingAttributeError,
     MissingRuleError,
     MutationError,
+    RuleError,
     ShapeError,
     StaticArgumentError,
     StructureError,
@@ -63,6 +66,7 @@ __all__ = [
     "MutationError",
     "Operation",
     "Program",
+    "RuleError",
     "ShapeError",
     "StaticArgumentError",
     "StructureError",
@@ -74,8 +78,12 @@ __all__ = [
     "check",
     "cond",
     "config",
+    "custom_jvp",
+    "custom_vjp",
+    "custom_vmap",
     "errors",
     "explain",
+    "external",
     "fori_loop",
     "func",
     "get_default_dtype",
