@@ -82,11 +82,13 @@ class NumpyMul(Function):
 
 
 class NumpyExpMarkDirty(Function):
-    """Is said to work in place, which means nothing for arrays that nobody writes to."""
+    """Works in place, and says so."""
 
     @staticmethod
     def forward(x):
-        return np.exp(np.asarray(x))
+        array = np.asarray(x)
+        np.exp(array, out=array)
+        return x
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -452,7 +454,7 @@ _INVERSE = np.argsort(_ORDER, axis=1)
 DATABASE: dict[str, Case] = {
     "NumpyCube": Case(NumpyCube.apply, _cube, (_draw(1),)),
     "NumpyCube of a scalar": Case(NumpyCube.apply, _cube, (_draw(),), variant=True),
-    "NumpyExpMarkDirty": Case(NumpyExpMarkDirty.apply, jnp.exp, (_draw(2),)),
+    "NumpyExpMarkDirty": Case(lambda x: NumpyExpMarkDirty.apply(x.copy()), jnp.exp, (_draw(2),)),
     "NumpyMul": Case(NumpyMul.apply, jnp.multiply, (_draw(4), _draw(3, 4))),
     "NumpySort": Case(lambda x: NumpySort.apply(x, 1)[0], jnp.sort, (_draw(3, 5),)),
     "NumpySort of columns": Case(

@@ -176,7 +176,7 @@ def test_each_direction_takes_its_own_rule() -> None:
     x = np.array([0.4, 0.7])
     for wrap in (lambda f: f, ftrans.jit):
         assert_close(wrap(lambda x: func.jvp(Disagreeing.apply, (x,), (x,)))(x)[1], [0.0, 0.0])
-        assert_close(wrap(lambda x: func.vjp(Disagreeing.apply, x)[1](fnp.ones(2))[0])(x), [7, 7.0])
+        assert_close(wrap(lambda x: func.vjp(Disagreeing.apply, x)[1](np.ones(2))[0])(x), [7, 7.0])
     assert_close(func.jacfwd(Disagreeing.apply)(x), np.zeros((2, 2)))
     assert_close(func.jacrev(Disagreeing.apply)(x), 7 * np.eye(2))
 
@@ -305,9 +305,9 @@ def test_needs_input_grad(argnums: Any, needed: tuple[bool, ...]) -> None:
 def test_needs_input_grad_of_what_is_captured() -> None:
     """An array from outside of the function that is differentiated needs no gradient."""
     Needs.seen.clear()
-    y = np.float64(5.0)
-    assert_close(func.grad(lambda x: Needs.apply(x, 2, y))(3.0), 10.0, 1e-6)
-    assert_close(func.grad(lambda x: Needs.apply(x, 2, fnp.stop_gradient(x)))(3.0), 6.0, 1e-6)
+    x, y = np.float64(3.0), np.float64(5.0)
+    assert_close(func.grad(lambda x: Needs.apply(x, 2, y))(x), 10.0)
+    assert_close(func.grad(lambda x: Needs.apply(x, 2, fnp.stop_gradient(x)))(x), 6.0)
     assert set(Needs.seen) == {(True, False, False)}
 
 
@@ -336,7 +336,7 @@ class Returning(Function):
         (lambda ct: (ct,), [1.0, 1.0]),
         (lambda ct: (ct, None, None), [1.0, 1.0]),
         (lambda ct: fnp.ones((4, 2)), [4.0, 4.0]),
-        (lambda ct: np.ones((4, 2)), [4.0, 4.0]),
+        (lambda ct: np.ones((4, 2), ct.dtype), [4.0, 4.0]),
         (lambda ct: fnp.stack([ct, 2 * ct])[None], [3.0, 3.0]),
         (lambda ct: fnp.zeros((3, 0, 2)), [0.0, 0.0]),
     ],
@@ -391,9 +391,7 @@ def test_inputs_returned_as_they_are_go_through_the_rule() -> None:
         return (a * b).sum()
 
     assert_close(np.stack(func.grad(f, (0, 1))(x, y)), np.stack([2 * y, 3 * x]))
-    out = AsItIs.apply(x, y)[0]
-    assert_close(out, x)
-    assert out is not x
+    assert_close(AsItIs.apply(x, y)[0], x)
 
 
 class TimesProduct(Function):
@@ -512,5 +510,7 @@ def test_numbers_without_a_transform() -> None:
 
 
 def test_calling_an_instance_points_to_apply() -> None:
-    with pytest.raises((TypeError, RuntimeError), match="apply"):
-        Square()(np.ones(3))
+    with pytest.warns(DeprecationWarning, match="apply"):
+        instance = Square()
+    with pytest.raises(RuntimeError, match="apply"):
+        instance(np.ones(3))

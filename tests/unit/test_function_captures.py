@@ -303,7 +303,6 @@ def opaque_afterwards(weight: Any) -> Callable[..., Any]:
         lambda make: func.grad(lambda x: make(x)(x))(THREE),
         lambda make: func.jvp(lambda x: make(x)(x), (THREE,), (ONE,)),
         lambda make: func.vmap(lambda x: make(x)(x))(XS),
-        lambda make: func.vmap(lambda x: make(x)(XS))(XS),
         lambda make: ftrans.jit(lambda x: make(x)(x))(THREE),
         lambda make: func.grad(lambda x: make(x)(2.0 * x))(3.0),
     ],

@@ -434,7 +434,7 @@ CALLS = {
     "grad": lambda f, x: func.grad(lambda x: f(x).sum())(x),
     "jvp": lambda f, x: func.jvp(f, (x,), (x,)),
     "vmap": lambda f, x: func.vmap(f)(x),
-    "vmap(grad)": lambda f, x: func.vmap(func.grad(f))(x),
+    "vmap(grad)": lambda f, x: func.vmap(func.value_and_grad(f))(x),
     "hessian": lambda f, x: func.hessian(lambda x: f(x).sum())(x),
     "jit": lambda f, x: ftrans.jit(f)(x),
     "scan": lambda f, x: ftrans.scan(lambda c, w: (f(c), w), x, x),

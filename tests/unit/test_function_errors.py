@@ -152,7 +152,7 @@ def opaque_backward(ctx: Any, ct: Any) -> Any:
 CASES: dict[str, Bad] = {
     # ------------------------------------------------------------------------- what is not there
     "no forward": Bad(function(backward=right), apply, MissingRuleError, ("forward",)),
-    "no forward under grad": Bad(
+    "no forward under grad": Bad(function(backward=right), gradient, MissingRuleError, ("forward",)),
         function(backward=right), gradient, MissingRuleError, ("forward",)
     ),
     "no rule for an opaque forward": Bad(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import pytest
 from jax import numpy as jnp
@@ -30,10 +29,11 @@ class Affine(Function):
         return {"out": params["w"] @ x + params["layers"][0], "norm": (x * x).sum()}
 
     @staticmethod
-    def backward(ctx, ct_norm, ct):  # a dict has its leaves in the order of its keys
+    def backward(ctx, cts):
         w, x = ctx.saved_tensors
+        ct = cts["out"]
         slope = {"w": ct[:, None] * x, "layers": (ct,), "kind": None}
-        return slope, w.T @ ct + 2 * x * ct_norm
+        return slope, w.T @ ct + 2 * x * cts["norm"]
 
 
 class AffineJvp(Function):
@@ -73,12 +73,6 @@ def test_pytrees_in_and_out(function: type[Function], transform: str) -> None:
     check(Case(applied(function), affine, (W, B, X)), transform)
 
 
-def test_order_of_the_leaves_of_a_dict() -> None:
-    """The cotangents come in the order in which JAX flattens the output."""
-    out = {"out": np.zeros(2), "norm": np.zeros(())}
-    assert [x.shape for x in jax.tree.leaves(out)] == [(), (2,)]
-
-
 class Point(NamedTuple):
     x: Any
     y: Any
@@ -90,7 +84,8 @@ class Turned(Function):
         return Point(-point.y, [point.x, (point.y * 2,)])
 
     @staticmethod
-    def backward(ctx, first, second, third):
+    def backward(ctx, first, rest):
+        second, (third,) = rest
         return Point(second, 2 * third - first)
 
 
@@ -217,7 +212,7 @@ def test_integer_outputs() -> None:
     def f(x: Any, table: Any) -> Any:
         value, index = Largest.apply(x)
         assert index.dtype.kind == "i"
-        return value**2 * table[index]
+        return value**2 * fnp.asarray(table)[index]
 
     table = np.array([1.0, 10.0, 100.0])
     assert_close(func.grad(f)(x, table), [0.0, 180.0, 0.0])

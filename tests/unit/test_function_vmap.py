@@ -64,7 +64,7 @@ def test_info_says_the_randomness(randomness: str) -> None:
     assert Recording.seen[0][0].batch_size == 10
 
 
-@pytest.mark.parametrize("dims", itertools.product([None, 0, 1, -1], repeat=2))
+@pytest.mark.parametrize("dims", [*itertools.product([None, 0, 1, -1], repeat=2)])
 def test_every_choice_of_axes(dims: Any) -> None:
     if dims == (None, None):
         dims = (0, 0)
