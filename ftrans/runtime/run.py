@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.config import config
-from ftrans.interpreters import runnable, simplify
+from ftrans.interpreters import inline, runnable, simplify
 from ftrans.ir import Params, Program, check
 from ftrans.ir.frame import set_evaluator
 from ftrans.primitives import call_p
@@ -28,6 +28,7 @@ from ftrans.runtime.faults import explain_failure
 from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, on_cpu, to_jax, x64
 from ftrans.runtime.plan import plan_of
 from ftrans.runtime.raised import raised
+from ftrans.runtime.segments import Segmented
 
 __all__ = ["evaluate_primitive", "ready", "run"]
 
@@ -53,7 +54,8 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
             kind = _kind(array)
             if kind is _TRACED:
                 note_trace(None)  # no run of ours follows that could tell of it
-                return evaluate(jnp, final, arrays)
+                # with its custom rules, so that JAX differentiates by them
+                return evaluate(jnp, simplify(inline(program)), arrays)
             host = host and kind is _NUMPY
     if as_jax is None:
         as_jax = not host
@@ -128,7 +130,7 @@ _SMALL = 1 << 16
 """Up to so many bytes, to copy an array is cheaper than to wait for what reads it."""
 
 
-def _to_jax(executable: Executable, arrays: Sequence[Any]) -> list[jax.Array]:
+def _to_jax(executable: Executable | Segmented, arrays: Sequence[Any]) -> list[jax.Array]:
     """Runs what is compiled without waiting for it, where no array of the caller's forbids that.
 
     JAX reads NumPy arrays where they lie, and after this function has returned the caller may

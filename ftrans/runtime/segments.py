@@ -80,9 +80,8 @@ def _split(program: Program) -> list[Segment | Call]:
             segments.setdefault(at, []).append((equation, numbers, location))
         level += [at] * len(equation.types)
     read = {a for a in program.outputs if type(a) is int}
-    read |= {
-        a for group in calls.values() for call in group for a in call.operands if type(a) is int
-    }
+    made = [call for group in calls.values() for call in group]
+    read |= {a for call in made for a in call.operands if type(a) is int}
     used: dict[int, set[int]] = {
         at: {a for e, _, _ in group for a in e.operands if type(a) is int}
         for at, group in segments.items()
