@@ -14,10 +14,11 @@ from jax import numpy as jnp
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
+from ftrans.errors import MissingRuleError
 from tests.helpers import assert_close
 from tests.unit.clean import assert_nothing_open
 from tests.unit.function_database import Case
-from tests.unit.function_transforms import FORWARD, FURTHER, ONCE, check
+from tests.unit.function_transforms import FORWARD, FURTHER, ONCE, OURS, check
 
 X, Y = np.array([0.5, -1.2]), np.array([0.3, 0.9])
 ALL = [*ONCE, *FURTHER]
@@ -132,7 +133,7 @@ class Point(NamedTuple):
     y: Any
 
 
-def norm_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
+def norm_code(lib: Any, np: Any) -> Callable[..., Any]:
     """Returns a function of a pytree, as one writes it for JAX."""
 
     @lib.custom_vjp
@@ -157,7 +158,7 @@ def norm_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
     return lambda k, x, y: (lambda out: out["r"] ** 2 + 3 * out["s"])(f({"k": [k]}, Point(x, y)))
 
 
-def softplus_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
+def softplus_code(lib: Any, np: Any) -> Callable[..., Any]:
     """Is the example of JAX's documentation: log(1 + exp(x)) with a stable slope."""
 
     @lib.custom_jvp
@@ -172,7 +173,7 @@ def softplus_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
     return log1pexp
 
 
-def clip_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
+def clip_code(lib: Any, np: Any) -> Callable[..., Any]:
     """Clips gradients: JAX's documentation again, with `nondiff_argnums`."""
 
     @functools.partial(lib.custom_vjp, nondiff_argnums=(0, 1))
@@ -189,7 +190,7 @@ def clip_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
     return lambda x: np.sin(clip_gradient(-0.5, 0.5, x))
 
 
-def app_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
+def app_code(lib: Any, np: Any) -> Callable[..., Any]:
     """Calls a Python function given as an argument that is not differentiated."""
 
     @functools.partial(lib.custom_jvp, nondiff_argnums=(0,))
@@ -204,7 +205,7 @@ def app_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
     return lambda x: app(lambda x: x**3, x)
 
 
-def nothing_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
+def nothing_code(lib: Any, np: Any) -> Callable[..., Any]:
     """Has None for the cotangent of an argument, and None in `defjvps`."""
 
     @lib.custom_vjp
@@ -221,7 +222,7 @@ def nothing_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
     return lambda x, y: f(x, y) + g(x, y)
 
 
-def recursive_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
+def recursive_code(lib: Any, np: Any) -> Callable[..., Any]:
     """Calls the function in its own rules, as much code does."""
 
     @lib.custom_vjp
@@ -246,7 +247,7 @@ def recursive_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
     return g
 
 
-def straight_through_code(lib: Any, np: Any, stop: Any) -> Callable[..., Any]:
+def straight_through_code(lib: Any, np: Any) -> Callable[..., Any]:
     """Rounds, and hands the gradient through; keeps no residuals."""
 
     @lib.custom_vjp
@@ -265,25 +266,38 @@ CODES = {
     "None": (nothing_code, (X, Y)),
     "straight through": (straight_through_code, (X,)),
 }
-ONLY_REVERSE = ("pytrees", "nondiff argnums of a vjp", "None", "straight through")
+ONLY_REVERSE = ("pytrees", "None", "straight through")
 """Where JAX has no forward mode to compare with."""
+UNTRUE = ("nondiff argnums of a vjp", "nondiff argnums of a jvp", "None", "straight through")
+"""Whose rules are not the derivatives of the function."""
 
 
 @pytest.mark.parametrize("transform", ALL)
 @pytest.mark.parametrize("name", CODES)
 def test_code_for_jax_moves_over(name: str, transform: str) -> None:
     code, arrays = CODES[name]
-    ours, theirs = code(ftrans, fnp, ftrans.stop_gradient), code(jax, jnp, jax.lax.stop_gradient)
-    if name in ONLY_REVERSE and transform in (*FORWARD, "grad(jvp)"):
+    ours, theirs = code(ftrans, fnp), code(jax, jnp)
+    if transform in (*FORWARD, "grad(jvp)") and name in ONLY_REVERSE:
         compare_with_reverse(ours, theirs, arrays)
-    else:
+    elif transform in (*FORWARD, "grad(jvp)") and name == "nondiff argnums of a vjp":
+        with pytest.raises(MissingRuleError, match=r"clip_gradient.*not linear"):
+            FURTHER[transform](OURS, ours, arrays)
+    elif transform in ONCE or transform in FORWARD or name not in UNTRUE:
         check(Case(ours, theirs, arrays), transform)
+
+
+@pytest.mark.parametrize("transform", ["grad(grad)", "jvp(grad)", "hessian", "jacrev(jacrev)"])
+@pytest.mark.parametrize("name", UNTRUE)
+def test_the_second_derivative_is_that_of_the_rule(name: str, transform: str) -> None:
+    """The code of a rule is differentiated as it stands, as in JAX: not the function again."""
+    code, arrays = CODES[name]
+    check(Case(code(ftrans, fnp), code(jax, jnp), arrays), transform)
 
 
 @pytest.mark.parametrize("transform", ALL)
 def test_functions_that_are_called_in_their_own_rules(transform: str) -> None:
     """JAX takes no forward mode of their gradients: it is given the plain function."""
-    ours = recursive_code(ftrans, fnp, ftrans.stop_gradient)
+    ours = recursive_code(ftrans, fnp)
     check(Case(ours, lambda x: jnp.exp(jnp.exp(x) / 4), (X,)), transform)
 
 

@@ -181,6 +181,49 @@ def test_each_direction_takes_its_own_rule() -> None:
     assert_close(func.jacrev(Disagreeing.apply)(x), 7 * np.eye(2))
 
 
+class OnlyForward(Function):
+    """Has a rule that works, and one that must not be called."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x**2
+
+    @staticmethod
+    def backward(ctx, ct):
+        raise NotImplementedError("backward is not written yet")
+
+    @staticmethod
+    def jvp(ctx, t):
+        return 7 * t
+
+
+class OnlyReverse(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x**2
+
+    @staticmethod
+    def backward(ctx, ct):
+        return 7 * ct
+
+    @staticmethod
+    def jvp(ctx, t):
+        raise NotImplementedError("jvp is not written yet")
+
+
+def test_a_rule_that_is_not_asked_for_is_not_called() -> None:
+    x = np.array([0.4, 0.7])
+    assert_close(func.jvp(OnlyForward.apply, (x,), (x,))[1], 7 * x)
+    assert_close(func.jacfwd(OnlyForward.apply)(x), 7 * np.eye(2))
+    assert_close(func.grad(lambda x: OnlyReverse.apply(x).sum())(x), [7.0, 7.0])
+    assert_close(func.vmap(func.grad(OnlyReverse.apply))(x), [7.0, 7.0])
+    assert_close(ftrans.jit(func.jacrev(OnlyReverse.apply))(x), 7 * np.eye(2))
+    with pytest.raises(NotImplementedError, match="backward is not written yet"):
+        func.grad(lambda x: OnlyForward.apply(x).sum())(x)
+    with pytest.raises(NotImplementedError, match="jvp is not written yet"):
+        func.jvp(OnlyReverse.apply, (x,), (x,))
+
+
 class Inherited(NewBackward):
     @staticmethod
     def backward(ctx, ct):

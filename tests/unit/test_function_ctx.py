@@ -329,7 +329,7 @@ def test_mark_dirty_of_what_is_not_returned() -> None:
         def backward(ctx, ct):
             return 2 * ct
 
-    with pytest.raises(RuntimeError, match="Lost.*dirty.*returned"):
+    with pytest.raises(RuntimeError, match=r"Lost.*dirty.*returned"):
         func.grad(lambda x: Lost.apply(x).sum())(X)
 
 

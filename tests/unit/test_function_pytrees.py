@@ -86,7 +86,7 @@ class Turned(Function):
     @staticmethod
     def backward(ctx, first, rest):
         second, (third,) = rest
-        return Point(second, 2 * third - first)
+        return (Point(second, 2 * third - first),)
 
 
 def test_named_tuples_and_lists() -> None:
