@@ -2,7 +2,13 @@
 
 from ftrans import errors, func, ir, numpy, primitives
 from ftrans.config import config, get_default_dtype, set_default_dtype
-from ftrans.custom import custom_jvp, custom_vjp, custom_vmap
+from ftrans.custom import (
+    custom_jvp,
+    custom_linear_solve,
+    custom_root,
+    custom_vjp,
+    custom_vmap,
+)
 from ftrans.custom.external import external
 from ftrans.errors import (
     ArgumentError,
@@ -79,6 +85,8 @@ __all__ = [
     "cond",
     "config",
     "custom_jvp",
+    "custom_linear_solve",
+    "custom_root",
     "custom_vjp",
     "custom_vmap",
     "errors",

@@ -3,12 +3,15 @@
 from ftrans.custom.context import FunctionCtx, VmapInfo
 from ftrans.custom.decorators import custom_jvp, custom_vjp, custom_vmap
 from ftrans.custom.function import Function, once_differentiable
+from ftrans.custom.implicit import custom_linear_solve, custom_root
 
 __all__ = [
     "Function",
     "FunctionCtx",
     "VmapInfo",
     "custom_jvp",
+    "custom_linear_solve",
+    "custom_root",
     "custom_vjp",
     "custom_vmap",
     "once_differentiable",

@@ -96,7 +96,7 @@ class _Decorated:
         def call(*tracers: Any) -> Any:
             return _Call(self, Parts(parts.build(tracers), _is_number), fixed, apart).record()
 
-        staged = stage(name_of(self.function), call, inputs, order=2)
+        staged = stage(name_of(self.function), call, inputs, order=4)
         return staged.outputs.build(apply(staged.program, [*sources(inputs), *staged.captured]))
 
     # what the subclasses say
@@ -118,7 +118,6 @@ class _Call:
 
     patterns = False
     missing: str | None = None
-    calls_itself = True
 
     def __init__(self, decorated: _Decorated, parts: Parts, fixed: list[Any], apart: set[int]):
         self.decorated = decorated
@@ -128,6 +127,8 @@ class _Call:
         self.apart = apart
         self.backward = None if decorated._backward is None else self._backward
         self.jvp = None if decorated._jvp is None else self._jvp
+        self.calls_itself = self.backward is not None  # fwd may call the function
+        self.lasting = decorated._vmap is not None
 
     def record(self) -> Any:
         """Records the call; returns what the function returned, with traced values in it."""

@@ -233,7 +233,7 @@ def _for_jax(cls: Any, parts: Parts, kwargs: dict[str, Any]) -> Any:
     def call(*tracers: Any) -> Any:
         return _Call(cls, Parts(parts.build(tracers)), kwargs).record()
 
-    staged = stage(cls.__name__, call, inputs, order=2)
+    staged = stage(cls.__name__, call, inputs, order=4)
     found = apply(staged.program, [*sources(inputs), *staged.captured])
     return staged.outputs.build(found)
 
@@ -278,6 +278,7 @@ class _Call:
             )
         self.patterns = False
         self.calls_itself = False
+        self.lasting = True
 
     def record(self) -> Any:
         """Records the call; returns what `forward` returned, with traced values in it."""

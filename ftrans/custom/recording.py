@@ -42,10 +42,12 @@ class Author(Protocol):
             is differentiated then.
         calls_itself: whether `forward` may call the function that the rule is for; the call inside
             needs one derivative less.
+        lasting: whether second derivatives of results are by the rules again, see `Spec`.
     """
 
     name: str
     calls_itself: bool
+    lasting: bool
     backward: Callable[[Sequence[Any]], Sequence[Any]] | None
     jvp: Callable[[Sequence[Any]], Sequence[Any]] | None
     patterns: bool
@@ -148,7 +150,7 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
     has_rules = author.backward is not None or author.jvp is not None
     has_rules = has_rules and any(t.is_inexact for t, _, _ in inputs)
     ruled = has_rules and order > 0
-    opened = rule_frame(author.name, inputs, -1 if ruled and author.calls_itself else 0)
+    opened = rule_frame(author.name, inputs, -2 if ruled and author.calls_itself else 0)
     frame = opened.frame
     rules: dict[str, _Rule] = {}
     patterns: list[tuple[bool, ...]] = []
@@ -186,6 +188,7 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
         batch,
         order,
         tuple(patterns),
+        author.lasting,
     )
     params = {
         "forward": program,
@@ -252,7 +255,7 @@ def _pull(
     name = f"{author.name}.backward"
     source = Abstract(f"a cotangent of {author.name}")
     declared = [(t.update(), source, False) for t, s in zip(types, smooth, strict=True) if s]
-    opened = rule_frame(name, declared, order=_fewer(), closed=True)
+    opened = rule_frame(name, declared, order=_fewer(2), closed=True)
     with opened as given:
         cts = iter(map(_conj, given))
         taken = [next(cts) if s else None for s in smooth]
@@ -269,10 +272,10 @@ def _pull(
     return _Rule(program, captured, tuple(mask))
 
 
-def _fewer() -> int:
-    """Returns by how much fewer derivatives are wanted of a rule than of what it is for."""
+def _fewer(count: int) -> int:
+    """Returns what the frame of a rule adds, so that inside so much less is wanted than outside."""
     # where `forward` may call itself, its frame says so already
-    return -1 - state.stack[-1].order
+    return -count - state.stack[-1].order
 
 
 def _push(
@@ -282,7 +285,7 @@ def _push(
     source = Abstract(f"a tangent of {author.name}")
     mask = tuple([t.is_inexact for t, _, _ in inputs])
     declared = [(t.update(), source, False) for t, _, _ in inputs if t.is_inexact]
-    opened = rule_frame(f"{author.name}.jvp", declared, order=_fewer(), closed=True)
+    opened = rule_frame(f"{author.name}.jvp", declared, order=_fewer(1), closed=True)
     with opened as given:
         tangents = iter(given)
         found = author.jvp([next(tangents) if m else None for m in mask])  # type: ignore[misc]

@@ -163,8 +163,9 @@ class Frame:
         entered: where in the user's code the tracing was asked for.
 
     Attributes:
-        order: how many derivatives are taken of what is traced here, one more where forward mode
-            may transpose a rule; custom rules are traced so often, one inside the other.
+        order: what is wanted of the custom rules called here: 2 for reverse mode, 4 for forward
+            mode, which may transpose a rule; tracing a `backward` takes 2 of it for the rules that
+            are called inside, a `jvp` takes 1.
         rule: whether it is a method of a custom rule, which may turn its arguments into NumPy's.
     """
 

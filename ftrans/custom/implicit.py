@@ -1,0 +1,400 @@
+"""Implicit differentiation: a solution has the derivative that its equation gives it.
+
+Of A(w) x = b it follows that A dx = db - dA x, and of f(x, w) = 0 that (df/dx) dx = -(df/dw) dw. So
+the solver is never differentiated, may loop as it likes, and is asked again to solve for dx. What
+the operator closes over is found by tracing it, and is an input of the rule like any other.
+
+Reference: https://arxiv.org/abs/2105.15183
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.tree_util as tree
+
+from ftrans.custom.parts import Parts, defined, fit
+from ftrans.custom.recording import record
+from ftrans.errors import RuleError
+from ftrans.func import jvp, linear_transpose, vjp
+from ftrans.func.staging import abstract_inputs, apply, describe, name_of, stage
+from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
+from ftrans.numpy.elementwise import stop_gradient
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.primitives import conj_p, neg_p, sub_p
+from ftrans.primitives.shape import zeros
+from ftrans.traceback import boundary
+
+__all__ = ["custom_linear_solve", "custom_root"]
+
+
+@boundary
+def custom_root(
+    f: Callable[[Any], Any],
+    initial_guess: Any,
+    solve: Callable[[Callable[[Any], Any], Any], Any],
+    tangent_solve: Callable[[Callable[[Any], Any], Any], Any],
+    has_aux: bool = False,
+) -> Any:
+    """Returns a root of `f`, with the derivative that the implicit function theorem gives.
+
+    Args:
+        f: takes and returns a pytree of arrays of the structure of `initial_guess`; derivatives are
+            with respect to what it closes over.
+        initial_guess: where the solver begins; the root does not depend on it.
+        solve: `(f, initial_guess) -> root`. It is not differentiated.
+        tangent_solve: `(g, y) -> x` with g(x) = y, where `g` is `f` linearized at the root, or its
+            transpose.
+        has_aux: whether `solve` returns something besides, without a derivative.
+
+    Returns:
+        The root, or `(root, aux)`.
+
+    Raises:
+        RuleError: where the root does not have the structure and types of `initial_guess`.
+
+    Example:
+        >>> from ftrans import func
+        >>> def cube_root(a):
+        ...     def newton(f, x):
+        ...         for _ in range(20):
+        ...             value, slope = func.jvp(f, (x,), (x * 0 + 1,))
+        ...             x = x - value / slope
+        ...         return x
+        ...
+        ...     return custom_root(lambda x: x**3 - a, a, newton, lambda g, y: y / g(y * 0 + 1))
+        >>> round(float(func.grad(cube_root)(8.0)), 4)  # 1 / (3 * 2 ** 2)
+        0.0833
+
+    Reference: https://docs.jax.dev/en/latest/_autosummary/jax.lax.custom_root.html
+    """
+    if not is_tracing():
+        return solve(f, initial_guess)
+    return _Root(f, initial_guess, solve, tangent_solve, has_aux).record()
+
+
+@boundary
+def custom_linear_solve(
+    matvec: Callable[[Any], Any],
+    b: Any,
+    solve: Callable[[Callable[[Any], Any], Any], Any],
+    transpose_solve: Callable[[Callable[[Any], Any], Any], Any] | None = None,
+    symmetric: bool = False,
+    has_aux: bool = False,
+) -> Any:
+    """Solves a linear system, with derivatives that are linear systems of the same operator.
+
+    Args:
+        matvec: the operator, linear in a pytree of the structure of `b`; derivatives are also with
+            respect to what it closes over.
+        b: the right-hand side.
+        solve: `(matvec, b) -> x` with matvec(x) = b. It is not differentiated.
+        transpose_solve: `(vecmat, b) -> x`, the same for the transpose of the operator; reverse
+            mode needs it.
+        symmetric: whether the operator is its own transpose, so that `solve` serves for both.
+        has_aux: whether `solve` returns something besides, without a derivative.
+
+    Returns:
+        The solution, or `(solution, aux)`.
+
+    Raises:
+        RuleError: where the solution does not have the structure and types of `b`.
+        MissingRuleError: where reverse mode is asked for, and `transpose_solve` is not given.
+
+    Example:
+        >>> import numpy as np
+        >>> import ftrans.numpy as fnp
+        >>> from ftrans import func
+        >>> def solution(a, b):
+        ...     direct = lambda matvec, b: b / np.array([2.0, 4.0])
+        ...     return custom_linear_solve(lambda x: a * x, b, direct, symmetric=True)
+        >>> a, b = np.array([2.0, 4.0]), np.array([1.0, 1.0])
+        >>> func.grad(lambda a: solution(a, b).sum())(a)  # - b / a ** 2
+        array([-0.25  , -0.0625])
+
+    Reference: https://docs.jax.dev/en/latest/_autosummary/jax.lax.custom_linear_solve.html
+    """
+    if not is_tracing():
+        return solve(matvec, b)
+    if symmetric:
+        transpose_solve = solve
+    return _LinearSolve(matvec, b, solve, transpose_solve, symmetric, has_aux).record()
+
+
+# -------------------------------------------------------------------------------- the operator
+
+
+class _Closure:
+    """Is a function of a pytree with all that it closes over made arguments.
+
+    Args:
+        name: names it.
+        function: takes and returns pytrees of one structure.
+        like: an argument of it.
+    """
+
+    def __init__(self, name: str, function: Callable[[Any], Any], like: Any):
+        leaves, self.structure = tree.tree_flatten(like)
+        self.types = [type_of(as_array(leaf)).update() for leaf in leaves]
+        self.name = name
+
+        def flat(*tracers: Any) -> Any:
+            return _leaves(name, function, self, function(self.structure.unflatten(tracers)))
+
+        staged = stage(name, flat, abstract_inputs(self.types, f"an argument of {name}"))
+        self.program: Program = staged.program
+        self.captured = staged.captured
+
+    def at(self, captured: Sequence[Any]) -> Callable[[Any], Any]:
+        """Returns the function that closes over these values in the place of its own."""
+
+        def function(x: Any) -> Any:
+            leaves = [as_array(leaf) for leaf in self.structure.flatten_up_to(x)]
+            found = apply(self.program, [*leaves, *captured])
+            return self.structure.unflatten(found)
+
+        return function
+
+
+def _leaves(name: str, function: Any, closure: Any, value: Any) -> list[Any]:
+    """Returns the leaves of what a function returned, which must be of the types of a closure."""
+    where = f"{name}: what {name_of(function)} ({defined(function)}) returns"
+    try:
+        found = closure.structure.flatten_up_to(value)
+    except (ValueError, TypeError):
+        raise RuleError(
+            f"{where} does not have the structure of the unknown.\n  returned: {describe(value)}\n"
+            f"  Return the same containers."
+        ) from None
+    return [
+        fit(where, leaf, t, "the unknown") for leaf, t in zip(found, closure.types, strict=True)
+    ]
+
+
+def _detached(call: Callable[[], Any]) -> Any:
+    """Calls a solver such that no derivative enters it: what it closes over is held constant."""
+    staged = stage("solve", call, [])
+    operands = [stop_gradient(x) if type(x) is Tracer else x for x in staged.captured]
+    return staged.outputs.build(apply(staged.program, operands))
+
+
+class _Solver:
+    """Is the author of a rule whose inputs are what an operator closes over, and more."""
+
+    patterns = False
+    missing: str | None = None
+    calls_itself = False
+    lasting = True
+    jvp: Any
+    backward: Any
+    name: str
+    closure: _Closure
+    more: list[Any]
+    has_aux: bool
+
+    def record(self) -> Any:
+        """Records the solution; returns it as the solver returned it."""
+        values = [*self.closure.captured, *self.more]
+        if not any(type(x) is Tracer for x in values):
+            return self.solved(values, tuple(values))
+        found = record(self, values)
+        (output,) = self.output.build(found)
+        return output
+
+    def solved(self, inputs: Sequence[Any], values: Any) -> Any:
+        """Calls the solver."""
+        raise NotImplementedError
+
+    def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
+        """Solves the equation; see `Author.forward`."""
+        self.inputs = list(inputs)
+        found = _detached(lambda: self.solved(inputs, inputs))
+        x, aux = found if self.has_aux else (found, None)
+        leaves = _leaves(self.name, self.solve, self.closure, x)
+        value = self.closure.structure.unflatten(leaves)
+        self.count = len(leaves)
+        self.output = Parts(((value, aux) if self.has_aux else value,), is_array)
+        return self.output.values
+
+    def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
+        """Tells which results have tangents: those of the unknown, but not aux."""
+        return tuple([i < self.count and type_of(x).is_inexact for i, x in enumerate(outs)])
+
+    def batch(self, order: int) -> tuple[None, Sequence[Any]]:
+        """Has no rule of its own."""
+        return None, ()
+
+    solve: Callable[..., Any]
+
+    @property
+    def solution(self) -> list[Any]:
+        """The unknown, as `forward` found it."""
+        return self.output.values[: self.count]
+
+    def tangent_of_operator(self, captured: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        """Returns how the operator at the solution changes with what it closes over."""
+        moving = [i for i, t in enumerate(tangents) if t is not None]
+        if not moving:
+            return None
+
+        def at(*values: Any) -> Any:
+            full = list(captured)
+            for i, value in zip(moving, values, strict=True):
+                full[i] = value
+            return tuple(apply(self.closure.program, [*self.solution, *full]))
+
+        primals = tuple(captured[i] for i in moving)
+        return jvp(at, primals, tuple(tangents[i] for i in moving))[1]
+
+
+class _LinearSolve(_Solver):
+    """Is one call of `custom_linear_solve`."""
+
+    name = "custom_linear_solve"
+
+    def __init__(
+        self,
+        matvec: Any,
+        b: Any,
+        solve: Any,
+        transpose_solve: Any,
+        symmetric: bool,
+        has_aux: bool,
+    ):
+        b = tree.tree_map(lambda x: as_array(x) if is_scalar(x) else x, b)
+        self.closure = _Closure(self.name, matvec, b)
+        self.more = [as_array(leaf) for leaf in tree.tree_leaves(b)]
+        self.solve = solve
+        self.transpose_solve = transpose_solve
+        self.symmetric = symmetric
+        self.has_aux = has_aux
+        self.jvp = self._jvp
+        self.backward = self._no_transpose if transpose_solve is None else self._backward
+
+    def _split(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        count = len(self.closure.captured)
+        return values[:count], values[count:]
+
+    def solved(self, inputs: Sequence[Any], values: Any) -> Any:
+        """Calls the solver."""
+        captured, b = self._split(inputs)
+        return self.solve(self.closure.at(captured), self.closure.structure.unflatten(b))
+
+    def _jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+        captured, _ = self._split(self.inputs)
+        dots, right = self._split(tangents)
+        change = self.tangent_of_operator(captured, dots)
+        pairs = zip(right, self.closure.types, strict=True)
+        rhs = [zeros(t) if dot is None else dot for dot, t in pairs]
+        if change is not None:
+            rhs = [sub_p(x, as_array(y)) for x, y in zip(rhs, change, strict=True)]
+        found = custom_linear_solve(
+            self.closure.at(captured),
+            self.closure.structure.unflatten(rhs),
+            self._plain(self.solve),
+            self.transpose_solve and self._plain(self.transpose_solve),
+            self.symmetric,
+        )
+        return [*tree.tree_leaves(found), *([None] * (len(self.output.values) - self.count))]
+
+    def _backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        captured, _ = self._split(self.inputs)
+        structure, types = self.closure.structure, self.closure.types
+        matvec = self.closure.at(captured)
+        cts = [zeros(t) if ct is None else ct for ct, t in zip(cotangents, types, strict=False)]
+        vecmat = matvec if self.symmetric else _transposed(matvec, structure, types)
+        plain = structure.unflatten([_conj(ct) for ct in cts])
+        found = custom_linear_solve(
+            vecmat,
+            plain,
+            self._plain(self.transpose_solve),
+            self._plain(self.solve),
+            self.symmetric,
+        )
+        adjoint = [_conj(as_array(x)) for x in tree.tree_leaves(found)]
+        moving = [i for i, w in enumerate(captured) if type_of(w).is_inexact]
+        by_captured: list[Any] = [None] * len(captured)
+        if moving:
+
+            def at(*values: Any) -> Any:
+                full = list(captured)
+                for i, value in zip(moving, values, strict=True):
+                    full[i] = value
+                return tuple(apply(self.closure.program, [*self.solution, *full]))
+
+            _, pull = vjp(at, *[captured[i] for i in moving])
+            pulled = pull(tuple([neg_p(x) for x in adjoint]))
+            for i, ct in zip(moving, pulled, strict=True):
+                by_captured[i] = ct
+        return [*by_captured, *adjoint]
+
+    def _no_transpose(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        from ftrans.primitives import missing_p
+
+        message = (
+            "custom_linear_solve: reverse mode needs to solve with the transposed operator.\n"
+            "  Pass transpose_solve=..., or symmetric=True where the operator is symmetric."
+        )
+        given = [ct for ct in cotangents if ct is not None]
+        wanted = [i for i, x in enumerate(self.inputs) if type_of(x).is_inexact]
+        types = tuple(type_of(self.inputs[i]).update() for i in wanted)
+        found: list[Any] = [None] * len(self.inputs)
+        for i, ct in zip(wanted, missing_p(*given, types=types, message=message), strict=True):
+            found[i] = ct
+        return found
+
+    def _plain(self, solve: Any) -> Any:
+        """Returns the solver without aux."""
+        if not self.has_aux:
+            return solve
+        return lambda matvec, b: solve(matvec, b)[0]
+
+
+class _Root(_Solver):
+    """Is one call of `custom_root`."""
+
+    name = "custom_root"
+
+    def __init__(self, f: Any, guess: Any, solve: Any, tangent_solve: Any, has_aux: bool):
+        guess = tree.tree_map(lambda x: as_array(x) if is_scalar(x) else x, guess)
+        self.closure = _Closure(self.name, f, guess)
+        self.more = []
+        self.guess = guess
+        self.solve = solve
+        self.tangent_solve = tangent_solve
+        self.has_aux = has_aux
+        self.jvp = self._jvp
+        self.backward = None
+
+    def solved(self, inputs: Sequence[Any], values: Any) -> Any:
+        """Calls the solver."""
+        return self.solve(self.closure.at(inputs), self.guess)
+
+    def _jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+        change = self.tangent_of_operator(self.inputs, tangents)
+        assert change is not None
+        f, structure = self.closure.at(self.inputs), self.closure.structure
+        x = structure.unflatten(self.solution)
+        found = custom_linear_solve(
+            lambda dx: jvp(f, (x,), (dx,))[1],
+            structure.unflatten([neg_p(as_array(y)) for y in change]),
+            self.tangent_solve,
+            self.tangent_solve,
+        )
+        return [*tree.tree_leaves(found), *([None] * (len(self.output.values) - self.count))]
+
+
+def _transposed(matvec: Any, structure: Any, types: Sequence[ArrayType]) -> Callable[[Any], Any]:
+    """Returns the plain transpose of an operator, without conjugation."""
+    transpose = linear_transpose(matvec, structure.unflatten(types))
+
+    def vecmat(x: Any) -> Any:
+        (found,) = transpose(tree.tree_map(_conj, x))
+        return tree.tree_map(_conj, found)
+
+    return vecmat
+
+
+def _conj(x: Any) -> Any:
+    return conj_p(x) if type_of(x).dtype.kind == "c" else x
