@@ -107,7 +107,10 @@ class Sine(Function):
         return ct * Cosine.apply(ctx.saved_tensors[0])
 
 
-@right((normal(3, 3) + 4 * np.eye(3), normal(3, seed=1)))
+_HILBERT = 1 / (np.arange(4)[:, None] + np.arange(4)[None, :] + 1.0)
+
+
+@right((normal(3, 3) + 4 * np.eye(3), normal(3, seed=1)), (_HILBERT, normal(4, seed=1)))
 class Solve(Function):
     # backward solves by the same Function; vmap by NumPy's own batching
     @staticmethod

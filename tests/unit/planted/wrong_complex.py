@@ -121,3 +121,41 @@ class ImaginarySquared(Function):
     def backward(ctx, ct):
         (z,) = ctx.saved_tensors
         return -2j * ct * z.imag
+
+
+@wrong("jvp conjugates as backward does", (_complex(4),))
+class ComplexExp(Function):
+    # "complex derivatives are conjugated": gradients are, tangents are not
+    @staticmethod
+    def forward(z):
+        return np.exp(z)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * np.conj(ctx.saved_tensors[0])
+
+    @staticmethod
+    def jvp(ctx, t):
+        return t * np.conj(ctx.saved_tensors[0])
+
+
+@wrong("the cotangent is conjugated instead of the derivative", (_complex(4),))
+class ComplexReciprocal(Function):
+    # one of two conjugates, and the modulus of the gradient is right
+    @staticmethod
+    def forward(z):
+        return 1 / z
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, ct):
+        (y,) = ctx.saved_tensors
+        return -np.conj(ct) * y * y

@@ -364,6 +364,62 @@ class Cumsum(Function):
         return np.cumsum(ct, axis=1)
 
 
+@wrong("backward ignores the axis that it was called with", (normal(3, 3), 0), (normal(3, 3), 1))
+class CumsumFixedAxis(Function):
+    # the argument came later, and found its way into forward
+    @staticmethod
+    def forward(x, axis):
+        return np.cumsum(x, axis=axis)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, ct):
+        return np.flip(np.cumsum(np.flip(ct, 0), axis=0), 0), None
+
+
+class ScaledSine(Function):
+    """Takes a keyword argument, and forgets it."""
+
+    @staticmethod
+    def forward(x, *, scale):
+        return scale * np.sin(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * np.cos(ctx.saved_tensors[0])
+
+
+wrong("a keyword argument is forgotten in backward", (normal(4),), name="ScaledSine")(
+    lambda x: ScaledSine.apply(x, scale=3)
+)
+
+
+def _affine(params, x):
+    return x @ params["w"] + params["b"]
+
+
+def _affine_bwd(res, ct):
+    params, x = res
+    # the bias is broadcast over rows, and here summed over columns
+    return {"w": x.T @ ct, "b": ct.sum(axis=1)}, ct @ params["w"].T
+
+
+affine = custom_vjp(_affine)
+affine.defvjp(lambda params, x: (_affine(params, x), (params, x)), _affine_bwd)
+wrong(
+    "the wrong axis, in one leaf of a dictionary",
+    ({"w": normal(2, 3), "b": normal(3, seed=1)}, normal(3, 2, seed=2)),
+    name="affine",
+)(affine)
+
+
 @wrong("rolls on instead of back", (normal(5), 2))
 class Roll(Function):
     # with two elements it was right

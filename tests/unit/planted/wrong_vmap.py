@@ -282,6 +282,73 @@ class SquareReversed(Function):
         return SquareReversed.apply(x[::-1]), 0
 
 
+@wrong("in_dims is ignored: the mapped axis is taken to be in front", (normal(3, 3),))
+class RowNorms(Function):
+    # vmap was tried with in_dims=0
+    @staticmethod
+    def forward(x):
+        return np.sqrt(np.sum(np.asarray(x) ** 2, axis=-1))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx, ct):
+        x, y = ctx.saved_tensors
+        return (ct / y)[..., None] * x
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return RowNorms.apply(x), 0
+
+
+@wrong("right batched once, wrong batched twice", (normal(4),))
+class SoftmaxRanks(Function):
+    # one branch for a vector, one for a batch of them, and no third
+    @staticmethod
+    def forward(x):
+        axis = 1 if x.ndim == 2 else None
+        e = np.exp(x - np.max(x))
+        return e / np.sum(e, axis=axis, keepdims=True)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, ct):
+        (y,) = ctx.saved_tensors
+        axis = 1 if y.ndim == 2 else None
+        return y * (ct - np.sum(y * ct, axis=axis, keepdims=True))
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return SoftmaxRanks.apply(np.moveaxis(x, in_dims[0], 0)), 0
+
+
+@wrong("the batched forward is right, its backward mixes lanes", (positive(4),))
+class ShareGradient(Function):
+    # forward was given its axis=-1 when the vmap rule was written, backward was not
+    @staticmethod
+    def forward(x):
+        return x / np.sum(x, axis=-1, keepdims=True)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        total = np.sum(x, axis=-1, keepdims=True)
+        return ct / total - np.sum(ct * x) / total**2
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return ShareGradient.apply(np.moveaxis(x, in_dims[0], 0)), 0
+
+
 project = custom_vmap(lambda x, w: x @ w)
 # only x was thought of as mapped
 project.def_vmap(lambda size, mapped, x, w: (x @ w, True))
