@@ -18,6 +18,7 @@ __all__ = [
     "MissingAttributeError",
     "MissingRuleError",
     "MutationError",
+    "RuleError",
     "ShapeError",
     "StaticArgumentError",
     "StructureError",
@@ -69,6 +70,10 @@ class LeakedTracerError(FtransError, RuntimeError):
 
 class MissingRuleError(FtransError, NotImplementedError):
     """Says that a primitive does not have the rule that a transform asks for, and why."""
+
+
+class RuleError(FtransError, RuntimeError, TypeError):
+    """Says that a custom rule does something other than it must."""
 
 
 class MissingAttributeError(FtransError, AttributeError):

@@ -51,7 +51,7 @@ def _jacobian(
         def run(*tracers: Any) -> Any:
             return with_aux(name, has_aux, arguments.call(func, tracers, kwargs))
 
-        staged = stage(name, run, declared)
+        staged = stage(name, run, declared, order=2)
         value_outputs, aux_count = split_outputs(staged.outputs)
         count = value_outputs.arrays
         for number, t in enumerate(staged.program.output_types[:count]):

@@ -281,7 +281,7 @@ def _trace(
         return array_outputs(name, func(*full, **inner_kwargs, **static), "Compute it outside.")
 
     inputs = abstract_inputs([_input_type(*t) for t in leaf_types], f"an argument of {name}")
-    staged = stage(name, run, inputs, closed=True, once=True)
+    staged = stage(name, run, inputs, closed=True, once=True, order=2)
     return Record(simplify(inline(staged.program)), staged.captured, staged.outputs)
 
 

@@ -78,7 +78,7 @@ def jvp(
     def run(*tracers: Any) -> Any:
         return with_aux(name, has_aux, arguments.call(func, tracers, {}))
 
-    staged = stage(name, run, inputs)
+    staged = stage(name, run, inputs, order=2)
     value_outputs, _ = split_outputs(staged.outputs)
     active = tuple(dot is not None for dot in dots)
     mask = (*active, *(False,) * len(staged.captured))
@@ -257,7 +257,7 @@ def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) ->
         return with_aux(name, has_aux, arguments.call(func, tracers, {}))
 
     inputs = known_inputs(arguments.values)
-    staged = stage(name, run, inputs)
+    staged = stage(name, run, inputs, order=2)
     value_outputs, _ = split_outputs(staged.outputs)
     count = len(inputs)
     mask = (True,) * count + (False,) * len(staged.captured)

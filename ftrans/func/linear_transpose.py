@@ -74,7 +74,7 @@ def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., t
             name, func(*tree.tree_unflatten(structure, tracers)), "Return the arrays."
         )
 
-    staged = stage(name, run, abstract_inputs(types, "an argument of linear_transpose"))
+    staged = stage(name, run, abstract_inputs(types, "an argument of linear_transpose"), order=1)
     program = staged.program
     as_jax = wants_jax(primals)
 

@@ -178,6 +178,7 @@ def stage(
     *,
     closed: bool = False,
     once: bool = False,
+    order: int = 0,
     passed: Callable[[Any], bool] = is_array,
 ) -> Staged:
     """Traces `function` into a program.
@@ -189,6 +190,7 @@ def stage(
         closed: whether all that happens inside stays inside.
         once: whether the result is kept, as by `jit`, rather than traced again at each call; then
             Python scalars are constants of the program, in functions traced inside as well.
+        order: how many derivatives are taken of it, see `Frame.order`.
         passed: which leaves of the result are outputs; the others pass through as they are.
     """
     stack = state.stack
@@ -198,6 +200,7 @@ def stage(
         state.began = None
     kind = Frame if once or (stack and not isinstance(stack[-1], Trail)) else Trail
     frame = kind(name, closed, here())
+    frame.order = order
     try:
         frame.push()
         tracers = frame.declare(inputs)

@@ -70,7 +70,7 @@ def stage_call(
         inner_args, inner_kwargs = tree.tree_unflatten(structure, filled)
         return array_outputs(name, func(*inner_args, **inner_kwargs), "Return the arrays.")
 
-    return stage(name, run, inputs, closed=True, once=True), arrays
+    return stage(name, run, inputs, closed=True, once=True, order=2), arrays
 
 
 def _is_type(leaf: Any) -> bool:

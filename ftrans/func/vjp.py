@@ -193,7 +193,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False, **kwargs
         return with_aux(name, has_aux, arguments.call(func, tracers, kwargs))
 
     inputs = known_inputs(arguments.values)
-    staged = stage(name, run, inputs)
+    staged = stage(name, run, inputs, order=2)
     value_outputs, aux_count = split_outputs(staged.outputs)
     count = len(arguments.values)
     # aux is not differentiated: the program that is has the outputs of the value alone

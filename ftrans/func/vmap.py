@@ -25,7 +25,8 @@ from ftrans.func.staging import (
 )
 from ftrans.interpreters import batch_in_chunks
 from ftrans.interpreters.place import place_outputs
-from ftrans.ir import Abstract, ArrayType, type_of
+from ftrans.ir import ArrayType, type_of
+from ftrans.ir.frame import Mapped
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.traceback import boundary, bounded
 
@@ -88,12 +89,13 @@ def vmap(
         size = _size(name, label, leaves, dims, axis_size)
 
         inputs, operands = [], []
-        source = Abstract(f"the mapped axis of {name}")
+        reason = f"the mapped axis of {name}"
         for leaf, dim in zip(leaves, dims, strict=True):
             if dim is None:
                 continue
             array = as_array(leaf)
             t = type_of(array)
+            source = Mapped(reason, randomness, array, dim)
             inputs.append((ArrayType(t.shape[:dim] + t.shape[dim + 1 :], t.dtype), source, False))
             operands.append(array)
 

@@ -2,7 +2,7 @@
 
 from ftrans.interpreters.batch import batch
 from ftrans.interpreters.chunk import batch_in_chunks
-from ftrans.interpreters.inline import inline
+from ftrans.interpreters.inline import inline, runnable
 from ftrans.interpreters.jacobian import jacobian_forward, jacobian_reverse
 from ftrans.interpreters.jvp import jvp
 from ftrans.interpreters.linearize import Linearized, linearize
@@ -21,6 +21,7 @@ __all__ = [
     "linear_pullback",
     "linearize",
     "pullback",
+    "runnable",
     "simplify",
     "transpose",
     "value_and_grad",

@@ -12,12 +12,16 @@ from typing import Any
 from ftrans.errors import TransposeError
 from ftrans.interpreters.base import building, finish, memoised
 from ftrans.interpreters.inline import inline
+from ftrans.interpreters.linearity import check_no_constant_terms
+from ftrans.interpreters.simplify import simplify
 from ftrans.ir import Equation, Literal, Program, bind
 from ftrans.ir.stack import Placing
 from ftrans.primitives.arithmetic import accumulate
+from ftrans.primitives.missing import missing_p
 from ftrans.primitives.record import Absent, Joint, Linear, Recursive
+from ftrans.primitives.shape import zeros
 
-__all__ = ["pull_back", "transpose"]
+__all__ = ["exchange", "pull_back", "transpose"]
 
 
 @memoised
@@ -55,6 +59,36 @@ def transpose(
         wanted = [ct for ct, is_linear in zip(cotangents, linear, strict=True) if is_linear]
         result = finish(frame, [ct for ct in wanted if ct is not None])
     return result, tuple(ct is not None for ct in wanted)
+
+
+@memoised
+def exchange(program: Program, count: int, message: str) -> Program:
+    """Transposes a program whose first inputs are linear, and gives the result the same form.
+
+    Args:
+        program: from `count` linear inputs, followed by constants, to what is linear in them.
+        count: the number of linear inputs.
+        message: the error where it is not linear; it is raised where the result is needed.
+
+    Returns:
+        A program from cotangents of the outputs, followed by the constants, to the cotangents of
+        the linear inputs.
+    """
+    program = simplify(inline(program))
+    linear = tuple(i < count for i in range(len(program.inputs)))
+    types, others = program.inputs[:count], program.inputs[count:]
+    given = len(program.outputs)
+    name = f"transpose({program.name})"
+    with building(name, [*program.output_types, *others]) as (frame, inputs):
+        try:
+            check_no_constant_terms(program, linear)
+            operands = [*map(Linear, types), *inputs[given:]]
+            found = pull_back(program, operands, inputs[:given])[:count]
+        except TransposeError as error:
+            found = missing_p(*inputs[:given], types=types, message=f"{message}\n  {error}")
+        return finish(
+            frame, [zeros(t) if ct is None else ct for ct, t in zip(found, types, strict=True)]
+        )
 
 
 def pull_back(program: Program, operands: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:

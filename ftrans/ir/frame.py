@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, final
 
+import numpy as np
+
 from ftrans.errors import ConcretizationError, FtransError, LeakedTracerError
 from ftrans.ir.location import Location, here
 from ftrans.ir.program import Equation, Literal, Params, Program
@@ -22,9 +24,12 @@ from ftrans.ir.types import ArrayType
 __all__ = [
     "Abstract",
     "Frame",
+    "Mapped",
+    "Opaque",
     "Tracer",
     "bind",
     "check_alive",
+    "examples",
     "open_frame",
     "opened",
     "rebind",
@@ -45,6 +50,46 @@ class Abstract:
 
     def __init__(self, reason: str):
         self.reason = reason
+
+    def example(self, type: ArrayType, what: str, asked: Tracer) -> Any:
+        """Returns an array of a type: of ones where they are floating-point numbers, else zeros."""
+        return (np.ones if type.is_inexact else np.zeros)(type.shape, type.dtype)
+
+
+class Mapped(Abstract):
+    """Is the source of an input of a mapped function.
+
+    Args:
+        reason: as for `Abstract`.
+        randomness: what `vmap` was told of it.
+        array: the argument that is mapped.
+        dim: its mapped axis.
+    """
+
+    __slots__ = ("array", "dim", "randomness")
+
+    def __init__(self, reason: str, randomness: str, array: Any, dim: int):
+        super().__init__(reason)
+        self.randomness = randomness
+        self.array = array
+        self.dim = dim
+
+    def example(self, type: ArrayType, what: str, asked: Tracer) -> Any:
+        """Returns the first of the mapped arrays."""
+        array = self.array
+        if array.shape[self.dim] == 0:
+            return super().example(type, what, asked)
+        if isinstance(array, Tracer):
+            check_alive(array)
+            array = array.frame.demand(array.index, what, asked)
+        return array[(slice(None),) * self.dim + (0,)]
+
+
+class Opaque(BaseException):
+    """Leaves a method of a custom rule that needs arrays: it is then called when it is run.
+
+    It is no `Exception`, so that what the method catches does not hide it.
+    """
 
 
 @final
@@ -101,6 +146,11 @@ class Frame:
         name: what is being traced, for instance "grad(loss)".
         closed: whether all that happens inside stays inside, as in the body of a loop.
         entered: where in the user's code the tracing was asked for.
+
+    Attributes:
+        order: how many derivatives are taken of what is traced here, one more where forward mode
+            may transpose a rule; custom rules are traced so often, one inside the other.
+        rule: whether it is a method of a custom rule, which may turn its arguments into NumPy's.
     """
 
     __slots__ = (
@@ -117,7 +167,9 @@ class Frame:
         "known",
         "locations",
         "name",
+        "order",
         "producers",
+        "rule",
         "sources",
     )
 
@@ -125,6 +177,8 @@ class Frame:
         self.name = name
         self.closed = closed
         self.entered = entered
+        self.order = 0
+        self.rule = False
         self.depth = -1
         self.floor = 0
         self.input_types: list[ArrayType] = []
@@ -286,12 +340,30 @@ class Frame:
             check_alive(source)
             return source.frame.demand(source.index, what, asked)
         if isinstance(source, Abstract):
+            if state.examples:
+                return source.example(self.input_types[~code], what, asked)
             raise ConcretizationError(
                 f"{what} of a traced value: it is not known while tracing.\n"
                 f"  value: {asked.type}, {asked.origin}\n"
                 f"  it depends on {source.reason}\n" + (_CHOOSE if what == "bool()" else _KEEP)
             )
         return source
+
+
+@contextmanager
+def examples() -> Iterator[None]:
+    """Lets values be evaluated in a block that depend on what has none, by examples of it."""
+    known = [(frame, frame.known) for frame in state.stack]
+    before = state.examples
+    try:
+        for frame, values in known:
+            frame.known = dict(values)
+        state.examples = True
+        yield
+    finally:
+        state.examples = before
+        for frame, values in known:
+            frame.known = values
 
 
 _CHOOSE = (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ftrans.ir.location import Location, here
@@ -10,7 +12,7 @@ from ftrans.ir.location import Location, here
 if TYPE_CHECKING:
     from ftrans.ir.frame import Frame
 
-__all__ = ["Placing", "current_frame", "is_tracing", "recording_place", "state"]
+__all__ = ["Placing", "current_frame", "is_tracing", "recording_place", "state", "untraced"]
 
 
 class _State(threading.local):
@@ -23,7 +25,11 @@ class _State(threading.local):
     began: float | None
     """When the outermost trace began whose program is not run yet."""
 
+    examples: bool
+    """Whether inputs that have no value are evaluated by an example of one."""
+
     def __init__(self) -> None:
+        self.examples = False
         self.stack = []
         self.place = None
         self.trail = None
@@ -41,6 +47,17 @@ def is_tracing() -> bool:
 def current_frame() -> Frame | None:
     """Returns the innermost frame of this thread."""
     return state.stack[-1] if state.stack else None
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Lets a block run as outside of all that is traced at present."""
+    before = state.stack, state.place, state.trail, state.began
+    state.stack, state.place, state.trail, state.began = [], None, None, None
+    try:
+        yield
+    finally:
+        state.stack, state.place, state.trail, state.began = before
 
 
 class Placing:

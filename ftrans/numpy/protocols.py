@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.errors import MutationError, TracedArrayError, UnsupportedError
+from ftrans.errors import ConcretizationError, MutationError, TracedArrayError, UnsupportedError
 from ftrans.ir import Tracer, type_of
+from ftrans.ir.frame import Opaque
 from ftrans.ir.location import here
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, is_array
@@ -60,6 +61,8 @@ def install() -> None:
         "__array_function__": array_function,
         "__array_namespace__": array_namespace,
         "__array__": array,
+        "__dlpack__": dlpack,
+        "__dlpack_device__": dlpack_device,
         "__array_priority__": 1000,
     }.items():
         setattr(Tracer, name, boundary(member) if callable(member) else member)
@@ -172,16 +175,35 @@ def array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     Raises:
         TracedArrayError: where the value depends on what is being differentiated.
     """
-    value = np.asarray(self.value("np.asarray()"))
+    try:
+        value = np.asarray(self.value("np.asarray()"))
+    except ConcretizationError as error:
+        raise Opaque(error) if in_rule() else error from None
     if may_have_gradient(self):
-        raise TracedArrayError(
+        error = TracedArrayError(
             f"np.asarray: a traced value would become a plain array, which cuts its gradient.\n"
             f"  value: {self.type}, {self.origin}\n"
             f"  converted at {here()}\n"
             f"  Write np.asarray(x.detach()) for a constant, or use ftrans.numpy in the place of\n"
             f"  what needs a plain array."
         )
+        raise Opaque(error) if in_rule() else error
     return np.array(value, dtype=dtype)
+
+
+def dlpack(self: Any, **options: Any) -> Any:
+    """Hands the value to another library, as `np.asarray` does."""
+    return array(self).__dlpack__(**options)
+
+
+def dlpack_device(self: Any) -> Any:
+    """Says where `dlpack` puts the value."""
+    return array(self).__dlpack_device__()
+
+
+def in_rule() -> bool:
+    """Tells whether a method of a custom rule is traced, which may be called on arrays instead."""
+    return any(frame.rule for frame in state.stack)
 
 
 def may_have_gradient(x: Any) -> bool:

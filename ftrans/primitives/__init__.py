@@ -3,7 +3,14 @@
 from ftrans.primitives.arithmetic import add_p, div_p, integer_pow_p, mul_p, neg_p, sub_p
 from ftrans.primitives.compare import eq_p, ge_p, gt_p, le_p, lt_p, ne_p
 from ftrans.primitives.complex import complex_p, conj_p, imag_p, real_p
-from ftrans.primitives.control import call_p, scan_p, switch_p, while_p
+from ftrans.primitives.control import (
+    call_p,
+    custom_p,
+    linear_call_p,
+    scan_p,
+    switch_p,
+    while_p,
+)
 from ftrans.primitives.conv import conv_p
 from ftrans.primitives.cumulative import cumlogsumexp_p, cummax_p, cummin_p, cumprod_p, cumsum_p
 from ftrans.primitives.dot import dot_p
@@ -32,7 +39,7 @@ from ftrans.primitives.elementary import (
     tan_p,
     tanh_p,
 )
-from ftrans.primitives.external import Callee, external_p, missing_p
+from ftrans.primitives.external import Callee, external_p
 from ftrans.primitives.indexing import dynamic_slice_p, dynamic_update_slice_p, gather_p
 from ftrans.primitives.logic import and_p, not_p, or_p, shift_left_p, shift_right_p, xor_p
 from ftrans.primitives.magnitude import (
@@ -47,6 +54,7 @@ from ftrans.primitives.magnitude import (
     round_p,
     sign_p,
 )
+from ftrans.primitives.missing import missing_p, once_p
 from ftrans.primitives.record import (
     LINEAR,
     Absent,
@@ -146,6 +154,7 @@ __all__ = [
     "cummin_p",
     "cumprod_p",
     "cumsum_p",
+    "custom_p",
     "digamma_p",
     "div_p",
     "dot_p",
@@ -170,6 +179,7 @@ __all__ = [
     "is_finite_p",
     "le_p",
     "lgamma_p",
+    "linear_call_p",
     "log1p_p",
     "log_p",
     "logistic_p",
@@ -183,6 +193,7 @@ __all__ = [
     "ne_p",
     "neg_p",
     "not_p",
+    "once_p",
     "or_p",
     "pad_p",
     "polygamma_p",

@@ -10,15 +10,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+import jax.core
 import numpy as np
 
-from ftrans.errors import MissingRuleError
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.family import free_cost, moveaxis, no_identity, no_programs, normal
+from ftrans.primitives.missing import missing
 from ftrans.primitives.record import Joint, Linear, Primitive, Sample
 from ftrans.primitives.shape import expand
 
-__all__ = ["Callee", "external_p", "missing_p"]
+__all__ = ["Callee", "external_p"]
 
 
 class Callee(ABC):
@@ -69,76 +71,31 @@ class Callee(ABC):
         """
 
 
-# ------------------------------------------------------------------------------------- missing
-
-
-def _raise(xp: Any, *arrays: Any, types: Any, message: str) -> Any:
-    raise MissingRuleError(message)
-
-
-def _missing(operands: Sequence[Any], types: Sequence[ArrayType], message: str) -> Sequence[Any]:
-    given = [x for x in operands if x is not None and not isinstance(x, Linear)]
-    return missing_p(*given, types=tuple(t.update() for t in types), message=message)
-
-
-def _jvp_missing(tangents: Any, outs: Any, *primals: Any, types: Any, message: str) -> Any:
-    return _missing(tangents, types, message)
-
-
-def _transpose_missing(cts: Any, *operands: Any, types: Any, message: str) -> Any:
-    return _cotangents(cts, operands, message)
-
-
-def _cotangents(cts: Any, operands: Any, message: str) -> list[Any]:
-    return [
-        _missing(cts, [x.type], message)[0] if isinstance(x, Linear) else None for x in operands
-    ]
-
-
-def _batch_missing(
-    size: int, operands: Any, dims: Any, *, types: Any, message: str
-) -> tuple[Any, list[int]]:
-    batched = [t.update(shape=(size, *t.shape)) for t in types]
-    return _missing(operands, batched, message), [0] * len(types)
-
-
-missing_p = Primitive(
-    name="missing",
-    tags=frozenset({"missing"}),
-    kinds="",
-    infer=lambda *operands, types, message: types,
-    lower=_raise,
-    jvp=Joint(_jvp_missing),
-    linearize=no_programs,
-    transpose=Joint(_transpose_missing),
-    batch=_batch_missing,
-    prune=no_programs,
-    rewrite=no_identity,
-    cost=free_cost,
-    samples=list,
-    source=None,
-    multiple=True,
-)
-
-
-# ------------------------------------------------------------------------------------ external
-
-
 def _lower(xp: Any, *arrays: Any, callee: Callee) -> Sequence[Any]:
-    return callee.run(arrays) if xp is np else callee.lower(arrays)
+    if xp is np:
+        return callee.run(arrays)
+    # what JAX does not trace has values, wherever it lies
+    known = arrays and not any(isinstance(array, jax.core.Tracer) for array in arrays)
+    return callee.run(arrays) if known else callee.lower(arrays)
 
 
 def _jvp(tangents: Any, outs: Any, *primals: Any, callee: Callee) -> list[Any]:
     moving = [i for i, t in enumerate(callee.types) if t.is_inexact]
     found: list[Any] = [None] * len(callee.types)
-    dots = _missing(tangents, [callee.types[i] for i in moving], callee.missing("jvp"))
+    dots = missing(tangents, [callee.types[i] for i in moving], callee.missing("jvp"))
     for i, dot in zip(moving, dots, strict=True):
         found[i] = dot
     return found
 
 
 def _transpose(cts: Any, *operands: Any, callee: Callee) -> list[Any]:
-    return _cotangents(cts, operands, callee.missing("transpose"))
+    message = callee.missing("transpose")
+    return [
+        missing([ct for ct in cts if ct is not None], [x.type], message)[0]
+        if isinstance(x, Linear)
+        else None
+        for x in operands
+    ]
 
 
 def _batch(size: int, operands: Any, dims: Any, *, callee: Callee) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from ftrans.interpreters import inline, simplify
+from ftrans.interpreters import runnable, simplify
 from ftrans.ir import Program
 from ftrans.runtime.cache import track
 from ftrans.runtime.executable import Executable
@@ -88,7 +88,7 @@ def plan_of(program: Program) -> Plan:
     """Returns the plan of a program, made at its first run."""
     plan: Any = program.memo.get("plan")
     if plan is None:
-        final = simplify(inline(program))
+        final = simplify(runnable(program))
         memo = final.structure.memo
         state = memo.get("state")
         if state is None:

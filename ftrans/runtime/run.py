@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.config import config
-from ftrans.interpreters import inline, simplify
+from ftrans.interpreters import runnable, simplify
 from ftrans.ir import Params, Program, check
 from ftrans.ir.frame import set_evaluator
 from ftrans.primitives import call_p
@@ -144,7 +144,7 @@ def _to_jax(executable: Executable, arrays: Sequence[Any]) -> list[jax.Array]:
 
 def ready(program: Program) -> Program:
     """Returns the program in the form in which it is run: inlined and simplified."""
-    final = simplify(inline(program))
+    final = simplify(runnable(program))
     if config.check:
         check(final)
     return final

@@ -11,6 +11,7 @@ from ftrans.primitives.shape import zeros
 
 __all__ = [
     "Mask",
+    "derivative",
     "fill_zeros",
     "needed_inputs",
     "pick",
@@ -107,6 +108,31 @@ def restrict(transforms: Any, program: Program, inputs: Mask, outputs: Mask) -> 
             spread(given, inputs),
         )
         return transforms.finish(frame, outs)
+
+
+def derivative(
+    transforms: Any, mode: str, program: Program, primals: Sequence[Any], tangents: Sequence[Any]
+) -> list[Any]:
+    """Returns the tangents of a program's outputs, `None` for zero, in the frames of the operands.
+
+    Args:
+        transforms: the interpreters.
+        mode: "jvp" or "linearize", which says how what the primals determine is kept apart.
+        program: any program.
+        primals: its operands.
+        tangents: their tangents, `None` for zero.
+    """
+    active = tuple(t is not None for t in tangents)
+    moving = pick(tangents, active)
+    count = len(program.outputs)
+    if mode == "jvp":
+        pushed, mask = transforms.jvp(program, active)
+        dots = transforms.replay(pushed, [*primals, *moving])[count:]
+    else:
+        part = transforms.linearize(program, active)
+        residuals = transforms.replay(part.forward, primals)[count:]
+        dots, mask = transforms.replay(part.linear, [*moving, *residuals]), part.active
+    return spread(dots, mask)
 
 
 def program_cost(program: Program) -> Cost:

@@ -1,0 +1,5 @@
+"""The names of `torch.autograd`."""
+
+from ftrans.autograd.function import Function, FunctionCtx, once_differentiable
+
+__all__ = ["Function", "FunctionCtx", "once_differentiable"]

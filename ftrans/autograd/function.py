@@ -1,0 +1,5 @@
+"""The names of `torch.autograd.function`."""
+
+from ftrans.custom import Function, FunctionCtx, VmapInfo, once_differentiable
+
+__all__ = ["Function", "FunctionCtx", "VmapInfo", "once_differentiable"]

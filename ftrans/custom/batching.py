@@ -1,0 +1,348 @@
+"""Rules for batches that their author wrote, as programs: traced when a batch is asked for."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from types import FunctionType
+from typing import Any
+
+import jax.numpy as jnp
+import jax.tree_util as tree
+
+from ftrans.custom.context import VmapInfo
+from ftrans.custom.parts import Parts, defined
+from ftrans.custom.recording import rule_frame
+from ftrans.errors import RuleError
+from ftrans.func.staging import describe, is_whole
+from ftrans.interpreters.base import building, finish, replay
+from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
+from ftrans.ir.frame import Mapped
+from ftrans.ir.stack import state
+from ftrans.numpy.promotion import as_array
+from ftrans.primitives import Callee, external_p
+from ftrans.primitives.family import moveaxis
+
+__all__ = ["DecoratedBatch", "FunctionBatch", "WrittenBatch", "closed_over", "with_closed_over"]
+
+
+def closed_over(function: Any) -> list[Tracer]:
+    """Returns the traced values that a function of the user's closes over."""
+    cells = getattr(function, "__closure__", None) or ()
+    return [cell for cell in map(_content, cells) if type(cell) is Tracer]
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not set yet
+        return None
+
+
+def with_closed_over(function: Any, values: Sequence[Any]) -> Any:
+    """Returns the function closing over these in the place of the traced values."""
+    if not values:
+        return function
+    given = iter(values)
+    cells = [
+        _cell(next(given)) if type(_content(cell)) is Tracer else cell
+        for cell in function.__closure__
+    ]
+    made = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        tuple(cells),
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def _cell(value: Any) -> Any:
+    return (lambda: value).__closure__[0]  # type: ignore[index]
+
+
+def identity_of(function: Any) -> tuple[Any, ...]:
+    """Returns what makes a function do what it does: its code, defaults and what it closes over."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return (function,)
+    cells = tuple(
+        "traced" if type(x) is Tracer else id(x) for x in map(_content, function.__closure__ or ())
+    )
+    return code, cells, id(function.__defaults__)
+
+
+class WrittenBatch:
+    """Is a rule for batches that its author wrote; `call` says how it is called.
+
+    Args:
+        name: names the rule in errors.
+        function: what the author wrote.
+        parts: the arguments, without the arrays.
+        output: the results, without the arrays.
+        types: those of the results for one example.
+        order: how many derivatives of it are wanted.
+        extra: what else it depends on.
+    """
+
+    captured: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        name: str,
+        function: Any,
+        parts: Parts,
+        output: Parts,
+        is_tuple: bool,
+        types: Sequence[ArrayType],
+        order: int,
+        extra: Any,
+    ):
+        self.name = name
+        self.function = function
+        self.parts = parts
+        self.output = output
+        self.is_tuple = is_tuple
+        self.types = tuple(types)
+        self.order = order
+        self.extra = extra
+        self._programs: dict[Any, Any] = {}
+        self._identity = (
+            type(self),
+            name,
+            identity_of(function),
+            parts.key,
+            output.key,
+            is_tuple,
+            self.types,
+            order,
+            extra,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._identity, self.captured))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, WrittenBatch)
+            and self._identity == other._identity
+            and self.captured == other.captured
+        )
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def closing_over(self, captured: tuple[int, ...]) -> WrittenBatch:
+        """Returns the same rule with these operands as what it closes over."""
+        if captured == self.captured:
+            return self
+        made = copy.copy(self)
+        made.captured = captured
+        made._programs = {}
+        return made
+
+    def program(
+        self, size: int, types: Sequence[ArrayType], dims: Sequence[int | None]
+    ) -> tuple[Program, tuple[int | None, ...]]:
+        """Returns the rule as a program, and where its results are mapped."""
+        key = (size, tuple(types), tuple(dims))
+        found = self._programs.get(key)
+        if found is None:
+            found = self._programs[key] = self._traced(size, types, dims)
+        return found
+
+    def _traced(self, size: int, types: Any, dims: Any) -> tuple[Program, tuple[int | None, ...]]:
+        source = Abstract(f"a batch that {self.name} is given")
+        values = closed_over(self.function)
+        inputs = [(t.update(), source, False) for t in types]
+        inputs += [(v.type.update(), source, False) for v in values]
+        wanted = sum([frame.order for frame in state.stack])
+        opened = rule_frame(self.name, inputs, self.order - wanted, closed=True)
+        with opened as tracers:
+            function = with_closed_over(self.function, tracers[len(types) :])
+            output, out_dims = self.call(function, size, tracers[: len(types)], tuple(dims))
+            outs = [as_array(x) for x in output]
+            self._check(size, outs, out_dims)
+            program, captured = opened.frame.close(outs)
+        for value in captured:
+            if type(value) is Tracer:
+                raise RuleError(
+                    f"{self.name}: it uses a traced value that is not among its arguments.\n"
+                    f"  value: {value.type}, {value.origin}\n"
+                    f"  it is defined at {defined(self.function)}\n"
+                    f"  Pass it as an argument, or let the rule close over it directly."
+                )
+        if captured:
+            program = _with_constants(program, captured)
+        return program, tuple(out_dims)
+
+    def call(
+        self, function: Any, size: int, tracers: Sequence[Any], dims: tuple[int | None, ...]
+    ) -> tuple[list[Any], list[int | None]]:
+        """Calls the rule; returns the results, and where they are mapped."""
+        raise NotImplementedError
+
+    def _split(self, what: str, output: Any) -> list[Any]:
+        items = output if isinstance(output, tuple) and self.is_tuple else (output,)
+        if self.is_tuple and (not isinstance(output, tuple) or len(items) != len(self.output)):
+            raise RuleError(
+                f"{self.name}: {what} does not have the structure of what forward returns.\n"
+                f"  {what}: {describe(output)}\n"
+                f"  forward returns a tuple of {len(self.output)}\n"
+                f"  it is defined at {defined(self.function)}"
+            )
+        return self.output.split(f"{self.name} ({defined(self.function)}): {what}", items)
+
+    def _check(self, size: int, outs: Sequence[Any], dims: Sequence[int | None]) -> None:
+        for number, (out, dim, t) in enumerate(zip(outs, dims, self.types, strict=True)):
+            shape = list(type_of(out).shape)
+            found = type_of(out)
+            if dim is not None:
+                if not (is_whole(dim) and -len(shape) <= dim < len(shape)):
+                    raise RuleError(
+                        f"{self.name}: out_dims names an axis that a result does not have.\n"
+                        f"  result {number}: {found}, out_dims {dim!r}\n"
+                        f"  it is defined at {defined(self.function)}"
+                    )
+                if shape.pop(dim) != size:
+                    shape.append(-1)
+            if tuple(shape) != t.shape or found.dtype != t.dtype:
+                where = "without the mapped axis" if dim is None else f"with {size} at axis {dim}"
+                raise RuleError(
+                    f"{self.name}: a result does not have the type of what forward returns, with "
+                    f"the mapped axis where out_dims says.\n"
+                    f"  result {number}: {found}, out_dims {dim}\n"
+                    f"  forward returns: {t} for one example; expected {where}\n"
+                    f"  it is defined at {defined(self.function)}"
+                )
+
+
+def _with_constants(program: Program, values: Sequence[Any]) -> Program:
+    """Returns the program with its last inputs replaced by arrays that a rule closes over."""
+    count = len(program.inputs) - len(values)
+    with building(program.name, program.inputs[:count]) as (frame, inputs):
+        constants = [external_p(callee=_Constant(value))[0] for value in values]
+        return finish(frame, replay(program, [*inputs, *constants]))
+
+
+class _Constant(Callee):
+    """Is an array that a rule closes over; programs have no other place for one."""
+
+    is_host = False
+
+    def __init__(self, value: Any):
+        self.name = "constant"
+        self.value = value
+        self.types = (type_of(value).update(),)
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Constant) and other.value is self.value
+
+    def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        return [self.value]
+
+    def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        return [jnp.asarray(self.value)]
+
+    def batch(self, size: int, operands: Any, dims: Any) -> Any:
+        raise AssertionError("a constant has no operand that could be mapped")
+
+    def missing(self, rule: str) -> str:
+        raise AssertionError("a constant has no operand that could have a tangent")
+
+
+class FunctionBatch(WrittenBatch):
+    """Is the method `vmap` of a `Function`."""
+
+    def call(self, function: Any, size: int, tracers: Any, dims: Any) -> Any:
+        """Calls the rule."""
+        # positive axes, as `vmap` counts them, for each argument in its structure
+        found = function(
+            VmapInfo(size, self.extra), self.parts.alone(dims), *self.parts.build(tracers)
+        )
+        if not (isinstance(found, tuple) and len(found) == 2):
+            raise RuleError(
+                f"{self.name}: it must return two things, the output and out_dims.\n"
+                f"  returned: {describe(found)}\n  it is defined at {defined(function)}\n"
+                f"  Write return output, out_dims."
+            )
+        output, out_dims = found
+        return self._split("the output", output), self._split_dims(out_dims)
+
+    def _split_dims(self, out_dims: Any) -> list[int | None]:
+        if out_dims is None or is_whole(out_dims):
+            if self.is_tuple and len(self.output) > 1:
+                if out_dims is None:
+                    return [None] * len(self.types)
+                raise self._dims_error(out_dims)
+            return [out_dims] * len(self.types)
+        if not self.is_tuple or not isinstance(out_dims, tuple):
+            if self.is_tuple or len(self.types) == 1:
+                raise self._dims_error(out_dims)
+        dims: list[int | None] = []
+        items = out_dims if self.is_tuple else (out_dims,)
+        if len(items) != len(self.output):
+            raise self._dims_error(out_dims)
+        for count, item in zip(self.output.counts(), items, strict=True):
+            if item is None or is_whole(item):
+                dims += [item] * count
+                continue
+            leaves = tree.tree_leaves(item, is_leaf=lambda x: x is None)
+            if len(leaves) != count:
+                raise self._dims_error(out_dims)
+            dims += leaves
+        return dims
+
+    def _dims_error(self, out_dims: Any) -> RuleError:
+        structure = f"a tuple of {len(self.output)}" if self.is_tuple else "one int, or None"
+        return RuleError(
+            f"{self.name}: out_dims does not have the structure of the output.\n"
+            f"  out_dims: {out_dims!r}\n  expected: {structure}\n"
+            f"  it is defined at {defined(self.function)}"
+        )
+
+    @staticmethod
+    def randomness() -> str:
+        """Returns what the innermost `vmap` was told of randomness."""
+        for frame in reversed(state.stack):
+            for source in frame.sources:
+                if type(source) is Mapped:
+                    return source.randomness
+        return "error"
+
+
+class DecoratedBatch(WrittenBatch):
+    """Is a rule of `custom_vmap`: mapped axes in front, and booleans that say what is mapped."""
+
+    def call(self, function: Any, size: int, tracers: Any, dims: Any) -> Any:
+        """Calls the rule."""
+        front = [
+            x if dim is None else moveaxis(x, dim, 0) for x, dim in zip(tracers, dims, strict=True)
+        ]
+        batched = [dim is not None for dim in dims]
+        in_batched = [False if item is None else item for item in self.parts.alone(batched)]
+        found = function(size, in_batched, *self.parts.build(front))
+        if not (isinstance(found, tuple) and len(found) == 2):
+            raise RuleError(
+                f"{self.name}: it must return two things, the result and which of it is batched.\n"
+                f"  returned: {describe(found)}\n  it is defined at {defined(function)}\n"
+                f"  Write return out, True."
+            )
+        output, out_batched = found
+        outs = self._split("the result", output)
+        if isinstance(out_batched, bool):
+            flags = [out_batched] * len(outs)
+        else:
+            flags = tree.tree_leaves(out_batched)
+        if len(flags) != len(outs) or not all(isinstance(flag, bool) for flag in flags):
+            raise RuleError(
+                f"{self.name}: what it says of which result is batched does not fit the result.\n"
+                f"  out_batched: {out_batched!r}\n  it is defined at {defined(function)}\n"
+                f"  Return a pytree of booleans of the structure of the result."
+            )
+        return outs, [0 if flag else None for flag in flags]

@@ -1,0 +1,148 @@
+"""What `forward` leaves for the rules of a `Function`: the context of one call."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ftrans.errors import RuleError
+from ftrans.ir import Tracer
+from ftrans.numpy.promotion import is_array
+
+__all__ = ["FunctionCtx", "VmapInfo", "key_of"]
+
+
+class _State:
+    """Is what the methods of a context set, apart from the attributes of the user."""
+
+    __slots__ = ("dirty", "for_backward", "for_forward", "materialize", "needs", "rigid", "which")
+
+    def __init__(self) -> None:
+        self.for_backward: tuple[Any, ...] = ()
+        self.for_forward: tuple[Any, ...] = ()
+        self.rigid: tuple[Any, ...] = ()
+        self.dirty: tuple[Any, ...] = ()
+        self.materialize = True
+        self.needs: Callable[[], tuple[bool, ...]] | tuple[bool, ...] = ()
+        self.which = "backward"
+
+
+def key_of(value: Any) -> Any:
+    """Returns what makes an array or a traced value itself: two tracers may denote one value."""
+    return (id(value.frame), value.index) if isinstance(value, Tracer) else id(value)
+
+
+class FunctionCtx:
+    """Carries values from `forward` or `setup_context` to `backward` and `jvp`.
+
+    Any attribute can be set on it, arrays too: they are differentiated through, as are those
+    saved by `save_for_backward`.
+
+    Example:
+        >>> from ftrans.autograd import Function
+        >>> class Square(Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_backward(x)
+        ...         return x**2
+        ...
+        ...     @staticmethod
+        ...     def backward(ctx, ct):
+        ...         (x,) = ctx.saved_tensors
+        ...         return 2 * x * ct
+        >>> from ftrans import grad
+        >>> float(grad(grad(Square.apply))(3.0))
+        2.0
+    """
+
+    __slots__ = ("__dict__", "_state")
+
+    def __init__(self) -> None:
+        self._state = _State()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Saves arrays for `backward`; the last call counts.
+
+        Args:
+            tensors: arrays of any kind, or None.
+
+        Raises:
+            RuleError: where one is neither, which is a `TypeError`.
+        """
+        self._state.for_backward = _checked("save_for_backward", tensors)
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Saves arrays for `jvp`, as `save_for_backward` does for `backward`."""
+        self._state.for_forward = _checked("save_for_forward", tensors)
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What was saved for the method that asks."""
+        state = self._state
+        return state.for_backward if state.which == "backward" else state.for_forward
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """Is the old name of `saved_tensors`."""
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
+        )
+        return self.saved_tensors
+
+    @property
+    def needs_input_grad(self) -> tuple[bool, ...]:
+        """For each positional argument of `apply` whether a gradient with respect to it is asked.
+
+        Where that is not known, as under `jit`, it is True.
+        """
+        state = self._state
+        if callable(state.needs):
+            state.needs = state.needs()
+        return state.needs
+
+    def mark_non_differentiable(self, *args: Any) -> None:
+        """Says of outputs that they have no gradient; `backward` gets zeros for them."""
+        self._state.rigid = args
+
+    def mark_dirty(self, *args: Any) -> None:
+        """Says of inputs that `forward` has written into them; they must be returned."""
+        self._state.dirty = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Says whether cotangents that are zero are passed as arrays of zeros, or as None."""
+        self._state.materialize = bool(value)
+
+    def mark_shared_storage(self, *pairs: Any) -> None:
+        """Does nothing; it is there for the sake of old code."""
+        warnings.warn(
+            "mark_shared_storage is deprecated: outputs are never taken to share memory",
+            FutureWarning,
+            stacklevel=2,
+        )
+
+
+def _checked(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    for number, value in enumerate(values):
+        if value is None or is_array(value) or isinstance(value, (float, complex)):
+            continue
+        if hasattr(value, "__array__") and not isinstance(value, (list, tuple)):
+            continue
+        raise RuleError(
+            f"{name}: it takes arrays and None, but argument {number} is of type "
+            f"{type(value).__name__}.\n"
+            f"  Set what is no array as an attribute: ctx.name = value."
+        )
+    return values
+
+
+class VmapInfo(NamedTuple):
+    """Tells a `vmap` rule what is mapped.
+
+    Attributes:
+        batch_size: the number of examples.
+        randomness: what `vmap` was told: "error", "same" or "different".
+    """
+
+    batch_size: int
+    randomness: str

@@ -1,0 +1,436 @@
+"""Records a custom rule: its methods are traced one inside the other, and bound as one equation.
+
+`backward` and `jvp` are traced while the frame of `forward` is open. So what they use of it, saved
+on a context or closed over, is what their frames capture, as anywhere: nothing need be declared,
+and what is saved is differentiated through. Rules are traced at each call, as `forward` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple, Protocol
+
+from ftrans.func.staging import known_inputs, sources
+from ftrans.ir import Abstract, ArrayType, Frame, Params, Program, Tracer, bind, type_of
+from ftrans.ir.dtype import is_complex
+from ftrans.ir.location import here
+from ftrans.ir.program import Equation
+from ftrans.ir.stack import state
+from ftrans.ir.trail import Trail
+from ftrans.numpy.promotion import as_array
+from ftrans.primitives import conj_p, custom_p, missing_p
+from ftrans.primitives.control import BatchRule, Spec
+from ftrans.primitives.shape import zeros
+
+__all__ = ["Author", "derivatives_wanted", "record", "rule_frame"]
+
+
+class Author(Protocol):
+    """Is what the author of a rule wrote, called with flat lists of arrays.
+
+    Attributes:
+        name: how errors call it.
+        backward: `(cotangents) -> cotangents`: takes one for each result, `None` where it has none,
+            and returns one for each input, `None` for zero; or None.
+        jvp: `(tangents) -> tangents`: takes one for each input, `None` where it has none, and
+            returns one for each result, `None` for zero; or None.
+        patterns: whether cotangents that are zero are passed to `backward` as `None`.
+        missing: the error where a derivative is needed and there is no rule; None where `forward`
+            is differentiated then.
+    """
+
+    name: str
+    backward: Callable[[Sequence[Any]], Sequence[Any]] | None
+    jvp: Callable[[Sequence[Any]], Sequence[Any]] | None
+    patterns: bool
+    missing: str | None
+
+    def forward(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Returns the results, arrays."""
+        ...
+
+    def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
+        """Tells which results have tangents."""
+        ...
+
+    def batch(self, order: int) -> tuple[BatchRule | None, Sequence[Any]]:
+        """Returns how it is batched, or None; and the values that this closes over."""
+        ...
+
+
+def derivatives_wanted() -> int:
+    """Returns how many times the rules of what is called now are to be traced, one in the other."""
+    return max(sum([frame.order for frame in state.stack]), 0)
+
+
+class rule_frame:
+    """Opens the frame of one method, in which the user's code records.
+
+    Args:
+        name: names the frame.
+        inputs: as for `Frame.declare`.
+        order: added to the derivatives that are wanted of what is traced inside.
+        closed: as for `Frame`.
+    """
+
+    __slots__ = ("_before", "_depth", "frame", "inputs")
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[tuple[ArrayType, Any, bool]],
+        order: int = 0,
+        closed: bool = False,
+    ) -> None:
+        stack = state.stack
+        kind = Frame if stack and not isinstance(stack[-1], Trail) else Trail
+        self.frame = kind(name, closed, here())
+        self.frame.rule = True
+        self.frame.order = order
+        self.inputs = inputs
+
+    def __enter__(self) -> list[Tracer]:
+        self._depth = len(state.stack)
+        self._before = state.place, state.trail
+        frame = self.frame
+        frame.push()
+        try:
+            tracers = frame.declare(self.inputs)
+        except BaseException:
+            self.__exit__()
+            raise
+        state.place = None
+        state.trail = frame if isinstance(frame, Trail) else None
+        return tracers
+
+    def __exit__(self, *exc: object) -> None:
+        del state.stack[self._depth :]
+        state.place, state.trail = self._before
+        try:
+            self.frame.release()
+        finally:
+            if self.frame.sources:
+                self.frame.release()
+
+
+class _Rule(NamedTuple):
+    """Is a method as a program.
+
+    Attributes:
+        program: takes cotangents of smooth results, or tangents of inputs, then what it captured.
+        captured: that.
+        mask: for each input whether `backward` returns a cotangent, or `jvp` takes a tangent.
+    """
+
+    program: Program
+    captured: list[Any]
+    mask: tuple[bool, ...]
+
+
+def record(author: Author, values: Sequence[Any]) -> list[Any]:
+    """Calls a custom rule inside a traced function, and records it as one equation.
+
+    Args:
+        author: the rule.
+        values: the inputs: arrays, traced values and Python scalars that are arrays.
+
+    Returns:
+        The results.
+    """
+    inputs = known_inputs(values)
+    order = derivatives_wanted()
+    opened = rule_frame(author.name, inputs)
+    frame = opened.frame
+    rules: dict[str, _Rule] = {}
+    patterns: list[tuple[bool, ...]] = []
+    missing = author.missing
+    with opened as given:
+        outs = [as_array(out) for out in author.forward(given)]
+        smooth = author.smooth(outs)
+        weak = [isinstance(out, Tracer) and out.weak for out in outs]
+        has_rules = author.backward is not None or author.jvp is not None
+        if has_rules and any(smooth) and any(t.is_inexact for t, _, _ in inputs):
+            if order:
+                rules, patterns, missing = _trace_rules(author, inputs, outs, smooth)
+            else:
+                missing = _too_often(author.name)
+        places = _Places(frame, outs)
+        references = {key: places.of(rule.captured) for key, rule in rules.items()}
+        program, captured = frame.close([*outs, *places.saved])
+    batch, closed_over = author.batch(order)
+    operands = [*sources(inputs), *captured]
+    settled = {
+        key: tuple([_settled(place, operands) for place in found])
+        for key, found in references.items()
+    }
+    if batch is not None:
+        batch = batch.closing_over(tuple([_position(value, operands) for value in closed_over]))
+    backward, jvp = rules.get("backward"), rules.get("jvp")
+    spec = Spec(
+        author.name,
+        len(inputs),
+        smooth,
+        () if backward is None else backward.mask,
+        () if jvp is None else jvp.mask,
+        settled.get("backward", ()),
+        settled.get("jvp", ()),
+        missing,
+        batch,
+        order,
+        tuple(patterns),
+    )
+    params = {
+        "forward": program,
+        "backward": None if backward is None else backward.program,
+        "forward_mode": None if jvp is None else jvp.program,
+        "variants": tuple([rules[f"backward {i}"].program for i in range(len(patterns))]),
+        "spec": spec,
+        "saved": False,
+    }
+    results = bind(custom_p, operands, Params(params))
+    return [
+        Tracer(x.frame, x.index, x.type, True) if w and isinstance(x, Tracer) else x
+        for x, w in zip(results, weak, strict=True)
+    ]
+
+
+def _too_often(name: str) -> str:
+    return (
+        f"{name}: it is differentiated more often than its rules were traced for.\n"
+        f"  Take all derivatives by transforms around the function that calls it."
+    )
+
+
+# ------------------------------------------------------------------------------ tracing rules
+
+_Inputs = Sequence[tuple[ArrayType, Any, bool]]
+
+
+def _trace_rules(
+    author: Author, inputs: _Inputs, outs: Sequence[Any], smooth: tuple[bool, ...]
+) -> tuple[dict[str, _Rule], list[tuple[bool, ...]], str | None]:
+    """Returns the rules that there are, the patterns of cotangents, and what is missing."""
+    rules: dict[str, _Rule] = {}
+    patterns: list[tuple[bool, ...]] = []
+    missing = author.missing
+    types = [type_of(out) for out in outs]
+    try:
+        if author.backward is not None:
+            if author.patterns and sum(smooth) > 1:
+                patterns = _patterns(smooth)
+                found = _pull_patterns(author, inputs, types, smooth, patterns)
+                rules = {f"backward {i}": rule for i, rule in enumerate(found[1:])}
+                rules["backward"] = found[0]
+            else:
+                rules["backward"] = _pull(author, inputs, types, smooth)
+        if author.jvp is not None:
+            rules["jvp"] = _push(author, inputs, types, smooth)
+    except Exception as error:
+        # what is only kept, by `jit` or `trace`, may never be differentiated
+        if any(frame.order > 0 and not frame.closed for frame in state.stack):
+            raise
+        return {}, [], f"{author.name}: a rule raised {type(error).__name__}.\n  {error}"
+    return rules, patterns, missing
+
+
+def _pull(
+    author: Author,
+    inputs: _Inputs,
+    types: Sequence[ArrayType],
+    smooth: tuple[bool, ...],
+    pattern: tuple[bool, ...] | None = None,
+) -> _Rule:
+    """Traces `backward`, with `None` for the cotangents that are not in the pattern."""
+    name = f"{author.name}.backward"
+    source = Abstract(f"a cotangent of {author.name}")
+    declared = [(t.update(), source, False) for t, s in zip(types, smooth, strict=True) if s]
+    opened = rule_frame(name, declared, order=-1)
+    with opened as given:
+        cts = iter(map(_conj, given))
+        taken = [next(cts) if s else None for s in smooth]
+        if pattern is not None:
+            taken = [ct if p else None for ct, p in zip(taken, pattern, strict=True)]
+        found = author.backward(taken)  # type: ignore[misc]
+        returned, mask = [], []
+        for ct, (t, _, _) in zip(found, inputs, strict=True):
+            keep = t.is_inexact and (ct is not None or pattern is not None)
+            mask.append(keep)
+            if keep:
+                returned.append(zeros(t) if ct is None else _conj(as_array(ct)))
+        program, captured = opened.frame.close(returned)
+    return _Rule(program, captured, tuple(mask))
+
+
+def _push(
+    author: Author, inputs: _Inputs, types: Sequence[ArrayType], smooth: tuple[bool, ...]
+) -> _Rule:
+    """Traces `jvp`."""
+    source = Abstract(f"a tangent of {author.name}")
+    mask = tuple([t.is_inexact for t, _, _ in inputs])
+    declared = [(t.update(), source, False) for t, _, _ in inputs if t.is_inexact]
+    opened = rule_frame(f"{author.name}.jvp", declared, order=-1)
+    with opened as given:
+        tangents = iter(given)
+        found = author.jvp([next(tangents) if m else None for m in mask])  # type: ignore[misc]
+        returned = [
+            zeros(t) if dot is None else as_array(dot)
+            for dot, t, s in zip(found, types, smooth, strict=True)
+            if s
+        ]
+        program, captured = opened.frame.close(returned)
+    return _Rule(program, captured, mask)
+
+
+_MOST_PATTERNS = 3
+"""With up to so many smooth results, every choice of cotangents that are zero is traced."""
+
+
+def _patterns(smooth: tuple[bool, ...]) -> list[tuple[bool, ...]]:
+    """Returns which cotangents are given, for each choice of them but none and all."""
+    places = [i for i, s in enumerate(smooth) if s]
+    if len(places) <= _MOST_PATTERNS:
+        sizes: Sequence[int] = range(1, len(places))
+    else:
+        sizes = (1, len(places) - 1)
+    return [
+        tuple(i in chosen for i in range(len(smooth)))
+        for size in sizes
+        for chosen in combinations(places, size)
+    ]
+
+
+def _pull_patterns(
+    author: Author,
+    inputs: _Inputs,
+    types: Sequence[ArrayType],
+    smooth: tuple[bool, ...],
+    patterns: Sequence[tuple[bool, ...]],
+) -> list[_Rule]:
+    """Traces `backward` for all cotangents, and for each pattern; all take the same captures."""
+    found = []
+    for pattern in (smooth, *patterns):
+        try:
+            found.append(_pull(author, inputs, types, smooth, pattern))
+        except Exception as error:
+            # it may be meant for other patterns than this one
+            found.append(_failed(author, inputs, types, smooth, error))
+    captured: list[Any] = []
+    for rule in found:
+        for value in rule.captured:
+            _position(value, captured)
+    count = sum(smooth)
+    kinds = [type_of(value) for value in captured]
+    return [
+        _Rule(
+            _with_captures(
+                rule.program, count, kinds, [_position(v, captured) for v in rule.captured]
+            ),
+            captured,
+            rule.mask,
+        )
+        for rule in found
+    ]
+
+
+def _failed(
+    author: Author,
+    inputs: _Inputs,
+    types: Sequence[ArrayType],
+    smooth: tuple[bool, ...],
+    error: Exception,
+) -> _Rule:
+    """Returns a rule that raises where it is needed."""
+    message = f"{author.name}.backward raised {type(error).__name__}: {error}"
+    source = Abstract(f"a cotangent of {author.name}")
+    declared = [(t.update(), source, False) for t, s in zip(types, smooth, strict=True) if s]
+    wanted = tuple(t.update() for t, _, _ in inputs if t.is_inexact)
+    opened = rule_frame(f"{author.name}.backward", declared)
+    with opened as given:
+        program, _ = opened.frame.close(missing_p(*given, types=wanted, message=message))
+    return _Rule(program, [], tuple(t.is_inexact for t, _, _ in inputs))
+
+
+def _with_captures(
+    program: Program, count: int, kinds: Sequence[ArrayType], positions: Sequence[int]
+) -> Program:
+    """Returns the program with captured inputs of these types, of which it uses those named."""
+    old, new = len(program.inputs), count + len(kinds)
+
+    def moved(atom: Any) -> Any:
+        if type(atom) is not int:
+            return atom
+        if atom < count:
+            return atom
+        return count + positions[atom - count] if atom < old else atom - old + new
+
+    equations = [
+        Equation(e.primitive, tuple(map(moved, e.operands)), e.params, e.types)
+        for e in program.equations
+    ]
+    return Program.make(
+        [*program.inputs[:count], *kinds],
+        equations,
+        list(map(moved, program.outputs)),
+        program.locations,
+        program.name,
+    )
+
+
+def _conj(x: Any) -> Any:
+    """Applies the convention of gradients of complex values, see `interpreters/reverse.py`."""
+    return conj_p(x) if is_complex(type_of(x).dtype) else x
+
+
+# ------------------------------------------------------------------------- what rules captured
+
+
+class _Places:
+    """Says where the rules find what they captured.
+
+    Args:
+        frame: that of `forward`.
+        outs: the results.
+
+    Attributes:
+        saved: what is neither an input nor a result, and so has to be returned as well.
+    """
+
+    def __init__(self, frame: Frame, outs: Sequence[Any]):
+        self._frame = frame
+        self._results: dict[int, int] = {}
+        self._saved: dict[int, int] = {}
+        for number, out in enumerate(outs):
+            if isinstance(out, Tracer) and out.frame is frame and out.index >= 0:
+                self._results.setdefault(out.index, number)
+        self.saved: list[Any] = []
+
+    def of(self, values: Sequence[Any]) -> list[tuple[str, Any]]:
+        """Returns a reference for each value; `("outer", value)` for those of outer frames."""
+        return [self._reference(value) for value in values]
+
+    def _reference(self, value: Any) -> tuple[str, Any]:
+        if type(value) is not Tracer or value.frame is not self._frame:
+            return "outer", value
+        if value.index < 0:
+            return "operand", ~value.index
+        if value.index in self._results:
+            return "result", self._results[value.index]
+        number = self._saved.setdefault(value.index, len(self.saved))
+        if number == len(self.saved):
+            self.saved.append(value)
+        return "saved", number
+
+
+def _settled(place: tuple[str, Any], operands: list[Any]) -> tuple[str, int]:
+    kind, value = place
+    return ("operand", _position(value, operands)) if kind == "outer" else (kind, value)
+
+
+def _position(value: Any, values: list[Any]) -> int:
+    """Returns where a value is in a list; appends it where it is not."""
+    for number, other in enumerate(values):
+        if other is value:
+            return number
+    values.append(value)
+    return len(values) - 1

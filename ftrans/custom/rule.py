@@ -1,0 +1,185 @@
+"""Calls of `backward` and `jvp`: what they are given, and what they must return."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ftrans.custom.context import FunctionCtx
+from ftrans.custom.opaque import host_call
+from ftrans.custom.parts import Parts, defined, fit
+from ftrans.errors import RuleError
+from ftrans.ir import ArrayType
+from ftrans.ir.stack import is_tracing
+from ftrans.primitives.shape import zeros
+
+__all__ = ["Rule"]
+
+
+class Rule(NamedTuple):
+    """Is one method of a rule, with what its arguments and results must be.
+
+    Attributes:
+        label: names it: "F.backward".
+        method: the user's function.
+        parts: the arguments of `apply`, without the arrays.
+        output: the results, without the arrays.
+        inputs: the types of the arrays among the arguments.
+        types: the types of the results.
+        smooth: which results have tangents.
+        materialize: whether cotangents that are zero are given as arrays.
+        names: those of the arguments.
+    """
+
+    label: str
+    method: Any
+    parts: Parts
+    output: Parts
+    inputs: tuple[ArrayType, ...]
+    types: tuple[ArrayType, ...]
+    smooth: tuple[bool, ...]
+    materialize: bool
+    names: tuple[str, ...]
+
+    # --------------------------------------------------------------------------- backward
+
+    def gradients(self, ctx: FunctionCtx, cotangents: Sequence[Any]) -> list[Any]:
+        """Calls `backward`; returns a cotangent of the right type, or None, for each input."""
+        given = cotangents
+        if self.materialize:
+            given = [
+                _zeros(t) if ct is None else ct
+                for ct, t in zip(cotangents, self.types, strict=True)
+            ]
+        found = self.method(ctx, *self.output.alone(given))
+        gradients = list(found) if isinstance(found, tuple) else [found]
+        count = len(self.parts)
+        if isinstance(found, list) and count > 1:
+            gradients = list(found)
+        while len(gradients) > count and gradients[-1] is None:
+            gradients.pop()
+        if len(gradients) != count:
+            raise RuleError(
+                f"{self._where}: it must return one gradient for each argument of forward.\n"
+                f"  expected {count}, got {len(gradients)}\n"
+                f"  Return None for an argument that has no gradient."
+            )
+        flat = self.parts.split(f"{self._where}: a gradient", gradients)
+        return [
+            None if ct is None or not t.is_inexact else self._fit(i, ct, t)
+            for i, (ct, t) in enumerate(zip(flat, self.inputs, strict=True))
+        ]
+
+    def _fit(self, number: int, ct: Any, t: ArrayType) -> Any:
+        # the label is made only where it is needed: it costs more than the check
+        try:
+            return fit("", ct, t, "", reduced=True)
+        except RuleError:
+            name = self._inputs()[number]
+            return fit(f"{self._where}: the gradient of {name}", ct, t, name, reduced=True)
+
+    def host_gradients(
+        self, ctx: FunctionCtx, cotangents: Sequence[Any], needs: tuple[bool, ...]
+    ) -> list[Any]:
+        """Records that `backward` is called when the program is run."""
+        wanted = [i for i, t in enumerate(self.inputs) if t.is_inexact]
+        given = tuple(ct is not None for ct in cotangents)
+
+        def body(inner: FunctionCtx, arrays: Sequence[Any]) -> list[Any]:
+            rest = iter(arrays)
+            found = self.gradients(inner, [next(rest) if g else None for g in given])
+            return [
+                np.zeros(self.inputs[i].shape, self.inputs[i].dtype)
+                if found[i] is None
+                else found[i]
+                for i in wanted
+            ]
+
+        outs = host_call(
+            self.label,
+            self.method,
+            ctx,
+            [ct for ct in cotangents if ct is not None],
+            [self.inputs[i] for i in wanted],
+            (given, *self._key),
+            body,
+            needs,
+        )
+        found: list[Any] = [None] * len(self.inputs)
+        for i, out in zip(wanted, outs, strict=True):
+            found[i] = out
+        return found
+
+    # -------------------------------------------------------------------------------- jvp
+
+    def tangents(self, ctx: FunctionCtx, tangents: Sequence[Any]) -> list[Any]:
+        """Calls `jvp`; returns a tangent of the right type, or None, for each result."""
+        found = self.method(ctx, *self.parts.alone(tangents))
+        dots = found if isinstance(found, tuple) else (found,)
+        if isinstance(found, list) and len(self.output) > 1:
+            dots = tuple(found)
+        if len(dots) != len(self.output):
+            raise RuleError(
+                f"{self._where}: it must return one tangent for each output of forward.\n"
+                f"  expected {len(self.output)}, got {len(dots)}\n"
+                f"  Return None for an output that has no tangent."
+            )
+        flat = self.output.split(f"{self._where}: a tangent", dots)
+        return [
+            None
+            if dot is None or not s
+            else fit(f"{self._where}: the tangent of result {i}", dot, t, f"result {i}")
+            for i, (dot, t, s) in enumerate(zip(flat, self.types, self.smooth, strict=True))
+        ]
+
+    def host_tangents(
+        self, ctx: FunctionCtx, tangents: Sequence[Any], needs: tuple[bool, ...]
+    ) -> list[Any]:
+        """Records that `jvp` is called when the program is run."""
+        wanted = [i for i, s in enumerate(self.smooth) if s]
+        given = tuple(t is not None for t in tangents)
+
+        def body(inner: FunctionCtx, arrays: Sequence[Any]) -> list[Any]:
+            rest = iter(arrays)
+            found = self.tangents(inner, [next(rest) if g else None for g in given])
+            return [
+                np.zeros(self.types[i].shape, self.types[i].dtype) if found[i] is None else found[i]
+                for i in wanted
+            ]
+
+        outs = host_call(
+            self.label,
+            self.method,
+            ctx,
+            [t for t in tangents if t is not None],
+            [self.types[i] for i in wanted],
+            (given, *self._key),
+            body,
+            needs,
+        )
+        found: list[Any] = [None] * len(self.types)
+        for i, out in zip(wanted, outs, strict=True):
+            found[i] = out
+        return found
+
+    # ------------------------------------------------------------------------------ shared
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        return (self.parts.key, self.output.key, self.inputs, self.types, self.smooth)
+
+    @property
+    def _where(self) -> str:
+        return f"{self.label} ({defined(self.method)})"
+
+    def _inputs(self) -> list[str]:
+        count = len(self.parts)
+        roots = [self.names[i] if i < len(self.names) else f"args[{i}]" for i in range(count)]
+        return self.parts.names(roots)
+
+
+def _zeros(t: ArrayType) -> Any:
+    """Returns zeros; while something is traced, they are not made unless they are used."""
+    return zeros(t) if is_tracing() else np.zeros(t.shape, t.dtype)

@@ -1,0 +1,81 @@
+"""What stands where a derivative is missing: it raises where it is needed in the end, else not.
+
+`missing` takes the place of a value that cannot be computed; `once` lets values through, but not
+their derivatives. So an error is raised for what a result depends on, and for nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ftrans.errors import MissingRuleError
+from ftrans.ir import ArrayType
+from ftrans.primitives.family import free_cost, no_identity, no_programs, normal
+from ftrans.primitives.record import Joint, Linear, Primitive, Sample
+
+__all__ = ["missing", "missing_p", "once_p"]
+
+
+def missing(operands: Sequence[Any], types: Sequence[ArrayType], message: str) -> Sequence[Any]:
+    """Returns values of these types which raise where they are needed in the end.
+
+    Args:
+        operands: what they would be computed from; `None` is left out.
+        types: their types.
+        message: that of the `MissingRuleError`.
+    """
+    given = [x for x in operands if x is not None and not isinstance(x, Linear)]
+    return missing_p(*given, types=tuple(t.update() for t in types), message=message)
+
+
+def _raise(xp: Any, *arrays: Any, types: Any, message: str) -> Any:
+    raise MissingRuleError(message)
+
+
+def _cotangents(cts: Any, *operands: Any, types: Any, message: str) -> list[Any]:
+    return [missing(cts, [x.type], message)[0] if isinstance(x, Linear) else None for x in operands]
+
+
+def _batch(size: int, operands: Any, dims: Any, *, types: Any, message: str) -> Any:
+    batched = [t.update(shape=(size, *t.shape)) for t in types]
+    return missing(operands, batched, message), [0] * len(types)
+
+
+missing_p = Primitive(
+    name="missing",
+    tags=frozenset({"missing"}),
+    kinds="",
+    infer=lambda *operands, types, message: types,
+    lower=_raise,
+    jvp=Joint(lambda tangents, outs, *primals, types, message: missing(tangents, types, message)),
+    linearize=no_programs,
+    transpose=Joint(_cotangents),
+    batch=_batch,
+    prune=no_programs,
+    rewrite=no_identity,
+    cost=free_cost,
+    samples=list,
+    source=None,
+    multiple=True,
+)
+
+
+once_p = Primitive(
+    name="once",
+    tags=frozenset({"once"}),
+    kinds="biufc",
+    infer=lambda x, *, message: x,
+    lower=lambda xp, x, *, message: x,
+    jvp=[lambda t, out, x, *, message: missing([t], [out.type], message)[0]],
+    linearize=no_programs,
+    transpose=[lambda ct, x, *, message: once_p(ct, message=message)],
+    batch=lambda size, operands, dims, *, message: (once_p(*operands, message=message), *dims),
+    prune=no_programs,
+    rewrite=no_identity,
+    cost=free_cost,
+    samples=lambda: [Sample((normal(3),), {"message": "a sample"}, smooth=False)],
+    source=None,
+    multiple=False,
+)
+"""Is its operand, which cannot be differentiated; the transpose is of the same kind."""
