@@ -2,6 +2,7 @@
 
 from ftrans import errors, func, ir, numpy, primitives
 from ftrans.config import config, get_default_dtype, set_default_dtype
+from ftrans.custom.external import external
 from ftrans.errors import (
     ArgumentError,
     AxisError,
@@ -78,6 +79,7 @@ __all__ = [
     "config",
     "errors",
     "explain",
+    "external",
     "fori_loop",
     "func",
     "get_default_dtype",

@@ -19,6 +19,8 @@ Execution = Literal["auto", "compile", "interpret"]
 _CHOICES = ("auto", "compile", "interpret")
 Lowering = Literal["auto", "splice", "replay"]
 _LOWERINGS = ("auto", "splice", "replay")
+HostCalls = Literal["auto", "ffi", "callback"]
+_HOST_CALLS = ("auto", "ffi", "callback")
 
 
 class _Config:
@@ -30,6 +32,9 @@ class _Config:
         lowering: how programs become JAX's before they are compiled. "splice" copies jaxprs of
             single equations together; "replay" traces them by `jax.numpy`, which takes longer;
             "auto" splices where the release of JAX takes it. What is compiled already stays.
+        host_calls: how compiled code calls Python functions. "ffi" has XLA call them on the CPU
+            without JAX; "callback" goes through `jax.pure_callback`, which takes five times as long
+            and works everywhere; "auto" takes the former where it works.
         check: whether every program is checked before it is run; on where the environment variable
             FTRANS_CHECK is "1".
         cache_entries: how many programs are remembered.
@@ -44,6 +49,7 @@ class _Config:
     def __init__(self) -> None:
         self._execution: Execution = "auto"
         self._lowering: Lowering = "auto"
+        self._host_calls: HostCalls = "auto"
         self.check: bool = os.environ.get("FTRANS_CHECK", "") == "1"
         self.cache_entries: int = 4096
         self.cache_bytes: int = 1 << 30
@@ -91,6 +97,17 @@ class _Config:
         if value not in _LOWERINGS:
             raise ValueError(f"config.lowering: {value!r} is none of {', '.join(_LOWERINGS)}.")
         self._lowering = value
+
+    @property
+    def host_calls(self) -> HostCalls:
+        """How compiled code calls Python functions."""
+        return self._host_calls
+
+    @host_calls.setter
+    def host_calls(self, value: HostCalls) -> None:
+        if value not in _HOST_CALLS:
+            raise ValueError(f"config.host_calls: {value!r} is none of {', '.join(_HOST_CALLS)}.")
+        self._host_calls = value
 
 
 def _no_compilation_cache(path: str | None) -> None:

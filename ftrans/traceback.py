@@ -73,7 +73,7 @@ def bounded(function: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable
     return decorate
 
 
-def shorten(error: Exception) -> None:
+def shorten(error: BaseException) -> None:
     """Takes the frames of ftrans out of the traceback of an error; a bare `raise` is to follow."""
     if config.traceback == "short":
         kept, ours = _split(error.__traceback__)
@@ -95,7 +95,7 @@ _READ_ONLY = (
 
 
 def _explain_read_only(error: ValueError) -> None:
-    if _READ_ONLY not in getattr(error, "__notes__", ()):
+    if not any("read-only" in note for note in getattr(error, "__notes__", ())):
         error.add_note(_READ_ONLY)
 
 

@@ -1,4 +1,4 @@
-"""Custom rules: operations whose derivatives and batches their author writes."""
+"""What users add to the library: rules of their own, and calls of what is no program of ours."""
 
 from ftrans.custom.context import FunctionCtx, VmapInfo
 from ftrans.custom.function import Function, once_differentiable

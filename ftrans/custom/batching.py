@@ -281,9 +281,8 @@ class FunctionBatch(WrittenBatch):
                     return [None] * len(self.types)
                 raise self._dims_error(out_dims)
             return [out_dims] * len(self.types)
-        if not self.is_tuple or not isinstance(out_dims, tuple):
-            if self.is_tuple or len(self.types) == 1:
-                raise self._dims_error(out_dims)
+        if not isinstance(out_dims, tuple) if self.is_tuple else len(self.types) == 1:
+            raise self._dims_error(out_dims)
         dims: list[int | None] = []
         items = out_dims if self.is_tuple else (out_dims,)
         if len(items) != len(self.output):

@@ -38,8 +38,8 @@ class Function:
     other is derived from it, and so are batches and derivatives of any order.
 
     What `forward` or `backward` compute with traced values, by functions of `ftrans.numpy` or
-    NumPy's operators, is traced. A method that asks for plain arrays, by `np.asarray(x)`, is opaque:
-    it is called when the program is run, on arrays that it must not write to.
+    NumPy's operators, is traced. A method that asks for plain arrays, by `np.asarray(x)`, is
+    opaque: it is called when the program is run, on arrays that it must not write to.
 
     Attributes:
         generate_vmap_rule: is for the sake of code for PyTorch: batches are derived in any case.
@@ -297,7 +297,7 @@ class _Call:
         given = iter(self.parts.values)
         return tuple(
             [
-                any([type(x) is Tracer and _moves(x) for x in [next(given) for _ in range(count)]])
+                any(type(x) is Tracer and _moves(x) for x in [next(given) for _ in range(count)])
                 for count in self.parts.counts()
             ]
         )

@@ -85,24 +85,20 @@ class Rule(NamedTuple):
     ) -> list[Any]:
         """Records that `backward` is called when the program is run."""
         wanted = [i for i, t in enumerate(self.inputs) if t.is_inexact]
+        types = [self.inputs[i] for i in wanted]
         given = tuple(ct is not None for ct in cotangents)
 
         def body(inner: FunctionCtx, arrays: Sequence[Any]) -> list[Any]:
             rest = iter(arrays)
             found = self.gradients(inner, [next(rest) if g else None for g in given])
-            return [
-                np.zeros(self.inputs[i].shape, self.inputs[i].dtype)
-                if found[i] is None
-                else found[i]
-                for i in wanted
-            ]
+            return _filled([found[i] for i in wanted], types)
 
         outs = host_call(
             self.label,
             self.method,
             ctx,
             [ct for ct in cotangents if ct is not None],
-            [self.inputs[i] for i in wanted],
+            types,
             (given, *self._key),
             body,
             needs,
@@ -139,22 +135,20 @@ class Rule(NamedTuple):
     ) -> list[Any]:
         """Records that `jvp` is called when the program is run."""
         wanted = [i for i, s in enumerate(self.smooth) if s]
+        types = [self.types[i] for i in wanted]
         given = tuple(t is not None for t in tangents)
 
         def body(inner: FunctionCtx, arrays: Sequence[Any]) -> list[Any]:
             rest = iter(arrays)
             found = self.tangents(inner, [next(rest) if g else None for g in given])
-            return [
-                np.zeros(self.types[i].shape, self.types[i].dtype) if found[i] is None else found[i]
-                for i in wanted
-            ]
+            return _filled([found[i] for i in wanted], types)
 
         outs = host_call(
             self.label,
             self.method,
             ctx,
             [t for t in tangents if t is not None],
-            [self.types[i] for i in wanted],
+            types,
             (given, *self._key),
             body,
             needs,
@@ -178,6 +172,12 @@ class Rule(NamedTuple):
         count = len(self.parts)
         roots = [self.names[i] if i < len(self.names) else f"args[{i}]" for i in range(count)]
         return self.parts.names(roots)
+
+
+def _filled(values: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
+    return [
+        np.zeros(t.shape, t.dtype) if x is None else x for x, t in zip(values, types, strict=True)
+    ]
 
 
 def _zeros(t: ArrayType) -> Any:

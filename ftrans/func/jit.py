@@ -44,6 +44,7 @@ from ftrans.ir import Tracer, is_tracing
 from ftrans.ir.types import ArrayType
 from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar
 from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, x64
+from ftrans.runtime.raised import raised
 from ftrans.traceback import boundary, shorten
 
 __all__ = ["jit"]
@@ -125,6 +126,7 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
 
     @functools.wraps(func)
     def jitted(*args: Any, **kwargs: Any) -> Any:
+        cause = None
         try:
             if is_tracing():
                 return _record(name, func, args, kwargs, numbers, names)
@@ -149,10 +151,19 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
                 call, given, named = prepared(args, kwargs)
                 with x64():
                     result = call(*given, **named)
-            return result if _holds_jax(args, kwargs) else _to_host(result)
+            if not _holds_jax(args, kwargs):
+                return _to_host(result)
+            code = user.code
+            if code is not None and code.calls_host:
+                jax.block_until_ready(result)
+            return result
         except Exception as error:
-            shorten(error)
-            raise
+            cause = raised(error)
+            if cause is None:
+                shorten(error)
+                raise
+        shorten(cause)
+        raise cause
 
     def lower(*args: Any, **kwargs: Any) -> Any:
         if user.default_dtype is not config.default_dtype:

@@ -23,6 +23,7 @@ from ftrans.ir import Program
 from ftrans.runtime.cache import on_clear
 from ftrans.runtime.jaxlink import is_jax
 from ftrans.runtime.lower import lower
+from ftrans.runtime.raised import calls_host
 
 __all__ = [
     "Code",
@@ -116,6 +117,7 @@ class Code:
     ):
         self.records: dict[Any, Record] = {}
         self.users: weakref.WeakSet[User] = weakref.WeakSet()
+        self.calls_host = False
         records = self.records
 
         def lowered(*args: Any, **kwargs: Any) -> Any:
@@ -185,6 +187,7 @@ def join(
             user.code = code
         if signature not in code.records:
             code.records[signature] = record
+            code.calls_host = code.calls_host or calls_host(record.program)
             for other in list(code.users):
                 if other is not user:
                     other.direct = None

@@ -19,6 +19,7 @@ import numpy as np
 from ftrans.ir import ArrayType, Program
 from ftrans.runtime.jaxlink import x64
 from ftrans.runtime.lower import lower
+from ftrans.runtime.raised import calls_host
 from ftrans.runtime.waiting import Patience
 
 __all__ = ["Executable"]
@@ -44,6 +45,7 @@ class Executable:
         used: when it was last run, on a clock that counts uses.
         fresh: whether it has not been used since it was compiled.
         patience: how to wait for its results.
+        calls_host: whether it calls Python code.
     """
 
     __slots__ = (
@@ -55,6 +57,7 @@ class Executable:
         "_scalars",
         "_source",
         "_wide",
+        "calls_host",
         "fresh",
         "nbytes",
         "patience",
@@ -74,6 +77,7 @@ class Executable:
         self.used = next(_ticks)
         self.fresh = True
         self.patience = Patience()
+        self.calls_host = calls_host(program)
 
     def prepare(self, arrays: Sequence[Any], host: bool) -> None:
         """Compiles what a call with such arguments needs.

@@ -25,8 +25,9 @@ from ftrans.runtime.choice import choose
 from ftrans.runtime.executable import Executable
 from ftrans.runtime.explain import Why, note_trace, record
 from ftrans.runtime.faults import explain_failure
-from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, x64
+from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, on_cpu, to_jax, x64
 from ftrans.runtime.plan import plan_of
+from ftrans.runtime.raised import raised
 
 __all__ = ["evaluate_primitive", "ready", "run"]
 
@@ -66,6 +67,7 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
         # it is used again, so compiling it was no waste
         executable.fresh = False
         plan.family.prove()
+    cause = None
     try:
         if executable is None:
             outputs = _interpret(final, arrays, host, as_jax)
@@ -76,8 +78,13 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
             executable.patience.wait(found)
             outputs = [np.array(output) for output in found]
     except Exception as error:
-        explain_failure(error, final, executable is not None)
-        raise
+        cause = raised(error)
+        if cause is None:
+            explain_failure(error, final, executable is not None)
+            raise
+        outputs = []
+    if cause is not None:
+        raise cause
     hit, plan.runs = plan.runs, True
     if choice is None:
         record(final.name, hit, "compiled", why, 0.0, 0.0, perf_counter() - start)
@@ -125,7 +132,7 @@ def _to_jax(executable: Executable, arrays: Sequence[Any]) -> list[jax.Array]:
     """Runs what is compiled without waiting for it, where no array of the caller's forbids that.
 
     JAX reads NumPy arrays where they lie, and after this function has returned the caller may
-    write into them.
+    write into them. What Python code raises that is called on the way is to be raised here.
     """
     given: list[Any] = []
     wait = False
@@ -137,7 +144,7 @@ def _to_jax(executable: Executable, arrays: Sequence[Any]) -> list[jax.Array]:
                 wait = True
         given.append(array)
     outputs = executable.mixed(given)
-    if wait:
+    if wait or executable.calls_host:
         jax.block_until_ready(outputs)
     return list(outputs)
 
@@ -169,7 +176,11 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
         return tuple(run(params["program"], arrays))
     if any(is_jax(array) for array in arrays):
         with x64():
-            found = primitive.lower(jnp, *arrays, **params)
+            callee = params.get("callee")
+            if callee is not None and callee.is_host and not foreign(arrays):
+                found = callee.run(arrays)
+            else:
+                found = primitive.lower(jnp, *arrays, **params)
             outs = found if primitive.multiple else [found]
             return tuple(jnp.asarray(out) for out in outs)
     host = [np.asarray(array) for array in arrays]

@@ -162,8 +162,9 @@ def _template(equation: Equation, program: Program, state: Any) -> _Template:
     """Returns the template of an equation, made anew only where there is none."""
     types = program.types
     operands = tuple([types[a] if type(a) is int else a for a in equation.operands])
-    if equation.primitive.is_higher_order:
-        # kept, it would keep its programs alive; and these are seldom lowered twice
+    if equation.primitive.is_higher_order or "external" in equation.primitive.tags:
+        # kept, it would keep its programs alive, or the function that it calls; and these are
+        # seldom lowered twice
         return _make_template(equation, operands)
     key = (equation.primitive, operands, equation.params, state)
     found = _templates.get(key)

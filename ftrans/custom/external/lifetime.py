@@ -1,0 +1,121 @@
+"""Keeps what compiled code calls alive for exactly as long as it can be called.
+
+A *ticket* is the number by which compiled code names a callee. It is held by the jaxpr that it is
+an attribute of, and by every executable, as a state that XLA deletes together with it. XLA does so
+in any thread, also while Python ends: so its deleter is C's `time`, which writes into the state
+that it is gone, and what is gone is let go of when the next executable is made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import secrets
+import threading
+import weakref
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from ftrans.runtime.cache import on_clear
+
+__all__ = ["Ticket", "called", "hold", "issue", "live", "sweep"]
+
+_RECENT = 256
+"""How many tickets are held that were issued last, since their jaxpr may be gone before XLA has
+compiled it."""
+
+_CHUNK = 512
+
+
+class Ticket(np.int64):
+    """Is a number that keeps what it stands for alive."""
+
+    callee: Any
+
+
+# Not from 1: an executable from a cache on disk must not find a callee of this process.
+_numbers = itertools.count(secrets.randbits(62))
+_known: weakref.WeakValueDictionary[int, Ticket] = weakref.WeakValueDictionary()
+_recent: deque[Ticket] = deque(maxlen=_RECENT)
+_running: dict[int, Any] = {}
+"""The callees that executables hold, by their numbers."""
+_states: dict[int, tuple[Any, int]] = {}
+"""For each executable, by the address of its state: the state, and the number that it holds."""
+_free: list[Any] = []
+_lock = threading.RLock()
+
+
+def issue(callee: Any) -> Ticket:
+    """Returns a new ticket for a callee."""
+    sweep()
+    ticket = Ticket(next(_numbers) & (1 << 62) - 1)
+    ticket.callee = callee
+    with _lock:
+        _known[int(ticket)] = ticket
+        _recent.append(ticket)
+    return ticket
+
+
+def called(number: int) -> Any:
+    """Returns the callee of a ticket; None where nothing holds it."""
+    found = _running.get(number)
+    if found is None:
+        ticket = _known.get(number)
+        found = None if ticket is None else ticket.callee
+    return found
+
+
+def hold(number: int) -> int:
+    """Holds a callee for an executable; returns the address of its state, 0 if there is none."""
+    sweep()
+    with _lock:
+        callee = called(number)
+        if callee is None:
+            return 0
+        if not _free:
+            _free.extend(_chunk())
+        state = _free.pop()
+        state.value = 0
+        address = ctypes.addressof(state)
+        _states[address] = state, number
+        _running[number] = callee
+    return address
+
+
+def sweep() -> None:
+    """Lets go of the callees of executables that are gone."""
+    gone = []  # freed after the lock is, since anything may hang on them
+    with _lock:
+        dead = [address for address, (state, _) in _states.items() if state.value]
+        if not dead:
+            return
+        for address in dead:
+            state, number = _states.pop(address)
+            _free.append(state)
+            gone.append(number)
+        kept = {number for _, number in _states.values()}
+        gone = [_running.pop(number, None) for number in gone if number not in kept]
+    del gone
+
+
+def live() -> int:
+    """Returns how many executables hold a callee."""
+    sweep()
+    return len(_states)
+
+
+def _chunk() -> list[Any]:
+    """Returns new states, in memory that is never freed: XLA may write when Python has ended."""
+    chunk = (ctypes.c_int64 * _CHUNK)()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(chunk))
+    size = ctypes.sizeof(ctypes.c_int64)
+    start = ctypes.addressof(chunk)
+    return [ctypes.c_int64.from_address(start + size * i) for i in range(_CHUNK)]
+
+
+@on_clear
+def _forget() -> None:
+    _recent.clear()
+    sweep()

@@ -1,0 +1,67 @@
+"""Carries what Python code raises through compiled programs that call it.
+
+XLA passes on a text, not an exception. So the exception is kept here under a mark, the mark
+travels in the text, and whoever gets XLA's error raises the original, with the user's traceback.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+from collections import OrderedDict
+
+from ftrans.ir import Program
+
+__all__ = ["calls_host", "keep_raised", "raised"]
+
+_KEPT = 64
+"""How many exceptions are kept that nobody has asked for, as where JAX runs the program."""
+
+_MARK = re.compile(r"\[ftrans:raised:(\d+)\]")
+_numbers = itertools.count(1)
+_errors: OrderedDict[int, BaseException] = OrderedDict()
+_lock = threading.Lock()
+
+
+def keep_raised(error: BaseException) -> str:
+    """Keeps an exception that was raised in a call from compiled code.
+
+    Returns:
+        A mark, to be part of the text of the error that XLA reports.
+    """
+    number = next(_numbers)
+    with _lock:
+        _errors[number] = error
+        while len(_errors) > _KEPT:
+            _errors.popitem(last=False)
+    return f"[ftrans:raised:{number}]"
+
+
+def raised(error: BaseException) -> BaseException | None:
+    """Returns the exception behind an error of XLA's, once; None where there is none.
+
+    Raise it after the `except` block has been left: inside, Python would make the error of XLA its
+    context, in the place of the context that it has.
+    """
+    if not _errors:
+        return None
+    for mark in _MARK.findall(str(error)):
+        with _lock:
+            found = _errors.pop(int(mark), None)
+        if found is not None:
+            return found
+    return None
+
+
+def calls_host(program: Program) -> bool:
+    """Tells whether a program, or one that its equations carry, calls Python code."""
+    found = program.memo.get("calls_host")
+    if found is None:
+        found = any(
+            getattr(e.params.get("callee"), "is_host", False)
+            or any(map(calls_host, e.params.programs()))
+            for e in program.equations
+        )
+        program.memo["calls_host"] = found
+    return found
