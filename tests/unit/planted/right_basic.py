@@ -305,10 +305,9 @@ class Affine(Function):
         ctx.save_for_backward(params["w"], x, output["y"])
 
     @staticmethod
-    def backward(ctx, ct_square, ct_y):
-        # leaves of a dictionary come by the order of their keys
+    def backward(ctx, cts):
         w, x, y = ctx.saved_tensors
-        ct = ct_y + 2 * y * ct_square
+        ct = cts["y"] + 2 * y * cts["square"]
         return {"w": x.T @ ct, "b": np.sum(ct, axis=0)}, ct @ w.T
 
 

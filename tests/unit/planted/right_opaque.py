@@ -325,13 +325,13 @@ class SinSingle(Function):
         return np.asarray(ct) * np.cos(np.asarray(ctx.saved_tensors[0]))
 
 
-@right((normal(5),))
 class ExpMarkDirty(Function):
-    # in-place in spirit: the copy is overwritten
+    """Writes its result over its input, and says so."""
+
     @staticmethod
     def forward(x):
-        x = np.array(x)
-        np.exp(x, out=x)
+        y = np.asarray(x)
+        np.exp(y, out=y)
         return x
 
     @staticmethod
@@ -351,6 +351,10 @@ class ExpMarkDirty(Function):
     @staticmethod
     def vmap(info, in_dims, x):
         return ExpMarkDirty.apply(x), in_dims[0]
+
+
+# on a copy, as anybody would who needs x afterwards
+right((normal(5),), name="exp_in_place")(lambda x: ExpMarkDirty.apply(fnp.copy(x)))
 
 
 @functools.cache
