@@ -2,6 +2,7 @@
 
 from ftrans import errors, func, ir, numpy, primitives
 from ftrans.config import config, get_default_dtype, set_default_dtype
+from ftrans.custom import custom_jvp, custom_vjp, custom_vmap
 from ftrans.custom.external import external
 from ftrans.errors import (
     ArgumentError,
@@ -77,6 +78,9 @@ __all__ = [
     "check",
     "cond",
     "config",
+    "custom_jvp",
+    "custom_vjp",
+    "custom_vmap",
     "errors",
     "explain",
     "external",

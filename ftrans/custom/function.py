@@ -277,6 +277,7 @@ class _Call:
                 f"output."
             )
         self.patterns = False
+        self.calls_itself = False
 
     def record(self) -> Any:
         """Records the call; returns what `forward` returned, with traced values in it."""
@@ -304,7 +305,7 @@ class _Call:
 
     # ----------------------------------------------------------------------------- forward
 
-    def forward(self, inputs: Sequence[Any]) -> Sequence[Any]:
+    def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
         """Traces `forward` and `setup_context`, or records that they are to be called."""
         cls, ctx, kwargs = self.cls, self.ctx, self.kwargs
         args = self.parts.build(inputs)

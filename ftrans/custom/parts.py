@@ -44,7 +44,7 @@ class Parts:
                 continue
             leaves, structure = tree.tree_flatten(item)
             mask = [is_part(leaf) for leaf in leaves]
-            if True not in mask:
+            if True not in mask and tree.all_leaves([item]):
                 self._entries.append(_Static(item))
                 continue
             self.values += [leaf for leaf, m in zip(leaves, mask, strict=True) if m]

@@ -38,16 +38,19 @@ class Author(Protocol):
         patterns: whether cotangents that are zero are passed to `backward` as `None`.
         missing: the error where a derivative is needed and there is no rule; None where `forward`
             is differentiated then.
+        calls_itself: whether `forward` may call the function that the rule is for; the call inside
+            needs one derivative less.
     """
 
     name: str
+    calls_itself: bool
     backward: Callable[[Sequence[Any]], Sequence[Any]] | None
     jvp: Callable[[Sequence[Any]], Sequence[Any]] | None
     patterns: bool
     missing: str | None
 
-    def forward(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Returns the results, arrays."""
+    def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
+        """Returns the results, arrays; `ruled` says whether the rules are traced after it."""
         ...
 
     def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
@@ -140,17 +143,19 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
     """
     inputs = known_inputs(values)
     order = derivatives_wanted()
-    opened = rule_frame(author.name, inputs)
+    has_rules = author.backward is not None or author.jvp is not None
+    has_rules = has_rules and any([t.is_inexact for t, _, _ in inputs])
+    ruled = has_rules and order > 0
+    opened = rule_frame(author.name, inputs, -1 if ruled and author.calls_itself else 0)
     frame = opened.frame
     rules: dict[str, _Rule] = {}
     patterns: list[tuple[bool, ...]] = []
     missing = author.missing
     with opened as given:
-        outs = [as_array(out) for out in author.forward(given)]
+        outs = [as_array(out) for out in author.forward(given, ruled)]
         smooth = author.smooth(outs)
         weak = [isinstance(out, Tracer) and out.weak for out in outs]
-        has_rules = author.backward is not None or author.jvp is not None
-        if has_rules and any(smooth) and any(t.is_inexact for t, _, _ in inputs):
+        if has_rules and any(smooth):
             if order:
                 rules, patterns, missing = _trace_rules(author, inputs, outs, smooth)
             else:

@@ -1,0 +1,413 @@
+"""`custom_vjp`, `custom_jvp` and `custom_vmap`: rules for functions, in JAX's spelling.
+
+Complex derivatives follow PyTorch's convention, as everywhere in ftrans.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.tree_util as tree
+
+from ftrans.custom.batching import DecoratedBatch, closed_over
+from ftrans.custom.parts import Parts, defined, fit
+from ftrans.custom.recording import record
+from ftrans.errors import MissingRuleError, RuleError, UnsupportedError
+from ftrans.func.staging import apply, describe, known_inputs, name_of, named, sources, stage
+from ftrans.ir import Tracer, is_tracing, type_of
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.primitives import add_p
+from ftrans.primitives.shape import zeros
+from ftrans.runtime.jaxlink import foreign
+from ftrans.traceback import boundary
+
+__all__ = ["custom_jvp", "custom_vjp", "custom_vmap"]
+
+
+def _is_number(x: Any) -> bool:
+    """Tells whether a leaf is an array, or a Python number that may have a derivative."""
+    return is_array(x) or (is_scalar(x) and isinstance(x, (float, complex)))
+
+
+class _Decorated:
+    """Is a function with a rule: what the three decorators share.
+
+    Args:
+        function: what it computes.
+        nondiff_argnums: arguments that are passed to the rule apart, and have no derivative.
+    """
+
+    _kind = ""
+
+    def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()):
+        if not callable(function):
+            raise RuleError(f"{self._kind}: it takes a function.\n  given: {describe(function)}")
+        functools.update_wrapper(self, function)
+        named(self, name_of(function))  # type: ignore[type-var]
+        self.function = function
+        self.nondiff_argnums = (
+            (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        )
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        # as a method, it is bound as functions are
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<{self._kind} {name_of(self.function)}>"
+
+    @boundary
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function; inside a transform, records it with its rule."""
+        self._check()
+        args = self._positional(args, kwargs)
+        count = len(args)
+        apart = {n % count for n in self.nondiff_argnums if -count <= n < count}
+        parts = Parts([x for i, x in enumerate(args) if i not in apart], _is_number)
+        fixed = [x for i, x in enumerate(args) if i in apart]
+        if not any(type(x) is Tracer for x in parts.values):
+            if is_tracing() or not foreign(parts.values):
+                return self.function(*args)
+            return self._for_jax(parts, fixed, apart)
+        return _Call(self, parts, fixed, apart).record()
+
+    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        if not kwargs:
+            return args
+        try:
+            bound = inspect.signature(self.function).bind(*args, **kwargs)
+        except TypeError as error:
+            raise RuleError(f"{name_of(self.function)}: {error}.") from None
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise RuleError(
+                f"{name_of(self.function)}: a function with a rule takes no keyword-only "
+                f"arguments, since the rule is given positional ones.\n"
+                f"  keyword-only: {', '.join(bound.kwargs)}\n  Make them positional."
+            )
+        return bound.args
+
+    def _for_jax(self, parts: Parts, fixed: list[Any], apart: set[int]) -> Any:
+        inputs = known_inputs(parts.values)
+
+        def call(*tracers: Any) -> Any:
+            return _Call(self, Parts(parts.build(tracers), _is_number), fixed, apart).record()
+
+        staged = stage(name_of(self.function), call, inputs, order=2)
+        return staged.outputs.build(apply(staged.program, [*sources(inputs), *staged.captured]))
+
+    # what the subclasses say
+
+    def _check(self) -> None:
+        """Raises where the rule is not defined yet."""
+
+    def _forward(self, call: _Call, args: tuple[Any, ...], ruled: bool) -> Any:
+        """Computes the result; `ruled` says whether the rules will be used."""
+        return self.function(*args)
+
+    _backward: Any = None
+    _jvp: Any = None
+    _vmap: Any = None
+
+
+class _Call:
+    """Is one call of a decorated function inside a traced one: the author of what is recorded."""
+
+    patterns = False
+    missing = None
+    calls_itself = True
+
+    def __init__(self, decorated: _Decorated, parts: Parts, fixed: list[Any], apart: set[int]):
+        self.decorated = decorated
+        self.name = name_of(decorated.function)
+        self.parts = parts
+        self.fixed = fixed
+        self.apart = apart
+        self.backward = None if decorated._backward is None else self._backward
+        self.jvp = None if decorated._jvp is None else self._jvp
+
+    def record(self) -> Any:
+        """Records the call; returns what the function returned, with traced values in it."""
+        results = record(self, self.parts.values)
+        (output,) = self.output.build(results)
+        return output
+
+    def arguments(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns all positional arguments, with these values in the place of the arrays."""
+        moving, fixed = iter(self.parts.build(values)), iter(self.fixed)
+        count = len(self.parts) + len(self.fixed)
+        return tuple([next(fixed) if i in self.apart else next(moving) for i in range(count)])
+
+    def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
+        """Traces the function."""
+        self.primals = inputs
+        output = self.decorated._forward(self, self.arguments(inputs), ruled)
+        self.output = Parts(
+            (tree.tree_map(lambda x: as_array(x) if is_scalar(x) else x, output),), is_array
+        )
+        self.types = [type_of(x).update() for x in self.output.values]
+        self.inputs = [type_of(as_array(x)).update() for x in inputs]
+        return self.output.values
+
+    def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
+        """Tells which results have tangents."""
+        return tuple([t.is_inexact for t in self.types])
+
+    def _backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        pairs = zip(cotangents, self.types, strict=True)
+        (ct,) = self.output.alone([zeros(t) if x is None else x for x, t in pairs])
+        return self.decorated._backward(self, ct)
+
+    def _jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+        return self.decorated._jvp(self, tangents)
+
+    def batch(self, order: int) -> tuple[Any, Sequence[Any]]:
+        """Returns the author's rule for batches, if there is one, and what it closes over."""
+        rule = self.decorated._vmap
+        if rule is None:
+            return None, ()
+        made = DecoratedBatch(
+            f"{self.name}.def_vmap",
+            rule,
+            self.parts.template(),
+            self.output.template(),
+            False,
+            self.types,
+            order,
+            None,
+        )
+        return made, closed_over(rule)
+
+    def fitted(self, label: str, found: Any, function: Any) -> list[Any]:
+        """Returns what a rule returned for the result as one tangent for each array in it."""
+        where = f"{self.name}: the {label} ({defined(function)})"
+        flat = self.output.split(where, (found,))
+        return [
+            None if dot is None or not t.is_inexact else fit(where, dot, t, "the result")
+            for dot, t in zip(flat, self.types, strict=True)
+        ]
+
+
+class custom_vjp(_Decorated):
+    """Gives a function a rule for reverse mode; all other transforms are derived from it.
+
+    Args:
+        function: takes and returns pytrees of arrays; other arguments are static.
+        nondiff_argnums: arguments without a derivative, which `bwd` is given in front.
+
+    Example:
+        >>> @custom_vjp
+        ... def log1pexp(x):
+        ...     return fnp.log(1.0 + fnp.exp(x))
+        >>> def fwd(x):
+        ...     return log1pexp(x), x
+        >>> def bwd(x, ct):
+        ...     return (ct * fnp.sigmoid(x),)
+        >>> log1pexp.defvjp(fwd, bwd)
+        >>> import ftrans.numpy as fnp
+        >>> from ftrans import func
+        >>> float(func.grad(log1pexp)(0.0)), float(func.grad(func.grad(log1pexp))(0.0))
+        (0.5, 0.25)
+
+    Reference: https://docs.jax.dev/en/latest/_autosummary/jax.custom_vjp.html
+    """
+
+    _kind = "custom_vjp"
+    fwd: Any = None
+    bwd: Any = None
+
+    def defvjp(
+        self,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
+        """Defines the rule.
+
+        Args:
+            fwd: takes the arguments of the function; returns `(out, residuals)`.
+            bwd: takes the residuals and the cotangent of `out`; returns a tuple with a cotangent,
+                or None, for each argument.
+            symbolic_zeros: must be False; None stands for zero in what `bwd` returns.
+            optimize_remat: has no effect: what a program does not need it does not compute.
+        """
+        if symbolic_zeros:
+            raise UnsupportedError(
+                "defvjp: symbolic_zeros is not supported.\n"
+                "  Leave it out: cotangents that are not needed are not computed."
+            )
+        self.fwd, self.bwd = fwd, bwd
+
+    def _check(self) -> None:
+        if self.bwd is None:
+            raise MissingRuleError(
+                f"{name_of(self.function)}: its rule is not defined.\n"
+                f"  Write {name_of(self.function)}.defvjp(fwd, bwd) before it is called."
+            )
+
+    def _forward(self, call: _Call, args: tuple[Any, ...], ruled: bool) -> Any:
+        if not ruled:
+            return self.function(*args)
+        found = self.fwd(*args)
+        if not (isinstance(found, tuple) and len(found) == 2):
+            raise RuleError(
+                f"{call.name}: fwd must return two things, the result and the residuals.\n"
+                f"  returned: {describe(found)}\n  it is defined at {defined(self.fwd)}\n"
+                f"  Write return out, residuals."
+            )
+        output, call.residuals = found  # type: ignore[attr-defined]
+        return output
+
+    def _backward(self, call: _Call, ct: Any) -> Sequence[Any]:  # type: ignore[override]
+        found = self.bwd(*call.fixed, call.residuals, ct)  # type: ignore[attr-defined]
+        where = f"{call.name}: what bwd ({defined(self.bwd)}) returns"
+        if isinstance(found, list):
+            found = tuple(found)
+        if not isinstance(found, tuple) or len(found) != len(call.parts):
+            raise RuleError(
+                f"{where} must be a tuple with one cotangent for each argument.\n"
+                f"  expected {len(call.parts)}, got {describe(found)}\n"
+                f"  Return None for an argument that has no cotangent."
+            )
+        flat = call.parts.split(where, found)
+        return [
+            None
+            if x is None or not t.is_inexact
+            else fit(f"{where}, number {i}", x, t, "the argument", reduced=False)
+            for i, (x, t) in enumerate(zip(flat, call.inputs, strict=True))
+        ]
+
+
+class custom_jvp(_Decorated):
+    """Gives a function a rule for forward mode; all other transforms are derived from it.
+
+    Args:
+        function: takes and returns pytrees of arrays; other arguments are static.
+        nondiff_argnums: arguments without a derivative, which the rule is given in front.
+
+    Example:
+        >>> @custom_jvp
+        ... def f(x, y):
+        ...     return x * fnp.sin(y)
+        >>> @f.defjvp
+        ... def f_jvp(primals, tangents):
+        ...     (x, y), (x_dot, y_dot) = primals, tangents
+        ...     return f(x, y), fnp.sin(y) * x_dot + x * fnp.cos(y) * y_dot
+        >>> import ftrans.numpy as fnp
+        >>> from ftrans import func
+        >>> float(func.grad(f)(2.0, 0.0)), float(func.grad(f, argnums=1)(2.0, 0.0))
+        (0.0, 2.0)
+
+    Reference: https://docs.jax.dev/en/latest/_autosummary/jax.custom_jvp.html
+    """
+
+    _kind = "custom_jvp"
+    rule: Any = None
+
+    def defjvp(self, rule: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
+        """Defines the rule, `(primals, tangents) -> (out, tangent_out)`; can be a decorator.
+
+        Args:
+            rule: takes the arguments as a tuple, and their tangents as another, in which None
+                stands for what has none.
+            symbolic_zeros: must be False.
+        """
+        if symbolic_zeros:
+            raise UnsupportedError("defjvp: symbolic_zeros is not supported.\n  Leave it out.")
+        self.rule = rule
+        return rule
+
+    def defjvps(self, *rules: Callable[..., Any] | None) -> None:
+        """Defines the rule argument by argument: each `(tangent, out, *primals) -> tangent_out`.
+
+        Args:
+            rules: one for each argument; None where the result does not depend on it.
+        """
+        if self.nondiff_argnums:
+            raise UnsupportedError(
+                "defjvps: it does not take nondiff_argnums.\n  Write defjvp(rule) instead."
+            )
+
+        def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+            out = self(*primals)
+            total = None
+            for one, tangent in zip(rules, tangents, strict=False):
+                if one is None or tangent is None:
+                    continue
+                part = one(tangent, out, *primals)
+                total = part if total is None else tree.tree_map(_add, total, part)
+            return out, total
+
+        self.rule = rule
+
+    def _check(self) -> None:
+        if self.rule is None:
+            raise MissingRuleError(
+                f"{name_of(self.function)}: its rule is not defined.\n"
+                f"  Write @{name_of(self.function)}.defjvp above the rule, before it is called."
+            )
+
+    def _jvp(self, call: _Call, tangents: Sequence[Any]) -> Sequence[Any]:  # type: ignore[override]
+        primals = call.parts.build(call.primals)
+        found = self.rule(*call.fixed, primals, call.parts.alone(tangents))
+        if not (isinstance(found, tuple) and len(found) == 2):
+            raise RuleError(
+                f"{call.name}: its rule must return two things, the result and its tangent.\n"
+                f"  returned: {describe(found)}\n  it is defined at {defined(self.rule)}\n"
+                f"  Write return out, tangent_out."
+            )
+        return call.fitted("tangent that its rule returns", found[1], self.rule)
+
+
+def _add(x: Any, y: Any) -> Any:
+    return add_p(as_array(x), as_array(y))
+
+
+class custom_vmap(_Decorated):
+    """Gives a function a rule for batches; its derivatives are those of the function.
+
+    Args:
+        function: takes and returns pytrees of arrays; other arguments are static.
+
+    Example:
+        >>> @custom_vmap
+        ... def double(x):
+        ...     return 2.0 * x
+        >>> @double.def_vmap
+        ... def double_many(axis_size, in_batched, x):
+        ...     return x + x, in_batched[0]
+        >>> import numpy as np
+        >>> from ftrans import func
+        >>> func.vmap(double)(np.arange(3.0))
+        array([0., 2., 4.])
+        >>> func.vmap(func.grad(double))(np.arange(3.0))
+        array([2., 2., 2.])
+
+    Reference: https://docs.jax.dev/en/latest/_autosummary/jax.custom_batching.custom_vmap.html
+    """
+
+    _kind = "custom_vmap"
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__(function)
+
+    def def_vmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Defines the rule, `(axis_size, in_batched, *args) -> (out, out_batched)`.
+
+        Args:
+            rule: is given mapped arguments with the mapped axis in front, and for each argument a
+                pytree of booleans that says what is mapped; returns the result, and the same of it.
+        """
+        self._vmap = rule
+        return rule
+
+    def _check(self) -> None:
+        if self._vmap is None:
+            raise MissingRuleError(
+                f"{name_of(self.function)}: its rule is not defined.\n"
+                f"  Write @{name_of(self.function)}.def_vmap above the rule, before it is called."
+            )
