@@ -217,7 +217,7 @@ class HostForward:
             if shown != expected:
                 raise RuleError(
                     f"{name}: what it returned, or left in the context, differs from call to call "
-                    f"in more than its arrays.\\n  it is defined at {defined(self_forward)}\\n"
+                    f"in more than its arrays.\n  it is defined at {defined(self_forward)}\n"
                     f"  Save what depends on values as an array: ctx.name = np.asarray(value)."
                 )
             return [_to_array(x) for x in (*output.values, *(context.values if context else ()))]

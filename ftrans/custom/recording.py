@@ -2,7 +2,9 @@
 
 `backward` and `jvp` are traced while the frame of `forward` is open. So what they use of it, saved
 on a context or closed over, is what their frames capture, as anywhere: nothing need be declared,
-and what is saved is differentiated through. Rules are traced at each call, as `forward` is.
+and what is saved is differentiated through. Their frames are closed: what they compute of a result
+is computed of what the equation returns, whose derivative is the rule's. Rules are traced at each
+call, as `forward` is.
 """
 
 from __future__ import annotations
@@ -144,7 +146,7 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
     inputs = known_inputs(values)
     order = derivatives_wanted()
     has_rules = author.backward is not None or author.jvp is not None
-    has_rules = has_rules and any([t.is_inexact for t, _, _ in inputs])
+    has_rules = has_rules and any(t.is_inexact for t, _, _ in inputs)
     ruled = has_rules and order > 0
     opened = rule_frame(author.name, inputs, -1 if ruled and author.calls_itself else 0)
     frame = opened.frame
@@ -250,7 +252,7 @@ def _pull(
     name = f"{author.name}.backward"
     source = Abstract(f"a cotangent of {author.name}")
     declared = [(t.update(), source, False) for t, s in zip(types, smooth, strict=True) if s]
-    opened = rule_frame(name, declared, order=-1)
+    opened = rule_frame(name, declared, order=-1, closed=True)
     with opened as given:
         cts = iter(map(_conj, given))
         taken = [next(cts) if s else None for s in smooth]
@@ -274,7 +276,7 @@ def _push(
     source = Abstract(f"a tangent of {author.name}")
     mask = tuple([t.is_inexact for t, _, _ in inputs])
     declared = [(t.update(), source, False) for t, _, _ in inputs if t.is_inexact]
-    opened = rule_frame(f"{author.name}.jvp", declared, order=-1)
+    opened = rule_frame(f"{author.name}.jvp", declared, order=-1, closed=True)
     with opened as given:
         tangents = iter(given)
         found = author.jvp([next(tangents) if m else None for m in mask])  # type: ignore[misc]
@@ -350,7 +352,7 @@ def _failed(
     source = Abstract(f"a cotangent of {author.name}")
     declared = [(t.update(), source, False) for t, s in zip(types, smooth, strict=True) if s]
     wanted = tuple(t.update() for t, _, _ in inputs if t.is_inexact)
-    opened = rule_frame(f"{author.name}.backward", declared)
+    opened = rule_frame(f"{author.name}.backward", declared, closed=True)
     with opened as given:
         program, _ = opened.frame.close(missing_p(*given, types=wanted, message=message))
     return _Rule(program, [], tuple(t.is_inexact for t, _, _ in inputs))

@@ -52,8 +52,17 @@ class Abstract:
         self.reason = reason
 
     def example(self, type: ArrayType, what: str, asked: Tracer) -> Any:
-        """Returns an array of a type: of ones where they are floating-point numbers, else zeros."""
-        return (np.ones if type.is_inexact else np.zeros)(type.shape, type.dtype)
+        """Returns an array of a type: zeros where it is not of floating point.
+
+        Else different numbers near one; square matrices are symmetric and positive definite.
+        """
+        if not type.is_inexact:
+            return np.zeros(type.shape, type.dtype)
+        numbers = 1 + np.cos(np.arange(type.size, dtype=np.float64)).reshape(type.shape) / 4
+        if type.ndim > 1 and type.shape[-1] == type.shape[-2]:
+            n = type.shape[-1]
+            numbers = (numbers + np.swapaxes(numbers, -1, -2)) / (2 * max(n, 1)) + 2 * np.eye(n)
+        return numbers.astype(type.dtype)
 
 
 class Mapped(Abstract):

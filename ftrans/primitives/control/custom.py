@@ -308,18 +308,25 @@ def _transpose(
     references = spec.pulled if backward is not None else spec.pushed
     outs = _without_linear(transforms, forward, operands, references, spec)
     values = _look_up(references, operands, outs, n)
-    if any(isinstance(x, Linear) or x is None for x in values):
+    if backward is not None:
+        present = tuple(ct is not None for ct in cts[:n])
+        if present in spec.patterns:
+            backward = variants[spec.patterns.index(present)]
+        wanted = tuple(pick(linear, spec.gives))
+        needed = needed_inputs(backward, wanted)
+    else:
+        wanted = needed = (True,) * len(forward_mode.inputs)  # type: ignore[union-attr]
+    unknown = [isinstance(x, Linear) or x is None for x in values]
+    if any(pick(unknown, needed[len(needed) - len(values) :])):
         raise TransposeError(
             f"{spec.name}: it is transposed as a linear function, but its rule depends on the "
             f"values of what it would be linear in.\n"
             f"  Write func.vjp(f, x) to transpose the derivative of f at x instead."
         )
     if backward is not None:
-        present = tuple(ct is not None for ct in cts[:n])
-        if present in spec.patterns:
-            backward = variants[spec.patterns.index(present)]
-        cotangents = transforms.replay(backward, [*given, *values])
-        by_input = spread(cotangents, spec.gives)
+        program = restrict(transforms, backward, needed, wanted)
+        cotangents = transforms.replay(program, pick([*given, *values], needed))
+        by_input = spread(spread(cotangents, wanted), spec.gives)
     else:
         tangents = [Linear(t) for t in pick(forward.inputs[: spec.count], spec.takes)]
         back = transforms.pull_back(forward_mode, [*tangents, *values], given)
@@ -397,6 +404,9 @@ def _batch(
         "forward_mode": None
         if forward_mode is None
         else _batch_forward(transforms, size, forward_mode, dims, out_dims, spec),
+        "variants": tuple(
+            _batch_backward(transforms, size, v, dims, out_dims, spec) for v in variants
+        ),
     }
     outs = custom_p(*operands, **rules, spec=spec._replace(batch=None), saved=saved)
     return outs, out_dims[: len(outs)]
