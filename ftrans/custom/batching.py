@@ -283,7 +283,7 @@ class FunctionBatch(WrittenBatch):
             return [out_dims] * len(self.types)
         if not isinstance(out_dims, tuple) if self.is_tuple else len(self.types) == 1:
             raise self._dims_error(out_dims)
-        dims: list[int | None] = []
+        dims: list[Any] = []
         items = out_dims if self.is_tuple else (out_dims,)
         if len(items) != len(self.output):
             raise self._dims_error(out_dims)

@@ -117,7 +117,7 @@ class _Call:
     """Is one call of a decorated function inside a traced one: the author of what is recorded."""
 
     patterns = False
-    missing = None
+    missing: str | None = None
     calls_itself = True
 
     def __init__(self, decorated: _Decorated, parts: Parts, fixed: list[Any], apart: set[int]):

@@ -17,6 +17,7 @@ from ftrans.runtime.cache import count, make_room
 from ftrans.runtime.executable import Executable
 from ftrans.runtime.explain import Why
 from ftrans.runtime.plan import Plan, State
+from ftrans.runtime.segments import Segmented, is_split
 
 __all__ = ["Choice", "choose"]
 
@@ -32,7 +33,7 @@ class Choice(NamedTuple):
         price: the seconds that it costs.
     """
 
-    executable: Executable | None
+    executable: Executable | Segmented | None
     road: str
     why: Why
     spent: float = 0.0
@@ -107,13 +108,15 @@ def _compile(
     return wanted._replace(executable=executable)
 
 
-def _build(plan: Plan, program: Program, arrays: Sequence[Any], host: bool) -> Executable:
+def _build(
+    plan: Plan, program: Program, arrays: Sequence[Any], host: bool
+) -> Executable | Segmented:
     """Makes the executable of a state, unless it has one; whole or not at all."""
     state = plan.state
     with state.lock:
         executable = state.executable
         if executable is None:
-            executable = Executable(program)
+            executable = Segmented(program) if is_split(program) else Executable(program)
             executable.prepare(arrays, host)
             state.executable = executable
             count("compiled")

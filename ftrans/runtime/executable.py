@@ -22,7 +22,7 @@ from ftrans.runtime.lower import lower
 from ftrans.runtime.raised import calls_host
 from ftrans.runtime.waiting import Patience
 
-__all__ = ["Executable"]
+__all__ = ["Executable", "tick"]
 
 # A structure with so many patterns of scalars on devices among its arguments packs none of them.
 _MOST_VARIANTS = 4
@@ -32,6 +32,11 @@ _MOST_VARIANTS = 4
 _BYTES, _BYTES_EQUATION = 200_000, 6_600
 
 _ticks = itertools.count(1)
+
+
+def tick() -> int:
+    """Returns the next number of the clock that counts uses."""
+    return next(_ticks)
 
 
 class Executable:
@@ -74,7 +79,7 @@ class Executable:
         self._pack: _Packing | None = None
         self._lock = threading.RLock()
         self.nbytes = _BYTES + _BYTES_EQUATION * program.count()
-        self.used = next(_ticks)
+        self.used = tick()
         self.fresh = True
         self.patience = Patience()
         self.calls_host = calls_host(program)
@@ -104,7 +109,7 @@ class Executable:
 
     def host(self, arrays: Sequence[Any]) -> Sequence[jax.Array]:
         """Runs on NumPy arrays."""
-        self.used = next(_ticks)
+        self.used = tick()
         if self._host is None:
             self.prepare(arrays, host=True)
         pack = self._pack
@@ -117,7 +122,7 @@ class Executable:
 
     def mixed(self, arrays: Sequence[Any]) -> Sequence[jax.Array]:
         """Runs on arrays of NumPy and JAX."""
-        self.used = next(_ticks)
+        self.used = tick()
         packing, function = self._variant(arrays)
         with x64():
             return function(*packing.pack(arrays))

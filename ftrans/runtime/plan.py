@@ -13,7 +13,8 @@ from ftrans.interpreters import runnable, simplify
 from ftrans.ir import Program
 from ftrans.runtime.cache import track
 from ftrans.runtime.executable import Executable
-from ftrans.runtime.policy import Family, Price, family_of, price
+from ftrans.runtime.policy import Family, Price, family_of
+from ftrans.runtime.segments import Segmented, price_of
 
 __all__ = ["Plan", "State", "plan_of"]
 
@@ -46,7 +47,7 @@ class State:
         self.price: Price | None = None
         self.lock = threading.RLock()
         self.pending = False
-        self.executable: Executable | None = None
+        self.executable: Executable | Segmented | None = None
         self.drop()
 
     def drop(self) -> None:
@@ -58,7 +59,7 @@ class State:
 
     def estimate(self, program: Program) -> Price:
         """Sets and returns the estimated costs; `program` is any with this state."""
-        self.price = found = price(program)
+        self.price = found = price_of(program)
         return found
 
 

@@ -68,6 +68,11 @@ _SCATTER = _Rates(1e-5, 5e-9, 6e-11, 2e-9, 6e-11, 5e-3)
 _VIEW = _Rates(8e-7, 0.0, 0.0, 0.0, 0.0, 5e-4)
 _OTHER = _Rates(2.5e-6, 3e-10, 6e-11, 3e-10, 3e-11, 3e-3)
 
+# JAX code that is no program of ours is dispatched operation by operation where it is interpreted;
+# what Python does costs the same on both roads.
+_EXTERNAL = _Rates(2e-4, 0.0, 6e-11, 0.0, 6e-11, 3e-2)
+_HOST = _Rates(0.0, 0.0, 0.0, 0.0, 0.0, 5e-3)
+
 _BY_TAG = {"contraction": _CONTRACTION, "sort": _SORT, "scatter": _SCATTER}
 _CHEAP = {
     *("abs", "add", "and", "ceil", "clamp", "complex", "conj", "convert", "div", "eq", "floor"),
@@ -144,7 +149,10 @@ def _running(program: Program) -> _Running:
             continue
         operands = tuple(program.type_of(atom) for atom in equation.operands)
         flops, nbytes = primitive.cost(operands, equation.types, params)
-        rates = _rates(primitive, equation.types[0])
+        if "external" in primitive.tags:
+            rates = _HOST if params["callee"].is_host else _EXTERNAL
+        else:
+            rates = _rates(primitive, equation.types[0])
         interpreted += rates.equation + flops * rates.flop + nbytes * rates.byte
         compiled += flops * rates.compiled_flop + nbytes * rates.compiled_byte
         compiling += rates.compiling

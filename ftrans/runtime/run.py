@@ -28,6 +28,7 @@ from ftrans.runtime.faults import explain_failure
 from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, on_cpu, to_jax, x64
 from ftrans.runtime.plan import plan_of
 from ftrans.runtime.raised import raised
+from ftrans.runtime.segments import Segmented
 
 __all__ = ["evaluate_primitive", "ready", "run"]
 
@@ -128,7 +129,7 @@ _SMALL = 1 << 16
 """Up to so many bytes, to copy an array is cheaper than to wait for what reads it."""
 
 
-def _to_jax(executable: Executable, arrays: Sequence[Any]) -> list[jax.Array]:
+def _to_jax(executable: Executable | Segmented, arrays: Sequence[Any]) -> list[jax.Array]:
     """Runs what is compiled without waiting for it, where no array of the caller's forbids that.
 
     JAX reads NumPy arrays where they lie, and after this function has returned the caller may

@@ -73,7 +73,7 @@ class Spec(NamedTuple):
 
     Attributes:
         name: how errors call it.
-        count: the number of inputs among the operands.
+        arity: the number of inputs among the operands.
         smooth: for each result whether it has a tangent.
         gives: for each input whether `backward` returns a cotangent for it.
         takes: for each input whether `forward_mode` takes a tangent for it.
@@ -87,7 +87,7 @@ class Spec(NamedTuple):
     """
 
     name: str
-    count: int
+    arity: int
     smooth: Mask
     gives: Mask = ()
     takes: Mask = ()
@@ -97,6 +97,9 @@ class Spec(NamedTuple):
     batch: BatchRule | None = None
     order: int = 0
     patterns: tuple[Mask, ...] = ()
+
+    def __repr__(self) -> str:
+        return self.name
 
     @property
     def outs(self) -> int:
@@ -149,12 +152,12 @@ def _differentiate(mode: str) -> Recursive:
         outs = custom_p(*primals, **rules, spec=spec, saved=True)
         n, inputs = spec.outs, len(forward.inputs)
         dots: list[Any] = [None] * n
-        given = tangents[: spec.count]
+        given = tangents[: spec.arity]
         if spec.missing is None and backward is None and forward_mode is None:
-            given = [None] * spec.count
+            given = [None] * spec.arity
             through = tangents[:inputs]
         else:
-            through = [*given_none(spec.count), *tangents[spec.count : inputs]]
+            through = [*([None] * spec.arity), *tangents[spec.arity : inputs]]
         if any(t is not None for t in given):
             found = _by_rule(transforms, mode, given, primals, outs, rules, spec)
             dots = spread(found, spec.smooth)
@@ -175,11 +178,6 @@ def _differentiate(mode: str) -> Recursive:
     return Recursive(rule)
 
 
-def given_none(count: int) -> list[None]:
-    """Returns so many tangents that are zero."""
-    return [None] * count
-
-
 def _by_rule(
     transforms: Any,
     mode: str,
@@ -197,7 +195,7 @@ def _by_rule(
     if backward is None and forward_mode is None:
         moving = [t for t in tangents if t is not None]
         return missing_p(*moving, types=tuple(types), message=spec.missing)
-    xs = [type_of(x) for x in primals[: spec.count]]
+    xs = [type_of(x) for x in primals[: spec.arity]]
     if forward_mode is not None:
         dots = fill_zeros(tangents, xs, spec.takes)
         captured = _look_up(spec.pushed, primals, outs, spec.outs)
@@ -289,14 +287,14 @@ def _transpose(
         given = [*cts, *([None] * (len(forward.outputs) - len(cts)))]
         return _padded(transforms.pull_back(forward, operands[:inputs], given), operands)
     found: list[Any] = [None] * len(operands)
-    captured = operands[spec.count : inputs]
+    captured = operands[spec.arity : inputs]
     if any(isinstance(x, Linear) for x in captured):
         # for what was captured, forward says what it is, the inputs being held
-        body = [zeros(x.type) if isinstance(x, Linear) else x for x in operands[: spec.count]]
+        body = [zeros(x.type) if isinstance(x, Linear) else x for x in operands[: spec.arity]]
         given = [*cts, *([None] * (len(forward.outputs) - len(cts)))]
         found[:inputs] = transforms.pull_back(forward, [*body, *captured], given)
-        found[: spec.count] = [None] * spec.count
-    linear = tuple(isinstance(x, Linear) for x in operands[: spec.count])
+        found[: spec.arity] = [None] * spec.arity
+    linear = tuple(isinstance(x, Linear) for x in operands[: spec.arity])
     if not any(linear):
         return found
     types = pick(forward.output_types[:n], spec.smooth)
@@ -328,7 +326,7 @@ def _transpose(
         cotangents = transforms.replay(program, pick([*given, *values], needed))
         by_input = spread(spread(cotangents, wanted), spec.gives)
     else:
-        tangents = [Linear(t) for t in pick(forward.inputs[: spec.count], spec.takes)]
+        tangents = [Linear(t) for t in pick(forward.inputs[: spec.arity], spec.takes)]
         back = transforms.pull_back(forward_mode, [*tangents, *values], given)
         by_input = spread(back[: len(tangents)], spec.takes)
     for i, ct in enumerate(by_input):
@@ -377,11 +375,11 @@ def _batch(
     saved: bool,
 ) -> tuple[Any, Any]:
     inputs, n = len(forward.inputs), spec.outs
-    if spec.batch is not None and all(dim is None for dim in dims[spec.count :]):
-        types = [type_of(x) for x in operands[: spec.count]]
-        program, out_dims = spec.batch.program(size, types, dims[: spec.count])
+    if spec.batch is not None and all(dim is None for dim in dims[spec.arity :]):
+        types = [type_of(x) for x in operands[: spec.arity]]
+        program, out_dims = spec.batch.program(size, types, dims[: spec.arity])
         captured = [operands[i] for i in spec.batch.captured]
-        outs = transforms.replay(program, [*operands[: spec.count], *captured])
+        outs = transforms.replay(program, [*operands[: spec.arity], *captured])
         if saved:
             kept = tuple(i >= n for i in range(len(forward.outputs)))
             body = _outputs(transforms, forward, kept)
@@ -416,7 +414,7 @@ def _batch_backward(
     transforms: Any, size: int, backward: Program, dims: Any, out_dims: Any, spec: Spec
 ) -> Program:
     """Batches `backward`; what an input without the axis gets is summed over it."""
-    kept = pick(dims[: spec.count], spec.gives)
+    kept = pick(dims[: spec.arity], spec.gives)
     captured = _look_up(spec.pulled, dims, out_dims, spec.outs)
     n = sum(spec.smooth)
     force = tuple(dim is not None for dim in kept)
@@ -437,7 +435,7 @@ def _batch_forward(
 ) -> Program:
     captured = _look_up(spec.pushed, dims, out_dims, spec.outs)
     force = (True,) * len(forward_mode.outputs)
-    taken = (*pick(dims[: spec.count], spec.takes), *captured)
+    taken = (*pick(dims[: spec.arity], spec.takes), *captured)
     if all(dim is None for dim in taken):
         with transforms.building(forward_mode.name, forward_mode.inputs) as (frame, inputs):
             outs = transforms.replay(forward_mode, inputs)
