@@ -18,10 +18,11 @@ from ftrans.custom.external.host import HostCallee
 from ftrans.custom.parts import Parts, defined
 from ftrans.errors import RuleError
 from ftrans.ir import ArrayType, Tracer, type_of
-from ftrans.ir.frame import Opaque, examples
+from ftrans.ir.frame import Opaque, example, examples
 from ftrans.ir.stack import state, untraced
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import external_p
+from ftrans.runtime.jaxlink import foreign
 
 __all__ = ["HostForward", "Remembered", "calls_host", "host_call", "is_foreign"]
 
@@ -246,7 +247,9 @@ class HostForward:
     def _examples(self) -> list[Any]:
         """Returns the values of the inputs where they are known, else examples of them."""
         with examples():
-            return [x.value() if type(x) is Tracer else x for x in self.inputs]
+            found = [x.value() if type(x) is Tracer else x for x in self.inputs]
+        pairs = zip(found, self.inputs, strict=True)
+        return [example(type_of(x)) if foreign([value]) else value for value, x in pairs]
 
     def _check_no_capture(self, name: str, found: Any) -> None:
         output, context, _, _ = found

@@ -252,7 +252,7 @@ def _pull(
     name = f"{author.name}.backward"
     source = Abstract(f"a cotangent of {author.name}")
     declared = [(t.update(), source, False) for t, s in zip(types, smooth, strict=True) if s]
-    opened = rule_frame(name, declared, order=-1, closed=True)
+    opened = rule_frame(name, declared, order=_fewer(), closed=True)
     with opened as given:
         cts = iter(map(_conj, given))
         taken = [next(cts) if s else None for s in smooth]
@@ -269,6 +269,12 @@ def _pull(
     return _Rule(program, captured, tuple(mask))
 
 
+def _fewer() -> int:
+    """Returns by how much fewer derivatives are wanted of a rule than of what it is for."""
+    # where `forward` may call itself, its frame says so already
+    return -1 - state.stack[-1].order
+
+
 def _push(
     author: Author, inputs: _Inputs, types: Sequence[ArrayType], smooth: tuple[bool, ...]
 ) -> _Rule:
@@ -276,7 +282,7 @@ def _push(
     source = Abstract(f"a tangent of {author.name}")
     mask = tuple([t.is_inexact for t, _, _ in inputs])
     declared = [(t.update(), source, False) for t, _, _ in inputs if t.is_inexact]
-    opened = rule_frame(f"{author.name}.jvp", declared, order=-1, closed=True)
+    opened = rule_frame(f"{author.name}.jvp", declared, order=_fewer(), closed=True)
     with opened as given:
         tangents = iter(given)
         found = author.jvp([next(tangents) if m else None for m in mask])  # type: ignore[misc]

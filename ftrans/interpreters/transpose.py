@@ -153,6 +153,12 @@ def _cotangents(
 
         return rule.rule(transforms, given, *operands, **equation.params)
     ct = given if primitive.multiple else given[0]
+    if any(isinstance(x, Linear) and not x.type.is_inexact for x in operands):
+        raise TransposeError(
+            f"the function is not linear in the inputs that it is transposed for.\n"
+            f"  {primitive.name} at {location or 'an unknown place'}: it chooses by their values\n"
+            f"  Write func.vjp(f, x) to transpose the derivative of f at x instead."
+        )
     if isinstance(rule, Joint):
         return rule.rule(ct, *operands, **equation.params)
     asked = [i for i, operand in enumerate(operands) if isinstance(operand, Linear)]

@@ -29,6 +29,7 @@ __all__ = [
     "Tracer",
     "bind",
     "check_alive",
+    "example",
     "examples",
     "open_frame",
     "opened",
@@ -37,6 +38,20 @@ __all__ = [
     "set_guard",
     "type_of",
 ]
+
+
+def example(type: ArrayType) -> np.ndarray:
+    """Returns an array of a type: zeros where it is not of floating point.
+
+    Else different numbers near one; square matrices are symmetric and positive definite.
+    """
+    if not type.is_inexact:
+        return np.zeros(type.shape, type.dtype)
+    numbers = 1 + np.cos(np.arange(type.size, dtype=np.float64)).reshape(type.shape) / 4
+    if type.ndim > 1 and type.shape[-1] == type.shape[-2]:
+        n = type.shape[-1]
+        numbers = (numbers + np.swapaxes(numbers, -1, -2)) / (2 * max(n, 1)) + 2 * np.eye(n)
+    return numbers.astype(type.dtype)
 
 
 class Abstract:
@@ -52,17 +67,8 @@ class Abstract:
         self.reason = reason
 
     def example(self, type: ArrayType, what: str, asked: Tracer) -> Any:
-        """Returns an array of a type: zeros where it is not of floating point.
-
-        Else different numbers near one; square matrices are symmetric and positive definite.
-        """
-        if not type.is_inexact:
-            return np.zeros(type.shape, type.dtype)
-        numbers = 1 + np.cos(np.arange(type.size, dtype=np.float64)).reshape(type.shape) / 4
-        if type.ndim > 1 and type.shape[-1] == type.shape[-2]:
-            n = type.shape[-1]
-            numbers = (numbers + np.swapaxes(numbers, -1, -2)) / (2 * max(n, 1)) + 2 * np.eye(n)
-        return numbers.astype(type.dtype)
+        """Returns an array that the input might be."""
+        return example(type)
 
 
 class Mapped(Abstract):

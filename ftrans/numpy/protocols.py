@@ -19,6 +19,7 @@ from ftrans.ir.location import here
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, is_array
 from ftrans.primitives import reshape_p, stop_gradient_p
+from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import boundary
 
 __all__ = ["install", "may_have_gradient"]
@@ -175,8 +176,13 @@ def array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     Raises:
         TracedArrayError: where the value depends on what is being differentiated.
     """
+    if in_rule() and may_have_gradient(self):
+        raise Opaque
     try:
-        value = np.asarray(self.value("np.asarray()"))
+        value = self.value("np.asarray()")
+        if foreign([value]) and in_rule():
+            raise Opaque
+        value = np.asarray(value)
     except ConcretizationError as error:
         raise Opaque(error) if in_rule() else error from None
     if may_have_gradient(self):

@@ -12,6 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+import jax
+import jax.core
+import numpy as np
+
 from ftrans.errors import TransposeError
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.primitives.arithmetic import accumulate, mul_p
@@ -25,6 +29,7 @@ from ftrans.primitives.control.common import (
     restrict,
     spread,
 )
+from ftrans.primitives.control.custom_jax import with_rules
 from ftrans.primitives.control.linear_call import linear_call_p
 from ftrans.primitives.control.sampling import program_from
 from ftrans.primitives.evaluate import evaluate
@@ -111,7 +116,19 @@ def _infer(*types: ArrayType, forward: Program, spec: Spec, saved: bool, **rules
     return forward.output_types if saved else forward.output_types[: spec.outs]
 
 
-def _lower(xp: Any, *arrays: Any, forward: Program, spec: Spec, saved: bool, **rules: Any) -> Any:
+def _lower(
+    xp: Any,
+    *arrays: Any,
+    forward: Program,
+    backward: Program | None,
+    forward_mode: Program | None,
+    variants: tuple[Program, ...],
+    spec: Spec,
+    saved: bool,
+) -> Any:
+    has_rules = backward is not None or forward_mode is not None
+    if xp is not np and has_rules and any(isinstance(x, jax.core.Tracer) for x in arrays):
+        return with_rules(arrays, forward, backward, forward_mode, spec, saved)
     outs = evaluate(xp, forward, arrays[: len(forward.inputs)])
     return outs if saved else outs[: spec.outs]
 

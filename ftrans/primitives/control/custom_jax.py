@@ -1,0 +1,143 @@
+"""Custom rules for JAX's own transformations: as `jax.custom_vjp`, or `jax.custom_jvp`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftrans.ir import Program
+from ftrans.primitives.evaluate import evaluate
+
+__all__ = ["with_rules"]
+
+
+def with_rules(
+    arrays: Sequence[Any],
+    forward: Program,
+    backward: Program | None,
+    forward_mode: Program | None,
+    spec: Any,
+    saved: bool,
+) -> Sequence[Any]:
+    """Returns the results of a `custom` equation such that JAX differentiates them by its rules.
+
+    Args:
+        arrays: the operands, values that JAX traces.
+        forward: as in the equation, and so are the others.
+        backward: taken where it is given; JAX then refuses forward mode.
+        forward_mode: taken where `backward` is not given.
+        spec: that of the equation.
+        saved: whether what is saved is returned as well.
+    """
+    inputs, n, arity = len(forward.inputs), len(spec.smooth), spec.arity
+    total = len(forward.outputs)
+
+    def compute(*xs: Any) -> tuple[Any, ...]:
+        return tuple(evaluate(jnp, forward, xs[:inputs]))
+
+    def visible(outs: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(outs) if saved else tuple(outs[:n])
+
+    def looked_up(references: Any, xs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        place = {"operand": xs, "result": outs[:n], "saved": outs[n:]}
+        return [place[kind][i] for kind, i in references]
+
+    def natural(xs: Sequence[Any]) -> list[int]:
+        """Returns the operands whose derivative is that of `forward`."""
+        moving = range(inputs) if saved else range(arity, inputs)
+        return [i for i in moving if _moves(xs[i])]
+
+    if backward is not None:
+
+        @jax.custom_vjp
+        def by_backward(*xs: Any) -> tuple[Any, ...]:
+            return visible(compute(*xs))
+
+        def fwd(*xs: Any) -> Any:
+            outs = compute(*xs)
+            return visible(outs), (xs, outs)
+
+        def bwd(residuals: Any, cts: Sequence[Any]) -> tuple[Any, ...]:
+            xs, outs = residuals
+            smooth = [ct for ct, s in zip(cts, spec.smooth, strict=False) if s]
+            found: list[Any] = [None] * len(xs)
+            by_rule = evaluate(jnp, backward, [*smooth, *looked_up(spec.pulled, xs, outs)])
+            for i, ct in zip((i for i, g in enumerate(spec.gives) if g), by_rule, strict=True):
+                found[i] = ct
+            moving = natural(xs)
+            if moving:
+                full = [*cts, *[_zero(out) for out in outs[len(cts) :]]]
+                _, pull = jax.vjp(
+                    lambda *ys: _with(compute, xs, moving, ys), *[xs[i] for i in moving]
+                )
+                for i, ct in zip(moving, pull(tuple(full)), strict=True):
+                    if i >= arity:
+                        found[i] = ct
+                if saved:
+                    kept = [*map(_zero, outs[:n]), *cts[n:]]
+                    for i, ct in zip(moving, pull(tuple(kept)), strict=True):
+                        if i < arity:
+                            found[i] = ct if found[i] is None else found[i] + ct
+            return tuple(found)
+
+        by_backward.defvjp(fwd, bwd)
+        return by_backward(*arrays)
+
+    assert forward_mode is not None
+
+    @jax.custom_jvp
+    def by_jvp(*xs: Any) -> tuple[Any, ...]:
+        return visible(compute(*xs))
+
+    @by_jvp.defjvp
+    def rule(xs: Sequence[Any], dots: Sequence[Any]) -> Any:
+        outs = compute(*xs)
+        taken = [dot for dot, t in zip(dots, spec.takes, strict=False) if t]
+        by_rule = iter(evaluate(jnp, forward_mode, [*taken, *looked_up(spec.pushed, xs, outs)]))
+        found = [
+            next(by_rule) if s else _no_tangent(out)
+            for s, out in zip(spec.smooth, outs, strict=False)
+        ]
+        moving = [i for i in range(arity, inputs) if _moves(xs[i])]
+        if moving:
+            _, more = jax.jvp(
+                lambda *ys: _with(compute, xs, moving, ys),
+                [xs[i] for i in moving],
+                [dots[i] for i in moving],
+            )
+            found = [x + y if s else x for x, y, s in zip(found, more, spec.smooth, strict=False)]
+        if saved and total > n:
+            moving = [i for i in range(inputs) if _moves(xs[i])]
+            _, later = jax.jvp(
+                lambda *ys: _with(compute, xs, moving, ys)[n:],
+                [xs[i] for i in moving],
+                [dots[i] for i in moving],
+            )
+            found += later
+        return visible(outs), tuple(found)
+
+    return by_jvp(*arrays)
+
+
+def _with(compute: Any, xs: Sequence[Any], moving: Sequence[int], ys: Sequence[Any]) -> Any:
+    full = list(xs)
+    for i, y in zip(moving, ys, strict=True):
+        full[i] = y
+    return compute(*full)
+
+
+def _moves(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+def _zero(x: Any) -> Any:
+    return jnp.zeros(x.shape, x.dtype) if _moves(x) else _no_tangent(x)
+
+
+def _no_tangent(x: Any) -> Any:
+    """Returns the zero tangent of a value, of JAX's dtype for what has none."""
+    return jnp.zeros(x.shape, x.dtype) if _moves(x) else np.zeros(x.shape, jax.dtypes.float0)
