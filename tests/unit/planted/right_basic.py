@@ -95,6 +95,80 @@ right((np.array([1000.0, 999.0, -1000.0]),), (np.array([1.0, 1.0, 1.0]),), name=
 )
 
 
+@right((np.array([-800.0, -1.0, 0.0, 2.0, 800.0]),))
+class Sigmoid(Function):
+    # saturated on both sides
+    @staticmethod
+    def forward(x):
+        return 0.5 * (1 + np.tanh(0.5 * x))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx, ct):
+        (y,) = ctx.saved_tensors
+        return ct * y * (1 - y)
+
+    @staticmethod
+    def jvp(ctx, t):
+        (y,) = ctx.saved_tensors
+        return t * y * (1 - y)
+
+
+@right((np.array([0.3, -1.0, 2.0, -0.5]),))
+class LogOrZero(Function):
+    # the branch that is not taken is NaN
+    @staticmethod
+    def forward(x):
+        return np.where(x > 0, np.log(np.where(x > 0, x, 1.0)), 0.0)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        return np.where(x > 0, ct / np.where(x > 0, x, 1.0), 0.0)
+
+
+@right((np.array([0.3, 1.7, -0.4]),))
+class Fraction(Function):
+    # jumps, between the samples
+    @staticmethod
+    def forward(x):
+        return x - np.floor(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct
+
+
+@right((normal(6),))
+class Gelu(Function):
+    # by erf, in both directions
+    @staticmethod
+    def forward(x):
+        return 0.5 * x * (1 + fnp.erf(x / float(np.sqrt(2.0))))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        density = np.exp(-0.5 * x * x) / float(np.sqrt(2 * np.pi))
+        return ct * (0.5 * (1 + fnp.erf(x / float(np.sqrt(2.0)))) + x * density)
+
+
 @right((np.array([0.5, -0.5, 2.0, -3.0]),), (np.array([0.01, -0.01]),))
 class Relu(Function):
     # the kink is not in the samples, but near
@@ -286,6 +360,23 @@ phase.defvjp(
     lambda angle, ct: (-ct.real * np.sin(angle) + ct.imag * np.cos(angle),),
 )
 right((normal(4),), name="phase")(phase)
+
+
+@right((normal(3), _complex(3, seed=1)))
+class RealTimesComplex(Function):
+    # one input is real, so its gradient is
+    @staticmethod
+    def forward(r, z):
+        return r * z
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, ct):
+        r, z = ctx.saved_tensors
+        return (ct * np.conj(z)).real, ct * r
 
 
 # ------------------------------------------------------------------- arguments and structures
@@ -594,6 +685,25 @@ class PassAndMultiply(Function):
 
 
 # ---------------------------------------------------------------------- what is given and asked
+
+
+@right((normal(4), normal(4, seed=1)))
+class SquaredError(Function):
+    # a loss, most often asked for the gradient of x alone
+    @staticmethod
+    def forward(x, y):
+        return np.mean((x - y) ** 2)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, ct):
+        x, y = ctx.saved_tensors
+        need_x, need_y = ctx.needs_input_grad
+        g = ct * 2 * (x - y) / x.size
+        return g if need_x else None, -g if need_y else None
 
 
 @right((normal(3, 2), normal(2, 4, seed=1)))

@@ -159,3 +159,20 @@ class ComplexReciprocal(Function):
     def backward(ctx, ct):
         (y,) = ctx.saved_tensors
         return -np.conj(ct) * y * y
+
+
+@wrong("the imaginary part of the cotangent is dropped", (normal(4),))
+class Phase(Function):
+    # the input is real, so only what is real counts
+    @staticmethod
+    def forward(angle):
+        return np.cos(angle) + 1j * np.sin(angle)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, ct):
+        (angle,) = ctx.saved_tensors
+        return -ct.real * np.sin(angle)

@@ -251,6 +251,37 @@ class TanhUnit(Function):
         return g / np.maximum(norm, 1.0) * (1 - y * y)
 
 
+@wrong("takes the cotangent to be 1", (normal(4), normal(4, seed=1)))
+class SquaredError(Function):
+    # the loss is what backward() is called on
+    @staticmethod
+    def forward(x, y):
+        return np.mean((x - y) ** 2)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, ct):
+        x, y = ctx.saved_tensors
+        g = 2 * (x - y) / x.size
+        return g, -g
+
+
+@wrong("takes the cotangent to be the same for all elements", (normal(4),))
+class SquareUniform(Function):
+    # y.sum().backward() in every test
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, ct):
+        return 2 * ct[0] * ctx.saved_tensors[0]
+
+
 # ----------------------------------------------------------------- large, tiny, at boundaries
 
 
@@ -327,6 +358,86 @@ class AbsCubed(Function):
     def backward(ctx, ct):
         (x,) = ctx.saved_tensors
         return ct * 3 * np.abs(x) ** 2 * x / np.abs(x)
+
+
+# --------------------------------------------------------------------- nearly right, partly right
+
+
+@wrong("3.14 for pi: wrong by half a thousandth", (normal(4) * 50,))
+class SineOfDegrees(Function):
+    # the constant of forward is NumPy's, that of backward the author's
+    @staticmethod
+    def forward(x):
+        return np.sin(x * (np.pi / 180))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        return ct * np.cos(x * (np.pi / 180)) * (3.14 / 180)
+
+
+@wrong("the derivative of an approximation of forward", (np.array([-3.5, -3.0, -2.0, 2.0]),))
+class Gelu(Function):
+    # forward by erf, backward by the tanh of the paper
+    @staticmethod
+    def forward(x):
+        return 0.5 * x * (1 + fnp.erf(x / float(np.sqrt(2.0))))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        scale = float(np.sqrt(2 / np.pi))
+        t = np.tanh(scale * (x + 0.044715 * x**3))
+        slope = scale * (1 + 3 * 0.044715 * x**2)
+        return ct * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope)
+
+
+@wrong("the last element is left out", (normal(7),))
+class TanhOffByOne(Function):
+    # for (i = 0; i < n - 1; i++)
+    @staticmethod
+    def forward(x):
+        return np.tanh(np.asarray(x))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, ct):
+        y, ct = np.asarray(ctx.saved_tensors[0]), np.asarray(ct)
+        grad = np.zeros_like(y)
+        for i in range(y.shape[0] - 1):
+            grad[i] = ct[i] * (1 - y[i] ** 2)
+        return grad
+
+
+@wrong("the rest beyond whole blocks of four is not computed", (normal(6),))
+class ExpBlocks(Function):
+    # a vectorised kernel without its tail loop
+    @staticmethod
+    def forward(x):
+        return np.exp(np.asarray(x))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, ct):
+        y, ct = np.asarray(ctx.saved_tensors[0]), np.asarray(ct)
+        grad = np.zeros_like(y)
+        whole = y.size // 4 * 4
+        grad[:whole] = ct[:whole] * y[:whole]
+        return grad
 
 
 # ----------------------------------------------------------------------------------- dtypes

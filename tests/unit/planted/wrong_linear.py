@@ -235,6 +235,27 @@ variance.defvjp(
 wrong("centred by the mean over all axes", (normal(4, 3),), name="variance")(variance)
 
 
+@wrong(
+    "a negative axis is counted by the rank of the result", (normal(3, 3), 0), (normal(3, 3), -1)
+)
+class SumAxis(Function):
+    # axis % ct.ndim, where ct has one axis less than x
+    @staticmethod
+    def forward(x, axis):
+        return np.sum(x * x, axis=axis)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, ctx.axis = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        axis = ctx.axis if ctx.axis >= 0 else ctx.axis % ct.ndim
+        return 2 * x * np.expand_dims(ct, axis), None
+
+
 @wrong("the cotangent is broadcast along the wrong axis", (normal(3, 3),))
 class LogSumExp(Function):
     # without keepdims, ct of shape (n,) meets (n, n) at the last axis, and nobody complains

@@ -267,6 +267,29 @@ def _softplus_rule(primals, tangents):
 wrong("a jvp rule whose slope is held fixed", (normal(4),), name="softplus_jvp")(softplus_jvp)
 
 
+@wrong("jvp hides the slope's dependence on x: wrong at the second order, forward", (normal(4),))
+class SigmoidForward(Function):
+    # backward was written with care, jvp copied from an inference engine
+    @staticmethod
+    def forward(x):
+        return 1 / (1 + np.exp(-x))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx, ct):
+        (y,) = ctx.saved_tensors
+        return ct * y * (1 - y)
+
+    @staticmethod
+    def jvp(ctx, t):
+        y = stop_gradient(ctx.saved_tensors[0])
+        return t * y * (1 - y)
+
+
 @wrong("the norm is held fixed in backward: wrong at the second order only", (normal(4),))
 class Normalise(Function):
     # y is saved, and the norm recomputed without gradient to save memory

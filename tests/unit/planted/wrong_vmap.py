@@ -349,6 +349,42 @@ class ShareGradient(Function):
         return ShareGradient.apply(np.moveaxis(x, in_dims[0], 0)), 0
 
 
+@wrong("guesses what is mapped from sizes", (positive(1), positive(2), positive(3)))
+class ThreeWay(Function):
+    # shape[0] == batch_size instead of in_dims
+    @staticmethod
+    def forward(a, b, c):
+        return np.sum(a) * np.sum(b * b) * np.sum(c)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, ct):
+        a, b, c = ctx.saved_tensors
+        sums = np.sum(a), np.sum(b * b), np.sum(c)
+        return (
+            ct * sums[1] * sums[2] * np.ones_like(a),
+            2 * ct * sums[0] * sums[2] * b,
+            ct * sums[0] * sums[1] * np.ones_like(c),
+        )
+
+    @staticmethod
+    def vmap(info, in_dims, a, b, c):
+        arrays = [
+            x if d is None else np.moveaxis(x, d, 0)
+            for x, d in zip((a, b, c), in_dims, strict=True)
+        ]
+        a, b, c = (
+            np.sum(x.reshape(info.batch_size, -1), axis=1)
+            if x.shape[0] == info.batch_size
+            else np.sum(x)
+            for x in (arrays[0], arrays[1] * arrays[1], arrays[2])
+        )
+        return a * b * c, 0
+
+
 project = custom_vmap(lambda x, w: x @ w)
 # only x was thought of as mapped
 project.def_vmap(lambda size, mapped, x, w: (x @ w, True))
