@@ -5,7 +5,9 @@ from __future__ import annotations
 # importing a family registers its subjects
 from tests.unit.planted import (  # noqa: F401
     right_basic,
+    right_callables,
     right_opaque,
+    wrong_callables,
     wrong_complex,
     wrong_elementwise,
     wrong_linear,

@@ -512,9 +512,9 @@ class ShareAndTotal(Function):
     @staticmethod
     def backward(ctx, ct, ct_total):
         x, scale = ctx.saved_tensors
-        total = np.sum(x)
-        weighted = np.sum(ct * x)
-        return scale * (ct / total - weighted / total**2) + ct_total, weighted / total
+        share = x / np.sum(x)
+        mean = np.sum(ct * share)
+        return scale * (ct - mean) / np.sum(x) + ct_total, mean
 
     @staticmethod
     def vmap(info, in_dims, x, scale):
