@@ -69,7 +69,7 @@ def linear_solve(a, b):
 
 
 def _newton(f, x):
-    for _ in range(30):
+    for _ in range(8):
         x = x - _solve2(func.jacfwd(f)(x), f(x))
     return x
 

@@ -110,7 +110,7 @@ def solve_unfinished(a, b):
 
 
 def _newton(f, x):
-    for _ in range(30):
+    for _ in range(8):
         jacobian = func.jacfwd(f)(x)
         x = x - _solve2(jacobian, f(x))
     return x
