@@ -31,9 +31,11 @@ def with_rules(function: Callable[..., Any], jvp: Any, vjp: Any) -> Callable[...
         if jvp is None:
             return function
         made: Any = custom_jvp(function)
+        made.lasting = True
         made.defjvp(jvp)
         return made
     made = custom_vjp(function) if jvp is None else _Both(function)
+    made.lasting = True  # the function has no other derivative
     made.rule = jvp
     if callable(vjp):
         made.defvjp(*_pair(function, vjp))
