@@ -10,6 +10,7 @@ from ftrans.custom import (
     custom_vmap,
 )
 from ftrans.custom.external import external
+from ftrans.custom.verify import check_rules
 from ftrans.errors import (
     ArgumentError,
     AxisError,
@@ -17,6 +18,8 @@ from ftrans.errors import (
     ConcretizationError,
     DTypeError,
     FtransError,
+    GradcheckError,
+    GradcheckInputError,
     IndexingError,
     LeakedTracerError,
     MissingAttributeError,
@@ -64,6 +67,8 @@ __all__ = [
     "ConcretizationError",
     "DTypeError",
     "FtransError",
+    "GradcheckError",
+    "GradcheckInputError",
     "IndexingError",
     "Interpreter",
     "LeakedTracerError",
@@ -82,6 +87,7 @@ __all__ = [
     "cache_clear",
     "cache_info",
     "check",
+    "check_rules",
     "cond",
     "config",
     "custom_jvp",

@@ -13,6 +13,8 @@ __all__ = [
     "ConcretizationError",
     "DTypeError",
     "FtransError",
+    "GradcheckError",
+    "GradcheckInputError",
     "IndexingError",
     "LeakedTracerError",
     "MissingAttributeError",
@@ -98,3 +100,11 @@ class StaticArgumentError(FtransError, ValueError):
 
 class CheckError(FtransError, AssertionError):
     """Says that a program is ill-formed: a fault of the rule or the interpreter that made it."""
+
+
+class GradcheckError(FtransError, RuntimeError):
+    """Says that a derivative is not what differences of the function say that it is."""
+
+
+class GradcheckInputError(ArgumentError, AssertionError, RuntimeError):
+    """Says that `gradcheck` was asked for what it cannot do; is each class that PyTorch raises."""

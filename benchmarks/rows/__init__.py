@@ -1,6 +1,6 @@
 """All rows, in the order of the table."""
 
-from benchmarks.rows import compiled, eager, fresh, growing, lowering, recompiling
+from benchmarks.rows import compiled, eager, fresh, growing, lowering, recompiling, verifying
 
 __all__ = ["ROWS"]
 
@@ -11,4 +11,5 @@ ROWS = [
     *fresh.ROWS,
     *recompiling.ROWS,
     *growing.ROWS,
+    *verifying.ROWS,
 ]

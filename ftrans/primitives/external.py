@@ -93,7 +93,7 @@ def _jvp(tangents: Any, outs: Any, *primals: Any, callee: Callee) -> list[Any]:
         return list(given)
     moving = [i for i, t in enumerate(callee.types) if t.is_inexact]
     found: list[Any] = [None] * len(callee.types)
-    dots = missing(tangents, [callee.types[i] for i in moving], callee.missing("jvp"))
+    dots = missing([*tangents, *primals], [callee.types[i] for i in moving], callee.missing("jvp"))
     for i, dot in zip(moving, dots, strict=True):
         found[i] = dot
     return found
@@ -105,9 +105,7 @@ def _transpose(cts: Any, *operands: Any, callee: Callee) -> list[Any]:
         return list(given)
     message = callee.missing("transpose")
     return [
-        missing([ct for ct in cts if ct is not None], [x.type], message)[0]
-        if isinstance(x, Linear)
-        else None
+        missing([*cts, *operands], [x.type], message)[0] if isinstance(x, Linear) else None
         for x in operands
     ]
 

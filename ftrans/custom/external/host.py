@@ -56,6 +56,8 @@ class HostCallee(Callee):
     """
 
     is_host = True
+    plain: type[HostCallee]
+    """The class of what computes a batch by the same function."""
 
     def __init__(
         self,
@@ -167,7 +169,7 @@ class HostCallee(Callee):
         if callable(method):
             return ruled(self.name, method, self.types, size, operands, dims)
         if method is None:
-            self._warn(size)
+            self.warn(size)
         if method in ("expand_dims", "broadcast_all"):
             align = repeated if method == "broadcast_all" else expanded
             given = align(size, operands, dims)
@@ -176,7 +178,7 @@ class HostCallee(Callee):
             outs = external_p(*given, callee=self.batched(size, inputs, method, linear))
         else:
             mapped = tuple(dim is not None for dim in dims)
-            callee = HostCallee(
+            callee = self.plain(
                 self.name,
                 _Loop(self, size, mapped),
                 self.batched_types(size),
@@ -200,7 +202,7 @@ class HostCallee(Callee):
         self, size: int, inputs: Sequence[ArrayType], method: str, linear: Transpose | None
     ) -> HostCallee:
         """Returns the callee that computes a batch by one call of the same function."""
-        return HostCallee(
+        return self.plain(
             self.name,
             self.function,
             self.batched_types(size),
@@ -218,21 +220,24 @@ class HostCallee(Callee):
         """Records the cotangents of the operands, where the function is linear."""
         return None if self.linear is None else self.linear.transpose(self, cts, operands)
 
-    def _warn(self, size: int) -> None:
+    def warn(self, size: int) -> None:
+        """Warns once that a batch is computed in a loop."""
+        self.warn_once(
+            f"{self.name}: vmap calls it {size} times, once for each example, since it does not "
+            f"say how it takes a batch.\n"
+            f'  Write vmap_method="broadcast_all" where it takes arrays with one more axis in\n'
+            f'  front, or vmap_method="sequential" where a loop is meant.'
+        )
+
+    def warn_once(self, text: str) -> None:
+        """Warns, but not twice of one function."""
         key = self.name, self.identity[1]
         if key in _warned:
             return
         if len(_warned) >= 4096:
             _warned.clear()
         _warned.add(key)
-        warnings.warn(
-            f"{self.name}: vmap calls it {size} times, once for each example, since it does not "
-            f"say how it takes a batch.\n"
-            f'  Write vmap_method="broadcast_all" where it takes arrays with one more axis in\n'
-            f'  front, or vmap_method="sequential" where a loop is meant.',
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def missing(self, rule: str) -> str:
         """Returns the error that says that a rule is missing."""
@@ -252,6 +257,9 @@ class HostCallee(Callee):
 
 _warned: set[Any] = set()
 """The callees whose loops the user was told of."""
+
+
+HostCallee.plain = HostCallee
 
 
 class _Loop:

@@ -1,0 +1,281 @@
+"""`gradcheck` and `gradgradcheck`: PyTorch's verdicts, written down, and what it gets wrong."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ftrans
+import ftrans.numpy as fnp
+from ftrans.autograd import gradcheck, gradgradcheck
+from ftrans.custom.verify.alignment import is_aligned
+from ftrans.custom.verify.differences import jacobian
+from ftrans.errors import FtransError, GradcheckError, GradcheckInputError
+
+X = np.linspace(0.1, 2.0, 6)
+Z = X + 1j * X[::-1]
+DRAW = np.random.default_rng(0)
+A, B = DRAW.normal(size=(3, 4)), DRAW.normal(size=(4, 2))
+
+
+def planted(forward: Any, rule: Any) -> Any:
+    """Returns a function with the values of one and the derivatives of another."""
+    fixed = ftrans.stop_gradient
+    return lambda *xs: fixed(forward(*xs)) + rule(*xs) - fixed(rule(*xs))
+
+
+def relu(x: Any) -> Any:
+    return fnp.where(x > 0, x, 0.0)
+
+
+# What PyTorch 2.13 says of the same functions at the same points.
+VERDICTS = [
+    (fnp.sin, X, True),
+    (planted(fnp.sin, lambda x: 1.01 * fnp.sin(x)), X, False),
+    (planted(fnp.sin, lambda x: 1.0001 * fnp.sin(x)), X, True),
+    (relu, np.array([0.0, 1.0]), False),
+    (relu, np.array([1e-3, 1.0]), True),
+    (fnp.abs, np.array([0.0, 1.0]), True),
+    (lambda x: x.sum(), X, True),
+    (lambda x: fnp.cumsum(x) ** 2, X, True),
+    (lambda x: x @ B, A, True),
+    (planted(lambda x: x @ B, lambda x: (x @ B)[::-1]), A, False),
+    (lambda z: z * z, Z, True),
+    (fnp.abs, Z, True),
+    (lambda z: z.real, Z, True),
+    (planted(lambda z: z * z, lambda z: fnp.conj(z) ** 2), Z, False),
+    (lambda x: 0 * x, X, True),
+    (fnp.floor, X + 0.03, True),
+    (fnp.sin, np.float64(0.3), True),
+    (fnp.sin, np.zeros((0, 3)), True),
+]
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+@pytest.mark.parametrize("number", range(len(VERDICTS)))
+def test_verdict(number: int, fast_mode: bool) -> None:
+    func, x, verdict = VERDICTS[number]
+    found = gradcheck(func, x, raise_exception=False, fast_mode=fast_mode)
+    assert found is verdict
+
+
+@pytest.mark.parametrize("number", range(len(VERDICTS)))
+def test_forward_mode_gives_the_same_verdict(number: int) -> None:
+    func, x, verdict = VERDICTS[number]
+    flags = {"check_forward_ad": True, "check_backward_ad": False}
+    assert gradcheck(func, x, raise_exception=False, **flags) is verdict
+
+
+def test_message_of_a_mismatch() -> None:
+    wrong = planted(fnp.sin, lambda x: 2.0 * fnp.sin(x))
+    with pytest.raises(GradcheckError) as caught:
+        gradcheck(wrong, np.array([0.5, 0.25]))
+    assert str(caught.value) == (
+        "gradcheck(lambda): Jacobian mismatch for output 0 with respect to input 0,\n"
+        "numerical:[[0.87758256 0.        ]\n [0.         0.96891242]]\n"
+        "analytical:[[1.75516512 0.        ]\n [0.         1.93782484]]\n"
+        "  first wrong for element (0,) of xs[0]\n"
+        "  likely cause: a wrong factor: it is 2 times what it should be, throughout\n"
+    )
+
+
+def test_the_second_of_two_inputs_and_outputs_is_named() -> None:
+    def func(x: Any, y: Any) -> Any:
+        wrong = ftrans.stop_gradient(x @ y) * 1.0
+        return x.sum() + y.sum(), fnp.sin(x), wrong
+
+    with pytest.raises(GradcheckError, match="mismatch for output 2 with respect to input 0"):
+        gradcheck(func, (A, B))
+
+
+def test_kink_is_named() -> None:
+    with pytest.raises(GradcheckError) as caught:
+        gradcheck(relu, np.array([1.0, 0.0]))
+    text = (
+        "the function has a kink at element (1,): its slopes are 0 on the left and 1 on the right"
+    )
+    assert text in str(caught.value)
+
+
+def test_jump_is_named() -> None:
+    with pytest.raises(GradcheckError, match=r"the function jumps at element \(1,\)"):
+        gradcheck(fnp.floor, np.array([1.5, 2.0]))
+
+
+def test_what_is_wrong_away_from_kinks_is_no_kink() -> None:
+    wrong = planted(lambda x: fnp.exp(30 * x), lambda x: fnp.exp(31 * x))
+    with pytest.raises(GradcheckError) as caught:
+        gradcheck(wrong, np.array([0.1]))
+    assert "kink" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("make", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
+def test_every_dtype_gets_a_right_verdict(dtype: str, make: Any) -> None:
+    wrong = planted(fnp.sin, lambda x: 1.5 * fnp.sin(x))
+    with jax.enable_x64(True):  # else `x.sum()` of a `jax.Array` in double precision warns
+        x = make(np.linspace(0.2, 1.2, 5).astype(jnp.dtype(dtype)))
+        assert gradcheck(fnp.sin, x, check_forward_ad=True)
+        assert gradcheck(lambda x: fnp.tanh(x).sum() * x, x)
+        assert not gradcheck(wrong, x, raise_exception=False)
+
+
+def test_a_function_of_single_precision_alone() -> None:
+    def func(x: Any) -> Any:
+        return fnp.exp(x.astype("float32"))
+
+    x = np.linspace(0.2, 1.2, 5).astype(np.float32)
+    assert gradcheck(func, x)
+    assert not gradcheck(planted(func, lambda x: 1.1 * func(x)), x, raise_exception=False)
+
+
+def test_mixed_dtypes() -> None:
+    assert gradcheck(lambda x, z: x * z, (X, Z.astype(np.complex64)), check_forward_ad=True)
+    assert gradcheck(lambda x, n: x * n, (X, np.arange(6)))
+
+
+def test_tolerances_that_are_given_are_taken() -> None:
+    wrong = planted(fnp.sin, lambda x: 1.01 * fnp.sin(x))
+    assert gradcheck(wrong, X, rtol=0.1)
+    assert gradcheck(wrong, X, atol=0.1)
+    assert not gradcheck(
+        planted(fnp.sin, lambda x: 1.0005 * fnp.sin(x)), X, rtol=1e-5, raise_exception=False
+    )
+    assert not gradcheck(fnp.sin, X, eps=1.0, raise_exception=False)
+
+
+def test_errors_of_the_function_propagate() -> None:
+    def broken(x: Any) -> Any:
+        raise RuntimeError("not today")
+
+    with pytest.raises(RuntimeError, match="not today"):
+        gradcheck(broken, X, raise_exception=False)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(ValueError, match="at least one input must be an array of floating point"):
+        gradcheck(fnp.sin, np.arange(3), raise_exception=False)
+    with pytest.raises(RuntimeError, match="dimension with stride 0"):
+        gradcheck(fnp.sin, np.broadcast_to(1.0, (3,)), raise_exception=False)
+    for flags in (
+        {"check_backward_ad": False},
+        {"check_backward_ad": False, "check_forward_ad": True, "check_batched_grad": True},
+        {"check_batched_forward_grad": True},
+    ):
+        with pytest.raises(AssertionError, match="the flags leave nothing to check"):
+            gradcheck(fnp.sin, X, **flags)
+    with pytest.raises(AssertionError):
+        gradgradcheck(fnp.sin, X, check_rev_over_rev=False)
+    assert issubclass(GradcheckInputError, FtransError)
+    assert not issubclass(GradcheckInputError, GradcheckError)
+    assert issubclass(GradcheckError, RuntimeError)
+
+
+def test_a_size_one_axis_of_stride_zero_is_no_overlap() -> None:
+    assert gradcheck(fnp.sin, np.broadcast_to(np.array([0.5]), (1, 1)))
+
+
+def test_parameters_are_those_of_pytorch() -> None:
+    assert " ".join(inspect.signature(gradcheck).parameters) == (
+        "func inputs eps atol rtol raise_exception nondet_tol check_undefined_grad "
+        "check_grad_dtypes check_batched_grad check_batched_forward_grad check_forward_ad "
+        "check_backward_ad fast_mode masked"
+    )
+    assert " ".join(inspect.signature(gradgradcheck).parameters) == (
+        "func inputs grad_outputs eps atol rtol gen_non_contig_grad_outputs raise_exception "
+        "nondet_tol check_undefined_grad check_grad_dtypes check_batched_grad "
+        "check_fwd_over_rev check_rev_over_rev fast_mode masked"
+    )
+
+
+def test_all_flags_at_once() -> None:
+    assert gradcheck(
+        lambda x, y: {"product": x @ y, "sum": x.sum()},
+        (A, B),
+        check_forward_ad=True,
+        check_batched_grad=True,
+        check_batched_forward_grad=True,
+        check_grad_dtypes=True,
+    )
+
+
+def test_functions_that_branch_on_values() -> None:
+    """They cannot be batched: their points are evaluated one by one."""
+    assert gradcheck(lambda x: x * x if x.sum() > 0 else -x, X)
+
+
+def test_pytrees_and_static_arguments() -> None:
+    def func(params: Any, power: int, name: str) -> Any:
+        return (params["w"] ** power).sum() * params["b"]
+
+    assert gradcheck(func, ({"w": X, "b": np.float64(2.0)}, 3, "name"))
+
+
+# -------------------------------------------------------------------------------- second order
+
+
+def test_gradgradcheck() -> None:
+    assert gradgradcheck(fnp.sin, X, check_fwd_over_rev=True)
+    assert gradgradcheck(lambda x, y: (x @ y, fnp.exp(x)), (A, B), check_fwd_over_rev=True)
+    assert gradgradcheck(lambda z: fnp.exp(z) * z, Z, check_fwd_over_rev=True)
+    assert gradgradcheck(fnp.sin, X, np.ones(6), fast_mode=True)
+    assert gradgradcheck(fnp.sin, X, gen_non_contig_grad_outputs=True, check_batched_grad=True)
+
+
+def test_gradgradcheck_finds_a_first_derivative_that_is_a_constant() -> None:
+    def func(x: Any) -> Any:
+        return (
+            ftrans.stop_gradient(fnp.sin(x) - fnp.cos(x) * x) + ftrans.stop_gradient(fnp.cos(x)) * x
+        )
+
+    assert gradcheck(func, X)
+    for flags in ({}, {"check_fwd_over_rev": True}, {"fast_mode": True}):
+        assert not gradgradcheck(func, X, raise_exception=False, **flags)
+    with pytest.raises(GradcheckError, match=r"gradgradcheck.*mismatch for output 0"):
+        gradgradcheck(func, X)
+
+
+# ----------------------------------------------------------------------------------- machinery
+
+
+def test_differences_against_jax() -> None:
+    def func(x: Any) -> Any:
+        return [fnp.tanh(x @ B), fnp.exp(x).sum()]
+
+    with jax.enable_x64(True):
+        expected = jax.jacobian(lambda x: (jnp.tanh(x @ B), jnp.exp(x).sum()))(A)
+    for batched in (True, False):
+        found = jacobian(func, [A], 0, 1e-6, batched)
+        for matrix, truth in zip(found, expected, strict=True):
+            wanted = np.asarray(truth).reshape(-1, A.size).T
+            np.testing.assert_allclose(matrix, wanted, rtol=1e-6, atol=1e-8)
+
+
+def test_what_is_proven_elementwise() -> None:
+    x = np.ones((2, 3))
+
+    def proven(func: Any) -> bool:
+        return is_aligned(ftrans.trace(func)(x), 0)
+
+    assert proven(fnp.sin)
+    assert proven(lambda x: fnp.tanh(x) * x + A[:2, :3])
+    assert proven(lambda x: fnp.where(x > 0, x, x**2))
+    assert not proven(lambda x: x.sum())
+    assert not proven(lambda x: x - x.mean())
+    assert not proven(lambda x: x[::-1])
+    assert not proven(lambda x: x[0] + x)
+    assert not proven(lambda x: x.reshape(3, 2).T)
+    assert not proven(lambda x: fnp.cumsum(x))
+
+
+@pytest.mark.parametrize("size", [63, 64, 100])
+def test_a_wrong_elementwise_rule_is_found_at_every_size(size: int) -> None:
+    x = np.linspace(0.1, 1.0, size)
+    assert gradcheck(fnp.sin, x)
+    wrong = planted(fnp.sin, lambda x: fnp.where(x == x[size // 2], 2.0, 1.0) * fnp.sin(x))
+    assert not gradcheck(wrong, x, raise_exception=False)
