@@ -41,6 +41,8 @@ class _Decorated:
     """
 
     _kind = ""
+    lasting = False
+    """Whether what the function computes has no derivative but by its rule, see `Author`."""
 
     def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()):
         if not callable(function):
@@ -128,7 +130,7 @@ class _Call:
         self.backward = None if decorated._backward is None else self._backward
         self.jvp = None if decorated._jvp is None else self._jvp
         self.calls_itself = self.backward is not None  # fwd may call the function
-        self.lasting = decorated._vmap is not None
+        self.lasting = decorated._vmap is not None or decorated.lasting
 
     def record(self) -> Any:
         """Records the call; returns what the function returned, with traced values in it."""
