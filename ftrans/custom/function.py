@@ -14,7 +14,7 @@ import numpy as np
 from ftrans.custom.batching import FunctionBatch, closed_over
 from ftrans.custom.context import FunctionCtx, VmapInfo, key_of
 from ftrans.custom.opaque import calls_host
-from ftrans.custom.opaque_forward import HostForward, call_writing, read_only
+from ftrans.custom.opaque_forward import HostForward, call_writing, maker, read_only
 from ftrans.custom.parts import Parts, defined
 from ftrans.custom.recording import record
 from ftrans.custom.rule import Rule
@@ -309,7 +309,9 @@ class _Call:
         if gives_vjp and gives_backward and cls.vjp is not cls.backward:
             raise RuleError(
                 f"{self.name}: both backward and vjp are written, which are two names of one "
-                f"method.\n  Keep one of them."
+                f"method.\n"
+                f"  backward is defined at {defined(cls.backward)}\n"
+                f"  vjp is defined at {defined(cls.vjp)}\n  Keep one of them."
             )
         self.reverse = cls.backward if gives_backward else cls.vjp if gives_vjp else None
         self.pushed = cls.jvp if _overrides(cls, "jvp") else None
@@ -327,6 +329,7 @@ class _Call:
         self.patterns = False
         self.calls_itself = False
         self.lasting = True
+        self.rule_outs: Sequence[Any] = ()
 
     def record(self) -> Any:
         """Records the call; returns what `forward` returned, with traced values in it."""
@@ -341,7 +344,7 @@ class _Call:
                 results[result] = value
         if self.dirty:
             output = self.output.build(results)
-        return output if self.is_tuple else output[0]
+        return self.make(output)
 
     def _needs(self) -> tuple[bool, ...]:
         given = iter(self.parts.values)
@@ -380,6 +383,7 @@ class _Call:
                 cls.setup_context, set_up, lambda: host.record(ctx, self._needs, True)
             )
         self.is_tuple = isinstance(output, tuple)
+        self.make = maker(output)
         self.output = Parts(output if self.is_tuple else (output,))
         self.types = [type_of(x).update() for x in self.output.values]
         self.inputs = [type_of(as_array(x)).update() for x in inputs]

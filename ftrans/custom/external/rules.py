@@ -35,7 +35,7 @@ def with_rules(function: Callable[..., Any], jvp: Any, vjp: Any) -> Callable[...
         made.defjvp(jvp)
         return made
     made = custom_vjp(function) if jvp is None else _Both(function)
-    made.lasting = True
+    made.lasting = True  # the function has no other derivative
     made.rule = jvp
     if callable(vjp):
         made.defvjp(*_pair(made, vjp))
