@@ -164,7 +164,7 @@ class WrittenBatch:
             function = with_closed_over(self.function, tracers[len(types) :])
             output, out_dims = self.call(function, size, tracers[: len(types)], tuple(dims))
             outs = [as_array(x) for x in output]
-            self._check(size, outs, out_dims)
+            out_dims = self._check(size, outs, out_dims)
             program, captured = opened.frame.close(outs)
         for value in captured:
             if type(value) is Tracer:
@@ -195,7 +195,11 @@ class WrittenBatch:
             )
         return self.output.split(f"{self.name} ({defined(self.function)}): {what}", items)
 
-    def _check(self, size: int, outs: Sequence[Any], dims: Sequence[int | None]) -> None:
+    def _check(
+        self, size: int, outs: Sequence[Any], dims: Sequence[int | None]
+    ) -> list[int | None]:
+        """Returns the mapped axes, counted from the front; raises where a result does not fit."""
+        checked: list[int | None] = []
         for number, (out, dim, t) in enumerate(zip(outs, dims, self.types, strict=True)):
             shape = list(type_of(out).shape)
             found = type_of(out)
@@ -206,8 +210,10 @@ class WrittenBatch:
                         f"  result {number}: {found}, out_dims {dim!r}\n"
                         f"  it is defined at {defined(self.function)}"
                     )
+                dim = dim % len(shape)
                 if shape.pop(dim) != size:
                     shape.append(-1)
+            checked.append(dim)
             if tuple(shape) != t.shape or found.dtype != t.dtype:
                 where = "without the mapped axis" if dim is None else f"with {size} at axis {dim}"
                 raise RuleError(
@@ -217,6 +223,7 @@ class WrittenBatch:
                     f"  forward returns: {t} for one example; expected {where}\n"
                     f"  it is defined at {defined(self.function)}"
                 )
+        return checked
 
 
 def _with_constants(program: Program, values: Sequence[Any]) -> Program:
@@ -337,7 +344,9 @@ class DecoratedBatch(WrittenBatch):
         if isinstance(out_batched, bool):
             flags = [out_batched] * len(outs)
         else:
-            flags = tree.tree_leaves(out_batched)
+            (expected,) = self.output.alone([True] * len(outs))
+            same = tree.tree_structure(out_batched) == tree.tree_structure(expected)
+            flags = tree.tree_leaves(out_batched) if same else []
         if len(flags) != len(outs) or not all(isinstance(flag, bool) for flag in flags):
             raise RuleError(
                 f"{self.name}: what it says of which result is batched does not fit the result.\n"

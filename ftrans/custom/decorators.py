@@ -128,6 +128,7 @@ class _Call:
         self.backward = None if decorated._backward is None else self._backward
         self.jvp = None if decorated._jvp is None else self._jvp
         self.calls_itself = self.backward is not None  # fwd may call the function
+        self.lasting = decorated._vmap is not None
 
     def record(self) -> Any:
         """Records the call; returns what the function returned, with traced values in it."""
@@ -145,9 +146,7 @@ class _Call:
         """Traces the function."""
         self.primals = inputs
         output = self.decorated._forward(self, self.arguments(inputs), ruled)
-        self.output = Parts(
-            (tree.tree_map(lambda x: as_array(x) if is_scalar(x) else x, output),), is_array
-        )
+        self.output = _results(output)
         self.types = [type_of(x).update() for x in self.output.values]
         self.inputs = [type_of(as_array(x)).update() for x in inputs]
         return self.output.values
@@ -191,6 +190,16 @@ class _Call:
         ]
 
 
+def _results(output: Any) -> Parts:
+    """Returns what a function returned, with Python numbers made arrays."""
+    return Parts((tree.tree_map(lambda x: as_array(x) if is_scalar(x) else x, output),), is_array)
+
+
+def _described(parts: Parts, types: Sequence[Any]) -> str:
+    (found,) = parts.build(types)
+    return repr(found)
+
+
 class custom_vjp(_Decorated):
     """Gives a function a rule for reverse mode; all other transforms are derived from it.
 
@@ -219,6 +228,10 @@ class custom_vjp(_Decorated):
     fwd: Any = None
     bwd: Any = None
 
+    def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()):
+        super().__init__(function, nondiff_argnums)
+        self._checked: set[Any] = set()
+
     def defvjp(
         self,
         fwd: Callable[..., Any],
@@ -241,6 +254,7 @@ class custom_vjp(_Decorated):
                 "  Leave it out: cotangents that are not needed are not computed."
             )
         self.fwd, self.bwd = fwd, bwd
+        self._checked.clear()
 
     def _check(self) -> None:
         if self.bwd is None:
@@ -260,7 +274,25 @@ class custom_vjp(_Decorated):
                 f"  Write return out, residuals."
             )
         output, call.residuals = found  # type: ignore[attr-defined]
+        self._check_like(call, args, output)
         return output
+
+    def _check_like(self, call: _Call, args: tuple[Any, ...], output: Any) -> None:
+        """Raises where fwd does not return what the function does; asked once for each types."""
+        parts = _results(output)
+        shape = (parts.key, tuple([type_of(x).update() for x in parts.values]))
+        key = (call.parts.key, tuple([type_of(as_array(x)).update() for x in call.primals]), shape)
+        if key in self._checked:
+            return
+        expected = _results(self.function(*args))
+        types = tuple([type_of(x).update() for x in expected.values])
+        if (expected.key, types) != shape:
+            raise RuleError(
+                f"{call.name}: fwd does not return the result that the function returns.\n"
+                f"  fwd: {describe(output)}\n  the function: {_described(expected, types)}\n"
+                f"  fwd is defined at {defined(self.fwd)}\n  Write return out, residuals."
+            )
+        self._checked.add(key)
 
     def _backward(self, call: _Call, ct: Any) -> Sequence[Any]:  # type: ignore[override]
         found = self.bwd(*call.fixed, call.residuals, ct)  # type: ignore[attr-defined]
@@ -360,6 +392,10 @@ class custom_jvp(_Decorated):
                 f"  returned: {describe(found)}\n  it is defined at {defined(self.rule)}\n"
                 f"  Write return out, tangent_out."
             )
+        where = f"{call.name}: the result that its rule returns ({defined(self.rule)})"
+        for value, t in zip(call.output.split(where, (found[0],)), call.types, strict=True):
+            if value is not None:
+                fit(where, value, t, "what the function returns")
         return call.fitted("tangent that its rule returns", found[1], self.rule)
 
 

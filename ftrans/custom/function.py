@@ -8,9 +8,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import jax.tree_util as tree
+import numpy as np
+
 from ftrans.custom.batching import FunctionBatch, closed_over
 from ftrans.custom.context import FunctionCtx, VmapInfo, key_of
-from ftrans.custom.opaque import HostForward, calls_host
+from ftrans.custom.opaque import calls_host
+from ftrans.custom.opaque_forward import HostForward, call_writing, read_only
 from ftrans.custom.parts import Parts, defined
 from ftrans.custom.recording import record
 from ftrans.custom.rule import Rule
@@ -21,7 +25,7 @@ from ftrans.ir.frame import rebind
 from ftrans.numpy.promotion import as_array
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import once_p
-from ftrans.runtime.jaxlink import foreign
+from ftrans.runtime.jaxlink import foreign, is_jax, to_jax, x64
 from ftrans.traceback import boundary
 
 __all__ = ["Function", "once_differentiable"]
@@ -131,7 +135,7 @@ class Function:
         parts = Parts(args)
         if not is_tracing() or not any(type(x) is Tracer for x in parts.values):
             if not foreign(parts.values):
-                return _at_once(cls, args, kwargs)
+                return _at_once(cls, parts, kwargs)
             return _for_jax(cls, parts, kwargs)
         return _Call(cls, parts, kwargs).record()
 
@@ -207,23 +211,67 @@ def _bound(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
     try:
         found = signature.bind(*args, **kwargs)
     except TypeError as error:
+        hint = ""
+        if old and len(signature.parameters) < len(args) + len(kwargs):
+            hint = (
+                "\n  Without setup_context, forward takes a context in front: write "
+                "forward(ctx, x, ...);\n"
+                "  or write @staticmethod def setup_context(ctx, inputs, output) as well."
+            )
         raise RuleError(
             f"{cls.__name__}.apply: the arguments are not those of forward: {error}.\n"
-            f"  forward{signature}, defined at {defined(cls.forward)}"
+            f"  forward{inspect.signature(cls.forward)}, defined at {defined(cls.forward)}{hint}"
         ) from None
     found.apply_defaults()
     return found.args, found.kwargs
 
 
-def _at_once(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls the methods where nothing that they are given is traced."""
+def _at_once(cls: Any, parts: Parts, kwargs: dict[str, Any]) -> Any:
+    """Calls the methods where nothing that they are given is traced; the container follows."""
     ctx = FunctionCtx()
-    ctx._state.needs = (False,) * len(args)
-    if not _overrides(cls, "setup_context"):
-        return cls.forward(ctx, *args, **kwargs)
-    output = cls.forward(*args, **kwargs)
-    cls.setup_context(ctx, args, output)
-    return output
+    ctx._state.needs = (False,) * len(parts)
+
+    def call(values: Sequence[Any]) -> Any:
+        args = parts.build(values)
+        if not _overrides(cls, "setup_context"):
+            return cls.forward(ctx, *args, **kwargs)
+        output = cls.forward(*args, **kwargs)
+        cls.setup_context(ctx, args, output)
+        return output
+
+    values = [read_only(x) for x in parts.values]
+    output, given, written = call_writing(call, values)
+    places = {id(x): i for i, x in enumerate(given)}
+    dirty = [places[id(x)] for x in ctx._state.dirty if id(x) in places]
+    _check_written(cls, [i in dirty for i in written])
+    originals = {id(x): original for x, original in zip(given, parts.values, strict=True)}
+    for i in dirty:
+        original = parts.values[i]
+        if isinstance(original, np.ndarray):
+            np.copyto(original, given[i])  # what was declared is done
+        else:
+            originals[id(given[i])] = given[i]
+    as_jax = any(is_jax(x) for x in parts.values)
+
+    def returned(leaf: Any) -> Any:
+        leaf = originals.get(id(leaf), leaf)
+        if as_jax and type(leaf) is np.ndarray:
+            with x64():
+                return to_jax(leaf)
+        return leaf
+
+    return tree.tree_map(returned, output) if as_jax or originals else output
+
+
+def _check_written(cls: Any, marked: Sequence[bool]) -> None:
+    """Raises where `forward` has written to what is not marked."""
+    if not all(marked):
+        raise RuleError(
+            f"{cls.__name__}.forward: it writes into an argument, and does not say so.\n"
+            f"  it is defined at {defined(cls.forward)}\n"
+            f"  Write into a copy, x = np.array(x); or mark the argument, ctx.mark_dirty(x), and "
+            f"return it."
+        )
 
 
 def _for_jax(cls: Any, parts: Parts, kwargs: dict[str, Any]) -> Any:
@@ -278,6 +326,7 @@ class _Call:
             )
         self.patterns = False
         self.calls_itself = False
+        self.lasting = True
 
     def record(self) -> Any:
         """Records the call; returns what `forward` returned, with traced values in it."""
@@ -334,14 +383,16 @@ class _Call:
         self.output = Parts(output if self.is_tuple else (output,))
         self.types = [type_of(x).update() for x in self.output.values]
         self.inputs = [type_of(as_array(x)).update() for x in inputs]
-        self._check_dirty(inputs, host.returned)
+        self.weak = tuple([type(x) is Tracer and x.weak for x in inputs])
+        self._check_dirty(inputs, host)
         self.patterns = not ctx._state.materialize
         return self.output.values
 
-    def _check_dirty(self, inputs: Sequence[Any], returned: dict[int, int]) -> None:
+    def _check_dirty(self, inputs: Sequence[Any], host: HostForward) -> None:
         """Finds which results are the inputs that were marked as written to."""
         self.dirty: list[tuple[int, int]] = []
         marked = {key_of(x) for x in self.ctx._state.dirty}
+        _check_written(self.cls, [key_of(inputs[i]) in marked for i in host.written])
         if not marked:
             return
         outs = [key_of(x) for x in self.output.values]
@@ -349,7 +400,7 @@ class _Call:
             key = key_of(value)
             if key not in marked:
                 continue
-            place = outs.index(key) if key in outs else returned.get(number)
+            place = outs.index(key) if key in outs else host.returned.get(number)
             if place is None:
                 raise RuleError(
                     f"{self.name}: an input is marked as dirty, and is not returned.\n"
@@ -392,6 +443,7 @@ class _Call:
             self.moving,
             ctx._state.materialize,
             _names(self.cls, self.old),
+            self.weak,
         )
         once = getattr(method, "__ftrans_once__", False)
         message = (
@@ -424,6 +476,7 @@ class _Call:
             self.moving,
             ctx._state.materialize,
             _names(self.cls, self.old),
+            self.weak,
         )
         return calls_host(
             method,

@@ -185,6 +185,9 @@ class _Solver:
     patterns = False
     missing: str | None = None
     calls_itself = False
+    lasting = True
+    jvp: Any
+    backward: Any
     name: str
     closure: _Closure
     more: list[Any]

@@ -13,14 +13,17 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple, Protocol
 
+from ftrans.errors import TracedArrayError
 from ftrans.func.staging import known_inputs, sources
 from ftrans.ir import Abstract, ArrayType, Frame, Params, Program, Tracer, bind, type_of
 from ftrans.ir.dtype import is_complex
+from ftrans.ir.frame import Opaque
 from ftrans.ir.location import here
 from ftrans.ir.program import Equation
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array
+from ftrans.numpy.protocols import in_rule
 from ftrans.primitives import conj_p, custom_p, missing_p
 from ftrans.primitives.control import BatchRule, Spec
 from ftrans.primitives.shape import zeros
@@ -42,10 +45,12 @@ class Author(Protocol):
             is differentiated then.
         calls_itself: whether `forward` may call the function that the rule is for; the call inside
             needs one derivative less.
+        lasting: whether second derivatives of results are by the rules again, see `Spec`.
     """
 
     name: str
     calls_itself: bool
+    lasting: bool
     backward: Callable[[Sequence[Any]], Sequence[Any]] | None
     jvp: Callable[[Sequence[Any]], Sequence[Any]] | None
     patterns: bool
@@ -142,7 +147,23 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
 
     Returns:
         The results.
+
+    Raises:
+        TracedArrayError: where a method asks for plain arrays that the author does not call later.
     """
+    try:
+        return _recorded(author, values)
+    except Opaque:
+        if in_rule():
+            raise  # the rule that this one is called in may be called later
+    raise TracedArrayError(
+        f"{author.name}: it asks for plain arrays, by np.asarray(x) or its like, and is traced.\n"
+        f"  Write it with functions of ftrans.numpy; or wrap what needs plain arrays in\n"
+        f"  ftrans.external(function, out_type), or write it as a ftrans.autograd.Function."
+    )
+
+
+def _recorded(author: Author, values: Sequence[Any]) -> list[Any]:
     inputs = known_inputs(values)
     order = derivatives_wanted()
     has_rules = author.backward is not None or author.jvp is not None
@@ -186,6 +207,7 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
         batch,
         order,
         tuple(patterns),
+        author.lasting,
     )
     params = {
         "forward": program,

@@ -11,8 +11,9 @@ from ftrans.custom.context import FunctionCtx
 from ftrans.custom.opaque import host_call
 from ftrans.custom.parts import Parts, defined, fit
 from ftrans.errors import RuleError
-from ftrans.ir import ArrayType
+from ftrans.ir import ArrayType, type_of
 from ftrans.ir.stack import is_tracing
+from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar
 from ftrans.primitives.shape import zeros
 
 __all__ = ["Rule"]
@@ -31,6 +32,7 @@ class Rule(NamedTuple):
         smooth: which results have tangents.
         materialize: whether cotangents that are zero are given as arrays.
         names: those of the arguments.
+        weak: which arrays among the arguments were Python numbers.
     """
 
     label: str
@@ -42,6 +44,7 @@ class Rule(NamedTuple):
     smooth: tuple[bool, ...]
     materialize: bool
     names: tuple[str, ...]
+    weak: tuple[bool, ...]
 
     # --------------------------------------------------------------------------- backward
 
@@ -73,12 +76,15 @@ class Rule(NamedTuple):
         ]
 
     def _fit(self, number: int, ct: Any, t: ArrayType) -> Any:
+        if self.weak[number] and _is_inexact(ct):
+            # nobody has chosen the dtype of a Python number
+            ct = cast(as_array(ct), t.dtype)
         # the label is made only where it is needed: it costs more than the check
         try:
             return fit("", ct, t, "", reduced=True)
         except RuleError:
             name = self._inputs()[number]
-            return fit(f"{self._where}: the gradient of {name}", ct, t, name, reduced=True)
+        return fit(f"{self._where}: the gradient of {name}", ct, t, name, reduced=True)
 
     def host_gradients(
         self, ctx: FunctionCtx, cotangents: Sequence[Any], needs: tuple[bool, ...]
@@ -162,7 +168,15 @@ class Rule(NamedTuple):
 
     @property
     def _key(self) -> tuple[Any, ...]:
-        return (self.parts.key, self.output.key, self.inputs, self.types, self.smooth)
+        return (
+            self.parts.key,
+            self.output.key,
+            self.inputs,
+            self.types,
+            self.smooth,
+            self.materialize,
+            self.weak,
+        )
 
     @property
     def _where(self) -> str:
@@ -172,6 +186,10 @@ class Rule(NamedTuple):
         count = len(self.parts)
         roots = [self.names[i] if i < len(self.names) else f"args[{i}]" for i in range(count)]
         return self.parts.names(roots)
+
+
+def _is_inexact(x: Any) -> bool:
+    return is_scalar(x) or (is_array(x) and type_of(x).is_inexact)
 
 
 def _filled(values: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:

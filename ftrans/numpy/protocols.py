@@ -22,7 +22,7 @@ from ftrans.primitives import reshape_p, stop_gradient_p
 from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import boundary
 
-__all__ = ["install", "may_have_gradient"]
+__all__ = ["in_rule", "install", "may_have_gradient"]
 
 _REDUCE = {
     "add": "sum",

@@ -62,6 +62,14 @@ class Callee(ABC):
             The results, and where the mapped axis sits in each.
         """
 
+    def jvp(self, tangents: Sequence[Any], primals: Sequence[Any]) -> Sequence[Any] | None:
+        """Records the tangents of the results, None for zero; or returns None, having no rule."""
+        return None
+
+    def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any] | None:
+        """Records the cotangents of the `Linear` operands; or returns None, having no rule."""
+        return None
+
     @abstractmethod
     def missing(self, rule: str) -> str:
         """Returns the error that says that a rule is missing, and how to write it.
@@ -80,20 +88,24 @@ def _lower(xp: Any, *arrays: Any, callee: Callee) -> Sequence[Any]:
 
 
 def _jvp(tangents: Any, outs: Any, *primals: Any, callee: Callee) -> list[Any]:
+    given = callee.jvp(tangents, primals)
+    if given is not None:
+        return list(given)
     moving = [i for i, t in enumerate(callee.types) if t.is_inexact]
     found: list[Any] = [None] * len(callee.types)
-    dots = missing(tangents, [callee.types[i] for i in moving], callee.missing("jvp"))
+    dots = missing([*tangents, *primals], [callee.types[i] for i in moving], callee.missing("jvp"))
     for i, dot in zip(moving, dots, strict=True):
         found[i] = dot
     return found
 
 
 def _transpose(cts: Any, *operands: Any, callee: Callee) -> list[Any]:
+    given = callee.transpose(cts, operands)
+    if given is not None:
+        return list(given)
     message = callee.missing("transpose")
     return [
-        missing([ct for ct in cts if ct is not None], [x.type], message)[0]
-        if isinstance(x, Linear)
-        else None
+        missing([*cts, *operands], [x.type], message)[0] if isinstance(x, Linear) else None
         for x in operands
     ]
 

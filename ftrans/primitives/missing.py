@@ -21,7 +21,8 @@ def missing(operands: Sequence[Any], types: Sequence[ArrayType], message: str) -
     """Returns values of these types which raise where they are needed in the end.
 
     Args:
-        operands: what they would be computed from; `None` is left out.
+        operands: what they would be computed from, all of it, so that derivatives are missing as
+            well; `None` is left out.
         types: their types.
         message: that of the `MissingRuleError`.
     """
@@ -33,8 +34,15 @@ def _raise(xp: Any, *arrays: Any, types: Any, message: str) -> Any:
     raise MissingRuleError(message)
 
 
+def _tangents(tangents: Any, outs: Any, *primals: Any, types: Any, message: str) -> Any:
+    return missing([*tangents, *primals], types, message)
+
+
 def _cotangents(cts: Any, *operands: Any, types: Any, message: str) -> list[Any]:
-    return [missing(cts, [x.type], message)[0] if isinstance(x, Linear) else None for x in operands]
+    return [
+        missing([*cts, *operands], [x.type], message)[0] if isinstance(x, Linear) else None
+        for x in operands
+    ]
 
 
 def _batch(size: int, operands: Any, dims: Any, *, types: Any, message: str) -> Any:
@@ -48,7 +56,7 @@ missing_p = Primitive(
     kinds="",
     infer=lambda *operands, types, message: types,
     lower=_raise,
-    jvp=Joint(lambda tangents, outs, *primals, types, message: missing(tangents, types, message)),
+    jvp=Joint(_tangents),
     linearize=no_programs,
     transpose=Joint(_cotangents),
     batch=_batch,
@@ -67,7 +75,7 @@ once_p = Primitive(
     kinds="biufc",
     infer=lambda x, *, message: x,
     lower=lambda xp, x, *, message: x,
-    jvp=[lambda t, out, x, *, message: missing([t], [out.type], message)[0]],
+    jvp=[lambda t, out, x, *, message: missing([t, x], [out.type], message)[0]],
     linearize=no_programs,
     transpose=[lambda ct, x, *, message: once_p(ct, message=message)],
     batch=lambda size, operands, dims, *, message: (once_p(*operands, message=message), *dims),

@@ -25,7 +25,7 @@ from ftrans.runtime.choice import choose
 from ftrans.runtime.executable import Executable
 from ftrans.runtime.explain import Why, note_trace, record
 from ftrans.runtime.faults import explain_failure
-from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, on_cpu, to_jax, x64
+from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, x64
 from ftrans.runtime.plan import plan_of
 from ftrans.runtime.raised import raised
 from ftrans.runtime.segments import Segmented
@@ -178,11 +178,7 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
         return tuple(run(params["program"], arrays))
     if any(is_jax(array) for array in arrays):
         with x64():
-            callee = params.get("callee")
-            if callee is not None and callee.is_host and not foreign(arrays):
-                found = callee.run(arrays)
-            else:
-                found = primitive.lower(jnp, *arrays, **params)
+            found = primitive.lower(jnp, *arrays, **params)
             outs = found if primitive.multiple else [found]
             return tuple(jnp.asarray(out) for out in outs)
     host = [np.asarray(array) for array in arrays]

@@ -2,5 +2,10 @@
 
 from ftrans.custom.external.front import external
 from ftrans.custom.external.host import HostCallee
+from ftrans.custom.external.native import ffi, traceable
+from ftrans.custom.external.traceable import JaxCallee
 
-__all__ = ["HostCallee", "external"]
+__all__ = ["HostCallee", "JaxCallee", "external", "ffi", "traceable"]
+
+external.ffi = ffi  # type: ignore[attr-defined]
+external.jax = traceable  # type: ignore[attr-defined]

@@ -10,6 +10,9 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.custom.external.host import METHODS, HostCallee
+from ftrans.custom.external.linear import Transpose
+from ftrans.custom.external.machine import MachineCallee, is_machine
+from ftrans.custom.external.rules import check_rules, with_rules
 from ftrans.errors import ArgumentError, DTypeError, RuleError
 from ftrans.func.staging import describe, leaf_name, name_of, named, shown
 from ftrans.ir import ArrayType, type_of
@@ -17,7 +20,7 @@ from ftrans.numpy.promotion import as_array, is_array, is_numeric, is_scalar
 from ftrans.primitives.external import Callee, external_p
 from ftrans.traceback import boundary, bounded
 
-__all__ = ["external"]
+__all__ = ["calling", "check_method", "external", "flat_rule", "flat_transpose", "shared_key"]
 
 Make = Callable[[str, Any, Any, "tuple[ArrayType, ...]", "tuple[ArrayType, ...]"], Callee]
 """Makes a callee of its name, the structures of arguments and results, and the types of both."""
@@ -32,6 +35,9 @@ def external(
     out_type: Any,
     *,
     vmap_method: str | Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | None = None,
+    vjp: Callable[..., Any] | tuple[Callable[..., Any], Callable[..., Any]] | None = None,
+    transpose: Callable[..., Any] | None = None,
     name: str | None = None,
 ) -> Callable[..., Any]:
     """Returns a function that calls `fn` on arrays that have values, under every transform.
@@ -51,6 +57,13 @@ def external(
             front, which has size 1, or the size of the batch, for an argument that is not mapped;
             a function `(axis_size, in_batched, *args) -> (out, out_batched)` is the rule itself,
             with mapped axes in front. None is "sequential", with one warning.
+        jvp: a rule for forward mode, `(primals, tangents) -> (out, tangent_out)`, as that of
+            `ftrans.custom_jvp`.
+        vjp: a rule for reverse mode, `(primals, out, ct) -> cotangents`, one for each argument; or
+            a pair `(fwd, bwd)`, as those of `ftrans.custom_vjp`.
+        transpose: says that `fn` is linear in all its arguments together, and takes cotangents of
+            the results to those of the arguments. One of the three rules is enough for all
+            transforms. A rule is traced; it may call external functions.
         name: how errors and programs call it; the name of `fn` by default.
 
     Returns:
@@ -70,7 +83,8 @@ def external(
                [-1.,  0.]])
     """
     shown_name = name or name_of(fn)
-    _check_method(shown_name, vmap_method)
+    check_method(shown_name, vmap_method)
+    check_rules(shown_name, jvp, vjp, transpose)
 
     def make(
         label: str,
@@ -86,9 +100,27 @@ def external(
         method = vmap_method
         if callable(vmap_method):
             method = flat_rule(label, vmap_method, structure, outs)
-        return HostCallee(label, function, types, vmap_method=method)
+        key = shared_key(fn, structure, outs, vmap_method, transpose)
+        linear = flat_transpose(label, transpose, structure, outs, key)
+        if is_machine(fn) and _is_flat(structure, outs):
+            return MachineCallee(
+                label, fn, inputs, types, key=key, vmap_method=method, linear=linear
+            )
+        return HostCallee(label, function, types, key=key, vmap_method=method, linear=linear)
 
-    return calling(fn, shown_name, out_type, make)
+    return with_rules(calling(fn, shown_name, out_type, make), jvp, vjp)
+
+
+def _is_flat(structure: Any, outs: Any) -> bool:
+    """Tells whether arguments and results are arrays by themselves, as machine code takes them."""
+    args, kwargs = structure.unflatten([0] * structure.num_leaves)
+    found = outs.unflatten([0] * outs.num_leaves)
+    return (
+        not kwargs
+        and args == (0,) * structure.num_leaves
+        and found in (0, (0,) * outs.num_leaves)
+        and outs.num_leaves > 0
+    )
 
 
 def calling(fn: Any, name: str, out_type: Any, make: Make) -> Callable[..., Any]:
@@ -181,6 +213,31 @@ def flat_rule(
     return flat
 
 
+def flat_transpose(
+    name: str, transpose: Callable[..., Any] | None, structure: Any, outs: Any, key: Any
+) -> Transpose | None:
+    """Returns a user's transpose as one that takes and returns leaves; None where there is none."""
+    if transpose is None:
+        return None
+    args, kwargs = structure.unflatten([0] * structure.num_leaves)
+
+    def function(*leaves: Any) -> list[Any]:
+        found = transpose(outs.unflatten(leaves))
+        if len(args) + len(kwargs) == 1 and not isinstance(found, tuple):
+            found = (found,)
+        expected = tree.tree_structure((*args, *kwargs.values()))
+        try:
+            return expected.flatten_up_to(tuple(found))
+        except (ValueError, TypeError):
+            raise RuleError(
+                f"{name}: what its transpose returns does not have the structure of the "
+                f"arguments.\n  arguments: {shown(expected)}\n  returned: {describe(found)}\n"
+                f"  Return a tuple of one cotangent for each argument, None where it is zero."
+            ) from None
+
+    return Transpose(name, function, ("transpose", id(transpose) if key is None else key))
+
+
 def _leaves(name: str, outs: Any, found: Any, what: str = "its result") -> list[Any]:
     """Returns the leaves of what a function returned, which must have the declared structure.
 
@@ -208,7 +265,17 @@ def _unfit(name: str, arguments: Any, index: int, leaf: Any) -> DTypeError:
     )
 
 
-def _check_method(name: str, method: Any) -> None:
+def shared_key(*parts: Any) -> Any:
+    """Returns the parts where they can be hashed, so that equal callees are known for equal."""
+    try:
+        hash(parts)
+    except TypeError:
+        return None
+    return parts
+
+
+def check_method(name: str, method: Any) -> None:
+    """Raises unless `vmap_method` is one that there is."""
     if not (method is None or callable(method) or method in METHODS):
         raise ArgumentError(
             f"{name}: vmap_method is none that there is.\n  vmap_method: {method!r}\n"

@@ -35,7 +35,7 @@ from ftrans.custom.external.lifetime import called, hold
 from ftrans.ir import ArrayType
 from ftrans.runtime.raised import keep_raised
 
-__all__ = ["TARGET", "address", "failure", "message_of", "usable"]
+__all__ = ["TARGET", "address", "failure", "message_of", "register", "usable"]
 
 TARGET = "ftrans_host"
 """The name under which the handler is registered."""
@@ -169,6 +169,18 @@ def address() -> int:
     return ctypes.cast(_execute_c, Pointer).value or 0
 
 
+def register(target: str, execute: int) -> None:
+    """Registers a handler whose calls have a ticket for an attribute.
+
+    Args:
+        target: its name.
+        execute: the address of what is called.
+    """
+    stages = {"instantiate": ctypes.cast(_instantiate_c, Pointer).value, "execute": execute}
+    capsules = {stage: jax.ffi.pycapsule(at) for stage, at in stages.items()}
+    jax.ffi.register_ffi_target(target, capsules, platform="cpu")
+
+
 def _register() -> None:
     jax.local_devices(backend="cpu")  # before that, XLA only takes note of what is registered
     libc = ctypes.CDLL(None)
@@ -185,11 +197,7 @@ def _register() -> None:
     )
     if not _kind.value:
         raise RuntimeError("XLA gave no id to the type of the states")
-    capsules = {
-        stage: jax.ffi.pycapsule(ctypes.cast(function, Pointer).value)
-        for stage, function in (("instantiate", _instantiate_c), ("execute", _execute_c))
-    }
-    jax.ffi.register_ffi_target(TARGET, capsules, platform="cpu")
+    register(TARGET, address())
 
 
 class _Trial:

@@ -19,9 +19,10 @@ from ftrans.custom.external.batching import by_rule, expanded, moved, repeated, 
 from ftrans.custom.external.handler import TARGET, message_of, usable
 from ftrans.custom.external.layout import CODES
 from ftrans.custom.external.lifetime import issue
+from ftrans.custom.external.linear import Transpose
 from ftrans.custom.external.results import results
-from ftrans.ir import ArrayType
-from ftrans.ir.stack import state
+from ftrans.ir import ArrayType, type_of
+from ftrans.ir.stack import state, untraced
 from ftrans.primitives.external import Callee, external_p
 
 __all__ = ["METHODS", "HostCallee"]
@@ -51,9 +52,12 @@ class HostCallee(Callee):
             `(axis_size, in_batched, *args) -> (outs, outs_batched)`, is recorded with traced
             values. None loops, with one warning.
         copies: whether the function is given arrays of its own, to write to.
+        linear: its transpose, where it is linear in all operands together; `key` stands for it too.
     """
 
     is_host = True
+    plain: type[HostCallee]
+    """The class of what computes a batch by the same function."""
 
     def __init__(
         self,
@@ -64,16 +68,18 @@ class HostCallee(Callee):
         key: Hashable = None,
         vmap_method: str | Callable[..., Any] | None = "sequential",
         copies: bool = False,
+        linear: Transpose | None = None,
     ):
         self.name = name
         self.function = function
         self.types = types = tuple(types)
         self.vmap_method = vmap_method
         self.copies = copies
+        self.linear = linear
         if key is None:
             # the callee keeps both alive, and so their identities to itself
             method = vmap_method if type(vmap_method) is str else id(vmap_method)
-            self.identity: Any = (name, ("id", id(function)), types, method, copies)
+            self.identity: Any = (name, ("id", id(function), linear), types, method, copies)
         else:
             method = vmap_method if type(vmap_method) is str else vmap_method is None
             self.identity = (name, key, types, method, copies)
@@ -102,23 +108,18 @@ class HostCallee(Callee):
         """
         if self.copies:
             arrays = [np.array(array) for array in arrays]
-        stack = state.stack
-        if stack:
-            return self._untraced(arrays, types)
+        if state.stack:
+            # what the function computes is not part of what is traced at present
+            with untraced():
+                return self._called(arrays, types)
+        return self._called(arrays, types)
+
+    def _called(self, arrays: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
         try:
             return results(self.name, self.function(*arrays), types)
         except ValueError as error:
             self._explain(error)
             raise
-
-    def _untraced(self, arrays: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
-        """Calls the function as outside of all that is traced at present."""
-        before = state.stack, state.place, state.trail, state.began
-        state.stack, state.place, state.trail, state.began = [], None, None, None
-        try:
-            return self.call(arrays, types)
-        finally:
-            state.stack, state.place, state.trail, state.began = before
 
     def _explain(self, error: ValueError) -> None:
         if "read-only" in str(error) and not self.copies:
@@ -149,13 +150,16 @@ class HostCallee(Callee):
 
             return jax.pure_callback(body, specs, *given, vmap_method=method)
 
-        road = config.host_calls
-        known = all(np.dtype(x.dtype) in CODES for x in (*arrays, *specs))
-        if road == "callback" or not (known and usable()):
+        if not self.may_use_ffi(arrays):
             return by_callback(*arrays)
-        if road == "ffi" or jax.default_backend() == "cpu":
+        if jax.default_backend() == "cpu":
             return by_ffi(*arrays)
         return jax.lax.platform_dependent(*arrays, cpu=by_ffi, default=by_callback)
+
+    def may_use_ffi(self, arrays: Sequence[Any]) -> bool:
+        """Tells whether an FFI handler may be used on the CPU, for arguments of such dtypes."""
+        known = all(np.dtype(x.dtype) in CODES for x in (*arrays, *self.types))
+        return config.host_calls != "callback" and known and usable()
 
     def batch(
         self, size: int, operands: Sequence[Any], dims: Sequence[int | None]
@@ -165,45 +169,82 @@ class HostCallee(Callee):
         if callable(method):
             return ruled(self.name, method, self.types, size, operands, dims)
         if method is None:
-            self._warn(size)
+            self.warn(size)
         if method in ("expand_dims", "broadcast_all"):
             align = repeated if method == "broadcast_all" else expanded
-            callee = self._batched(size, self.function, method, self.identity[1])
-            outs = external_p(*align(size, operands, dims), callee=callee)
+            given = align(size, operands, dims)
+            inputs = [type_of(x) for x in given]
+            linear = self.linear and self.linear.batched(size, [t.shape[0] for t in inputs])
+            outs = external_p(*given, callee=self.batched(size, inputs, method, linear))
         else:
             mapped = tuple(dim is not None for dim in dims)
-            loop = _Loop(self, size, mapped)
-            callee = self._batched(size, loop, "sequential", ("loop", size, mapped, self.identity))
+            callee = self.plain(
+                self.name,
+                _Loop(self, size, mapped),
+                self.batched_types(size),
+                key=("loop", size, mapped, self.identity),
+                copies=self.copies,
+                linear=self.looped_linear(size, dims),
+            )
             outs = external_p(*moved(operands, dims), callee=callee)
         return outs, [0] * len(outs)
 
-    def _batched(self, size: int, function: Any, method: str | None, key: Hashable) -> HostCallee:
-        types = [t.update(shape=(size, *t.shape)) for t in self.types]
-        return type(self)(
-            self.name, function, types, key=key, vmap_method=method, copies=self.copies
+    def batched_types(self, size: int) -> list[ArrayType]:
+        """Returns the types of the results for a batch."""
+        return [t.update(shape=(size, *t.shape)) for t in self.types]
+
+    def looped_linear(self, size: int, dims: Sequence[int | None]) -> Transpose | None:
+        """Returns the transpose of a loop over a batch."""
+        fronts = [None if dim is None else size for dim in dims]
+        return self.linear and self.linear.batched(size, fronts)
+
+    def batched(
+        self, size: int, inputs: Sequence[ArrayType], method: str, linear: Transpose | None
+    ) -> HostCallee:
+        """Returns the callee that computes a batch by one call of the same function."""
+        return self.plain(
+            self.name,
+            self.function,
+            self.batched_types(size),
+            key=self.identity[1],
+            vmap_method=method,
+            copies=self.copies,
+            linear=linear,
         )
 
-    def _warn(self, size: int) -> None:
+    def jvp(self, tangents: Sequence[Any], primals: Sequence[Any]) -> Sequence[Any] | None:
+        """Records the tangents of the results, where the function is linear."""
+        return None if self.linear is None else self.linear.jvp(self, tangents, primals)
+
+    def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any] | None:
+        """Records the cotangents of the operands, where the function is linear."""
+        return None if self.linear is None else self.linear.transpose(self, cts, operands)
+
+    def warn(self, size: int) -> None:
+        """Warns once that a batch is computed in a loop."""
+        self.warn_once(
+            f"{self.name}: vmap calls it {size} times, once for each example, since it does not "
+            f"say how it takes a batch.\n"
+            f'  Write vmap_method="broadcast_all" where it takes arrays with one more axis in\n'
+            f'  front, or vmap_method="sequential" where a loop is meant.'
+        )
+
+    def warn_once(self, text: str) -> None:
+        """Warns, but not twice of one function."""
         key = self.name, self.identity[1]
         if key in _warned:
             return
         if len(_warned) >= 4096:
             _warned.clear()
         _warned.add(key)
-        warnings.warn(
-            f"{self.name}: vmap calls it {size} times, once for each example, since it does not "
-            f"say how it takes a batch.\n"
-            f'  Write vmap_method="broadcast_all" where it takes arrays with one more axis in\n'
-            f'  front, or vmap_method="sequential" where a loop is meant.',
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def missing(self, rule: str) -> str:
         """Returns the error that says that a rule is missing."""
         types = ", ".join(map(str, self.types))
         how = (
-            "jvp=lambda primals, tangents: (out, tangent_out), or vjp=(fwd, bwd)"
+            "vjp=lambda primals, out, ct: cotangents,\n"
+            "  or jvp=lambda primals, tangents: (out, tangent_out)"
             if rule == "jvp"
             else "transpose=lambda ct: cotangent, where it is linear"
         )
@@ -216,6 +257,9 @@ class HostCallee(Callee):
 
 _warned: set[Any] = set()
 """The callees whose loops the user was told of."""
+
+
+HostCallee.plain = HostCallee
 
 
 class _Loop:

@@ -34,7 +34,7 @@ from ftrans.primitives.control.linear_call import linear_call_p
 from ftrans.primitives.control.sampling import program_from
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import moveaxis, no_identity, normal
-from ftrans.primitives.missing import missing_p
+from ftrans.primitives.missing import missing
 from ftrans.primitives.record import Linear, Primitive, Recursive, Sample, scalar
 from ftrans.primitives.reduction import sum_p
 from ftrans.primitives.shape import expand, zeros
@@ -89,6 +89,8 @@ class Spec(NamedTuple):
         batch: the author's rule for batches, or None.
         order: how many derivatives the rules were traced for.
         patterns: for each of the `variants` of `backward` which results have a cotangent.
+        lasting: whether derivatives of derivatives of results are by the rules again, as PyTorch
+            has it; else they are those of `forward`, as JAX has it.
     """
 
     name: str
@@ -102,6 +104,7 @@ class Spec(NamedTuple):
     batch: BatchRule | None = None
     order: int = 0
     patterns: tuple[Mask, ...] = ()
+    lasting: bool = True
 
     def __repr__(self) -> str:
         return self.name
@@ -166,8 +169,11 @@ def _differentiate(mode: str) -> Recursive:
             "forward_mode": forward_mode,
             "variants": variants,
         }
-        outs = custom_p(*primals, **rules, spec=spec, saved=True)
         n, inputs = spec.outs, len(forward.inputs)
+        if spec.lasting:
+            outs = custom_p(*primals, **rules, spec=spec, saved=True)
+        else:
+            outs = transforms.replay(forward, primals[:inputs])
         dots: list[Any] = [None] * n
         given = tangents[: spec.arity]
         if spec.missing is None and backward is None and forward_mode is None:
@@ -211,7 +217,7 @@ def _by_rule(
         return []
     if backward is None and forward_mode is None:
         moving = [t for t in tangents if t is not None]
-        return missing_p(*moving, types=tuple(types), message=spec.missing)
+        return missing([*moving, *primals], types, spec.missing or "")
     xs = [type_of(x) for x in primals[: spec.arity]]
     if forward_mode is not None:
         dots = fill_zeros(tangents, xs, spec.takes)
@@ -318,7 +324,7 @@ def _transpose(
     given = fill_zeros(cts[:n], forward.output_types[:n], spec.smooth)
     if backward is None and forward_mode is None:
         for i in (i for i, x in enumerate(linear) if x):
-            (found[i],) = missing_p(*given, types=(operands[i].type,), message=spec.missing)
+            (found[i],) = missing([*given, *operands], [operands[i].type], spec.missing or "")
         return found
     references = spec.pulled if backward is not None else spec.pushed
     outs = _without_linear(transforms, forward, operands, references, spec)

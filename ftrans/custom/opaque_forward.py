@@ -1,0 +1,366 @@
+"""Calls of a `forward` that needs plain arrays.
+
+The types of what it returns are learnt by calling it once, on the values where they are known, else
+on an example; they are those it must return from then on. So is what it leaves in the context: what
+is an input or a result there stays one, so that it has the derivative which that has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ftrans.custom.context import FunctionCtx, key_of
+from ftrans.custom.opaque import Remembered, RuleCallee, restore, snapshot_of
+from ftrans.custom.parts import Parts, defined
+from ftrans.errors import FtransError, LeakedTracerError, RuleError, TracedArrayError
+from ftrans.ir import ArrayType, Tracer, type_of
+from ftrans.ir.frame import example, examples
+from ftrans.ir.stack import untraced
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.primitives import external_p
+from ftrans.runtime.jaxlink import foreign
+
+__all__ = ["HostForward", "call_writing", "read_only"]
+
+_typings = Remembered(1024)
+
+
+class _Typing(NamedTuple):
+    """Is what a call of an opaque `forward` has shown.
+
+    Attributes:
+        output: what it returned, without the arrays.
+        is_tuple: whether that was a tuple.
+        context: what it left in the context, without the arrays; None where it takes none.
+        places: for each array in the context where it is: `("input" | "result" | "own", number)`.
+        rigid: the results that were marked as not differentiable.
+        dirty: the inputs that were marked as written to.
+        written: the inputs that were written to.
+        materialize: whether cotangents of zero are arrays.
+        returned: for inputs that were returned which result they are.
+        weak: which results of the call were Python scalars.
+        callee: calls it.
+    """
+
+    output: Parts
+    is_tuple: bool
+    context: Parts | None
+    places: list[tuple[str, int]]
+    rigid: tuple[int, ...]
+    dirty: tuple[int, ...]
+    written: tuple[int, ...]
+    materialize: bool
+    returned: dict[int, int]
+    weak: list[bool]
+    callee: RuleCallee
+
+
+class _Called(NamedTuple):
+    """Is what one call has left: the output, whether it is a tuple, and the context."""
+
+    output: Parts
+    is_tuple: bool
+    ctx: FunctionCtx
+    context: Parts | None
+
+    @property
+    def saved(self) -> list[Any]:
+        """The arrays in the context."""
+        return [] if self.context is None else self.context.values
+
+    @property
+    def shape(self) -> Any:
+        """All but the arrays."""
+        return self.output.key, self.is_tuple, None if self.context is None else self.context.key
+
+
+class HostForward:
+    """Records calls of an opaque `forward`.
+
+    Args:
+        cls: the class.
+        parts: the positional arguments.
+        kwargs: the keyword-only ones.
+        inputs: the traced values of the arrays among the arguments.
+        old: whether `forward` takes the context.
+
+    Attributes:
+        returned: for inputs that `forward` returned which result they are.
+        written: the inputs that it wrote to.
+    """
+
+    def __init__(
+        self, cls: Any, parts: Parts, kwargs: dict[str, Any], inputs: Sequence[Any], old: bool
+    ):
+        self.cls = cls
+        self.parts = parts
+        self.kwargs = kwargs
+        self.inputs = inputs
+        self.old = old
+        self.returned: dict[int, int] = {}
+        self.written: tuple[int, ...] = ()
+
+    def record(self, ctx: FunctionCtx, needs: Any, with_context: bool) -> Any:
+        """Records the call; returns the output with traced values, and fills the context."""
+        types = tuple([type_of(x).update() for x in self.inputs])
+        set_up = None if self.old or not with_context else self.cls.setup_context
+        needed = needs() if self.old or set_up is not None else ()
+        kwargs = Parts(tuple(self.kwargs.items())).key if self.kwargs else None
+        key = (self.cls, self.cls.forward, set_up, types, self.parts.key, kwargs, needed)
+        typing = _typings.find(key, lambda: self._typed(key, types, set_up, needed))
+        outs = [
+            Tracer(x.frame, x.index, x.type, True) if weak and type(x) is Tracer else x
+            for x, weak in zip(
+                external_p(*map(as_array, self.inputs), callee=typing.callee),
+                typing.weak,
+                strict=True,
+            )
+        ]
+        count = sum(typing.output.counts())
+        output = typing.output.build(outs[:count])
+        if typing.context is not None:
+            place = {"input": self.inputs, "result": outs, "own": outs[count:]}
+            restore(typing.context, [place[kind][i] for kind, i in typing.places], ctx)
+            kept = ctx._state
+            kept.rigid = tuple([outs[i] for i in typing.rigid])
+            kept.dirty = tuple([self.inputs[i] for i in typing.dirty])
+            kept.materialize = typing.materialize
+        self.returned, self.written = typing.returned, typing.written
+        return output if typing.is_tuple else output[0]
+
+    def _typed(self, key: Any, types: Sequence[ArrayType], set_up: Any, needs: Any) -> _Typing:
+        """Calls the method once, and notes what it returns."""
+        name, forward = f"{self.cls.__name__}.forward", self.cls.forward
+        arrays = [read_only(x) for x in self._examples()]
+        call = _ForwardCall(self.cls, self.parts.template(), self.kwargs, self.old, set_up, needs)
+        called, arrays, written = self._tried(name, call, arrays)
+        output, ctx = called.output, called.ctx
+        for value in (*output.values, *called.saved):
+            if type(value) is Tracer:
+                raise _captured(name, forward, value)
+        places, own = _places(called, arrays)
+        outs = [key_of(x) for x in output.values]
+        given = [key_of(x) for x in arrays]
+        rigid = {key_of(x) for x in ctx._state.rigid}
+        dirty = {key_of(x) for x in ctx._state.dirty}
+        shape = called.shape
+
+        def run(*given: Any) -> list[Any]:
+            again = call(given)
+            known = {"input": given, "result": again.output.values}
+            kept = []
+            same = again.shape == shape
+            if same:
+                for (kind, i), value in zip(places, again.saved, strict=True):
+                    if kind == "own":
+                        kept.append(value)
+                    else:
+                        same = same and _is_same(value, known[kind][i], exact=False)
+            if not same:
+                raise RuleError(
+                    f"{name}: what it returned, or left in the context, differs from its first "
+                    f"call in more than the values of arrays.\n"
+                    f"  it is defined at {defined(forward)}\n"
+                    f"  Save what depends on values as an array: ctx.name = np.asarray(value)."
+                )
+            found = [_to_array(x) for x in (*again.output.values, *kept)]
+            for number, (x, t) in enumerate(zip(found, kinds, strict=True)):
+                if x.shape != t.shape or x.dtype != t.dtype:
+                    raise RuleError(
+                        f"{name}: a result does not have the type that it had in the first call.\n"
+                        f"  result {number}: {ArrayType(x.shape, x.dtype)}, at first {t}\n"
+                        f"  it is defined at {defined(forward)}\n"
+                        f"  Types must follow from those of the arguments: {_shown(types)}."
+                    )
+            return found
+
+        returned = [*output.values, *own]
+        kinds = [ArrayType(x.shape, x.dtype) for x in map(_to_array, returned)]
+        callee = RuleCallee(
+            name,
+            run,
+            kinds,
+            key=key,
+            vmap_method=None,
+            copies=bool(written),
+        )
+        return _Typing(
+            output.template(),
+            called.is_tuple,
+            None if called.context is None else called.context.template(),
+            places,
+            tuple(i for i, k in enumerate(outs) if k in rigid),
+            tuple(i for i, k in enumerate(given) if k in dirty),
+            written,
+            ctx._state.materialize,
+            {i: outs.index(k) for i, k in enumerate(given) if k in outs},
+            [is_scalar(value) for value in returned],
+            callee,
+        )
+
+    def _tried(
+        self, name: str, call: _ForwardCall, arrays: list[Any]
+    ) -> tuple[_Called, list[Any], tuple[int, ...]]:
+        """Calls the method on arrays that it must not write to, and on copies if it does."""
+        try:
+            with untraced():
+                return call_writing(call, arrays)
+        except (LeakedTracerError, TracedArrayError) as error:
+            value = next(iter(_tracers_of(self.cls.forward).values()), None)
+            if value is None:
+                raise
+            raise _captured(name, self.cls.forward, value) from error
+        except Exception as error:
+            if not isinstance(error, FtransError):
+                error.add_note(
+                    f"ftrans: {name} asks for plain arrays; it was called on an example to learn "
+                    f"what it returns.\n  {defined(self.cls.forward)}\n"
+                    f"  Where it cannot be called on any {_shown(map(type_of, arrays))},"
+                    f" wrap the function in ftrans.external(function, out_type)."
+                )
+            raise
+
+    def _examples(self) -> list[Any]:
+        """Returns the values of the inputs where they are known, else examples of them."""
+        with examples():
+            found = [x.value() if type(x) is Tracer else x for x in self.inputs]
+        pairs = zip(found, self.inputs, strict=True)
+        return [example(type_of(x)) if foreign([value]) else value for value, x in pairs]
+
+
+def call_writing(call: Any, arrays: list[Any]) -> tuple[Any, list[Any], tuple[int, ...]]:
+    """Calls a function that may write to its arguments, which are read-only at first.
+
+    Returns:
+        What it returns, the arrays that it was given, and which of them it wrote to.
+    """
+    try:
+        return call(arrays), arrays, ()
+    except ValueError as error:
+        if "read-only" not in str(error):
+            raise
+    copies = [np.array(x) for x in arrays]
+    found = call(copies)
+    pairs = enumerate(zip(copies, arrays, strict=True))
+    written = tuple(i for i, (x, y) in pairs if not np.array_equal(x, y, equal_nan=_has_nan(x)))
+    return found, copies, written
+
+
+def _shown(types: Iterable[ArrayType]) -> str:
+    return ", ".join(map(str, types)) or "no arrays"
+
+
+def _has_nan(x: np.ndarray) -> bool:
+    return x.dtype.kind in "fc"
+
+
+class _ForwardCall:
+    """Calls `forward`, and what belongs to it, on arrays."""
+
+    def __init__(
+        self, cls: Any, parts: Parts, kwargs: dict[str, Any], old: bool, set_up: Any, needs: Any
+    ):
+        self.cls = cls
+        self.parts = parts
+        self.kwargs = kwargs
+        self.old = old
+        self.set_up = set_up
+        self.needs = needs
+
+    def __call__(self, arrays: Sequence[Any]) -> _Called:
+        ctx = FunctionCtx()
+        ctx._state.needs = self.needs
+        args = self.parts.build(arrays)
+        if self.old:
+            output = self.cls.forward(ctx, *args, **self.kwargs)
+        else:
+            output = self.cls.forward(*args, **self.kwargs)
+            if self.set_up is not None:
+                self.set_up(ctx, args, output)
+        is_tuple = isinstance(output, tuple)
+        returned = Parts(output if is_tuple else (output,), _is_array_of_any_kind)
+        has_context = self.old or self.set_up is not None
+        return _Called(returned, is_tuple, ctx, snapshot_of(ctx) if has_context else None)
+
+
+def _is_array_of_any_kind(x: Any) -> bool:
+    """Tells whether a result is an array, also one of another library, or a number."""
+    return is_array(x) or is_scalar(x) or hasattr(x, "__dlpack__") or isinstance(x, np.ndarray)
+
+
+def _places(called: _Called, arrays: Sequence[Any]) -> tuple[list[tuple[str, int]], list[Any]]:
+    """Says of the arrays in a context which are inputs or results; returns those that are not."""
+    places: list[tuple[str, int]] = []
+    own: list[Any] = []
+    for value in called.saved:
+        for kind, others in (("result", called.output.values), ("input", arrays)):
+            found = [i for i, x in enumerate(others) if _is_same(value, x, exact=True)]
+            if found:
+                places.append((kind, found[0]))
+                break
+        else:
+            places.append(("own", len(own)))
+            own.append(value)
+    return places, own
+
+
+def _is_same(x: Any, y: Any, exact: bool) -> bool:
+    """Tells whether two values are one array, which lies in one place or, at least, is equal."""
+    if x is y:
+        return True
+    if is_scalar(x) or is_scalar(y) or not (is_array(x) and is_array(y)):
+        return False
+    x, y = np.asarray(x), np.asarray(y)
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return False
+    if x.ctypes.data == y.ctypes.data and x.strides == y.strides and x.size:
+        return True
+    return not exact and bool(np.array_equal(x, y, equal_nan=_has_nan(x)))
+
+
+def _tracers_of(function: Any) -> dict[str, Tracer]:
+    """Returns the traced values that a function uses without being given them, by their names."""
+    code = function.__code__
+    found = {}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not set yet
+            continue
+    found.update((n, function.__globals__[n]) for n in code.co_names if n in function.__globals__)
+    return {name: value for name, value in found.items() if type(value) is Tracer}
+
+
+def _captured(name: str, function: Any, value: Any) -> RuleError:
+    """Returns the error for an opaque method that closes over a traced value, naming it."""
+    names = [n for n, x in _tracers_of(function).items() if x is value]
+    variable = names[0] if names else None
+    what = f"the variable {variable}" if variable else "a value"
+    return RuleError(
+        f"{name}: it asks for plain arrays, and closes over {what}, which is traced: its "
+        f"derivative would be lost.\n"
+        f"  {variable or 'value'}: {value.type}\n  {name} is defined at {defined(function)}\n"
+        f"  Pass {variable or 'it'} to apply as an argument."
+    )
+
+
+def _to_array(value: Any) -> Any:
+    if is_array(value):
+        return value
+    if is_scalar(value):
+        return as_array(value)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
+def read_only(array: Any) -> Any:
+    """Returns a view of an array that cannot be written to."""
+    if not isinstance(array, np.ndarray):
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,546 @@
+"""`custom_vjp`, `custom_jvp` and `custom_vmap` in JAX's spelling, where JAX fails and where not."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+import ftrans
+import ftrans.numpy as fnp
+from ftrans import func
+from ftrans.errors import MissingRuleError
+from tests.helpers import assert_close
+from tests.unit.clean import assert_nothing_open
+from tests.unit.function_database import Case
+from tests.unit.function_transforms import FORWARD, FURTHER, ONCE, OURS, check
+
+X, Y = np.array([0.5, -1.2]), np.array([0.3, 0.9])
+ALL = [*ONCE, *FURTHER]
+
+# ----------------------------------------------------------------- one rule, under all transforms
+
+
+@ftrans.custom_vjp
+def by_vjp(x: Any, y: Any) -> Any:
+    return x * fnp.exp(y)
+
+
+def _forward(x: Any, y: Any) -> Any:
+    scale = fnp.exp(y)
+    return x * scale, {"scale": scale, "x": [x]}
+
+
+def _backward(residuals: Any, ct: Any) -> Any:
+    scale = residuals["scale"]
+    return ct * scale, ct * scale * residuals["x"][0]
+
+
+by_vjp.defvjp(_forward, _backward)
+
+
+@ftrans.custom_jvp
+def by_jvp(x: Any, y: Any) -> Any:
+    return x * fnp.exp(y)
+
+
+@by_jvp.defjvp
+def _rule(primals: Any, tangents: Any) -> Any:
+    (x, y), (x_dot, y_dot) = primals, tangents
+    scale = fnp.exp(y)
+    return x * scale, (x_dot + x * y_dot) * scale
+
+
+@ftrans.custom_jvp
+def by_jvps(x: Any, y: Any) -> Any:
+    return x * fnp.exp(y)
+
+
+by_jvps.defjvps(lambda t, out, x, y: t * fnp.exp(y), lambda t, out, x, y: t * out)
+
+
+@ftrans.custom_vmap
+def by_vmap(x: Any, y: Any) -> Any:
+    return x * fnp.exp(y)
+
+
+@by_vmap.def_vmap
+def _batched(axis_size: int, in_batched: Any, x: Any, y: Any) -> Any:
+    x, y = (
+        array if mapped else fnp.broadcast_to(array, (axis_size, *array.shape))
+        for array, mapped in zip((x, y), in_batched, strict=True)
+    )
+    return x * fnp.exp(y), True
+
+
+def plain(x: Any, y: Any) -> Any:
+    return x * jnp.exp(y)
+
+
+@pytest.mark.parametrize("transform", ALL)
+@pytest.mark.parametrize("function", [by_vjp, by_jvp, by_jvps, by_vmap])
+def test_one_rule_is_enough(function: Any, transform: str) -> None:
+    check(Case(function, plain, (X, Y)), transform)
+
+
+def test_the_rules_are_what_is_called() -> None:
+    @ftrans.custom_vjp
+    def f(x):
+        return fnp.sin(x)
+
+    f.defvjp(lambda x: (fnp.sin(x), x), lambda x, ct: (100.0 * ct,))
+
+    @ftrans.custom_jvp
+    def g(x):
+        return fnp.sin(x)
+
+    g.defjvp(lambda primals, tangents: (fnp.sin(*primals), 100.0 * tangents[0]))
+
+    @ftrans.custom_vmap
+    def h(x):
+        return fnp.sin(x)
+
+    h.def_vmap(lambda axis_size, in_batched, x: (100.0 * x, in_batched[0]))
+    for name in (f, g):
+        assert_close(func.grad(lambda x: name(x).sum())(X), [100.0] * 2)  # noqa: B023
+        assert_close(func.jvp(name, (X,), (X,))[1], 100 * X)
+        assert_close(func.vmap(func.grad(name))(X), [100.0] * 2)
+        assert_close(ftrans.jit(func.vmap(func.grad(name)))(X), [100.0] * 2)
+    assert_close(h(X), np.sin(X))
+    assert_close(func.vmap(h)(X), 100 * X)
+    assert_close(ftrans.jit(func.vmap(h))(X), 100 * X)
+    assert_close(func.grad(lambda x: h(x).sum())(X), np.cos(X))
+
+
+def test_a_decorated_function_is_itself() -> None:
+    assert by_vjp.__name__ == "by_vjp"
+    assert_close(by_vjp(X, Y), X * np.exp(Y))
+    assert_close(by_vjp(x=X, y=Y), X * np.exp(Y))
+    assert callable(by_jvp.defjvp)
+    assert isinstance(by_jvp(jnp.asarray(X, "float32"), Y.astype("f4")), jax.Array)
+
+
+# --------------------------------------------------------------------------- code written for JAX
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+def norm_code(lib: Any, np: Any) -> Callable[..., Any]:
+    """Returns a function of a pytree, as one writes it for JAX."""
+
+    @lib.custom_vjp
+    def f(params, point):
+        return value(params, point)
+
+    def value(params, point):
+        r = np.sqrt(point.x**2 + point.y**2)
+        return {"r": r * params["k"][0], "s": point.x + 0 * point.y}
+
+    def fwd(params, point):
+        out = value(params, point)
+        return out, (params, point, (out["r"], None))
+
+    def bwd(residuals, cts):
+        params, point, (r, _) = residuals
+        k = params["k"][0]
+        slope = cts["r"] * k * k / r
+        return {"k": [cts["r"] * r / k]}, Point(slope * point.x + cts["s"], slope * point.y)
+
+    f.defvjp(fwd, bwd)
+    return lambda k, x, y: (lambda out: out["r"] ** 2 + 3 * out["s"])(f({"k": [k]}, Point(x, y)))
+
+
+def softplus_code(lib: Any, np: Any) -> Callable[..., Any]:
+    """Is the example of JAX's documentation: log(1 + exp(x)) with a stable slope."""
+
+    @lib.custom_jvp
+    def log1pexp(x):
+        return np.log(1.0 + np.exp(x))
+
+    @log1pexp.defjvp
+    def rule(primals, tangents):
+        (x,), (t,) = primals, tangents
+        return log1pexp(x), (1 - 1 / (1 + np.exp(x))) * t
+
+    return log1pexp
+
+
+def clip_code(lib: Any, np: Any) -> Callable[..., Any]:
+    """Clips gradients: JAX's documentation again, with `nondiff_argnums`."""
+
+    @functools.partial(lib.custom_vjp, nondiff_argnums=(0, 1))
+    def clip_gradient(lo, hi, x):
+        return x * 1
+
+    def fwd(lo, hi, x):
+        return x * 1, None
+
+    def bwd(lo, hi, _, ct):
+        return (np.clip(ct, lo, hi),)
+
+    clip_gradient.defvjp(fwd, bwd)
+    return lambda x: np.sin(clip_gradient(-0.5, 0.5, x))
+
+
+def app_code(lib: Any, np: Any) -> Callable[..., Any]:
+    """Calls a Python function given as an argument that is not differentiated."""
+
+    @functools.partial(lib.custom_jvp, nondiff_argnums=(0,))
+    def app(f, x):
+        return f(x)
+
+    @app.defjvp
+    def rule(f, primals, tangents):
+        (x,), (t,) = primals, tangents
+        return f(x), 2.0 * t * x
+
+    return lambda x: app(lambda x: x**3, x)
+
+
+def nothing_code(lib: Any, np: Any) -> Callable[..., Any]:
+    """Has None for the cotangent of an argument, and None in `defjvps`."""
+
+    @lib.custom_vjp
+    def f(x, y):
+        return x * y
+
+    f.defvjp(lambda x, y: (x * y, y), lambda y, ct: (ct * y, None))
+
+    @lib.custom_jvp
+    def g(x, y):
+        return x * y
+
+    g.defjvps(lambda t, out, x, y: t * y, None)
+    return lambda x, y: f(x, y) + g(x, y)
+
+
+def recursive_code(lib: Any, np: Any) -> Callable[..., Any]:
+    """Calls the function in its own rules, as much code does."""
+
+    @lib.custom_vjp
+    def f(x):
+        return np.exp(x)
+
+    def fwd(x):
+        out = f(x)
+        return out, out
+
+    f.defvjp(fwd, lambda out, ct: (ct * out,))
+
+    @lib.custom_jvp
+    def g(x):
+        return np.exp(f(x) / 4)
+
+    @g.defjvp
+    def rule(primals, tangents):
+        out = g(*primals)
+        return out, out * f(primals[0]) / 4 * tangents[0]
+
+    return g
+
+
+def straight_through_code(lib: Any, np: Any) -> Callable[..., Any]:
+    """Rounds, and hands the gradient through; keeps no residuals."""
+
+    @lib.custom_vjp
+    def rounded(x):
+        return np.round(x)
+
+    rounded.defvjp(lambda x: (np.round(x), ()), lambda _, ct: (ct,))
+    return lambda x: rounded(3 * x) ** 2
+
+
+CODES = {
+    "pytrees": (norm_code, (np.float64(2.0), np.float64(0.6), np.float64(0.8))),
+    "stable slope": (softplus_code, (np.array([0.3, 20.0]),)),
+    "nondiff argnums of a vjp": (clip_code, (np.array([0.3, 2.0]),)),
+    "nondiff argnums of a jvp": (app_code, (np.array([0.3, 2.0]),)),
+    "None": (nothing_code, (X, Y)),
+    "straight through": (straight_through_code, (X,)),
+}
+ONLY_REVERSE = ("pytrees", "None", "straight through")
+"""Where JAX has no forward mode to compare with."""
+UNTRUE = ("nondiff argnums of a vjp", "nondiff argnums of a jvp", "None", "straight through")
+"""Whose rules are not the derivatives of the function."""
+
+
+@pytest.mark.parametrize("transform", ALL)
+@pytest.mark.parametrize("name", CODES)
+def test_code_for_jax_moves_over(name: str, transform: str) -> None:
+    code, arrays = CODES[name]
+    ours, theirs = code(ftrans, fnp), code(jax, jnp)
+    if transform in (*FORWARD, "grad(jvp)") and name in ONLY_REVERSE:
+        compare_with_reverse(ours, theirs, arrays)
+    elif transform in (*FORWARD, "grad(jvp)") and name == "nondiff argnums of a vjp":
+        with pytest.raises(MissingRuleError, match=r"clip_gradient.*not linear"):
+            FURTHER[transform](OURS, ours, arrays)
+    elif transform in ONCE or transform in FORWARD or name not in UNTRUE:
+        check(Case(ours, theirs, arrays), transform)
+
+
+@pytest.mark.parametrize("transform", ["grad(grad)", "jvp(grad)", "hessian", "jacrev(jacrev)"])
+@pytest.mark.parametrize("name", UNTRUE)
+def test_the_second_derivative_is_that_of_the_rule(name: str, transform: str) -> None:
+    """The code of a rule is differentiated as it stands, as in JAX: not the function again."""
+    code, arrays = CODES[name]
+    check(Case(code(ftrans, fnp), code(jax, jnp), arrays), transform)
+
+
+@pytest.mark.parametrize("transform", ALL)
+def test_functions_that_are_called_in_their_own_rules(transform: str) -> None:
+    """JAX takes no forward mode of their gradients: it is given the plain function."""
+    ours = recursive_code(ftrans, fnp)
+    check(Case(ours, lambda x: jnp.exp(jnp.exp(x) / 4), (X,)), transform)
+
+
+def compare_with_reverse(ours: Any, theirs: Any, arrays: Any) -> None:
+    """Compares our forward mode with the transposed Jacobian of JAX's reverse mode."""
+    argnums = tuple(range(len(arrays)))
+    with jax.enable_x64(True):
+        expected = jax.jacrev(theirs, argnums)(*arrays)
+    for ours_, theirs_ in zip(func.jacfwd(ours, argnums)(*arrays), expected, strict=True):
+        assert_close(ours_, theirs_)
+    dots = [np.cos(x) for x in arrays]
+    pushed = sum(np.tensordot(j, t, np.ndim(t)) for j, t in zip(expected, dots, strict=True))
+    assert_close(func.jvp(ours, arrays, tuple(dots))[1], pushed)
+    assert_close(func.linearize(ours, *arrays)[1](*dots), pushed)
+
+
+# ------------------------------------------------------------------------------------ custom_vmap
+
+
+@ftrans.custom_vmap
+def polynomial(x):
+    return x**3
+
+
+@polynomial.def_vmap
+def _polynomial_rule(axis_size, in_batched, x):
+    assert in_batched == [True]
+    return x * x * x, True
+
+
+SIX = {
+    "grad": (lambda f: func.grad(f)(2.0), 12.0),
+    "vmap(grad)": (lambda f: func.vmap(func.grad(f))(np.array([1.0, 2.0])), [3.0, 12.0]),
+    "grad(vmap)": (
+        lambda f: func.grad(lambda x: func.vmap(f)(x).sum())(np.array([1.0, 2.0])),
+        [3.0, 12.0],
+    ),
+    "jvp": (lambda f: func.jvp(f, (np.float64(2.0),), (np.float64(10.0),))[1], 120.0),
+    "hessian": (lambda f: func.hessian(f)(np.float64(2.0)), 12.0),
+    "vmap(vmap(grad))": (
+        lambda f: func.vmap(func.vmap(func.grad(f)))(np.array([[1.0, 2.0]])),
+        [[3.0, 12.0]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_six_of_six(name: str) -> None:
+    call, expected = SIX[name]
+    assert_close(call(polynomial), np.asarray(expected), 1e-6)
+
+
+def test_custom_vmap_of_pytrees() -> None:
+    seen: list[Any] = []
+
+    @ftrans.custom_vmap
+    def f(pair, y):
+        return {"sum": pair["a"] + y, "kept": y}
+
+    @f.def_vmap
+    def rule(axis_size, in_batched, pair, y):
+        seen.append((axis_size, in_batched))
+        out = {"sum": pair["a"] + y, "kept": y}
+        return out, {"sum": True, "kept": in_batched[1]}
+
+    xs = np.arange(3.0)
+    got = func.vmap(f, (0, None))({"a": xs}, np.float64(5.0))
+    assert seen == [(3, [{"a": True}, False])]
+    assert_close(got["sum"], xs + 5)
+    assert_close(got["kept"], [5.0, 5.0, 5.0])
+    moved = func.vmap(lambda a: f({"a": a}, a)["sum"].sum(), 1)(np.arange(6.0).reshape(2, 3))
+    assert_close(moved, 2 * np.arange(6.0).reshape(2, 3).sum(0))
+
+
+def test_a_rule_of_custom_vmap_that_loops() -> None:
+    """As JAX's `sequential_vmap` does, whose gradient JAX cannot take."""
+
+    @ftrans.custom_vmap
+    def f(x):
+        return fnp.sin(x)
+
+    @f.def_vmap
+    def rule(axis_size, in_batched, x):
+        return ftrans.scan(lambda c, a: (c, f(a)), 0.0, x)[1], True
+
+    assert_close(func.vmap(f)(X), np.sin(X))
+    assert_close(func.grad(lambda x: func.vmap(f)(x).sum())(X), np.cos(X))
+    assert_close(func.vmap(func.vmap(f))(np.stack([X, Y])), np.sin(np.stack([X, Y])))
+
+
+# --------------------------------------------------------------------------- what hurts with JAX
+
+
+def sine() -> Any:
+    @ftrans.custom_vjp
+    def f(x):
+        return fnp.sin(x)
+
+    f.defvjp(lambda x: (fnp.sin(x), fnp.cos(x)), lambda c, ct: (c * ct,))
+    return f
+
+
+def test_forward_mode_of_a_function_with_a_vjp() -> None:
+    """jax#3996: four of four, where JAX has one."""
+    f = sine()
+    assert_close(func.jvp(f, (X,), (Y,))[1], np.cos(X) * Y)
+    assert_close(func.jacfwd(f)(X), np.diag(np.cos(X)))
+    assert_close(func.linearize(f, X)[1](Y), np.cos(X) * Y)
+    assert_close(func.hessian(lambda x: f(x).sum())(X), np.diag(-np.sin(X)))
+    linear = func.linearize(f, X)[1]
+    assert_close(func.linear_transpose(linear, X)(Y)[0], np.cos(X) * Y)
+
+
+def made_by_vjp(w: Any) -> Any:
+    @ftrans.custom_vjp
+    def f(x):
+        return w * x
+
+    f.defvjp(lambda x: (w * x, None), lambda _, ct: (w * ct,))
+    return f
+
+
+def made_by_vjp_with_residual(w: Any) -> Any:
+    @ftrans.custom_vjp
+    def f(x):
+        return w * x
+
+    f.defvjp(lambda x: (w * x, w), lambda w, ct: (w * ct,))
+    return f
+
+
+def made_by_jvp(w: Any) -> Any:
+    @ftrans.custom_jvp
+    def f(x):
+        return w * x
+
+    f.defjvp(lambda primals, tangents: (w * primals[0], w * tangents[0]))
+    return f
+
+
+def made_by_vmap(w: Any) -> Any:
+    @ftrans.custom_vmap
+    def f(x):
+        return w * x
+
+    f.def_vmap(lambda axis_size, in_batched, x: (w * x, True))
+    return f
+
+
+@pytest.mark.parametrize(
+    "make", [made_by_vjp, made_by_vjp_with_residual, made_by_jvp, made_by_vmap]
+)
+def test_rules_that_close_over_what_is_differentiated(make: Any) -> None:
+    """jax#2520: an UnexpectedTracerError there."""
+    three, two = np.float64(3.0), np.float64(2.0)
+    assert_close(func.grad(lambda w: make(w)(two))(three), 2.0)
+    assert_close(func.grad(lambda w: make(w)(w))(three), 6.0)
+    assert_close(func.grad(lambda w: make(w)(2.0))(3.0), np.float32(2.0))
+    assert_close(func.jvp(lambda w: make(w)(w), (three,), (two,))[1], 12.0)
+    assert_close(func.grad(func.grad(lambda w: make(w)(make(w)(w))))(three), 18.0)
+    assert_close(func.hessian(lambda w: make(w)(make(w)(w)))(three), 18.0)
+    assert_close(ftrans.jit(func.grad(lambda w: make(w)(w)))(three), 6.0)
+    assert_close(func.grad(lambda w: func.vmap(make(w))(X).sum())(three), X.sum())
+    if make is not made_by_vmap:
+        assert_close(func.vmap(func.grad(lambda w: make(w)(w)))(X), 2 * X)
+    assert_nothing_open()
+
+
+def test_arrays_among_nondiff_argnums() -> None:
+    """jax#20889: an array that is not differentiated, inside a scan, under grad."""
+
+    @functools.partial(ftrans.custom_jvp, nondiff_argnums=(1,))
+    def f(x, y):
+        return x * y
+
+    @f.defjvp
+    def rule(y, primals, tangents):
+        (x,), (t,) = primals, tangents
+        return f(x, y), t * y
+
+    def loss(x: Any) -> Any:
+        return ftrans.scan(lambda c, y: (f(c, y), None), x, np.array([2.0, 3.0]))[0]
+
+    assert_close(func.grad(loss)(np.float64(1.5)), 6.0)
+    assert_close(ftrans.jit(func.grad(loss))(np.float64(1.5)), 6.0)
+
+    @functools.partial(ftrans.custom_vjp, nondiff_argnums=(0,))
+    def g(y, x):
+        return x * y
+
+    g.defvjp(lambda y, x: (x * y, None), lambda y, _, ct: (ct * y,))
+    for wrap in (lambda f: f, ftrans.jit):
+        assert_close(wrap(func.grad(lambda x, y: g(y, x)))(np.float64(2.0), np.float64(5.0)), 5.0)
+
+
+def test_a_forward_rule_that_calls_a_function_with_a_vjp() -> None:
+    """jax#19087: "Transpose rule for custom_vjp_call not implemented"."""
+
+    @ftrans.custom_vjp
+    def scaled(t):
+        return t * 1.0
+
+    scaled.defvjp(lambda t: (t * 1.0, None), lambda _, ct: (ct,))
+
+    @ftrans.custom_jvp
+    def f(x, y):
+        return x + y
+
+    @f.defjvp
+    def rule(primals, tangents):
+        return f(*primals), scaled(tangents[0]) + scaled(tangents[1])
+
+    one = np.float64(1.0)
+    assert_close(np.stack(func.grad(f, (0, 1))(one, one)), [1.0, 1.0])
+    assert_close(np.stack(func.vjp(f, one, one)[1](one)), [1.0, 1.0])
+    assert_close(func.jvp(f, (one, one), (one, one))[1], 2.0)
+
+
+# --------------------------------------------------------------------------------- complex numbers
+
+
+@pytest.mark.parametrize("z", [np.array([1 + 2j, -0.5 + 0.3j]), np.complex64(1 - 1j)])
+def test_complex_gradients_are_conjugates(z: Any) -> None:
+    """The plain function, differentiated by us, and by JAX with its other convention."""
+
+    @ftrans.custom_vjp
+    def square(z):
+        return z * z
+
+    square.defvjp(lambda z: (z * z, z), lambda z, ct: (2 * z.conj() * ct,))
+
+    @ftrans.custom_jvp
+    def cube(z):
+        return z**3
+
+    cube.defjvp(lambda primals, ts: (primals[0] ** 3, 3 * primals[0] ** 2 * ts[0]))
+    for ours, theirs in ((square, lambda z: z * z), (cube, lambda z: z**3)):
+        ct = (0.7 - 0.2j) * np.ones_like(z)
+        with jax.enable_x64(True):
+            expected = np.conj(jax.vjp(theirs, z)[1](np.conj(ct))[0])
+            dot = jax.jvp(theirs, (z,), (ct,))[1]
+        tolerance = 1e-12 if z.dtype == np.complex128 else 1e-5
+        assert_close(func.vjp(ours, z)[1](ct)[0], expected, tolerance)
+        assert_close(func.jvp(ours, (z,), (ct,))[1], dot, tolerance)
+        assert_close(func.grad(lambda z: (abs(ours(z)) ** 2).sum())(z),  # noqa: B023
+                     func.grad(lambda z: (abs(theirs(z)) ** 2).sum())(z), tolerance)  # noqa: B023  # fmt: skip

@@ -1,0 +1,261 @@
+"""Batching a Function: by its own rule, or derived; by a loop where forward is opaque."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ftrans
+import ftrans.numpy as fnp
+from ftrans import func
+from ftrans.autograd import Function
+from tests.helpers import assert_close
+
+X = np.random.default_rng(0).normal(size=(2, 3, 4))
+
+
+class Recording(Function):
+    """Is x plus y; writes down what its rule is told."""
+
+    seen: list[Any] = []  # noqa: RUF012 (shared on purpose)
+
+    @staticmethod
+    def forward(x, y):
+        return x + y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct, ct
+
+    @staticmethod
+    def vmap(info, in_dims, x, y):
+        Recording.seen.append((info, in_dims, np.shape(x), np.shape(y)))
+        x, y = (
+            array if dim is None else fnp.moveaxis(array, dim, 0)
+            for array, dim in zip((x, y), in_dims, strict=True)
+        )
+        return Recording.apply(x, y), 0
+
+
+def test_info_and_in_dims() -> None:
+    Recording.seen.clear()
+    y = np.ones(2)
+    got = func.vmap(Recording.apply, (1, None), randomness="different")(X[0, :2, :], y)
+    assert_close(got, X[0, :2].T + 1)
+    ((info, in_dims, x_shape, y_shape),) = Recording.seen
+    assert (info.batch_size, info.randomness) == (4, "different")
+    assert in_dims == (1, None)
+    assert (x_shape, y_shape) == ((2, 4), (2,))
+
+
+@pytest.mark.parametrize("randomness", ["error", "different", "same"])
+def test_info_says_the_randomness(randomness: str) -> None:
+    Recording.seen.clear()
+    func.vmap(Recording.apply, randomness=randomness)(np.ones((10, 2)), np.ones((10, 2)))
+    assert [info.randomness for info, *_ in Recording.seen] == [randomness]
+    assert Recording.seen[0][0].batch_size == 10
+
+
+@pytest.mark.parametrize("dims", [*itertools.product([None, 0, 1, -1], repeat=2)])
+def test_every_choice_of_axes(dims: Any) -> None:
+    if dims == (None, None):
+        dims = (0, 0)
+    x, y = (X[0, 0] if dim is None else np.moveaxis(X[0], 0, dim) for dim in dims)
+    expected = np.stack(
+        [
+            (x if dims[0] is None else X[0, i]) + (y if dims[1] is None else X[0, i])
+            for i in range(3)
+        ]
+    )
+    assert_close(func.vmap(Recording.apply, dims)(x, y), expected)
+    assert_close(func.vmap(Recording.apply, dims, out_dims=1)(x, y), expected.T)
+
+
+def test_the_rule_is_not_called_where_nothing_is_mapped() -> None:
+    Recording.seen.clear()
+    c = np.ones(4)
+    got = func.vmap(lambda x: x + Recording.apply(c, c))(X[0])
+    assert_close(got, X[0] + 2)
+    gradient = func.vmap(func.grad(lambda x: (x * Recording.apply(c, c)).sum()))(X[0])
+    assert_close(gradient, np.full((3, 4), 2.0))
+    assert Recording.seen == []
+
+
+class Opaque(Function):
+    """Is x to the third, and goes back in terms of traced operations."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return np.asarray(x) ** 3
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * ct
+
+
+def test_opaque_without_a_rule_and_without_a_mapped_input() -> None:
+    c = np.array([1.0, 2.0, 3.0, 4.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # there is nothing to loop over
+        assert_close(func.vmap(lambda x: x * Opaque.apply(c))(X[0]), X[0] * c**3)
+        got = func.grad(lambda c: func.vmap(lambda x: x * Opaque.apply(c))(X[0]).sum())(c)
+        assert_close(got, X[0].sum(0) * 3 * c**2)
+
+
+def test_an_opaque_forward_is_looped_over_with_one_warning() -> None:
+    class Warned(Opaque):
+        pass
+
+    f = func.vmap(lambda x: Warned.apply(x).sum())
+    with pytest.warns(Warning, match="Warned") as caught:
+        assert_close(f(X[0]), (X[0] ** 3).sum(-1))
+    assert len(caught) == 1
+    text = str(caught[0].message)
+    assert "vmap" in text
+    assert caught[0].filename == __file__
+    assert_close(func.vmap(func.vmap(func.grad(lambda x: Warned.apply(x))))(X[0]), 3 * X[0] ** 2)
+
+
+class Elementwise(Function):
+    """Is x times y, and returns an axis that is not mapped beside it."""
+
+    @staticmethod
+    def forward(x, y):
+        return x * y, fnp.zeros(2)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, ct, _):
+        x, y = ctx.saved_tensors
+        return ct * y, ct * x
+
+    @staticmethod
+    def vmap(info, in_dims, x, y):
+        x, y = (
+            array[..., None] if dim is None else fnp.moveaxis(array, dim, -1)
+            for array, dim in zip((x, y), in_dims, strict=True)
+        )
+        return (x * y, fnp.zeros(2)), (-1, None)
+
+
+def test_out_dims_of_every_kind() -> None:
+    got, same = func.vmap(Elementwise.apply)(X[0], X[1])
+    assert_close(got, X[0] * X[1])
+    assert np.shape(same) == (3, 2)
+    nested, _ = func.vmap(func.vmap(Elementwise.apply), (0, None))(X, X[1])
+    assert_close(nested, X * X[1])
+    inner, _ = func.vmap(func.vmap(Elementwise.apply, (0, None)), (0, None))(X, X[1, 0])
+    assert_close(inner, X * X[1, 0])
+
+
+class Doubling(Function):
+    """Has a rule that does other than a loop, so that it shows when it is called."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, ct):
+        return 2 * ct
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return 20 * x, in_dims[0]
+
+
+def test_the_rule_is_what_is_called() -> None:
+    x = np.arange(3.0)
+    assert_close(func.vmap(Doubling.apply)(x), 20 * x)
+    assert_close(ftrans.jit(func.vmap(Doubling.apply))(x), 20 * x)
+    assert_close(func.vmap(func.vmap(Doubling.apply))(X[0]), 20 * X[0])
+    assert_close(func.vmap(func.value_and_grad(Doubling.apply))(x)[0], 20 * x)
+    assert_close(func.jvp(func.vmap(Doubling.apply), (x,), (x,))[0], 20 * x)
+
+
+class Pooled(Function):
+    """Takes a pytree; its rule is handed a pytree of dims."""
+
+    seen: list[Any] = []  # noqa: RUF012
+
+    @staticmethod
+    def forward(x, pair):
+        return x, pair
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, *cts):
+        return cts[0], list(cts[1:])
+
+    @staticmethod
+    def vmap(info, in_dims, x, pair):
+        Pooled.seen.append(in_dims)
+        return (x, pair), in_dims
+
+
+def test_in_dims_have_the_structure_of_the_arguments() -> None:
+    Pooled.seen.clear()
+    x = np.arange(3.0)
+    out, (first, second) = func.vmap(Pooled.apply, (0, [0, None]))(x, [2 * x, np.float64(7)])
+    assert Pooled.seen == [(0, [0, None])]
+    assert_close(out, x)
+    assert_close(first, 2 * x)
+    assert_close(second, [7.0, 7, 7])
+
+
+class Mixed(Function):
+    """Is opaque, with a rule, and calls itself there with another axis."""
+
+    @staticmethod
+    def forward(x, axis, name):
+        assert name == "cumsum"
+        return np.cumsum(np.asarray(x), axis=axis)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.axis, ctx.name = inputs[1:]
+
+    @staticmethod
+    def backward(ctx, ct):
+        turned = Mixed.apply(fnp.flip(ct, ctx.axis), ctx.axis, ctx.name)
+        return fnp.flip(turned, ctx.axis), None, None
+
+    @staticmethod
+    def vmap(info, in_dims, x, axis, name):
+        assert in_dims[1:] == (None, None)
+        x = fnp.moveaxis(x, in_dims[0], 0)
+        return Mixed.apply(x, axis % (x.ndim - 1) + 1, name), 0
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_static_arguments_in_a_rule(axis: int) -> None:
+    f = lambda x: Mixed.apply(x, axis, "cumsum")  # noqa: E731
+    assert_close(func.vmap(f)(X), np.cumsum(X, axis % 2 + 1))
+    assert_close(
+        func.vmap(f, 2, 2)(X), np.moveaxis(np.cumsum(X.transpose(2, 0, 1), axis % 2 + 1), 0, 2)
+    )
+    w = np.random.default_rng(1).normal(size=X.shape)
+    got = func.grad(lambda x: (func.vmap(f)(x) * w).sum())(X)
+    numeric = np.zeros_like(X)
+    for at in np.ndindex(X.shape):  # the function is linear
+        unit = np.zeros_like(X)
+        unit[at] = 1.0
+        numeric[at] = (np.cumsum(unit, axis % 2 + 1) * w).sum()
+    assert_close(got, numeric)
+    assert_close(func.jvp(func.vmap(f), (X,), (w,))[1], np.cumsum(w, axis % 2 + 1))

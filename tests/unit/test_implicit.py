@@ -1,0 +1,285 @@
+"""`custom_root` and `custom_linear_solve` against derivatives of what they solve, unrolled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+import ftrans
+import ftrans.numpy as fnp
+from ftrans import func
+from ftrans.autograd import Function
+from tests.helpers import assert_close
+from tests.unit.function_database import Case
+from tests.unit.function_transforms import FURTHER, ONCE, check
+
+ALL = [*ONCE, *FURTHER]
+
+
+class NumpySolve(Function):
+    """Solves by NumPy, and has no derivative: nobody is to ask for it."""
+
+    @staticmethod
+    def forward(a, b):
+        a, b = np.asarray(a), np.asarray(b)
+        return np.linalg.solve(a, b[..., None])[..., 0]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def vmap(info, in_dims, a, b):
+        a, b = (
+            fnp.broadcast_to(array, (info.batch_size, *array.shape))
+            if dim is None
+            else fnp.moveaxis(array, dim, 0)
+            for array, dim in zip((a, b), in_dims, strict=True)
+        )
+        return NumpySolve.apply(a, b), 0
+
+
+class NumpyCholeskySolve(NumpySolve):
+    @staticmethod
+    def forward(a, b):
+        lower = np.linalg.cholesky(np.asarray(a))
+        half = np.linalg.solve(lower, np.asarray(b)[..., None])
+        return np.linalg.solve(np.swapaxes(lower, -1, -2), half)[..., 0]
+
+    @staticmethod
+    def vmap(info, in_dims, a, b):
+        a, b = (
+            fnp.broadcast_to(array, (info.batch_size, *array.shape))
+            if dim is None
+            else fnp.moveaxis(array, dim, 0)
+            for array, dim in zip((a, b), in_dims, strict=True)
+        )
+        return NumpyCholeskySolve.apply(a, b), 0
+
+
+def dense_solve(f: Any, b: Any) -> Any:
+    """Solves f(x) = b for a linear f, by its matrix."""
+    return NumpySolve.apply(func.jacfwd(f)(b), b)
+
+
+# -------------------------------------------------------------------------------------- fixed point
+
+
+def newton(f: Any, x: Any) -> Any:
+    """Solves f(x) = 0 for a scalar, in as many steps as it takes: no derivative goes through it."""
+
+    def step(state: Any) -> Any:
+        i, x = state
+        value, slope = func.jvp(f, (x,), (fnp.ones_like(x),))
+        return i + 1, x - value / slope
+
+    return ftrans.while_loop(lambda s: s[0] < 40, step, (0, x))[1]
+
+
+def kepler(mean: Any, eccentricity: Any) -> Any:
+    """Returns E with E - e sin E = M."""
+    return ftrans.custom_root(
+        lambda anomaly: anomaly - eccentricity * fnp.sin(anomaly) - mean,
+        mean,
+        newton,
+        lambda g, y: y / g(fnp.ones_like(y)),
+    )
+
+
+def kepler_unrolled(mean: Any, eccentricity: Any) -> Any:
+    """Finds the fixed point by iterating a contraction, with JAX, far beyond convergence."""
+    anomaly = mean
+    for _ in range(60):
+        anomaly = mean + eccentricity * jnp.sin(anomaly)
+    return anomaly
+
+
+@pytest.mark.parametrize("transform", [*ONCE, *FURTHER])
+def test_root_of_keplers_equation(transform: str) -> None:
+    arrays = (np.float64(0.9), np.float64(0.2))
+    if transform.startswith(("vmap", "jit(vmap", "grad(vmap", "jvp(vmap", "vjp(vmap")):
+        # batches are drawn between 0.8 and 2, where the iteration does not contract
+        check(Case(lambda m, e: kepler(m, e / 8), lambda m, e: kepler_unrolled(m, e / 8), arrays),
+              transform)  # fmt: skip
+    else:
+        check(Case(kepler, kepler_unrolled, arrays), transform)
+
+
+def vector_root(a: Any, b: Any) -> Any:
+    """Returns x with x + tanh(a x) / 2 = b, by Newton's method with a dense Jacobian."""
+
+    def f(x: Any) -> Any:
+        return x + fnp.tanh(a @ x) / 2 - b
+
+    def solve(f: Any, x: Any) -> Any:
+        step = lambda _, x: x - NumpySolve.apply(func.jacfwd(f)(x), f(x))  # noqa: E731
+        return ftrans.fori_loop(0, 12, step, x)
+
+    return ftrans.custom_root(f, fnp.zeros_like(b), solve, dense_solve)
+
+
+def vector_unrolled(a: Any, b: Any) -> Any:
+    x = jnp.zeros_like(b)
+    for _ in range(80):
+        x = b - jnp.tanh(a @ x) / 2
+    return x
+
+
+A = np.array([[0.6, -0.2], [0.3, 0.4]])
+B = np.array([0.7, -0.4])
+
+
+@pytest.mark.parametrize(
+    "transform", ["value", "vjp", "jvp", "grad", "linearize", "jacfwd", "jacrev", "jit(grad)",
+                  "grad(grad)", "jvp(grad)", "hessian", "grad(jvp)"]
+)  # fmt: skip
+def test_root_of_a_system(transform: str) -> None:
+    check(Case(vector_root, vector_unrolled, (A, B)), transform)
+
+
+def test_batched_roots() -> None:
+    random = np.random.default_rng(0)
+    a, b = A * random.uniform(0.5, 1.0, (3, 1, 1)), random.normal(size=(3, 2))
+    gradient = lambda t, f: t.vmap(t.grad(lambda a, b: (f(a, b) ** 2).sum(), (0, 1)))  # noqa: E731
+    with jax.enable_x64(True):
+        expected = gradient(jax, vector_unrolled)(a, b)
+    for got, want in zip(gradient(func, vector_root)(a, b), expected, strict=True):
+        assert_close(got, want, 1e-10)
+
+
+def test_has_aux_of_a_root() -> None:
+    def root(m: Any) -> Any:
+        def solve(f: Any, x: Any) -> Any:
+            return newton(f, x), {"steps": 40}
+
+        return ftrans.custom_root(
+            lambda x: x**3 - m,
+            fnp.ones_like(m),
+            solve,
+            lambda g, y: y / g(fnp.ones_like(y)),
+            has_aux=True,
+        )
+
+    m = np.float64(8.0)
+    value, aux = root(m)
+    assert_close(value, 2.0)
+    assert aux["steps"] == 40
+    assert_close(func.grad(lambda m: root(m)[0])(m), 1 / 12)
+
+
+# ------------------------------------------------------------------------------------ linear solves
+
+
+def cholesky_solve(a: Any, b: Any) -> Any:
+    a = a @ a.T + 2 * np.eye(2)
+
+    solve = lambda matvec, b: NumpyCholeskySolve.apply(a, b)  # noqa: E731
+    return ftrans.custom_linear_solve(lambda x: a @ x, b, solve, symmetric=True)
+
+
+def spd_solve(a: Any, b: Any) -> Any:
+    return jnp.linalg.solve(a @ a.T + 2 * jnp.eye(2), b)
+
+
+def general_solve(a: Any, b: Any) -> Any:
+    a = a + 3 * np.eye(2)
+    return ftrans.custom_linear_solve(lambda x: a @ x, b, dense_solve, transpose_solve=dense_solve)
+
+
+def unsymmetric_solve(a: Any, b: Any) -> Any:
+    return jnp.linalg.solve(a + 3 * jnp.eye(2), b)
+
+
+def conjugate_gradient(np: Any, matvec: Any, b: Any, steps: int) -> Any:
+    x, r = b * 0, b
+    p, rr = r, (r * r).sum()
+    for _ in range(steps):
+        q = matvec(p)
+        alpha = rr / (p * q).sum()
+        x, r = x + alpha * p, r - alpha * q
+        rr, before = (r * r).sum(), rr
+        p = r + rr / before * p
+    return x
+
+
+def cg_solve(a: Any, b: Any) -> Any:
+    return ftrans.custom_linear_solve(
+        lambda x: a @ (a.T @ x) + 2 * x,
+        b,
+        lambda matvec, b: conjugate_gradient(fnp, matvec, b, 2),
+        symmetric=True,
+    )
+
+
+SOLVES = {
+    "cholesky": (cholesky_solve, spd_solve),
+    "general": (general_solve, unsymmetric_solve),
+    "conjugate gradient": (cg_solve, spd_solve),
+}
+
+
+@pytest.mark.parametrize("transform", ALL)
+@pytest.mark.parametrize("name", SOLVES)
+def test_linear_solve(name: str, transform: str) -> None:
+    ours, theirs = SOLVES[name]
+    check(Case(ours, theirs, (A, B)), transform)
+
+
+def test_conjugate_gradient_against_its_unrolled_derivative() -> None:
+    """Two steps are exact for two unknowns, so that both are the derivative of the solution."""
+
+    def unrolled(a: Any, b: Any) -> Any:
+        return conjugate_gradient(jnp, lambda x: a @ (a.T @ x) + 2 * x, b, 2)
+
+    for transform in ("vjp", "jvp"):
+        check(Case(cg_solve, unrolled, (A, B)), transform)
+
+
+def test_a_solve_of_a_pytree() -> None:
+    def solved(scale: Any, b: Any) -> Any:
+        matvec = lambda x: {"u": scale * x["u"] + x["v"], "v": 2 * scale * x["v"]}  # noqa: E731
+
+        def solve(_: Any, b: Any) -> Any:
+            v = b["v"] / (2 * scale)
+            return {"u": (b["u"] - v) / scale, "v": v}
+
+        def transpose_solve(_: Any, b: Any) -> Any:
+            u = b["u"] / scale
+            return {"u": u, "v": (b["v"] - u) / (2 * scale)}
+
+        return ftrans.custom_linear_solve(matvec, b, solve, transpose_solve)
+
+    b = {"u": np.array([1.0, 2.0]), "v": np.array([3.0, -1.0])}
+    scale = np.float64(1.7)
+
+    def plain(scale: Any, b: Any) -> Any:
+        v = b["v"] / (2 * scale)
+        return {"u": (b["u"] - v) / scale, "v": v}
+
+    loss = lambda f: lambda scale, b: (f(scale, b)["u"] ** 2).sum() + f(scale, b)["v"].sum()  # noqa: E731
+    with jax.enable_x64(True):
+        expected = jax.grad(loss(plain), (0, 1))(scale, b)
+        curvature = jax.hessian(loss(plain))(scale, b)
+    got = func.grad(loss(solved), (0, 1))(scale, b)
+    for ours, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert_close(ours, theirs)
+    assert_close(func.hessian(loss(solved))(scale, b), curvature, 1e-11)
+
+
+def test_only_the_transposed_solve_is_asked_for() -> None:
+    """The derivative does not go through the solver, which would not be differentiable."""
+    calls: list[str] = []
+
+    def solved(b: Any) -> Any:
+        def solve(matvec: Any, b: Any) -> Any:
+            calls.append("solve")
+            return b / 4.0 * ftrans.stop_gradient(1.0 + 0 * b)
+
+        return ftrans.custom_linear_solve(lambda x: 4 * x, b, solve, symmetric=True)
+
+    assert_close(func.grad(lambda b: (solved(b) ** 2).sum())(B), 2 * B / 16)
+    assert calls
