@@ -80,7 +80,7 @@ def test_message_of_a_mismatch() -> None:
         "numerical:[[0.87758256 0.        ]\n [0.         0.96891242]]\n"
         "analytical:[[1.75516512 0.        ]\n [0.         1.93782484]]\n"
         "  first wrong for element (0,) of xs[0]\n"
-        "  likely cause: a wrong factor: it is 2 times what it should be, throughout\n"
+        "  likely cause: a wrong factor: it is 2 times what it should be, throughout"
     )
 
 
