@@ -99,7 +99,7 @@ ROWS = [
     Row(
         "gradcheck",
         "`autograd.gradcheck` of functions of 2,500 numbers in double precision, of 900 where "
-        "there is no target; verdicts are compared. Where a program is elementwise, ftrans proves it "
+        "there is no target; verdicts are compared. Where it is elementwise, ftrans proves it "
         "and perturbs all elements at once; the matrix product is checked element by element.",
         _gradcheck,
     )

@@ -80,6 +80,8 @@ class _Batches:
         sizes = {n for leaf in (*self.leaves, *trial.leaves) for n in np.shape(leaf)}
         self.size = next(n for n in itertools.count(2) if n not in sizes)
         self.examples: list[list[np.ndarray]] = []
+        plain = self.function(*(like(host(leaf).copy(), leaf) for leaf in self.leaves))
+        self.kept = [i for i, out in enumerate(plain) if is_array(out)]
         self._results: dict[Any, list[np.ndarray]] = {}
 
     def function(self, *arrays: Any) -> list[Any]:
@@ -128,7 +130,8 @@ class _Batches:
     def _at(self, example: Sequence[Any]) -> list[np.ndarray]:
         pairs = zip(example, self.leaves, strict=True)
         values = [like(np.array(x), leaf) for x, leaf in pairs]
-        return [host(out) for out in self.function(*values)]
+        outs = self.function(*values)
+        return [host(outs[i]) for i in self.kept]
 
     def stacked(self, dims: Dims, size: int) -> list[Any]:
         """Returns the arrays with the examples along their mapped axes; the first where not."""
@@ -184,7 +187,7 @@ class _Batches:
     def compare(self, check: str, dims: Dims, size: int) -> bool:
         """Holds one choice against the loop."""
         arrays = self.stacked(dims, size)
-        got = [host(out) for out in vmap(self._quiet(self.function), dims)(*arrays)]
+        got = [host(out) for out in vmap(self._arrays, dims)(*arrays)]
         expected = self.expected(dims, size)
         what = f"vmap with in_dims={_shown(dims)} and {size} examples is not what a loop gives"
 
@@ -195,10 +198,19 @@ class _Batches:
             ]
             return [np.stack(outs) for outs in zip(*each, strict=True)]
 
-        return self._same(check, what, got, expected, again)
+        if not self._same(check, what, got, expected, again):
+            return False
+        for i, out in zip(self.kept, got, strict=True):
+            dtype = self.trial.leaves[i].dtype
+            if out.dtype != dtype:
+                self.trial.fail(check, f"vmap changes the dtype of output {i}", out.dtype, dtype)
+                return False
+        return True
 
-    def _quiet(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *arrays: [out for out in function(*arrays) if is_array(out)]
+    def _arrays(self, *arrays: Any) -> list[Any]:
+        """Returns the outputs that are arrays when nothing is traced."""
+        outs = self.function(*arrays)
+        return [outs[i] for i in self.kept]
 
     def _same(
         self,
@@ -209,17 +221,13 @@ class _Batches:
         again: Callable[[int], Sequence[Any]] | None = None,
     ) -> bool:
         for i, (one, other) in enumerate(zip(got, expected, strict=True)):
-            alone = None if again is None else lambda seed, i=i: [again(seed)[i]]
             cause = _batch_cause(one, other)
-            if cause or one.dtype != other.dtype:
-                why = cause or f"the dtype is {one.dtype}, and not {other.dtype}"
-                if not self.trial.same(check, what, [one], [other], slack=4, again=alone):
-                    failure = self.trial.report.failures[-1]
-                    self.trial.report.failures[-1] = failure.because(why)
-                    return False
-                if one.dtype != other.dtype:
-                    self.trial.fail(check, what, str(one.dtype), str(other.dtype), why)
-                    return False
+            if not cause:
+                continue
+            alone = None if again is None else lambda seed, i=i: [again(seed)[i]]
+            if not self.trial.same(check, what, [one], [other], slack=4, again=alone):
+                self.trial.report.failures[-1] = self.trial.report.failures[-1].because(cause)
+                return False
         return self.trial.same(check, what, got, expected, slack=4, again=again)
 
     # --------------------------------------------------------------------------------- nested
@@ -249,7 +257,7 @@ class _Batches:
             number = size
             if any(i is not None and o is not None for i, o in zip(inner, outer, strict=True)):
                 number = 2
-            found = vmap(vmap(self._quiet(self.function), inner), outer)(*arrays)
+            found = vmap(vmap(self._arrays, inner), outer)(*arrays)
             expected = [
                 [self._at(self._pick(inner, outer, i, o)) for i in range(size)]
                 for o in range(number)

@@ -191,7 +191,7 @@ class _Sample:
             found = self._usable(cut.call, f"{self.label}, {cut.label}")
             if found is not None and cut.fits(trial.leaves, found.leaves):
                 # that something cannot be done with nothing is no fault of a rule
-                found.lenient = cut.new == 0
+                found.lenient, found.derived = cut.new == 0, True
                 self._again(found)
 
     def _again(self, trial: Trial) -> None:
