@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.tree_util as tree
 import numpy as np
 
 from ftrans.custom.verify.call import host, is_floating, like
@@ -18,6 +19,7 @@ from ftrans.custom.verify.trial import Trial, last_digits
 from ftrans.func.jvp import jvp
 from ftrans.func.vjp import vjp
 from ftrans.func.vmap import vmap
+from ftrans.ir import Tracer
 from ftrans.numpy.promotion import is_array
 
 __all__ = ["check_batches"]
@@ -35,28 +37,31 @@ Dims = tuple[int | None, ...]
 
 def check_batches(trial: Trial) -> None:
     """Holds batches of a trial against loops over their examples."""
-    if not _Batches(trial).leaves:
+    if not any(map(is_array, trial.call.leaves)):
         return
-    quiet = trial.guarded
-    batches = _Batches(trial)
-    with quiet(VMAP, "vmap"):
+    with trial.guarded(VMAP, "vmap"):
+        batches = _Batches(trial)
         if not batches.settle():
             trial.note(VMAP, "not checked: the function takes no other values than the sample")
             return
-        for dims in batches.choices():
-            if not batches.compare(VMAP, dims, batches.size):
-                return
-        for dims in (batches.uniform(0), batches.uniform(-1)):
-            if not batches.compare(VMAP, dims, 1):
-                return
-    with quiet(NESTED, "vmap(vmap)"):
+        _compare(trial, batches)
+
+
+def _compare(trial: Trial, batches: _Batches) -> None:
+    for dims in batches.choices():
+        if not batches.compare(VMAP, dims, batches.size):
+            return
+    for dims in (batches.uniform(0), batches.uniform(-1)):
+        if not batches.compare(VMAP, dims, 1):
+            return
+    with trial.guarded(NESTED, "vmap(vmap)"):
         batches.nested()
     if trial.outputs and trial.values:
-        with quiet(OF_RULES, "vmap of backward", "no reverse mode"):
+        with trial.guarded(OF_RULES, "vmap of backward", "no reverse mode"):
             batches.of_backward()
-        with quiet(OF_RULES, "vmap of jvp", "no forward mode"):
+        with trial.guarded(OF_RULES, "vmap of jvp", "no forward mode"):
             batches.of_jvp()
-        with quiet(THROUGH, "backward of vmap", "no reverse mode"):
+        with trial.guarded(THROUGH, "backward of vmap", "no reverse mode"):
             batches.through()
 
 
@@ -86,8 +91,8 @@ class _Batches:
 
     def function(self, *arrays: Any) -> list[Any]:
         """Returns the array leaves of the result for these array leaves of the arguments."""
-        import jax.tree_util as tree
-
+        if self.call.needs_tracing and not any(type(array) is Tracer for array in arrays):
+            return vjp(self.function, *arrays)[0]
         leaves = list(self.call.leaves)
         for place, array in zip(self.places, arrays, strict=True):
             leaves[place] = array

@@ -50,6 +50,11 @@ class Trial:
         self.sample = sample
         self.rigid = tuple(rigid)
         self.leaves = vjp(call, *call.values)[0]
+        try:
+            call(*call.values)
+        except AttributeError:
+            # traced values have methods that plain arrays lack
+            call.needs_tracing = True
         self.outputs = [
             i for i, out in enumerate(self.leaves) if is_floating(out) and i not in self.rigid
         ]
