@@ -86,7 +86,7 @@ def gradcheck(
         >>> gradcheck(lambda x: fnp.where(x > 0, x, 0.0), np.array([0.0]), raise_exception=False)
         False
     """
-    name = f"gradcheck({name_of(func)})"
+    name = f"gradcheck({_name(func)})"
     for asked, needed, flags in (
         (True, check_forward_ad or check_backward_ad, "check_forward_ad or check_backward_ad"),
         (check_batched_grad, check_backward_ad, "check_backward_ad for check_batched_grad"),
@@ -175,7 +175,7 @@ def gradgradcheck(
         >>> gradgradcheck(fnp.sin, np.array([0.3, 0.5]), check_fwd_over_rev=True)
         True
     """
-    name = f"gradgradcheck({name_of(func)})"
+    name = f"gradgradcheck({_name(func)})"
     for asked, needed, flags in (
         (
             True,
@@ -228,6 +228,12 @@ def gradgradcheck(
             raise
         return False
     return True
+
+
+def _name(func: Callable[..., Any]) -> str:
+    """Returns how errors call a function; `apply` with the class that it belongs to."""
+    owner = getattr(func, "__self__", None)
+    return f"{owner.__name__}.apply" if isinstance(owner, type) else name_of(func)
 
 
 def _as_tuple(inputs: Any) -> tuple[Any, ...]:
