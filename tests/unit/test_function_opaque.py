@@ -187,7 +187,7 @@ def test_an_exception_at_run_time_surfaces_as_it_is(call: str) -> None:
     assert_nothing_open()
 
 
-# --------------------------------------------------------------------------- inside JAX's transforms
+# ------------------------------------------------------------------------- inside JAX's transforms
 
 
 JAX_CALLS = {

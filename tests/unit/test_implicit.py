@@ -283,3 +283,23 @@ def test_only_the_transposed_solve_is_asked_for() -> None:
 
     assert_close(func.grad(lambda b: (solved(b) ** 2).sum())(B), 2 * B / 16)
     assert calls
+
+
+@pytest.mark.parametrize("lib", [ftrans, jax.lax])
+def test_a_tangent_solve_that_knows_the_inverse(lib: Any) -> None:
+    """It solves with the linearized function without asking it: reverse mode transposes it."""
+
+    def root(m: Any) -> Any:
+        return lib.custom_root(
+            lambda p: (p[0] - m, p[1] - p[0] ** 2),
+            (0.0 * m, 0.0 * m),
+            lambda f, p: (m, m * m),
+            lambda g, y: (y[0], y[1] + 2 * m * y[0]),
+        )[1]
+
+    three, one = np.float64(3.0), np.float64(1.0)
+    transforms = func if lib is ftrans else jax
+    with jax.enable_x64(True):
+        assert_close(transforms.jvp(root, (three,), (one,))[1], 6.0)
+        assert_close(transforms.grad(root)(three), 6.0)
+        assert_close(transforms.grad(transforms.grad(root))(three), 2.0)
