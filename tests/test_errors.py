@@ -494,6 +494,7 @@ BASES = {
     "MissingAttributeError": AttributeError,
     "MissingRuleError": NotImplementedError,
     "MutationError": TypeError,
+    "RuleError": (RuntimeError, TypeError),
     "ShapeError": ValueError,
     "StaticArgumentError": ValueError,
     "StructureError": (ValueError, TypeError),
