@@ -28,6 +28,7 @@ import pytest
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import errors, func
+from ftrans.autograd import gradcheck, gradgradcheck
 from ftrans.errors import FtransError, MutationError, ShapeError
 from ftrans.ir import is_tracing
 from ftrans.runtime import guard
@@ -271,6 +272,21 @@ def leaked_into_a_thread() -> None:
 # ---------------------------------------------------------------------------------- control flow
 
 CASES |= {
+    "gradcheck of a wrong derivative": lambda: gradcheck(lambda x: x + ftrans.stop_gradient(x), V),
+    "gradcheck at a kink": lambda: gradcheck(
+        lambda x: fnp.where(x > 0, x, 0.0), np.array([1.0, 0.0])
+    ),
+    "gradcheck of integers": lambda: gradcheck(square, np.arange(3)),
+    "gradcheck of memory that overlaps": lambda: gradcheck(square, np.broadcast_to(1.0, (3,))),
+    "gradcheck of nothing": lambda: gradcheck(square, V, check_backward_ad=False),
+    "gradgradcheck of nothing": lambda: gradgradcheck(square, V, check_rev_over_rev=False),
+    "check_rules without a sample": lambda: ftrans.check_rules(square),
+    "check_rules that fails": lambda: ftrans.check_rules(
+        lambda x: x + ftrans.stop_gradient(x), V
+    ).raise_if_failed(),
+}
+
+CASES |= {
     "branches of different structure": lambda: ftrans.cond(
         True, lambda x: (x, x), lambda x: [x], V
     ),
@@ -511,6 +527,7 @@ BASES = {
     "DTypeError": TypeError,
     "FtransError": Exception,
     "GradcheckError": RuntimeError,
+    "GradcheckInputError": (ValueError, AssertionError, RuntimeError),
     "IndexingError": IndexError,
     "LeakedTracerError": RuntimeError,
     "MissingAttributeError": AttributeError,

@@ -107,7 +107,7 @@ class HostForward:
         """Records the call; returns the output with traced values, and fills the context."""
         types = tuple([type_of(x).update() for x in self.inputs])
         set_up = None if self.old or not with_context else self.cls.setup_context
-        needed = needs() if self.old or set_up is not None else ()
+        needed = needs(self.cls.forward, set_up) if self.old or set_up is not None else ()
         kwargs = Parts(tuple(self.kwargs.items())).key if self.kwargs else None
         key = (self.cls, self.cls.forward, set_up, types, self.parts.key, kwargs, needed)
         typing = _typings.find(key, lambda: self._typed(key, types, set_up, needed))

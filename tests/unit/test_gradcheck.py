@@ -12,10 +12,10 @@ import pytest
 
 import ftrans
 import ftrans.numpy as fnp
-from ftrans.autograd import gradcheck, gradgradcheck
+from ftrans.autograd import Function, gradcheck, gradgradcheck, once_differentiable
 from ftrans.custom.verify.alignment import is_aligned
 from ftrans.custom.verify.differences import jacobian
-from ftrans.errors import FtransError, GradcheckError, GradcheckInputError
+from ftrans.errors import FtransError, GradcheckError, GradcheckInputError, MissingRuleError
 
 X = np.linspace(0.1, 2.0, 6)
 Z = X + 1j * X[::-1]
@@ -80,7 +80,7 @@ def test_message_of_a_mismatch() -> None:
         "numerical:[[0.87758256 0.        ]\n [0.         0.96891242]]\n"
         "analytical:[[1.75516512 0.        ]\n [0.         1.93782484]]\n"
         "  first wrong for element (0,) of xs[0]\n"
-        "  likely cause: a wrong factor: it is 2 times what it should be, throughout\n"
+        "  likely cause: a wrong factor: it is 2 times what it should be, throughout"
     )
 
 
@@ -279,3 +279,120 @@ def test_a_wrong_elementwise_rule_is_found_at_every_size(size: int) -> None:
     assert gradcheck(fnp.sin, x)
     wrong = planted(fnp.sin, lambda x: fnp.where(x == x[size // 2], 2.0, 1.0) * fnp.sin(x))
     assert not gradcheck(wrong, x, raise_exception=False)
+
+
+# ------------------------------------------------------------------------- what is PyTorch's O6, O7
+
+
+class Noisy(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.x = x
+        return np.sin(np.asarray(x))
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        noise = 1e-6 * np.random.default_rng().uniform(size=np.shape(ct))
+        return (np.cos(np.asarray(ctx.x)) + noise) * np.asarray(ct)
+
+
+class Undefined(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.set_materialize_grads(False)
+        return x * 2.0, x * 3.0
+
+    @staticmethod
+    def backward(ctx: Any, one: Any, other: Any) -> Any:
+        return one * 2.0 + other * 3.0
+
+
+class Affine(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2.0
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        return 2.0 * ct + 1e-6
+
+
+class BatchedWrong(Function):
+    """Is right but for the batches of what its backward calls."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return fnp.cumsum(x)
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        return fnp.flip(Cumsum.apply(fnp.flip(ct)))
+
+
+class Cumsum(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return fnp.cumsum(x)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Any) -> Any:
+        return fnp.cumsum(x, axis=0), in_dims[0]
+
+
+class Once(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.x = x
+        return x * x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, ct: Any) -> Any:
+        return 2.0 * ctx.x * ct
+
+
+def test_two_runs_of_backward_must_agree() -> None:
+    with pytest.raises(GradcheckError, match="Backward is not reentrant"):
+        gradcheck(Noisy.apply, X)
+    assert gradcheck(Noisy.apply, X, nondet_tol=1e-3)
+    assert not gradcheck(Noisy.apply, X, fast_mode=True, raise_exception=False)
+
+
+def test_outputs_that_are_not_used() -> None:
+    with pytest.raises(GradcheckError, match="to handle undefined output grads"):
+        gradcheck(Undefined.apply, X)
+    assert gradcheck(Undefined.apply, X, check_undefined_grad=False)
+
+
+def test_backward_is_multiplied_by_the_cotangent() -> None:
+    with pytest.raises(GradcheckError, match="backward not multiplied by grad_output"):
+        gradcheck(Affine.apply, X)
+
+
+def test_batched_gradients() -> None:
+    assert gradcheck(BatchedWrong.apply, X)
+    with pytest.raises(GradcheckError, match="batched gradient 0 differs from single ones"):
+        gradcheck(BatchedWrong.apply, X, check_batched_grad=True)
+
+
+def test_what_cannot_be_differentiated_twice_says_so() -> None:
+    assert gradcheck(Once.apply, X)
+    with pytest.raises(MissingRuleError, match="once_differentiable"):
+        gradgradcheck(Once.apply, X, raise_exception=False)
+
+
+def test_opaque_functions() -> None:
+    class Opaque(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.x = x
+            return np.sin(np.asarray(x))
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return np.cos(np.asarray(ctx.x)) * np.asarray(ct)
+
+    assert gradcheck(Opaque.apply, X)
+    assert gradcheck(Opaque.apply, np.linspace(0.1, 1.0, 100), fast_mode=True)
+    with pytest.raises(MissingRuleError):
+        gradgradcheck(Opaque.apply, X)

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.tree_util as tree
 import numpy as np
 
 from ftrans.custom.verify.call import host, is_floating, like
@@ -18,6 +19,7 @@ from ftrans.custom.verify.trial import Trial, last_digits
 from ftrans.func.jvp import jvp
 from ftrans.func.vjp import vjp
 from ftrans.func.vmap import vmap
+from ftrans.ir import Tracer
 from ftrans.numpy.promotion import is_array
 
 __all__ = ["check_batches"]
@@ -35,28 +37,31 @@ Dims = tuple[int | None, ...]
 
 def check_batches(trial: Trial) -> None:
     """Holds batches of a trial against loops over their examples."""
-    if not _Batches(trial).leaves:
+    if not any(map(is_array, trial.call.leaves)):
         return
-    quiet = trial.guarded
-    batches = _Batches(trial)
-    with quiet(VMAP, "vmap"):
+    with trial.guarded(VMAP, "vmap"):
+        batches = _Batches(trial)
         if not batches.settle():
             trial.note(VMAP, "not checked: the function takes no other values than the sample")
             return
-        for dims in batches.choices():
-            if not batches.compare(VMAP, dims, batches.size):
-                return
-        for dims in (batches.uniform(0), batches.uniform(-1)):
-            if not batches.compare(VMAP, dims, 1):
-                return
-    with quiet(NESTED, "vmap(vmap)"):
+        _compare(trial, batches)
+
+
+def _compare(trial: Trial, batches: _Batches) -> None:
+    for dims in batches.choices():
+        if not batches.compare(VMAP, dims, batches.size):
+            return
+    for dims in (batches.uniform(0), batches.uniform(-1)):
+        if not batches.compare(VMAP, dims, 1):
+            return
+    with trial.guarded(NESTED, "vmap(vmap)"):
         batches.nested()
     if trial.outputs and trial.values:
-        with quiet(OF_RULES, "vmap of backward", "no reverse mode"):
+        with trial.guarded(OF_RULES, "vmap of backward", "no reverse mode"):
             batches.of_backward()
-        with quiet(OF_RULES, "vmap of jvp", "no forward mode"):
+        with trial.guarded(OF_RULES, "vmap of jvp", "no forward mode"):
             batches.of_jvp()
-        with quiet(THROUGH, "backward of vmap", "no reverse mode"):
+        with trial.guarded(THROUGH, "backward of vmap", "no reverse mode"):
             batches.through()
 
 
@@ -80,12 +85,14 @@ class _Batches:
         sizes = {n for leaf in (*self.leaves, *trial.leaves) for n in np.shape(leaf)}
         self.size = next(n for n in itertools.count(2) if n not in sizes)
         self.examples: list[list[np.ndarray]] = []
+        plain = self.function(*(like(host(leaf).copy(), leaf) for leaf in self.leaves))
+        self.kept = [i for i, out in enumerate(plain) if is_array(out)]
         self._results: dict[Any, list[np.ndarray]] = {}
 
     def function(self, *arrays: Any) -> list[Any]:
         """Returns the array leaves of the result for these array leaves of the arguments."""
-        import jax.tree_util as tree
-
+        if self.call.needs_tracing and not any(type(array) is Tracer for array in arrays):
+            return vjp(self.function, *arrays)[0]
         leaves = list(self.call.leaves)
         for place, array in zip(self.places, arrays, strict=True):
             leaves[place] = array
@@ -128,7 +135,8 @@ class _Batches:
     def _at(self, example: Sequence[Any]) -> list[np.ndarray]:
         pairs = zip(example, self.leaves, strict=True)
         values = [like(np.array(x), leaf) for x, leaf in pairs]
-        return [host(out) for out in self.function(*values)]
+        outs = self.function(*values)
+        return [host(outs[i]) for i in self.kept]
 
     def stacked(self, dims: Dims, size: int) -> list[Any]:
         """Returns the arrays with the examples along their mapped axes; the first where not."""
@@ -184,7 +192,7 @@ class _Batches:
     def compare(self, check: str, dims: Dims, size: int) -> bool:
         """Holds one choice against the loop."""
         arrays = self.stacked(dims, size)
-        got = [host(out) for out in vmap(self._quiet(self.function), dims)(*arrays)]
+        got = [host(out) for out in vmap(self._arrays, dims)(*arrays)]
         expected = self.expected(dims, size)
         what = f"vmap with in_dims={_shown(dims)} and {size} examples is not what a loop gives"
 
@@ -195,10 +203,19 @@ class _Batches:
             ]
             return [np.stack(outs) for outs in zip(*each, strict=True)]
 
-        return self._same(check, what, got, expected, again)
+        if not self._same(check, what, got, expected, again):
+            return False
+        for i, out in zip(self.kept, got, strict=True):
+            dtype = self.trial.leaves[i].dtype
+            if out.dtype != dtype:
+                self.trial.fail(check, f"vmap changes the dtype of output {i}", out.dtype, dtype)
+                return False
+        return True
 
-    def _quiet(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *arrays: [out for out in function(*arrays) if is_array(out)]
+    def _arrays(self, *arrays: Any) -> list[Any]:
+        """Returns the outputs that are arrays when nothing is traced."""
+        outs = self.function(*arrays)
+        return [outs[i] for i in self.kept]
 
     def _same(
         self,
@@ -209,17 +226,13 @@ class _Batches:
         again: Callable[[int], Sequence[Any]] | None = None,
     ) -> bool:
         for i, (one, other) in enumerate(zip(got, expected, strict=True)):
-            alone = None if again is None else lambda seed, i=i: [again(seed)[i]]
             cause = _batch_cause(one, other)
-            if cause or one.dtype != other.dtype:
-                why = cause or f"the dtype is {one.dtype}, and not {other.dtype}"
-                if not self.trial.same(check, what, [one], [other], slack=4, again=alone):
-                    failure = self.trial.report.failures[-1]
-                    self.trial.report.failures[-1] = failure.because(why)
-                    return False
-                if one.dtype != other.dtype:
-                    self.trial.fail(check, what, str(one.dtype), str(other.dtype), why)
-                    return False
+            if not cause:
+                continue
+            alone = None if again is None else lambda seed, i=i: [again(seed)[i]]
+            if not self.trial.same(check, what, [one], [other], slack=4, again=alone):
+                self.trial.report.failures[-1] = self.trial.report.failures[-1].because(cause)
+                return False
         return self.trial.same(check, what, got, expected, slack=4, again=again)
 
     # --------------------------------------------------------------------------------- nested
@@ -249,7 +262,7 @@ class _Batches:
             number = size
             if any(i is not None and o is not None for i, o in zip(inner, outer, strict=True)):
                 number = 2
-            found = vmap(vmap(self._quiet(self.function), inner), outer)(*arrays)
+            found = vmap(vmap(self._arrays, inner), outer)(*arrays)
             expected = [
                 [self._at(self._pick(inner, outer, i, o)) for i in range(size)]
                 for o in range(number)

@@ -13,7 +13,8 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.func.staging import argument_name
-from ftrans.ir import type_of
+from ftrans.func.vjp import vjp
+from ftrans.ir import Tracer, type_of
 from ftrans.numpy.promotion import is_array
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 
@@ -48,6 +49,7 @@ class Call:
     Attributes:
         values: the floating leaves of the arguments.
         labels: what they are called, by the signature of the function.
+        needs_tracing: whether the function uses what traced values alone have.
     """
 
     def __init__(self, func: Callable[..., Any], args: Sequence[Any]):
@@ -58,6 +60,7 @@ class Call:
         self.values = [self.leaves[i] for i in self.places]
         self.labels = [argument_name(func, paths[i][0]) for i in self.places]
         self.positions = [paths[i][0][0].idx for i in self.places]
+        self.needs_tracing = False
 
     def arguments(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the arguments with these values in the place of the floating leaves."""
@@ -71,9 +74,13 @@ class Call:
 
         The function is given copies of arrays of NumPy: it may write to them, and say so.
         """
+        if self.needs_tracing and not any(type(value) is Tracer for value in values):
+            return vjp(self, *values)[0]
         given = [value.copy() if type(value) is np.ndarray else value for value in values]
         return tree.tree_leaves(self.func(*self.arguments(given)))
 
     def with_values(self, values: Sequence[Any]) -> Call:
         """Returns the same call at another point."""
-        return Call(self.func, self.arguments(values))
+        made = Call(self.func, self.arguments(values))
+        made.needs_tracing = self.needs_tracing
+        return made

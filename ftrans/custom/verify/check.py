@@ -132,8 +132,9 @@ class _Sample:
         if trial is None:
             return
         other = self._nearby()
+        before = len(self.report.failures)
         check_derivatives(trial, 3)
-        is_right = not self.report.failures
+        is_right = len(self.report.failures) == before
         check_linear(trial)
         check_pure(trial, other, self.marks.dirty)
         check_parts(trial)
@@ -191,7 +192,7 @@ class _Sample:
             found = self._usable(cut.call, f"{self.label}, {cut.label}")
             if found is not None and cut.fits(trial.leaves, found.leaves):
                 # that something cannot be done with nothing is no fault of a rule
-                found.lenient = cut.new == 0
+                found.lenient, found.derived = cut.new == 0, True
                 self._again(found)
 
     def _again(self, trial: Trial) -> None:

@@ -18,6 +18,10 @@ _CLOSE = 1e-4
 """How well a hypothesis must explain the numbers; single precision comes that close."""
 
 
+_MANY = 20_000
+"""Beyond so many elements only the cheap hypotheses are tried."""
+
+
 def _same(a: np.ndarray, b: np.ndarray, close: float = _CLOSE) -> bool:
     """Tells whether two arrays agree, relative to their size and not all zero."""
     if a.shape != b.shape:
@@ -63,6 +67,17 @@ def diagnose(
         given, true = given.astype(np.float64), true.astype(np.float64)
     if not np.isfinite(given).all():
         return f"not finite in {np.count_nonzero(~np.isfinite(given))} of {given.size} elements"
+    size = float(np.max(np.abs(true), initial=0.0))
+    apart = float(np.max(np.abs(given - true), initial=0.0)) / size if size else 1.0
+    if apart < 1e-3:
+        # so little would be explained by almost anything: only a constant factor is tried
+        factor = factor_between(given, true, apart / 20)
+        if factor is not None and given.size > 1:
+            return f"a wrong factor: it is {factor.real:.10g} times what it should be, throughout"
+        few = _some_elements(given, true, apart / 20)
+        return few or f"it is off by {apart:.1g} of the largest element: too few digits, or noise"
+    if given.size > _MANY:
+        return _constant_factor(given, true) or _some_elements(given, true)
     for hypothesis in (
         _constant_factor,
         _conjugate,
@@ -258,11 +273,11 @@ def _reduction(given: np.ndarray, true: np.ndarray) -> str:
     return ""
 
 
-def _some_elements(given: np.ndarray, true: np.ndarray) -> str:
+def _some_elements(given: np.ndarray, true: np.ndarray, close: float = _CLOSE) -> str:
     if given.size < 2:
         return ""
     size = np.max(np.abs(true), initial=0.0)
-    wrong = np.abs(given - true) > _CLOSE * size
+    wrong = np.abs(given - true) > close * size
     number = int(np.count_nonzero(wrong))
     if 0 < number < given.size:
         first = tuple(int(i) for i in np.argwhere(wrong)[0])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ftrans.errors import GradcheckError
+from ftrans.traceback import boundary
 
 __all__ = ["Failure", "Report", "Row"]
 
@@ -124,6 +125,7 @@ class Report:
         if text not in notes:
             notes.append(text)
 
+    @boundary
     def raise_if_failed(self) -> None:
         """Raises where something is wrong, with the whole report as the message.
 

@@ -18,7 +18,7 @@ from ftrans.custom.verify.coordinates import from_coordinates, to_coordinates
 
 __all__ = ["Slope", "scale_of", "slope_along"]
 
-_DOUBLE = tuple(0.03 / 4**k for k in range(10))
+_DOUBLE = tuple(0.03 / 8**k for k in range(10))
 _SINGLE = tuple(0.25 / 2**k for k in range(7))
 """The steps, relative to the sizes of the elements that are moved."""
 
@@ -133,14 +133,13 @@ def _best(
         doubt = np.abs(better[1:] - better[:-1]) + noise
         doubt = np.where(np.isfinite(doubt), doubt, np.inf)
         value, error = _narrowed(better[1:], doubt)
-        kinked = _disagree(right, left, middle, steps, precision)
-        blur = 64 * max(precision, 2e-16) * np.abs(middle) / steps[-1]
+        kinked = _disagree(right, left, blurred, steps)
         # short steps may be lost in a lower precision inside: then nothing moves, and long ones do
         lost = (central[-3:] == 0).all(axis=0) & (np.abs(central[:3]) > 0).all(axis=0)
-        low = np.where(kinked, np.minimum(right[-1], left[-1]), value)
-        high = np.where(kinked, np.maximum(right[-1], left[-1]), value)
+        low = np.where(kinked, np.minimum(right[_NEAR], left[_NEAR]), value)
+        high = np.where(kinked, np.maximum(right[_NEAR], left[_NEAR]), value)
         # within a kink the mean of both sides is exact, and nothing says that it is the derivative
-        error = np.where(kinked, blur + np.abs(high - low) * 1e-3, error)
+        error = np.where(kinked, blurred / steps[_NEAR] + np.abs(high - low) * 1e-3, error)
         value = np.where(kinked & ~np.isfinite(value), (low + high) / 2, value)
         long = better[0]
         low = np.where(lost, np.minimum(long, np.minimum(low, 0.0)), low)
@@ -165,15 +164,19 @@ def _narrowed(values: np.ndarray, doubts: np.ndarray) -> tuple[np.ndarray, np.nd
     return np.where(np.isfinite(error), value, np.nan), error
 
 
+_NEAR = -3
+"""Which step tells one-sided slopes: a short one, but not so short that rounding drowns them."""
+
+
 def _disagree(
-    right: np.ndarray, left: np.ndarray, middle: np.ndarray, steps: np.ndarray, precision: float
+    right: np.ndarray, left: np.ndarray, blurred: np.ndarray, steps: np.ndarray
 ) -> np.ndarray:
     """Tells where one-sided slopes disagree however short the step is: at kinks and at jumps."""
-    gaps = np.abs(right - left)[-4:]
-    sides = np.maximum(np.abs(right[-1]), np.abs(left[-1]))
-    blur = 64 * max(precision, 2e-16) * np.abs(middle) / steps[-1]
-    jumps = gaps * steps[-4:, None]
+    few = slice(_NEAR - 3, _NEAR + 1)
+    gaps = np.abs(right - left)[few]
+    sides = np.maximum(np.abs(right[_NEAR]), np.abs(left[_NEAR]))
+    jumps = gaps * steps[few, None]
     stays = gaps.min(axis=0) > 0.7 * gaps.max(axis=0)
     grows = jumps.min(axis=0) > 0.9 * jumps.max(axis=0)
-    large = (gaps[-1] > blur) & (gaps[-1] > 1e-4 * sides)
+    large = (gaps[-1] > 8 * blurred / steps[_NEAR]) & (gaps[-1] > 1e-4 * sides)
     return (stays | grows) & large & np.isfinite(gaps).all(axis=0)

@@ -1,0 +1,174 @@
+"""What `gradcheck` asks of derivatives besides their values: linear, repeatable, batched alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ftrans.custom.verify.analytic import Derivative
+from ftrans.custom.verify.call import host, like
+from ftrans.custom.verify.differences import jacobian
+from ftrans.custom.verify.subject import Subject, close, random_like
+from ftrans.custom.verify.tolerances import precision_of
+from ftrans.errors import GradcheckError
+from ftrans.func.jvp import jvp
+from ftrans.func.vmap import vmap
+
+__all__ = [
+    "batched_backward",
+    "batched_forward",
+    "multiplied_by_cotangent",
+    "nothing_moves",
+    "same_twice",
+    "undefined",
+]
+
+
+def nothing_moves(subject: Subject) -> None:
+    """Checks that a function without floating outputs does not depend on its inputs."""
+    for j in range(len(subject.wide.values)):
+        for i, matrix in enumerate(jacobian(subject.wide, subject.wide.values, j, subject.eps)):
+            if not np.allclose(matrix, 0.0):
+                raise GradcheckError(
+                    f"{subject.name}: Numerical gradient for function expected to be zero.\n"
+                    f"  output {i} with respect to input {j}: {matrix.T}\n"
+                    f"  The function has no floating output, so its gradient is zero."
+                )
+
+
+def _cotangents(subject: Subject, seed: int = 0) -> list[Any]:
+    draw = np.random.default_rng(seed)
+    outs = [subject.leaves[i] for i in subject.outputs]
+    return [like(random_like(draw, out, False), out) for out in outs]
+
+
+def same_twice(subject: Subject) -> None:
+    """Checks that two runs of the same pullback give the same numbers."""
+    cotangents = _cotangents(subject)
+    runs: list[list[np.ndarray]] = []
+    # the road may change between two runs, from interpreting to compiling, but not twice
+    for _ in range(4):
+        runs.append([host(x) for x in subject.derivative.pullback(cotangents)])
+        if len(runs) > 1 and all(
+            _within(a, b, subject.settings.nondet_tol) for a, b in zip(*runs[-2:], strict=True)
+        ):
+            return
+        if len(runs) > 1 and not all(map(_nearly, *runs[-2:])):
+            break
+    gap = max(float(np.max(np.abs(a - b), initial=0.0)) for a, b in zip(*runs[-2:], strict=True))
+    raise GradcheckError(
+        f"{subject.name}: Backward is not reentrant, i.e., running backward with same input and "
+        f"grad_output multiple times gives different values.\n"
+        f"  the gradients differ by {gap:.3g}; nondet_tol: {subject.settings.nondet_tol}\n"
+        f"  Take what is random, or kept between calls, out of the rule, or pass nondet_tol."
+    )
+
+
+def multiplied_by_cotangent(subject: Subject) -> None:
+    """Checks that zero cotangents give zeros, and gradients the shapes and dtypes of inputs."""
+    outs = [subject.leaves[i] for i in subject.outputs]
+    zeros = [like(np.zeros(out.shape, out.dtype), out) for out in outs]
+    found = subject.derivative.pullback(zeros)
+    for j, (grad, value) in enumerate(zip(found, subject.call.values, strict=True)):
+        if np.any(host(grad) != 0):
+            raise GradcheckError(
+                f"{subject.name}: backward not multiplied by grad_output.\n"
+                f"  for cotangents of zeros, the gradient of {subject.call.labels[j]} is "
+                f"{host(grad)}\n  A pullback is linear: multiply each term by the cotangent."
+            )
+        if subject.settings.check_grad_dtypes and grad.dtype != value.dtype:
+            raise GradcheckError(
+                f"{subject.name}: Gradient has dtype mismatch.\n"
+                f"  {subject.call.labels[j]}: {value.dtype}\n  its gradient: {grad.dtype}"
+            )
+        if grad.shape != value.shape:
+            raise GradcheckError(
+                f"{subject.name}: Analytical gradient has incorrect size.\n"
+                f"  {subject.call.labels[j]}: {value.shape}\n  its gradient: {grad.shape}"
+            )
+
+
+def undefined(subject: Subject) -> None:
+    """Checks that an output that is not used counts as one whose cotangent is zero."""
+    if len(subject.outputs) < 2:
+        return
+    cotangents = _cotangents(subject, 1)
+    for left_out in range(len(subject.outputs)):
+        rest = [i for k, i in enumerate(subject.outputs) if k != left_out]
+        given = [ct for k, ct in enumerate(cotangents) if k != left_out]
+        zero = [ct * 0 if k == left_out else ct for k, ct in enumerate(cotangents)]
+        expected = [host(x) for x in subject.derivative.pullback(zero)]
+        try:
+            found = [host(x) for x in Derivative(subject.call, rest).pullback(given)]
+        except Exception as error:
+            raise GradcheckError(
+                f"{subject.name}: Expected backward function to handle undefined output grads.\n"
+                f"  output {left_out} is not used: {type(error).__name__}: {error}\n"
+                f"  Treat a cotangent of None as zeros, or leave set_materialize_grads on."
+            ) from error
+        for j, (one, other) in enumerate(zip(found, expected, strict=True)):
+            if not close(one, other, subject.atol, subject.rtol):
+                raise GradcheckError(
+                    f"{subject.name}: Expected all input grads to be undefined or zero when all "
+                    f"output grads are undefined or zero.\n"
+                    f"  output {left_out} is not used; gradient of {subject.call.labels[j]}: "
+                    f"{one}\n  with a cotangent of zeros: {other}"
+                )
+
+
+def batched_backward(subject: Subject) -> None:
+    """Holds `vmap` of the pullback against single calls."""
+    cotangents = [_cotangents(subject, seed) for seed in (2, 3)]
+    single = [[host(x) for x in subject.derivative.pullback(cts)] for cts in cotangents]
+    _batched(subject, "gradient", subject.derivative.pullback, cotangents, single)
+
+
+def batched_forward(subject: Subject) -> None:
+    """Holds `vmap` of `jvp` against single calls."""
+    derivative = subject.derivative
+    values = subject.call.values
+    tangents = [
+        [like(random_like(np.random.default_rng(seed), v, False), v) for v in values]
+        for seed in (2, 3)
+    ]
+
+    def push(ts: Sequence[Any]) -> Any:
+        return jvp(derivative.select, tuple(values), tuple(ts))[1]
+
+    single = [[host(x) for x in push(ts)] for ts in tangents]
+    _batched(subject, "forward gradient", push, tangents, single)
+
+
+def _batched(
+    subject: Subject, what: str, function: Any, vectors: list[Any], single: list[Any]
+) -> None:
+    stacked = [like(np.stack([host(a), host(b)]), a) for a, b in zip(*vectors, strict=True)]
+    try:
+        found = [host(x) for x in vmap(lambda *vs: list(function(list(vs))))(*stacked)]
+    except Exception as error:
+        raise GradcheckError(
+            f"{subject.name}: while testing batched {what} computation: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    for number, many in enumerate(found):
+        expected = np.stack([one[number] for one in single])
+        scale = max(precision_of(expected) * 100, 1e-5)
+        if not np.allclose(many, expected, rtol=scale, atol=1e-8):
+            raise GradcheckError(
+                f"{subject.name}: batched {what} {number} differs from single ones.\n"
+                f"Got:\n{many}\n\nExpected:\n{expected}"
+            )
+
+
+def _within(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:
+    with np.errstate(all="ignore"):
+        same = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= tolerance)
+    return bool(same.all())
+
+
+def _nearly(a: np.ndarray, b: np.ndarray) -> bool:
+    """Tells whether two arrays agree up to rounding."""
+    scale = float(np.max(np.abs(a), initial=0.0))
+    return _within(a, b, 100 * precision_of(a) * scale)

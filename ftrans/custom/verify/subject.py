@@ -1,0 +1,121 @@
+"""What `gradcheck` is about: a function at a point, its outputs, and what was asked for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ftrans.custom.verify.analytic import Derivative
+from ftrans.custom.verify.call import Call, is_floating
+from ftrans.custom.verify.coordinates import count, from_coordinates
+from ftrans.custom.verify.reference import in_double
+from ftrans.custom.verify.tolerances import tolerance_for
+from ftrans.errors import GradcheckInputError
+from ftrans.func.staging import describe
+from ftrans.func.vjp import vjp
+
+__all__ = ["Settings", "Subject", "checked_call", "close", "random_like"]
+
+
+class Settings(NamedTuple):
+    """Is what the caller asked for; None where the dtypes are to decide."""
+
+    eps: float | None
+    atol: float | None
+    rtol: float | None
+    nondet_tol: float
+    check_undefined_grad: bool
+    check_grad_dtypes: bool
+    check_batched_grad: bool
+    check_batched_forward_grad: bool
+    check_forward_ad: bool
+    check_backward_ad: bool
+    fast_mode: bool
+
+
+class Subject:
+    """Is a function at a point, with all that its checks need.
+
+    Args:
+        name: begins errors.
+        func: the function.
+        args: its arguments.
+        settings: what was asked for.
+
+    Attributes:
+        call: the call.
+        leaves: the leaves of its result.
+        outputs: the numbers of those that are floating.
+        wide: the call in double precision, where the function takes that.
+    """
+
+    def __init__(
+        self, name: str, func: Callable[..., Any], args: tuple[Any, ...], settings: Settings
+    ):
+        self.name = name
+        self.call = checked_call(name, func, args)
+        self.settings = settings
+        # traced, since promotion of plain arrays is not always that of traced values
+        leaves = vjp(self.call, *self.call.values)[0]
+        self.outputs = [i for i, out in enumerate(leaves) if is_floating(out)]
+        self.leaves = leaves
+        wide = in_double(self.call, leaves)
+        self.wide = self.call if wide is None else wide
+        dtypes = [v.dtype for v in (*self.call.values, *(leaves[i] for i in self.outputs))]
+        defaults = tolerance_for(dtypes, wide is not None)
+        given = (settings.eps, settings.atol, settings.rtol)
+        self.eps, self.atol, self.rtol = (
+            d if g is None else g for g, d in zip(given, defaults, strict=True)
+        )
+
+    @functools.cached_property
+    def derivative(self) -> Derivative:
+        """The derivative of the floating outputs, by the rules."""
+        return Derivative(self.call, self.outputs)
+
+    def selected(self, *values: Any) -> list[Any]:
+        """Returns the floating outputs, in double precision where that is taken."""
+        outs = self.wide(*values)
+        return [outs[i] for i in self.outputs]
+
+
+def random_like(draw: np.random.Generator, out: Any, strided: bool) -> np.ndarray:
+    """Returns numbers between -1 and 1 like an output, with gaps in memory where asked for."""
+    vector = draw.uniform(-1, 1, count(out))
+    array = from_coordinates(vector, out)
+    if not strided or not array.ndim:
+        return array
+    wide = np.repeat(array, 2, axis=-1)
+    return wide[..., ::2]
+
+
+def checked_call(name: str, func: Callable[..., Any], args: tuple[Any, ...]) -> Call:
+    """Returns the call; raises where it has no floating array, or one that overlaps itself."""
+    call = Call(func, args)
+    if not call.values:
+        lines = "".join(f"  inputs[{i}]: {describe(arg)}\n" for i, arg in enumerate(args))
+        raise GradcheckInputError(
+            f"{name}: at least one input must be an array of floating point.\n{lines}"
+            f"  Pass np.asarray(x, float): every floating array is checked, and nothing else is."
+        )
+    for label, value in zip(call.labels, call.values, strict=True):
+        pairs = zip(getattr(value, "strides", ()), value.shape, strict=False)
+        if value.size and any(stride == 0 and size > 1 for stride, size in pairs):
+            raise GradcheckInputError(
+                f"{name}: an input has a dimension with stride 0: its elements share memory.\n"
+                f"  {label}: {describe(value)} with strides {value.strides}\n"
+                f"  They cannot be perturbed one by one: pass {label}.copy()."
+            )
+    return call
+
+
+def close(a: np.ndarray, n: np.ndarray, atol: float, rtol: float) -> bool:
+    """Tells whether two arrays are the same within tolerances, those of the second one."""
+    if a.shape != n.shape:
+        return False
+    with np.errstate(all="ignore"):
+        same = (a == n) | (np.abs(a - n) <= atol + rtol * np.abs(n))
+    return bool(same.all())
