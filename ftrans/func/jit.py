@@ -163,8 +163,11 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
             if cause is None:
                 shorten(error)
                 raise
-        shorten(cause)
-        raise cause
+        try:
+            raise cause
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def lower(*args: Any, **kwargs: Any) -> Any:
         if user.default_dtype is not config.default_dtype:
