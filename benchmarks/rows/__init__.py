@@ -1,6 +1,15 @@
 """All rows, in the order of the table."""
 
-from benchmarks.rows import compiled, eager, fresh, growing, lowering, recompiling, verifying
+from benchmarks.rows import (
+    compiled,
+    eager,
+    external,
+    fresh,
+    growing,
+    lowering,
+    recompiling,
+    verifying,
+)
 
 __all__ = ["ROWS"]
 
@@ -11,5 +20,6 @@ ROWS = [
     *fresh.ROWS,
     *recompiling.ROWS,
     *growing.ROWS,
+    *external.ROWS,
     *verifying.ROWS,
 ]

@@ -22,6 +22,16 @@ def build(name, *flags):
             f"set {variable} to its path."
         )
     library = Path(tempfile.mkdtemp()) / f"{Path(name).stem}.so"
-    command = [compiler, "-O2", "-shared", "-fPIC", *flags, str(HERE / name), "-o", str(library)]
+    command = [
+        compiler,
+        "-O2",
+        "-w",
+        "-shared",
+        "-fPIC",
+        *flags,
+        str(HERE / name),
+        "-o",
+        str(library),
+    ]
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(library))

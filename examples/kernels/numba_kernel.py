@@ -2,9 +2,8 @@
 
     x = solve(lower, diagonal, upper, b)
 
-Compiled programs call the machine code without Python. The rule for forward mode is the calculus of
-inverse matrices, `dx = A⁻¹ (db - dA x)`: it solves once more with the same matrix, by the function
-that it belongs to, and so holds at every order.
+Compiled programs call the machine code without Python. The rule for reverse mode solves once more,
+with the transposed matrix, by the function that it belongs to: so it holds at every order.
 """
 
 import numba
@@ -29,16 +28,18 @@ def thomas(lower, diagonal, upper, b):
     return x
 
 
-def _rule(primals, tangents):
+def _rule(primals, x, ct):
     lower, diagonal, upper, _ = primals
-    x = solve(*primals)
     zero = fnp.zeros_like(x[:1])
-    before, after = fnp.concatenate([zero, x[:-1]]), fnp.concatenate([x[1:], zero])
-    right = 0.0 * x
-    for tangent, factor in zip(tangents, (-before, -x, -after, 1.0), strict=True):
-        if tangent is not None:
-            right = right + factor * tangent
-    return x, solve(lower, diagonal, upper, right)
+
+    def before(v):  # v[i - 1]
+        return fnp.concatenate([zero, v[:-1]])
+
+    def after(v):  # v[i + 1]
+        return fnp.concatenate([v[1:], zero])
+
+    g = solve(before(upper), diagonal, after(lower), ct)
+    return -g * before(x), -g * x, -g * after(x), g
 
 
-solve = ftrans.external(thomas, lambda lower, diagonal, upper, b: b, jvp=_rule)
+solve = ftrans.external(thomas, lambda lower, diagonal, upper, b: b, vjp=_rule, name="solve")

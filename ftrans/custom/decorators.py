@@ -41,6 +41,7 @@ class _Decorated:
     """
 
     _kind = ""
+    lasting = False
 
     def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()):
         if not callable(function):
@@ -118,6 +119,7 @@ class _Call:
 
     patterns = False
     missing: str | None = None
+    rule_outs: Sequence[Any] = ()
 
     def __init__(self, decorated: _Decorated, parts: Parts, fixed: list[Any], apart: set[int]):
         self.decorated = decorated
@@ -128,7 +130,7 @@ class _Call:
         self.backward = None if decorated._backward is None else self._backward
         self.jvp = None if decorated._jvp is None else self._jvp
         self.calls_itself = self.backward is not None  # fwd may call the function
-        self.lasting = decorated._vmap is not None
+        self.lasting = decorated.lasting
 
     def record(self) -> Any:
         """Records the call; returns what the function returned, with traced values in it."""
@@ -393,9 +395,9 @@ class custom_jvp(_Decorated):
                 f"  Write return out, tangent_out."
             )
         where = f"{call.name}: the result that its rule returns ({defined(self.rule)})"
-        for value, t in zip(call.output.split(where, (found[0],)), call.types, strict=True):
-            if value is not None:
-                fit(where, value, t, "what the function returns")
+        outs = call.output.split(where, (found[0],))
+        pairs = zip(outs, call.types, strict=True)
+        call.rule_outs = [fit(where, x, t, "what the function returns") for x, t in pairs]
         return call.fitted("tangent that its rule returns", found[1], self.rule)
 
 
@@ -427,6 +429,7 @@ class custom_vmap(_Decorated):
     """
 
     _kind = "custom_vmap"
+    lasting = True
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__(function)

@@ -6,6 +6,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any, TypeVar
 
 import jax.tree_util as tree
@@ -14,7 +15,7 @@ import numpy as np
 from ftrans.custom.batching import FunctionBatch, closed_over
 from ftrans.custom.context import FunctionCtx, VmapInfo, key_of
 from ftrans.custom.opaque import calls_host
-from ftrans.custom.opaque_forward import HostForward, call_writing, read_only
+from ftrans.custom.opaque_forward import HostForward, call_writing, maker, read_only
 from ftrans.custom.parts import Parts, defined
 from ftrans.custom.recording import record
 from ftrans.custom.rule import Rule
@@ -309,7 +310,9 @@ class _Call:
         if gives_vjp and gives_backward and cls.vjp is not cls.backward:
             raise RuleError(
                 f"{self.name}: both backward and vjp are written, which are two names of one "
-                f"method.\n  Keep one of them."
+                f"method.\n"
+                f"  backward is defined at {defined(cls.backward)}\n"
+                f"  vjp is defined at {defined(cls.vjp)}\n  Keep one of them."
             )
         self.reverse = cls.backward if gives_backward else cls.vjp if gives_vjp else None
         self.pushed = cls.jvp if _overrides(cls, "jvp") else None
@@ -327,6 +330,7 @@ class _Call:
         self.patterns = False
         self.calls_itself = False
         self.lasting = True
+        self.rule_outs: Sequence[Any] = ()
 
     def record(self) -> Any:
         """Records the call; returns what `forward` returned, with traced values in it."""
@@ -341,7 +345,7 @@ class _Call:
                 results[result] = value
         if self.dirty:
             output = self.output.build(results)
-        return output if self.is_tuple else output[0]
+        return self.make(output)
 
     def _needs(self) -> tuple[bool, ...]:
         given = iter(self.parts.values)
@@ -351,6 +355,12 @@ class _Call:
                 for count in self.parts.counts()
             ]
         )
+
+    def _needs_of(self, *methods: Any) -> tuple[bool, ...]:
+        """Returns what opaque methods are told of the gradients that are needed, if they ask."""
+        if any(map(_asks_needs, methods)):
+            return self.ctx.needs_input_grad
+        return (True,) * len(self.parts)
 
     # ----------------------------------------------------------------------------- forward
 
@@ -363,13 +373,13 @@ class _Call:
             output = calls_host(
                 cls.forward,
                 lambda: cls.forward(ctx, *args, **kwargs),
-                lambda: host.record(ctx, self._needs, True),
+                lambda: host.record(ctx, self._needs_of, True),
             )
         else:
             output = calls_host(
                 cls.forward,
                 lambda: cls.forward(*args, **kwargs),
-                lambda: host.record(ctx, self._needs, False),
+                lambda: host.record(ctx, self._needs_of, False),
             )
 
             def set_up() -> Any:
@@ -377,9 +387,10 @@ class _Call:
                 return output
 
             output = calls_host(
-                cls.setup_context, set_up, lambda: host.record(ctx, self._needs, True)
+                cls.setup_context, set_up, lambda: host.record(ctx, self._needs_of, True)
             )
         self.is_tuple = isinstance(output, tuple)
+        self.make = maker(output)
         self.output = Parts(output if self.is_tuple else (output,))
         self.types = [type_of(x).update() for x in self.output.values]
         self.inputs = [type_of(as_array(x)).update() for x in inputs]
@@ -432,7 +443,8 @@ class _Call:
         """Calls `backward`; see `Author.backward`."""
         ctx, method = self.ctx, self.reverse
         ctx._state.which = "backward"
-        written = inspect.unwrap(method)  # type: ignore[arg-type]
+        once = getattr(method, "__ftrans_once__", False)
+        written = inspect.unwrap(method) if once else method  # type: ignore[arg-type]
         rule = Rule(
             f"{self.name}.{'backward' if self.cls.vjp is Function.vjp else 'vjp'}",
             written,
@@ -445,18 +457,14 @@ class _Call:
             _names(self.cls, self.old),
             self.weak,
         )
-        once = getattr(method, "__ftrans_once__", False)
-        message = (
-            f"{rule.label} is marked with once_differentiable, and is differentiated again.\n"
-            f"  It is defined at {defined(written)}.\n"
-            f"  Take the mark away where it is written with functions that have derivatives."
-        )
+        message = ""
         if once:
+            message = _differentiated_again(rule.label, written)
             cotangents = [None if ct is None else once_p(ct, message=message) for ct in cotangents]
         found = calls_host(
             written,
             lambda: rule.gradients(ctx, cotangents),
-            lambda: rule.host_gradients(ctx, cotangents, self._needs()),
+            lambda: rule.host_gradients(ctx, cotangents, self._needs_of(written)),
         )
         if not once:
             return found
@@ -481,7 +489,7 @@ class _Call:
         return calls_host(
             method,
             lambda: rule.tangents(ctx, tangents),
-            lambda: rule.host_tangents(ctx, tangents, self._needs()),
+            lambda: rule.host_tangents(ctx, tangents, self._needs_of(method)),
         )
 
     def batch(self, order: int) -> tuple[Any, Sequence[Any]]:
@@ -514,6 +522,27 @@ def _names(cls: Any, old: bool) -> tuple[str, ...]:
         return ()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple([p.name for p in signature.parameters.values() if p.kind in positional])
+
+
+def _differentiated_again(label: str, method: Any) -> str:
+    return (
+        f"{label} is marked with once_differentiable, and is differentiated again.\n"
+        f"  It is defined at {defined(method)}.\n"
+        f"  Take the mark away where it is written with functions that have derivatives."
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _asks_needs(function: Any) -> bool:
+    """Tells whether the code of a method reads `ctx.needs_input_grad`."""
+    pending = [getattr(function, "__code__", None)]
+    while pending:
+        code = pending.pop()
+        if code is not None:
+            if "needs_input_grad" in code.co_names:
+                return True
+            pending += [const for const in code.co_consts if isinstance(const, CodeType)]
+    return False
 
 
 def _moves(x: Tracer) -> bool:

@@ -186,6 +186,7 @@ class _Solver:
     missing: str | None = None
     calls_itself = False
     lasting = True
+    rule_outs: Sequence[Any] = ()
     jvp: Any
     backward: Any
     name: str

@@ -164,6 +164,13 @@ class RuleCallee(HostCallee):
                 f"  Return from forward what is saved, so that backward gets its cotangent; or "
                 f"write it with ftrans.numpy."
             )
+        if method == "backward" and rule == "transpose":
+            return (
+                f"{owner}: its jvp is asked for, and cannot be derived from backward, which is "
+                f"opaque: it asks for plain arrays.\n"
+                f"  Write @staticmethod def jvp(ctx, *tangents); or backward with functions of "
+                f"ftrans.numpy, or\n  by calling another Function that has a backward of its own."
+            )
         return (
             f"{self.name}: it is opaque, since it asks for plain arrays, and is differentiated "
             f"again.\n"

@@ -23,7 +23,7 @@ from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import external_p
 from ftrans.runtime.jaxlink import foreign
 
-__all__ = ["HostForward", "call_writing", "read_only"]
+__all__ = ["HostForward", "call_writing", "maker", "read_only"]
 
 _typings = Remembered(1024)
 
@@ -33,7 +33,7 @@ class _Typing(NamedTuple):
 
     Attributes:
         output: what it returned, without the arrays.
-        is_tuple: whether that was a tuple.
+        make: makes it of its items.
         context: what it left in the context, without the arrays; None where it takes none.
         places: for each array in the context where it is: `("input" | "result" | "own", number)`.
         rigid: the results that were marked as not differentiable.
@@ -46,7 +46,7 @@ class _Typing(NamedTuple):
     """
 
     output: Parts
-    is_tuple: bool
+    make: Any
     context: Parts | None
     places: list[tuple[str, int]]
     rigid: tuple[int, ...]
@@ -59,10 +59,10 @@ class _Typing(NamedTuple):
 
 
 class _Called(NamedTuple):
-    """Is what one call has left: the output, whether it is a tuple, and the context."""
+    """Is what one call has left: the output, what makes it of its items, and the context."""
 
     output: Parts
-    is_tuple: bool
+    make: Any
     ctx: FunctionCtx
     context: Parts | None
 
@@ -74,7 +74,7 @@ class _Called(NamedTuple):
     @property
     def shape(self) -> Any:
         """All but the arrays."""
-        return self.output.key, self.is_tuple, None if self.context is None else self.context.key
+        return self.output.key, self.make, None if self.context is None else self.context.key
 
 
 class HostForward:
@@ -107,7 +107,7 @@ class HostForward:
         """Records the call; returns the output with traced values, and fills the context."""
         types = tuple([type_of(x).update() for x in self.inputs])
         set_up = None if self.old or not with_context else self.cls.setup_context
-        needed = needs() if self.old or set_up is not None else ()
+        needed = needs(self.cls.forward, set_up) if self.old or set_up is not None else ()
         kwargs = Parts(tuple(self.kwargs.items())).key if self.kwargs else None
         key = (self.cls, self.cls.forward, set_up, types, self.parts.key, kwargs, needed)
         typing = _typings.find(key, lambda: self._typed(key, types, set_up, needed))
@@ -129,7 +129,7 @@ class HostForward:
             kept.dirty = tuple([self.inputs[i] for i in typing.dirty])
             kept.materialize = typing.materialize
         self.returned, self.written = typing.returned, typing.written
-        return output if typing.is_tuple else output[0]
+        return typing.make(output)
 
     def _typed(self, key: Any, types: Sequence[ArrayType], set_up: Any, needs: Any) -> _Typing:
         """Calls the method once, and notes what it returns."""
@@ -189,7 +189,7 @@ class HostForward:
         )
         return _Typing(
             output.template(),
-            called.is_tuple,
+            called.make,
             None if called.context is None else called.context.template(),
             places,
             tuple(i for i, k in enumerate(outs) if k in rigid),
@@ -228,7 +228,21 @@ class HostForward:
         with examples():
             found = [x.value() if type(x) is Tracer else x for x in self.inputs]
         pairs = zip(found, self.inputs, strict=True)
-        return [example(type_of(x)) if foreign([value]) else value for value, x in pairs]
+        return [
+            example(type_of(x)) if foreign([v]) else np.asarray(v) if np.isscalar(v) else v
+            for v, x in pairs
+        ]
+
+
+def maker(output: Any) -> Any:
+    """Returns what makes an output like this one of the tuple of its items."""
+    if not isinstance(output, tuple):
+        return _only
+    return getattr(type(output), "_make", tuple)
+
+
+def _only(items: tuple[Any, ...]) -> Any:
+    return items[0]
 
 
 def call_writing(call: Any, arrays: list[Any]) -> tuple[Any, list[Any], tuple[int, ...]]:
@@ -280,10 +294,10 @@ class _ForwardCall:
             output = self.cls.forward(*args, **self.kwargs)
             if self.set_up is not None:
                 self.set_up(ctx, args, output)
-        is_tuple = isinstance(output, tuple)
-        returned = Parts(output if is_tuple else (output,), _is_array_of_any_kind)
+        items = output if isinstance(output, tuple) else (output,)
+        returned = Parts(items, _is_array_of_any_kind)
         has_context = self.old or self.set_up is not None
-        return _Called(returned, is_tuple, ctx, snapshot_of(ctx) if has_context else None)
+        return _Called(returned, maker(output), ctx, snapshot_of(ctx) if has_context else None)
 
 
 def _is_array_of_any_kind(x: Any) -> bool:

@@ -26,6 +26,7 @@ from ftrans.numpy.promotion import as_array
 from ftrans.numpy.protocols import in_rule
 from ftrans.primitives import conj_p, custom_p, missing_p
 from ftrans.primitives.control import BatchRule, Spec
+from ftrans.primitives.missing import Deferred
 from ftrans.primitives.shape import zeros
 
 __all__ = ["Author", "derivatives_wanted", "record", "rule_frame"]
@@ -46,11 +47,13 @@ class Author(Protocol):
         calls_itself: whether `forward` may call the function that the rule is for; the call inside
             needs one derivative less.
         lasting: whether second derivatives of results are by the rules again, see `Spec`.
+        rule_outs: where it is not lasting, the results as `jvp` has computed them.
     """
 
     name: str
     calls_itself: bool
     lasting: bool
+    rule_outs: Sequence[Any]
     backward: Callable[[Sequence[Any]], Sequence[Any]] | None
     jvp: Callable[[Sequence[Any]], Sequence[Any]] | None
     patterns: bool
@@ -244,6 +247,7 @@ def _trace_rules(
     patterns: list[tuple[bool, ...]] = []
     missing = author.missing
     types = [type_of(out) for out in outs]
+    both = author.backward is not None and author.jvp is not None
     try:
         if author.backward is not None:
             if author.patterns and sum(smooth) > 1:
@@ -252,15 +256,42 @@ def _trace_rules(
                 rules = {f"backward {i}": rule for i, rule in enumerate(found[1:])}
                 rules["backward"] = found[0]
             else:
-                rules["backward"] = _pull(author, inputs, types, smooth)
-        if author.jvp is not None:
-            rules["jvp"] = _push(author, inputs, types, smooth)
+                rules["backward"] = _tried("backward", both, author, inputs, types, smooth)
+        if author.jvp is not None and not (both and _only_reverse()):
+            rules["jvp"] = _tried("jvp", both, author, inputs, types, smooth)
     except Exception as error:
         # what is only kept, by `jit` or `trace`, may never be differentiated
         if any(frame.order > 0 and not frame.closed for frame in state.stack):
             raise
         return {}, [], f"{author.name}: a rule raised {type(error).__name__}.\n  {error}"
     return rules, patterns, missing
+
+
+def _only_reverse() -> bool:
+    """Tells whether nothing but gradients is asked for, so that a `backward` is enough."""
+    return all(frame.order <= _REVERSE for frame in state.stack)
+
+
+_REVERSE = 2
+"""The order of frames of reverse mode, see `Frame`."""
+
+
+def _tried(
+    method: str,
+    both: bool,
+    author: Author,
+    inputs: _Inputs,
+    types: Sequence[ArrayType],
+    smooth: tuple[bool, ...],
+) -> _Rule:
+    """Traces one of two rules; what it raises is raised where that one is needed."""
+    trace = _pull if method == "backward" else _push
+    try:
+        return trace(author, inputs, types, smooth)
+    except Exception as error:
+        if not both:
+            raise
+        return _failed(method, author, inputs, types, smooth, error)
 
 
 def _pull(
@@ -313,6 +344,9 @@ def _push(
             for dot, t, s in zip(found, types, smooth, strict=True)
             if s
         ]
+        if not author.lasting:
+            # JAX goes on with what the rule returns as the result
+            returned = [*author.rule_outs, *returned]
         program, captured = opened.frame.close(returned)
     return _Rule(program, captured, mask)
 
@@ -349,7 +383,7 @@ def _pull_patterns(
             found.append(_pull(author, inputs, types, smooth, pattern))
         except Exception as error:
             # it may be meant for other patterns than this one
-            found.append(_failed(author, inputs, types, smooth, error))
+            found.append(_failed("backward", author, inputs, types, smooth, error))
     captured: list[Any] = []
     for rule in found:
         for value in rule.captured:
@@ -369,6 +403,7 @@ def _pull_patterns(
 
 
 def _failed(
+    method: str,
     author: Author,
     inputs: _Inputs,
     types: Sequence[ArrayType],
@@ -376,14 +411,17 @@ def _failed(
     error: Exception,
 ) -> _Rule:
     """Returns a rule that raises where it is needed."""
-    message = f"{author.name}.backward raised {type(error).__name__}: {error}"
-    source = Abstract(f"a cotangent of {author.name}")
-    declared = [(t.update(), source, False) for t, s in zip(types, smooth, strict=True) if s]
-    wanted = tuple(t.update() for t, _, _ in inputs if t.is_inexact)
-    opened = rule_frame(f"{author.name}.backward", declared, closed=True)
-    with opened as given:
-        program, _ = opened.frame.close(missing_p(*given, types=wanted, message=message))
-    return _Rule(program, [], tuple(t.is_inexact for t, _, _ in inputs))
+    message = Deferred(error)
+    source = Abstract(f"an argument of {author.name}.{method}")
+    mask = tuple(t.is_inexact for t, _, _ in inputs)
+    outer = [t.update() for t, s in zip(types, smooth, strict=True) if s]
+    inner = [t.update() for t, _, _ in inputs if t.is_inexact]
+    given, wanted = (outer, inner) if method == "backward" else (inner, outer)
+    opened = rule_frame(f"{author.name}.{method}", [(t, source, False) for t in given], closed=True)
+    with opened as tracers:
+        found = missing_p(*tracers, types=tuple(wanted), message=message)
+        program, _ = opened.frame.close(found)
+    return _Rule(program, [], mask)
 
 
 def _with_captures(

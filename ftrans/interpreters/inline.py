@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ftrans.errors import MissingRuleError
 from ftrans.interpreters.base import building, finish, memoised, replay, walk
 from ftrans.ir import Equation, Program, bind
 from ftrans.primitives import missing_p
 from ftrans.primitives.control import call_p, custom_p, linear_call_p
+from ftrans.primitives.missing import raise_missing
 
 __all__ = ["inline", "runnable"]
 
@@ -81,7 +81,7 @@ def _check_none_missing(program: Program) -> None:
     for equation, place in zip(program.equations, program.locations, strict=True):
         if equation.primitive is missing_p:
             where = f"\n  {place}: {place.source}" if place else ""
-            raise MissingRuleError(f"{equation.params['message']}{where}")
+            raise_missing(equation.params["message"], where)
 
 
 def inline(program: Program) -> Program:

@@ -85,7 +85,8 @@ def exchange(program: Program, count: int, message: str) -> Program:
             operands = [*map(Linear, types), *inputs[given:]]
             found = pull_back(program, operands, inputs[:given])[:count]
         except TransposeError as error:
-            found = missing_p(*inputs[:given], types=types, message=f"{message}\n  {error}")
+            # of the constants too, so that derivatives of it are missing, and not zero
+            found = missing_p(*inputs, types=types, message=f"{message}\n  {error}")
         return finish(
             frame, [zeros(t) if ct is None else ct for ct, t in zip(found, types, strict=True)]
         )

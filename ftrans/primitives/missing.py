@@ -7,14 +7,14 @@ their derivatives. So an error is raised for what a result depends on, and for n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ftrans.errors import MissingRuleError
 from ftrans.ir import ArrayType
 from ftrans.primitives.family import free_cost, no_identity, no_programs, normal
 from ftrans.primitives.record import Joint, Linear, Primitive, Sample
 
-__all__ = ["missing", "missing_p", "once_p"]
+__all__ = ["Deferred", "missing", "missing_p", "once_p", "raise_missing"]
 
 
 def missing(operands: Sequence[Any], types: Sequence[ArrayType], message: str) -> Sequence[Any]:
@@ -30,8 +30,36 @@ def missing(operands: Sequence[Any], types: Sequence[ArrayType], message: str) -
     return missing_p(*given, types=tuple(t.update() for t in types), message=message)
 
 
+class Deferred(str):
+    """Is a message that stands for an exception, which is raised as it is.
+
+    Args:
+        error: the exception.
+    """
+
+    error: Exception
+
+    def __new__(cls, error: Exception) -> Deferred:
+        """Makes the message; equal ones stand for exceptions that read alike."""
+        made = super().__new__(cls, f"{type(error).__qualname__}: {error}")
+        made.error = error
+        return made
+
+
+def raise_missing(message: str, where: str = "") -> NoReturn:
+    """Raises what a missing value raises.
+
+    Args:
+        message: that of the error.
+        where: is added to it.
+    """
+    if isinstance(message, Deferred):
+        raise message.error
+    raise MissingRuleError(f"{message}{where}")
+
+
 def _raise(xp: Any, *arrays: Any, types: Any, message: str) -> Any:
-    raise MissingRuleError(message)
+    raise_missing(message)
 
 
 def _tangents(tangents: Any, outs: Any, *primals: Any, types: Any, message: str) -> Any:

@@ -181,8 +181,9 @@ class Primitive:
         if found is None:
             result = self.infer(*types, **params)
             found = tuple(result) if self.multiple else (result,)
-            # params that hold programs keep them alive
-            if len(self._types) > (64 if self.is_higher_order else 4096):
+            # params that hold programs, or functions to call, keep them alive
+            heavy = self.is_higher_order or "external" in self.tags
+            if len(self._types) > (64 if heavy else 4096):
                 self._types.clear()
             self._types[key] = found
         return found

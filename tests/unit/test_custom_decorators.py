@@ -314,6 +314,120 @@ def compare_with_reverse(ours: Any, theirs: Any, arrays: Any) -> None:
     assert_close(func.linearize(ours, *arrays)[1](*dots), pushed)
 
 
+def with_defaults(lib: Any, kind: str) -> Any:
+    """Returns a function with a default argument, whose rule is handed all of them."""
+    if kind == "vjp":
+        f = lib.custom_vjp(lambda x, y=2.0: x * y)
+        f.defvjp(lambda x, y: (x * y, y), lambda y, ct: (10 * ct * y, None))
+    else:
+        f = lib.custom_jvp(lambda x, y=2.0: x * y)
+        f.defjvp(lambda primals, ts: (primals[0] * primals[1], 10 * ts[0] * primals[1]))
+    return f
+
+
+@pytest.mark.parametrize("kind", ["vjp", "jvp"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda f, x: f(x),
+        lambda f, x: f(x, 5.0),
+        lambda f, x: f(x, y=5.0),
+        lambda f, x: f(y=5.0, x=x),
+    ],
+)
+def test_defaults_and_names(call: Any, kind: str) -> None:
+    ours, theirs = with_defaults(ftrans, kind), with_defaults(jax, kind)
+    expected = jax.grad(lambda x: call(theirs, x))(3.0)
+    assert_close(func.grad(lambda x: call(ours, x))(3.0), expected)
+    assert_close(ftrans.jit(func.grad(lambda x: call(ours, x)))(3.0), expected)
+
+
+def test_default_arguments_of_custom_vmap() -> None:
+    f = ftrans.custom_vmap(lambda x, y=2.0: x * y)
+    f.def_vmap(lambda axis_size, in_batched, x, y: (10 * x * y, in_batched[0]))
+    assert_close(func.vmap(f)(X), 20 * X)
+    assert_close(func.vmap(lambda x: f(x, y=3.0))(X), 30 * X)
+
+
+def test_nondiff_argnames() -> None:
+    @functools.partial(ftrans.custom_vjp, nondiff_argnames=("mode",))
+    def f(x, mode):
+        return 2 * x
+
+    f.defvjp(lambda x, mode: (2 * x, None), lambda mode, _, ct: (ct * (7 if mode == "a" else 8),))
+    assert_close(func.grad(lambda x: f(x, "a"))(1.0), np.float32(7.0))
+    assert_close(func.grad(lambda x: f(x, mode="b"))(1.0), np.float32(8.0))
+
+
+def test_static_arguments_without_nondiff_argnums() -> None:
+    """Where JAX asks for `nondiff_argnums`: what is no array is static."""
+
+    @ftrans.custom_vjp
+    def f(x, mode, size):
+        return x * size if mode == "a" else x
+
+    f.defvjp(
+        lambda x, mode, size: (f(x, mode, size), (mode, size)),
+        lambda r, ct: (ct * r[1] * (100 if r[0] == "a" else 1), None, None),
+    )
+    for wrap in (lambda f: f, ftrans.jit):
+        assert_close(wrap(func.grad(lambda x: f(x, "a", 3)))(1.0), np.float32(300.0))
+        assert_close(wrap(func.vmap(func.grad(lambda x: f(x, "b", 3))))(X), [3.0, 3.0])
+
+
+def test_integer_arguments_have_no_cotangent() -> None:
+    @ftrans.custom_vjp
+    def f(x, i):
+        return x[i]
+
+    def backward(residuals: Any, ct: Any) -> Any:
+        i, shape = residuals
+        return fnp.at(fnp.zeros(shape, ct.dtype))[i].set(10 * ct), None
+
+    f.defvjp(lambda x, i: (x[i], (i, x.shape)), backward)
+    assert_close(func.grad(f)(X, np.int64(1)), [0.0, 10.0])
+    got = func.vmap(func.grad(f), (None, 0))(X, np.array([1, 0]))
+    assert_close(got, [[0.0, 10.0], [10.0, 0.0]])
+
+    @ftrans.custom_vjp
+    def g(x, i):
+        return x * i
+
+    g.defvjp(
+        lambda x, i: (x * i, i), lambda i, ct: (10 * ct * i, np.zeros(i.shape, jax.dtypes.float0))
+    )
+    assert_close(func.grad(lambda x: g(x, np.array([1, 2])).sum())(X), [10.0, 20.0])
+
+
+class Model:
+    """Has methods with rules; `self` is not differentiated, and yet what it holds is captured."""
+
+    def __init__(self, weight: Any):
+        self.weight = weight
+
+    @functools.partial(ftrans.custom_vjp, nondiff_argnums=(0,))
+    def by_vjp(self, x):
+        return self.weight * x
+
+    by_vjp.defvjp(
+        lambda self, x: (self.weight * x, None), lambda self, _, ct: (10 * self.weight * ct,)
+    )
+
+    @functools.partial(ftrans.custom_jvp, nondiff_argnums=(0,))
+    def by_jvp(self, x):
+        return self.weight * x
+
+    @by_jvp.defjvp
+    def _rule(self, primals, tangents):
+        return self.weight * primals[0], 10 * self.weight * tangents[0]
+
+
+@pytest.mark.parametrize("name", ["by_vjp", "by_jvp"])
+def test_methods(name: str) -> None:
+    assert_close(func.grad(getattr(Model(3.0), name))(2.0), np.float32(30.0))
+    assert_close(func.vmap(func.grad(getattr(Model(3.0), name)))(X), [30.0, 30.0])
+
+
 # ------------------------------------------------------------------------------------ custom_vmap
 
 

@@ -561,3 +561,62 @@ def test_equal_callees_make_equal_programs() -> None:
     assert hash(make(1.0, "a")) == hash(make(1.0, "a"))
     assert make(1.0, "a") != make(1.0, "b")
     assert make(1.0, None) != make(1.0, None)
+
+
+# ------------------------------------------------------------------------------- other platforms
+
+
+def test_other_platforms_get_a_callback(monkeypatch: pytest.MonkeyPatch) -> None:
+    # as where JAX has a GPU beside the CPU
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    x = jnp.asarray(X.astype(np.float32))
+    f = sort()
+    # a branch for each, of which lowering for a platform takes its own
+    written = str(jax.make_jaxpr(f)(x))
+    assert "pure_callback" in written
+    assert "ffi_call" in written
+    text = jax.jit(f).lower(x).as_text()
+    assert handler.TARGET in text
+    assert "callback" not in text
+    for road in ("jit", "jit of scan"):
+        assert_close(ROADS[road](f)(X), np.sort(X))
+        with pytest.raises(KeyError, match="no such key"):
+            ROADS[road](external(fails, same))(X)
+
+
+def test_an_unknown_version_of_the_interface_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise RuntimeError("XLA's FFI has version (1, 0)")
+
+    monkeypatch.setattr(handler, "_state", None)
+    monkeypatch.setattr(handler, "_register", refuse)
+    assert not handler.usable()
+    assert "version" in (handler.failure() or "")
+    assert_close(ftrans.jit(sort())(X), np.sort(X))
+
+
+def test_an_executable_of_another_process_is_refused() -> None:
+    from ftrans.custom.external.lifetime import Ticket
+
+    spec = jax.ShapeDtypeStruct((3,), np.float32)
+    call: Any = jax.ffi.ffi_call(handler.TARGET, spec)
+    with pytest.raises(Exception, match="another process"):
+        jax.block_until_ready(jax.jit(lambda x: call(x, ticket=Ticket(12345)))(jnp.ones(3)))
+
+
+def test_an_interrupt_from_outside_ends_a_loop() -> None:
+    import _thread
+
+    def slow(x: np.ndarray) -> np.ndarray:
+        seen.append(1)
+        if len(seen) == 50:
+            _thread.interrupt_main()
+        return x
+
+    seen: list[int] = []
+    f = external(slow, same)
+    loop = ftrans.jit(lambda x: ftrans.scan(lambda c, _: (f(c), None), x, None, length=100_000)[0])
+    with pytest.raises(KeyboardInterrupt):
+        loop(X)
+    assert len(seen) < 100_000
+    assert_close(ftrans.jit(sort())(X), np.sort(X))

@@ -13,7 +13,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.custom.external import external, ffi, traceable
-from ftrans.errors import ArgumentError, RuleError
+from ftrans.errors import ArgumentError, MissingRuleError, RuleError
 from tests.helpers import assert_close
 
 X = np.array([0.3, -1.0, 2.0])
@@ -214,3 +214,33 @@ def test_bad_rules_are_named() -> None:
         f = external(np.negative, same, transpose=rule, name="negative")
         with pytest.raises(RuleError, match="negative: what its transpose"):
             func.grad(lambda x, f=f: f(x).sum())(X)
+
+
+def test_a_derivative_that_is_missing_is_never_zero() -> None:
+    # the rule takes arguments and cotangent together, so that nothing shows it to be linear
+    pull = external(
+        lambda x, ct: np.cos(x) * ct,
+        same,
+        vmap_method="broadcast_all",
+        vjp=lambda primals, out, ct: again(*primals, ct),
+    )
+    again = external(
+        lambda x, ct, h: (-np.sin(x) * ct * h, np.cos(x) * h),
+        lambda x, ct, h: (x, x),
+        vmap_method="broadcast_all",
+    )
+    f = external(
+        np.sin,
+        same,
+        vmap_method="broadcast_all",
+        vjp=lambda primals, out, ct: pull(primals[0], ct),
+    )
+
+    def total(x: Any) -> Any:
+        return f(x).sum()
+
+    assert_close(func.grad(total)(X), np.cos(X))
+    assert_close(func.jacrev(func.jacrev(total))(X), -np.diag(np.sin(X)))
+    for outer in (func.jacfwd, func.jacrev):
+        with pytest.raises(MissingRuleError, match="not linear in the cotangent"):
+            outer(func.jacfwd(total))(X)

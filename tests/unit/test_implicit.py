@@ -283,3 +283,78 @@ def test_only_the_transposed_solve_is_asked_for() -> None:
 
     assert_close(func.grad(lambda b: (solved(b) ** 2).sum())(B), 2 * B / 16)
     assert calls
+
+
+@pytest.mark.parametrize("lib", [ftrans, jax.lax])
+def test_a_tangent_solve_that_knows_the_inverse(lib: Any) -> None:
+    """It solves with the linearized function without asking it: reverse mode transposes it."""
+
+    def root(m: Any) -> Any:
+        return lib.custom_root(
+            lambda p: (p[0] - m, p[1] - p[0] ** 2),
+            (0.0 * m, 0.0 * m),
+            lambda f, p: (m, m * m),
+            lambda g, y: (y[0], y[1] + 2 * m * y[0]),
+        )[1]
+
+    three, one = np.float64(3.0), np.float64(1.0)
+    transforms = func if lib is ftrans else jax
+    with jax.enable_x64(True):
+        assert_close(transforms.jvp(root, (three,), (one,))[1], 6.0)
+        assert_close(transforms.grad(root)(three), 6.0)
+        assert_close(transforms.grad(transforms.grad(root))(three), 2.0)
+
+
+# ---------------------------------------------------------------------------------- complex numbers
+
+Z = np.array([[4 + 1j, 1 - 0.5j], [0.5j, 3 - 1j]])
+Y = np.array([1 + 2j, -0.5 + 0.3j])
+
+
+def cramer(a: Any, b: Any) -> Any:
+    """Solves two complex equations by Cramer's rule."""
+    first = a[1, 1] * b[0] - a[0, 1] * b[1]
+    second = a[0, 0] * b[1] - a[1, 0] * b[0]
+    return fnp.stack([first, second]) / (a[0, 0] * a[1, 1] - a[0, 1] * a[1, 0])
+
+
+def complex_solve(a: Any, b: Any) -> Any:
+    return ftrans.custom_linear_solve(
+        lambda x: a @ x, b, lambda _, b: cramer(a, b), lambda _, b: cramer(a.T, b)
+    )
+
+
+def complex_root(a: Any, b: Any) -> Any:
+    """Returns x with x + x^2 / 10 = a b."""
+
+    def step(f: Any, x: Any) -> Any:
+        return x - f(x) / (1 + x / 5)
+
+    return ftrans.custom_root(
+        lambda x: x + x * x / 10 - a @ b,
+        0 * b,
+        lambda f, x: ftrans.fori_loop(0, 30, lambda _, x: step(f, x), x),
+        lambda g, y: y / g(fnp.ones_like(y)),
+    )
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, ftrans.jit])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (complex_solve, lambda a, b: jnp.linalg.solve(a, b)),
+        (complex_root, lambda a, b: 5 * (jnp.sqrt(1 + 0.4 * (a @ b)) - 1)),
+    ],
+)
+def test_complex_numbers(ours: Any, theirs: Any, wrap: Any) -> None:
+    """JAX's gradients are the conjugates of PyTorch's, which ours are."""
+    ct = np.array([0.3 - 1j, 2 + 0.5j])
+    with jax.enable_x64(True):
+        out, pull = jax.vjp(theirs, Z, Y)
+        expected = [np.conj(g) for g in pull(jnp.conj(ct))]
+        dot = jax.jvp(theirs, (Z, Y), (Z.T, ct))[1]
+    assert_close(wrap(ours)(Z, Y), out, 1e-11)
+    assert_close(wrap(lambda a, b: func.jvp(ours, (a, b), (a.T, ct))[1])(Z, Y), dot, 1e-11)
+    got = wrap(lambda a, b: func.vjp(ours, a, b)[1](ct))(Z, Y)
+    for mine, yours in zip(got, expected, strict=True):
+        assert_close(mine, yours, 1e-11)

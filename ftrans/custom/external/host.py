@@ -22,6 +22,7 @@ from ftrans.custom.external.lifetime import issue
 from ftrans.custom.external.linear import Transpose
 from ftrans.custom.external.results import results
 from ftrans.ir import ArrayType, type_of
+from ftrans.ir.location import here
 from ftrans.ir.stack import state, untraced
 from ftrans.primitives.external import Callee, external_p
 
@@ -237,7 +238,11 @@ class HostCallee(Callee):
         if len(_warned) >= 4096:
             _warned.clear()
         _warned.add(key)
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        place = here()
+        if place is None:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        else:
+            warnings.warn_explicit(text, RuntimeWarning, place.filename, place.line)
 
     def missing(self, rule: str) -> str:
         """Returns the error that says that a rule is missing."""

@@ -136,7 +136,9 @@ def _unlike(
     """Returns the error for a result of another type."""
     what = "shape" if given.shape != t.shape else "dtype"
     how = (
-        f"Return x.reshape({t.shape}) if the elements are right"
+        "Return an array of this shape"
+        if given.size != t.size
+        else f"Write x.reshape({t.shape}) if the elements are right"
         if what == "shape"
         else f"Convert it, x.astype({t.dtype.name!r})"
     )

@@ -31,19 +31,26 @@ def with_rules(function: Callable[..., Any], jvp: Any, vjp: Any) -> Callable[...
         if jvp is None:
             return function
         made: Any = custom_jvp(function)
+        made.lasting = True
         made.defjvp(jvp)
         return made
     made = custom_vjp(function) if jvp is None else _Both(function)
+    made.lasting = True  # the function has no other derivative
     made.rule = jvp
     if callable(vjp):
-        made.defvjp(*_pair(function, vjp))
+        made.defvjp(*_pair(made, vjp))
     else:
         made.defvjp(*vjp)
     return made
 
 
 def _pair(function: Callable[..., Any], vjp: Callable[..., Any]) -> tuple[Any, Any]:
-    """Returns `fwd` and `bwd` for a rule that needs no residuals but arguments and result."""
+    """Returns `fwd` and `bwd` for a rule that needs no residuals but arguments and result.
+
+    Args:
+        function: with its rule, so that the result, where it is used, is differentiated by that.
+        vjp: the rule.
+    """
 
     def fwd(*args: Any) -> tuple[Any, Any]:
         out = function(*args)

@@ -172,10 +172,21 @@ def _differentiate(mode: str) -> Recursive:
         n, inputs = spec.outs, len(forward.inputs)
         if spec.lasting:
             outs = custom_p(*primals, **rules, spec=spec, saved=True)
-        else:
+        elif forward_mode is None:
             outs = transforms.replay(forward, primals[:inputs])
+        else:
+            outs = []  # the rule computes them, see `_by_rule`
         dots: list[Any] = [None] * n
         given = tangents[: spec.arity]
+        if not outs:
+            xs = [type_of(x) for x in primals[: spec.arity]]
+            filled = fill_zeros(given, xs, spec.takes)
+            captured = _look_up(spec.pushed, primals, (), n)
+            found = transforms.replay(forward_mode, [*filled, *captured])
+            outs, moved = found[:n], any(t is not None for t in given)
+            dots = spread(found[n:] if moved else [None] * sum(spec.smooth), spec.smooth)
+            given = [None] * spec.arity
+            outs = [*outs, *([None] * (len(forward.outputs) - n))]
         if spec.missing is None and backward is None and forward_mode is None:
             given = [None] * spec.arity
             through = tangents[:inputs]
@@ -350,7 +361,8 @@ def _transpose(
         by_input = spread(spread(cotangents, wanted), spec.gives)
     else:
         tangents = [Linear(t) for t in pick(forward.inputs[: spec.arity], spec.takes)]
-        back = transforms.pull_back(forward_mode, [*tangents, *values], given)
+        unused = [None] * (0 if spec.lasting else n)
+        back = transforms.pull_back(forward_mode, [*tangents, *values], [*unused, *given])
         by_input = spread(back[: len(tangents)], spec.takes)
     for i, ct in enumerate(by_input):
         if linear[i]:
@@ -414,7 +426,8 @@ def _batch(
         x if dim is None else moveaxis(x, dim, 0) for x, dim in zip(operands, dims, strict=True)
     ]
     dims = tuple(None if dim is None else 0 for dim in dims)
-    force = spec.smooth + (False,) * (len(forward.outputs) - n)
+    force = tuple(s or not spec.lasting for s in spec.smooth)
+    force += (False,) * (len(forward.outputs) - n)
     program, mapped = transforms.batch(forward, size, dims[:inputs], force)
     out_dims = tuple(0 if m else None for m in mapped)
     rules = {

@@ -97,7 +97,10 @@ def with_rules(
     def rule(xs: Sequence[Any], dots: Sequence[Any]) -> Any:
         outs = compute(*xs)
         taken = [dot for dot, t in zip(dots, spec.takes, strict=False) if t]
-        by_rule = iter(evaluate(jnp, forward_mode, [*taken, *looked_up(spec.pushed, xs, outs)]))
+        results = evaluate(jnp, forward_mode, [*taken, *looked_up(spec.pushed, xs, outs)])
+        if not spec.lasting:
+            outs, results = (*results[:n], *outs[n:]), results[n:]
+        by_rule = iter(results)
         found = [
             next(by_rule) if s else _no_tangent(out)
             for s, out in zip(spec.smooth, outs, strict=False)

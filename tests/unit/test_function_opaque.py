@@ -1,0 +1,242 @@
+"""Opaque forwards: what they may return and keep, where they may stand, and that they are freed."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+import weakref
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import ftrans
+import ftrans.numpy as fnp
+from ftrans import func
+from ftrans.autograd import Function
+from tests.helpers import assert_close
+from tests.unit.clean import assert_nothing_open
+from tests.unit.function_database import CubeGenVmap, NumpyCube, NumpyMul, NumpySort
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # for the loop of vmap
+
+X = np.array([1.0, 2.0, 3.0])
+
+
+def opaque(forward: Any, backward: Any = lambda ct: ct) -> type[Function]:
+    """Returns a Function whose forward is a function of NumPy arrays."""
+
+    class Opaque(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return forward(np.asarray(x))
+
+        @staticmethod
+        def backward(ctx, ct):
+            return backward(ct)
+
+    return Opaque
+
+
+# ------------------------------------------------------------------------------- what is returned
+
+
+def mapped(f: Any) -> Any:
+    """Calls a function for one example, by `vmap`."""
+    return lambda x: func.vmap(f)(x[None])[0]
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "expected"),
+    [
+        (lambda x: x, lambda ct: 5 * ct, [5.0, 10.0, 15.0]),
+        (lambda x: x[::-1], lambda ct: ct[::-1], [3.0, 2.0, 1.0]),
+        (lambda x: x.sum(), lambda ct: fnp.stack([ct] * 3), [6.0, 6.0, 6.0]),
+        (lambda x: np.broadcast_to(x, (2, 3)), lambda ct: ct.sum(0), [2.0, 4.0, 6.0]),
+        (lambda x: x.reshape(3, 1).T, lambda ct: ct[0], [1.0, 2.0, 3.0]),
+        (lambda x: np.asfortranarray(np.outer(x, x)), lambda ct: 2 * ct @ X, [28.0, 28.0, 28.0]),
+        (lambda x: x.astype(">f8"), lambda ct: ct, [1.0, 2.0, 3.0]),
+        (lambda x: np.ma.array(x), lambda ct: ct, [1.0, 2.0, 3.0]),
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda f: f, ftrans.jit, mapped])
+def test_any_array_is_returned(wrap: Any, forward: Any, backward: Any, expected: Any) -> None:
+    """The weights are one, two and three, along the last axis."""
+    function = opaque(forward, backward)
+    weights = X if np.ndim(forward(X)) else 6.0
+    assert_close(wrap(func.grad(lambda x: (function.apply(x) * weights).sum()))(X), expected)
+    assert_close(wrap(function.apply)(X), np.asarray(forward(X), np.float64))
+
+
+def test_the_caller_cannot_change_what_is_kept() -> None:
+    """A result that shares memory with an argument is a result all the same."""
+    x = X.copy()
+    out = func.value_and_grad(lambda x: opaque(lambda a: a).apply(x)[0])(x)
+    x[:] = 7.0
+    assert_close(out[0], 1.0)
+    assert_close(out[1], [1.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "i8", "u8", "?", "f2", "f4", "c8", "c16"])
+@pytest.mark.parametrize("wrap", [lambda f: f, ftrans.jit, func.vmap])
+def test_every_dtype(wrap: Any, dtype: str) -> None:
+    x = np.array([0, 1, 3]).astype(dtype)
+    got = wrap(lambda x: NumpyMul.apply(x, x))(x)
+    assert got.dtype == x.dtype
+    assert_close(got, x * x)
+
+
+@pytest.mark.parametrize(
+    "x", [np.arange(12.0).reshape(3, 4)[:, ::-2], np.ones((2, 3)).T, np.ones(())]
+)
+def test_arrays_of_any_layout(x: np.ndarray) -> None:
+    double = opaque(lambda a: a * 2, lambda ct: 2 * ct)
+    assert_close(func.grad(lambda x: (double.apply(x) * x).sum())(x), 4 * x)
+    assert_close(ftrans.jit(double.apply)(x), 2 * x)
+
+
+# ------------------------------------------------------------------------- what is kept on the ctx
+
+
+class Counts(Function):
+    """Keeps a number that depends on the values."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x = np.asarray(x)
+        ctx.count = int((x > 0).sum())
+        return x * ctx.count
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * ctx.count
+
+
+def test_a_python_number_on_ctx_is_that_of_the_call() -> None:
+    gradient = func.grad(lambda x: Counts.apply(x).sum())
+    assert_close(gradient(X), [3.0, 3.0, 3.0])
+    assert_close(gradient(X - 2), [1.0, 1.0, 1.0])
+    assert_close(gradient(X), [3.0, 3.0, 3.0])
+    assert_close(func.jvp(Counts.apply, (X - 2,), (X,))[1], X)
+
+
+def test_a_python_number_on_ctx_is_that_of_the_example_or_an_error() -> None:
+    """Where the values are not there while tracing: never the number of another call."""
+    both = np.stack([X, X - 2])
+    gradient = func.grad(lambda x: Counts.apply(x).sum())
+    expected = [[3.0] * 3, [1.0] * 3]
+    for call in (
+        lambda: func.vmap(gradient)(both),
+        lambda: np.stack([f(x) for f in [ftrans.jit(gradient)] for x in both]),
+    ):
+        try:
+            got = call()
+        except ftrans.FtransError as error:
+            assert "Counts" in str(error)  # noqa: PT017
+        else:
+            assert_close(got, expected)
+    assert_nothing_open()
+
+
+def test_class_attributes_and_closures_are_those_of_the_call() -> None:
+    for k in (2.0, 3.0, 2.0):
+        scaled = opaque(lambda a: a * k, lambda ct: np.asarray(ct) * k)  # noqa: B023
+        value, gradient = func.value_and_grad(lambda x: scaled.apply(x).sum())(X)  # noqa: B023
+        assert_close(value, 6 * k)
+        assert_close(gradient, [k] * 3)
+        assert_close(func.vmap(scaled.apply)(X[None])[0], k * X)
+
+
+# -------------------------------------------------------------------------------- when it raises
+
+
+class TooBig(Exception):
+    pass
+
+
+def checked(x: np.ndarray) -> np.ndarray:
+    if x.sum() > 10:
+        raise TooBig("too big")
+    return x * 2
+
+
+CALLS = {
+    "eager": lambda f, x: f(x),
+    "grad": lambda f, x: func.value_and_grad(lambda x: f(x).sum())(x)[1],
+    "jit": lambda f, x: ftrans.jit(f)(x),
+    "scan": lambda f, x: ftrans.scan(lambda c, _: (f(c), None), x, length=1)[0],
+    "jit(scan)": lambda f, x: ftrans.jit(
+        lambda x: ftrans.scan(lambda c, _: (f(c), c), x, length=1)
+    )(x),
+    "vmap": lambda f, x: func.vmap(f)(np.stack([x, x])),
+    "while": lambda f, x: ftrans.while_loop(lambda c: c.sum() < 12, f, x),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_exception_at_run_time_surfaces_as_it_is(call: str) -> None:
+    """It is another call that fails than the one that was traced, and the next one works."""
+    function = opaque(checked, lambda ct: 2 * ct)
+    CALLS[call](function.apply, X / 4)
+    with pytest.raises(TooBig, match="too big") as caught:
+        CALLS[call](function.apply, X * 1.9)
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+    assert checked.__code__ in codes
+    CALLS[call](function.apply, X / 4)
+    assert_nothing_open()
+
+
+# ------------------------------------------------------------------------- inside JAX's transforms
+
+
+JAX_CALLS = {
+    "jit": (lambda f: jax.jit(f)(X), lambda d: d[0]),
+    "vmap": (lambda f: jax.vmap(f)(X), lambda d: d[0]),
+    "grad": (lambda f: jax.grad(lambda x: f(x).sum())(X), lambda d: d[1]),
+    "jit(grad)": (lambda f: jax.jit(jax.grad(lambda x: f(x).sum()))(X), lambda d: d[1]),
+    "vmap(grad)": (lambda f: jax.vmap(jax.grad(f))(X), lambda d: d[1]),
+    "jvp": (lambda f: jax.jvp(f, (X,), (X,))[1], lambda d: d[1] * X),
+    "hessian": (lambda f: jax.hessian(lambda x: f(x).sum())(X), lambda d: np.diag(d[2])),
+    "grad of ours": (
+        lambda f: jax.grad(lambda x: func.grad(lambda y: f(y).sum())(x).sum())(X),
+        lambda d: d[2],
+    ),
+}
+
+
+@pytest.mark.parametrize("call", JAX_CALLS)
+@pytest.mark.parametrize("function", [NumpyCube, CubeGenVmap])
+def test_under_the_transforms_of_jax(function: type[Function], call: str) -> None:
+    take, pick = JAX_CALLS[call]
+    with jax.enable_x64(True):
+        got = take(lambda x: function.apply(x)[0])
+    assert_close(got, pick([X**3, 3 * X**2, 6 * X]))
+
+
+# ---------------------------------------------------------------------------------------- memory
+
+
+def use_once(k: float) -> Any:
+    """Makes a Function over an array, differentiates it, and returns a weak reference to that."""
+    table = np.full(3, k)
+    function = opaque(lambda a: a * table, lambda ct: np.asarray(ct) * table)
+    assert_close(func.grad(lambda x: function.apply(x).sum())(X), table.copy())
+    return weakref.ref(table)
+
+
+def test_a_function_that_is_forgotten_is_freed() -> None:
+    """And the arrays that it closes over with it."""
+    kept = [use_once(float(k)) for k in range(4)]
+    ftrans.cache_clear()
+    gc.collect()
+    assert [ref() is None for ref in kept] == [True] * 4
+
+
+def test_a_sort_of_nothing() -> None:
+    for shape in ((0, 3), (3, 0), (0,)):
+        x = np.zeros(shape)
+        f = lambda x: NumpySort.apply(x, -1)[0].sum()  # noqa: E731
+        assert_close(func.grad(f)(x), np.ones(shape))
+        if len(shape) == 2:
+            assert_close(func.vmap(func.grad(f))(x), np.ones(shape))
