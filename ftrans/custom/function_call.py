@@ -82,6 +82,25 @@ class Call:
         self.lasting = True
         self.rule_outs: Sequence[Any] = ()
 
+    @property
+    def key(self) -> Any:
+        """What the call depends on, see `Author.key`."""
+        if self.kwargs:
+            return None
+        cls = self.cls
+        methods = (cls.forward, cls.setup_context, self.reverse, self.pushed, cls.vmap)
+        asked = any(map(_asks_needs, methods))
+        needs = self.ctx.needs_input_grad if asked else None
+        return cls, methods, self.parts.key, needs
+
+    def kept(self) -> dict[str, Any]:
+        """Returns what `forward` has left on the call."""
+        return {
+            "output": self.output.template(),
+            "make": self.make,
+            "dirty": self.dirty,
+        }
+
     def record(self) -> Any:
         """Records the call; returns what `forward` returned, with traced values in it."""
         values = self.parts.values
@@ -242,7 +261,7 @@ class Call:
             lambda: rule.host_tangents(ctx, tangents, self._needs_of(method)),
         )
 
-    def batch(self, order: int) -> tuple[Any, Sequence[Any]]:
+    def batch(self, order: int, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """Returns the author's rule for batches, if there is one, and what it closes over."""
         cls = self.cls
         if not overrides(cls, "vmap"):
@@ -262,6 +281,7 @@ class Call:
             order,
             FunctionBatch.randomness(),
         )
+        rule.probe(values)
         return rule, closed_over(cls.vmap)
 
 

@@ -184,6 +184,7 @@ class _Solver:
 
     patterns = False
     missing: str | None = None
+    key = None  # it closes over what the operator does
     calls_itself = False
     lasting = True
     rule_outs: Sequence[Any] = ()
@@ -218,11 +219,15 @@ class _Solver:
         self.output = Parts(((value, aux) if self.has_aux else value,), is_array)
         return self.output.values
 
+    def kept(self) -> dict[str, Any]:
+        """Is not asked for, since there is no key."""
+        return {}
+
     def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
         """Tells which results have tangents: those of the unknown, but not aux."""
         return tuple([i < self.count and type_of(x).is_inexact for i, x in enumerate(outs)])
 
-    def batch(self, order: int) -> tuple[None, Sequence[Any]]:
+    def batch(self, order: int, values: Sequence[Any]) -> tuple[None, Sequence[Any]]:
         """Has no rule of its own."""
         return None, ()
 

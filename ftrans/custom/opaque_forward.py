@@ -20,6 +20,7 @@ from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.source import example, examples
 from ftrans.ir.stack import untraced
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import external_p
 from ftrans.runtime.jaxlink import foreign
 
@@ -97,8 +98,9 @@ class HostForward:
     ):
         self.cls = cls
         self.parts = parts
-        self.kwargs = kwargs
-        self.inputs = inputs
+        self.named = Parts(tuple(kwargs.values()))
+        self.names = tuple(kwargs)
+        self.inputs = [*inputs, *self.named.values]
         self.old = old
         self.returned: dict[int, int] = {}
         self.written: tuple[int, ...] = ()
@@ -108,8 +110,11 @@ class HostForward:
         types = tuple([type_of(x).update() for x in self.inputs])
         set_up = None if self.old or not with_context else self.cls.setup_context
         needed = needs(self.cls.forward, set_up) if self.old or set_up is not None else ()
-        kwargs = Parts(tuple(self.kwargs.items())).key if self.kwargs else None
-        key = (self.cls, self.cls.forward, set_up, types, self.parts.key, kwargs, needed)
+        for value in self.named.values:
+            if type(value) is Tracer and may_have_gradient(value):
+                raise _named(self.cls, self.names)
+        named = (self.names, self.named.key)
+        key = (self.cls, self.cls.forward, set_up, types, self.parts.key, named, needed)
         typing = _typings.find(key, lambda: self._typed(key, types, set_up, needed))
         outs = [
             Tracer(x.frame, x.index, x.type, True) if weak and type(x) is Tracer else x
@@ -135,7 +140,7 @@ class HostForward:
         """Calls the method once, and notes what it returns."""
         name, forward = f"{self.cls.__name__}.forward", self.cls.forward
         arrays = [read_only(x) for x in self._examples()]
-        call = _ForwardCall(self.cls, self.parts.template(), self.kwargs, self.old, set_up, needs)
+        call = _ForwardCall(self, set_up, needs)
         called, arrays, written = self._tried(name, call, arrays)
         output, ctx = called.output, called.ctx
         for value in (*output.values, *called.saved):
@@ -274,24 +279,25 @@ def _has_nan(x: np.ndarray) -> bool:
 class _ForwardCall:
     """Calls `forward`, and what belongs to it, on arrays."""
 
-    def __init__(
-        self, cls: Any, parts: Parts, kwargs: dict[str, Any], old: bool, set_up: Any, needs: Any
-    ):
-        self.cls = cls
-        self.parts = parts
-        self.kwargs = kwargs
-        self.old = old
+    def __init__(self, host: HostForward, set_up: Any, needs: Any):
+        self.cls = host.cls
+        self.parts = host.parts.template()
+        self.named = host.named.template()
+        self.names = host.names
+        self.count = sum(self.parts.counts())
+        self.old = host.old
         self.set_up = set_up
         self.needs = needs
 
     def __call__(self, arrays: Sequence[Any]) -> _Called:
         ctx = FunctionCtx()
         ctx._state.needs = self.needs
-        args = self.parts.build(arrays)
+        args = self.parts.build(arrays[: self.count])
+        kwargs = dict(zip(self.names, self.named.build(arrays[self.count :]), strict=True))
         if self.old:
-            output = self.cls.forward(ctx, *args, **self.kwargs)
+            output = self.cls.forward(ctx, *args, **kwargs)
         else:
-            output = self.cls.forward(*args, **self.kwargs)
+            output = self.cls.forward(*args, **kwargs)
             if self.set_up is not None:
                 self.set_up(ctx, args, output)
         items = output if isinstance(output, tuple) else (output,)
@@ -358,6 +364,15 @@ def _captured(name: str, function: Any, value: Any) -> RuleError:
         f"derivative would be lost.\n"
         f"  {variable or 'value'}: {value.type}\n  {name} is defined at {defined(function)}\n"
         f"  Pass {variable or 'it'} to apply as an argument."
+    )
+
+
+def _named(cls: Any, names: Sequence[str]) -> RuleError:
+    return RuleError(
+        f"{cls.__name__}.forward: it asks for plain arrays, and a keyword-only argument is traced: "
+        f"its derivative would be lost.\n"
+        f"  keyword-only: {', '.join(names)}\n  it is defined at {defined(cls.forward)}\n"
+        f"  Make it positional, so that backward returns its gradient."
     )
 
 
