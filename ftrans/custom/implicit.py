@@ -150,7 +150,8 @@ class _Closure:
         """Returns the function that closes over these values in the place of its own."""
 
         def function(x: Any) -> Any:
-            leaves = [as_array(leaf) for leaf in self.structure.flatten_up_to(x)]
+            pairs = zip(self.structure.flatten_up_to(x), self.types, strict=True)
+            leaves = [as_array(leaf, t.dtype if is_scalar(leaf) else None) for leaf, t in pairs]
             found = apply(self.program, [*leaves, *captured])
             return self.structure.unflatten(found)
 
