@@ -569,3 +569,28 @@ def total_many(axis_size: int, in_batched: Any, x: Any) -> Any:
 
 RIGHT["external"] = external(np.sort, lambda x: x, vmap_method="broadcast_all"), (X,)
 RIGHT["external in a loop"] = external(np.sin, lambda x: x, vmap_method="sequential"), (A,)
+
+host_cos = external(np.cos, lambda x: x, vmap_method="broadcast_all")
+RIGHT["external with a rule"] = (
+    external(
+        np.sin,
+        lambda x: x,
+        vmap_method="broadcast_all",
+        vjp=lambda primals, out, ct: (host_cos(primals[0]) * ct,),
+    ),
+    (A,),
+)
+
+
+@right(X)
+class ScalesInPlace(Function):
+    """Writes to its cotangent, which is traced, and so another name for another value."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2.0
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        ct *= 2.0
+        return ct
