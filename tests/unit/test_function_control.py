@@ -126,6 +126,72 @@ def test_a_linear_function_that_transposes_itself(by: int) -> None:
     assert_close(curvature, 12 * x**2 * t)
 
 
+class Exp(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return fnp.exp(x)
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * Exp.apply(*ctx.saved_tensors)
+
+
+class NumpyExp(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return np.exp(np.asarray(x))
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * NumpyExp.apply(*ctx.saved_tensors)
+
+
+@pytest.mark.parametrize("where", ["plain", "jit", "scan", "cond", "while"])
+@pytest.mark.parametrize("function", [Exp, NumpyExp])
+def test_fifth_derivative_by_itself(function: type[Function], where: str) -> None:
+    """Whatever has been called, and compiled, with fewer derivatives before."""
+    call = function.apply
+    f = {
+        "plain": call,
+        "jit": ftrans.jit(call),
+        "scan": lambda x: ftrans.scan(lambda c, _: (call(c), None), x, length=1)[0],
+        "cond": lambda x: ftrans.cond(x > 0, call, lambda x: x, x),
+        "while": lambda x: ftrans.while_loop(
+            lambda s: s[0] < 1, lambda s: (s[0] + 1, call(s[1])), (0, x), max_steps=2
+        )[1],
+    }[where]
+    x = np.float64(0.3)
+    for _ in range(5):
+        assert_close(f(x), np.exp(x))
+        f = func.grad(f)
+
+
+class Power(Function):
+    """Calls itself in forward and in backward, with a smaller number."""
+
+    @staticmethod
+    def forward(ctx, x, n):
+        ctx.save_for_backward(x)
+        ctx.n = n
+        return x if n == 1 else x * Power.apply(x, n - 1)
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        return ct if ctx.n == 1 else ct * ctx.n * Power.apply(x, ctx.n - 1), None
+
+
+def test_recursion_on_a_static_number() -> None:
+    x = np.float64(1.3)
+    f = lambda x: Power.apply(x, 5)  # noqa: E731
+    assert_close(f(x), x**5)
+    assert_close(func.grad(f)(x), 5 * x**4)
+    assert_close(func.hessian(f)(x), 20 * x**3)
+    assert_close(func.vmap(func.grad(func.grad(f)))(np.array([x, 2.0])), [20 * x**3, 160.0])
+
+
 class Reentrant(Function):
     """Differentiates in its own rule."""
 

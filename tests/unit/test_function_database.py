@@ -9,10 +9,27 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
+import ftrans
 from ftrans import func
+from ftrans.autograd import Function, GradcheckError, gradcheck, gradgradcheck
 from ftrans.errors import MissingRuleError
 from tests.helpers import assert_close
-from tests.unit.function_database import DATABASE, NumpyMul, NumpySort, NumpyTake
+from tests.unit.function_database import (
+    DATABASE,
+    CubeGenVmap,
+    ForwardHasDefaultArgs,
+    MulGenVmap,
+    NumpyCube,
+    NumpyExpMarkDirty,
+    NumpyMul,
+    NumpySort,
+    NumpyTake,
+    ScaleGradGenVmap,
+    Select,
+    SelectGenVmap,
+    SortGenVmap,
+    ZeroGradientsGenVmap,
+)
 from tests.unit.function_transforms import FORWARD, FURTHER, ONCE, OURS, check
 
 FEW = ("value", "grad", "jvp", "vmap", "vmap(vjp)", "grad(grad)", "jit(vmap(grad))")
@@ -102,3 +119,50 @@ def test_forward_mode_along_one_input(at: int) -> None:
     f = [lambda a: NumpyMul.apply(a, y), lambda b: NumpyMul.apply(x, b)][at]
     primal, slope = [(x, y), (y, x)][at]
     assert_close(func.jvp(f, (primal,), (np.ones(2),))[1], slope)
+
+
+# ------------------------------------------------------------------------------------- the checkers
+
+TRUE = [name for name in DATABASE if not name.startswith(("ScaleGrad", "ZeroGradients"))]
+
+
+@pytest.mark.parametrize("name", TRUE)
+def test_gradcheck_finds_nothing_wrong(name: str) -> None:
+    case = DATABASE[name]
+    assert gradcheck(case.ours, case.arrays)
+    if case.composable:
+        assert gradgradcheck(case.ours, case.arrays)
+
+
+@pytest.mark.parametrize("name", [name for name in DATABASE if name not in TRUE])
+def test_gradcheck_finds_what_is_not_the_gradient(name: str) -> None:
+    with pytest.raises(GradcheckError):
+        gradcheck(DATABASE[name].ours, DATABASE[name].arrays)
+
+
+SAMPLES = {
+    NumpyCube: (np.array([0.8, 1.7]),),
+    NumpyExpMarkDirty: (np.array([0.8, 1.7]),),
+    NumpyMul: (np.array([1.5, 0.7]), np.array([[0.3, 2.0], [1.1, 0.4]])),
+    NumpySort: (np.array([[3.0, 1.0, 2.0]]), 1),
+    Select: (np.arange(6.0).reshape(3, 2), 1),
+    CubeGenVmap: (np.array([0.8, 1.7]),),
+    MulGenVmap: (np.array([1.5, 0.7]), np.array([[0.3, 2.0], [1.1, 0.4]])),
+    SortGenVmap: (np.array([[3.0, 1.0, 2.0]]), 1),
+    SelectGenVmap: (np.arange(6.0).reshape(3, 2), 1),
+    ForwardHasDefaultArgs: (np.arange(6.0).reshape(3, 2),),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("function", SAMPLES)
+def test_check_rules_finds_nothing_wrong(function: type[Function]) -> None:
+    report = ftrans.check_rules(function, SAMPLES[function])
+    assert report.ok, str(report)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("function", [ScaleGradGenVmap, ZeroGradientsGenVmap])
+def test_check_rules_finds_what_is_not_the_gradient(function: type[Function]) -> None:
+    arrays = (np.array([0.8, 1.7]),) * (1 if function is ScaleGradGenVmap else 2)
+    assert not ftrans.check_rules(function, arrays).ok

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import traceback
 import weakref
 from typing import Any
@@ -148,6 +149,50 @@ def test_class_attributes_and_closures_are_those_of_the_call() -> None:
         assert_close(func.vmap(scaled.apply)(X[None])[0], k * X)
 
 
+# -------------------------------------------------------------------------- what it does inside
+
+
+@pytest.mark.parametrize(
+    "square",
+    [
+        lambda a: func.grad(lambda y: (y**3).sum())(a) / 3,
+        lambda a: ftrans.jit(lambda y: y * y)(a),
+        lambda a: NumpyMul.apply(a, a),
+        lambda a: func.vmap(lambda y: y * y)(a),
+        lambda a: np.asarray(jax.jit(lambda y: y * y)(a.astype(np.float32)), a.dtype),
+    ],
+)
+@pytest.mark.parametrize("call", ["eager", "grad", "jit", "scan", "jit(scan)", "vmap"])
+def test_transforms_inside(call: str, square: Any) -> None:
+    """An opaque forward is a program of its own, also where compiled code calls it."""
+    function = opaque(lambda a: square(np.atleast_1d(a)).reshape(a.shape), lambda ct: 2 * ct)
+    got = CALLS[call](function.apply, X)
+    if call == "grad":
+        assert_close(got, [2.0] * 3)
+    else:
+        assert_close(got if call != "vmap" else got[1], X * X)
+
+
+def test_threads_in_compiled_code() -> None:
+    matrix = np.random.default_rng(0).normal(size=(60, 60))
+    function = opaque(lambda a: a @ a, lambda ct: ct)
+    compiled = ftrans.jit(lambda x: function.apply(x) * 2)
+    wrong: list[Any] = []
+
+    def work() -> None:
+        for scale in (1.0, 2.0, 3.0):
+            if not np.allclose(compiled(scale * matrix), 2 * scale**2 * matrix @ matrix):
+                wrong.append(scale)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+    assert wrong == []
+
+
 # -------------------------------------------------------------------------------- when it raises
 
 
@@ -167,7 +212,7 @@ CALLS = {
     "jit": lambda f, x: ftrans.jit(f)(x),
     "scan": lambda f, x: ftrans.scan(lambda c, _: (f(c), None), x, length=1)[0],
     "jit(scan)": lambda f, x: ftrans.jit(
-        lambda x: ftrans.scan(lambda c, _: (f(c), c), x, length=1)
+        lambda x: ftrans.scan(lambda c, _: (f(c), None), x, length=1)[0]
     )(x),
     "vmap": lambda f, x: func.vmap(f)(np.stack([x, x])),
     "while": lambda f, x: ftrans.while_loop(lambda c: c.sum() < 12, f, x),
