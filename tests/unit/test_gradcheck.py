@@ -33,7 +33,8 @@ def relu(x: Any) -> Any:
     return fnp.where(x > 0, x, 0.0)
 
 
-# What PyTorch 2.13 says of the same functions at the same points.
+# What PyTorch 2.13 says of the same functions at the same points, in slow mode, in fast mode, and
+# in forward mode.
 VERDICTS = [
     (fnp.sin, X, True),
     (planted(fnp.sin, lambda x: 1.01 * fnp.sin(x)), X, False),
@@ -52,7 +53,6 @@ VERDICTS = [
     (lambda x: 0 * x, X, True),
     (fnp.floor, X + 0.03, True),
     (fnp.sin, np.float64(0.3), True),
-    (fnp.sin, np.zeros((0, 3)), True),
 ]
 
 
@@ -69,6 +69,12 @@ def test_forward_mode_gives_the_same_verdict(number: int) -> None:
     func, x, verdict = VERDICTS[number]
     flags = {"check_forward_ad": True, "check_backward_ad": False}
     assert gradcheck(func, x, raise_exception=False, **flags) is verdict
+
+
+def test_an_empty_array_has_nothing_that_is_wrong() -> None:
+    """PyTorch takes its strides for overlapping memory."""
+    assert gradcheck(fnp.sin, np.zeros((0, 3)), check_forward_ad=True)
+    assert gradgradcheck(fnp.sin, np.zeros((0, 3)))
 
 
 def test_message_of_a_mismatch() -> None:
