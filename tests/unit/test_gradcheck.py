@@ -12,6 +12,7 @@ import pytest
 
 import ftrans
 import ftrans.numpy as fnp
+from ftrans import external
 from ftrans.autograd import Function, gradcheck, gradgradcheck, once_differentiable
 from ftrans.custom.verify.alignment import is_aligned
 from ftrans.custom.verify.differences import jacobian
@@ -385,6 +386,13 @@ def test_what_cannot_be_differentiated_twice_says_so() -> None:
     assert gradcheck(Once.apply, X)
     with pytest.raises(MissingRuleError, match="once_differentiable"):
         gradgradcheck(Once.apply, X, raise_exception=False)
+
+
+def test_forward_mode_alone_needs_no_reverse_mode() -> None:
+    host_cos = external(np.cos, lambda x: x)
+    sine = external(np.sin, lambda x: x, jvp=lambda p, t: (sine(*p), host_cos(p[0]) * t[0]))
+    assert gradcheck(sine, X, check_forward_ad=True, check_backward_ad=False)
+    assert gradcheck(sine, X, check_forward_ad=True, check_backward_ad=False, fast_mode=True)
 
 
 def test_opaque_functions() -> None:
