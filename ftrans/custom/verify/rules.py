@@ -69,9 +69,9 @@ class Direct:
         return None
 
     def bound(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        """Returns the arguments of a `Function` together with those that have defaults."""
+        """Returns the arguments together with those that have defaults."""
         if not self.is_class:
-            return tuple(args)
+            return self.rule._positional(tuple(args), {})
         signature = inspect.signature(self.rule.forward)
         if self.rule.setup_context is Function.setup_context:
             signature = signature.replace(parameters=list(signature.parameters.values())[1:])
