@@ -12,12 +12,12 @@ import jax.tree_util as tree
 
 from ftrans.custom.context import VmapInfo
 from ftrans.custom.parts import Parts, defined
-from ftrans.custom.recording import rule_frame
+from ftrans.custom.tracing import rule_frame
 from ftrans.errors import RuleError
 from ftrans.func.staging import describe, is_whole
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
-from ftrans.ir.frame import Mapped
+from ftrans.ir.source import Mapped
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives import Callee, external_p

@@ -16,7 +16,7 @@ from ftrans.custom.context import FunctionCtx
 from ftrans.custom.external.host import HostCallee
 from ftrans.custom.parts import Parts
 from ftrans.ir import ArrayType, type_of
-from ftrans.ir.frame import Opaque
+from ftrans.ir.source import Opaque
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import external_p
 

@@ -17,7 +17,7 @@ from ftrans.custom.opaque import Remembered, RuleCallee, restore, snapshot_of
 from ftrans.custom.parts import Parts, defined
 from ftrans.errors import FtransError, LeakedTracerError, RuleError, TracedArrayError
 from ftrans.ir import ArrayType, Tracer, type_of
-from ftrans.ir.frame import example, examples
+from ftrans.ir.source import example, examples
 from ftrans.ir.stack import untraced
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import external_p

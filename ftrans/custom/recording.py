@@ -1,144 +1,28 @@
-"""Records a custom rule: its methods are traced one inside the other, and bound as one equation.
-
-`backward` and `jvp` are traced while the frame of `forward` is open. So what they use of it, saved
-on a context or closed over, is what their frames capture, as anywhere: nothing need be declared,
-and what is saved is differentiated through. Their frames are closed: what they compute of a result
-is computed of what the equation returns, whose derivative is the rule's. Rules are traced at each
-call, as `forward` is.
-"""
+"""Records a call of a custom rule as one equation, with what `forward` and the rules captured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import combinations
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any
 
+from ftrans.custom.tracing import (
+    Author,
+    TracedRule,
+    derivatives_wanted,
+    position,
+    rule_frame,
+    trace_rules,
+)
 from ftrans.errors import TracedArrayError
 from ftrans.func.staging import known_inputs, sources
-from ftrans.ir import Abstract, ArrayType, Frame, Params, Program, Tracer, bind, type_of
-from ftrans.ir.dtype import is_complex
-from ftrans.ir.frame import Opaque
-from ftrans.ir.location import here
-from ftrans.ir.program import Equation
-from ftrans.ir.stack import state
-from ftrans.ir.trail import Trail
+from ftrans.ir import Frame, Params, Tracer, bind
+from ftrans.ir.source import Opaque
 from ftrans.numpy.promotion import as_array
 from ftrans.numpy.protocols import in_rule
-from ftrans.primitives import conj_p, custom_p, missing_p
-from ftrans.primitives.control import BatchRule, Spec
-from ftrans.primitives.missing import Deferred
-from ftrans.primitives.shape import zeros
+from ftrans.primitives import custom_p
+from ftrans.primitives.control import Spec
 
-__all__ = ["Author", "derivatives_wanted", "record", "rule_frame"]
-
-
-class Author(Protocol):
-    """Is what the author of a rule wrote, called with flat lists of arrays.
-
-    Attributes:
-        name: how errors call it.
-        backward: `(cotangents) -> cotangents`: takes one for each result, `None` where it has none,
-            and returns one for each input, `None` for zero; or None.
-        jvp: `(tangents) -> tangents`: takes one for each input, `None` where it has none, and
-            returns one for each result, `None` for zero; or None.
-        patterns: whether cotangents that are zero are passed to `backward` as `None`.
-        missing: the error where a derivative is needed and there is no rule; None where `forward`
-            is differentiated then.
-        calls_itself: whether `forward` may call the function that the rule is for; the call inside
-            needs one derivative less.
-        lasting: whether second derivatives of results are by the rules again, see `Spec`.
-        rule_outs: where it is not lasting, the results as `jvp` has computed them.
-    """
-
-    name: str
-    calls_itself: bool
-    lasting: bool
-    rule_outs: Sequence[Any]
-    backward: Callable[[Sequence[Any]], Sequence[Any]] | None
-    jvp: Callable[[Sequence[Any]], Sequence[Any]] | None
-    patterns: bool
-    missing: str | None
-
-    def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
-        """Returns the results, arrays; `ruled` says whether the rules are traced after it."""
-        ...
-
-    def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
-        """Tells which results have tangents."""
-        ...
-
-    def batch(self, order: int) -> tuple[BatchRule | None, Sequence[Any]]:
-        """Returns how it is batched, or None; and the values that this closes over."""
-        ...
-
-
-def derivatives_wanted() -> int:
-    """Returns how many times the rules of what is called now are to be traced, one in the other."""
-    return max(sum([frame.order for frame in state.stack]), 0)
-
-
-class rule_frame:
-    """Opens the frame of one method, in which the user's code records.
-
-    Args:
-        name: names the frame.
-        inputs: as for `Frame.declare`.
-        order: added to the derivatives that are wanted of what is traced inside.
-        closed: as for `Frame`.
-    """
-
-    __slots__ = ("_before", "_depth", "frame", "inputs")
-
-    def __init__(
-        self,
-        name: str,
-        inputs: Sequence[tuple[ArrayType, Any, bool]],
-        order: int = 0,
-        closed: bool = False,
-    ) -> None:
-        stack = state.stack
-        kind = Frame if stack and not isinstance(stack[-1], Trail) else Trail
-        self.frame = kind(name, closed, here())
-        self.frame.rule = True
-        self.frame.order = order
-        self.inputs = inputs
-
-    def __enter__(self) -> list[Tracer]:
-        self._depth = len(state.stack)
-        self._before = state.place, state.trail
-        frame = self.frame
-        frame.push()
-        try:
-            tracers = frame.declare(self.inputs)
-        except BaseException:
-            self.__exit__()
-            raise
-        state.place = None
-        state.trail = frame if isinstance(frame, Trail) else None
-        return tracers
-
-    def __exit__(self, *exc: object) -> None:
-        del state.stack[self._depth :]
-        state.place, state.trail = self._before
-        try:
-            self.frame.release()
-        finally:
-            if self.frame.sources:
-                self.frame.release()
-
-
-class _Rule(NamedTuple):
-    """Is a method as a program.
-
-    Attributes:
-        program: takes cotangents of smooth results, or tangents of inputs, then what it captured.
-        captured: that.
-        mask: for each input whether `backward` returns a cotangent, or `jvp` takes a tangent.
-    """
-
-    program: Program
-    captured: list[Any]
-    mask: tuple[bool, ...]
+__all__ = ["record"]
 
 
 def record(author: Author, values: Sequence[Any]) -> list[Any]:
@@ -174,7 +58,7 @@ def _recorded(author: Author, values: Sequence[Any]) -> list[Any]:
     ruled = has_rules and order > 0
     opened = rule_frame(author.name, inputs, -2 if ruled and author.calls_itself else 0)
     frame = opened.frame
-    rules: dict[str, _Rule] = {}
+    rules: dict[str, TracedRule] = {}
     patterns: list[tuple[bool, ...]] = []
     missing = author.missing
     with opened as given:
@@ -183,7 +67,7 @@ def _recorded(author: Author, values: Sequence[Any]) -> list[Any]:
         weak = [isinstance(out, Tracer) and out.weak for out in outs]
         if has_rules and any(smooth):
             if order:
-                rules, patterns, missing = _trace_rules(author, inputs, outs, smooth)
+                rules, patterns, missing = trace_rules(author, inputs, outs, smooth)
             else:
                 missing = _too_often(author.name)
         places = _Places(frame, outs)
@@ -196,7 +80,7 @@ def _recorded(author: Author, values: Sequence[Any]) -> list[Any]:
         for key, found in references.items()
     }
     if batch is not None:
-        batch = batch.closing_over(tuple([_position(value, operands) for value in closed_over]))
+        batch = batch.closing_over(tuple([position(value, operands) for value in closed_over]))
     backward, jvp = rules.get("backward"), rules.get("jvp")
     spec = Spec(
         author.name,
@@ -232,230 +116,6 @@ def _too_often(name: str) -> str:
         f"{name}: it is differentiated more often than its rules were traced for.\n"
         f"  Take all derivatives by transforms around the function that calls it."
     )
-
-
-# ------------------------------------------------------------------------------ tracing rules
-
-_Inputs = Sequence[tuple[ArrayType, Any, bool]]
-
-
-def _trace_rules(
-    author: Author, inputs: _Inputs, outs: Sequence[Any], smooth: tuple[bool, ...]
-) -> tuple[dict[str, _Rule], list[tuple[bool, ...]], str | None]:
-    """Returns the rules that there are, the patterns of cotangents, and what is missing."""
-    rules: dict[str, _Rule] = {}
-    patterns: list[tuple[bool, ...]] = []
-    missing = author.missing
-    types = [type_of(out) for out in outs]
-    both = author.backward is not None and author.jvp is not None
-    try:
-        if author.backward is not None:
-            if author.patterns and sum(smooth) > 1:
-                patterns = _patterns(smooth)
-                found = _pull_patterns(author, inputs, types, smooth, patterns)
-                rules = {f"backward {i}": rule for i, rule in enumerate(found[1:])}
-                rules["backward"] = found[0]
-            else:
-                rules["backward"] = _tried("backward", both, author, inputs, types, smooth)
-        if author.jvp is not None and not (both and _only_reverse()):
-            rules["jvp"] = _tried("jvp", both, author, inputs, types, smooth)
-    except Exception as error:
-        # what is only kept, by `jit` or `trace`, may never be differentiated
-        if any(frame.order > 0 and not frame.closed for frame in state.stack):
-            raise
-        return {}, [], f"{author.name}: a rule raised {type(error).__name__}.\n  {error}"
-    return rules, patterns, missing
-
-
-def _only_reverse() -> bool:
-    """Tells whether nothing but gradients is asked for, so that a `backward` is enough."""
-    return all(frame.order <= _REVERSE for frame in state.stack)
-
-
-_REVERSE = 2
-"""The order of frames of reverse mode, see `Frame`."""
-
-
-def _tried(
-    method: str,
-    both: bool,
-    author: Author,
-    inputs: _Inputs,
-    types: Sequence[ArrayType],
-    smooth: tuple[bool, ...],
-) -> _Rule:
-    """Traces one of two rules; what it raises is raised where that one is needed."""
-    trace = _pull if method == "backward" else _push
-    try:
-        return trace(author, inputs, types, smooth)
-    except Exception as error:
-        if not both:
-            raise
-        return _failed(method, author, inputs, types, smooth, error)
-
-
-def _pull(
-    author: Author,
-    inputs: _Inputs,
-    types: Sequence[ArrayType],
-    smooth: tuple[bool, ...],
-    pattern: tuple[bool, ...] | None = None,
-) -> _Rule:
-    """Traces `backward`, with `None` for the cotangents that are not in the pattern."""
-    name = f"{author.name}.backward"
-    source = Abstract(f"a cotangent of {author.name}")
-    declared = [(t.update(), source, False) for t, s in zip(types, smooth, strict=True) if s]
-    opened = rule_frame(name, declared, order=_fewer(2), closed=True)
-    with opened as given:
-        cts = iter(map(_conj, given))
-        taken = [next(cts) if s else None for s in smooth]
-        if pattern is not None:
-            taken = [ct if p else None for ct, p in zip(taken, pattern, strict=True)]
-        found = author.backward(taken)  # type: ignore[misc]
-        returned, mask = [], []
-        for ct, (t, _, _) in zip(found, inputs, strict=True):
-            keep = t.is_inexact and (ct is not None or pattern is not None)
-            mask.append(keep)
-            if keep:
-                returned.append(zeros(t) if ct is None else _conj(as_array(ct)))
-        program, captured = opened.frame.close(returned)
-    return _Rule(program, captured, tuple(mask))
-
-
-def _fewer(count: int) -> int:
-    """Returns what the frame of a rule adds, so that inside so much less is wanted than outside."""
-    # where `forward` may call itself, its frame says so already
-    return -count - state.stack[-1].order
-
-
-def _push(
-    author: Author, inputs: _Inputs, types: Sequence[ArrayType], smooth: tuple[bool, ...]
-) -> _Rule:
-    """Traces `jvp`."""
-    source = Abstract(f"a tangent of {author.name}")
-    mask = tuple([t.is_inexact for t, _, _ in inputs])
-    declared = [(t.update(), source, False) for t, _, _ in inputs if t.is_inexact]
-    opened = rule_frame(f"{author.name}.jvp", declared, order=_fewer(1), closed=True)
-    with opened as given:
-        tangents = iter(given)
-        found = author.jvp([next(tangents) if m else None for m in mask])  # type: ignore[misc]
-        returned = [
-            zeros(t) if dot is None else as_array(dot)
-            for dot, t, s in zip(found, types, smooth, strict=True)
-            if s
-        ]
-        if not author.lasting:
-            # JAX goes on with what the rule returns as the result
-            returned = [*author.rule_outs, *returned]
-        program, captured = opened.frame.close(returned)
-    return _Rule(program, captured, mask)
-
-
-_MOST_PATTERNS = 3
-"""With up to so many smooth results, every choice of cotangents that are zero is traced."""
-
-
-def _patterns(smooth: tuple[bool, ...]) -> list[tuple[bool, ...]]:
-    """Returns which cotangents are given, for each choice of them but none and all."""
-    places = [i for i, s in enumerate(smooth) if s]
-    if len(places) <= _MOST_PATTERNS:
-        sizes: Sequence[int] = range(1, len(places))
-    else:
-        sizes = (1, len(places) - 1)
-    return [
-        tuple(i in chosen for i in range(len(smooth)))
-        for size in sizes
-        for chosen in combinations(places, size)
-    ]
-
-
-def _pull_patterns(
-    author: Author,
-    inputs: _Inputs,
-    types: Sequence[ArrayType],
-    smooth: tuple[bool, ...],
-    patterns: Sequence[tuple[bool, ...]],
-) -> list[_Rule]:
-    """Traces `backward` for all cotangents, and for each pattern; all take the same captures."""
-    found = []
-    for pattern in (smooth, *patterns):
-        try:
-            found.append(_pull(author, inputs, types, smooth, pattern))
-        except Exception as error:
-            # it may be meant for other patterns than this one
-            found.append(_failed("backward", author, inputs, types, smooth, error))
-    captured: list[Any] = []
-    for rule in found:
-        for value in rule.captured:
-            _position(value, captured)
-    count = sum(smooth)
-    kinds = [type_of(value) for value in captured]
-    return [
-        _Rule(
-            _with_captures(
-                rule.program, count, kinds, [_position(v, captured) for v in rule.captured]
-            ),
-            captured,
-            rule.mask,
-        )
-        for rule in found
-    ]
-
-
-def _failed(
-    method: str,
-    author: Author,
-    inputs: _Inputs,
-    types: Sequence[ArrayType],
-    smooth: tuple[bool, ...],
-    error: Exception,
-) -> _Rule:
-    """Returns a rule that raises where it is needed."""
-    message = Deferred(error)
-    source = Abstract(f"an argument of {author.name}.{method}")
-    mask = tuple(t.is_inexact for t, _, _ in inputs)
-    outer = [t.update() for t, s in zip(types, smooth, strict=True) if s]
-    inner = [t.update() for t, _, _ in inputs if t.is_inexact]
-    given, wanted = (outer, inner) if method == "backward" else (inner, outer)
-    opened = rule_frame(f"{author.name}.{method}", [(t, source, False) for t in given], closed=True)
-    with opened as tracers:
-        found = missing_p(*tracers, types=tuple(wanted), message=message)
-        program, _ = opened.frame.close(found)
-    return _Rule(program, [], mask)
-
-
-def _with_captures(
-    program: Program, count: int, kinds: Sequence[ArrayType], positions: Sequence[int]
-) -> Program:
-    """Returns the program with captured inputs of these types, of which it uses those named."""
-    old, new = len(program.inputs), count + len(kinds)
-
-    def moved(atom: Any) -> Any:
-        if type(atom) is not int:
-            return atom
-        if atom < count:
-            return atom
-        return count + positions[atom - count] if atom < old else atom - old + new
-
-    equations = [
-        Equation(e.primitive, tuple(map(moved, e.operands)), e.params, e.types)
-        for e in program.equations
-    ]
-    return Program.make(
-        [*program.inputs[:count], *kinds],
-        equations,
-        list(map(moved, program.outputs)),
-        program.locations,
-        program.name,
-    )
-
-
-def _conj(x: Any) -> Any:
-    """Applies the convention of gradients of complex values, see `interpreters/reverse.py`."""
-    return conj_p(x) if is_complex(type_of(x).dtype) else x
-
-
-# ------------------------------------------------------------------------- what rules captured
 
 
 class _Places:
@@ -497,13 +157,4 @@ class _Places:
 
 def _settled(place: tuple[str, Any], operands: list[Any]) -> tuple[str, int]:
     kind, value = place
-    return ("operand", _position(value, operands)) if kind == "outer" else (kind, value)
-
-
-def _position(value: Any, values: list[Any]) -> int:
-    """Returns where a value is in a list; appends it where it is not."""
-    for number, other in enumerate(values):
-        if other is value:
-            return number
-    values.append(value)
-    return len(values) - 1
+    return ("operand", position(value, operands)) if kind == "outer" else (kind, value)

@@ -273,9 +273,18 @@ class Interpreter:
         return [found] * len(operation.outputs)
 
     def descend(self, operation: Operation, *values: Any) -> list[Any]:
-        """Interprets the programs of a `call`, `switch`, `scan` or `while`."""
+        """Interprets the programs of a `call`, `switch`, `scan`, `while` or custom rule.
+
+        Of a custom rule that is what it computes, its `forward`.
+        """
         if operation.name == "call":
             return self.run(operation.params["program"], *values)
+        if operation.name == "custom":
+            forward = operation.params["forward"]
+            found = self.run(forward, *values[: len(forward.inputs)])
+            return found[: len(operation.outputs)]
+        if operation.name == "linear_call":
+            return self.run(operation.params["call"], *values)
         if operation.name == "switch":
             return self._switch(operation, *values)
         if operation.name == "scan":

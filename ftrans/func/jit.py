@@ -41,6 +41,7 @@ from ftrans.func.staging import (
 from ftrans.func.vjp import array_outputs
 from ftrans.interpreters import inline, simplify
 from ftrans.ir import Tracer, is_tracing
+from ftrans.ir.source import Sampled
 from ftrans.ir.types import ArrayType
 from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar
 from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, x64
@@ -162,8 +163,11 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
             if cause is None:
                 shorten(error)
                 raise
-        shorten(cause)
-        raise cause
+        try:
+            raise cause
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def lower(*args: Any, **kwargs: Any) -> Any:
         if user.default_dtype is not config.default_dtype:
@@ -291,9 +295,22 @@ def _trace(
         static = {k: kwargs[k] for k in names if k in kwargs}
         return array_outputs(name, func(*full, **inner_kwargs, **static), "Compute it outside.")
 
-    inputs = abstract_inputs([_input_type(*t) for t in leaf_types], f"an argument of {name}")
+    reason = f"an argument of {name}"
+    inputs = abstract_inputs([_input_type(*t) for t in leaf_types], reason)
+    leaves = tree.tree_leaves(_wrapped(args, kwargs, numbers, names))
+    if len(leaves) == len(inputs):
+        # what cannot be traced, and so must be called to learn what it returns, is given these
+        pairs = zip(inputs, leaves, strict=True)
+        inputs = [
+            (t, Sampled(reason, as_array(leaf, t.dtype)) if _is_known(leaf) else source, weak)
+            for (t, source, weak), leaf in pairs
+        ]
     staged = stage(name, run, inputs, closed=True, once=True, order=4)
     return Record(simplify(inline(staged.program)), staged.captured, staged.outputs)
+
+
+def _is_known(leaf: Any) -> bool:
+    return is_scalar(leaf) or (is_array(leaf) and not is_traced_by_jax(leaf))
 
 
 def _holds_jax(args: Any, kwargs: Any) -> bool:

@@ -13,24 +13,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, final
 
-import numpy as np
-
 from ftrans.errors import ConcretizationError, FtransError, LeakedTracerError
 from ftrans.ir.location import Location, here
 from ftrans.ir.program import Equation, Literal, Params, Program
+from ftrans.ir.source import Abstract
 from ftrans.ir.stack import state
 from ftrans.ir.types import ArrayType
 
 __all__ = [
-    "Abstract",
     "Frame",
-    "Mapped",
-    "Opaque",
     "Tracer",
     "bind",
     "check_alive",
-    "example",
-    "examples",
     "open_frame",
     "opened",
     "rebind",
@@ -38,73 +32,6 @@ __all__ = [
     "set_guard",
     "type_of",
 ]
-
-
-def example(type: ArrayType) -> np.ndarray:
-    """Returns an array of a type: zeros where it is not of floating point.
-
-    Else different numbers near one; square matrices are symmetric and positive definite.
-    """
-    if not type.is_inexact:
-        return np.zeros(type.shape, type.dtype)
-    numbers = 1 + np.cos(np.arange(type.size, dtype=np.float64)).reshape(type.shape) / 4
-    if type.ndim > 1 and type.shape[-1] == type.shape[-2]:
-        n = type.shape[-1]
-        numbers = (numbers + np.swapaxes(numbers, -1, -2)) / (2 * max(n, 1)) + 2 * np.eye(n)
-    return numbers.astype(type.dtype)
-
-
-class Abstract:
-    """Is the source of an input that has no value while tracing.
-
-    Args:
-        reason: completes "it depends on ...", for instance "the mapped axis of vmap".
-    """
-
-    __slots__ = ("reason",)
-
-    def __init__(self, reason: str):
-        self.reason = reason
-
-    def example(self, type: ArrayType, what: str, asked: Tracer) -> Any:
-        """Returns an array that the input might be."""
-        return example(type)
-
-
-class Mapped(Abstract):
-    """Is the source of an input of a mapped function.
-
-    Args:
-        reason: as for `Abstract`.
-        randomness: what `vmap` was told of it.
-        array: the argument that is mapped.
-        dim: its mapped axis.
-    """
-
-    __slots__ = ("array", "dim", "randomness")
-
-    def __init__(self, reason: str, randomness: str, array: Any, dim: int):
-        super().__init__(reason)
-        self.randomness = randomness
-        self.array = array
-        self.dim = dim
-
-    def example(self, type: ArrayType, what: str, asked: Tracer) -> Any:
-        """Returns the first of the mapped arrays."""
-        array = self.array
-        if array.shape[self.dim] == 0:
-            return super().example(type, what, asked)
-        if isinstance(array, Tracer):
-            check_alive(array)
-            array = array.frame.demand(array.index, what, asked)
-        return array[(slice(None),) * self.dim + (0,)]
-
-
-class Opaque(BaseException):
-    """Leaves a method of a custom rule that needs arrays: it is then called when it is run.
-
-    It is no `Exception`, so that what the method catches does not hide it.
-    """
 
 
 @final
@@ -353,11 +280,11 @@ class Frame:
     def _source_value(self, code: int, what: str, asked: Tracer) -> Any:
         source = self.sources[~code]
         if type(source) is Tracer:
-            check_alive(source)
-            return source.frame.demand(source.index, what, asked)
+            return _value(source, what, asked)
         if isinstance(source, Abstract):
             if state.examples:
-                return source.example(self.input_types[~code], what, asked)
+                value = lambda x: _value(x, what, asked)  # noqa: E731
+                return source.example(self.input_types[~code], value)
             raise ConcretizationError(
                 f"{what} of a traced value: it is not known while tracing.\n"
                 f"  value: {asked.type}, {asked.origin}\n"
@@ -366,20 +293,11 @@ class Frame:
         return source
 
 
-@contextmanager
-def examples() -> Iterator[None]:
-    """Lets values be evaluated in a block that depend on what has none, by examples of it."""
-    known = [(frame, frame.known) for frame in state.stack]
-    before = state.examples
-    try:
-        for frame, values in known:
-            frame.known = dict(values)
-        state.examples = True
-        yield
-    finally:
-        state.examples = before
-        for frame, values in known:
-            frame.known = values
+def _value(x: Any, what: str, asked: Tracer) -> Any:
+    if type(x) is not Tracer:
+        return x
+    check_alive(x)
+    return x.frame.demand(x.index, what, asked)
 
 
 _CHOOSE = (

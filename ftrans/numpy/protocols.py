@@ -14,8 +14,8 @@ import numpy as np
 
 from ftrans.errors import ConcretizationError, MutationError, TracedArrayError, UnsupportedError
 from ftrans.ir import Tracer, type_of
-from ftrans.ir.frame import Opaque
 from ftrans.ir.location import here
+from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, is_array
 from ftrans.primitives import reshape_p, stop_gradient_p

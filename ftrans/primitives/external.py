@@ -10,13 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.core
 import numpy as np
 
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.family import free_cost, moveaxis, no_identity, no_programs, normal
 from ftrans.primitives.missing import missing
+from ftrans.primitives.namespace import is_traced_by_jax
 from ftrans.primitives.record import Joint, Linear, Primitive, Sample
 from ftrans.primitives.shape import expand
 
@@ -83,7 +82,7 @@ def _lower(xp: Any, *arrays: Any, callee: Callee) -> Sequence[Any]:
     if xp is np:
         return callee.run(arrays)
     # what JAX does not trace has values, wherever it lies
-    known = arrays and not any(isinstance(array, jax.core.Tracer) for array in arrays)
+    known = arrays and not any(is_traced_by_jax(array) for array in arrays)
     return callee.run(arrays) if known else callee.lower(arrays)
 
 

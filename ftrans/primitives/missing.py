@@ -80,7 +80,7 @@ def _batch(size: int, operands: Any, dims: Any, *, types: Any, message: str) -> 
 
 missing_p = Primitive(
     name="missing",
-    tags=frozenset({"missing"}),
+    tags=frozenset({"missing", "external"}),
     kinds="",
     infer=lambda *operands, types, message: types,
     lower=_raise,
@@ -91,7 +91,13 @@ missing_p = Primitive(
     prune=no_programs,
     rewrite=no_identity,
     cost=free_cost,
-    samples=list,
+    samples=lambda: [
+        Sample(
+            (normal(3),),
+            {"types": (ArrayType((3,), "float64"),), "message": "a sample"},
+            smooth=False,
+        )
+    ],
     source=None,
     multiple=True,
 )
@@ -99,7 +105,7 @@ missing_p = Primitive(
 
 once_p = Primitive(
     name="once",
-    tags=frozenset({"once"}),
+    tags=frozenset({"once", "structural"}),
     kinds="biufc",
     infer=lambda x, *, message: x,
     lower=lambda xp, x, *, message: x,

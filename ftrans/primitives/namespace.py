@@ -1,4 +1,4 @@
-"""Reaches the functions of `jax.lax` from both roads, where neither namespace has them by name."""
+"""What primitives ask of JAX itself, on both roads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["by_lax"]
+__all__ = ["by_lax", "is_traced_by_jax"]
 
 
 def by_lax(xp: Any, name: str, *arrays: Any, **params: Any) -> Any:
@@ -30,3 +30,10 @@ def by_lax(xp: Any, name: str, *arrays: Any, **params: Any) -> Any:
         return function(*arrays, **params)
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         return np.asarray(function(*map(jax.numpy.asarray, arrays), **params))
+
+
+def is_traced_by_jax(value: Any) -> bool:
+    """Tells whether a value belongs to a JAX transformation that is under way."""
+    from jax.core import Tracer
+
+    return isinstance(value, Tracer)

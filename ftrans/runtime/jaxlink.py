@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from ftrans.config import install_compilation_cache
 from ftrans.errors import FtransError
+from ftrans.primitives.namespace import is_traced_by_jax
 
 __all__ = [
     "compilation_cache",
@@ -52,11 +53,6 @@ def reusable_x64() -> bool:
 def is_jax(value: Any) -> bool:
     """Tells whether a value is a `jax.Array`, one that JAX is tracing included."""
     return isinstance(value, jax.Array)
-
-
-def is_traced_by_jax(value: Any) -> bool:
-    """Tells whether a value belongs to a JAX transformation that is under way."""
-    return isinstance(value, jax.core.Tracer)
 
 
 def on_cpu(values: Any) -> bool:

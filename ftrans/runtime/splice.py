@@ -162,7 +162,7 @@ def _template(equation: Equation, program: Program, state: Any) -> _Template:
     """Returns the template of an equation, made anew only where there is none."""
     types = program.types
     operands = tuple([types[a] if type(a) is int else a for a in equation.operands])
-    if equation.primitive.is_higher_order or "external" in equation.primitive.tags:
+    if equation.primitive.is_higher_order or "callee" in equation.params:
         # kept, it would keep its programs alive, or the function that it calls; and these are
         # seldom lowered twice
         return _make_template(equation, operands)

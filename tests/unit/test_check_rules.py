@@ -166,6 +166,29 @@ def test_a_function_that_raises() -> None:
     assert "the function raised ZeroDivisionError: not today" in str(report)
 
 
+def test_samples_are_left_as_they_are_where_that_is_asked_for() -> None:
+    seen = set()
+
+    class Double(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            x = np.asarray(x)
+            seen.add((x.dtype.name, x.shape))
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return 2 * np.asarray(ct)
+
+    assert check_rules(Double, X, derived=False)
+    assert seen == {("float64", (5,))}
+    seen.clear()
+    assert check_rules(Double, X.astype(np.float32), derived=False)
+    assert seen == {("float32", (5,))}
+    assert check_rules(Double, X)
+    assert {("float32", (5,)), ("float64", (1,)), ("float64", (0,))} <= seen
+
+
 def test_once_differentiable_is_noted() -> None:
     rule, args = RIGHT["OpaqueOnce"]
     report = check_rules(rule, args)

@@ -372,7 +372,7 @@ def test_errors_reach_the_caller_as_they_are(road: str, container: Any, host_cal
         f(container(X.astype(np.float32)))
     entries = traceback.extract_tb(caught.value.__traceback__)
     assert entries[-1].name == "fails"
-    assert not any("ftrans/custom" in entry.filename for entry in entries)
+    assert not any("/ftrans/" in entry.filename for entry in entries)
     # and nothing is left behind
     assert_close(ROADS[road](sort())(X), np.sort(X))
 

@@ -13,7 +13,7 @@ import itertools
 import secrets
 import threading
 import weakref
-from collections import deque
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ from ftrans.runtime.cache import on_clear
 __all__ = ["Ticket", "called", "hold", "issue", "live", "sweep"]
 
 _RECENT = 256
-"""How many tickets are held that were issued last, since their jaxpr may be gone before XLA has
-compiled it."""
+"""How many tickets are held of which no executable was made yet: their jaxpr may be gone before XLA
+has compiled it."""
 
 _CHUNK = 512
 
@@ -38,7 +38,7 @@ class Ticket(np.int64):
 # Not from 1: an executable from a cache on disk must not find a callee of this process.
 _numbers = itertools.count(secrets.randbits(62))
 _known: weakref.WeakValueDictionary[int, Ticket] = weakref.WeakValueDictionary()
-_recent: deque[Ticket] = deque(maxlen=_RECENT)
+_recent: OrderedDict[int, Ticket] = OrderedDict()
 _running: dict[int, Any] = {}
 """The callees that executables hold, by their numbers."""
 _states: dict[int, tuple[Any, int]] = {}
@@ -53,8 +53,9 @@ def issue(callee: Any) -> Ticket:
     ticket = Ticket(next(_numbers) & (1 << 62) - 1)
     ticket.callee = callee
     with _lock:
-        _known[int(ticket)] = ticket
-        _recent.append(ticket)
+        _known[int(ticket)] = _recent[int(ticket)] = ticket
+        gone = _recent.popitem(last=False) if len(_recent) > _RECENT else None
+    del gone
     return ticket
 
 
@@ -81,6 +82,8 @@ def hold(number: int) -> int:
         address = ctypes.addressof(state)
         _states[address] = state, number
         _running[number] = callee
+        waiting = _recent.pop(number, None)
+    del waiting
     return address
 
 
@@ -117,5 +120,8 @@ def _chunk() -> list[Any]:
 
 @on_clear
 def _forget() -> None:
-    _recent.clear()
+    with _lock:
+        gone = list(_recent.values())
+        _recent.clear()
+    del gone
     sweep()

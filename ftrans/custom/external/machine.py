@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import sys
 import threading
 import warnings
 from collections.abc import Hashable, Sequence
@@ -35,8 +34,9 @@ __all__ = ["MachineCallee", "is_machine"]
 
 
 def is_machine(function: Any) -> bool:
-    """Tells whether a function is one of numba's: jitted, vectorized or a `cfunc`."""
-    if not type(function).__module__.startswith("numba.") or "numba" not in sys.modules:
+    """Tells whether a function is one of numba's for the CPU: jitted, vectorized or a `cfunc`."""
+    module = type(function).__module__
+    if not module.startswith("numba.") or module.startswith("numba.cuda"):
         return False
     return _is_pointers(function) or hasattr(function, "py_func") or _is_ufunc(function)
 

@@ -50,6 +50,7 @@ class Call:
         values: the floating leaves of the arguments.
         labels: what they are called, by the signature of the function.
         needs_tracing: whether the function uses what traced values alone have.
+        may_widen: whether it may be called in double precision where it is given single.
     """
 
     def __init__(self, func: Callable[..., Any], args: Sequence[Any]):
@@ -61,6 +62,7 @@ class Call:
         self.labels = [argument_name(func, paths[i][0]) for i in self.places]
         self.positions = [paths[i][0][0].idx for i in self.places]
         self.needs_tracing = False
+        self.may_widen = True
 
     def arguments(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the arguments with these values in the place of the floating leaves."""
@@ -82,5 +84,5 @@ class Call:
     def with_values(self, values: Sequence[Any]) -> Call:
         """Returns the same call at another point."""
         made = Call(self.func, self.arguments(values))
-        made.needs_tracing = self.needs_tracing
+        made.needs_tracing, made.may_widen = self.needs_tracing, self.may_widen
         return made

@@ -29,7 +29,7 @@ __all__ = ["check_rules"]
 
 
 @boundary
-def check_rules(F: Any, *samples: Any, order: int = 2) -> Report:
+def check_rules(F: Any, *samples: Any, order: int = 2, derived: bool = True) -> Report:
     """Verifies the rules of an operation: its derivatives, its batches, and what else they promise.
 
     Derivatives are held against differences and against each other, batches against loops, compiled
@@ -43,6 +43,8 @@ def check_rules(F: Any, *samples: Any, order: int = 2) -> Report:
         samples: each a tuple of positional arguments, or a single array. Floating arrays are
             differentiated, and arrays are batched; anything else is passed as it is.
         order: the highest derivative that is checked.
+        derived: whether samples are also tried in another precision and in other sizes. A native
+            kernel that does not look at the dtype that it is given must not be: pass False.
 
     Returns:
         A report. It is true where everything holds, prints as a table, and lists `failures`, each
@@ -80,7 +82,7 @@ def check_rules(F: Any, *samples: Any, order: int = 2) -> Report:
             args = sample if isinstance(sample, tuple) else (sample,)
             call = Call(func, _with_arrays(args))
             label = describe_sample(number, call.structure.unflatten(call.leaves))
-            _Sample(report, F, call, label, order).run()
+            _Sample(report, F, call, label, order, derived).run()
     return report
 
 
@@ -116,14 +118,19 @@ class _Sample:
         call: a call of it.
         label: names the sample.
         order: the highest derivative that is checked.
+        derived: whether other samples are made of it.
     """
 
-    def __init__(self, report: Report, rule: Any, call: Call, label: str, order: int):
+    def __init__(
+        self, report: Report, rule: Any, call: Call, label: str, order: int, derived: bool
+    ):
         self.report = report
         self.rule = rule
         self.call = call
         self.label = label
         self.order = order
+        self.derived = derived
+        call.may_widen = derived
         self.direct = direct(rule)
 
     def run(self) -> None:
@@ -150,7 +157,8 @@ class _Sample:
             # what is wrong anyway need not be said again of each derived sample
             if other is not None:
                 check_derivatives(other, 1)
-            self._derived(trial)
+            if self.derived:
+                self._derived(trial)
 
     def _trial(self) -> Trial | None:
         """Returns the trial of the sample; None, and a failure, where the function raises."""

@@ -25,6 +25,8 @@ def in_double(call: Call, outputs: list[Any]) -> Call | None:
     """
     if all(widened(value.dtype) == value.dtype for value in (*call.values, *_floating(outputs))):
         return call
+    if not call.may_widen:
+        return None
     wide = call.with_values([like(host(v).astype(widened(v.dtype)), v) for v in call.values])
     try:
         found = wide(*wide.values)

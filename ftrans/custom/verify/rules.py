@@ -22,7 +22,7 @@ from ftrans.custom.parts import Parts, fit
 from ftrans.custom.verify.call import Call, host, is_floating
 from ftrans.custom.verify.diagnosis import diagnose
 from ftrans.custom.verify.trial import Trial
-from ftrans.func.vjp import vjp
+from ftrans.func.jvp import jvp
 from ftrans.ir import Tracer, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 
@@ -156,7 +156,7 @@ def marks(rule: Any, args: Sequence[Any]) -> Marks:
         body = {"setup_context": staticmethod(set_up)}
     spy = type(rule.__name__, (rule,), body)
     call = Call(spy.apply, args)
-    vjp(call, *call.values)
+    jvp(call, tuple(call.values), (None,) * len(call.values))
     return seen[-1]
 
 

@@ -27,7 +27,9 @@ def describe_sample(number: int, args: Sequence[Any]) -> str:
 
 
 def _made(call: Call, leaves: list[Any]) -> Call:
-    return Call(call.func, call.structure.unflatten(leaves))
+    made = Call(call.func, call.structure.unflatten(leaves))
+    made.may_widen = call.may_widen
+    return made
 
 
 def nearby(call: Call) -> Call:

@@ -20,7 +20,7 @@ from ftrans.custom.verify.diagnosis import diagnose
 from ftrans.custom.verify.reference import in_double
 from ftrans.custom.verify.report import Failure, Report
 from ftrans.custom.verify.tolerances import precision_of
-from ftrans.errors import ConcretizationError, MissingRuleError, RuleError
+from ftrans.errors import ConcretizationError, MissingRuleError, RuleError, TransposeError
 from ftrans.func.jvp import jvp
 from ftrans.func.vjp import vjp
 
@@ -49,7 +49,8 @@ class Trial:
         self.report = report
         self.sample = sample
         self.rigid = tuple(rigid)
-        self.leaves = vjp(call, *call.values)[0]
+        # traced, without a derivative: there may be no rule for one
+        self.leaves = jvp(call, tuple(call.values), (None,) * len(call.values))[0]
         try:
             call(*call.values)
         except AttributeError:
@@ -234,7 +235,7 @@ class Trial:
         try:
             with np.errstate(all="ignore"):
                 yield
-        except MissingRuleError as error:
+        except (MissingRuleError, TransposeError) as error:
             # a rule that raised while it was traced is kept as a missing one
             if " raised " in _first(error):
                 self.fail(check, f"{what}: {error}", cause=_why(error))

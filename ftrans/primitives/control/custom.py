@@ -10,109 +10,35 @@ what is saved always come from `forward`: it is differentiated through.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-import jax
-import jax.core
 import numpy as np
 
-from ftrans.errors import TransposeError
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.primitives.arithmetic import accumulate, mul_p
 from ftrans.primitives.control.common import (
     Mask,
     derivative,
     fill_zeros,
-    needed_inputs,
     pick,
     program_cost,
     restrict,
     spread,
 )
 from ftrans.primitives.control.custom_jax import with_rules
+from ftrans.primitives.control.custom_spec import BatchRule, Spec, look_up
+from ftrans.primitives.control.custom_transpose import transpose_custom
 from ftrans.primitives.control.linear_call import linear_call_p
 from ftrans.primitives.control.sampling import program_from
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import moveaxis, no_identity, normal
 from ftrans.primitives.missing import missing
-from ftrans.primitives.record import Linear, Primitive, Recursive, Sample, scalar
+from ftrans.primitives.namespace import is_traced_by_jax
+from ftrans.primitives.record import Primitive, Recursive, Sample, scalar
 from ftrans.primitives.reduction import sum_p
-from ftrans.primitives.shape import expand, zeros
+from ftrans.primitives.shape import expand
 
 __all__ = ["BatchRule", "Spec", "custom_p"]
-
-
-class BatchRule(Protocol):
-    """Is how the author of a rule batches it; equal ones must do the same.
-
-    Attributes:
-        captured: the operands, by number, that stand for what the author's function closes over.
-    """
-
-    captured: tuple[int, ...]
-
-    def closing_over(self, captured: tuple[int, ...]) -> BatchRule:
-        """Returns the same rule with these operands as what it closes over."""
-        ...
-
-    def program(
-        self, size: int, types: Sequence[ArrayType], dims: Sequence[int | None]
-    ) -> tuple[Program, tuple[int | None, ...]]:
-        """Returns the rule as a program, and where its results are mapped.
-
-        Args:
-            size: the number of examples.
-            types: of the inputs, with one axis more where they are mapped.
-            dims: for each input where the mapped axis sits, or None.
-
-        Returns:
-            A program from the inputs, followed by what is captured, to the results.
-        """
-        ...
-
-
-class Spec(NamedTuple):
-    """Says how the parts of a `custom` equation belong together.
-
-    A *reference* is where a rule finds what it captured: `("operand" | "result" | "saved", i)`.
-
-    Attributes:
-        name: how errors call it.
-        arity: the number of inputs among the operands.
-        smooth: for each result whether it has a tangent.
-        gives: for each input whether `backward` returns a cotangent for it.
-        takes: for each input whether `forward_mode` takes a tangent for it.
-        pulled: what `backward` captured, which it takes after the cotangents of smooth results.
-        pushed: what `forward_mode` captured, which it takes after the tangents.
-        missing: the error where a derivative is needed and there is no rule; None where `forward`
-            is differentiated then.
-        batch: the author's rule for batches, or None.
-        order: how many derivatives the rules were traced for.
-        patterns: for each of the `variants` of `backward` which results have a cotangent.
-        lasting: whether derivatives of derivatives of results are by the rules again, as PyTorch
-            has it; else they are those of `forward`, as JAX has it.
-    """
-
-    name: str
-    arity: int
-    smooth: Mask
-    gives: Mask = ()
-    takes: Mask = ()
-    pulled: tuple[tuple[str, int], ...] = ()
-    pushed: tuple[tuple[str, int], ...] = ()
-    missing: str | None = None
-    batch: BatchRule | None = None
-    order: int = 0
-    patterns: tuple[Mask, ...] = ()
-    lasting: bool = True
-
-    def __repr__(self) -> str:
-        return self.name
-
-    @property
-    def outs(self) -> int:
-        """The number of results."""
-        return len(self.smooth)
 
 
 def _infer(*types: ArrayType, forward: Program, spec: Spec, saved: bool, **rules: Any) -> Any:
@@ -130,22 +56,10 @@ def _lower(
     saved: bool,
 ) -> Any:
     has_rules = backward is not None or forward_mode is not None
-    if xp is not np and has_rules and any(isinstance(x, jax.core.Tracer) for x in arrays):
+    if xp is not np and has_rules and any(is_traced_by_jax(x) for x in arrays):
         return with_rules(arrays, forward, backward, forward_mode, spec, saved)
     outs = evaluate(xp, forward, arrays[: len(forward.inputs)])
     return outs if saved else outs[: spec.outs]
-
-
-def _look_up(
-    references: Sequence[tuple[str, int]], operands: Sequence[Any], outs: Sequence[Any], count: int
-) -> list[Any]:
-    """Returns the values that references stand for; `outs` are results and what is saved."""
-    found = []
-    for kind, i in references:
-        found.append(
-            operands[i] if kind == "operand" else outs[i] if kind == "result" else outs[count + i]
-        )
-    return found
 
 
 # ------------------------------------------------------------------------------- derivatives
@@ -181,7 +95,7 @@ def _differentiate(mode: str) -> Recursive:
         if not outs:
             xs = [type_of(x) for x in primals[: spec.arity]]
             filled = fill_zeros(given, xs, spec.takes)
-            captured = _look_up(spec.pushed, primals, (), n)
+            captured = look_up(spec.pushed, primals, (), n)
             found = transforms.replay(forward_mode, [*filled, *captured])
             outs, moved = found[:n], any(t is not None for t in given)
             dots = spread(found[n:] if moved else [None] * sum(spec.smooth), spec.smooth)
@@ -232,7 +146,7 @@ def _by_rule(
     xs = [type_of(x) for x in primals[: spec.arity]]
     if forward_mode is not None:
         dots = fill_zeros(tangents, xs, spec.takes)
-        captured = _look_up(spec.pushed, primals, outs, spec.outs)
+        captured = look_up(spec.pushed, primals, outs, spec.outs)
         if backward is None or mode == "jvp":
             return transforms.replay(forward_mode, [*dots, *captured])
         return _both(transforms, tangents, xs, primals, outs, rules, spec)
@@ -240,7 +154,7 @@ def _by_rule(
     if not any(t is not None for t in pick(tangents, spec.gives)):
         return [None] * len(types)
     pushed = transforms.exchange(backward, len(types), _not_linear(spec.name))
-    captured = _look_up(spec.pulled, primals, outs, spec.outs)
+    captured = look_up(spec.pulled, primals, outs, spec.outs)
     if mode == "jvp":
         return transforms.replay(pushed, [*dots, *captured])
     return linear_call_p(
@@ -266,8 +180,8 @@ def _both(
     """Records a linear call of the author's jvp whose transpose is the author's backward."""
     backward, forward_mode = rules["backward"], rules["forward_mode"]
     dots = fill_zeros(tangents, xs, spec.takes)
-    pushed = _look_up(spec.pushed, primals, outs, spec.outs)
-    pulled = _look_up(spec.pulled, primals, outs, spec.outs)
+    pushed = look_up(spec.pushed, primals, outs, spec.outs)
+    pulled = look_up(spec.pulled, primals, outs, spec.outs)
     n = sum(spec.smooth)
     types = [t for t, take in zip(xs, spec.takes, strict=True) if take]
     constants = [type_of(x) for x in (*pushed, *pulled)]
@@ -301,96 +215,6 @@ def _not_linear(name: str) -> str:
 def _outputs(transforms: Any, program: Program, mask: Mask) -> Program:
     """Returns the program with the outputs in `mask` alone, and all inputs."""
     return restrict(transforms, program, (True,) * len(program.inputs), mask)
-
-
-def _transpose(
-    transforms: Any,
-    cts: Any,
-    *operands: Any,
-    forward: Program,
-    backward: Program | None,
-    forward_mode: Program | None,
-    variants: tuple[Program, ...],
-    spec: Spec,
-    saved: bool,
-) -> list[Any]:
-    n, inputs = spec.outs, len(forward.inputs)
-    if (backward is None and forward_mode is None and spec.missing is None) or any(
-        ct is not None for ct in cts[n:]
-    ):
-        given = [*cts, *([None] * (len(forward.outputs) - len(cts)))]
-        return _padded(transforms.pull_back(forward, operands[:inputs], given), operands)
-    found: list[Any] = [None] * len(operands)
-    captured = operands[spec.arity : inputs]
-    if any(isinstance(x, Linear) for x in captured):
-        # for what was captured, forward says what it is, the inputs being held
-        body = [zeros(x.type) if isinstance(x, Linear) else x for x in operands[: spec.arity]]
-        given = [*cts, *([None] * (len(forward.outputs) - len(cts)))]
-        found[:inputs] = transforms.pull_back(forward, [*body, *captured], given)
-        found[: spec.arity] = [None] * spec.arity
-    linear = tuple(isinstance(x, Linear) for x in operands[: spec.arity])
-    if not any(linear):
-        return found
-    types = pick(forward.output_types[:n], spec.smooth)
-    given = fill_zeros(cts[:n], forward.output_types[:n], spec.smooth)
-    if backward is None and forward_mode is None:
-        for i in (i for i, x in enumerate(linear) if x):
-            (found[i],) = missing([*given, *operands], [operands[i].type], spec.missing or "")
-        return found
-    references = spec.pulled if backward is not None else spec.pushed
-    outs = _without_linear(transforms, forward, operands, references, spec)
-    values = _look_up(references, operands, outs, n)
-    if backward is not None:
-        present = tuple(ct is not None for ct in cts[:n])
-        if present in spec.patterns:
-            backward = variants[spec.patterns.index(present)]
-        wanted = tuple(pick(linear, spec.gives))
-        needed = needed_inputs(backward, wanted)
-    else:
-        wanted = needed = (True,) * len(forward_mode.inputs)  # type: ignore[union-attr]
-    unknown = [isinstance(x, Linear) or x is None for x in values]
-    if any(pick(unknown, needed[len(needed) - len(values) :])):
-        raise TransposeError(
-            f"{spec.name}: it is transposed as a linear function, but its rule depends on the "
-            f"values of what it would be linear in.\n"
-            f"  Write func.vjp(f, x) to transpose the derivative of f at x instead."
-        )
-    if backward is not None:
-        program = restrict(transforms, backward, needed, wanted)
-        cotangents = transforms.replay(program, pick([*given, *values], needed))
-        by_input = spread(spread(cotangents, wanted), spec.gives)
-    else:
-        tangents = [Linear(t) for t in pick(forward.inputs[: spec.arity], spec.takes)]
-        unused = [None] * (0 if spec.lasting else n)
-        back = transforms.pull_back(forward_mode, [*tangents, *values], [*unused, *given])
-        by_input = spread(back[: len(tangents)], spec.takes)
-    for i, ct in enumerate(by_input):
-        if linear[i]:
-            found[i] = ct
-    assert len(types) == len(given)
-    return found
-
-
-def _padded(cotangents: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-    return [*cotangents, *([None] * (len(operands) - len(cotangents)))]
-
-
-def _without_linear(
-    transforms: Any, forward: Program, operands: Any, references: Any, spec: Spec
-) -> list[Any]:
-    """Returns results and what is saved, as far as they do not depend on `Linear` operands."""
-    inputs = len(forward.inputs)
-    n = spec.outs
-    wanted = [i if kind == "result" else n + i for kind, i in references if kind != "operand"]
-    outs: list[Any] = [None] * len(forward.outputs)
-    for i in wanted:
-        mask = tuple(j == i for j in range(len(outs)))
-        needed = needed_inputs(forward, mask)
-        taken = pick(operands[:inputs], needed)
-        if not any(isinstance(x, Linear) for x in taken):
-            program = restrict(transforms, forward, needed, mask)
-            (outs[i],) = transforms.replay(program, taken)
-    return outs
 
 
 # ---------------------------------------------------------------------------------- batching
@@ -451,7 +275,7 @@ def _batch_backward(
 ) -> Program:
     """Batches `backward`; what an input without the axis gets is summed over it."""
     kept = pick(dims[: spec.arity], spec.gives)
-    captured = _look_up(spec.pulled, dims, out_dims, spec.outs)
+    captured = look_up(spec.pulled, dims, out_dims, spec.outs)
     n = sum(spec.smooth)
     force = tuple(dim is not None for dim in kept)
     program, mapped = transforms.batch(backward, size, (*[0] * n, *captured), force)
@@ -469,7 +293,7 @@ def _batch_backward(
 def _batch_forward(
     transforms: Any, size: int, forward_mode: Program, dims: Any, out_dims: Any, spec: Spec
 ) -> Program:
-    captured = _look_up(spec.pushed, dims, out_dims, spec.outs)
+    captured = look_up(spec.pushed, dims, out_dims, spec.outs)
     force = (True,) * len(forward_mode.outputs)
     taken = (*pick(dims[: spec.arity], spec.takes), *captured)
     if all(dim is None for dim in taken):
@@ -516,7 +340,7 @@ custom_p = Primitive(
     lower=_lower,
     jvp=_differentiate("jvp"),
     linearize=_differentiate("linearize"),
-    transpose=Recursive(_transpose),
+    transpose=Recursive(transpose_custom),
     batch=Recursive(_batch),
     prune=_prune,
     rewrite=no_identity,

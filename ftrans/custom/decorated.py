@@ -1,0 +1,195 @@
+"""What the decorators share: a function with a rule, and one call of it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.tree_util as tree
+
+from ftrans.custom.batching import DecoratedBatch, closed_over
+from ftrans.custom.parts import Parts, defined, fit
+from ftrans.custom.recording import record
+from ftrans.errors import RuleError
+from ftrans.func.staging import apply, describe, known_inputs, name_of, named, sources, stage
+from ftrans.ir import Tracer, is_tracing, type_of
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.primitives.shape import zeros
+from ftrans.runtime.jaxlink import foreign
+from ftrans.traceback import boundary
+
+__all__ = ["Decorated", "DecoratedCall", "results_of"]
+
+
+def _is_number(x: Any) -> bool:
+    """Tells whether a leaf is an array, or a Python number that may have a derivative."""
+    return is_array(x) or (is_scalar(x) and isinstance(x, (float, complex)))
+
+
+class Decorated:
+    """Is a function with a rule: what the three decorators share.
+
+    Args:
+        function: what it computes.
+        nondiff_argnums: arguments that are passed to the rule apart, and have no derivative.
+    """
+
+    _kind = ""
+    lasting = False
+
+    def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()):
+        if not callable(function):
+            raise RuleError(f"{self._kind}: it takes a function.\n  given: {describe(function)}")
+        functools.update_wrapper(self, function)
+        named(self, name_of(function))  # type: ignore[type-var]
+        self.function = function
+        self.nondiff_argnums = (
+            (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        )
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        # as a method, it is bound as functions are
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<{self._kind} {name_of(self.function)}>"
+
+    @boundary
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function; inside a transform, records it with its rule."""
+        self._check()
+        args = self._positional(args, kwargs)
+        count = len(args)
+        apart = {n % count for n in self.nondiff_argnums if -count <= n < count}
+        parts = Parts([x for i, x in enumerate(args) if i not in apart], _is_number)
+        fixed = [x for i, x in enumerate(args) if i in apart]
+        if not any(type(x) is Tracer for x in parts.values):
+            if is_tracing() or not foreign(parts.values):
+                return self.function(*args)
+            return self._for_jax(parts, fixed, apart)
+        return DecoratedCall(self, parts, fixed, apart).record()
+
+    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        if not kwargs:
+            return args
+        try:
+            bound = inspect.signature(self.function).bind(*args, **kwargs)
+        except TypeError as error:
+            raise RuleError(f"{name_of(self.function)}: {error}.") from None
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise RuleError(
+                f"{name_of(self.function)}: a function with a rule takes no keyword-only "
+                f"arguments, since the rule is given positional ones.\n"
+                f"  keyword-only: {', '.join(bound.kwargs)}\n  Make them positional."
+            )
+        return bound.args
+
+    def _for_jax(self, parts: Parts, fixed: list[Any], apart: set[int]) -> Any:
+        inputs = known_inputs(parts.values)
+
+        def call(*tracers: Any) -> Any:
+            return DecoratedCall(
+                self, Parts(parts.build(tracers), _is_number), fixed, apart
+            ).record()
+
+        staged = stage(name_of(self.function), call, inputs, order=4)
+        return staged.outputs.build(apply(staged.program, [*sources(inputs), *staged.captured]))
+
+    # what the subclasses say
+
+    def _check(self) -> None:
+        """Raises where the rule is not defined yet."""
+
+    def _forward(self, call: DecoratedCall, args: tuple[Any, ...], ruled: bool) -> Any:
+        """Computes the result; `ruled` says whether the rules will be used."""
+        return self.function(*args)
+
+    _backward: Any = None
+    _jvp: Any = None
+    _vmap: Any = None
+
+
+class DecoratedCall:
+    """Is one call of a decorated function inside a traced one: the author of what is recorded."""
+
+    patterns = False
+    missing: str | None = None
+    rule_outs: Sequence[Any] = ()
+
+    def __init__(self, decorated: Decorated, parts: Parts, fixed: list[Any], apart: set[int]):
+        self.decorated = decorated
+        self.name = name_of(decorated.function)
+        self.parts = parts
+        self.fixed = fixed
+        self.apart = apart
+        self.backward = None if decorated._backward is None else self._backward
+        self.jvp = None if decorated._jvp is None else self._jvp
+        self.calls_itself = self.backward is not None  # fwd may call the function
+        self.lasting = decorated.lasting
+
+    def record(self) -> Any:
+        """Records the call; returns what the function returned, with traced values in it."""
+        results = record(self, self.parts.values)
+        (output,) = self.output.build(results)
+        return output
+
+    def arguments(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns all positional arguments, with these values in the place of the arrays."""
+        moving, fixed = iter(self.parts.build(values)), iter(self.fixed)
+        count = len(self.parts) + len(self.fixed)
+        return tuple([next(fixed) if i in self.apart else next(moving) for i in range(count)])
+
+    def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
+        """Traces the function."""
+        self.primals = inputs
+        output = self.decorated._forward(self, self.arguments(inputs), ruled)
+        self.output = results_of(output)
+        self.types = [type_of(x).update() for x in self.output.values]
+        self.inputs = [type_of(as_array(x)).update() for x in inputs]
+        return self.output.values
+
+    def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
+        """Tells which results have tangents."""
+        return tuple([t.is_inexact for t in self.types])
+
+    def _backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        pairs = zip(cotangents, self.types, strict=True)
+        (ct,) = self.output.alone([zeros(t) if x is None else x for x, t in pairs])
+        return self.decorated._backward(self, ct)
+
+    def _jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+        return self.decorated._jvp(self, tangents)
+
+    def batch(self, order: int) -> tuple[Any, Sequence[Any]]:
+        """Returns the author's rule for batches, if there is one, and what it closes over."""
+        rule = self.decorated._vmap
+        if rule is None:
+            return None, ()
+        made = DecoratedBatch(
+            f"{self.name}.def_vmap",
+            rule,
+            self.parts.template(),
+            self.output.template(),
+            False,
+            self.types,
+            order,
+            None,
+        )
+        return made, closed_over(rule)
+
+    def fitted(self, label: str, found: Any, function: Any) -> list[Any]:
+        """Returns what a rule returned for the result as one tangent for each array in it."""
+        where = f"{self.name}: the {label} ({defined(function)})"
+        flat = self.output.split(where, (found,))
+        return [
+            None if dot is None or not t.is_inexact else fit(where, dot, t, "the result")
+            for dot, t in zip(flat, self.types, strict=True)
+        ]
+
+
+def results_of(output: Any) -> Parts:
+    """Returns what a function returned, with Python numbers made arrays."""
+    return Parts((tree.tree_map(lambda x: as_array(x) if is_scalar(x) else x, output),), is_array)

@@ -1,0 +1,118 @@
+"""What the inputs of a frame stand for, where that is no array: their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ftrans.ir.stack import state
+from ftrans.ir.types import ArrayType
+
+__all__ = ["Abstract", "Mapped", "Opaque", "Sampled", "example", "examples"]
+
+
+def example(type: ArrayType) -> np.ndarray:
+    """Returns an array of a type: zeros where it is not of floating point.
+
+    Else different numbers near one; square matrices are symmetric and positive definite.
+    """
+    if not type.is_inexact:
+        return np.zeros(type.shape, type.dtype)
+    numbers = 1 + np.cos(np.arange(type.size, dtype=np.float64)).reshape(type.shape) / 4
+    if type.ndim > 1 and type.shape[-1] == type.shape[-2]:
+        n = type.shape[-1]
+        numbers = (numbers + np.swapaxes(numbers, -1, -2)) / (2 * max(n, 1)) + 2 * np.eye(n)
+    return numbers.astype(type.dtype)
+
+
+class Abstract:
+    """Is the source of an input that has no value while tracing.
+
+    Args:
+        reason: completes "it depends on ...", for instance "the mapped axis of vmap".
+    """
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str):
+        self.reason = reason
+
+    def example(self, type: ArrayType, value: Callable[[Any], Any]) -> Any:
+        """Returns an array that the input might be.
+
+        Args:
+            type: its type.
+            value: evaluates a traced value.
+        """
+        return example(type)
+
+
+class Mapped(Abstract):
+    """Is the source of an input of a mapped function.
+
+    Args:
+        reason: as for `Abstract`.
+        randomness: what `vmap` was told of it.
+        array: the argument that is mapped.
+        dim: its mapped axis.
+    """
+
+    __slots__ = ("array", "dim", "randomness")
+
+    def __init__(self, reason: str, randomness: str, array: Any, dim: int):
+        super().__init__(reason)
+        self.randomness = randomness
+        self.array = array
+        self.dim = dim
+
+    def example(self, type: ArrayType, value: Callable[[Any], Any]) -> Any:
+        """Returns the first of the mapped arrays."""
+        array = self.array
+        if array.shape[self.dim] == 0:
+            return super().example(type, value)
+        return value(array)[(slice(None),) * self.dim + (0,)]
+
+
+class Sampled(Abstract):
+    """Is the source of an argument of a function that is traced once, for many calls.
+
+    Args:
+        reason: as for `Abstract`.
+        array: the argument of the first call.
+    """
+
+    __slots__ = ("array",)
+
+    def __init__(self, reason: str, array: Any):
+        super().__init__(reason)
+        self.array = array
+
+    def example(self, type: ArrayType, value: Callable[[Any], Any]) -> Any:
+        """Returns the argument of the first call."""
+        return value(self.array)
+
+
+class Opaque(BaseException):
+    """Leaves a method of a custom rule that needs arrays: it is then called when it is run.
+
+    It is no `Exception`, so that what the method catches does not hide it.
+    """
+
+
+@contextmanager
+def examples() -> Iterator[None]:
+    """Lets values be evaluated in a block that depend on what has none, by examples of it."""
+    known = [(frame, frame.known) for frame in state.stack]
+    before = state.examples
+    try:
+        for frame, values in known:
+            frame.known = dict(values)
+        state.examples = True
+        yield
+    finally:
+        state.examples = before
+        for frame, values in known:
+            frame.known = values

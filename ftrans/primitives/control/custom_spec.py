@@ -1,0 +1,96 @@
+"""How the parts of a `custom` equation belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from ftrans.ir import ArrayType, Program
+from ftrans.primitives.control.common import Mask
+
+__all__ = ["BatchRule", "Spec", "look_up"]
+
+
+class BatchRule(Protocol):
+    """Is how the author of a rule batches it; equal ones must do the same.
+
+    Attributes:
+        captured: the operands, by number, that stand for what the author's function closes over.
+    """
+
+    captured: tuple[int, ...]
+
+    def closing_over(self, captured: tuple[int, ...]) -> BatchRule:
+        """Returns the same rule with these operands as what it closes over."""
+        ...
+
+    def program(
+        self, size: int, types: Sequence[ArrayType], dims: Sequence[int | None]
+    ) -> tuple[Program, tuple[int | None, ...]]:
+        """Returns the rule as a program, and where its results are mapped.
+
+        Args:
+            size: the number of examples.
+            types: of the inputs, with one axis more where they are mapped.
+            dims: for each input where the mapped axis sits, or None.
+
+        Returns:
+            A program from the inputs, followed by what is captured, to the results.
+        """
+        ...
+
+
+class Spec(NamedTuple):
+    """Says how the parts of a `custom` equation belong together.
+
+    A *reference* is where a rule finds what it captured: `("operand" | "result" | "saved", i)`.
+
+    Attributes:
+        name: how errors call it.
+        arity: the number of inputs among the operands.
+        smooth: for each result whether it has a tangent.
+        gives: for each input whether `backward` returns a cotangent for it.
+        takes: for each input whether `forward_mode` takes a tangent for it.
+        pulled: what `backward` captured, which it takes after the cotangents of smooth results.
+        pushed: what `forward_mode` captured, which it takes after the tangents.
+        missing: the error where a derivative is needed and there is no rule; None where `forward`
+            is differentiated then.
+        batch: the author's rule for batches, or None.
+        order: how many derivatives the rules were traced for.
+        patterns: for each of the `variants` of `backward` which results have a cotangent.
+        lasting: whether derivatives of derivatives of results are by the rules again, as PyTorch
+            has it; else they are those of `forward`, as JAX has it.
+    """
+
+    name: str
+    arity: int
+    smooth: Mask
+    gives: Mask = ()
+    takes: Mask = ()
+    pulled: tuple[tuple[str, int], ...] = ()
+    pushed: tuple[tuple[str, int], ...] = ()
+    missing: str | None = None
+    batch: BatchRule | None = None
+    order: int = 0
+    patterns: tuple[Mask, ...] = ()
+    lasting: bool = True
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def outs(self) -> int:
+        """The number of results."""
+        return len(self.smooth)
+
+
+def look_up(
+    references: Sequence[tuple[str, int]], operands: Sequence[Any], outs: Sequence[Any], count: int
+) -> list[Any]:
+    """Returns the values that references stand for; `outs` are results and what is saved."""
+    found = []
+    for kind, i in references:
+        found.append(
+            operands[i] if kind == "operand" else outs[i] if kind == "result" else outs[count + i]
+        )
+    return found
