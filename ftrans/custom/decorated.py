@@ -28,18 +28,36 @@ def _is_number(x: Any) -> bool:
     return is_array(x) or (is_scalar(x) and isinstance(x, (float, complex)))
 
 
+def _signature_of(function: Any) -> tuple[inspect.Signature | None, int]:
+    """Returns the signature, and the number of arguments that need no binding; -1 for any."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None, -1
+    kinds = [p.kind for p in signature.parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return signature, -1
+    return signature, len(kinds)
+
+
 class Decorated:
     """Is a function with a rule: what the three decorators share.
 
     Args:
         function: what it computes.
         nondiff_argnums: arguments that are passed to the rule apart, and have no derivative.
+        nondiff_argnames: more of them, by their names.
     """
 
     _kind = ""
     lasting = False
 
-    def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()):
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        nondiff_argnums: int | Sequence[int] = (),
+        nondiff_argnames: str | Sequence[str] = (),
+    ):
         if not callable(function):
             raise RuleError(f"{self._kind}: it takes a function.\n  given: {describe(function)}")
         functools.update_wrapper(self, function)
@@ -48,6 +66,9 @@ class Decorated:
         self.nondiff_argnums = (
             (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         )
+        names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else nondiff_argnames
+        self._signature, self._count = _signature_of(function)
+        self.nondiff_argnums += tuple([self._number_of(name) for name in names])
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         # as a method, it is bound as functions are
@@ -72,10 +93,11 @@ class Decorated:
         return DecoratedCall(self, parts, fixed, apart).record()
 
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        if not kwargs:
+        signature = self._signature
+        if signature is None or (not kwargs and (len(args) == self._count or self._count < 0)):
             return args
         try:
-            bound = inspect.signature(self.function).bind(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise RuleError(f"{name_of(self.function)}: {error}.") from None
         bound.apply_defaults()
@@ -86,6 +108,15 @@ class Decorated:
                 f"  keyword-only: {', '.join(bound.kwargs)}\n  Make them positional."
             )
         return bound.args
+
+    def _number_of(self, name: str) -> int:
+        names = [] if self._signature is None else list(self._signature.parameters)
+        if name not in names:
+            raise RuleError(
+                f"{name_of(self.function)}: nondiff_argnames names what is no argument.\n"
+                f"  name: {name!r}\n  arguments: {', '.join(names)}"
+            )
+        return names.index(name)
 
     def _for_jax(self, parts: Parts, fixed: list[Any], apart: set[int]) -> Any:
         inputs = known_inputs(parts.values)

@@ -33,6 +33,7 @@ class custom_vjp(Decorated):
     Args:
         function: takes and returns pytrees of arrays; other arguments are static.
         nondiff_argnums: arguments without a derivative, which `bwd` is given in front.
+        nondiff_argnames: more of them, by their names.
 
     Example:
         >>> @custom_vjp
@@ -55,8 +56,13 @@ class custom_vjp(Decorated):
     fwd: Any = None
     bwd: Any = None
 
-    def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()):
-        super().__init__(function, nondiff_argnums)
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        nondiff_argnums: int | Sequence[int] = (),
+        nondiff_argnames: str | Sequence[str] = (),
+    ):
+        super().__init__(function, nondiff_argnums, nondiff_argnames)
         self._checked: set[Any] = set()
 
     def defvjp(
@@ -147,6 +153,7 @@ class custom_jvp(Decorated):
     Args:
         function: takes and returns pytrees of arrays; other arguments are static.
         nondiff_argnums: arguments without a derivative, which the rule is given in front.
+        nondiff_argnames: more of them, by their names.
 
     Example:
         >>> @custom_jvp

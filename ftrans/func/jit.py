@@ -6,7 +6,6 @@ import functools
 import inspect
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -38,6 +37,7 @@ from ftrans.func.staging import (
     named,
     stage,
 )
+from ftrans.func.static import unwrapped, wrapped
 from ftrans.func.vjp import array_outputs
 from ftrans.interpreters import inline, simplify
 from ftrans.ir import Tracer, is_tracing
@@ -100,7 +100,7 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
             hash(key)
         except TypeError:
             _check_arguments(name, func, args, kwargs, numbers, names)
-            args, kwargs = _wrapped(args, kwargs, numbers, names)
+            args, kwargs = wrapped(args, kwargs, numbers, names)
             key, leaves = analyse(args, kwargs)
             user.asks, user.direct = True, None
         if int in map(type, leaves):
@@ -290,14 +290,14 @@ def _trace(
     positions = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
 
     def run(*tracers: Any) -> Any:
-        inner, inner_kwargs = _unwrapped(tree.tree_unflatten(structure, tracers))
+        inner, inner_kwargs = unwrapped(tree.tree_unflatten(structure, tracers))
         full = [args[i] if i in positions else arg for i, arg in enumerate(inner)]
         static = {k: kwargs[k] for k in names if k in kwargs}
         return array_outputs(name, func(*full, **inner_kwargs, **static), "Compute it outside.")
 
     reason = f"an argument of {name}"
     inputs = abstract_inputs([_input_type(*t) for t in leaf_types], reason)
-    leaves = tree.tree_leaves(_wrapped(args, kwargs, numbers, names))
+    leaves = tree.tree_leaves(wrapped(args, kwargs, numbers, names))
     if len(leaves) == len(inputs):
         # what cannot be traced, and so must be called to learn what it returns, is given these
         pairs = zip(inputs, leaves, strict=True)
@@ -333,38 +333,6 @@ _array_classes: set[type] = set()
 """The classes of concrete arrays of JAX that were seen: to ask for one is fast."""
 _scopes: Any = [] if reusable_x64() else deque(maxlen=0)
 """Scopes that nobody is in."""
-
-
-@tree.register_static
-@dataclass(frozen=True)
-class _Static:
-    """Carries a leaf that is no array through `jax.jit`, as part of the structure."""
-
-    value: Any
-
-
-def _wrapped(
-    args: Any, kwargs: Any, numbers: tuple[int, ...], names: tuple[str, ...]
-) -> tuple[Any, Any]:
-    """Returns the arguments with leaves that are no arrays made static."""
-
-    def wrap(leaf: Any) -> Any:
-        given = is_array(leaf) or is_scalar(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
-        return leaf if given else _Static(leaf)
-
-    statics = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
-    args = tuple(arg if i in statics else tree.tree_map(wrap, arg) for i, arg in enumerate(args))
-    kwargs = {k: arg if k in names else tree.tree_map(wrap, arg) for k, arg in kwargs.items()}
-    return args, kwargs
-
-
-def _unwrapped(arguments: Any) -> Any:
-    """Puts the leaves that are no arrays back into their places."""
-    return tree.tree_map(
-        lambda x: x.value if isinstance(x, _Static) else x,
-        arguments,
-        is_leaf=lambda x: isinstance(x, _Static),
-    )
 
 
 def _tuple(option: Any) -> tuple[Any, ...]:
