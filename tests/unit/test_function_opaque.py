@@ -275,6 +275,7 @@ CALLS = {
 }
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("call", CALLS)
 def test_an_exception_at_run_time_surfaces_as_it_is(call: str) -> None:
     """It is another call that fails than the one that was traced, and the next one works."""
