@@ -63,6 +63,50 @@ def _cell(value: Any) -> Any:
     return (lambda: value).__closure__[0]  # type: ignore[index]
 
 
+def _likely_batch(values: Sequence[Any]) -> tuple[int, tuple[Any, ...], tuple[Any, ...]] | None:
+    """Returns the size of the batch that the innermost `vmap` makes of these, types and axes."""
+    for frame in reversed(state.stack):
+        mapped = [source for source in frame.sources if type(source) is Mapped]
+        if not mapped:
+            continue
+        dims = tuple([_axis(x, frame) for x in values])
+        if all(dim is None for dim in dims):
+            continue
+        size = mapped[0].array.shape[mapped[0].dim]
+        types = []
+        for x, dim in zip(values, dims, strict=True):
+            t = type_of(x).update()
+            types.append(
+                t if dim is None else t.update(shape=(*t.shape[:dim], size, *t.shape[dim:]))
+            )
+        return size, tuple(types), dims
+    return None
+
+
+def _axis(x: Any, mapping: Any) -> int | None:
+    """Returns where the axis that a frame maps likely is in a value; None where it is not."""
+    if type(x) is not Tracer:
+        return None
+    if x.frame is mapping and x.index < 0 and type(mapping.sources[~x.index]) is Mapped:
+        return mapping.sources[~x.index].dim
+    pending, seen = [(x.frame, x.index)], set()
+    while pending:
+        frame, code = pending.pop()
+        if (id(frame), code) in seen or frame.depth < mapping.depth:
+            continue
+        seen.add((id(frame), code))
+        if code < 0:
+            source = frame.sources[~code]
+            if frame is mapping and type(source) is Mapped:
+                return 0
+            if type(source) is Tracer:
+                pending.append((source.frame, source.index))
+            continue
+        equation = frame.produced(code)[0]
+        pending += [(frame, c) for c in equation.operands if type(c) is int]
+    return None
+
+
 def identity_of(function: Any) -> tuple[Any, ...]:
     """Returns what makes a function do what it does: its code, defaults and what it closes over."""
     code = getattr(function, "__code__", None)
@@ -133,6 +177,26 @@ class WrittenBatch:
 
     def __repr__(self) -> str:
         return self.name
+
+    def probe(self, values: Sequence[Any]) -> None:
+        """Traces the rule now, for the batch that is most likely asked for.
+
+        Rules for batches are traced when it is known where the mapped axes are, and remembered.
+        What this trace finds is part of what makes two rules equal: so a rule that reads what has
+        changed since, as an attribute of its class, is another rule, and traced again.
+
+        Args:
+            values: the inputs.
+        """
+        guess = _likely_batch(values)
+        if guess is None:
+            return
+        size, types, dims = guess
+        try:
+            found: Any = self.program(size, types, dims)
+        except Exception as error:
+            found = type(error), str(error)  # where it is asked for, it is raised
+        self._identity = (*self._identity, types, dims, found)
 
     def closing_over(self, captured: tuple[int, ...]) -> WrittenBatch:
         """Returns the same rule with these operands as what it closes over."""

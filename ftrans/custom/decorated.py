@@ -161,6 +161,15 @@ class DecoratedCall:
         self.calls_itself = self.backward is not None  # fwd may call the function
         self.lasting = decorated.lasting
 
+    @property
+    def key(self) -> Any:
+        """What the call depends on, see `Author.key`."""
+        return id(self.decorated), self.parts.key, Parts(self.fixed).key, tuple(self.apart)
+
+    def kept(self) -> dict[str, Any]:
+        """Returns what `forward` has left on the call."""
+        return {"output": self.output.template()}
+
     def record(self) -> Any:
         """Records the call; returns what the function returned, with traced values in it."""
         results = record(self, self.parts.values)
@@ -194,7 +203,7 @@ class DecoratedCall:
     def _jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
         return self.decorated._jvp(self, tangents)
 
-    def batch(self, order: int) -> tuple[Any, Sequence[Any]]:
+    def batch(self, order: int, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """Returns the author's rule for batches, if there is one, and what it closes over."""
         rule = self.decorated._vmap
         if rule is None:
@@ -209,6 +218,7 @@ class DecoratedCall:
             order,
             None,
         )
+        made.probe(values)
         return made, closed_over(rule)
 
     def fitted(self, label: str, found: Any, function: Any) -> list[Any]:

@@ -23,7 +23,7 @@ from ftrans.ir import Tracer, type_of
 from ftrans.ir.frame import rebind
 from ftrans.numpy.promotion import as_array
 from ftrans.numpy.protocols import may_have_gradient
-from ftrans.primitives import once_p
+from ftrans.primitives import once_p, tied_p
 
 __all__ = ["Call", "record_for_jax"]
 
@@ -82,6 +82,25 @@ class Call:
         self.lasting = True
         self.rule_outs: Sequence[Any] = ()
 
+    @property
+    def key(self) -> Any:
+        """What the call depends on, see `Author.key`."""
+        if self.kwargs:
+            return None
+        cls = self.cls
+        methods = (cls.forward, cls.setup_context, self.reverse, self.pushed, cls.vmap)
+        asked = any(map(_asks_needs, methods))
+        needs = self.ctx.needs_input_grad if asked else None
+        return cls, methods, self.parts.key, needs
+
+    def kept(self) -> dict[str, Any]:
+        """Returns what `forward` has left on the call."""
+        return {
+            "output": self.output.template(),
+            "make": self.make,
+            "dirty": self.dirty,
+        }
+
     def record(self) -> Any:
         """Records the call; returns what `forward` returned, with traced values in it."""
         values = self.parts.values
@@ -118,16 +137,19 @@ class Call:
         """Traces `forward` and `setup_context`, or records that they are to be called."""
         cls, ctx, kwargs = self.cls, self.ctx, self.kwargs
         args = self.parts.build(inputs)
+        statics = self.parts.key
         host = HostForward(cls, self.parts, kwargs, inputs, self.old)
         if self.old:
             output = calls_host(
                 cls.forward,
+                statics,
                 lambda: cls.forward(ctx, *args, **kwargs),
                 lambda: host.record(ctx, self._needs_of, True),
             )
         else:
             output = calls_host(
                 cls.forward,
+                statics,
                 lambda: cls.forward(*args, **kwargs),
                 lambda: host.record(ctx, self._needs_of, False),
             )
@@ -137,7 +159,7 @@ class Call:
                 return output
 
             output = calls_host(
-                cls.setup_context, set_up, lambda: host.record(ctx, self._needs_of, True)
+                cls.setup_context, statics, set_up, lambda: host.record(ctx, self._needs_of, True)
             )
         self.is_tuple = isinstance(output, tuple)
         self.make = maker(output)
@@ -146,6 +168,7 @@ class Call:
         self.inputs = [type_of(as_array(x)).update() for x in inputs]
         self.weak = tuple([type(x) is Tracer and x.weak for x in inputs])
         self._check_dirty(inputs, host)
+        self.token = host.token
         self.patterns = not ctx._state.materialize
         return self.output.values
 
@@ -193,6 +216,7 @@ class Call:
         """Calls `backward`; see `Author.backward`."""
         ctx, method = self.ctx, self.reverse
         ctx._state.which = "backward"
+        cotangents = self._tied(cotangents)
         once = getattr(method, "__ftrans_once__", False)
         written = inspect.unwrap(method) if once else method  # type: ignore[arg-type]
         rule = Rule(
@@ -213,6 +237,7 @@ class Call:
             cotangents = [None if ct is None else once_p(ct, message=message) for ct in cotangents]
         found = calls_host(
             written,
+            self.parts.key,
             lambda: rule.gradients(ctx, cotangents),
             lambda: rule.host_gradients(ctx, cotangents, self._needs_of(written)),
         )
@@ -220,10 +245,18 @@ class Call:
             return found
         return [once_p(ct, message=message) if type(ct) is Tracer else ct for ct in found]
 
+    def _tied(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Lets a rule count on the check of the context that it uses, see `HostForward`."""
+        token = self.token
+        if token is None:
+            return values
+        return [None if x is None else tied_p(x, token) for x in values]
+
     def _jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
         """Calls `jvp`; see `Author.jvp`."""
         ctx, method = self.ctx, self.pushed
         ctx._state.which = "forward"
+        tangents = self._tied(tangents)
         rule = Rule(
             f"{self.name}.jvp",
             method,
@@ -238,11 +271,12 @@ class Call:
         )
         return calls_host(
             method,
+            self.parts.key,
             lambda: rule.tangents(ctx, tangents),
             lambda: rule.host_tangents(ctx, tangents, self._needs_of(method)),
         )
 
-    def batch(self, order: int) -> tuple[Any, Sequence[Any]]:
+    def batch(self, order: int, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """Returns the author's rule for batches, if there is one, and what it closes over."""
         cls = self.cls
         if not overrides(cls, "vmap"):
@@ -262,6 +296,7 @@ class Call:
             order,
             FunctionBatch.randomness(),
         )
+        rule.probe(values)
         return rule, closed_over(cls.vmap)
 
 

@@ -150,7 +150,8 @@ class _Closure:
         """Returns the function that closes over these values in the place of its own."""
 
         def function(x: Any) -> Any:
-            leaves = [as_array(leaf) for leaf in self.structure.flatten_up_to(x)]
+            pairs = zip(self.structure.flatten_up_to(x), self.types, strict=True)
+            leaves = [as_array(leaf, t.dtype if is_scalar(leaf) else None) for leaf, t in pairs]
             found = apply(self.program, [*leaves, *captured])
             return self.structure.unflatten(found)
 
@@ -184,6 +185,7 @@ class _Solver:
 
     patterns = False
     missing: str | None = None
+    key = None  # it closes over what the operator does
     calls_itself = False
     lasting = True
     rule_outs: Sequence[Any] = ()
@@ -218,11 +220,15 @@ class _Solver:
         self.output = Parts(((value, aux) if self.has_aux else value,), is_array)
         return self.output.values
 
+    def kept(self) -> dict[str, Any]:
+        """Is not asked for, since there is no key."""
+        return {}
+
     def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
         """Tells which results have tangents: those of the unknown, but not aux."""
         return tuple([i < self.count and type_of(x).is_inexact for i, x in enumerate(outs)])
 
-    def batch(self, order: int) -> tuple[None, Sequence[Any]]:
+    def batch(self, order: int, values: Sequence[Any]) -> tuple[None, Sequence[Any]]:
         """Has no rule of its own."""
         return None, ()
 

@@ -46,24 +46,28 @@ class Remembered(OrderedDict):
 
 
 _opaque = Remembered(1024)
-"""The functions that were found to be opaque."""
+"""The functions that were found to be opaque, each with the static arguments of the call."""
 _callees = Remembered(1024)
 
 
-def calls_host(function: Any, call: Callable[[], Any], host: Callable[[], Any]) -> Any:
+def calls_host(
+    function: Any, statics: Any, call: Callable[[], Any], host: Callable[[], Any]
+) -> Any:
     """Calls a method of a rule on traced values; or records that it is called later.
 
     Args:
         function: the method.
+        statics: the arguments that are no arrays, on which it may depend what it asks for.
         call: calls it.
         host: records it.
     """
-    if function in _opaque:
+    key = (function, statics)
+    if key in _opaque:
         return host()
     try:
         return call()
     except Opaque:
-        _opaque.find(function, lambda: True)
+        _opaque.find(key, lambda: True)
         return host()
 
 

@@ -15,11 +15,18 @@ import numpy as np
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.opaque import Remembered, RuleCallee, restore, snapshot_of
 from ftrans.custom.parts import Parts, defined
-from ftrans.errors import FtransError, LeakedTracerError, RuleError, TracedArrayError
+from ftrans.errors import (
+    ConcretizationError,
+    FtransError,
+    LeakedTracerError,
+    RuleError,
+    TracedArrayError,
+)
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.source import example, examples
 from ftrans.ir.stack import untraced
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import external_p
 from ftrans.runtime.jaxlink import foreign
 
@@ -42,6 +49,7 @@ class _Typing(NamedTuple):
         materialize: whether cotangents of zero are arrays.
         returned: for inputs that were returned which result they are.
         weak: which results of the call were Python scalars.
+        is_static: whether the context holds what is no array.
         callee: calls it.
     """
 
@@ -55,6 +63,7 @@ class _Typing(NamedTuple):
     materialize: bool
     returned: dict[int, int]
     weak: list[bool]
+    is_static: bool
     callee: RuleCallee
 
 
@@ -90,15 +99,19 @@ class HostForward:
     Attributes:
         returned: for inputs that `forward` returned which result they are.
         written: the inputs that it wrote to.
+        token: what the rules are tied to, since the call checks their context; or None.
     """
+
+    token: Any = None
 
     def __init__(
         self, cls: Any, parts: Parts, kwargs: dict[str, Any], inputs: Sequence[Any], old: bool
     ):
         self.cls = cls
         self.parts = parts
-        self.kwargs = kwargs
-        self.inputs = inputs
+        self.named = Parts(tuple(kwargs.values()))
+        self.names = tuple(kwargs)
+        self.inputs = [*inputs, *self.named.values]
         self.old = old
         self.returned: dict[int, int] = {}
         self.written: tuple[int, ...] = ()
@@ -108,9 +121,16 @@ class HostForward:
         types = tuple([type_of(x).update() for x in self.inputs])
         set_up = None if self.old or not with_context else self.cls.setup_context
         needed = needs(self.cls.forward, set_up) if self.old or set_up is not None else ()
-        kwargs = Parts(tuple(self.kwargs.items())).key if self.kwargs else None
-        key = (self.cls, self.cls.forward, set_up, types, self.parts.key, kwargs, needed)
+        for value in self.named.values:
+            if type(value) is Tracer and may_have_gradient(value):
+                raise _named(self.cls, self.names)
+        named = (self.names, self.named.key)
+        key = (self.cls, self.cls.forward, set_up, types, self.parts.key, named, needed)
         typing = _typings.find(key, lambda: self._typed(key, types, set_up, needed))
+        if typing.is_static and (again := self._called_again(set_up, needed)) is not None:
+            # what is no array may be another one at each call
+            key = (key, again[0].shape)
+            typing = _typings.find(key, lambda: self._typing(key, types, *again))
         outs = [
             Tracer(x.frame, x.index, x.type, True) if weak and type(x) is Tracer else x
             for x, weak in zip(
@@ -124,6 +144,7 @@ class HostForward:
         if typing.context is not None:
             place = {"input": self.inputs, "result": outs, "own": outs[count:]}
             restore(typing.context, [place[kind][i] for kind, i in typing.places], ctx)
+            self.token = outs[-1]
             kept = ctx._state
             kept.rigid = tuple([outs[i] for i in typing.rigid])
             kept.dirty = tuple([self.inputs[i] for i in typing.dirty])
@@ -133,10 +154,38 @@ class HostForward:
 
     def _typed(self, key: Any, types: Sequence[ArrayType], set_up: Any, needs: Any) -> _Typing:
         """Calls the method once, and notes what it returns."""
+        with examples():
+            found = [x.value() if type(x) is Tracer else x for x in self.inputs]
+        return self._typing(key, types, *self._call(found, set_up, needs))
+
+    def _called_again(self, set_up: Any, needs: Any) -> Any:
+        """Calls the method on the values of this call; None where they are not known."""
+        try:
+            found = [x.value() if type(x) is Tracer else x for x in self.inputs]
+        except ConcretizationError:
+            return None
+        if foreign(found):
+            return None
+        return self._call(found, set_up, needs)
+
+    def _call(self, values: Sequence[Any], set_up: Any, needs: Any) -> Any:
+        """Calls the method; returns what it left, what it was given, what it wrote to, and it."""
+        name = f"{self.cls.__name__}.forward"
+        call = _ForwardCall(self, set_up, needs)
+        called, arrays, written = self._tried(name, call, _distinct(values, self.inputs))
+        return called, arrays, written, call
+
+    def _typing(
+        self,
+        key: Any,
+        types: Sequence[ArrayType],
+        called: _Called,
+        arrays: Sequence[Any],
+        written: tuple[int, ...],
+        call: Any,
+    ) -> _Typing:
+        """Returns what a call has shown."""
         name, forward = f"{self.cls.__name__}.forward", self.cls.forward
-        arrays = [read_only(x) for x in self._examples()]
-        call = _ForwardCall(self.cls, self.parts.template(), self.kwargs, self.old, set_up, needs)
-        called, arrays, written = self._tried(name, call, arrays)
         output, ctx = called.output, called.ctx
         for value in (*output.values, *called.saved):
             if type(value) is Tracer:
@@ -166,6 +215,8 @@ class HostForward:
                     f"  it is defined at {defined(forward)}\n"
                     f"  Save what depends on values as an array: ctx.name = np.asarray(value)."
                 )
+            if again.context is not None:
+                kept.append(_CHECKED)
             found = [_to_array(x) for x in (*again.output.values, *kept)]
             for number, (x, t) in enumerate(zip(found, kinds, strict=True)):
                 if x.shape != t.shape or x.dtype != t.dtype:
@@ -178,6 +229,8 @@ class HostForward:
             return found
 
         returned = [*output.values, *own]
+        if called.context is not None:
+            returned.append(_CHECKED)
         kinds = [ArrayType(x.shape, x.dtype) for x in map(_to_array, returned)]
         callee = RuleCallee(
             name,
@@ -198,6 +251,7 @@ class HostForward:
             ctx._state.materialize,
             {i: outs.index(k) for i, k in enumerate(given) if k in outs},
             [is_scalar(value) for value in returned],
+            called.context is not None and called.context.is_static,
             callee,
         )
 
@@ -223,15 +277,24 @@ class HostForward:
                 )
             raise
 
-    def _examples(self) -> list[Any]:
-        """Returns the values of the inputs where they are known, else examples of them."""
-        with examples():
-            found = [x.value() if type(x) is Tracer else x for x in self.inputs]
-        pairs = zip(found, self.inputs, strict=True)
-        return [
-            example(type_of(x)) if foreign([v]) else np.asarray(v) if np.isscalar(v) else v
-            for v, x in pairs
-        ]
+
+def _distinct(values: Sequence[Any], like: Sequence[Any]) -> list[Any]:
+    """Returns arrays that cannot be written to, no two of which lie in one place."""
+    places: set[int] = set()
+    found = []
+    for value, x in zip(values, like, strict=True):
+        if foreign([value]):
+            value = example(type_of(x))
+        view = np.asarray(value)
+        if view.ctypes.data in places:
+            value = view = view.copy()
+        places.add(view.ctypes.data)
+        found.append(read_only(np.asarray(value) if np.isscalar(value) else value))
+    return found
+
+
+_CHECKED = np.bool_(True)
+"""Is returned by a call whose context was as expected."""
 
 
 def maker(output: Any) -> Any:
@@ -274,24 +337,25 @@ def _has_nan(x: np.ndarray) -> bool:
 class _ForwardCall:
     """Calls `forward`, and what belongs to it, on arrays."""
 
-    def __init__(
-        self, cls: Any, parts: Parts, kwargs: dict[str, Any], old: bool, set_up: Any, needs: Any
-    ):
-        self.cls = cls
-        self.parts = parts
-        self.kwargs = kwargs
-        self.old = old
+    def __init__(self, host: HostForward, set_up: Any, needs: Any):
+        self.cls = host.cls
+        self.parts = host.parts.template()
+        self.named = host.named.template()
+        self.names = host.names
+        self.count = sum(self.parts.counts())
+        self.old = host.old
         self.set_up = set_up
         self.needs = needs
 
     def __call__(self, arrays: Sequence[Any]) -> _Called:
         ctx = FunctionCtx()
         ctx._state.needs = self.needs
-        args = self.parts.build(arrays)
+        args = self.parts.build(arrays[: self.count])
+        kwargs = dict(zip(self.names, self.named.build(arrays[self.count :]), strict=True))
         if self.old:
-            output = self.cls.forward(ctx, *args, **self.kwargs)
+            output = self.cls.forward(ctx, *args, **kwargs)
         else:
-            output = self.cls.forward(*args, **self.kwargs)
+            output = self.cls.forward(*args, **kwargs)
             if self.set_up is not None:
                 self.set_up(ctx, args, output)
         items = output if isinstance(output, tuple) else (output,)
@@ -358,6 +422,15 @@ def _captured(name: str, function: Any, value: Any) -> RuleError:
         f"derivative would be lost.\n"
         f"  {variable or 'value'}: {value.type}\n  {name} is defined at {defined(function)}\n"
         f"  Pass {variable or 'it'} to apply as an argument."
+    )
+
+
+def _named(cls: Any, names: Sequence[str]) -> RuleError:
+    return RuleError(
+        f"{cls.__name__}.forward: it asks for plain arrays, and a keyword-only argument is traced: "
+        f"its derivative would be lost.\n"
+        f"  keyword-only: {', '.join(names)}\n  it is defined at {defined(cls.forward)}\n"
+        f"  Make it positional, so that backward returns its gradient."
     )
 
 

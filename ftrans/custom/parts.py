@@ -79,9 +79,9 @@ class Parts:
         return tuple([entry.key for entry in self._entries])
 
     @property
-    def holds(self) -> list[Any]:
-        """What the key tells apart by identity, to be kept alive with it."""
-        return [entry for entry in self._entries if entry is not _ARRAY]
+    def is_static(self) -> bool:
+        """Whether it holds anything but arrays."""
+        return any(entry.is_static for entry in self._entries)
 
     def names(self, roots: Sequence[str]) -> list[str]:
         """Returns how errors name the arrays, for names of the items."""
@@ -115,6 +115,7 @@ class _Array:
 
     count = 1
     key = "array"
+    is_static = False
 
     def build(self, given: Any) -> Any:
         return next(given)
@@ -135,6 +136,7 @@ class _Static:
     """Is an item without arrays."""
 
     count = 0
+    is_static = True
 
     def __init__(self, value: Any):
         self.value = value
@@ -173,6 +175,9 @@ class _Tree:
         self.leaves = [None if m else leaf for leaf, m in zip(leaves, mask, strict=True)]
         self.mask = mask
         self.count = mask.count(True)
+        self.is_static = any(
+            leaf is not None and not m for leaf, m in zip(leaves, mask, strict=True)
+        )
 
     def build(self, given: Any) -> Any:
         return self.structure.unflatten(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ftrans.custom.tracing import (
     Author,
     TracedRule,
     derivatives_wanted,
+    only_reverse,
     position,
     rule_frame,
     trace_rules,
@@ -17,6 +18,7 @@ from ftrans.errors import TracedArrayError
 from ftrans.func.staging import known_inputs, sources
 from ftrans.ir import Frame, Params, Tracer, bind
 from ftrans.ir.source import Opaque
+from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array
 from ftrans.numpy.protocols import in_rule
 from ftrans.primitives import custom_p
@@ -38,11 +40,17 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
     Raises:
         TracedArrayError: where a method asks for plain arrays that the author does not call later.
     """
+    outermost = state.calls is None
+    if outermost:
+        state.calls = {}
     try:
-        return _recorded(author, values)
+        return _recorded(author, values, None if outermost else author.key)
     except Opaque:
         if in_rule():
             raise  # the rule that this one is called in may be called later
+    finally:
+        if outermost:
+            state.calls = None
     raise TracedArrayError(
         f"{author.name}: it asks for plain arrays, by np.asarray(x) or its like, and is traced.\n"
         f"  Write it with functions of ftrans.numpy; or wrap what needs plain arrays in\n"
@@ -50,9 +58,31 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
     )
 
 
-def _recorded(author: Author, values: Sequence[Any]) -> list[Any]:
+class _Recorded(NamedTuple):
+    """Is a call of a rule inside another rule, which need not be traced again.
+
+    Rules may call rules that call them: to trace each of these calls would take time that grows
+    exponentially with the order of the derivative.
+    """
+
+    params: Params
+    weak: list[bool]
+    kept: dict[str, Any]
+
+
+def _recorded(author: Author, values: Sequence[Any], key: Any) -> list[Any]:
     inputs = known_inputs(values)
     order = derivatives_wanted()
+    calls: dict[Any, _Recorded] = state.calls  # type: ignore[assignment]
+    demands = 0
+    if key is not None:
+        types = tuple([(t.update(), weak) for t, _, weak in inputs])
+        key = (key, types, order, only_reverse())
+        found = calls.get(key)
+        if found is not None:
+            author.__dict__.update(found.kept)
+            return _bound(sources(inputs), found.params, found.weak)
+        demands = sum([frame.demands for frame in state.stack])
     has_rules = author.backward is not None or author.jvp is not None
     has_rules = has_rules and any(t.is_inexact for t, _, _ in inputs)
     ruled = has_rules and order > 0
@@ -73,7 +103,8 @@ def _recorded(author: Author, values: Sequence[Any]) -> list[Any]:
         places = _Places(frame, outs)
         references = {key: places.of(rule.captured) for key, rule in rules.items()}
         program, captured = frame.close([*outs, *places.saved])
-    batch, closed_over = author.batch(order)
+        demands -= sum([frame.demands for frame in state.stack])
+    batch, closed_over = author.batch(order, sources(inputs))
     operands = [*sources(inputs), *captured]
     settled = {
         key: tuple([_settled(place, operands) for place in found])
@@ -96,18 +127,26 @@ def _recorded(author: Author, values: Sequence[Any]) -> list[Any]:
         tuple(patterns),
         author.lasting,
     )
-    params = {
-        "forward": program,
-        "backward": None if backward is None else backward.program,
-        "forward_mode": None if jvp is None else jvp.program,
-        "variants": tuple([rules[f"backward {i}"].program for i in range(len(patterns))]),
-        "spec": spec,
-        "saved": False,
-    }
-    results = bind(custom_p, operands, Params(params))
+    params = Params(
+        {
+            "forward": program,
+            "backward": None if backward is None else backward.program,
+            "forward_mode": None if jvp is None else jvp.program,
+            "variants": tuple([rules[f"backward {i}"].program for i in range(len(patterns))]),
+            "spec": spec,
+            "saved": False,
+        }
+    )
+    if key is not None and not demands and len(operands) == len(inputs):
+        # it depends on nothing but its arguments
+        calls[key] = _Recorded(params, weak, author.kept())
+    return _bound(operands, params, weak)
+
+
+def _bound(operands: Sequence[Any], params: Params, weak: Sequence[bool]) -> list[Any]:
     return [
         Tracer(x.frame, x.index, x.type, True) if w and isinstance(x, Tracer) else x
-        for x, w in zip(results, weak, strict=True)
+        for x, w in zip(bind(custom_p, operands, params), weak, strict=True)
     ]
 
 

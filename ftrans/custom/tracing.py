@@ -25,7 +25,15 @@ from ftrans.primitives.control import BatchRule
 from ftrans.primitives.missing import Deferred
 from ftrans.primitives.shape import zeros
 
-__all__ = ["Author", "TracedRule", "derivatives_wanted", "position", "rule_frame", "trace_rules"]
+__all__ = [
+    "Author",
+    "TracedRule",
+    "derivatives_wanted",
+    "only_reverse",
+    "position",
+    "rule_frame",
+    "trace_rules",
+]
 
 
 class Author(Protocol):
@@ -40,6 +48,8 @@ class Author(Protocol):
         patterns: whether cotangents that are zero are passed to `backward` as `None`.
         missing: the error where a derivative is needed and there is no rule; None where `forward`
             is differentiated then.
+        key: what the call depends on, apart from the types of its inputs; None where that is not
+            known.
         calls_itself: whether `forward` may call the function that the rule is for; the call inside
             needs one derivative less.
         lasting: whether second derivatives of results are by the rules again, see `Spec`.
@@ -47,6 +57,7 @@ class Author(Protocol):
     """
 
     name: str
+    key: Any
     calls_itself: bool
     lasting: bool
     rule_outs: Sequence[Any]
@@ -54,6 +65,10 @@ class Author(Protocol):
     jvp: Callable[[Sequence[Any]], Sequence[Any]] | None
     patterns: bool
     missing: str | None
+
+    def kept(self) -> dict[str, Any]:
+        """Returns the attributes that say how the results make what the author returns."""
+        ...
 
     def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
         """Returns the results, arrays; `ruled` says whether the rules are traced after it."""
@@ -63,8 +78,13 @@ class Author(Protocol):
         """Tells which results have tangents."""
         ...
 
-    def batch(self, order: int) -> tuple[BatchRule | None, Sequence[Any]]:
-        """Returns how it is batched, or None; and the values that this closes over."""
+    def batch(self, order: int, values: Sequence[Any]) -> tuple[BatchRule | None, Sequence[Any]]:
+        """Returns how it is batched, or None; and the values that this closes over.
+
+        Args:
+            order: how many derivatives are wanted of it.
+            values: the inputs, in the frames outside.
+        """
         ...
 
 
@@ -158,7 +178,7 @@ def trace_rules(
                 rules["backward"] = found[0]
             else:
                 rules["backward"] = _tried("backward", both, author, inputs, types, smooth)
-        if author.jvp is not None and not (both and _only_reverse()):
+        if author.jvp is not None and not (both and only_reverse()):
             rules["jvp"] = _tried("jvp", both, author, inputs, types, smooth)
     except Exception as error:
         # what is only kept, by `jit` or `trace`, may never be differentiated
@@ -168,7 +188,7 @@ def trace_rules(
     return rules, patterns, missing
 
 
-def _only_reverse() -> bool:
+def only_reverse() -> bool:
     """Tells whether nothing but gradients is asked for, so that a `backward` is enough."""
     return all(frame.order <= _REVERSE for frame in state.stack)
 

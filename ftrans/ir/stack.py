@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ftrans.ir.location import Location, here
 
@@ -25,10 +25,14 @@ class _State(threading.local):
     began: float | None
     """When the outermost trace began whose program is not run yet."""
 
+    calls: dict[Any, Any] | None
+    """What is known of custom rules that were called inside the one that is being traced."""
+
     examples: bool
     """Whether inputs that have no value are evaluated by an example of one."""
 
     def __init__(self) -> None:
+        self.calls = None
         self.examples = False
         self.stack = []
         self.place = None

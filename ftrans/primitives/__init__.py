@@ -54,7 +54,7 @@ from ftrans.primitives.magnitude import (
     round_p,
     sign_p,
 )
-from ftrans.primitives.missing import missing_p, once_p
+from ftrans.primitives.missing import missing_p, once_p, tied_p
 from ftrans.primitives.record import (
     LINEAR,
     Absent,
@@ -228,6 +228,7 @@ __all__ = [
     "switch_p",
     "tan_p",
     "tanh_p",
+    "tied_p",
     "transpose_p",
     "while_p",
     "xor_p",

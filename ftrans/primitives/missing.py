@@ -1,7 +1,8 @@
 """What stands where a derivative is missing: it raises where it is needed in the end, else not.
 
 `missing` takes the place of a value that cannot be computed; `once` lets values through, but not
-their derivatives. So an error is raised for what a result depends on, and for nothing else.
+their derivatives. So an error is raised for what a result depends on, and for nothing else. `tied`
+lets a value through that counts on another one, which is computed for its checks.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from ftrans.errors import MissingRuleError
 from ftrans.ir import ArrayType
 from ftrans.primitives.family import free_cost, no_identity, no_programs, normal
 from ftrans.primitives.record import Joint, Linear, Primitive, Sample
+from ftrans.primitives.shape import expand
 
-__all__ = ["Deferred", "missing", "missing_p", "once_p", "raise_missing"]
+__all__ = ["Deferred", "missing", "missing_p", "once_p", "raise_missing", "tied_p"]
 
 
 def missing(operands: Sequence[Any], types: Sequence[ArrayType], message: str) -> Sequence[Any]:
@@ -121,3 +125,34 @@ once_p = Primitive(
     multiple=False,
 )
 """Is its operand, which cannot be differentiated; the transpose is of the same kind."""
+
+
+def _batch_tied(size: int, operands: Any, dims: Any) -> tuple[Any, int | None]:
+    x, token = operands
+    if dims[1] is not None and dims[0] is None:
+        return tied_p(expand(x, size), token), 0
+    return tied_p(x, token), dims[0]
+
+
+tied_p = Primitive(
+    name="tied",
+    tags=frozenset({"structural"}),
+    kinds="biufc",
+    infer=lambda x, token: x,
+    lower=lambda xp, x, token: x,
+    jvp=Joint(
+        lambda tangents, out, x, token: None if tangents[0] is None else tied_p(tangents[0], token)
+    ),
+    linearize=no_programs,
+    transpose=Joint(
+        lambda ct, x, token: [tied_p(ct, token) if isinstance(x, Linear) else None, None]
+    ),
+    batch=_batch_tied,
+    prune=no_programs,
+    rewrite=no_identity,
+    cost=free_cost,
+    samples=lambda: [Sample((normal(3), np.bool_(True)))],
+    source=None,
+    multiple=False,
+)
+"""Is its first operand; the second is computed as well."""
