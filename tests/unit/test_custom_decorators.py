@@ -458,6 +458,7 @@ SIX = {
 }
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", SIX)
 def test_six_of_six(name: str) -> None:
     call, expected = SIX[name]

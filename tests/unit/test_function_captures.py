@@ -111,6 +111,7 @@ ONE, THREE = np.float64(1.0), np.float64(3.0)
 XS = np.array([3.0, -2.0, 0.5])
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("wrap", [lambda f: f, ftrans.jit])
 @pytest.mark.parametrize("times", TIMES)
 def test_numbers_of_the_census(times: Any, wrap: Any) -> None:

@@ -80,6 +80,7 @@ def test_take_with_mapped_indices(axis: int, dims: Any) -> None:
     assert_close(got, np.stack([np.take_along_axis(a, o, axis) for a, o in pairs]))
 
 
+@pytest.mark.smoke
 def test_sort_gives_the_gradients_of_the_documents() -> None:
     x, w = np.array([[3.0, 1, 2], [9, 7, 8]]), np.array([1.0, 10, 100])
     got = func.grad(lambda x: (NumpySort.apply(x, -1)[0] * w).sum())(x)

@@ -382,6 +382,8 @@ def test_bad_function(name: str) -> None:
         assert len(text.splitlines()) >= 2, f"nothing to write instead in\n{text}"
         assert caught.value.__cause__ is None
         assert caught.value.__context__ is None or caught.value.__suppress_context__
+        frames = traceback.walk_tb(caught.value.__traceback__)
+        assert {frame.f_code.co_filename for frame, _ in frames} == {__file__}
     assert_nothing_open()
     assert X.flags.writeable
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import threading
 import traceback
 import weakref
@@ -95,6 +96,61 @@ def test_arrays_of_any_layout(x: np.ndarray) -> None:
     double = opaque(lambda a: a * 2, lambda ct: 2 * ct)
     assert_close(func.grad(lambda x: (double.apply(x) * x).sum())(x), 4 * x)
     assert_close(ftrans.jit(double.apply)(x), 2 * x)
+
+
+class Foreign:
+    """Is an array of another framework: all that is known of it is DLPack."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+class ByDlpack(Function):
+    """Hands its input to another framework, and returns what that returns."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return Foreign(np.sin(np.from_dlpack(x)))
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * fnp.cos(*ctx.saved_tensors)
+
+
+def test_arrays_of_other_frameworks() -> None:
+    for wrap in (lambda f: f, ftrans.jit, func.vmap):
+        out = wrap(ByDlpack.apply)(X)
+        assert isinstance(out, np.ndarray)
+        assert_close(out, np.sin(X))
+    assert_close(func.grad(lambda x: ByDlpack.apply(x).sum())(X), np.cos(X))
+    x = jax.numpy.asarray(X, "float32")
+    assert isinstance(ByDlpack.apply(x), jax.Array)
+    assert isinstance(func.grad(lambda x: ByDlpack.apply(x).sum())(x), jax.Array)
+
+
+class ByMath(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.slope = math.cos(x)
+        return math.sin(x)
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * ctx.slope
+
+
+def test_a_python_float_is_a_result() -> None:
+    for x in (np.float64(0.3), np.float64(1.3)):
+        assert_close(func.grad(ByMath.apply)(x), math.cos(x), 1e-6)
+        assert_close(func.jvp(ByMath.apply, (x,), (x,))[1], math.cos(x) * x, 1e-6)
+        assert_close(func.grad(lambda x: ByMath.apply(x) ** 2)(x), math.sin(2 * x), 1e-6)
 
 
 # ------------------------------------------------------------------------- what is kept on the ctx
@@ -219,6 +275,7 @@ CALLS = {
 }
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("call", CALLS)
 def test_an_exception_at_run_time_surfaces_as_it_is(call: str) -> None:
     """It is another call that fails than the one that was traced, and the next one works."""

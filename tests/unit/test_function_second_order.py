@@ -286,6 +286,7 @@ def test_hessian(name: str) -> None:
     assert_close(product, derivatives[2](x) * x)
 
 
+@pytest.mark.smoke
 def test_numbers_of_the_census() -> None:
     one, two = np.float64(1.0), np.float64(2.0)
     assert_close(func.grad(func.grad(DoubledSquareMixed.apply))(one), 4.0)
