@@ -7,20 +7,18 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
 
-import jax.numpy as jnp
 import jax.tree_util as tree
 
+from ftrans.custom.constants import with_constants
 from ftrans.custom.context import VmapInfo
 from ftrans.custom.parts import Parts, defined
 from ftrans.custom.tracing import rule_frame
 from ftrans.errors import RuleError
 from ftrans.func.staging import describe, is_whole
-from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
 from ftrans.ir.source import Mapped
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array
-from ftrans.primitives import Callee, external_p
 from ftrans.primitives.family import moveaxis
 
 __all__ = ["DecoratedBatch", "FunctionBatch", "WrittenBatch", "closed_over", "with_closed_over"]
@@ -239,7 +237,7 @@ class WrittenBatch:
                     f"  Pass it as an argument, or let the rule close over it directly."
                 )
         if captured:
-            program = _with_constants(program, captured)
+            program = with_constants(program, captured)
         return program, tuple(out_dims)
 
     def call(
@@ -288,43 +286,6 @@ class WrittenBatch:
                     f"  it is defined at {defined(self.function)}"
                 )
         return checked
-
-
-def _with_constants(program: Program, values: Sequence[Any]) -> Program:
-    """Returns the program with its last inputs replaced by arrays that a rule closes over."""
-    count = len(program.inputs) - len(values)
-    with building(program.name, program.inputs[:count]) as (frame, inputs):
-        constants = [external_p(callee=_Constant(value))[0] for value in values]
-        return finish(frame, replay(program, [*inputs, *constants]))
-
-
-class _Constant(Callee):
-    """Is an array that a rule closes over; programs have no other place for one."""
-
-    is_host = False
-
-    def __init__(self, value: Any):
-        self.name = "constant"
-        self.value = value
-        self.types = (type_of(value).update(),)
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Constant) and other.value is self.value
-
-    def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        return [self.value]
-
-    def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        return [jnp.asarray(self.value)]
-
-    def batch(self, size: int, operands: Any, dims: Any) -> Any:
-        raise AssertionError("a constant has no operand that could be mapped")
-
-    def missing(self, rule: str) -> str:
-        raise AssertionError("a constant has no operand that could have a tangent")
 
 
 class FunctionBatch(WrittenBatch):

@@ -21,7 +21,7 @@ from ftrans.errors import RuleError
 from ftrans.func.staging import apply, known_inputs, sources, stage
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.frame import rebind
-from ftrans.numpy.promotion import as_array
+from ftrans.numpy.promotion import as_array, is_array, result_type
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import once_p, tied_p
 
@@ -164,7 +164,15 @@ class Call:
             )
         self.is_tuple = isinstance(output, tuple)
         self.make = maker(output)
-        self.output = Parts(output if self.is_tuple else (output,))
+        items = output if self.is_tuple else (output,)
+        self.output = Parts(items, _is_result)
+        if any(type(x) in (float, complex) for x in self.output.values):
+            # numbers that forward has computed are results as well
+            dtypes = [x for x in inputs if type_of(x).is_inexact]
+            self.output.values = [
+                as_array(x, result_type(x, *dtypes)) if type(x) in (float, complex) else x
+                for x in self.output.values
+            ]
         self.types = [type_of(x).update() for x in self.output.values]
         self.inputs = [type_of(as_array(x)).update() for x in inputs]
         self.weak = tuple([type(x) is Tracer and x.weak for x in inputs])
@@ -176,7 +184,8 @@ class Call:
     def _check_dirty(self, inputs: Sequence[Any], host: HostForward) -> None:
         """Finds which results are the inputs that were marked as written to."""
         self.dirty: list[tuple[int, int]] = []
-        marked = {key_of(x) for x in self.ctx._state.dirty}
+        ctx_dirty = self.ctx._state.dirty
+        marked = {key_of(x) for x in ctx_dirty}
         check_written(self.cls, [key_of(inputs[i]) in marked for i in host.written])
         if not marked:
             return
@@ -193,6 +202,12 @@ class Call:
                     f"  Return it from forward, defined at {defined(self.cls.forward)}."
                 )
             self.dirty.append((number, place))
+        if len(self.dirty) < len(marked) and any(type(x) is Tracer for x in ctx_dirty):
+            raise RuleError(
+                f"{self.name}: mark_dirty was given what is no input of forward.\n"
+                f"  it is defined at {defined(self.cls.forward)}\n"
+                f"  x *= 2 makes a new traced value: write x[...] = 2 * x, and return x."
+            )
         if len(self.dirty) < len(marked):
             warnings.warn(
                 f"{self.name}: mark_dirty was given what is no input, which has no effect.",
@@ -331,6 +346,10 @@ def _reads_needs(code: CodeType) -> bool:
                 return True
             pending += [const for const in code.co_consts if isinstance(const, CodeType)]
     return False
+
+
+def _is_result(x: Any) -> bool:
+    return is_array(x) or type(x) in (float, complex)
 
 
 def _moves(x: Tracer) -> bool:

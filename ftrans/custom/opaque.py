@@ -15,6 +15,7 @@ import numpy as np
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.external.host import HostCallee
 from ftrans.custom.parts import Parts
+from ftrans.errors import RuleError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.source import Opaque
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
@@ -79,6 +80,14 @@ def calls_host(
 def snapshot_of(ctx: FunctionCtx) -> Parts:
     """Returns what the rules may ask a context for."""
     kept = ctx._state
+    for name, value in ctx.__dict__.items():
+        if getattr(value, "requires_grad", False) is True:
+            raise RuleError(
+                f"ctx.{name} belongs to the graph of another library, which does not outlive the "
+                f"call.\n"
+                f"  value: {type(value).__name__}\n"
+                f"  Save its array, x.detach().numpy(), and build the graph in backward."
+            )
     return Parts(
         (kept.for_backward, kept.for_forward, dict(ctx.__dict__)),
         lambda x: is_array(x) or isinstance(x, (float, complex)) or hasattr(x, "__dlpack__"),

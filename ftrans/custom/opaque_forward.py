@@ -454,6 +454,8 @@ def _to_array(value: Any) -> Any:
         return value
     if is_scalar(value):
         return as_array(value)
+    if getattr(value, "requires_grad", False) is True:
+        value = value.detach()
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     return np.asarray(value)

@@ -147,12 +147,17 @@ def _batch_tied(size: int, operands: Any, dims: Any) -> tuple[Any, int | None]:
     return tied_p(x, token), dims[0]
 
 
+def _lower_tied(xp: Any, x: Any, token: Any) -> Any:
+    # XLA would leave out what nothing depends on
+    return x if xp is np else xp.where(xp.all(token), x, xp.full_like(x, np.nan))
+
+
 tied_p = Primitive(
     name="tied",
     tags=frozenset({"structural"}),
     kinds="biufc",
     infer=lambda x, token: x,
-    lower=lambda xp, x, token: x,
+    lower=_lower_tied,
     jvp=Joint(
         lambda tangents, out, x, token: None if tangents[0] is None else tied_p(tangents[0], token)
     ),

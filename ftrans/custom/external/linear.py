@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ftrans.custom.constants import with_constants
+from ftrans.custom.tracing import rule_frame
 from ftrans.errors import RuleError
 from ftrans.func.vmap import vmap
-from ftrans.ir import ArrayType, type_of
+from ftrans.interpreters.base import building, finish
+from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.reduction import sum as sum_
+from ftrans.primitives.control import linear_call_p
 from ftrans.primitives.external import Callee, external_p
 from ftrans.primitives.record import Linear
 from ftrans.primitives.shape import zeros
@@ -49,15 +53,46 @@ class Transpose:
     def transpose(self, callee: Callee, cts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Records the cotangents of the operands that are `Linear`."""
         given = [zeros(t) if ct is None else ct for ct, t in zip(cts, callee.types, strict=True)]
-        found = list(self.function(*given))
-        if len(found) != len(operands):
+        types = [(x.type if isinstance(x, Linear) else type_of(x)).update() for x in operands]
+        program = self._program(callee, types)
+        with building(callee.name, types) as (frame, inputs):
+            back = finish(frame, external_p(*inputs, callee=callee))
+        # the transpose of the transpose is the callee: so second derivatives need no other rule
+        found = linear_call_p(
+            *given, call=program, transpose=back, count=len(given), variants=(), patterns=()
+        )
+        return [
+            ct if isinstance(x, Linear) else None for ct, x in zip(found, operands, strict=True)
+        ]
+
+    def _program(self, callee: Callee, types: Sequence[ArrayType]) -> Program:
+        """Traces the author's transpose, for results and operands of these types."""
+        source = Abstract(f"a cotangent of {self.name}")
+        opened = rule_frame(
+            f"transpose({self.name})", [(t.update(), source, False) for t in callee.types], 0, True
+        )
+        with opened as cts:
+            returned = self._cotangents(cts, types)
+            program, captured = opened.frame.close(returned)
+        for value in captured:
+            if type(value) is Tracer:
+                raise RuleError(
+                    f"{self.name}: its transpose closes over a traced value.\n"
+                    f"  value: {value.type}, {value.origin}\n"
+                    f"  Give it vjp= or jvp= instead, or pass the value as an argument."
+                )
+        return with_constants(program, captured) if captured else program
+
+    def _cotangents(self, cts: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
+        found = list(self.function(*cts))
+        if len(found) != len(types):
             raise RuleError(
                 f"{self.name}: its transpose must return one cotangent for each argument.\n"
-                f"  returned: {len(found)}\n  arguments: {len(operands)}"
+                f"  returned: {len(found)}\n  arguments: {len(types)}"
             )
         return [
-            self._fitted(i, ct, x.type) if isinstance(x, Linear) and ct is not None else None
-            for i, (ct, x) in enumerate(zip(found, operands, strict=True))
+            zeros(t) if ct is None or not t.is_inexact else self._fitted(i, ct, t)
+            for i, (ct, t) in enumerate(zip(found, types, strict=True))
         ]
 
     def _fitted(self, i: int, ct: Any, t: ArrayType) -> Any:

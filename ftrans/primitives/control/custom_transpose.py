@@ -13,9 +13,9 @@ from ftrans.errors import TransposeError
 from ftrans.ir import Program
 from ftrans.primitives.control.common import fill_zeros, needed_inputs, pick, restrict, spread
 from ftrans.primitives.control.custom_spec import Spec, look_up
-from ftrans.primitives.missing import missing
-from ftrans.primitives.record import Linear
-from ftrans.primitives.shape import zeros
+from ftrans.primitives.missing import missing, tied_p
+from ftrans.primitives.record import Linear, scalar
+from ftrans.primitives.shape import broadcast_p, zeros
 
 __all__ = ["transpose_custom"]
 
@@ -67,6 +67,12 @@ def transpose_custom(
     else:
         wanted = needed = (True,) * len(forward_mode.inputs)  # type: ignore[union-attr]
     unknown = [isinstance(x, Linear) or x is None for x in values]
+    if any(unknown) and backward is not None:
+        # a check of the forward call, which there is not
+        first = len(needed) - len(values)
+        for i, missing_value in enumerate(unknown):
+            if missing_value and _only_ties(backward, first + i):
+                values[i], unknown[i] = broadcast_p(scalar(True, bool), shape=(), axes=()), False
     if any(pick(unknown, needed[len(needed) - len(values) :])):
         raise TransposeError(
             f"{spec.name}: it is transposed as a linear function, but its rule depends on the "
@@ -87,6 +93,14 @@ def transpose_custom(
             found[i] = ct
     assert len(types) == len(given)
     return found
+
+
+def _only_ties(program: Program, number: int) -> bool:
+    """Tells whether an input is nothing but what values are tied to."""
+    uses = [e for e in program.equations if number in e.operands]
+    return all(e.primitive is tied_p and e.operands[0] != number for e in uses) and (
+        number not in program.outputs
+    )
 
 
 def _padded(cotangents: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
