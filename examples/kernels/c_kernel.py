@@ -24,6 +24,9 @@ def same(x):
 
 
 def _call(reverse, x):
+    if x.dtype != np.float64:
+        # C would read the memory as what it is not
+        raise TypeError(f"smooth takes float64, not {x.dtype}: convert it, x.astype('float64')")
     y = np.empty_like(x, order="C")
     x = np.ascontiguousarray(x)
     rows = x.size // x.shape[-1] if x.size else 0

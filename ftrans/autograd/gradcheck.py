@@ -22,7 +22,7 @@ from ftrans.custom.verify.promises import (
     same_twice,
     undefined,
 )
-from ftrans.custom.verify.subject import Settings, Subject, checked_call, random_like
+from ftrans.custom.verify.subject import Settings, Subject, checked_call, random_like, values_of
 from ftrans.errors import GradcheckError, GradcheckInputError
 from ftrans.func.staging import name_of
 from ftrans.func.vjp import vjp
@@ -189,7 +189,7 @@ def gradgradcheck(
             raise GradcheckInputError(f"{name}: the flags leave nothing to check.\n  Set {flags}.")
     args = _as_tuple(inputs)
     call = checked_call(name, func, args)
-    outs = vjp(call, *call.values)[0]
+    outs = values_of(call)
     numbers = [i for i, out in enumerate(outs) if is_floating(out)]
     if grad_outputs is None:
         draw = np.random.default_rng(0)

@@ -37,7 +37,7 @@ def _signature_of(function: Any) -> tuple[inspect.Signature | None, int]:
     kinds = [p.kind for p in signature.parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return signature, -1
-    return signature, len(kinds)
+    return signature, len(kinds) - kinds.count(inspect.Parameter.KEYWORD_ONLY)
 
 
 class Decorated:
@@ -100,13 +100,13 @@ class Decorated:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise RuleError(f"{name_of(self.function)}: {error}.") from None
-        bound.apply_defaults()
         if bound.kwargs:
             raise RuleError(
                 f"{name_of(self.function)}: a function with a rule takes no keyword-only "
                 f"arguments, since the rule is given positional ones.\n"
                 f"  keyword-only: {', '.join(bound.kwargs)}\n  Make them positional."
             )
+        bound.apply_defaults()
         return bound.args
 
     def _number_of(self, name: str) -> int:

@@ -83,7 +83,17 @@ class _Called(NamedTuple):
     @property
     def shape(self) -> Any:
         """All but the arrays."""
-        return self.output.key, self.make, None if self.context is None else self.context.key
+        kept = self.ctx._state
+        outs = [key_of(x) for x in self.output.values]
+        rigid = {key_of(x) for x in kept.rigid}
+        return (
+            self.output.key,
+            self.make,
+            None if self.context is None else self.context.key,
+            tuple([k in rigid for k in outs]),
+            len(kept.dirty),
+            kept.materialize,
+        )
 
 
 class HostForward:
@@ -202,12 +212,17 @@ class HostForward:
             known = {"input": given, "result": again.output.values}
             kept = []
             same = again.shape == shape
-            if same:
-                for (kind, i), value in zip(places, again.saved, strict=True):
-                    if kind == "own":
-                        kept.append(value)
-                    else:
-                        same = same and _is_same(value, known[kind][i], exact=False)
+            for (kind, i), value in zip(places, again.saved, strict=True) if same else ():
+                if kind == "own":
+                    kept.append(value)
+                elif not _is_same(value, known[kind][i], exact=False):
+                    raise RuleError(
+                        f"{name}: what it saved was {kind} {i} itself in its first call, and is "
+                        f"another array in this one.\n"
+                        f"  it is defined at {defined(forward)}\n"
+                        f"  Save a copy, np.array(x), of what is only sometimes an argument or a "
+                        f"result."
+                    )
             if not same:
                 raise RuleError(
                     f"{name}: what it returned, or left in the context, differs from its first "

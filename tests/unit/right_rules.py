@@ -517,7 +517,7 @@ RIGHT["custom_vjp"] = (
     ),
     (X,),
 )
-host_hypot = external(np.hypot, lambda x, y: x, vmap_method="broadcast_all")
+host_hypot = external(lambda x, y: np.hypot(x, y), lambda x, y: x, vmap_method="broadcast_all")
 RIGHT["custom_vjp of an external call"] = (
     with_vjp(
         lambda x, y: host_hypot(x, y),
@@ -568,4 +568,32 @@ def total_many(axis_size: int, in_batched: Any, x: Any) -> Any:
 
 
 RIGHT["external"] = external(np.sort, lambda x: x, vmap_method="broadcast_all"), (X,)
-RIGHT["external in a loop"] = external(np.sin, lambda x: x, vmap_method="sequential"), (A,)
+RIGHT["external in a loop"] = (
+    external(lambda x: np.sin(x), lambda x: x, vmap_method="sequential"),
+    (A,),
+)
+
+host_cos = external(lambda x: np.cos(x), lambda x: x, vmap_method="broadcast_all")
+RIGHT["external with a rule"] = (
+    external(
+        lambda x: np.sin(x),
+        lambda x: x,
+        vmap_method="broadcast_all",
+        vjp=lambda primals, out, ct: (host_cos(primals[0]) * ct,),
+    ),
+    (A,),
+)
+
+
+@right(X)
+class ScalesInPlace(Function):
+    """Writes to its cotangent, which is traced, and so another name for another value."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2.0
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        ct *= 2.0
+        return ct

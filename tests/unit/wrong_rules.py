@@ -9,7 +9,7 @@ import numpy as np
 
 import ftrans
 import ftrans.numpy as fnp
-from ftrans import custom_jvp, custom_vjp, custom_vmap
+from ftrans import custom_jvp, custom_vjp, custom_vmap, external
 from ftrans.autograd import Function
 
 X = np.linspace(0.3, 2.2, 5)
@@ -487,3 +487,53 @@ def _first_alone(ctx: Any, one: Any, other: Any) -> Any:
 
 wrong("pair: None is multiplied", pair(_no_check), (X,), "None")
 wrong("pair: one None makes all None", pair(_first_alone), (X,), "None")
+
+
+# --------------------------------------------------------------------------- x + b, and its axis
+
+
+class AddsAlongTheWrongAxis(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, b: Any) -> Any:
+        return x + b
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        return ct, ct.sum(axis=1)
+
+
+wrong("sum: the other axis", AddsAlongTheWrongAxis, (A[:, :3], V[:3]), "summed over (1,)")
+
+
+# ------------------------------------------------------------------------------ external calls
+
+plain_cos = external(lambda x: np.cos(x), lambda x: x, vmap_method="broadcast_all")
+careless = external(
+    lambda slope, ct: slope * ct * (1 + (not ct.flags.c_contiguous)),
+    lambda slope, ct: ct,
+    vmap_method="broadcast_all",
+)
+
+
+def host_sine(vjp: Any) -> Any:
+    return external(lambda x: np.sin(x), lambda x: x, vmap_method="broadcast_all", vjp=vjp)
+
+
+wrong(
+    "external: twice the slope",
+    host_sine(lambda primals, out, ct: (2 * plain_cos(primals[0]) * ct,)),
+    (A,),
+    "it is 2 times",
+)
+wrong(
+    "external: contiguous cotangents only",
+    host_sine(lambda primals, out, ct: (careless(plain_cos(primals[0]), ct),)),
+    (A,),
+    "memory layout",
+)
+wrong(
+    "external: an axis that is not the last",
+    external(lambda x: np.cumsum(x, axis=0), lambda x: x, vmap_method="broadcast_all"),
+    (X,),
+    "vmap against a loop",
+)

@@ -312,19 +312,19 @@ class _Batches:
         """Holds `vmap` of a function of arguments and vectors against a loop."""
         dims = (0,) * len(self.leaves)
         stacked = [np.stack([row[i] for row in vectors]) for i in range(len(vectors[0]))]
-        operands = [*self.stacked(dims, self.size), *self._contained(stacked, what)]
+        operands = [*self.stacked(dims, self.size), *self._contained(stacked)]
         got = [host(x) for x in vmap(function)(*operands)]
         each = []
         for b in range(self.size):
             example = [like(x, leaf) for x, leaf in zip(self.examples[b], self.leaves, strict=True)]
-            each.append([host(x) for x in function(*example, *self._contained(vectors[b], what))])
+            each.append([host(x) for x in function(*example, *self._contained(vectors[b]))])
         expected = [np.stack(rows) for rows in zip(*each, strict=True)]
         if all(_usable(x) for x in expected):
             self._same(OF_RULES, f"vmap of {what} is not what a loop gives", got, expected)
 
-    def _contained(self, arrays: Sequence[np.ndarray], what: str) -> list[Any]:
-        jax_like = next((x for x in self.leaves), None)
-        return [like(array, jax_like) for array in arrays]
+    def _contained(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+        """Returns arrays in the container of the arguments."""
+        return [like(array, self.leaves[0]) for array in arrays]
 
     def of_backward(self) -> None:
         """Maps backward over arguments and cotangents."""
@@ -364,7 +364,7 @@ class _Batches:
                 return vmap(self.smooth, dims)(*self._filled(arrays, floats))
 
             pullback = vjp(function, *(arrays[k] for k in self.floats))[1]
-            got = [host(x) for x in pullback(self._contained(stacked, "outputs"))]
+            got = [host(x) for x in pullback(self._contained(stacked))]
             mapped = [dim is not None for dim in dims]
             rows = []
             for b in range(self.size):
@@ -372,7 +372,7 @@ class _Batches:
                     like(x, leaf)
                     for x, leaf in zip(self.example(mapped, b), self.leaves, strict=True)
                 ]
-                grads = self._gradients(*example, *self._contained(cotangents[b], "outputs"))
+                grads = self._gradients(*example, *self._contained(cotangents[b]))
                 rows.append([host(x) for x in grads])
             expected = [
                 np.stack(many) if mapped[k] else np.sum(many, axis=0).astype(many[0].dtype)

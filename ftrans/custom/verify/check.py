@@ -93,7 +93,11 @@ def _applied(cls: type[Function]) -> Callable[..., Any]:
         return cls.apply(*args)
 
     applied.__name__ = cls.__name__
-    parameters = list(inspect.signature(cls.forward).parameters.values())
+    try:
+        parameters = list(inspect.signature(cls.forward).parameters.values())
+    except ValueError:
+        # it is written in C: arguments go by their numbers
+        return applied
     if cls.setup_context is Function.setup_context:
         parameters = parameters[1:]
     applied.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -118,7 +118,9 @@ class Comparison:
                 f"  {kink}.\n  The numerical value is the mean of both sides; a rule may choose "
                 f"any value between them.\n  Move the input off this point to check the rule."
             )
-        cause = diagnose(a, n)
+        value, out = host(subject.call.values[j]), host(subject.leaves[subject.outputs[i]])
+        known = {subject.call.labels[j]: value.reshape(-1, 1), "the result": out.reshape(1, -1)}
+        cause = diagnose(a, n, known)
         if cause:
             lines = f"\n  likely cause: {cause}"
         index = np.unravel_index(

@@ -6,6 +6,7 @@ between those of both sides is right.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -277,9 +278,8 @@ class _Checks:
                     wrong = ~(np.abs(grad - truth) <= 3 * rtol * np.abs(truth) + 3 * floor * size)
                 if wrong.any() and np.isfinite(truth).all():
                     label = trial.call.labels[i]
-                    cause = diagnose(
-                        grad, truth, _known(trial, plain, truth), _mixed(trial, true, i)
-                    )
+                    mixed = _mixed(trial, true, i) | _summed(trial, plain, grad.shape)
+                    cause = diagnose(grad, truth, _known(trial, plain, truth), mixed)
                     trial.fail(
                         self.backward, f"the gradient of {label} is wrong", grad, truth, cause
                     )
@@ -362,6 +362,27 @@ def _mixed(trial: Trial, true: Sequence[np.ndarray], which: int) -> dict[str, np
         for i, other in enumerate(true)
         if i != which and other.shape == true[which].shape
     }
+
+
+def _summed(
+    trial: Trial, cotangents: Sequence[np.ndarray], shape: tuple[int, ...]
+) -> dict[str, np.ndarray]:
+    """Returns cotangents, alone and times an argument, summed to the shape of a gradient."""
+    found = {}
+    for ct in map(host, cotangents):
+        over = ct.ndim - len(shape)
+        if not 0 < over <= ct.ndim <= 4:
+            continue
+        factors = {"the cotangent": np.ones((), ct.dtype)}
+        for label, value in _like_shape(trial.values, trial.call.labels, ct).items():
+            factors[f"the cotangent times {label}"] = value
+        for (name, factor), axes in itertools.product(
+            factors.items(), itertools.combinations(range(ct.ndim), over)
+        ):
+            total = (ct * factor).sum(axes)
+            if total.shape == shape:
+                found[f"a wrong axis: it is {name}, summed over {axes}"] = total
+    return found
 
 
 def gradients_by_differences(trial: Trial, cotangents: Sequence[np.ndarray]) -> list[np.ndarray]:

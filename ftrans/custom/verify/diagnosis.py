@@ -154,7 +154,7 @@ def _conjugate(given: np.ndarray, true: np.ndarray) -> str:
 def _stale(elsewhere: Mapping[str, Any]) -> Any:
     def try_them(given: np.ndarray, true: np.ndarray) -> str:
         for label, value in elsewhere.items():
-            if _same(given, np.asarray(value)):
+            if _same(given, np.asarray(value)) and not _same(true, np.asarray(value)):
                 return label
         return ""
 

@@ -14,10 +14,10 @@ from ftrans.custom.verify.coordinates import count, from_coordinates
 from ftrans.custom.verify.reference import in_double
 from ftrans.custom.verify.tolerances import tolerance_for
 from ftrans.errors import GradcheckInputError
+from ftrans.func.jvp import jvp
 from ftrans.func.staging import describe
-from ftrans.func.vjp import vjp
 
-__all__ = ["Settings", "Subject", "checked_call", "close", "random_like"]
+__all__ = ["Settings", "Subject", "checked_call", "close", "random_like", "values_of"]
 
 
 class Settings(NamedTuple):
@@ -59,7 +59,7 @@ class Subject:
         self.call = checked_call(name, func, args)
         self.settings = settings
         # traced, since promotion of plain arrays is not always that of traced values
-        leaves = vjp(self.call, *self.call.values)[0]
+        leaves = values_of(self.call)
         self.outputs = [i for i, out in enumerate(leaves) if is_floating(out)]
         self.leaves = leaves
         wide = in_double(self.call, leaves)
@@ -80,6 +80,11 @@ class Subject:
         """Returns the floating outputs, in double precision where that is taken."""
         outs = self.wide(*values)
         return [outs[i] for i in self.outputs]
+
+
+def values_of(call: Call) -> list[Any]:
+    """Returns the leaves of a call's result as traced code computes them, without a derivative."""
+    return jvp(call, tuple(call.values), (None,) * len(call.values))[0]
 
 
 def random_like(draw: np.random.Generator, out: Any, strided: bool) -> np.ndarray:

@@ -19,6 +19,7 @@ from ftrans.custom.verify.coordinates import count, from_coordinates, to_coordin
 from ftrans.custom.verify.diagnosis import diagnose
 from ftrans.custom.verify.reference import in_double
 from ftrans.custom.verify.report import Failure, Report
+from ftrans.custom.verify.subject import values_of
 from ftrans.custom.verify.tolerances import precision_of
 from ftrans.errors import ConcretizationError, MissingRuleError, RuleError, TransposeError
 from ftrans.func.jvp import jvp
@@ -49,8 +50,7 @@ class Trial:
         self.report = report
         self.sample = sample
         self.rigid = tuple(rigid)
-        # traced, without a derivative: there may be no rule for one
-        self.leaves = jvp(call, tuple(call.values), (None,) * len(call.values))[0]
+        self.leaves = values_of(call)
         try:
             call(*call.values)
         except AttributeError:
