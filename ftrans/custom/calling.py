@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,8 +24,19 @@ def overrides(cls: type, name: str) -> bool:
     return not hasattr(getattr(cls, name), "__ftrans_default__")
 
 
-@functools.lru_cache(maxsize=1024)
+_known: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""The parameters of functions, for as long as these live."""
+
+
 def parameters_of(forward: Any, skipped: int) -> tuple[inspect.Signature | None, int]:
+    """Returns what `_parameters` finds, asked once."""
+    found = _known.get(forward)
+    if found is None or found[0] != skipped:
+        found = _known[forward] = skipped, _parameters(forward, skipped)
+    return found[1]
+
+
+def _parameters(forward: Any, skipped: int) -> tuple[inspect.Signature | None, int]:
     """Returns the signature without the context, and the number of arguments that need no binding.
 
     That is -1 where any number does.

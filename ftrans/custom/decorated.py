@@ -30,10 +30,15 @@ def _is_number(x: Any) -> bool:
 
 def _signature_of(function: Any) -> tuple[inspect.Signature | None, int]:
     """Returns the signature, and the number of arguments that need no binding; -1 for any."""
+    written = inspect.unwrap(function)
+    while isinstance(written, functools.partial):
+        written = written.func
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return None, -1
+    if not inspect.isroutine(written) or inspect.isbuiltin(written):
+        return signature, -1  # the defaults of a ufunc, or of a builtin, are its own
     kinds = [p.kind for p in signature.parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return signature, -1
@@ -94,8 +99,13 @@ class Decorated:
 
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         signature = self._signature
-        if signature is None or (not kwargs and (len(args) == self._count or self._count < 0)):
+        if not kwargs and (signature is None or len(args) == self._count or self._count < 0):
             return args
+        if signature is None:
+            raise RuleError(
+                f"{name_of(self.function)}: its arguments have no names that are known.\n"
+                f"  keywords: {', '.join(kwargs)}\n  Pass them by position."
+            )
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:

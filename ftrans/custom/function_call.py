@@ -137,6 +137,7 @@ class Call:
         """Traces `forward` and `setup_context`, or records that they are to be called."""
         cls, ctx, kwargs = self.cls, self.ctx, self.kwargs
         args = self.parts.build(inputs)
+        self.primals = [as_array(x) for x in inputs]
         statics = self.parts.key
         host = HostForward(cls, self.parts, kwargs, inputs, self.old)
         if self.old:
@@ -234,7 +235,10 @@ class Call:
         message = ""
         if once:
             message = _differentiated_again(rule.label, written)
-            cotangents = [None if ct is None else once_p(ct, message=message) for ct in cotangents]
+            cotangents = [
+                None if ct is None else once_p(ct, *self.primals, message=message)
+                for ct in cotangents
+            ]
         found = calls_host(
             written,
             self.parts.key,
@@ -243,7 +247,10 @@ class Call:
         )
         if not once:
             return found
-        return [once_p(ct, message=message) if type(ct) is Tracer else ct for ct in found]
+        return [
+            None if ct is None else once_p(as_array(ct), *self.primals, message=message)
+            for ct in found
+        ]
 
     def _tied(self, values: Sequence[Any]) -> Sequence[Any]:
         """Lets a rule count on the check of the context that it uses, see `HostForward`."""
@@ -308,10 +315,15 @@ def _differentiated_again(label: str, method: Any) -> str:
     )
 
 
-@functools.lru_cache(maxsize=1024)
 def _asks_needs(function: Any) -> bool:
     """Tells whether the code of a method reads `ctx.needs_input_grad`."""
-    pending = [getattr(function, "__code__", None)]
+    code = getattr(function, "__code__", None)
+    return code is not None and _reads_needs(code)
+
+
+@functools.lru_cache(maxsize=1024)
+def _reads_needs(code: CodeType) -> bool:
+    pending: list[Any] = [code]
     while pending:
         code = pending.pop()
         if code is not None:

@@ -148,10 +148,11 @@ class _Closure:
 
     def at(self, captured: Sequence[Any]) -> Callable[[Any], Any]:
         """Returns the function that closes over these values in the place of its own."""
+        where = f"{self.name}: what the solver passes to the operator"
 
         def function(x: Any) -> Any:
             pairs = zip(self.structure.flatten_up_to(x), self.types, strict=True)
-            leaves = [as_array(leaf, t.dtype if is_scalar(leaf) else None) for leaf, t in pairs]
+            leaves = [fit(where, leaf, t, "the unknown") for leaf, t in pairs]
             found = apply(self.program, [*leaves, *captured])
             return self.structure.unflatten(found)
 

@@ -19,6 +19,7 @@ from ftrans.ir import ArrayType, type_of
 from ftrans.ir.source import Opaque
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import external_p
+from ftrans.runtime.cache import on_clear
 
 __all__ = ["Remembered", "RuleCallee", "calls_host", "host_call", "restore", "snapshot_of"]
 
@@ -29,6 +30,7 @@ class Remembered(OrderedDict):
     def __init__(self, most: int):
         super().__init__()
         self._most = most
+        on_clear(self.clear)
 
     def find(self, key: Any, make: Callable[[], Any]) -> Any:
         """Returns the value for a key, made where there is none."""
@@ -45,9 +47,9 @@ class Remembered(OrderedDict):
         return found
 
 
-_opaque = Remembered(1024)
+_opaque = Remembered(128)
 """The functions that were found to be opaque, each with the static arguments of the call."""
-_callees = Remembered(1024)
+_callees = Remembered(128)
 
 
 def calls_host(

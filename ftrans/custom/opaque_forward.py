@@ -32,7 +32,7 @@ from ftrans.runtime.jaxlink import foreign
 
 __all__ = ["HostForward", "call_writing", "maker", "read_only"]
 
-_typings = Remembered(1024)
+_typings = Remembered(128)
 
 
 class _Typing(NamedTuple):

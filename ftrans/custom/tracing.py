@@ -339,10 +339,13 @@ def _failed(
     inner = [t.update() for t, _, _ in inputs if t.is_inexact]
     given, wanted = (outer, inner) if method == "backward" else (inner, outer)
     opened = rule_frame(f"{author.name}.{method}", [(t, source, False) for t in given], closed=True)
+    # what it would be computed from as well, so that its derivatives are missing too
+    outer_frame = state.stack[-1]
+    used = [Tracer(outer_frame, ~i, t) for i, (t, _, _) in enumerate(inputs)]
     with opened as tracers:
-        found = missing_p(*tracers, types=tuple(wanted), message=message)
-        program, _ = opened.frame.close(found)
-    return TracedRule(program, [], mask)
+        found = missing_p(*tracers, *used, types=tuple(wanted), message=message)
+        program, captured = opened.frame.close(found)
+    return TracedRule(program, captured, mask)
 
 
 def _with_captures(

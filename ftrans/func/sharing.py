@@ -23,7 +23,6 @@ from ftrans.ir import Program
 from ftrans.runtime.cache import on_clear
 from ftrans.runtime.jaxlink import is_jax
 from ftrans.runtime.lower import lower
-from ftrans.runtime.raised import calls_host
 
 __all__ = [
     "Code",
@@ -187,7 +186,7 @@ def join(
             user.code = code
         if signature not in code.records:
             code.records[signature] = record
-            code.calls_host = code.calls_host or calls_host(record.program)
+            code.calls_host = code.calls_host or record.program.calls_host
             for other in list(code.users):
                 if other is not user:
                     other.direct = None

@@ -85,6 +85,14 @@ class Params(dict[str, Any]):
             elif isinstance(value, tuple):
                 yield from (item for item in value if isinstance(item, Program))
 
+    @property
+    def calls_host(self) -> bool:
+        """Whether these are the params of a call of Python code, or hold a program with one."""
+        callee = self.get("callee")
+        if callee is not None:
+            return callee.is_host
+        return any(program.calls_host for program in self.programs())
+
     def map_programs(self, function: Callable[[Program], Program]) -> Params:
         """Returns params in which every program is replaced by `function` of it."""
 
@@ -244,6 +252,15 @@ class Program:
     def type_of(self, atom: Atom) -> ArrayType:
         """Returns the type of a value of this program, or of a literal."""
         return atom.type if isinstance(atom, Literal) else self.types[atom]
+
+    @property
+    def calls_host(self) -> bool:
+        """Whether Python code is called, here or in a program that an equation carries."""
+        found = self.memo.get("calls_host")
+        if found is None:
+            found = any(e.params.calls_host for e in self.equations if e.params)
+            self.memo["calls_host"] = found
+        return found
 
     def numbered(self) -> Iterator[tuple[Equation, range, Location | None]]:
         """Yields each equation with the numbers of its results and its source location."""

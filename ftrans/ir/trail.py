@@ -88,6 +88,23 @@ class Step:
             self.child = step
         return step
 
+    def forget_calls(self) -> None:
+        """Lets go of the first of the steps that follow which call Python code, if there are many.
+
+        What a function closes over would live as long as its step.
+        """
+        calling = [key for key, step in (self.others or {}).items() if step.calls_host]
+        for key in calling[: max(len(calling) - _CALLS, 0)]:
+            del self.others[key]  # type: ignore[index]
+
+    @property
+    def calls_host(self) -> bool:
+        """Whether Python code is called in this step."""
+        return self.equation is not None and self.equation.params.calls_host
+
+
+_CALLS = 16
+
 
 class Root:
     """Is where all traces of one name and one list of inputs begin.
@@ -318,7 +335,10 @@ class Trail(Frame):
                 if found is not None:
                     return found
         equation = Equation(primitive, operands, params, results)
-        return _grow(self.step, Step(key, equation, location, self.step.stop + len(results)))
+        step = _grow(self.step, Step(key, equation, location, self.step.stop + len(results)))
+        if params and step.calls_host:
+            self.step.forget_calls()
+        return step
 
     def _type(self, code: Any) -> ArrayType:
         if type(code) is Literal:

@@ -107,16 +107,26 @@ missing_p = Primitive(
 )
 
 
+def _once_tangent(tangents: Any, out: Any, *primals: Any, message: str) -> Any:
+    return missing([*tangents, *primals], [primals[0].type], message)[0]
+
+
+def _once_cotangents(ct: Any, *operands: Any, message: str) -> list[Any]:
+    used = [x for x in operands[1:] if not isinstance(x, Linear)]
+    first = once_p(ct, *used, message=message) if isinstance(operands[0], Linear) else None
+    return [first, *([None] * (len(operands) - 1))]
+
+
 once_p = Primitive(
     name="once",
     tags=frozenset({"once", "structural"}),
     kinds="biufc",
-    infer=lambda x, *, message: x,
-    lower=lambda xp, x, *, message: x,
-    jvp=[lambda t, out, x, *, message: missing([t, x], [out.type], message)[0]],
+    infer=lambda x, *used, message: x,
+    lower=lambda xp, x, *used, message: x,
+    jvp=Joint(_once_tangent),
     linearize=no_programs,
-    transpose=[lambda ct, x, *, message: once_p(ct, message=message)],
-    batch=lambda size, operands, dims, *, message: (once_p(*operands, message=message), *dims),
+    transpose=Joint(_once_cotangents),
+    batch=lambda size, operands, dims, *, message: (once_p(*operands, message=message), dims[0]),
     prune=no_programs,
     rewrite=no_identity,
     cost=free_cost,
@@ -124,7 +134,10 @@ once_p = Primitive(
     source=None,
     multiple=False,
 )
-"""Is its operand, which cannot be differentiated; the transpose is of the same kind."""
+"""Is its first operand, which cannot be differentiated; the transpose is of the same kind.
+
+The other operands are what it was computed from, though its derivatives may not say so.
+"""
 
 
 def _batch_tied(size: int, operands: Any, dims: Any) -> tuple[Any, int | None]:

@@ -58,6 +58,9 @@ class _Counters:
 
 _counters = _Counters()
 _programs: OrderedDict[int, Program] = OrderedDict()
+_calling: OrderedDict[int, Program] = OrderedDict()
+"""The programs that call Python functions, and so keep alive what these close over."""
+_CALLING = 256
 _states: weakref.WeakSet[Any] = weakref.WeakSet()
 _lock = threading.RLock()
 _hooks: list[Callable[[], None]] = []
@@ -67,16 +70,20 @@ def keep(program: Program) -> Program:
     """Remembers a program, as the one used last."""
     key = id(program)
     with _lock:
-        if key in _programs:
-            _counters.hits += 1
-            _programs.move_to_end(key)
-            return program
+        for programs in (_programs, _calling):
+            if key in programs:
+                _counters.hits += 1
+                programs.move_to_end(key)
+                return program
         _counters.misses += 1
-        _programs[key] = program
+        calling = program.calls_host
+        programs = _calling if calling else _programs
+        most = min(_CALLING, config.cache_entries) if calling else config.cache_entries
+        programs[key] = program
         # what goes is freed after the lock is, since a great deal may hang on it
         gone = []
-        while len(_programs) > config.cache_entries:
-            gone.append(_programs.popitem(last=False))
+        while len(programs) > most:
+            gone.append(programs.popitem(last=False))
     return program
 
 
@@ -130,7 +137,7 @@ def cache_info() -> CacheInfo:
             _counters.misses,
             _counters.compiled,
             _counters.interpreted,
-            len(_programs),
+            len(_programs) + len(_calling),
             config.cache_entries,
             sum(e.nbytes for e in executables if e is not None),
             config.cache_bytes,
@@ -144,8 +151,9 @@ def cache_clear() -> None:
     modules registered by `ftrans.runtime.on_clear`.
     """
     with _lock:
-        gone = [*_programs.values()]
+        gone = [*_programs.values(), *_calling.values()]
         _programs.clear()
+        _calling.clear()
         for state in list(_states):
             state.drop()
         _counters.hits = _counters.misses = _counters.compiled = _counters.interpreted = 0

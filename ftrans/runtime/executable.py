@@ -19,7 +19,6 @@ import numpy as np
 from ftrans.ir import ArrayType, Program
 from ftrans.runtime.jaxlink import x64
 from ftrans.runtime.lower import lower
-from ftrans.runtime.raised import calls_host
 from ftrans.runtime.waiting import Patience
 
 __all__ = ["Executable", "tick"]
@@ -82,7 +81,7 @@ class Executable:
         self.used = tick()
         self.fresh = True
         self.patience = Patience()
-        self.calls_host = calls_host(program)
+        self.calls_host = program.calls_host
 
     def prepare(self, arrays: Sequence[Any], host: bool) -> None:
         """Compiles what a call with such arguments needs.

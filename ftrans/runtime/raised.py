@@ -11,9 +11,7 @@ import re
 import threading
 from collections import OrderedDict
 
-from ftrans.ir import Program
-
-__all__ = ["calls_host", "keep_raised", "raised"]
+__all__ = ["keep_raised", "raised"]
 
 _KEPT = 64
 """How many exceptions are kept that nobody has asked for, as where JAX runs the program."""
@@ -52,16 +50,3 @@ def raised(error: BaseException) -> BaseException | None:
         if found is not None:
             return found
     return None
-
-
-def calls_host(program: Program) -> bool:
-    """Tells whether a program, or one that its equations carry, calls Python code."""
-    found = program.memo.get("calls_host")
-    if found is None:
-        found = any(
-            getattr(e.params.get("callee"), "is_host", False)
-            or any(map(calls_host, e.params.programs()))
-            for e in program.equations
-        )
-        program.memo["calls_host"] = found
-    return found

@@ -21,6 +21,7 @@ from ftrans.custom.external.layout import CODES
 from ftrans.custom.external.lifetime import issue
 from ftrans.custom.external.linear import Transpose
 from ftrans.custom.external.results import results
+from ftrans.errors import MissingRuleError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.location import here
 from ftrans.ir.stack import state, untraced
@@ -128,6 +129,19 @@ class HostCallee(Callee):
 
     def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the results for values that JAX traces."""
+
+        @jax.custom_jvp
+        def called(*given: Any) -> Sequence[Any]:
+            return tuple(self.lowered(given))
+
+        @called.defjvp
+        def rule(primals: Any, tangents: Any) -> Any:
+            raise MissingRuleError(self.missing("jvp"))
+
+        return called(*arrays)
+
+    def lowered(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Returns the results for values that JAX traces but does not differentiate."""
         if not callable(self.vmap_method):
             return self._lowered(arrays, self.vmap_method or "sequential")
         return by_rule(self, arrays, lambda *given: self._lowered(given, "sequential"))
