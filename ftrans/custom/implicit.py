@@ -142,7 +142,8 @@ class _Closure:
         def flat(*tracers: Any) -> Any:
             return _leaves(name, function, self, function(self.structure.unflatten(tracers)))
 
-        staged = stage(name, flat, abstract_inputs(self.types, f"an argument of {name}"))
+        inputs = abstract_inputs(self.types, f"an argument of {name}")
+        staged = stage(name, flat, inputs, order=4)  # the solver may differentiate it
         self.program: Program = staged.program
         self.captured = staged.captured
 

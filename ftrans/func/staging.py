@@ -200,7 +200,8 @@ def stage(
         state.began = None
     kind = Frame if once or (stack and not isinstance(stack[-1], Trail)) else Trail
     frame = kind(name, closed, here())
-    frame.order = order
+    # what JAX differentiates around a loop of ours needs the rules of what is called in it
+    frame.order = 4 if closed and not depth else order
     try:
         frame.push()
         tracers = frame.declare(inputs)
