@@ -2,6 +2,7 @@
 
 from benchmarks.rows import (
     compiled,
+    custom,
     eager,
     external,
     fresh,
@@ -20,6 +21,7 @@ ROWS = [
     *fresh.ROWS,
     *recompiling.ROWS,
     *growing.ROWS,
+    *custom.ROWS,
     *external.ROWS,
     *verifying.ROWS,
 ]

@@ -18,7 +18,7 @@ from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.shape import zeros
 from ftrans.runtime.jaxlink import foreign
-from ftrans.traceback import boundary
+from ftrans.traceback import LIBRARIES, boundary
 
 __all__ = ["Decorated", "DecoratedCall", "results_of"]
 
@@ -26,6 +26,9 @@ __all__ = ["Decorated", "DecoratedCall", "results_of"]
 def _is_number(x: Any) -> bool:
     """Tells whether a leaf is an array, or a Python number that may have a derivative."""
     return is_array(x) or (is_scalar(x) and isinstance(x, (float, complex)))
+
+
+_LIBRARIES = LIBRARIES | {"scipy"}
 
 
 def _signature_of(function: Any) -> tuple[inspect.Signature | None, int]:
@@ -37,8 +40,9 @@ def _signature_of(function: Any) -> tuple[inspect.Signature | None, int]:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return None, -1
-    if not inspect.isroutine(written) or inspect.isbuiltin(written):
-        return signature, -1  # the defaults of a ufunc, or of a builtin, are its own
+    module = (getattr(written, "__module__", None) or "").partition(".")[0]
+    if not inspect.isroutine(written) or inspect.isbuiltin(written) or module in _LIBRARIES:
+        return signature, -1  # the defaults of library functions are their own
     kinds = [p.kind for p in signature.parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return signature, -1

@@ -32,6 +32,11 @@ THROUGH = "derivatives of vmap"
 _MOST = 64
 """How many choices of mapped axes are tried; with two arguments they are 15."""
 
+_LARGEST = 4
+"""The largest axis that a batch is made as large as."""
+_FEW = 12
+"""How many of them are tried with a batch of the size of an axis."""
+
 Dims = tuple[int | None, ...]
 
 
@@ -54,6 +59,11 @@ def _compare(trial: Trial, batches: _Batches) -> None:
     for dims in (batches.uniform(0), batches.uniform(-1)):
         if not batches.compare(VMAP, dims, 1):
             return
+    # a rule may take for mapped what merely has the size of the batch
+    for size in batches.confusing:
+        for dims in [dims for dims in batches.choices() if None in dims][:_FEW]:
+            if not batches.compare(VMAP, dims, size):
+                return
     with trial.guarded(NESTED, "vmap(vmap)"):
         batches.nested()
     if trial.outputs and trial.values:
@@ -74,6 +84,8 @@ class _Batches:
     Attributes:
         leaves: the arrays, integers included.
         size: how many examples: no array has an axis of this size.
+        confusing: other numbers of examples, which are the sizes of axes.
+        count: how many examples are made.
     """
 
     def __init__(self, trial: Trial):
@@ -84,6 +96,8 @@ class _Batches:
         self.floats = [k for k, leaf in enumerate(self.leaves) if is_floating(leaf)]
         sizes = {n for leaf in (*self.leaves, *trial.leaves) for n in np.shape(leaf)}
         self.size = next(n for n in itertools.count(2) if n not in sizes)
+        self.confusing = [n for n in sorted(sizes) if 1 < n <= _LARGEST] if self.leaves[1:] else []
+        self.count = max(self.size, *self.confusing, 0)
         self.examples: list[list[np.ndarray]] = []
         plain = self.function(*(like(host(leaf).copy(), leaf) for leaf in self.leaves))
         self.kept = [i for i, out in enumerate(plain) if is_array(out)]
@@ -108,7 +122,7 @@ class _Batches:
     def settle(self) -> bool:
         """Chooses examples that the function takes; tells whether there are any."""
         for make in (self._moved, self._scaled, self._repeated):
-            examples = [[make(host(leaf), b) for leaf in self.leaves] for b in range(self.size)]
+            examples = [[make(host(leaf), b) for leaf in self.leaves] for b in range(self.count)]
             try:
                 with np.errstate(all="ignore"):
                     results = [self._at(example) for example in examples]

@@ -11,9 +11,10 @@ from typing import Any
 from ftrans.custom.verify.call import Call
 from ftrans.custom.verify.derivatives import check_slopes
 from ftrans.custom.verify.trial import Trial
+from ftrans.func.jvp import jvp
 from ftrans.func.vjp import vjp
 
-__all__ = ["check_higher", "pulled"]
+__all__ = ["check_higher", "pulled", "pushed"]
 
 _NAMES = {2: "second", 3: "third", 4: "fourth"}
 
@@ -27,6 +28,16 @@ def pulled(trial: Trial) -> Call:
         return list(back(list(operands[size:])))
 
     return Call(pullback, (*trial.call.values, *trial.cotangents("second")))
+
+
+def pushed(trial: Trial) -> Call:
+    """Returns the pushforward as a call of the floating arguments and of their tangents."""
+    size = len(trial.call.values)
+
+    def pushforward(*operands: Any) -> list[Any]:
+        return list(jvp(trial.select, tuple(operands[:size]), tuple(operands[size:]))[1])
+
+    return Call(pushforward, (*trial.call.values, *trial.tangents("second")))
 
 
 def check_higher(trial: Trial, order: int) -> None:
@@ -47,7 +58,21 @@ def check_higher(trial: Trial, order: int) -> None:
         names = [*trial.call.labels, *(f"cotangent {i}" for i in range(len(trial.outputs)))]
         found[0].call.labels = names
         check_slopes(found[0], check, f"not {_TIMES.get(number, number)} differentiable")
+        if number == 2:
+            _check_forward(reference, trial, check)
         trial = found[0]
+
+
+def _check_forward(reference: Trial, trial: Trial, check: str) -> None:
+    """Holds the derivatives of the pushforward, which may go by a rule of its own, against it."""
+    missing = "not twice differentiable"
+    found: list[Trial] = []
+    with trial.guarded(check, "jvp", missing):
+        found.append(Trial(pushed(reference), trial.report, trial.sample))
+    if found:
+        count = len(trial.values)
+        found[0].call.labels = [*trial.call.labels, *(f"tangent {i}" for i in range(count))]
+        check_slopes(found[0], check, missing)
 
 
 _TIMES = {2: "twice", 3: "three times", 4: "four times"}
