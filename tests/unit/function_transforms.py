@@ -20,6 +20,7 @@ SIZE = 3
 
 OURS = SimpleNamespace(
     np=fnp,
+    array=np.asarray,
     grad=func.grad,
     vjp=func.vjp,
     jvp=func.jvp,
@@ -32,6 +33,7 @@ OURS = SimpleNamespace(
 )
 THEIRS = SimpleNamespace(
     np=jnp,
+    array=jnp.asarray,
     grad=jax.grad,
     vjp=jax.vjp,
     jvp=jax.jvp,
@@ -50,12 +52,10 @@ def like(arrays: Any, seed: int) -> Any:
     return jax.tree.map(lambda x: random.normal(size=np.shape(x)), arrays)
 
 
-def batch(arrays: Any, *sizes: int, dim: int = 0) -> Any:
-    """Returns many examples of each array, along new axes at `dim`."""
+def batch(t: Any, arrays: Any, *sizes: int) -> Any:
+    """Returns many examples of each array, along new axes in front."""
     random = np.random.default_rng(sizes)
-    return tuple(
-        np.moveaxis(random.uniform(0.8, 2.0, size=(*sizes, *x.shape)), 0, dim) for x in arrays
-    )
+    return tuple(t.array(random.uniform(0.8, 2.0, size=(*sizes, *x.shape))) for x in arrays)
 
 
 def loss_of(t: Any, f: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,25 +113,25 @@ ONCE: dict[str, Callable[[Any, Any, Any], Any]] = {
     "vjp": pull,
     "grad": lambda t, f, xs: gradient(t, f, xs)(*xs),
     "jacrev": lambda t, f, xs: t.jacrev(f, everywhere(xs))(*xs),
-    "vmap": lambda t, f, xs: t.vmap(f)(*batch(xs, SIZE)),
+    "vmap": lambda t, f, xs: t.vmap(f)(*batch(t, xs, SIZE)),
     "vmap of other axes": lambda t, f, xs: t.vmap(f, tuple(x.ndim for x in xs))(
-        *(np.moveaxis(x, 0, -1) for x in batch(xs, SIZE))
+        *(t.np.moveaxis(x, 0, -1) for x in batch(t, xs, SIZE))
     ),
     "vmap of the first": lambda t, f, xs: t.vmap(f, (0, *[None] * (len(xs) - 1)))(
-        *batch(xs[:1], SIZE), *xs[1:]
+        *batch(t, xs[:1], SIZE), *xs[1:]
     ),
     "vmap of the last": lambda t, f, xs: t.vmap(f, (*[None] * (len(xs) - 1), 0))(
-        *xs[:-1], *batch(xs[-1:], SIZE)
+        *xs[:-1], *batch(t, xs[-1:], SIZE)
     ),
-    "vmap(vmap)": lambda t, f, xs: t.vmap(t.vmap(f))(*batch(xs, 2, SIZE)),
-    "vmap(vjp)": lambda t, f, xs: t.vmap(pull_ones(t, f))(*batch(xs, SIZE)),
-    "vjp(vmap)": lambda t, f, xs: pull(t, t.vmap(f), batch(xs, SIZE)),
-    "vmap(grad)": lambda t, f, xs: t.vmap(gradient(t, f, xs))(*batch(xs, SIZE)),
-    "vmap(vmap(grad))": lambda t, f, xs: t.vmap(t.vmap(gradient(t, f, xs)))(*batch(xs, 2, SIZE)),
+    "vmap(vmap)": lambda t, f, xs: t.vmap(t.vmap(f))(*batch(t, xs, 2, SIZE)),
+    "vmap(vjp)": lambda t, f, xs: t.vmap(pull_ones(t, f))(*batch(t, xs, SIZE)),
+    "vjp(vmap)": lambda t, f, xs: pull(t, t.vmap(f), batch(t, xs, SIZE)),
+    "vmap(grad)": lambda t, f, xs: t.vmap(gradient(t, f, xs))(*batch(t, xs, SIZE)),
+    "vmap(vmap(grad))": lambda t, f, xs: t.vmap(t.vmap(gradient(t, f, xs)))(*batch(t, xs, 2, SIZE)),
     "jit": lambda t, f, xs: t.jit(f)(*xs),
-    "jit(vmap)": lambda t, f, xs: t.jit(t.vmap(f))(*batch(xs, SIZE)),
+    "jit(vmap)": lambda t, f, xs: t.jit(t.vmap(f))(*batch(t, xs, SIZE)),
     "jit(grad)": lambda t, f, xs: t.jit(gradient(t, f, xs))(*xs),
-    "jit(vmap(grad))": lambda t, f, xs: t.jit(t.vmap(gradient(t, f, xs)))(*batch(xs, SIZE)),
+    "jit(vmap(grad))": lambda t, f, xs: t.jit(t.vmap(gradient(t, f, xs)))(*batch(t, xs, SIZE)),
     "grad(jit)": lambda t, f, xs: gradient(t, t.jit(f), xs)(*xs),
 }
 """What takes the first derivative in reverse, and batches it."""
@@ -141,9 +141,9 @@ FURTHER: dict[str, Callable[[Any, Any, Any], Any]] = {
     "linearize": linearized,
     "jacfwd": lambda t, f, xs: t.jacfwd(f, everywhere(xs))(*xs),
     "vmap(jvp)": lambda t, f, xs: t.vmap(lambda *xs: t.jvp(f, xs, tuple(x * x for x in xs)))(
-        *batch(xs, SIZE)
+        *batch(t, xs, SIZE)
     ),
-    "jvp(vmap)": lambda t, f, xs: pushed(t, t.vmap(f), batch(xs, SIZE)),
+    "jvp(vmap)": lambda t, f, xs: pushed(t, t.vmap(f), batch(t, xs, SIZE)),
     "jit(jvp)": lambda t, f, xs: t.jit(lambda *xs: t.jvp(f, xs, xs))(*xs),
     "grad(grad)": lambda t, f, xs: again(t, gradient(t, f, xs), xs)(*xs),
     "grad(grad(grad))": lambda t, f, xs: again(t, again(t, gradient(t, f, xs), xs), xs)(*xs),
@@ -153,9 +153,9 @@ FURTHER: dict[str, Callable[[Any, Any, Any], Any]] = {
     )(*xs),
     "hessian": lambda t, f, xs: t.hessian(loss_of(t, f), everywhere(xs))(*xs),
     "jacrev(jacrev)": lambda t, f, xs: t.jacrev(t.jacrev(loss_of(t, f)))(*xs),
-    "vmap(hessian)": lambda t, f, xs: t.vmap(t.hessian(loss_of(t, f)))(*batch(xs, SIZE)),
-    "grad(vmap(grad))": lambda t, f, xs: again(t, t.vmap(gradient(t, f, xs)), batch(xs, SIZE))(
-        *batch(xs, SIZE)
+    "vmap(hessian)": lambda t, f, xs: t.vmap(t.hessian(loss_of(t, f)))(*batch(t, xs, SIZE)),
+    "grad(vmap(grad))": lambda t, f, xs: again(t, t.vmap(gradient(t, f, xs)), batch(t, xs, SIZE))(
+        *batch(t, xs, SIZE)
     ),
     "jit(grad(grad))": lambda t, f, xs: t.jit(again(t, gradient(t, f, xs), xs))(*xs),
 }
@@ -169,9 +169,10 @@ def check(case: Case, name: str) -> None:
     """Raises unless the Function gives what JAX gives for the plain function."""
     transform = (ONCE | FURTHER)[name]
     with jax.enable_x64(True):
-        expected = jax.tree.map(np.asarray, transform(THEIRS, case.theirs, case.arrays))
+        theirs = jax.jit(lambda *xs: transform(THEIRS, case.theirs, xs))  # compiled but once
+        expected = jax.tree.map(np.asarray, theirs(*case.arrays))
     got = transform(OURS, case.ours, case.arrays)
     assert jax.tree.structure(got) == jax.tree.structure(expected)
-    for ours, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        assert ours.dtype == theirs.dtype
-        assert_close(ours, theirs, 1e-10)
+    for found, right in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert found.dtype == right.dtype
+        assert_close(found, right, 1e-10)

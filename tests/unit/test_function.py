@@ -290,6 +290,42 @@ def test_keyword_only_arguments() -> None:
     assert_close(got, [0.0, 5.0, 10.0])
 
 
+def test_keyword_only_arrays_are_closed_over() -> None:
+    """The rule has no gradient for them: theirs is that of the traced forward."""
+    x, k = np.float64(2.0), np.float64(5.0)
+    assert_close(func.grad(lambda k: KeywordOnly.apply(x, k=k))(k), 2.0)
+    assert_close(func.grad(lambda x: KeywordOnly.apply(x, k=x))(x), 4.0)
+    assert_close(func.jvp(lambda k: KeywordOnly.apply(x, k=k), (k,), (k,))[1], 10.0)
+    assert_close(func.vmap(lambda k: KeywordOnly.apply(x, k=k))(np.arange(3.0)), [0.0, 2.0, 4.0])
+
+
+class Settings:
+    """Is no array, and is not told from its equals by what it holds."""
+
+    def __init__(self, factor: float):
+        self.factor = factor
+
+
+class ByObject(Function):
+    @staticmethod
+    def forward(ctx, x, settings):
+        ctx.settings = settings
+        return settings.factor * (np.asarray(x) if settings.factor > 2 else x)
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ctx.settings.factor * ct, None
+
+
+def test_what_an_object_holds_is_read_at_each_call() -> None:
+    settings, x = Settings(1.0), np.float64(3.0)
+    for factor in (1.0, 2.0, 3.0, 4.0, 1.0):
+        settings.factor = factor
+        value, slope = func.value_and_grad(lambda x: ByObject.apply(x, settings))(x)
+        assert_close(value, 3 * factor)
+        assert_close(slope, factor)
+
+
 class Total(Function):
     @staticmethod
     def forward(ctx, *xs, **options):
