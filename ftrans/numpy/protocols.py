@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from ftrans.errors import ConcretizationError, MutationError, TracedArrayError, UnsupportedError
@@ -64,7 +63,6 @@ def install() -> None:
         "__array_namespace__": array_namespace,
         "__array__": array,
         "__dlpack__": dlpack,
-        "__jax_array__": jax_array,
         "__dlpack_device__": dlpack_device,
         "__array_priority__": 1000,
     }.items():
@@ -197,11 +195,6 @@ def array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         )
         raise Opaque(error) if in_rule() else error
     return np.array(value, dtype=dtype)
-
-
-def jax_array(self: Any) -> Any:
-    """Is what a function of JAX asks for; see `array`."""
-    return jnp.asarray(array(self))
 
 
 def dlpack(self: Any, **options: Any) -> Any:
