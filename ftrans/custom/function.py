@@ -130,13 +130,14 @@ class Function:
                 none is.
             RuleError: where a method does not do what it must.
         """
+        passed = len(args) + len(kwargs)
         args, kwargs = bound(cls, args, kwargs)
         parts = Parts(args)
         if not is_tracing() or not any(type(x) is Tracer for x in parts.values):
             if not foreign(parts.values):
                 return call_at_once(cls, parts, kwargs)
             return record_for_jax(cls, parts, kwargs)
-        return Call(cls, parts, kwargs).record()
+        return Call(cls, parts, kwargs, min(passed, len(parts))).record()
 
 
 def once_differentiable(function: F) -> F:

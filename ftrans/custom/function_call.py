@@ -47,10 +47,12 @@ class Call:
         cls: the class.
         parts: the positional arguments.
         kwargs: the keyword-only ones.
+        passed: how many of the positional arguments were passed, not filled in; None for all.
     """
 
-    def __init__(self, cls: Any, parts: Parts, kwargs: dict[str, Any]):
+    def __init__(self, cls: Any, parts: Parts, kwargs: dict[str, Any], passed: int | None = None):
         self.cls = cls
+        self.passed = len(parts) if passed is None else passed
         self.name = cls.__name__
         self.parts = parts
         self.kwargs = kwargs
@@ -246,6 +248,7 @@ class Call:
             ctx._state.materialize,
             names_of(self.cls, self.old),
             self.weak,
+            self.passed,
         )
         message = ""
         if once:
@@ -290,6 +293,7 @@ class Call:
             ctx._state.materialize,
             names_of(self.cls, self.old),
             self.weak,
+            self.passed,
         )
         return calls_host(
             method,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ftrans.custom.captures import check_captures
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.external.host import HostCallee
 from ftrans.custom.parts import Parts
@@ -126,6 +127,7 @@ def host_call(
         body: takes a context with arrays in it, and arrays for the operands; returns arrays.
         needs: what `ctx.needs_input_grad` is.
     """
+    check_captures(label, function)
     snapshot = snapshot_of(ctx)
     template = snapshot.template()
     which, count = ctx._state.which, len(operands)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ftrans.custom.captures import captured_error, tracers_of
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.opaque import Remembered, RuleCallee, restore, snapshot_of
 from ftrans.custom.parts import Parts, defined
@@ -199,7 +200,7 @@ class HostForward:
         output, ctx = called.output, called.ctx
         for value in (*output.values, *called.saved):
             if type(value) is Tracer:
-                raise _captured(name, forward, value)
+                raise captured_error(name, forward, value)
         places, own = _places(called, arrays)
         outs = [key_of(x) for x in output.values]
         given = [key_of(x) for x in arrays]
@@ -278,10 +279,10 @@ class HostForward:
             with untraced():
                 return call_writing(call, arrays)
         except (LeakedTracerError, TracedArrayError) as error:
-            value = next(iter(_tracers_of(self.cls.forward).values()), None)
+            value = next(iter(tracers_of(self.cls.forward).values()), None)
             if value is None:
                 raise
-            raise _captured(name, self.cls.forward, value) from error
+            raise captured_error(name, self.cls.forward, value) from error
         except Exception as error:
             if not isinstance(error, FtransError):
                 error.add_note(
@@ -412,32 +413,6 @@ def _is_same(x: Any, y: Any, exact: bool) -> bool:
     if x.ctypes.data == y.ctypes.data and x.strides == y.strides and x.size:
         return True
     return not exact and bool(np.array_equal(x, y, equal_nan=_has_nan(x)))
-
-
-def _tracers_of(function: Any) -> dict[str, Tracer]:
-    """Returns the traced values that a function uses without being given them, by their names."""
-    code = function.__code__
-    found = {}
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            found[name] = cell.cell_contents
-        except ValueError:  # not set yet
-            continue
-    found.update((n, function.__globals__[n]) for n in code.co_names if n in function.__globals__)
-    return {name: value for name, value in found.items() if type(value) is Tracer}
-
-
-def _captured(name: str, function: Any, value: Any) -> RuleError:
-    """Returns the error for an opaque method that closes over a traced value, naming it."""
-    names = [n for n, x in _tracers_of(function).items() if x is value]
-    variable = names[0] if names else None
-    what = f"the variable {variable}" if variable else "a value"
-    return RuleError(
-        f"{name}: it asks for plain arrays, and closes over {what}, which is traced: its "
-        f"derivative would be lost.\n"
-        f"  {variable or 'value'}: {value.type}\n  {name} is defined at {defined(function)}\n"
-        f"  Pass {variable or 'it'} to apply as an argument."
-    )
 
 
 def _named(cls: Any, names: Sequence[str]) -> RuleError:

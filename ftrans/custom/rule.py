@@ -33,6 +33,8 @@ class Rule(NamedTuple):
         materialize: whether cotangents that are zero are given as arrays.
         names: those of the arguments.
         weak: which arrays among the arguments were Python numbers.
+        passed: how many arguments were passed; the others are defaults, whose gradients may be left
+            out.
     """
 
     label: str
@@ -45,6 +47,7 @@ class Rule(NamedTuple):
     materialize: bool
     names: tuple[str, ...]
     weak: tuple[bool, ...]
+    passed: int
 
     # --------------------------------------------------------------------------- backward
 
@@ -63,6 +66,8 @@ class Rule(NamedTuple):
             gradients = list(found)
         while len(gradients) > count and gradients[-1] is None:
             gradients.pop()
+        if self.passed <= len(gradients) < count:
+            gradients += [None] * (count - len(gradients))
         if len(gradients) != count:
             raise RuleError(
                 f"{self._where}: it must return one gradient for each argument of forward.\n"
@@ -176,6 +181,7 @@ class Rule(NamedTuple):
             self.smooth,
             self.materialize,
             self.weak,
+            self.passed,
         )
 
     @property

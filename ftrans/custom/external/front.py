@@ -9,6 +9,7 @@ from typing import Any
 import jax.tree_util as tree
 import numpy as np
 
+from ftrans.custom.captures import check_captures
 from ftrans.custom.external.host import METHODS, HostCallee
 from ftrans.custom.external.linear import Transpose
 from ftrans.custom.external.machine import MachineCallee, is_machine
@@ -16,6 +17,7 @@ from ftrans.custom.external.rules import check_rules, with_rules
 from ftrans.errors import ArgumentError, DTypeError, RuleError
 from ftrans.func.staging import describe, leaf_name, name_of, named, shown
 from ftrans.ir import ArrayType, type_of
+from ftrans.ir.stack import is_tracing
 from ftrans.numpy.promotion import as_array, is_array, is_numeric, is_scalar
 from ftrans.primitives.external import Callee, external_p
 from ftrans.traceback import boundary, bounded
@@ -136,6 +138,8 @@ def calling(fn: Any, name: str, out_type: Any, make: Make) -> Callable[..., Any]
     lock = threading.Lock()
 
     def called(*args: Any, **kwargs: Any) -> Any:
+        if is_tracing():
+            check_captures(name, fn)
         leaves, structure = tree.tree_flatten((args, kwargs))
         operands = []
         for index, leaf in enumerate(leaves):
