@@ -1,0 +1,93 @@
+"""What stands for a derivative that is missing: it raises where a result depends on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ftrans
+from ftrans import func
+from ftrans import numpy as fnp
+from ftrans.autograd import Function, once_differentiable
+from ftrans.errors import MissingRuleError
+from tests.helpers import assert_close
+
+X = np.array([0.3, 0.7])
+
+
+class OpaqueBackward(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return 3 * np.asarray(x) ** 2 * np.asarray(ct)
+
+
+class Hidden(Function):
+    """Is marked, and hides that its rule depends on x, which is what the mark is for."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.slope = fnp.cos(x.detach())
+        return fnp.sin(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, ct: Any) -> Any:
+        return ctx.slope * ct
+
+
+class Failing(Function):
+    """Has a jvp that raises beside a right backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return fnp.sin(x)
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        return ct * fnp.cos(ctx.saved_tensors[0])
+
+    @staticmethod
+    def jvp(ctx: Any, t: Any) -> Any:
+        return t * fnp.cos(ctx.saved_tensors[0])  # nothing was saved for forward
+
+
+SECOND = {
+    "jacfwd(jacfwd)": lambda f: func.jacfwd(func.jacfwd(f)),
+    "jacrev(jacfwd)": lambda f: func.jacrev(func.jacfwd(f)),
+    "jacfwd(jacrev)": lambda f: func.jacfwd(func.jacrev(f)),
+    "jacrev(jacrev)": lambda f: func.jacrev(func.jacrev(f)),
+    "jit(jacrev(jacrev))": lambda f: ftrans.jit(func.jacrev(func.jacrev(f))),
+    "vmap(grad(grad))": lambda f: func.vmap(func.grad(func.grad(f))),
+}
+
+
+@pytest.mark.parametrize("transform", SECOND)
+@pytest.mark.parametrize("rule", [OpaqueBackward, Hidden], ids=lambda rule: rule.__name__)
+@pytest.mark.filterwarnings("ignore:.*vmap calls it")
+def test_a_missing_derivative_is_never_zero(rule: Any, transform: str) -> None:
+    with pytest.raises(MissingRuleError, match=rule.__name__):
+        SECOND[transform](rule.apply)(X)
+
+
+@pytest.mark.parametrize("transform", ["jacfwd(jacfwd)", "jacrev(jacfwd)"])
+def test_a_rule_that_raised_is_not_zero_either(transform: str) -> None:
+    with pytest.raises(IndexError):
+        SECOND[transform](Failing.apply)(X)
+    assert_close(func.jacrev(func.jacrev(Failing.apply))(X)[0, 0, 0], -np.sin(0.3))
+
+
+def test_what_no_result_depends_on_is_not_missed() -> None:
+    def f(x: Any) -> Any:
+        OpaqueBackward.apply(func.grad(lambda y: OpaqueBackward.apply(y).sum())(x))
+        return (x**2).sum()
+
+    assert_close(func.grad(f)(X), 2 * X)
