@@ -230,6 +230,22 @@ class Call:
 
     # ------------------------------------------------------------------------------- rules
 
+    def _rule(self, name: str, method: Any) -> Rule:
+        """Returns one method with what it is given and must return."""
+        return Rule(
+            f"{self.name}.{name}",
+            method,
+            self.parts.template(),
+            self.output.template(),
+            tuple(self.inputs),
+            tuple(self.types),
+            self.moving,
+            self.ctx._state.materialize,
+            names_of(self.cls, self.old),
+            self.weak,
+            self.passed,
+        )
+
     def _backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         """Calls `backward`; see `Author.backward`."""
         ctx, method = self.ctx, self.reverse
@@ -237,19 +253,7 @@ class Call:
         cotangents = self._tied(cotangents)
         once = getattr(method, "__ftrans_once__", False)
         written = inspect.unwrap(method) if once else method  # type: ignore[arg-type]
-        rule = Rule(
-            f"{self.name}.{'backward' if not overrides(self.cls, 'vjp') else 'vjp'}",
-            written,
-            self.parts.template(),
-            self.output.template(),
-            tuple(self.inputs),
-            tuple(self.types),
-            self.moving,
-            ctx._state.materialize,
-            names_of(self.cls, self.old),
-            self.weak,
-            self.passed,
-        )
+        rule = self._rule("vjp" if overrides(self.cls, "vjp") else "backward", written)
         message = ""
         if once:
             message = _differentiated_again(rule.label, written)
@@ -282,19 +286,7 @@ class Call:
         ctx, method = self.ctx, self.pushed
         ctx._state.which = "forward"
         tangents = self._tied(tangents)
-        rule = Rule(
-            f"{self.name}.jvp",
-            method,
-            self.parts.template(),
-            self.output.template(),
-            tuple(self.inputs),
-            tuple(self.types),
-            self.moving,
-            ctx._state.materialize,
-            names_of(self.cls, self.old),
-            self.weak,
-            self.passed,
-        )
+        rule = self._rule("jvp", method)
         return calls_host(
             method,
             self.parts.key,

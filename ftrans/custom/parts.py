@@ -42,6 +42,9 @@ class Parts:
                 self._entries.append(_ARRAY)
                 self.values.append(item)
                 continue
+            if item is None or (type(item) in _CONTAINERS and not item):
+                self._entries.append(_EMPTY[type(item)])
+                continue
             leaves, structure = tree.tree_flatten(item)
             mask = [is_part(leaf) for leaf in leaves]
             if True not in mask and tree.all_leaves([item]):
@@ -207,6 +210,14 @@ class _Tree:
                 f"  Return the same containers; None stands for a zero leaf."
             ) from None
         return [leaf for leaf, m in zip(found, self.mask, strict=True) if m]
+
+
+_CONTAINERS = (tuple, list, dict)
+_EMPTY = {
+    kind: _Tree(tree.tree_structure(value), [], [])
+    for kind, value in ((tuple, ()), (list, []), (dict, {}), (type(None), None))
+}
+"""The items in which there is nothing."""
 
 
 def _key(value: Any) -> Any:
