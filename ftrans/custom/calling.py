@@ -11,9 +11,10 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx
-from ftrans.custom.opaque_forward import call_writing, read_only
+from ftrans.custom.opaque_forward import call_writing, read_only, to_array
 from ftrans.custom.parts import Parts, defined
 from ftrans.errors import MissingRuleError, RuleError
+from ftrans.numpy.promotion import is_array
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 
 __all__ = ["bound", "call_at_once", "check_written", "names_of", "overrides"]
@@ -117,12 +118,14 @@ def call_at_once(cls: Any, parts: Parts, kwargs: dict[str, Any]) -> Any:
 
     def returned(leaf: Any) -> Any:
         leaf = originals.get(id(leaf), leaf)
+        if not is_array(leaf) and (hasattr(leaf, "__dlpack__") or isinstance(leaf, np.ndarray)):
+            leaf = to_array(leaf)
         if as_jax and type(leaf) is np.ndarray:
             with x64():
                 return to_jax(leaf)
         return leaf
 
-    return tree.tree_map(returned, output) if as_jax or originals else output
+    return tree.tree_map(returned, output)
 
 
 def check_written(cls: Any, marked: Sequence[bool]) -> None:

@@ -45,7 +45,8 @@ def custom_root(
         initial_guess: where the solver begins; the root does not depend on it.
         solve: `(f, initial_guess) -> root`. It is not differentiated.
         tangent_solve: `(g, y) -> x` with g(x) = y, where `g` is `f` linearized at the root, or its
-            transpose.
+            transpose. Where it does not call `g`, as with a factorization that it closes over, it
+            is itself transposed for reverse mode.
         has_aux: whether `solve` returns something besides, without a derivative.
 
     Returns:
@@ -385,12 +386,18 @@ class _Root(_Solver):
         assert change is not None
         f, structure = self.closure.at(self.inputs), self.closure.structure
         x = structure.unflatten(self.solution)
-        found = custom_linear_solve(
-            lambda dx: jvp(f, (x,), (dx,))[1],
-            structure.unflatten([neg_p(as_array(y)) for y in change]),
-            self.tangent_solve,
-            self.tangent_solve,
-        )
+        asked = False
+
+        def slope(dx: Any) -> Any:
+            nonlocal asked
+            asked = True
+            return jvp(f, (x,), (dx,))[1]
+
+        rhs = structure.unflatten([neg_p(as_array(y)) for y in change])
+        found = self.tangent_solve(slope, rhs)
+        if asked:
+            # it solves for any operator that it is given, so also for the transposed one
+            found = custom_linear_solve(slope, rhs, self.tangent_solve, self.tangent_solve)
         return [*tree.tree_leaves(found), *([None] * (len(self.output.values) - self.count))]
 
 

@@ -31,7 +31,7 @@ from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import external_p
 from ftrans.runtime.jaxlink import foreign
 
-__all__ = ["HostForward", "call_writing", "maker", "read_only"]
+__all__ = ["HostForward", "call_writing", "maker", "read_only", "to_array"]
 
 _typings = Remembered(128)
 
@@ -233,7 +233,7 @@ class HostForward:
                 )
             if again.context is not None:
                 kept.append(_CHECKED)
-            found = [_to_array(x) for x in (*again.output.values, *kept)]
+            found = [to_array(x) for x in (*again.output.values, *kept)]
             for number, (x, t) in enumerate(zip(found, kinds, strict=True)):
                 if x.shape != t.shape or x.dtype != t.dtype:
                     raise RuleError(
@@ -247,7 +247,7 @@ class HostForward:
         returned = [*output.values, *own]
         if called.context is not None:
             returned.append(_CHECKED)
-        kinds = [ArrayType(x.shape, x.dtype) for x in map(_to_array, returned)]
+        kinds = [ArrayType(x.shape, x.dtype) for x in map(to_array, returned)]
         callee = RuleCallee(
             name,
             run,
@@ -424,11 +424,14 @@ def _named(cls: Any, names: Sequence[str]) -> RuleError:
     )
 
 
-def _to_array(value: Any) -> Any:
+def to_array(value: Any) -> Any:
+    """Returns an array of any kind, or a number, as an array of NumPy or JAX."""
     if is_array(value):
         return value
     if is_scalar(value):
         return as_array(value)
+    if isinstance(value, np.ndarray):
+        return value.astype(value.dtype.newbyteorder("="))
     if getattr(value, "requires_grad", False) is True:
         value = value.detach()
     if hasattr(value, "__dlpack__"):

@@ -17,6 +17,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
+from ftrans.errors import MissingRuleError
 from tests.helpers import assert_close
 from tests.unit.clean import assert_nothing_open
 from tests.unit.function_database import CubeGenVmap, NumpyCube, NumpyMul, NumpySort
@@ -117,7 +118,7 @@ class ByDlpack(Function):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
-        return Foreign(np.sin(np.from_dlpack(x)))
+        return Foreign(np.asarray(np.sin(np.from_dlpack(x))))
 
     @staticmethod
     def backward(ctx, ct):
@@ -311,6 +312,11 @@ JAX_CALLS = {
 @pytest.mark.parametrize("function", [NumpyCube, CubeGenVmap])
 def test_under_the_transforms_of_jax(function: type[Function], call: str) -> None:
     take, pick = JAX_CALLS[call]
+    if call == "jvp" or (function is NumpyCube and call in ("hessian", "grad of ours")):
+        # JAX has no forward mode of what has a rule for reverse mode, and none of a call of Python
+        with pytest.raises((TypeError, MissingRuleError)):
+            take(lambda x: function.apply(x)[0])
+        return
     with jax.enable_x64(True):
         got = take(lambda x: function.apply(x)[0])
     assert_close(got, pick([X**3, 3 * X**2, 6 * X]))

@@ -51,11 +51,6 @@ def parts(ctx: Any) -> Any:
     return ctx.saved_tensors
 
 
-def _missing_reduction(ctx: Any, ct: Any) -> Any:
-    x, y = parts(ctx)
-    return ct * y, ct * x
-
-
 def _wrong_axis(ctx: Any, ct: Any) -> Any:
     x, y = parts(ctx)
     return ct * y, fnp.flip((ct * x).sum(0), axis=0)
@@ -126,7 +121,6 @@ def _jvp_half(ctx: Any, dx: Any, dy: Any) -> Any:
 
 
 for name, method, says in (
-    ("a missing reduction", _missing_reduction, "a missing reduction: sum it over axes (0,)"),
     ("a reversed axis", _wrong_axis, "axis 0 is reversed"),
     ("a factor of 2", _factor, "it is 2 times what it should be"),
     ("a sign", _sign, "the sign is wrong"),

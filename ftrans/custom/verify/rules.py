@@ -20,7 +20,6 @@ from ftrans.custom.decorators import custom_vjp
 from ftrans.custom.function import Function
 from ftrans.custom.parts import Parts, fit
 from ftrans.custom.verify.call import Call, host, is_floating
-from ftrans.custom.verify.diagnosis import diagnose
 from ftrans.custom.verify.trial import Trial
 from ftrans.func.jvp import jvp
 from ftrans.ir import Tracer, type_of
@@ -194,16 +193,12 @@ def check_returned(trial: Trial, rule: type) -> None:
             if gradient is None or not is_floating(arg):
                 continue
             if gradient.shape != np.shape(arg):
-                cause = diagnose(np.ones(gradient.shape), np.ones(np.shape(arg)))
-                trial.fail(
+                # the rows above say whether the sum is right
+                trial.note(
                     RETURNED,
-                    f"the gradient of argument {number} does not have its shape; it is summed, "
-                    f"which is right only where the argument was broadcast",
-                    f"shape {gradient.shape}",
-                    f"shape {np.shape(arg)}",
-                    cause,
+                    f"the gradient of argument {number} has shape {gradient.shape}, and is summed "
+                    f"to {np.shape(arg)}",
                 )
-                return
         trial.report.hold(RETURNED)
 
 
