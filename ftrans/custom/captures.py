@@ -21,10 +21,10 @@ def tracers_of(function: Any) -> dict[str, Tracer]:
     pending, seen = [function], set()
     while pending:
         current = pending.pop()
-        code = getattr(current, "__code__", None)
-        if code is None or id(current) in seen:
+        if type(current) is not FunctionType or id(current) in seen:
             continue
         seen.add(id(current))
+        code = current.__code__
         names = dict(zip(code.co_freevars, map(_content, current.__closure__ or ()), strict=True))
         for name in code.co_names:
             value = current.__globals__.get(name)
@@ -51,10 +51,6 @@ def check_captures(name: str, function: Any) -> None:
     Raises:
         RuleError: naming the variable.
     """
-    if getattr(function, "__closure__", None) is None and not getattr(
-        getattr(function, "__code__", None), "co_names", ()
-    ):
-        return
     for value in tracers_of(function).values():
         raise captured_error(name, function, value)
 

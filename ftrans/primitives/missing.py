@@ -149,7 +149,10 @@ def _batch_tied(size: int, operands: Any, dims: Any) -> tuple[Any, int | None]:
 
 def _lower_tied(xp: Any, x: Any, token: Any) -> Any:
     # XLA would leave out what nothing depends on
-    return x if xp is np else xp.where(xp.all(token), x, xp.full_like(x, np.nan))
+    if xp is np:
+        return x
+    other = np.nan if xp.issubdtype(x.dtype, xp.inexact) else 0
+    return xp.where(xp.all(token), x, xp.full_like(x, other))
 
 
 tied_p = Primitive(
