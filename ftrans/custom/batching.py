@@ -9,6 +9,7 @@ from typing import Any
 
 import jax.tree_util as tree
 
+from ftrans.custom.captures import content
 from ftrans.custom.constants import with_constants
 from ftrans.custom.context import VmapInfo
 from ftrans.custom.parts import Parts, defined
@@ -27,14 +28,7 @@ __all__ = ["DecoratedBatch", "FunctionBatch", "WrittenBatch", "closed_over", "wi
 def closed_over(function: Any) -> list[Tracer]:
     """Returns the traced values that a function of the user's closes over."""
     cells = getattr(function, "__closure__", None) or ()
-    return [cell for cell in map(_content, cells) if type(cell) is Tracer]
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not set yet
-        return None
+    return [cell for cell in map(content, cells) if type(cell) is Tracer]
 
 
 def with_closed_over(function: Any, values: Sequence[Any]) -> Any:
@@ -43,7 +37,7 @@ def with_closed_over(function: Any, values: Sequence[Any]) -> Any:
         return function
     given = iter(values)
     cells = [
-        _cell(next(given)) if type(_content(cell)) is Tracer else cell
+        _cell(next(given)) if type(content(cell)) is Tracer else cell
         for cell in function.__closure__
     ]
     made = FunctionType(
@@ -111,7 +105,7 @@ def identity_of(function: Any) -> tuple[Any, ...]:
     if code is None:
         return (function,)
     cells = tuple(
-        "traced" if type(x) is Tracer else id(x) for x in map(_content, function.__closure__ or ())
+        "traced" if type(x) is Tracer else id(x) for x in map(content, function.__closure__ or ())
     )
     return code, cells, id(function.__defaults__)
 

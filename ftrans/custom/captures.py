@@ -9,7 +9,7 @@ from ftrans.custom.parts import defined
 from ftrans.errors import RuleError
 from ftrans.ir import Tracer
 
-__all__ = ["captured_error", "check_captures", "tracers_of"]
+__all__ = ["captured_error", "check_captures", "content", "tracers_of"]
 
 
 def tracers_of(function: Any) -> dict[str, Tracer]:
@@ -25,7 +25,7 @@ def tracers_of(function: Any) -> dict[str, Tracer]:
             continue
         seen.add(id(current))
         code = current.__code__
-        names = dict(zip(code.co_freevars, map(_content, current.__closure__ or ()), strict=True))
+        names = dict(zip(code.co_freevars, map(content, current.__closure__ or ()), strict=True))
         for name in code.co_names:
             value = current.__globals__.get(name)
             if type(value) is Tracer:
@@ -38,10 +38,11 @@ def tracers_of(function: Any) -> dict[str, Tracer]:
     return found
 
 
-def _content(cell: Any) -> Any:
+def content(cell: Any) -> Any:
+    """Returns what a cell of a closure holds; None where it is not set yet."""
     try:
         return cell.cell_contents
-    except ValueError:  # not set yet
+    except ValueError:
         return None
 
 

@@ -89,7 +89,7 @@ def _differentiate(mode: str) -> Recursive:
         elif forward_mode is None:
             outs = transforms.replay(forward, primals[:inputs])
         else:
-            outs = []  # the rule computes them, see `_by_rule`
+            outs = []  # a jvp that runs beside forward computes them, just below
         dots: list[Any] = [None] * n
         given = tangents[: spec.arity]
         if not outs:
