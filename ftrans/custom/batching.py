@@ -13,7 +13,7 @@ from ftrans.custom.captures import content
 from ftrans.custom.constants import with_constants
 from ftrans.custom.context import VmapInfo
 from ftrans.custom.parts import Parts, defined
-from ftrans.custom.tracing import rule_frame
+from ftrans.custom.tracing import derivatives_wanted, rule_frame
 from ftrans.errors import RuleError
 from ftrans.func.staging import describe, is_whole
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
@@ -214,8 +214,8 @@ class WrittenBatch:
         values = closed_over(self.function)
         inputs = [(t.update(), source, False) for t in types]
         inputs += [(v.type.update(), source, False) for v in values]
-        wanted = sum([frame.order for frame in state.stack])
-        opened = rule_frame(self.name, inputs, self.order - wanted, closed=True)
+        order = self.order - derivatives_wanted()
+        opened = rule_frame(self.name, inputs, order, closed=True)
         with opened as tracers:
             function = with_closed_over(self.function, tracers[len(types) :])
             output, out_dims = self.call(function, size, tracers[: len(types)], tuple(dims))

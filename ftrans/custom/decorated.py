@@ -140,7 +140,7 @@ class Decorated:
                 self, Parts(parts.build(tracers), _is_number), fixed, apart
             ).record()
 
-        staged = stage(name_of(self.function), call, inputs, order=4)
+        staged = stage(name_of(self.function), call, inputs)
         return staged.outputs.build(apply(staged.program, [*sources(inputs), *staged.captured]))
 
     # what the subclasses say

@@ -35,7 +35,7 @@ def record_for_jax(cls: Any, parts: Parts, kwargs: dict[str, Any]) -> Any:
     def call(*tracers: Any) -> Any:
         return Call(cls, Parts(parts.build(tracers)), kwargs).record()
 
-    staged = stage(cls.__name__, call, inputs, order=4)
+    staged = stage(cls.__name__, call, inputs)
     found = apply(staged.program, [*sources(inputs), *staged.captured])
     return staged.outputs.build(found)
 

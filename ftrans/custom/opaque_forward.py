@@ -24,7 +24,7 @@ from ftrans.errors import (
     TracedArrayError,
 )
 from ftrans.ir import ArrayType, Tracer, type_of
-from ftrans.ir.source import example, examples
+from ftrans.ir.source import evaluated, example
 from ftrans.ir.stack import untraced
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.protocols import may_have_gradient
@@ -165,17 +165,21 @@ class HostForward:
 
     def _typed(self, key: Any, types: Sequence[ArrayType], set_up: Any, needs: Any) -> _Typing:
         """Calls the method once, and notes what it returns."""
-        with examples():
+        return self._typing(key, types, *self._call(self._values(examples=True), set_up, needs))
+
+    def _values(self, examples: bool) -> list[Any]:
+        """Returns the inputs as arrays, or examples of them."""
+        with evaluated(lambda x: not foreign([x]), examples):
             found = [x.value() if type(x) is Tracer else x for x in self.inputs]
-        return self._typing(key, types, *self._call(found, set_up, needs))
+        return [example(type_of(x)) if foreign([x]) else x for x in found]
 
     def _called_again(self, set_up: Any, needs: Any) -> Any:
         """Calls the method on the values of this call; None where they are not known."""
-        try:
-            found = [x.value() if type(x) is Tracer else x for x in self.inputs]
-        except ConcretizationError:
+        if foreign(self.inputs):
             return None
-        if foreign(found):
+        try:
+            found = self._values(examples=False)
+        except ConcretizationError:
             return None
         return self._call(found, set_up, needs)
 
@@ -183,7 +187,7 @@ class HostForward:
         """Calls the method; returns what it left, what it was given, what it wrote to, and it."""
         name = f"{self.cls.__name__}.forward"
         call = _ForwardCall(self, set_up, needs)
-        called, arrays, written = self._tried(name, call, _distinct(values, self.inputs))
+        called, arrays, written = self._tried(name, call, _distinct(values))
         return called, arrays, written, call
 
     def _typing(
@@ -294,13 +298,11 @@ class HostForward:
             raise
 
 
-def _distinct(values: Sequence[Any], like: Sequence[Any]) -> list[Any]:
+def _distinct(values: Sequence[Any]) -> list[Any]:
     """Returns arrays that cannot be written to, no two of which lie in one place."""
     places: set[int] = set()
     found = []
-    for value, x in zip(values, like, strict=True):
-        if foreign([value]):
-            value = example(type_of(x))
+    for value in values:
         view = np.asarray(value)
         if view.ctypes.data in places:
             value = view = view.copy()

@@ -96,7 +96,7 @@ def _recorded(author: Author, values: Sequence[Any], key: Any) -> list[Any]:
         smooth = author.smooth(outs)
         weak = [isinstance(out, Tracer) and out.weak for out in outs]
         if has_rules and any(smooth):
-            if order:
+            if order > 0:
                 rules, patterns, missing = trace_rules(author, inputs, outs, smooth)
             else:
                 missing = _too_often(author.name)

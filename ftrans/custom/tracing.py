@@ -23,6 +23,7 @@ from ftrans.numpy.promotion import as_array
 from ftrans.primitives import conj_p, missing_p
 from ftrans.primitives.control import BatchRule
 from ftrans.primitives.missing import Deferred
+from ftrans.primitives.namespace import is_traced_by_jax
 from ftrans.primitives.shape import zeros
 
 __all__ = [
@@ -89,8 +90,19 @@ class Author(Protocol):
 
 
 def derivatives_wanted() -> int:
-    """Returns how many times the rules of what is called now are to be traced, one in the other."""
-    return max(sum([frame.order for frame in state.stack]), 0)
+    """Returns how many times the rules of what is called now are to be traced, one in the other.
+
+    It is not positive where they are not.
+    """
+    return sum([frame.order for frame in state.stack]) + (_BY_JAX if _jax_is_tracing() else 0)
+
+
+_BY_JAX = 4
+"""How many derivatives JAX may take of what it is tracing, which says nothing of that."""
+
+
+def _jax_is_tracing() -> bool:
+    return any(is_traced_by_jax(source) for frame in state.stack for source in frame.sources)
 
 
 class rule_frame:
@@ -182,7 +194,7 @@ def trace_rules(
             rules["jvp"] = _tried("jvp", both, author, inputs, types, smooth)
     except Exception as error:
         # what is only kept, by `jit` or `trace`, may never be differentiated
-        if any(frame.order > 0 and not frame.closed for frame in state.stack):
+        if _jax_is_tracing() or any(f.order > 0 and not f.closed for f in state.stack):
             raise
         return {}, [], f"{author.name}: a rule raised {type(error).__name__}.\n  {error}"
     return rules, patterns, missing
@@ -190,7 +202,7 @@ def trace_rules(
 
 def only_reverse() -> bool:
     """Tells whether nothing but gradients is asked for, so that a `backward` is enough."""
-    return all(frame.order <= _REVERSE for frame in state.stack)
+    return all(frame.order <= _REVERSE for frame in state.stack) and not _jax_is_tracing()
 
 
 _REVERSE = 2

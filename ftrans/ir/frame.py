@@ -16,7 +16,7 @@ from typing import Any, TypeVar, final
 from ftrans.errors import ConcretizationError, FtransError, LeakedTracerError
 from ftrans.ir.location import Location, here
 from ftrans.ir.program import Equation, Literal, Params, Program
-from ftrans.ir.source import Abstract
+from ftrans.ir.source import Abstract, example
 from ftrans.ir.stack import state
 from ftrans.ir.types import ArrayType
 
@@ -290,12 +290,19 @@ class Frame:
                 f"  value: {asked.type}, {asked.origin}\n"
                 f"  it depends on {source.reason}\n" + (_CHOOSE if what == "bool()" else _KEEP)
             )
-        return source
+        return _value(source, what, asked)
 
 
 def _value(x: Any, what: str, asked: Tracer) -> Any:
     if type(x) is not Tracer:
-        return x
+        if state.has_value is None or state.has_value(x):
+            return x
+        if state.examples:
+            return example(type_of(x))
+        raise ConcretizationError(
+            f"{what} of a traced value: it depends on what JAX is tracing.\n"
+            f"  value: {asked.type}, {asked.origin}"
+        )
     check_alive(x)
     return x.frame.demand(x.index, what, asked)
 

@@ -11,7 +11,7 @@ import numpy as np
 from ftrans.ir.stack import state
 from ftrans.ir.types import ArrayType
 
-__all__ = ["Abstract", "Mapped", "Opaque", "Sampled", "example", "examples"]
+__all__ = ["Abstract", "Mapped", "Opaque", "Sampled", "evaluated", "example"]
 
 
 def example(type: ArrayType) -> np.ndarray:
@@ -103,16 +103,22 @@ class Opaque(BaseException):
 
 
 @contextmanager
-def examples() -> Iterator[None]:
-    """Lets values be evaluated in a block that depend on what has none, by examples of it."""
+def evaluated(has_value: Callable[[Any], bool], examples: bool) -> Iterator[None]:
+    """Says how values are evaluated in a block.
+
+    Args:
+        has_value: tells of an array outside whether it is more than a placeholder of JAX's.
+        examples: whether what depends on inputs without a value is evaluated by an example of
+            those; else it is an error.
+    """
     known = [(frame, frame.known) for frame in state.stack]
-    before = state.examples
+    before = state.examples, state.has_value
     try:
         for frame, values in known:
-            frame.known = dict(values)
-        state.examples = True
+            frame.known = {code: x for code, x in values.items() if has_value(x)}
+        state.examples, state.has_value = examples, has_value
         yield
     finally:
-        state.examples = before
+        state.examples, state.has_value = before
         for frame, values in known:
             frame.known = values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +31,13 @@ class _State(threading.local):
     examples: bool
     """Whether inputs that have no value are evaluated by an example of one."""
 
+    has_value: Callable[[Any], bool] | None
+    """Tells which of the arrays outside may be asked for their values; None for all."""
+
     def __init__(self) -> None:
         self.calls = None
         self.examples = False
+        self.has_value = None
         self.stack = []
         self.place = None
         self.trail = None

@@ -15,6 +15,7 @@ import numpy as np
 from ftrans.errors import MissingRuleError
 from ftrans.ir import ArrayType
 from ftrans.primitives.family import free_cost, no_identity, no_programs, normal
+from ftrans.primitives.namespace import is_traced_by_jax
 from ftrans.primitives.record import Joint, Linear, Primitive, Sample
 from ftrans.primitives.shape import expand
 
@@ -117,12 +118,28 @@ def _once_cotangents(ct: Any, *operands: Any, message: str) -> list[Any]:
     return [first, *([None] * (len(operands) - 1))]
 
 
+def _lower_once(xp: Any, x: Any, *used: Any, message: str) -> Any:
+    if xp is np or not any(map(is_traced_by_jax, (x, *used))):
+        return x
+    import jax
+
+    @jax.custom_jvp
+    def once(x: Any, *used: Any) -> Any:
+        return x
+
+    @once.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        raise_missing(message)
+
+    return once(x, *used)
+
+
 once_p = Primitive(
     name="once",
     tags=frozenset({"once", "structural"}),
     kinds="biufc",
     infer=lambda x, *used, message: x,
-    lower=lambda xp, x, *used, message: x,
+    lower=_lower_once,
     jvp=Joint(_once_tangent),
     linearize=no_programs,
     transpose=Joint(_once_cotangents),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,11 @@ def by_lax(xp: Any, name: str, *arrays: Any, **params: Any) -> Any:
 
 def is_traced_by_jax(value: Any) -> bool:
     """Tells whether a value belongs to a JAX transformation that is under way."""
+    return isinstance(value, _tracer())
+
+
+@functools.cache
+def _tracer() -> type:
     from jax.core import Tracer
 
-    return isinstance(value, Tracer)
+    return Tracer

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 
 from ftrans import func
 from ftrans.ir import is_tracing
 from ftrans.runtime import guard
 from tests.helpers import assert_close
+
+
+def collect() -> None:
+    """Frees what nothing refers to; what JAX holds for something goes only after that has gone."""
+    for _ in range(3):
+        gc.collect()
 
 
 def assert_nothing_open() -> None:

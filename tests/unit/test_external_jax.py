@@ -13,6 +13,7 @@ import pytest
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
+from ftrans.autograd import Function
 from ftrans.custom.external import external, traceable
 from ftrans.errors import TransposeError
 from tests.helpers import assert_close
@@ -135,6 +136,26 @@ def test_a_rule_for_a_batch_is_taken() -> None:
     f = external.jax(lambda x: x * 2, vmap_method=rule)  # type: ignore[attr-defined]
     assert_close(func.vmap(f)(np.ones((4, 3))), np.full((4, 3), 2.0))
     assert seen == [(4, [True], (4, 3))]
+
+
+class Square(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return np.asarray(x) ** 2
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        return 2 * x * ct
+
+
+def test_jax_may_call_us_again() -> None:
+    """Inside a transform of JAX inside one of ours."""
+    f = traceable(jax.grad(lambda x: Square.apply(jnp.sin(x)).sum()))
+    assert_close(f(X), np.sin(2 * X))
+    assert_close(func.grad(lambda x: f(x).sum())(X), 2 * np.cos(2 * X))
+    assert_close(ftrans.jit(func.vmap(func.grad(f)))(X), 2 * np.cos(2 * X))
 
 
 def test_a_kernel_of_pallas() -> None:

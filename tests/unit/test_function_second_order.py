@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import ftrans
 import ftrans.numpy as fnp
-from ftrans import func
+from ftrans import external, func
 from ftrans.autograd import Function, once_differentiable
 from ftrans.autograd.function import once_differentiable as the_same
 from ftrans.errors import FtransError, MissingRuleError
@@ -374,6 +375,11 @@ TWICE = {
     "jit(grad(grad))": lambda f: ftrans.jit(func.grad(func.grad(f)))(X[0]),
     "grad(jit(grad))": lambda f: func.grad(ftrans.jit(func.grad(f)))(X[0]),
     "grad(vjp)": lambda f: func.grad(lambda x: func.vjp(f, x)[1](X)[0].sum())(X),
+    "JAX's grad(grad)": lambda f: jax.grad(jax.grad(f))(2.0),
+    "JAX's jit(grad(grad))": lambda f: jax.jit(jax.grad(jax.grad(f)))(2.0),
+    "JAX's vmap(grad(grad))": lambda f: jax.vmap(jax.grad(jax.grad(f)))(X),
+    "JAX's grad of grad": lambda f: jax.grad(func.grad(f))(2.0),
+    "grad of JAX's grad": lambda f: func.grad(external.jax(jax.grad(f)))(2.0),  # type: ignore
 }
 
 

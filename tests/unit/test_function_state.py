@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from typing import Any
 
@@ -16,6 +15,7 @@ from ftrans import numpy as fnp
 from ftrans.autograd import Function
 from ftrans.errors import FtransError, RuleError
 from tests.helpers import assert_close
+from tests.unit.clean import collect
 
 
 class Weighted(Function):
@@ -250,10 +250,10 @@ def test_functions_made_anew_are_let_go() -> None:
 
     for _ in range(400):
         assert_close(step(np.ones(2)), [2.0, 2.0])
-    gc.collect()
+    collect()
     assert sum(ref() is not None for ref in alive) < 350
     ftrans.cache_clear()
-    gc.collect()
+    collect()
     assert sum(ref() is not None for ref in alive) == 0
 
 

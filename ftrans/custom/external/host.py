@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ftrans.config import config
@@ -132,7 +133,8 @@ class HostCallee(Callee):
 
         @jax.custom_jvp
         def called(*given: Any) -> Sequence[Any]:
-            return tuple(self.lowered(given))
+            # JAX may pass numbers
+            return tuple(self.lowered(list(map(jnp.asarray, given))))
 
         @called.defjvp
         def rule(primals: Any, tangents: Any) -> Any:

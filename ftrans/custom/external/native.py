@@ -20,6 +20,7 @@ from ftrans.custom.external.rules import check_rules, with_rules
 from ftrans.custom.external.traceable import JaxCallee
 from ftrans.func.staging import name_of
 from ftrans.ir import ArrayType
+from ftrans.ir.stack import untraced
 from ftrans.runtime.jaxlink import x64
 from ftrans.traceback import boundary
 
@@ -127,7 +128,7 @@ def traceable(
 
     def declared(*args: Any, **kwargs: Any) -> Any:
         given = tree.tree_map(lambda t: jax.ShapeDtypeStruct(t.shape, t.dtype), (args, kwargs))
-        with x64():
+        with x64(), untraced():
             return jax.eval_shape(fn, *given[0], **given[1])
 
     def make(
@@ -135,7 +136,8 @@ def traceable(
     ) -> JaxCallee:
         def function(*leaves: Any) -> Sequence[Any]:
             args, kwargs = structure.unflatten(leaves)
-            return outs.flatten_up_to(fn(*args, **kwargs))
+            with untraced():  # it may call functions of ours on what JAX traces
+                return outs.flatten_up_to(fn(*args, **kwargs))
 
         key = shared_key("jax", fn, structure, outs, vmap_method, transpose)
         return JaxCallee(

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftrans.ir import Program
+from ftrans.ir import Program, type_of
 from ftrans.primitives.evaluate import evaluate
+from ftrans.primitives.namespace import is_traced_by_jax
 
 __all__ = ["with_rules"]
 
@@ -34,10 +35,23 @@ def with_rules(
         saved: whether what is saved is returned as well.
     """
     inputs, n, arity = len(forward.inputs), len(spec.smooth), spec.arity
-    total = len(forward.outputs)
+    types = [type_of(array) for array in arrays]
+
+    def typed(xs: Sequence[Any]) -> list[Any]:
+        """Returns the operands with the types that JAX says they have; they may be numbers."""
+        return [
+            x if is_traced_by_jax(x) else jnp.asarray(x, t.dtype)
+            for x, t in zip(xs, types, strict=True)
+        ]
 
     def compute(*xs: Any) -> tuple[Any, ...]:
         return tuple(evaluate(jnp, forward, xs[:inputs]))
+
+    def again(xs: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns all that `forward` does, by the rules for what JAX differentiates further out."""
+        if any(map(is_traced_by_jax, xs)):
+            return tuple(with_rules(xs, forward, backward, forward_mode, spec, True))
+        return compute(*xs)
 
     def visible(outs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(outs) if saved else tuple(outs[:n])
@@ -46,29 +60,34 @@ def with_rules(
         place = {"operand": xs, "result": outs[:n], "saved": outs[n:]}
         return [place[kind][i] for kind, i in references]
 
-    def natural(xs: Sequence[Any]) -> list[int]:
+    def keeps(outs: Sequence[Any]) -> bool:
+        """Tells whether what is saved has derivatives."""
+        return saved and any(map(_moves, outs[n:]))
+
+    def natural(xs: Sequence[Any], outs: Sequence[Any]) -> list[int]:
         """Returns the operands whose derivative is that of `forward`."""
-        moving = range(inputs) if saved else range(arity, inputs)
+        moving = range(inputs) if keeps(outs) else range(arity, inputs)
         return [i for i in moving if _moves(xs[i])]
 
     if backward is not None:
 
         @jax.custom_vjp
         def by_backward(*xs: Any) -> tuple[Any, ...]:
-            return visible(compute(*xs))
+            return visible(compute(*typed(xs)))
 
-        def fwd(*xs: Any) -> Any:
-            outs = compute(*xs)
+        def fwd(*given: Any) -> Any:
+            xs = typed(given)
+            outs = again(xs)
             return visible(outs), (xs, outs)
 
         def bwd(residuals: Any, cts: Sequence[Any]) -> tuple[Any, ...]:
-            xs, outs = residuals
+            xs, outs = (list(map(_rigid, values)) for values in residuals)
             smooth = [ct for ct, s in zip(cts, spec.smooth, strict=False) if s]
             found: list[Any] = [None] * len(xs)
             by_rule = evaluate(jnp, backward, [*smooth, *looked_up(spec.pulled, xs, outs)])
             for i, ct in zip((i for i, g in enumerate(spec.gives) if g), by_rule, strict=True):
                 found[i] = ct
-            moving = natural(xs)
+            moving = natural(xs, outs)
             if moving:
                 full = [*cts, *[_zero(out) for out in outs[len(cts) :]]]
                 _, pull = jax.vjp(
@@ -77,7 +96,7 @@ def with_rules(
                 for i, ct in zip(moving, pull(tuple(full)), strict=True):
                     if i >= arity:
                         found[i] = ct
-                if saved:
+                if keeps(outs):
                     kept = [*map(_zero, outs[:n]), *cts[n:]]
                     for i, ct in zip(moving, pull(tuple(kept)), strict=True):
                         if i < arity:
@@ -85,17 +104,18 @@ def with_rules(
             return tuple(found)
 
         by_backward.defvjp(fwd, bwd)
-        return by_backward(*arrays)
+        return list(map(_rigid, by_backward(*arrays)))
 
     assert forward_mode is not None
 
     @jax.custom_jvp
     def by_jvp(*xs: Any) -> tuple[Any, ...]:
-        return visible(compute(*xs))
+        return visible(compute(*typed(xs)))
 
     @by_jvp.defjvp
-    def rule(xs: Sequence[Any], dots: Sequence[Any]) -> Any:
-        outs = compute(*xs)
+    def rule(given: Sequence[Any], dots: Sequence[Any]) -> Any:
+        xs = typed(given)
+        outs = again(xs)
         taken = [dot for dot, t in zip(dots, spec.takes, strict=False) if t]
         results = evaluate(jnp, forward_mode, [*taken, *looked_up(spec.pushed, xs, outs)])
         if not spec.lasting:
@@ -113,7 +133,7 @@ def with_rules(
                 [dots[i] for i in moving],
             )
             found = [x + y if s else x for x, y, s in zip(found, more, spec.smooth, strict=False)]
-        if saved and total > n:
+        if keeps(outs):
             moving = [i for i in range(inputs) if _moves(xs[i])]
             _, later = jax.jvp(
                 lambda *ys: _with(compute, xs, moving, ys)[n:],
@@ -121,9 +141,16 @@ def with_rules(
                 [dots[i] for i in moving],
             )
             found += later
+        elif saved:
+            found += map(_no_tangent, outs[n:])
         return visible(outs), tuple(found)
 
-    return by_jvp(*arrays)
+    return list(map(_rigid, by_jvp(*arrays)))
+
+
+def _rigid(x: Any) -> Any:
+    """Takes the tangent of zeros from an integer or a bool: JAX would ask for derivatives of it."""
+    return x if _moves(x) else jax.lax.stop_gradient(x)
 
 
 def _with(compute: Any, xs: Sequence[Any], moving: Sequence[int], ys: Sequence[Any]) -> Any:
