@@ -10,8 +10,10 @@ from typing import Any
 import jax.tree_util as tree
 
 from ftrans.custom.batching import DecoratedBatch, closed_over
+from ftrans.custom.guards import Guards, Ruled, guards_of, is_constant
 from ftrans.custom.parts import Parts, defined, fit
 from ftrans.custom.recording import record
+from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
 from ftrans.func.staging import apply, describe, known_inputs, name_of, named, sources, stage
 from ftrans.ir import Tracer, is_tracing, type_of
@@ -49,7 +51,7 @@ def _signature_of(function: Any) -> tuple[inspect.Signature | None, int]:
     return signature, len(kinds) - kinds.count(inspect.Parameter.KEYWORD_ONLY)
 
 
-class Decorated:
+class Decorated(Ruled):
     """Is a function with a rule: what the three decorators share.
 
     Args:
@@ -157,12 +159,8 @@ class Decorated:
     _vmap: Any = None
 
 
-class DecoratedCall:
+class DecoratedCall(Author):
     """Is one call of a decorated function inside a traced one: the author of what is recorded."""
-
-    patterns = False
-    missing: str | None = None
-    rule_outs: Sequence[Any] = ()
 
     def __init__(self, decorated: Decorated, parts: Parts, fixed: list[Any], apart: set[int]):
         self.decorated = decorated
@@ -179,6 +177,19 @@ class DecoratedCall:
     def key(self) -> Any:
         """What the call depends on, see `Author.key`."""
         return id(self.decorated), self.parts.key, Parts(self.fixed).key, tuple(self.apart)
+
+    @property
+    def lasting_key(self) -> Any:
+        """What calls that are like one another have in common, see `Author.lasting_key`."""
+        parts = self.parts.constant_key(is_constant)
+        fixed = Parts(self.fixed).constant_key(is_constant)
+        if parts is None or fixed is None:
+            return None
+        return self.decorated, self.decorated.traced(), parts, fixed, tuple(self.apart)
+
+    def guards(self) -> Guards | None:
+        """Returns what the functions read, see `Author.guards`."""
+        return guards_of(self.decorated.traced())
 
     def kept(self) -> dict[str, Any]:
         """Returns what `forward` has left on the call."""

@@ -96,6 +96,10 @@ class custom_vjp(Decorated):
                 f"  Write {name_of(self.function)}.defvjp(fwd, bwd) before it is called."
             )
 
+    def traced(self) -> tuple[Any, ...]:
+        """Returns the functions that may be traced."""
+        return self.function, self.fwd, self.bwd
+
     def _forward(self, call: DecoratedCall, args: tuple[Any, ...], ruled: bool) -> Any:
         if not ruled:
             return self.function(*args)
@@ -217,6 +221,10 @@ class custom_jvp(Decorated):
                 f"  Write @{name_of(self.function)}.defjvp above the rule, before it is called."
             )
 
+    def traced(self) -> tuple[Any, ...]:
+        """Returns the functions that may be traced."""
+        return self.function, self.rule
+
     def _jvp(self, call: DecoratedCall, tangents: Sequence[Any]) -> Sequence[Any]:  # type: ignore[override]
         primals = call.parts.build(call.primals)
         found = self.rule(*call.fixed, primals, call.parts.alone(tangents))
@@ -275,6 +283,10 @@ class custom_vmap(Decorated):
         """
         self._vmap = rule
         return rule
+
+    def traced(self) -> tuple[Any, ...]:
+        """Returns the functions that may be traced."""
+        return self.function, self._vmap
 
     def _check(self) -> None:
         if self._vmap is None:

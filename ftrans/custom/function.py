@@ -7,9 +7,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ftrans.custom.calling import bound, call_at_once
+from ftrans.custom.calling import call_at_once
 from ftrans.custom.context import FunctionCtx, VmapInfo
 from ftrans.custom.function_call import Call, record_for_jax
+from ftrans.custom.methods import methods_of
 from ftrans.custom.parts import Parts
 from ftrans.errors import RuleError
 from ftrans.ir import Tracer, is_tracing
@@ -66,6 +67,7 @@ class Function:
     """
 
     generate_vmap_rule = False
+    _ftrans_methods: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any):
         warnings.warn(
@@ -131,13 +133,14 @@ class Function:
             RuleError: where a method does not do what it must.
         """
         passed = len(args) + len(kwargs)
-        args, kwargs = bound(cls, args, kwargs)
+        methods = methods_of(cls)
+        args, kwargs = methods.bound(args, kwargs)
         parts = Parts(args)
         if not is_tracing() or not any(type(x) is Tracer for x in parts.values):
             if not foreign(parts.values):
-                return call_at_once(cls, parts, kwargs)
-            return record_for_jax(cls, parts, kwargs)
-        return Call(cls, parts, kwargs, min(passed, len(parts))).record()
+                return call_at_once(methods, parts, kwargs)
+            return record_for_jax(methods, parts, kwargs)
+        return Call(methods, parts, kwargs, min(passed, len(parts))).record()
 
 
 def once_differentiable(function: F) -> F:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import warnings
 from collections.abc import Sequence
-from types import CodeType
 from typing import Any
 
 from ftrans.custom.batching import FunctionBatch, closed_over
-from ftrans.custom.calling import check_written, names_of, overrides
+from ftrans.custom.calling import check_written
 from ftrans.custom.context import FunctionCtx, key_of
-from ftrans.custom.opaque import calls_host
+from ftrans.custom.guards import Guards, guards_of, is_constant
+from ftrans.custom.methods import Methods, asks_needs
+from ftrans.custom.opaque import calls_host, is_opaque
 from ftrans.custom.opaque_forward import HostForward, maker
 from ftrans.custom.parts import Parts, defined
 from ftrans.custom.recording import record
 from ftrans.custom.rule import Rule
+from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
 from ftrans.func.staging import apply, known_inputs, sources, stage
 from ftrans.ir import Tracer, type_of
@@ -28,72 +28,63 @@ from ftrans.primitives import once_p, tied_p
 __all__ = ["Call", "record_for_jax"]
 
 
-def record_for_jax(cls: Any, parts: Parts, kwargs: dict[str, Any]) -> Any:
+def record_for_jax(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any:
     """Calls a rule on values that JAX traces: as a program, so that JAX learns of the rules."""
     inputs = known_inputs(parts.values)
 
     def call(*tracers: Any) -> Any:
-        return Call(cls, Parts(parts.build(tracers)), kwargs).record()
+        return Call(methods, Parts(parts.build(tracers)), kwargs).record()
 
-    staged = stage(cls.__name__, call, inputs)
+    staged = stage(methods.name, call, inputs)
     found = apply(staged.program, [*sources(inputs), *staged.captured])
     return staged.outputs.build(found)
 
 
-class Call:
+class Call(Author):
     """Is one call of a rule inside a traced function, as the author of what is recorded.
 
     Args:
-        cls: the class.
+        methods: those of the class.
         parts: the positional arguments.
         kwargs: the keyword-only ones.
         passed: how many of the positional arguments were passed, not filled in; None for all.
     """
 
-    def __init__(self, cls: Any, parts: Parts, kwargs: dict[str, Any], passed: int | None = None):
-        self.cls = cls
+    def __init__(
+        self, methods: Methods, parts: Parts, kwargs: dict[str, Any], passed: int | None = None
+    ):
+        self.methods = methods
         self.passed = len(parts) if passed is None else passed
-        self.name = cls.__name__
+        self.name = methods.name
         self.parts = parts
         self.kwargs = kwargs
         self.ctx = FunctionCtx()
-        self.old = not overrides(cls, "setup_context")
-        gives_vjp, gives_backward = overrides(cls, "vjp"), overrides(cls, "backward")
-        if gives_vjp and gives_backward and cls.vjp is not cls.backward:
-            raise RuleError(
-                f"{self.name}: both backward and vjp are written, which are two names of one "
-                f"method.\n"
-                f"  backward is defined at {defined(cls.backward)}\n"
-                f"  vjp is defined at {defined(cls.vjp)}\n  Keep one of them."
-            )
-        self.reverse = cls.backward if gives_backward else cls.vjp if gives_vjp else None
-        self.pushed = cls.jvp if overrides(cls, "jvp") else None
-        self.backward = None if self.reverse is None else self._backward
-        self.jvp = None if self.pushed is None else self._jvp
-        self.missing = None
-        if self.reverse is None and self.pushed is None:
-            self.missing = (
-                f"{self.name}: a derivative is asked for, and no rule is written.\n"
-                f"  Write @staticmethod def backward(ctx, *cotangents), which returns a gradient "
-                f"for each argument;\n"
-                f"  or @staticmethod def jvp(ctx, *tangents), which returns a tangent for each "
-                f"output."
-            )
-        self.patterns = False
-        self.calls_itself = False
-        self.lasting = True
-        self.rule_outs: Sequence[Any] = ()
+        self.missing = methods.missing
+        self.backward = None if methods.backward is None else self._backward
+        self.jvp = None if methods.jvp is None else self._jvp
 
     @property
     def key(self) -> Any:
         """What the call depends on, see `Author.key`."""
         if self.kwargs:
             return None
-        cls = self.cls
-        methods = (cls.forward, cls.setup_context, self.reverse, self.pushed, cls.vmap)
-        asked = any(map(_asks_needs, methods))
-        needs = self.ctx.needs_input_grad if asked else None
-        return cls, methods, self.parts.key, needs
+        needs = self.ctx.needs_input_grad if self.methods.asks_needs else None
+        return self.methods, self.parts.key, self.passed, needs
+
+    @property
+    def lasting_key(self) -> Any:
+        """What calls that are like one another have in common, see `Author.lasting_key`."""
+        if self.kwargs or self.parts.constant_key(is_constant) is None:
+            return None
+        return (*self.key, FunctionBatch.randomness())
+
+    def guards(self) -> Guards | None:
+        """Returns what the methods read, see `Author.guards`."""
+        if self.token is not None:
+            return None  # an opaque method whose context is looked at in each call
+        statics = self.parts.key
+        traced = self.methods.traced()
+        return guards_of([x for x in traced if not is_opaque(x, statics)])
 
     def kept(self) -> dict[str, Any]:
         """Returns what `forward` has left on the call."""
@@ -129,7 +120,7 @@ class Call:
 
     def _needs_of(self, *methods: Any) -> tuple[bool, ...]:
         """Returns what opaque methods are told of the gradients that are needed, if they ask."""
-        if any(map(_asks_needs, methods)):
+        if any(map(asks_needs, methods)):
             return self.ctx.needs_input_grad
         return (True,) * len(self.parts)
 
@@ -137,32 +128,35 @@ class Call:
 
     def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
         """Traces `forward` and `setup_context`, or records that they are to be called."""
-        cls, ctx, kwargs = self.cls, self.ctx, self.kwargs
+        methods, ctx, kwargs = self.methods, self.ctx, self.kwargs
         args = self.parts.build(inputs)
         self.primals = [as_array(x) for x in inputs]
         statics = self.parts.key
-        host = HostForward(cls, self.parts, kwargs, inputs, self.old)
-        if self.old:
+        host = HostForward(methods, self.parts, kwargs, inputs)
+        if methods.old:
             output = calls_host(
-                cls.forward,
+                methods.forward,
                 statics,
-                lambda: cls.forward(ctx, *args, **kwargs),
+                lambda: methods.forward(ctx, *args, **kwargs),
                 lambda: host.record(ctx, self._needs_of, True),
             )
         else:
             output = calls_host(
-                cls.forward,
+                methods.forward,
                 statics,
-                lambda: cls.forward(*args, **kwargs),
+                lambda: methods.forward(*args, **kwargs),
                 lambda: host.record(ctx, self._needs_of, False),
             )
 
             def set_up() -> Any:
-                cls.setup_context(ctx, args, output)
+                methods.setup_context(ctx, args, output)
                 return output
 
             output = calls_host(
-                cls.setup_context, statics, set_up, lambda: host.record(ctx, self._needs_of, True)
+                methods.setup_context,
+                statics,
+                set_up,
+                lambda: host.record(ctx, self._needs_of, True),
             )
         self.is_tuple = isinstance(output, tuple)
         self.make = maker(output)
@@ -188,7 +182,7 @@ class Call:
         self.dirty: list[tuple[int, int]] = []
         ctx_dirty = self.ctx._state.dirty
         marked = {key_of(x) for x in ctx_dirty}
-        check_written(self.cls, [key_of(inputs[i]) in marked for i in host.written])
+        check_written(self.methods, [key_of(inputs[i]) in marked for i in host.written])
         if not marked:
             return
         outs = [key_of(x) for x in self.output.values]
@@ -201,13 +195,13 @@ class Call:
                 raise RuleError(
                     f"{self.name}: an input is marked as dirty, and is not returned.\n"
                     f"  input: {type_of(value)}\n"
-                    f"  Return it from forward, defined at {defined(self.cls.forward)}."
+                    f"  Return it from forward, defined at {defined(self.methods.forward)}."
                 )
             self.dirty.append((number, place))
         if len(self.dirty) < len(marked) and any(type(x) is Tracer for x in ctx_dirty):
             raise RuleError(
                 f"{self.name}: mark_dirty was given what is no input of forward.\n"
-                f"  it is defined at {defined(self.cls.forward)}\n"
+                f"  it is defined at {defined(self.methods.forward)}\n"
                 f"  x *= 2 makes a new traced value: write x[...] = 2 * x, and return x."
             )
         if len(self.dirty) < len(marked):
@@ -241,31 +235,30 @@ class Call:
             tuple(self.types),
             self.moving,
             self.ctx._state.materialize,
-            names_of(self.cls, self.old),
+            self.methods.names(),
             self.weak,
             self.passed,
         )
 
     def _backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         """Calls `backward`; see `Author.backward`."""
-        ctx, method = self.ctx, self.reverse
+        ctx, method = self.ctx, self.methods.backward
         ctx._state.which = "backward"
         cotangents = self._tied(cotangents)
         once = getattr(method, "__ftrans_once__", False)
-        written = inspect.unwrap(method) if once else method  # type: ignore[arg-type]
-        rule = self._rule("vjp" if overrides(self.cls, "vjp") else "backward", written)
+        rule = self._rule(self.methods.backward_name, method)
         message = ""
         if once:
-            message = _differentiated_again(rule.label, written)
+            message = _differentiated_again(rule.label, method)
             cotangents = [
                 None if ct is None else once_p(ct, *self.primals, message=message)
                 for ct in cotangents
             ]
         found = calls_host(
-            written,
+            method,
             self.parts.key,
             lambda: rule.gradients(ctx, cotangents),
-            lambda: rule.host_gradients(ctx, cotangents, self._needs_of(written)),
+            lambda: rule.host_gradients(ctx, cotangents, self._needs_of(method)),
         )
         if not once:
             return found
@@ -283,7 +276,7 @@ class Call:
 
     def _jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
         """Calls `jvp`; see `Author.jvp`."""
-        ctx, method = self.ctx, self.pushed
+        ctx, method = self.ctx, self.methods.jvp
         ctx._state.which = "forward"
         tangents = self._tied(tangents)
         rule = self._rule("jvp", method)
@@ -296,17 +289,17 @@ class Call:
 
     def batch(self, order: int, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """Returns the author's rule for batches, if there is one, and what it closes over."""
-        cls = self.cls
-        if not overrides(cls, "vmap"):
+        vmap = self.methods.vmap
+        if vmap is None:
             return None, ()
-        if cls.generate_vmap_rule:
+        if self.methods.generate_vmap_rule:
             raise RuleError(
                 f"{self.name}: generate_vmap_rule is True, and vmap is written as well.\n"
-                f"  vmap is defined at {defined(cls.vmap)}\n  Keep one of them."
+                f"  vmap is defined at {defined(vmap)}\n  Keep one of them."
             )
         rule = FunctionBatch(
             f"{self.name}.vmap",
-            cls.vmap,
+            vmap,
             self.parts.template(),
             self.output.template(),
             self.is_tuple,
@@ -315,7 +308,7 @@ class Call:
             FunctionBatch.randomness(),
         )
         rule.probe(values)
-        return rule, closed_over(cls.vmap)
+        return rule, closed_over(vmap)
 
 
 def _differentiated_again(label: str, method: Any) -> str:
@@ -324,24 +317,6 @@ def _differentiated_again(label: str, method: Any) -> str:
         f"  It is defined at {defined(method)}.\n"
         f"  Take the mark away where it is written with functions that have derivatives."
     )
-
-
-def _asks_needs(function: Any) -> bool:
-    """Tells whether the code of a method reads `ctx.needs_input_grad`."""
-    code = getattr(function, "__code__", None)
-    return code is not None and _reads_needs(code)
-
-
-@functools.lru_cache(maxsize=1024)
-def _reads_needs(code: CodeType) -> bool:
-    pending: list[Any] = [code]
-    while pending:
-        code = pending.pop()
-        if code is not None:
-            if "needs_input_grad" in code.co_names:
-                return True
-            pending += [const for const in code.co_consts if isinstance(const, CodeType)]
-    return False
 
 
 def _is_result(x: Any) -> bool:

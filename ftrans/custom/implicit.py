@@ -16,6 +16,7 @@ import jax.tree_util as tree
 
 from ftrans.custom.parts import Parts, defined, fit
 from ftrans.custom.recording import record
+from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
 from ftrans.func import jvp, linear_transpose, vjp
 from ftrans.func.staging import abstract_inputs, apply, describe, name_of, stage
@@ -183,18 +184,9 @@ def _detached(call: Callable[[], Any]) -> Any:
     return staged.outputs.build(apply(staged.program, operands))
 
 
-class _Solver:
+class _Solver(Author):
     """Is the author of a rule whose inputs are what an operator closes over, and more."""
 
-    patterns = False
-    missing: str | None = None
-    key = None  # it closes over what the operator does
-    calls_itself = False
-    lasting = True
-    rule_outs: Sequence[Any] = ()
-    jvp: Any
-    backward: Any
-    name: str
     closure: _Closure
     more: list[Any]
     has_aux: bool
@@ -223,17 +215,9 @@ class _Solver:
         self.output = Parts(((value, aux) if self.has_aux else value,), is_array)
         return self.output.values
 
-    def kept(self) -> dict[str, Any]:
-        """Is not asked for, since there is no key."""
-        return {}
-
     def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
         """Tells which results have tangents: those of the unknown, but not aux."""
         return tuple([i < self.count and type_of(x).is_inexact for i, x in enumerate(outs)])
-
-    def batch(self, order: int, values: Sequence[Any]) -> tuple[None, Sequence[Any]]:
-        """Has no rule of its own."""
-        return None, ()
 
     solve: Callable[..., Any]
 

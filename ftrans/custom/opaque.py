@@ -6,7 +6,6 @@ it as arrays. For `forward`, of which it is not known what it returns, see `opaq
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,42 +15,24 @@ from ftrans.custom.captures import check_captures
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.external.host import HostCallee
 from ftrans.custom.parts import Parts
+from ftrans.custom.remembered import Remembered
 from ftrans.errors import RuleError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.source import Opaque
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import external_p
-from ftrans.runtime.cache import on_clear
 
-__all__ = ["Remembered", "RuleCallee", "calls_host", "host_call", "restore", "snapshot_of"]
-
-
-class Remembered(OrderedDict):
-    """Is a dict that forgets what was not used for longest."""
-
-    def __init__(self, most: int):
-        super().__init__()
-        self._most = most
-        on_clear(self.clear)
-
-    def find(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Returns the value for a key, made where there is none."""
-        found = self.get(key)
-        if found is None:
-            found = self[key] = make()
-            while len(self) > self._most:
-                self.popitem(last=False)
-        else:
-            try:
-                self.move_to_end(key)
-            except KeyError:  # another thread has pushed it out
-                self[key] = found
-        return found
+__all__ = ["RuleCallee", "calls_host", "host_call", "is_opaque", "restore", "snapshot_of"]
 
 
 _opaque = Remembered(128)
 """The functions that were found to be opaque, each with the static arguments of the call."""
 _callees = Remembered(128)
+
+
+def is_opaque(function: Any, statics: Any) -> bool:
+    """Tells whether a method was found to be opaque, with these arguments that are no arrays."""
+    return (function, statics) in _opaque
 
 
 def calls_host(

@@ -14,8 +14,10 @@ import numpy as np
 
 from ftrans.custom.captures import captured_error, tracers_of
 from ftrans.custom.context import FunctionCtx, key_of
-from ftrans.custom.opaque import Remembered, RuleCallee, restore, snapshot_of
+from ftrans.custom.methods import Methods
+from ftrans.custom.opaque import RuleCallee, restore, snapshot_of
 from ftrans.custom.parts import Parts, defined
+from ftrans.custom.remembered import Remembered
 from ftrans.errors import (
     ConcretizationError,
     FtransError,
@@ -101,11 +103,10 @@ class HostForward:
     """Records calls of an opaque `forward`.
 
     Args:
-        cls: the class.
+        methods: those of the class.
         parts: the positional arguments.
         kwargs: the keyword-only ones.
         inputs: the traced values of the arrays among the arguments.
-        old: whether `forward` takes the context.
 
     Attributes:
         returned: for inputs that `forward` returned which result they are.
@@ -116,27 +117,27 @@ class HostForward:
     token: Any = None
 
     def __init__(
-        self, cls: Any, parts: Parts, kwargs: dict[str, Any], inputs: Sequence[Any], old: bool
+        self, methods: Methods, parts: Parts, kwargs: dict[str, Any], inputs: Sequence[Any]
     ):
-        self.cls = cls
+        self.methods = methods
         self.parts = parts
         self.named = Parts(tuple(kwargs.values()))
         self.names = tuple(kwargs)
         self.inputs = [*inputs, *self.named.values]
-        self.old = old
         self.returned: dict[int, int] = {}
         self.written: tuple[int, ...] = ()
 
     def record(self, ctx: FunctionCtx, needs: Any, with_context: bool) -> Any:
         """Records the call; returns the output with traced values, and fills the context."""
         types = tuple([type_of(x).update() for x in self.inputs])
-        set_up = None if self.old or not with_context else self.cls.setup_context
-        needed = needs(self.cls.forward, set_up) if self.old or set_up is not None else ()
+        methods = self.methods
+        set_up = methods.setup_context if with_context else None
+        needed = needs(methods.forward, set_up) if methods.old or set_up is not None else ()
         for value in self.named.values:
             if type(value) is Tracer and may_have_gradient(value):
-                raise _named(self.cls, self.names)
+                raise _named(methods, self.names)
         named = (self.names, self.named.key)
-        key = (self.cls, self.cls.forward, set_up, types, self.parts.key, named, needed)
+        key = (methods, set_up, types, self.parts.key, named, needed)
         typing = _typings.find(key, lambda: self._typed(key, types, set_up, needed))
         if typing.is_static and (again := self._called_again(set_up, needed)) is not None:
             # what is no array may be another one at each call
@@ -185,7 +186,7 @@ class HostForward:
 
     def _call(self, values: Sequence[Any], set_up: Any, needs: Any) -> Any:
         """Calls the method; returns what it left, what it was given, what it wrote to, and it."""
-        name = f"{self.cls.__name__}.forward"
+        name = f"{self.methods.name}.forward"
         call = _ForwardCall(self, set_up, needs)
         called, arrays, written = self._tried(name, call, _distinct(values))
         return called, arrays, written, call
@@ -200,7 +201,7 @@ class HostForward:
         call: Any,
     ) -> _Typing:
         """Returns what a call has shown."""
-        name, forward = f"{self.cls.__name__}.forward", self.cls.forward
+        name, forward = f"{self.methods.name}.forward", self.methods.forward
         output, ctx = called.output, called.ctx
         for value in (*output.values, *called.saved):
             if type(value) is Tracer:
@@ -283,15 +284,15 @@ class HostForward:
             with untraced():
                 return call_writing(call, arrays)
         except (LeakedTracerError, TracedArrayError) as error:
-            value = next(iter(tracers_of(self.cls.forward).values()), None)
+            value = next(iter(tracers_of(self.methods.forward).values()), None)
             if value is None:
                 raise
-            raise captured_error(name, self.cls.forward, value) from error
+            raise captured_error(name, self.methods.forward, value) from error
         except Exception as error:
             if not isinstance(error, FtransError):
                 error.add_note(
                     f"ftrans: {name} asks for plain arrays; it was called on an example to learn "
-                    f"what it returns.\n  {defined(self.cls.forward)}\n"
+                    f"what it returns.\n  {defined(self.methods.forward)}\n"
                     f"  Where it cannot be called on any {_shown(map(type_of, arrays))},"
                     f" wrap the function in ftrans.external(function, out_type)."
                 )
@@ -356,12 +357,11 @@ class _ForwardCall:
     """Calls `forward`, and what belongs to it, on arrays."""
 
     def __init__(self, host: HostForward, set_up: Any, needs: Any):
-        self.cls = host.cls
+        self.methods = host.methods
         self.parts = host.parts.template()
         self.named = host.named.template()
         self.names = host.names
         self.count = sum(self.parts.counts())
-        self.old = host.old
         self.set_up = set_up
         self.needs = needs
 
@@ -370,15 +370,15 @@ class _ForwardCall:
         ctx._state.needs = self.needs
         args = self.parts.build(arrays[: self.count])
         kwargs = dict(zip(self.names, self.named.build(arrays[self.count :]), strict=True))
-        if self.old:
-            output = self.cls.forward(ctx, *args, **kwargs)
+        if self.methods.old:
+            output = self.methods.forward(ctx, *args, **kwargs)
         else:
-            output = self.cls.forward(*args, **kwargs)
+            output = self.methods.forward(*args, **kwargs)
             if self.set_up is not None:
                 self.set_up(ctx, args, output)
         items = output if isinstance(output, tuple) else (output,)
         returned = Parts(items, _is_array_of_any_kind)
-        has_context = self.old or self.set_up is not None
+        has_context = self.methods.old or self.set_up is not None
         return _Called(returned, maker(output), ctx, snapshot_of(ctx) if has_context else None)
 
 
@@ -417,11 +417,11 @@ def _is_same(x: Any, y: Any, exact: bool) -> bool:
     return not exact and bool(np.array_equal(x, y, equal_nan=_has_nan(x)))
 
 
-def _named(cls: Any, names: Sequence[str]) -> RuleError:
+def _named(methods: Methods, names: Sequence[str]) -> RuleError:
     return RuleError(
-        f"{cls.__name__}.forward: it asks for plain arrays, and a keyword-only argument is traced: "
+        f"{methods.name}.forward: it asks for plain arrays, and a keyword-only argument is traced: "
         f"its derivative would be lost.\n"
-        f"  keyword-only: {', '.join(names)}\n  it is defined at {defined(cls.forward)}\n"
+        f"  keyword-only: {', '.join(names)}\n  it is defined at {defined(methods.forward)}\n"
         f"  Make it positional, so that backward returns its gradient."
     )
 

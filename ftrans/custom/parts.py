@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ __all__ = ["Parts", "defined", "fit"]
 
 def defined(function: Any) -> str:
     """Returns where a function of the user's is defined, for errors: "file:line"."""
-    code = getattr(function, "__code__", None)
+    code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else "an unknown place"
 
 
@@ -81,6 +82,12 @@ class Parts:
         """All but the arrays, in a form that can be compared and hashed."""
         return tuple([entry.key for entry in self._entries])
 
+    def constant_key(self, is_constant: Callable[[Any], bool]) -> tuple[Any, ...] | None:
+        """Returns `key`, or None where what is no array may change."""
+        if all(map(is_constant, [x for entry in self._entries for x in entry.statics()])):
+            return self.key
+        return None
+
     @property
     def is_static(self) -> bool:
         """Whether it holds anything but arrays."""
@@ -120,6 +127,9 @@ class _Array:
     key = "array"
     is_static = False
 
+    def statics(self) -> Sequence[Any]:
+        return ()
+
     def build(self, given: Any) -> Any:
         return next(given)
 
@@ -143,6 +153,9 @@ class _Static:
 
     def __init__(self, value: Any):
         self.value = value
+
+    def statics(self) -> Sequence[Any]:
+        return (self.value,)
 
     def build(self, given: Any) -> Any:
         return self.value
@@ -181,6 +194,9 @@ class _Tree:
         self.is_static = any(
             leaf is not None and not m for leaf, m in zip(leaves, mask, strict=True)
         )
+
+    def statics(self) -> Sequence[Any]:
+        return self.leaves
 
     def build(self, given: Any) -> Any:
         return self.structure.unflatten(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ftrans.config import config
+from ftrans.custom.remembered import Remembered
 from ftrans.custom.tracing import (
     Author,
     TracedRule,
@@ -17,6 +19,7 @@ from ftrans.custom.tracing import (
 from ftrans.errors import TracedArrayError
 from ftrans.func.staging import known_inputs, sources
 from ftrans.ir import Frame, Params, Tracer, bind
+from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array
@@ -40,11 +43,20 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
     Raises:
         TracedArrayError: where a method asks for plain arrays that the author does not call later.
     """
+    inputs = known_inputs(values)
+    order = derivatives_wanted()
+    key = author.lasting_key
+    if key is not None:
+        types = tuple([(t, weak) for t, _, weak in inputs])
+        key = (key, types, order, only_reverse(), config.default_dtype)
+        known = _lasting.get(key)
+        if known is not None and known.guards.hold():
+            return _taken_over(author, known, inputs)
     outermost = state.calls is None
     if outermost:
         state.calls = {}
     try:
-        return _recorded(author, values, None if outermost else author.key)
+        return _recorded(author, inputs, order, outermost, key)
     except Opaque:
         if in_rule():
             raise  # the rule that this one is called in may be called later
@@ -59,30 +71,55 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
 
 
 class _Recorded(NamedTuple):
-    """Is a call of a rule inside another rule, which need not be traced again.
+    """Is a call of a rule that need not be traced again.
 
     Rules may call rules that call them: to trace each of these calls would take time that grows
     exponentially with the order of the derivative.
+
+    Attributes:
+        params: of the equation.
+        weak: which results were Python scalars.
+        kept: what the author has left.
+        guards: what must be as it was.
     """
 
     params: Params
     weak: list[bool]
     kept: dict[str, Any]
+    guards: Any
 
 
-def _recorded(author: Author, values: Sequence[Any], key: Any) -> list[Any]:
-    inputs = known_inputs(values)
-    order = derivatives_wanted()
+class _Never:
+    """Stands for the guards of what reads more than is understood."""
+
+    @staticmethod
+    def hold() -> bool:
+        return False
+
+
+_lasting = Remembered(512)
+"""The calls of rules that later calls take over."""
+
+_NEVER = _Recorded(NO_PARAMS, [], {}, _Never)
+
+
+def _taken_over(author: Author, known: _Recorded, inputs: Sequence[Any]) -> list[Any]:
+    author.__dict__.update(known.kept)
+    return _bound(sources(inputs), known.params, known.weak)
+
+
+def _recorded(
+    author: Author, inputs: Sequence[Any], order: int, outermost: bool, lasting_key: Any
+) -> list[Any]:
     calls: dict[Any, _Recorded] = state.calls  # type: ignore[assignment]
-    demands = 0
+    key = None if outermost else author.key
     if key is not None:
-        types = tuple([(t.update(), weak) for t, _, weak in inputs])
+        types = tuple([(t, weak) for t, _, weak in inputs])
         key = (key, types, order, only_reverse())
         found = calls.get(key)
         if found is not None:
-            author.__dict__.update(found.kept)
-            return _bound(sources(inputs), found.params, found.weak)
-        demands = sum([frame.demands for frame in state.stack])
+            return _taken_over(author, found, inputs)
+    demands = sum([frame.demands for frame in state.stack])
     has_rules = author.backward is not None or author.jvp is not None
     has_rules = has_rules and any(t.is_inexact for t, _, _ in inputs)
     ruled = has_rules and order > 0
@@ -137,9 +174,14 @@ def _recorded(author: Author, values: Sequence[Any], key: Any) -> list[Any]:
             "saved": False,
         }
     )
-    if key is not None and not demands and len(operands) == len(inputs):
-        # it depends on nothing but its arguments
-        calls[key] = _Recorded(params, weak, author.kept())
+    if not demands and len(operands) == len(inputs):
+        # it depends on nothing but its arguments, and on what its code reads
+        known = _Recorded(params, weak, author.kept(), None)
+        if key is not None:
+            calls[key] = known
+        if lasting_key is not None and _lasting.get(lasting_key) is not _NEVER:
+            guards = author.guards()
+            _lasting.put(lasting_key, _NEVER if guards is None else known._replace(guards=guards))
     return _bound(operands, params, weak)
 
 

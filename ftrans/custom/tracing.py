@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from ftrans.custom.guards import Guards
 from ftrans.ir import Abstract, ArrayType, Frame, Program, Tracer, type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.ir.location import here
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 
-class Author(Protocol):
+class Author:
     """Is what the author of a rule wrote, called with flat lists of arrays.
 
     Attributes:
@@ -49,8 +50,6 @@ class Author(Protocol):
         patterns: whether cotangents that are zero are passed to `backward` as `None`.
         missing: the error where a derivative is needed and there is no rule; None where `forward`
             is differentiated then.
-        key: what the call depends on, apart from the types of its inputs; None where that is not
-            known.
         calls_itself: whether `forward` may call the function that the rule is for; the call inside
             needs one derivative less.
         lasting: whether second derivatives of results are by the rules again, see `Spec`.
@@ -58,26 +57,21 @@ class Author(Protocol):
     """
 
     name: str
-    key: Any
-    calls_itself: bool
-    lasting: bool
-    rule_outs: Sequence[Any]
-    backward: Callable[[Sequence[Any]], Sequence[Any]] | None
-    jvp: Callable[[Sequence[Any]], Sequence[Any]] | None
-    patterns: bool
-    missing: str | None
-
-    def kept(self) -> dict[str, Any]:
-        """Returns the attributes that say how the results make what the author returns."""
-        ...
+    backward: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+    jvp: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+    patterns = False
+    missing: str | None = None
+    calls_itself = False
+    lasting = True
+    rule_outs: Sequence[Any] = ()
 
     def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
         """Returns the results, arrays; `ruled` says whether the rules are traced after it."""
-        ...
+        raise NotImplementedError
 
     def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
         """Tells which results have tangents."""
-        ...
+        raise NotImplementedError
 
     def batch(self, order: int, values: Sequence[Any]) -> tuple[BatchRule | None, Sequence[Any]]:
         """Returns how it is batched, or None; and the values that this closes over.
@@ -86,7 +80,27 @@ class Author(Protocol):
             order: how many derivatives are wanted of it.
             values: the inputs, in the frames outside.
         """
-        ...
+        return None, ()
+
+    # ------------------------------------------------- what calls of it have in common
+
+    @property
+    def key(self) -> Any:
+        """What the call depends on, apart from types, inside one call of a rule; or None."""
+        return None
+
+    @property
+    def lasting_key(self) -> Any:
+        """What it depends on for good, as long as its `guards` hold; None where that is unknown."""
+        return None
+
+    def guards(self) -> Guards | None:
+        """Returns what the rule read when it was traced; None where that is not known."""
+        return None
+
+    def kept(self) -> dict[str, Any]:
+        """Returns the attributes that say how the results make what the author returns."""
+        return {}
 
 
 def derivatives_wanted() -> int:

@@ -138,8 +138,12 @@ _STEPS_PER_PROGRAM = 32
 def forget_trails() -> None:
     """Forgets all that was traced; traces under way go on."""
     global _count
+    gone = list(_roots.values())
     _roots.clear()
     _count = 0
+    for root in gone:
+        # whoever holds a traced value holds its frame and this root, but need not hold all steps
+        root.step = Step(None, None, None, 0)
 
 
 def _counted() -> None:
