@@ -13,7 +13,8 @@ from ftrans.custom.captures import content
 from ftrans.custom.constants import with_constants
 from ftrans.custom.context import VmapInfo
 from ftrans.custom.parts import Parts, defined
-from ftrans.custom.tracing import derivatives_wanted, rule_frame
+from ftrans.custom.surroundings import surroundings
+from ftrans.custom.tracing import rule_frame
 from ftrans.errors import RuleError
 from ftrans.func.staging import describe, is_whole
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
@@ -214,7 +215,7 @@ class WrittenBatch:
         values = closed_over(self.function)
         inputs = [(t.update(), source, False) for t in types]
         inputs += [(v.type.update(), source, False) for v in values]
-        order = self.order - derivatives_wanted()
+        order = self.order - surroundings().order
         opened = rule_frame(self.name, inputs, order, closed=True)
         with opened as tracers:
             function = with_closed_over(self.function, tracers[len(types) :])
@@ -330,15 +331,6 @@ class FunctionBatch(WrittenBatch):
             f"  out_dims: {out_dims!r}\n  expected: {structure}\n"
             f"  it is defined at {defined(self.function)}"
         )
-
-    @staticmethod
-    def randomness() -> str:
-        """Returns what the innermost `vmap` was told of randomness."""
-        for frame in reversed(state.stack):
-            for source in frame.sources:
-                if type(source) is Mapped:
-                    return source.randomness
-        return "error"
 
 
 class DecoratedBatch(WrittenBatch):

@@ -10,9 +10,10 @@ from typing import Any
 import jax.tree_util as tree
 
 from ftrans.custom.batching import DecoratedBatch, closed_over
-from ftrans.custom.guards import Guards, Ruled, guards_of, is_constant
+from ftrans.custom.guards import Guards, Ruled, guards_of
 from ftrans.custom.parts import Parts, defined, fit
 from ftrans.custom.recording import record
+from ftrans.custom.surroundings import Surroundings
 from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
 from ftrans.func.staging import apply, describe, known_inputs, name_of, named, sources, stage
@@ -181,11 +182,11 @@ class DecoratedCall(Author):
     @property
     def lasting_key(self) -> Any:
         """What calls that are like one another have in common, see `Author.lasting_key`."""
-        parts = self.parts.constant_key(is_constant)
-        fixed = Parts(self.fixed).constant_key(is_constant)
-        if parts is None or fixed is None:
+        fixed = Parts(self.fixed)
+        if not (self.parts.is_constant and fixed.is_constant):
             return None
-        return self.decorated, self.decorated.traced(), parts, fixed, tuple(self.apart)
+        parts, decorated = self.parts.key, self.decorated
+        return decorated, decorated.traced(), parts, fixed.key, tuple(self.apart)
 
     def guards(self) -> Guards | None:
         """Returns what the functions read, see `Author.guards`."""
@@ -228,7 +229,7 @@ class DecoratedCall(Author):
     def _jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
         return self.decorated._jvp(self, tangents)
 
-    def batch(self, order: int, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    def batch(self, around: Surroundings, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """Returns the author's rule for batches, if there is one, and what it closes over."""
         rule = self.decorated._vmap
         if rule is None:
@@ -240,7 +241,7 @@ class DecoratedCall(Author):
             self.output.template(),
             False,
             self.types,
-            order,
+            around.order,
             None,
         )
         made.probe(values)

@@ -12,8 +12,10 @@ from ftrans.custom.context import FunctionCtx, VmapInfo
 from ftrans.custom.function_call import Call, record_for_jax
 from ftrans.custom.methods import methods_of
 from ftrans.custom.parts import Parts
+from ftrans.custom.shortcut import Shortcut
 from ftrans.errors import RuleError
 from ftrans.ir import Tracer, is_tracing
+from ftrans.ir.stack import state
 from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import boundary
 
@@ -135,12 +137,23 @@ class Function:
         passed = len(args) + len(kwargs)
         methods = methods_of(cls)
         args, kwargs = methods.bound(args, kwargs)
+        trail = state.trail
+        shortcut = None
+        if trail is not None and not kwargs:
+            shortcut = Shortcut(trail, methods, args)
+            found = shortcut.take()
+            if found is not None:
+                return found
         parts = Parts(args)
         if not is_tracing() or not any(type(x) is Tracer for x in parts.values):
             if not foreign(parts.values):
                 return call_at_once(methods, parts, kwargs)
             return record_for_jax(methods, parts, kwargs)
-        return Call(methods, parts, kwargs, min(passed, len(parts))).record()
+        call = Call(methods, parts, kwargs, min(passed, len(parts)))
+        result = call.record()
+        if shortcut is not None:
+            shortcut.learn(call, result)
+        return result
 
 
 def once_differentiable(function: F) -> F:

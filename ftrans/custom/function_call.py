@@ -9,13 +9,14 @@ from typing import Any
 from ftrans.custom.batching import FunctionBatch, closed_over
 from ftrans.custom.calling import check_written
 from ftrans.custom.context import FunctionCtx, key_of
-from ftrans.custom.guards import Guards, guards_of, is_constant
+from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.methods import Methods, asks_needs
 from ftrans.custom.opaque import calls_host, is_opaque
 from ftrans.custom.opaque_forward import HostForward, maker
 from ftrans.custom.parts import Parts, defined
 from ftrans.custom.recording import record
 from ftrans.custom.rule import Rule
+from ftrans.custom.surroundings import Surroundings
 from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
 from ftrans.func.staging import apply, known_inputs, sources, stage
@@ -58,25 +59,36 @@ class Call(Author):
         self.name = methods.name
         self.parts = parts
         self.kwargs = kwargs
-        self.ctx = FunctionCtx()
-        self.missing = methods.missing
-        self.backward = None if methods.backward is None else self._backward
-        self.jvp = None if methods.jvp is None else self._jvp
+
+    taken_over = False
+
+    @property
+    def missing(self) -> str | None:
+        """The error where no rule is written."""
+        return self.methods.missing
+
+    @property
+    def backward(self) -> Any:
+        """Calls the method, if there is one; see `Author`."""
+        return None if self.methods.backward is None else self._backward
+
+    @property
+    def jvp(self) -> Any:
+        """Calls the method, if there is one; see `Author`."""
+        return None if self.methods.jvp is None else self._jvp
 
     @property
     def key(self) -> Any:
         """What the call depends on, see `Author.key`."""
         if self.kwargs:
             return None
-        needs = self.ctx.needs_input_grad if self.methods.asks_needs else None
+        needs = self._needs() if self.methods.asks_needs else None
         return self.methods, self.parts.key, self.passed, needs
 
     @property
     def lasting_key(self) -> Any:
         """What calls that are like one another have in common, see `Author.lasting_key`."""
-        if self.kwargs or self.parts.constant_key(is_constant) is None:
-            return None
-        return (*self.key, FunctionBatch.randomness())
+        return None if self.kwargs or not self.parts.is_constant else self.key
 
     def guards(self) -> Guards | None:
         """Returns what the methods read, see `Author.guards`."""
@@ -84,7 +96,11 @@ class Call(Author):
             return None  # an opaque method whose context is looked at in each call
         statics = self.parts.key
         traced = self.methods.traced()
-        return guards_of([x for x in traced if not is_opaque(x, statics)])
+        seen = [x for x in traced if not is_opaque(x, statics)]
+        found = guards_of(seen)
+        if len(seen) == len(traced):
+            self.methods.guards = found
+        return found
 
     def kept(self) -> dict[str, Any]:
         """Returns what `forward` has left on the call."""
@@ -97,7 +113,6 @@ class Call(Author):
     def record(self) -> Any:
         """Records the call; returns what `forward` returned, with traced values in it."""
         values = self.parts.values
-        self.ctx._state.needs = self._needs
         results = record(self, values)
         output = self.output.build(results)
         for number, result in self.dirty:
@@ -128,7 +143,9 @@ class Call(Author):
 
     def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
         """Traces `forward` and `setup_context`, or records that they are to be called."""
-        methods, ctx, kwargs = self.methods, self.ctx, self.kwargs
+        methods, kwargs = self.methods, self.kwargs
+        self.ctx = ctx = FunctionCtx()
+        ctx._state.needs = self._needs
         args = self.parts.build(inputs)
         self.primals = [as_array(x) for x in inputs]
         statics = self.parts.key
@@ -287,7 +304,7 @@ class Call(Author):
             lambda: rule.host_tangents(ctx, tangents, self._needs_of(method)),
         )
 
-    def batch(self, order: int, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    def batch(self, around: Surroundings, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """Returns the author's rule for batches, if there is one, and what it closes over."""
         vmap = self.methods.vmap
         if vmap is None:
@@ -304,8 +321,8 @@ class Call(Author):
             self.output.template(),
             self.is_tuple,
             self.types,
-            order,
-            FunctionBatch.randomness(),
+            around.order,
+            around.randomness,
         )
         rule.probe(values)
         return rule, closed_over(vmap)

@@ -22,8 +22,9 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans.custom.captures import content
 from ftrans.custom.methods import Methods, methods_of
+from ftrans.custom.parts import is_constant
 
-__all__ = ["Guards", "Ruled", "guards_of", "is_constant"]
+__all__ = ["Guards", "Ruled", "guards_of"]
 
 _ABSENT = object()
 
@@ -67,16 +68,6 @@ def guards_of(functions: Sequence[Any]) -> Guards | None:
     """Returns what functions of a user's read; None where it may change unseen."""
     reader = _Reader()
     return reader.guards if all(map(reader.function, functions)) else None
-
-
-def is_constant(value: Any) -> bool:
-    """Tells whether a value can never change."""
-    if type(value) is tuple:
-        return all(map(is_constant, value))
-    return type(value) in _CONSTANTS or isinstance(value, np.dtype)
-
-
-_CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None), type(Ellipsis), slice})
 
 
 class _Reader:
@@ -213,7 +204,7 @@ class _Reads(NamedTuple):
 _OUTSIDE = re.compile("GLOBAL|NAME|DEREF|CLOSURE|IMPORT|BUILD_CLASS|LOCALS")
 """Instructions that reach out of a function, one way or another."""
 
-_FREE = frozenset({"LOAD_DEREF", "LOAD_CLOSURE", "STORE_DEREF", "DELETE_DEREF"})
+_FREE = frozenset({"LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF"})
 
 
 @functools.lru_cache(maxsize=1024)
@@ -236,10 +227,11 @@ def _reads(code: CodeType) -> _Reads | None:
         elif kind in _FREE:
             if name in own:
                 continue
-            if not kind.startswith("LOAD"):
+            if kind != "LOAD_DEREF":
                 return None
             free[name, attribute] = None
-        elif kind != "COPY_FREE_VARS":
+        elif kind not in ("COPY_FREE_VARS", "LOAD_CLOSURE"):
+            # a cell that is passed on is read in the code inside
             return None
     for const in code.co_consts:
         if isinstance(const, CodeType):

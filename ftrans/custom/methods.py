@@ -55,7 +55,10 @@ class Methods:
         generate_vmap_rule: as in the class.
         asks_needs: whether one of them reads `ctx.needs_input_grad`.
         missing: the error where a derivative is asked for, and no rule is written; or None.
+        guards: what the methods read, where none of them is opaque and all of it is understood.
     """
+
+    guards: Any = None
 
     def __init__(self, cls: Any, given: tuple[Any, ...]):
         self.cls = cls

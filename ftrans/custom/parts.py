@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.tree_util as tree
+import numpy as np
 
 from ftrans.errors import RuleError
 from ftrans.func.staging import describe, leaf_name, shown
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar, is_weak
 
-__all__ = ["Parts", "defined", "fit"]
+__all__ = ["Parts", "defined", "fit", "is_constant"]
 
 
 def defined(function: Any) -> str:
@@ -82,11 +83,10 @@ class Parts:
         """All but the arrays, in a form that can be compared and hashed."""
         return tuple([entry.key for entry in self._entries])
 
-    def constant_key(self, is_constant: Callable[[Any], bool]) -> tuple[Any, ...] | None:
-        """Returns `key`, or None where what is no array may change."""
-        if all(map(is_constant, [x for entry in self._entries for x in entry.statics()])):
-            return self.key
-        return None
+    @property
+    def is_constant(self) -> bool:
+        """Whether what is no array can never change."""
+        return all(entry.is_constant for entry in self._entries)
 
     @property
     def is_static(self) -> bool:
@@ -126,9 +126,7 @@ class _Array:
     count = 1
     key = "array"
     is_static = False
-
-    def statics(self) -> Sequence[Any]:
-        return ()
+    is_constant = True
 
     def build(self, given: Any) -> Any:
         return next(given)
@@ -154,8 +152,9 @@ class _Static:
     def __init__(self, value: Any):
         self.value = value
 
-    def statics(self) -> Sequence[Any]:
-        return (self.value,)
+    @property
+    def is_constant(self) -> bool:
+        return is_constant(self.value)
 
     def build(self, given: Any) -> Any:
         return self.value
@@ -195,8 +194,9 @@ class _Tree:
             leaf is not None and not m for leaf, m in zip(leaves, mask, strict=True)
         )
 
-    def statics(self) -> Sequence[Any]:
-        return self.leaves
+    @property
+    def is_constant(self) -> bool:
+        return all(map(is_constant, self.leaves))
 
     def build(self, given: Any) -> Any:
         return self.structure.unflatten(
@@ -227,6 +227,15 @@ class _Tree:
             ) from None
         return [leaf for leaf, m in zip(found, self.mask, strict=True) if m]
 
+
+def is_constant(value: Any) -> bool:
+    """Tells whether a value can never change."""
+    if type(value) is tuple:
+        return all(map(is_constant, value))
+    return type(value) in _CONSTANTS or isinstance(value, np.dtype)
+
+
+_CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None), type(Ellipsis), slice})
 
 _CONTAINERS = (tuple, list, dict)
 _EMPTY = {

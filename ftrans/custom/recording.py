@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 from ftrans.config import config
 from ftrans.custom.remembered import Remembered
+from ftrans.custom.surroundings import Surroundings, surroundings
 from ftrans.custom.tracing import (
     Author,
     TracedRule,
-    derivatives_wanted,
-    only_reverse,
     position,
     rule_frame,
     trace_rules,
@@ -44,11 +43,11 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
         TracedArrayError: where a method asks for plain arrays that the author does not call later.
     """
     inputs = known_inputs(values)
-    order = derivatives_wanted()
+    around = surroundings()
     key = author.lasting_key
     if key is not None:
         types = tuple([(t, weak) for t, _, weak in inputs])
-        key = (key, types, order, only_reverse(), config.default_dtype)
+        key = (key, types, around, config.default_dtype)
         known = _lasting.get(key)
         if known is not None and known.guards.hold():
             return _taken_over(author, known, inputs)
@@ -56,7 +55,7 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
     if outermost:
         state.calls = {}
     try:
-        return _recorded(author, inputs, order, outermost, key)
+        return _recorded(author, inputs, around, outermost, key)
     except Opaque:
         if in_rule():
             raise  # the rule that this one is called in may be called later
@@ -104,25 +103,25 @@ _NEVER = _Recorded(NO_PARAMS, [], {}, _Never)
 
 
 def _taken_over(author: Author, known: _Recorded, inputs: Sequence[Any]) -> list[Any]:
-    author.__dict__.update(known.kept)
+    author.__dict__.update(known.kept, taken_over=True)
     return _bound(sources(inputs), known.params, known.weak)
 
 
 def _recorded(
-    author: Author, inputs: Sequence[Any], order: int, outermost: bool, lasting_key: Any
+    author: Author, inputs: Sequence[Any], around: Surroundings, outermost: bool, lasting_key: Any
 ) -> list[Any]:
     calls: dict[Any, _Recorded] = state.calls  # type: ignore[assignment]
     key = None if outermost else author.key
     if key is not None:
         types = tuple([(t, weak) for t, _, weak in inputs])
-        key = (key, types, order, only_reverse())
+        key = (key, types, around)
         found = calls.get(key)
         if found is not None:
             return _taken_over(author, found, inputs)
     demands = sum([frame.demands for frame in state.stack])
     has_rules = author.backward is not None or author.jvp is not None
     has_rules = has_rules and any(t.is_inexact for t, _, _ in inputs)
-    ruled = has_rules and order > 0
+    ruled = has_rules and around.order > 0
     opened = rule_frame(author.name, inputs, -2 if ruled and author.calls_itself else 0)
     frame = opened.frame
     rules: dict[str, TracedRule] = {}
@@ -133,15 +132,15 @@ def _recorded(
         smooth = author.smooth(outs)
         weak = [isinstance(out, Tracer) and out.weak for out in outs]
         if has_rules and any(smooth):
-            if order > 0:
-                rules, patterns, missing = trace_rules(author, inputs, outs, smooth)
+            if around.order > 0:
+                rules, patterns, missing = trace_rules(author, inputs, outs, smooth, around)
             else:
                 missing = _too_often(author.name)
         places = _Places(frame, outs)
         references = {key: places.of(rule.captured) for key, rule in rules.items()}
         program, captured = frame.close([*outs, *places.saved])
         demands -= sum([frame.demands for frame in state.stack])
-    batch, closed_over = author.batch(order, sources(inputs))
+    batch, closed_over = author.batch(around, sources(inputs))
     operands = [*sources(inputs), *captured]
     settled = {
         key: tuple([_settled(place, operands) for place in found])
@@ -160,7 +159,7 @@ def _recorded(
         settled.get("jvp", ()),
         missing,
         batch,
-        order,
+        around.order,
         tuple(patterns),
         author.lasting,
     )

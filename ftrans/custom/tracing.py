@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from ftrans.custom.guards import Guards
+from ftrans.custom.surroundings import Surroundings
 from ftrans.ir import Abstract, ArrayType, Frame, Program, Tracer, type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.ir.location import here
@@ -24,14 +25,11 @@ from ftrans.numpy.promotion import as_array
 from ftrans.primitives import conj_p, missing_p
 from ftrans.primitives.control import BatchRule
 from ftrans.primitives.missing import Deferred
-from ftrans.primitives.namespace import is_traced_by_jax
 from ftrans.primitives.shape import zeros
 
 __all__ = [
     "Author",
     "TracedRule",
-    "derivatives_wanted",
-    "only_reverse",
     "position",
     "rule_frame",
     "trace_rules",
@@ -73,11 +71,13 @@ class Author:
         """Tells which results have tangents."""
         raise NotImplementedError
 
-    def batch(self, order: int, values: Sequence[Any]) -> tuple[BatchRule | None, Sequence[Any]]:
+    def batch(
+        self, around: Surroundings, values: Sequence[Any]
+    ) -> tuple[BatchRule | None, Sequence[Any]]:
         """Returns how it is batched, or None; and the values that this closes over.
 
         Args:
-            order: how many derivatives are wanted of it.
+            around: what is asked of it.
             values: the inputs, in the frames outside.
         """
         return None, ()
@@ -101,22 +101,6 @@ class Author:
     def kept(self) -> dict[str, Any]:
         """Returns the attributes that say how the results make what the author returns."""
         return {}
-
-
-def derivatives_wanted() -> int:
-    """Returns how many times the rules of what is called now are to be traced, one in the other.
-
-    It is not positive where they are not.
-    """
-    return sum([frame.order for frame in state.stack]) + (_BY_JAX if _jax_is_tracing() else 0)
-
-
-_BY_JAX = 4
-"""How many derivatives JAX may take of what it is tracing, which says nothing of that."""
-
-
-def _jax_is_tracing() -> bool:
-    return any(is_traced_by_jax(source) for frame in state.stack for source in frame.sources)
 
 
 class rule_frame:
@@ -187,7 +171,11 @@ _Inputs = Sequence[tuple[ArrayType, Any, bool]]
 
 
 def trace_rules(
-    author: Author, inputs: _Inputs, outs: Sequence[Any], smooth: tuple[bool, ...]
+    author: Author,
+    inputs: _Inputs,
+    outs: Sequence[Any],
+    smooth: tuple[bool, ...],
+    around: Surroundings,
 ) -> tuple[dict[str, TracedRule], list[tuple[bool, ...]], str | None]:
     """Returns the rules that there are, the patterns of cotangents, and what is missing."""
     rules: dict[str, TracedRule] = {}
@@ -204,23 +192,14 @@ def trace_rules(
                 rules["backward"] = found[0]
             else:
                 rules["backward"] = _tried("backward", both, author, inputs, types, smooth)
-        if author.jvp is not None and not (both and only_reverse()):
+        if author.jvp is not None and not (both and around.only_reverse):
             rules["jvp"] = _tried("jvp", both, author, inputs, types, smooth)
     except Exception as error:
         # what is only kept, by `jit` or `trace`, may never be differentiated
-        if _jax_is_tracing() or any(f.order > 0 and not f.closed for f in state.stack):
+        if around.is_jax or any(f.order > 0 and not f.closed for f in state.stack):
             raise
         return {}, [], f"{author.name}: a rule raised {type(error).__name__}.\n  {error}"
     return rules, patterns, missing
-
-
-def only_reverse() -> bool:
-    """Tells whether nothing but gradients is asked for, so that a `backward` is enough."""
-    return all(frame.order <= _REVERSE for frame in state.stack) and not _jax_is_tracing()
-
-
-_REVERSE = 2
-"""The order of frames of reverse mode, see `Frame`."""
 
 
 def _tried(

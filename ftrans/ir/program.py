@@ -68,7 +68,7 @@ Atom: TypeAlias = int | Literal
 class Params(dict[str, Any]):
     """Is the static part of an equation: a dict that is never changed, and so can be hashed."""
 
-    __slots__ = ("_hash",)
+    __slots__ = ("_hash", "_ids")
 
     def __hash__(self) -> int:  # type: ignore[override]
         try:
@@ -84,6 +84,15 @@ class Params(dict[str, Any]):
                 yield value
             elif isinstance(value, tuple):
                 yield from (item for item in value if isinstance(item, Program))
+
+    @property
+    def program_ids(self) -> tuple[int, ...]:
+        """What tells apart programs that are equal: their names and locations may differ."""
+        try:
+            return self._ids
+        except AttributeError:
+            self._ids = tuple([id(program) for program in self.programs()])
+            return self._ids
 
     @property
     def calls_host(self) -> bool:

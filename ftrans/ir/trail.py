@@ -255,7 +255,7 @@ class Trail(Frame):
         key = (primitive, params or None, id(code), offset, *codes)
         if params and primitive.is_higher_order:
             # programs are equal whatever their names and locations; those matter here
-            key += tuple([id(program) for program in params.programs()])
+            key += params.program_ids
         child = self.step.find(key)
         if child is None:
             location = None if code is None else location_of(code, offset)

@@ -21,7 +21,7 @@ from ftrans.ir.trail import Trail
 from ftrans.numpy.views import is_shared, is_view_of, view_of
 from ftrans.traceback import shorten
 
-__all__ = ["composite", "take_over"]
+__all__ = ["add_argument", "composite", "take_over"]
 
 Function = Callable[..., Any]
 
@@ -49,11 +49,11 @@ def composite(function: Function) -> Function:
                     if first is None:
                         first = x
                     call += (kind, x.index, x.weak)
-                elif not _add(call, trail, x):
+                elif not add_argument(call, trail, x):
                     return function(*args, **kwargs)
             for name, x in kwargs.items():
                 call.append(name)
-                if not _add(call, trail, x):
+                if not add_argument(call, trail, x):
                     return function(*args, **kwargs)
             if first is None:
                 first = _first_traced(args)
@@ -106,7 +106,7 @@ def _first_traced(args: Any) -> Tracer | None:
     return None
 
 
-def _add(call: list[Any], frame: Trail, x: Any) -> bool:
+def add_argument(call: list[Any], frame: Trail, x: Any) -> bool:
     """Adds to the key of a call what is to be known of an argument; False where that is too much.
 
     Types are part of it: 1, 1.0 and True are not the same.
@@ -120,11 +120,11 @@ def _add(call: list[Any], frame: Trail, x: Any) -> bool:
     elif kind in _SEQUENCES:
         call += (kind, len(x))
         for item in x:
-            if not _add(call, frame, item):
+            if not add_argument(call, frame, item):
                 return False
     elif kind is slice:
         call.append(slice)
-        return _add(call, frame, (x.start, x.stop, x.step))
+        return add_argument(call, frame, (x.start, x.stop, x.step))
     elif kind is float:
         call += (kind, repr(x))  # which tells 0.0 from -0.0, and NaN equals itself
     elif isinstance(x, np.dtype):
