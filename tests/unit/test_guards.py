@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 import operator
 import random
@@ -140,38 +141,68 @@ def _jvp(primals, tangents):
     return cubed_forward(*primals), 3 * primals[0] ** 2 * tangents[0]
 
 
-TAKEN: dict[str, tuple[Any, Any]] = {
-    "a rule": (Cube.apply, 3 * X**2),
-    "by others": (ByOthers.apply, 3 * X**2),
-    "with a number": (lambda x: ByOthers.apply(x, 2), 3 * X**2),
-    "two results": (lambda x: Pair.apply(x)[0] + Pair.apply(x)[1], 2 + 6 * X),
-    "opaque": (Opaque.apply, 3 * X**2),
-    "custom_vjp": (cubed, 3 * X**2),
-    "custom_jvp": (cubed_forward, 3 * X**2),
+class Sine(Function):
+    """Is opaque, and so has no derivatives but those of its rules."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return np.sin(np.asarray(x))
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * Cosine.apply(*ctx.saved_tensors)
+
+
+class Cosine(Function):
+    @staticmethod
+    def forward(x):
+        return np.cos(np.asarray(x))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, ct):
+        return -ct * Sine.apply(*ctx.saved_tensors)
+
+
+TAKEN: dict[str, tuple[Any, Any, Any]] = {
+    "a rule": (Cube.apply, 3 * X**2, 6 * X),
+    "by others": (ByOthers.apply, 3 * X**2, 6 * X),
+    "with a number": (lambda x: ByOthers.apply(x, 2), 3 * X**2, 6 * X),
+    "two results": (lambda x: Pair.apply(x)[0] + Pair.apply(x)[1], 2 + 6 * X, None),
+    "opaque": (Opaque.apply, 3 * X**2, None),
+    "opaque with a rule": (Cosine.apply, -np.sin(X), -np.cos(X)),
+    "custom_vjp": (cubed, 3 * X**2, 6 * X),
+    "custom_jvp": (cubed_forward, 3 * X**2, 6 * X),
 }
+"""What is taken over, and its first two derivatives; None where it does not have them all."""
 
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_a_call_is_taken_over(name: str) -> None:
-    f, expected = TAKEN[name]
+    f, expected, _ = TAKEN[name]
     for _ in range(WARM):
         assert_close(gradient(f), expected)
     assert traces(lambda: gradient(f)) == 0
 
 
-@pytest.mark.parametrize("name", [name for name in TAKEN if name not in ("two results", "opaque")])
+@pytest.mark.filterwarnings("ignore:.*vmap calls it")
+@pytest.mark.parametrize("name", [name for name, case in TAKEN.items() if case[2] is not None])
 def test_each_transform_has_its_own(name: str) -> None:
     """What was recorded for one is not enough for another."""
-    f, slope = TAKEN[name]
+    f, slope, second = TAKEN[name]
     single = X.astype("float32")
     fresh: dict[str, tuple[Callable[[], Any], Any]] = {
         "grad": (lambda: gradient(f), slope),
         "jvp": (lambda: func.jvp(f, (X,), (np.ones(3),))[1], slope),
-        "twice": (lambda: gradient(lambda x: gradient(f, x)), 6 * X),
+        "twice": (lambda: gradient(lambda x: gradient(f, x)), second),
         "vmap": (lambda: func.vmap(func.grad(f))(X), slope),
         "jit": (lambda: ftrans.jit(lambda x: gradient(f, x))(X), slope),
         "float32": (lambda: gradient(f, single), slope.astype("float32")),
-        "hessian": (lambda: func.hessian(lambda x: f(x).sum())(X), np.diag(6 * X)),
+        "hessian": (lambda: func.hessian(lambda x: f(x).sum())(X), np.diag(second)),
         "scan": (
             lambda: gradient(lambda x: ftrans.scan(lambda c, _: (f(c), None), x, length=1)[0]),
             slope,
@@ -181,6 +212,40 @@ def test_each_transform_has_its_own(name: str) -> None:
         for transform in order:
             compute, expected = fresh[transform]
             assert_close(compute(), expected, what=transform)
+
+
+class TracedSine(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return fnp.sin(x)
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * TracedCosine.apply(ctx.x)
+
+
+class TracedCosine(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return fnp.cos(x)
+
+    @staticmethod
+    def backward(ctx, ct):
+        return -ct * TracedSine.apply(ctx.x)
+
+
+def test_what_is_around_is_part_of_it() -> None:
+    """At one place in one function there may be more derivatives to come in some calls."""
+    inner = lambda x: gradient(TracedSine.apply, x)  # noqa: E731
+    for _ in range(WARM):
+        assert_close(func.vmap(inner)(X[None]), np.cos(X)[None])
+    for _ in range(WARM):
+        assert_close(gradient(inner), -np.sin(X))
+        assert_close(func.jacfwd(inner)(X), np.diag(-np.sin(X)))
+        assert_close(func.hessian(lambda x: inner(x).sum())(X), np.diag(-np.cos(X)))
+        assert_close(ftrans.jit(func.hessian(lambda x: inner(x).sum()))(X), np.diag(-np.cos(X)))
 
 
 def test_a_call_of_another_type_or_number_is_another() -> None:
@@ -457,6 +522,39 @@ def test_a_function_of_a_library_may_be_replaced(module: Any) -> None:
     assert_close(gradient(Sine.apply), np.cos(X))
 
 
+def test_a_builtin_may_be_replaced() -> None:
+    function = scaled(lambda: 2.0 + divmod(2, 1)[1])
+    for _ in range(WARM):
+        assert_close(gradient(function.apply), 2 + 0 * X)
+    with mock.patch.object(builtins, "divmod", return_value=(2, 1)):
+        assert_close(gradient(function.apply), 3 + 0 * X)
+
+
+def test_a_method_may_be_opaque_for_some_arguments() -> None:
+    number = 2.0
+
+    class Sometimes(Function):
+        @staticmethod
+        def forward(x, opaque):
+            return np.asarray(x) * 5.0 if opaque else x * number
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct, None
+
+    traced = lambda x: Sometimes.apply(x, False)  # noqa: E731
+    for _ in range(WARM):
+        assert_close(func.vjp(traced, X)[0], 2 * X)
+        assert_close(func.vjp(lambda x: Sometimes.apply(x, True), X)[0], 5 * X)
+    assert_close(func.vjp(traced, X)[0], 2 * X)
+    number = 3.0
+    assert_close(func.vjp(traced, X)[0], 3 * X)
+
+
 def test_a_builtin_may_be_hidden() -> None:
     name = "sum"
     function = scaled(lambda: sum([1.0, 1.0]))
@@ -521,21 +619,25 @@ def test_what_is_asked_for_is_part_of_it() -> None:
 
 @pytest.mark.filterwarnings("ignore:ftrans computes in float64")
 def test_the_default_dtype_is_part_of_it() -> None:
-    class Constant(Function):
+    class Halves(Function):
         @staticmethod
-        def forward(ctx, x):
-            return fnp.zeros(3)
+        def forward(ctx, x, n):
+            return x * (n / 2)
 
         @staticmethod
         def backward(ctx, ct):
-            return ct.astype("float64")
+            return ct.astype("float32"), None
+
+    n, x = np.arange(3), np.ones(3, "float32")
 
     before = ftrans.get_default_dtype()
     try:
         for _ in range(WARM):
             for dtype in ("float32", "float64"):
                 ftrans.set_default_dtype(dtype)
-                out, _ = func.vjp(Constant.apply, X)
+                out, _ = func.vjp(lambda x: Halves.apply(x, n), x)
+                assert out.dtype == dtype
+                out = func.vmap(lambda x, n: Halves.apply(x, n))(x, n)
                 assert out.dtype == dtype
     finally:
         ftrans.set_default_dtype(before)
