@@ -137,7 +137,7 @@ class Function:
         passed = len(args) + len(kwargs)
         methods = methods_of(cls)
         args, kwargs = methods.bound(args, kwargs)
-        trail = state.trail
+        trail: Any = state.trail
         shortcut = None
         if trail is not None and not kwargs:
             shortcut = Shortcut(trail, methods, args)

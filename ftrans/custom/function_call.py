@@ -59,23 +59,9 @@ class Call(Author):
         self.name = methods.name
         self.parts = parts
         self.kwargs = kwargs
-
-    taken_over = False
-
-    @property
-    def missing(self) -> str | None:
-        """The error where no rule is written."""
-        return self.methods.missing
-
-    @property
-    def backward(self) -> Any:
-        """Calls the method, if there is one; see `Author`."""
-        return None if self.methods.backward is None else self._backward
-
-    @property
-    def jvp(self) -> Any:
-        """Calls the method, if there is one; see `Author`."""
-        return None if self.methods.jvp is None else self._jvp
+        self.missing = methods.missing
+        self.backward = None if methods.backward is None else self._backward
+        self.jvp = None if methods.jvp is None else self._jvp
 
     @property
     def key(self) -> Any:
@@ -92,8 +78,8 @@ class Call(Author):
 
     def guards(self) -> Guards | None:
         """Returns what the methods read, see `Author.guards`."""
-        if self.token is not None:
-            return None  # an opaque method whose context is looked at in each call
+        if self.host.is_static:
+            return None
         statics = self.parts.key
         traced = self.methods.traced()
         seen = [x for x in traced if not is_opaque(x, statics)]
@@ -149,7 +135,7 @@ class Call(Author):
         args = self.parts.build(inputs)
         self.primals = [as_array(x) for x in inputs]
         statics = self.parts.key
-        host = HostForward(methods, self.parts, kwargs, inputs)
+        self.host = host = HostForward(methods, self.parts, kwargs, inputs)
         if methods.old:
             output = calls_host(
                 methods.forward,
@@ -190,7 +176,6 @@ class Call(Author):
         self.inputs = [type_of(as_array(x)).update() for x in inputs]
         self.weak = tuple([type(x) is Tracer and x.weak for x in inputs])
         self._check_dirty(inputs, host)
-        self.token = host.token
         self.patterns = not ctx._state.materialize
         return self.output.values
 
@@ -286,7 +271,7 @@ class Call(Author):
 
     def _tied(self, values: Sequence[Any]) -> Sequence[Any]:
         """Lets a rule count on the check of the context that it uses, see `HostForward`."""
-        token = self.token
+        token = self.host.token
         if token is None:
             return values
         return [None if x is None else tied_p(x, token) for x in values]

@@ -112,9 +112,11 @@ class HostForward:
         returned: for inputs that `forward` returned which result they are.
         written: the inputs that it wrote to.
         token: what the rules are tied to, since the call checks their context; or None.
+        is_static: whether the context holds what is no array, which is looked at in each call.
     """
 
     token: Any = None
+    is_static = False
 
     def __init__(
         self, methods: Methods, parts: Parts, kwargs: dict[str, Any], inputs: Sequence[Any]
@@ -156,7 +158,7 @@ class HostForward:
         if typing.context is not None:
             place = {"input": self.inputs, "result": outs, "own": outs[count:]}
             restore(typing.context, [place[kind][i] for kind, i in typing.places], ctx)
-            self.token = outs[-1]
+            self.token, self.is_static = outs[-1], typing.is_static
             kept = ctx._state
             kept.rigid = tuple([outs[i] for i in typing.rigid])
             kept.dirty = tuple([self.inputs[i] for i in typing.dirty])

@@ -52,6 +52,7 @@ class Author:
             needs one derivative less.
         lasting: whether second derivatives of results are by the rules again, see `Spec`.
         rule_outs: where it is not lasting, the results as `jvp` has computed them.
+        taken_over: whether the call was like an earlier one, so that nothing of it was traced.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Author:
     calls_itself = False
     lasting = True
     rule_outs: Sequence[Any] = ()
+    taken_over = False
 
     def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
         """Returns the results, arrays; `ruled` says whether the rules are traced after it."""

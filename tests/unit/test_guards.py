@@ -174,6 +174,7 @@ TAKEN: dict[str, tuple[Any, Any, Any]] = {
     "with a number": (lambda x: ByOthers.apply(x, 2), 3 * X**2, 6 * X),
     "two results": (lambda x: Pair.apply(x)[0] + Pair.apply(x)[1], 2 + 6 * X, None),
     "opaque": (Opaque.apply, 3 * X**2, None),
+    "opaque with a context": (Sine.apply, np.cos(X), -np.sin(X)),
     "opaque with a rule": (Cosine.apply, -np.sin(X), -np.cos(X)),
     "custom_vjp": (cubed, 3 * X**2, 6 * X),
     "custom_jvp": (cubed_forward, 3 * X**2, 6 * X),
