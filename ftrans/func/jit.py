@@ -45,7 +45,7 @@ from ftrans.ir.source import Sampled
 from ftrans.ir.types import ArrayType
 from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar
 from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, x64
-from ftrans.runtime.raised import raised
+from ftrans.runtime.raised import is_marked, raised
 from ftrans.traceback import boundary, shorten
 
 __all__ = ["jit"]
@@ -146,7 +146,9 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
                     with scope:
                         result = direct(*args, **kwargs)
                     _scopes.append(scope)
-                except (Unknown, TypeError, ValueError):
+                except (Unknown, TypeError, ValueError) as error:
+                    if is_marked(error):
+                        raise  # it ran, and Python code that it calls has raised
                     direct = None
             if direct is None or (user.direct is not direct and overtaken(direct, args, kwargs)):
                 call, given, named = prepared(args, kwargs)

@@ -11,7 +11,7 @@ import re
 import threading
 from collections import OrderedDict
 
-__all__ = ["keep_raised", "raised"]
+__all__ = ["is_marked", "keep_raised", "raised"]
 
 _KEPT = 64
 """How many exceptions are kept that nobody has asked for, as where JAX runs the program."""
@@ -34,6 +34,11 @@ def keep_raised(error: BaseException) -> str:
         while len(_errors) > _KEPT:
             _errors.popitem(last=False)
     return f"[ftrans:raised:{number}]"
+
+
+def is_marked(error: BaseException) -> bool:
+    """Tells whether an error of XLA's stands for an exception that is kept."""
+    return bool(_errors) and _MARK.search(str(error)) is not None
 
 
 def raised(error: BaseException) -> BaseException | None:

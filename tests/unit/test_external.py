@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import traceback
 import warnings
 import weakref
@@ -604,19 +605,54 @@ def test_an_executable_of_another_process_is_refused() -> None:
         jax.block_until_ready(jax.jit(lambda x: call(x, ticket=Ticket(12345)))(jnp.ones(3)))
 
 
-def test_an_interrupt_from_outside_ends_a_loop() -> None:
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_an_interrupt_from_outside_ends_a_loop(before: int) -> None:
+    """Wherever it comes, also while XLA is running; in the first call as in later ones."""
     import _thread
 
-    def slow(x: np.ndarray) -> np.ndarray:
-        seen.append(1)
-        if len(seen) == 50:
-            _thread.interrupt_main()
+    seen = 0
+
+    def count(x: np.ndarray) -> np.ndarray:
+        nonlocal seen
+        seen += 1
         return x
 
-    seen: list[int] = []
-    f = external(slow, same)
-    loop = ftrans.jit(lambda x: ftrans.scan(lambda c, _: (f(c), None), x, None, length=100_000)[0])
-    with pytest.raises(KeyboardInterrupt):
+    def interrupt() -> None:
+        while seen < 50:
+            time.sleep(1e-4)
+        _thread.interrupt_main()
+
+    f = external(count, same)
+    length = 50_000
+    loop = ftrans.jit(lambda x: ftrans.scan(lambda c, _: (f(c), None), x, None, length=length)[0])
+    for _ in range(before):
         loop(X)
-    assert len(seen) < 100_000
+    for _ in range(3):
+        seen = 0
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            loop(X)
+        thread.join()
+        assert seen < length
     assert_close(ftrans.jit(sort())(X), np.sort(X))
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError, KeyError, KeyboardInterrupt, SystemExit])
+def test_what_has_raised_is_not_run_again(kind: type[BaseException]) -> None:
+    seen: list[float] = []
+
+    def checked(x: np.ndarray) -> np.ndarray:
+        seen.append(float(x.min()))
+        if x.min() < 0:
+            raise kind("negative")
+        return x
+
+    f = external(checked, same)
+    loop = ftrans.jit(lambda x: ftrans.scan(lambda c, _: (f(c - 1), None), x, None, length=9)[0])
+    for _ in range(3):
+        loop(X + 20)
+        seen.clear()
+        with pytest.raises(kind, match="negative"):
+            loop(0 * X + 3)
+        assert seen == [2.0, 1.0, 0.0, -1.0]

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ftrans.custom.external.entry import guarded
 from ftrans.custom.external.layout import (
     BUFFER,
     DTYPES,
@@ -46,6 +47,7 @@ _FORGOTTEN = (
 )
 
 
+@guarded
 def _execute(frame: int) -> int | None:
     """Is the handler: reads the buffers, calls the function, writes the results."""
     try:
@@ -110,6 +112,7 @@ def _buffer(buffer: int) -> tuple[Any, int]:
     return known, data
 
 
+@guarded
 def _instantiate(frame: int) -> int | None:
     """Is called for each executable that is made: holds its callee."""
     try:
