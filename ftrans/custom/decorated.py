@@ -12,11 +12,11 @@ import jax.tree_util as tree
 from ftrans.custom.batching import DecoratedBatch, closed_over
 from ftrans.custom.guards import Guards, Ruled, guards_of
 from ftrans.custom.parts import Parts, defined, fit
-from ftrans.custom.recording import record
+from ftrans.custom.recording import record, staged_for_jax
 from ftrans.custom.surroundings import Surroundings
 from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
-from ftrans.func.staging import apply, describe, known_inputs, name_of, named, sources, stage
+from ftrans.func.staging import describe, name_of, named
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.shape import zeros
@@ -136,15 +136,11 @@ class Decorated(Ruled):
         return names.index(name)
 
     def _for_jax(self, parts: Parts, fixed: list[Any], apart: set[int]) -> Any:
-        inputs = known_inputs(parts.values)
-
         def call(*tracers: Any) -> Any:
-            return DecoratedCall(
-                self, Parts(parts.build(tracers), _is_number), fixed, apart
-            ).record()
+            given = Parts(parts.build(tracers), _is_number)
+            return DecoratedCall(self, given, fixed, apart).record()
 
-        staged = stage(name_of(self.function), call, inputs)
-        return staged.outputs.build(apply(staged.program, [*sources(inputs), *staged.captured]))
+        return staged_for_jax(name_of(self.function), call, parts.values)
 
     # what the subclasses say
 

@@ -14,12 +14,11 @@ from ftrans.custom.methods import Methods, asks_needs
 from ftrans.custom.opaque import calls_host, is_opaque
 from ftrans.custom.opaque_forward import HostForward, maker
 from ftrans.custom.parts import Parts, defined
-from ftrans.custom.recording import record
+from ftrans.custom.recording import record, staged_for_jax
 from ftrans.custom.rule import Rule
 from ftrans.custom.surroundings import Surroundings
 from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
-from ftrans.func.staging import apply, known_inputs, sources, stage
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.frame import rebind
 from ftrans.numpy.promotion import as_array, is_array, result_type
@@ -31,14 +30,8 @@ __all__ = ["Call", "record_for_jax"]
 
 def record_for_jax(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any:
     """Calls a rule on values that JAX traces: as a program, so that JAX learns of the rules."""
-    inputs = known_inputs(parts.values)
-
-    def call(*tracers: Any) -> Any:
-        return Call(methods, Parts(parts.build(tracers)), kwargs).record()
-
-    staged = stage(methods.name, call, inputs)
-    found = apply(staged.program, [*sources(inputs), *staged.captured])
-    return staged.outputs.build(found)
+    call = lambda *tracers: Call(methods, Parts(parts.build(tracers)), kwargs).record()  # noqa: E731
+    return staged_for_jax(methods.name, call, parts.values)
 
 
 class Call(Author):
@@ -100,15 +93,12 @@ class Call(Author):
         """Records the call; returns what `forward` returned, with traced values in it."""
         values = self.parts.values
         results = record(self, values)
-        output = self.output.build(results)
         for number, result in self.dirty:
             value = values[number]
             if type(value) is Tracer:
                 rebind(value, results[result])
                 results[result] = value
-        if self.dirty:
-            output = self.output.build(results)
-        return self.make(output)
+        return self.make(self.output.build(results))
 
     def _needs(self) -> tuple[bool, ...]:
         given = iter(self.parts.values)

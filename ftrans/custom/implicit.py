@@ -23,7 +23,8 @@ from ftrans.func.staging import abstract_inputs, apply, describe, name_of, stage
 from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
 from ftrans.numpy.elementwise import stop_gradient
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
-from ftrans.primitives import conj_p, neg_p, sub_p
+from ftrans.primitives import neg_p, sub_p
+from ftrans.primitives.complex import conjugate
 from ftrans.primitives.shape import zeros
 from ftrans.traceback import boundary
 
@@ -298,7 +299,7 @@ class _LinearSolve(_Solver):
         matvec = self.closure.at(captured)
         cts = [zeros(t) if ct is None else ct for ct, t in zip(cotangents, types, strict=False)]
         vecmat = matvec if self.symmetric else _transposed(matvec, structure, types)
-        plain = structure.unflatten([_conj(ct) for ct in cts])
+        plain = structure.unflatten([conjugate(ct) for ct in cts])
         found = custom_linear_solve(
             vecmat,
             plain,
@@ -306,7 +307,7 @@ class _LinearSolve(_Solver):
             self._plain(self.solve),
             self.symmetric,
         )
-        adjoint = [_conj(as_array(x)) for x in tree.tree_leaves(found)]
+        adjoint = [conjugate(as_array(x)) for x in tree.tree_leaves(found)]
         moving = [i for i, w in enumerate(captured) if type_of(w).is_inexact]
         by_captured: list[Any] = [None] * len(captured)
         if moving:
@@ -390,11 +391,7 @@ def _transposed(matvec: Any, structure: Any, types: Sequence[ArrayType]) -> Call
     transpose = linear_transpose(matvec, structure.unflatten(types))
 
     def vecmat(x: Any) -> Any:
-        (found,) = transpose(tree.tree_map(_conj, x))
-        return tree.tree_map(_conj, found)
+        (found,) = transpose(tree.tree_map(conjugate, x))
+        return tree.tree_map(conjugate, found)
 
     return vecmat
-
-
-def _conj(x: Any) -> Any:
-    return conj_p(x) if type_of(x).dtype.kind == "c" else x

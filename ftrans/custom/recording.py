@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ftrans.config import config
@@ -16,7 +16,7 @@ from ftrans.custom.tracing import (
     trace_rules,
 )
 from ftrans.errors import TracedArrayError
-from ftrans.func.staging import known_inputs, sources
+from ftrans.func.staging import apply, known_inputs, sources, stage
 from ftrans.ir import Frame, Params, Tracer, bind
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.source import Opaque
@@ -26,7 +26,7 @@ from ftrans.numpy.protocols import in_rule
 from ftrans.primitives import custom_p
 from ftrans.primitives.control import Spec
 
-__all__ = ["record"]
+__all__ = ["record", "staged_for_jax"]
 
 
 def record(author: Author, values: Sequence[Any]) -> list[Any]:
@@ -67,6 +67,21 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
         f"  Write it with functions of ftrans.numpy; or wrap what needs plain arrays in\n"
         f"  ftrans.external(function, out_type), or write it as a ftrans.autograd.Function."
     )
+
+
+def staged_for_jax(name: str, call: Callable[..., Any], values: Sequence[Any]) -> Any:
+    """Calls what records a rule, on values that JAX traces.
+
+    It is recorded in a program of its own, so that JAX learns of the rules.
+
+    Args:
+        name: names the program.
+        call: takes traced values in the place of these, and records.
+        values: arrays, some of which JAX traces.
+    """
+    inputs = known_inputs(values)
+    staged = stage(name, call, inputs)
+    return staged.outputs.build(apply(staged.program, [*sources(inputs), *staged.captured]))
 
 
 class _Recorded(NamedTuple):

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from ftrans.custom.guards import Guards
 from ftrans.custom.surroundings import Surroundings
 from ftrans.ir import Abstract, ArrayType, Frame, Program, Tracer, type_of
-from ftrans.ir.dtype import is_complex
 from ftrans.ir.location import here
 from ftrans.ir.program import Equation
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array
-from ftrans.primitives import conj_p, missing_p
+from ftrans.primitives import missing_p
+from ftrans.primitives.complex import conjugate
 from ftrans.primitives.control import BatchRule
 from ftrans.primitives.missing import Deferred
 from ftrans.primitives.shape import zeros
@@ -235,7 +235,7 @@ def _pull(
     declared = [(t.update(), source, False) for t, s in zip(types, smooth, strict=True) if s]
     opened = rule_frame(name, declared, order=_fewer(2), closed=True)
     with opened as given:
-        cts = iter(map(_conj, given))
+        cts = iter(map(conjugate, given))
         taken = [next(cts) if s else None for s in smooth]
         if pattern is not None:
             taken = [ct if p else None for ct, p in zip(taken, pattern, strict=True)]
@@ -245,7 +245,7 @@ def _pull(
             keep = t.is_inexact and (ct is not None or pattern is not None)
             mask.append(keep)
             if keep:
-                returned.append(zeros(t) if ct is None else _conj(as_array(ct)))
+                returned.append(zeros(t) if ct is None else conjugate(as_array(ct)))
         program, captured = opened.frame.close(returned)
     return TracedRule(program, captured, tuple(mask))
 
@@ -379,11 +379,6 @@ def _with_captures(
         program.locations,
         program.name,
     )
-
-
-def _conj(x: Any) -> Any:
-    """Applies the convention of gradients of complex values, see `interpreters/reverse.py`."""
-    return conj_p(x) if is_complex(type_of(x).dtype) else x
 
 
 def position(value: Any, values: list[Any]) -> int:

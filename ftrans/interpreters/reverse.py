@@ -17,17 +17,11 @@ from ftrans.interpreters.linearize import linearize, split
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.transpose import pull_back
 from ftrans.ir import Program, type_of
-from ftrans.ir.dtype import is_complex
 from ftrans.primitives import Linear, broadcast_p, scalar
+from ftrans.primitives.complex import conjugate
 from ftrans.primitives.shape import zeros
 
 __all__ = ["linear_pullback", "pullback", "value_and_grad"]
-
-
-def _conj(x: Any) -> Any:
-    from ftrans.primitives import conj_p
-
-    return conj_p(x) if x is not None and is_complex(type_of(x).dtype) else x
 
 
 def _pull(linear: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
@@ -39,8 +33,10 @@ def _pull(linear: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) 
         cotangents: those of its outputs, `None` for zero.
     """
     types = linear.inputs[: len(linear.inputs) - len(residuals)]
-    found = pull_back(linear, [*map(Linear, types), *residuals], [_conj(ct) for ct in cotangents])
-    return [zeros(t) if ct is None else _conj(ct) for ct, t in zip(found, types, strict=False)]
+    found = pull_back(
+        linear, [*map(Linear, types), *residuals], [conjugate(ct) for ct in cotangents]
+    )
+    return [zeros(t) if ct is None else conjugate(ct) for ct, t in zip(found, types, strict=False)]
 
 
 @memoised

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from ftrans.errors import DTypeError
-from ftrans.ir import ArrayType
-from ftrans.ir.dtype import complex_of, real_of
+from ftrans.ir import ArrayType, type_of
+from ftrans.ir.dtype import complex_of, is_complex, real_of
 from ftrans.primitives.arithmetic import neg_p
 from ftrans.primitives.family import common_type, elementwise, normal
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import LINEAR, Joint, New, Sample
 
-__all__ = ["complex_p", "conj_p", "imag_p", "real_p"]
+__all__ = ["complex_p", "conj_p", "conjugate", "imag_p", "real_p"]
 
 
 def _real_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
@@ -102,6 +102,12 @@ conj_p = elementwise(
     rewrite=_conj_rewrite,
     tags=["linear"],
 )
+
+
+def conjugate(x: Any) -> Any:
+    """Returns the conjugate of a value; None, for zero, and what is real stay as they are."""
+    return conj_p(x) if x is not None and is_complex(type_of(x).dtype) else x
+
 
 complex_p = elementwise(
     "complex",

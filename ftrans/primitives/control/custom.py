@@ -84,23 +84,16 @@ def _differentiate(mode: str) -> Recursive:
             "variants": variants,
         }
         n, inputs = spec.outs, len(forward.inputs)
+        dots: list[Any] = [None] * n
+        given = tangents[: spec.arity]
         if spec.lasting:
             outs = custom_p(*primals, **rules, spec=spec, saved=True)
         elif forward_mode is None:
             outs = transforms.replay(forward, primals[:inputs])
         else:
-            outs = []  # a jvp that runs beside forward computes them, just below
-        dots: list[Any] = [None] * n
-        given = tangents[: spec.arity]
-        if not outs:
-            xs = [type_of(x) for x in primals[: spec.arity]]
-            filled = fill_zeros(given, xs, spec.takes)
-            captured = look_up(spec.pushed, primals, (), n)
-            found = transforms.replay(forward_mode, [*filled, *captured])
-            outs, moved = found[:n], any(t is not None for t in given)
-            dots = spread(found[n:] if moved else [None] * sum(spec.smooth), spec.smooth)
+            outs, dots = _by_code(transforms, given, primals, forward_mode, spec)
+            outs += [None] * (len(forward.outputs) - n)
             given = [None] * spec.arity
-            outs = [*outs, *([None] * (len(forward.outputs) - n))]
         if spec.missing is None and backward is None and forward_mode is None:
             given = [None] * spec.arity
             through = tangents[:inputs]
@@ -124,6 +117,24 @@ def _differentiate(mode: str) -> Recursive:
         return outs, [*dots, *later]
 
     return Recursive(rule)
+
+
+def _by_code(
+    transforms: Any,
+    tangents: Sequence[Any],
+    primals: Sequence[Any],
+    forward_mode: Program,
+    spec: Spec,
+) -> tuple[list[Any], list[Any]]:
+    """Returns the results and tangents that the code of a jvp computes, in the place of forward."""
+    xs = [type_of(x) for x in primals[: spec.arity]]
+    dots = fill_zeros(tangents, xs, spec.takes)
+    captured = look_up(spec.pushed, primals, (), spec.outs)
+    found = list(transforms.replay(forward_mode, [*dots, *captured]))
+    outs, moved = found[: spec.outs], found[spec.outs :]
+    if all(t is None for t in tangents):
+        moved = [None] * sum(spec.smooth)
+    return outs, spread(moved, spec.smooth)
 
 
 def _by_rule(
