@@ -13,6 +13,7 @@ from ftrans.custom.batching import DecoratedBatch, closed_over
 from ftrans.custom.guards import Guards, Ruled, guards_of
 from ftrans.custom.parts import Parts, defined, fit
 from ftrans.custom.recording import record, staged_for_jax
+from ftrans.custom.remembered import Memory
 from ftrans.custom.surroundings import Surroundings
 from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
@@ -79,6 +80,7 @@ class Decorated(Ruled):
             (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         )
         names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else nondiff_argnames
+        self.memory = Memory()
         self._signature, self._count = _signature_of(function)
         self.nondiff_argnums += tuple([self._number_of(name) for name in names])
 
@@ -161,6 +163,7 @@ class DecoratedCall(Author):
 
     def __init__(self, decorated: Decorated, parts: Parts, fixed: list[Any], apart: set[int]):
         self.decorated = decorated
+        self.memory = decorated.memory
         self.name = name_of(decorated.function)
         self.parts = parts
         self.fixed = fixed
@@ -181,12 +184,12 @@ class DecoratedCall(Author):
         fixed = Parts(self.fixed)
         if not (self.parts.is_constant and fixed.is_constant):
             return None
-        parts, decorated = self.parts.key, self.decorated
-        return decorated, decorated.traced(), parts, fixed.key, tuple(self.apart)
+        return self.decorated.traced(), self.parts.key, fixed.key, tuple(self.apart)
 
     def guards(self) -> Guards | None:
         """Returns what the functions read, see `Author.guards`."""
-        return guards_of(self.decorated.traced())
+        found = guards_of(self.decorated.traced()) if self.output.is_constant else None
+        return None if found is None or found.asks_needs else found
 
     def kept(self) -> dict[str, Any]:
         """Returns what `forward` has left on the call."""

@@ -140,7 +140,7 @@ class Function:
         trail: Any = state.trail
         shortcut = None
         if trail is not None and not kwargs:
-            shortcut = Shortcut(trail, methods, args)
+            shortcut = Shortcut(trail, methods, args, passed)
             found = shortcut.take()
             if found is not None:
                 return found

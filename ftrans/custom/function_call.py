@@ -53,6 +53,7 @@ class Call(Author):
         self.parts = parts
         self.kwargs = kwargs
         self.missing = methods.missing
+        self.memory = methods.memory
         self.backward = None if methods.backward is None else self._backward
         self.jvp = None if methods.jvp is None else self._jvp
 
@@ -67,16 +68,18 @@ class Call(Author):
     @property
     def lasting_key(self) -> Any:
         """What calls that are like one another have in common, see `Author.lasting_key`."""
-        return None if self.kwargs or not self.parts.is_constant else self.key
+        return None if self.kwargs or not self.parts.is_constant else self.key[1:]
 
     def guards(self) -> Guards | None:
         """Returns what the methods read, see `Author.guards`."""
-        if self.host.is_static:
+        if self.host.is_static or not self.output.is_constant:
             return None
         statics = self.parts.key
         traced = self.methods.traced()
         seen = [x for x in traced if not is_opaque(x, statics)]
         found = guards_of(seen)
+        if found is not None and found.asks_needs and not self.methods.asks_needs:
+            return None  # a helper does, or another rule
         if len(seen) == len(traced):
             self.methods.guards = found
         return found

@@ -10,19 +10,24 @@ to trace again costs a hundred. All that is not known to be harmless is taken to
 from __future__ import annotations
 
 import builtins
+import cmath
 import dis
 import functools
+import math
+import operator
 import re
 from collections.abc import Callable, Sequence
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import ftrans.numpy as fnp
+from ftrans import func
 from ftrans.custom.captures import content
 from ftrans.custom.methods import Methods, methods_of
 from ftrans.custom.parts import is_constant
+from ftrans.numpy import linalg, nn
 
 __all__ = ["Guards", "Ruled", "guards_of"]
 
@@ -30,13 +35,20 @@ _ABSENT = object()
 
 
 class Guards:
-    """Is what some functions read, as it was when they were traced."""
+    """Is what some functions read, as it was when they were traced.
+
+    Attributes:
+        asks_needs: whether one of them, or of those that they call, reads `ctx.needs_input_grad`.
+        token: stands for this object, without keeping alive what it refers to.
+    """
 
     def __init__(self) -> None:
         self._names: list[tuple[dict[str, Any], str, Any]] = []
         self._cells: list[tuple[CellType, Any]] = []
-        self._functions: list[tuple[FunctionType, CodeType, Any, Any]] = []
+        self._functions: list[tuple[FunctionType, CodeType, Any]] = []
         self._rules: list[tuple[Any, Callable[[Any], Any], Any]] = []
+        self.asks_needs = False
+        self.token = object()
 
     def hold(self) -> bool:
         """Tells whether all of it is as it was."""
@@ -46,12 +58,8 @@ class Guards:
         for cell, value in self._cells:
             if content(cell) is not value:
                 return False
-        for function, code, defaults, named in self._functions:
-            if (
-                function.__code__ is not code
-                or function.__defaults__ is not defaults
-                or function.__kwdefaults__ is not named
-            ):
+        for function, code, defaults in self._functions:
+            if function.__code__ is not code or function.__defaults__ is not defaults:
                 return False
         return all(ask(rule) == found for rule, ask, found in self._rules)
 
@@ -84,58 +92,64 @@ class _Reader:
         if function in self._seen:
             return True
         self._seen.add(function)
-        code, defaults, named = function.__code__, function.__defaults__, function.__kwdefaults__
+        code, defaults = function.__code__, function.__defaults__
         reads = _reads(code)
-        if reads is None or not is_constant((*(defaults or ()), *(named or {}).values())):
+        if reads is None or function.__kwdefaults__ or not is_constant(defaults):
             return False
-        self.guards._functions.append((function, code, defaults, named))
+        if not _HARMLESS_ATTRIBUTES.issuperset(function.__dict__):
+            return False
+        self.guards.asks_needs |= reads.asks_needs
+        self.guards._functions.append((function, code, defaults))
         space = function.__globals__
-        for name, attribute in reads.names:
+        for name, attributes in reads.names:
             value = space.get(name, _ABSENT)
             self.guards._names.append((space, name, value))
             if value is _ABSENT:
-                value = builtins.__dict__.get(name, _ABSENT)
-                self.guards._names.append((builtins.__dict__, name, value))
-            if not self._value(value, attribute):
+                space_of_builtins = builtins.__dict__
+                value = space_of_builtins.get(name, _ABSENT)
+                self.guards._names.append((space_of_builtins, name, value))
+            if not self._value(value, attributes):
                 return False
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-        for name, attribute in reads.free:
+        for name, attributes in reads.free:
             value = content(cells[name])
             self.guards._cells.append((cells[name], value))
-            if not self._value(value, attribute):
+            if not self._value(value, attributes):
                 return False
         return True
 
-    def _value(self, value: Any, attribute: str | None) -> bool:
-        """Looks at what is read, and at the attribute that is asked of it at once, if any."""
+    def _value(self, value: Any, attributes: tuple[str, ...]) -> bool:
+        """Looks at what is read, and at the attributes that are asked of it at once."""
         if isinstance(value, ModuleType):
-            return self._module(value, attribute)
-        if is_constant(value):
+            return self._module(value, attributes)
+        if is_constant(value) or isinstance(value, np.ufunc):
             return True
         if type(value) is tuple:
-            return all(self._value(item, None) for item in value)
-        if isinstance(value, Ruled):
-            return self._rule(value, type(value).traced)
+            return all(self._value(item, ()) for item in value)
         if isinstance(value, type):
-            if attribute == "apply" and hasattr(value, "_ftrans_methods"):
-                return self._rule(value, methods_of)
-            return value in _HARMLESS or value.__module__ == "numpy"
-        if type(value) is FunctionType and not _is_ours(value):
-            return self.function(value)
-        return _is_known(value)
-
-    def _module(self, module: ModuleType, attribute: str | None) -> bool:
-        name = module.__name__
-        if attribute is None or not (
-            name in _MODULES
-            or (name == "ftrans" and attribute in ("numpy", "func"))
-            or (name == "numpy" and (attribute == "fft" or hasattr(fnp, attribute)))
-        ):
+            if attributes[:1] == ("apply",) and hasattr(value, "_ftrans_methods"):
+                apply = getattr(value.apply, "__func__", value.apply)
+                return apply.__module__ == _FUNCTION and self._rule(value, methods_of)
+            return value in _HARMLESS_TYPES or id(value) in _TRUSTED
+        if attributes:
             return False
+        if id(value) in _TRUSTED:
+            return True
+        if isinstance(value, Ruled):
+            kind = type(value)
+            return kind.__module__ == _DECORATORS and self._rule(value, kind.traced)
+        return self.function(value)
+
+    def _module(self, module: ModuleType, attributes: tuple[str, ...]) -> bool:
+        if not attributes or module.__name__ not in _MODULES:
+            return False
+        name, *rest = attributes
         space = module.__dict__
-        if attribute in space:  # else a module that is loaded when it is asked for
-            self.guards._names.append((space, attribute, space[attribute]))
-        return True
+        if name not in space:
+            getattr(module, name, None)  # which may load a module
+        value = space.get(name, _ABSENT)
+        self.guards._names.append((space, name, value))
+        return self._value(value, tuple(rest))
 
     def _rule(self, rule: Any, ask: Callable[[Any], Any]) -> bool:
         """Reads the methods of another rule, which is called."""
@@ -148,57 +162,55 @@ class _Reader:
         return all(map(self.function, functions))
 
 
-_MODULES = frozenset(
-    {
-        *("ftrans.numpy", "ftrans.numpy.linalg", "ftrans.numpy.nn", "ftrans.func"),
-        *("numpy.linalg", "numpy.fft", "math", "cmath", "operator"),
-    }
-)
-"""The modules in which there is nothing that has a state."""
+_FUNCTION, _DECORATORS = "ftrans.custom.function", "ftrans.custom.decorators"
 
-_HARMLESS = frozenset(
-    {
-        *(abs, all, any, bool, complex, dict, divmod, enumerate, float, int, isinstance, len),
-        *(list, map, max, min, pow, range, reversed, round, slice, sorted, sum, tuple, zip),
-        *(x for x in vars(builtins).values() if isinstance(x, type)),
-    }
-    - {object, property, super, type}
-)
-"""Builtins that read and write nothing but their arguments; the types are most of them errors."""
+_HARMLESS_ATTRIBUTES = frozenset({"__wrapped__", "__ftrans_once__"})
+"""The attributes that a function may have."""
+
+_HARMLESS_TYPES = frozenset(x for x in builtins.__dict__.values() if isinstance(x, type)) - {
+    object,
+    property,
+    super,
+    type,
+}
+"""Builtin types read and write nothing but their arguments; most of them are errors."""
+
+_BUILTINS = (abs, all, any, divmod, isinstance, len, max, min, pow, round, sorted, sum)
+_MODULES = {
+    module.__name__: module
+    for module in (
+        *(math, cmath, operator, np, np.linalg, np.fft),
+        *(fnp, linalg, nn, func),
+    )
+} | {"ftrans": None}
+"""The modules whose attributes are asked for."""
 
 
-def _is_ours(function: FunctionType) -> bool:
-    return function.__module__.partition(".")[0] in ("ftrans", "numpy")
+def _trusted() -> dict[int, Any]:
+    """Returns what has no state, by its identity: functions of these modules, not all of NumPy."""
+    found = list[Any](_BUILTINS)
+    for module in _MODULES.values():
+        for name, value in vars(module).items() if module is not None else ():
+            if not name.startswith("_") and (module is not np or hasattr(fnp, name)):
+                found.append(value)
+    return {id(x): x for x in found if callable(x)}
 
 
-def _is_known(value: Any) -> bool:
-    """Tells whether a function is harmless, by what it is."""
-    if isinstance(value, np.ufunc):
-        return True
-    module, name = getattr(value, "__module__", None), getattr(value, "__name__", "")
-    if isinstance(value, BuiltinFunctionType | FunctionType):
-        if module is not None and module.startswith(("ftrans.numpy", "ftrans.func")):
-            return True
-        if module in ("math", "cmath", "_operator"):
-            return True
-        if module is not None and module.partition(".")[0] == "numpy":
-            return getattr(np, name, None) is value and hasattr(fnp, name)
-    try:
-        return value in _HARMLESS
-    except TypeError:
-        return False
+_TRUSTED = _trusted()
 
 
 class _Reads(NamedTuple):
-    """Is what a code reads that is no argument, each with the attribute that is asked of it.
+    """Is what a code reads that is no argument, each with the attributes that are asked of it.
 
     Attributes:
         names: the globals.
         free: the variables that it closes over.
+        asks_needs: whether it reads `needs_input_grad`.
     """
 
-    names: tuple[tuple[str, str | None], ...]
-    free: tuple[tuple[str, str | None], ...]
+    names: tuple[tuple[str, tuple[str, ...]], ...]
+    free: tuple[tuple[str, tuple[str, ...]], ...]
+    asks_needs: bool
 
 
 _OUTSIDE = re.compile("GLOBAL|NAME|DEREF|CLOSURE|IMPORT|BUILD_CLASS|LOCALS")
@@ -210,26 +222,30 @@ _FREE = frozenset({"LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF"})
 @functools.lru_cache(maxsize=1024)
 def _reads(code: CodeType) -> _Reads | None:
     """Returns what a code reads; None where it does what is not understood."""
-    names: dict[tuple[str, str | None], None] = {}
-    free: dict[tuple[str, str | None], None] = {}
+    names: dict[tuple[str, tuple[str, ...]], None] = {}
+    free: dict[tuple[str, tuple[str, ...]], None] = {}
     own = frozenset((*code.co_varnames, *code.co_cellvars))
+    asks_needs = "needs_input_grad" in code.co_names
     instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PUSH_NULL")]
     for number, instruction in enumerate(instructions):
         kind, name = instruction.opname, instruction.argval
+        if kind in ("STORE_ATTR", "DELETE_ATTR"):
+            # to set attributes of what is local, as the context is, has no effect elsewhere
+            before = instructions[number - 1]
+            is_own = before.opname == "LOAD_DEREF" and before.argval in own
+            if not (is_own or before.opname.startswith("LOAD_FAST")):
+                return None
         if not _OUTSIDE.search(kind):
             continue
-        following = instructions[number + 1] if number + 1 < len(instructions) else None
-        attribute = None
-        if following is not None and following.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            attribute = str(following.argval)
+        read = name, _attributes(instructions, number + 1)
         if kind == "LOAD_GLOBAL":
-            names[name, attribute] = None
+            names[read] = None
         elif kind in _FREE:
             if name in own:
                 continue
             if kind != "LOAD_DEREF":
                 return None
-            free[name, attribute] = None
+            free[read] = None
         elif kind not in ("COPY_FREE_VARS", "LOAD_CLOSURE"):
             # a cell that is passed on is read in the code inside
             return None
@@ -240,4 +256,15 @@ def _reads(code: CodeType) -> _Reads | None:
                 return None
             names.update(dict.fromkeys(inner.names))
             free.update(dict.fromkeys(x for x in inner.free if x[0] not in own))
-    return _Reads(tuple(names), tuple(free))
+            asks_needs |= inner.asks_needs
+    return _Reads(tuple(names), tuple(free), asks_needs)
+
+
+def _attributes(instructions: Sequence[dis.Instruction], start: int) -> tuple[str, ...]:
+    """Returns the attributes that are asked for, one of the other, from an instruction on."""
+    found = []
+    for instruction in instructions[start:]:
+        if instruction.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+            break
+        found.append(str(instruction.argval))
+    return tuple(found)

@@ -8,6 +8,7 @@ from types import CodeType
 from typing import Any
 
 from ftrans.custom.parts import defined
+from ftrans.custom.remembered import Memory
 from ftrans.errors import MissingRuleError, RuleError
 
 __all__ = ["Methods", "asks_needs", "methods_of"]
@@ -20,14 +21,19 @@ def methods_of(cls: Any) -> Methods:
         MissingRuleError: where `forward` is missing.
         RuleError: where both names of `backward` are written.
     """
+    forward = cls.forward
     given = (
-        cls.forward,
+        forward,
         cls.setup_context,
         cls.backward,
         cls.vjp,
         cls.jvp,
         cls.vmap,
         cls.generate_vmap_rule,
+        cls.apply,
+        # a function may be changed in place, as by who reloads a module
+        getattr(forward, "__code__", None),
+        getattr(forward, "__defaults__", None),
     )
     found = cls._ftrans_methods
     # a subclass finds those of its base
@@ -53,7 +59,7 @@ class Methods:
         jvp: see `setup_context`.
         vmap: see `setup_context`.
         generate_vmap_rule: as in the class.
-        asks_needs: whether one of them reads `ctx.needs_input_grad`.
+        memory: what is remembered of calls, see `Author`.
         missing: the error where a derivative is asked for, and no rule is written; or None.
         guards: what the methods read, where none of them is opaque and all of it is understood.
     """
@@ -64,11 +70,11 @@ class Methods:
         self.cls = cls
         self.given = given
         self.name = name = cls.__name__
-        written = [None if hasattr(x, "__ftrans_default__") else x for x in given[:-1]]
+        written = [None if hasattr(x, "__ftrans_default__") else x for x in given[:6]]
         self.forward: Any = written[0]
         self.setup_context: Any = written[1]
         backward, vjp, self.jvp, self.vmap = written[2:]
-        self.generate_vmap_rule = given[-1]
+        self.generate_vmap_rule = given[6]
         if self.forward is None:
             raise MissingRuleError(
                 f"{name}: forward is missing.\n"
@@ -84,7 +90,8 @@ class Methods:
         self.backward = backward or vjp
         self.backward_name = "vjp" if vjp is not None else "backward"
         self.old = self.setup_context is None
-        self.asks_needs = any(map(asks_needs, written))
+        self._written = written
+        self.memory = Memory()
         self.missing = None
         if self.backward is None and self.jvp is None:
             self.missing = (
@@ -95,6 +102,11 @@ class Methods:
                 f"output."
             )
         self._signature, self._count = _parameters(self.forward, self.old)
+
+    @property
+    def asks_needs(self) -> bool:
+        """Whether one of the methods reads `ctx.needs_input_grad`."""
+        return any(map(asks_needs, self._written))
 
     def traced(self) -> list[Any]:
         """Returns the functions that may be traced."""

@@ -196,7 +196,7 @@ class _Tree:
 
     @property
     def is_constant(self) -> bool:
-        return all(map(is_constant, self.leaves))
+        return _is_plain(self.structure.unflatten(self.leaves))
 
     def build(self, given: Any) -> Any:
         return self.structure.unflatten(
@@ -232,10 +232,23 @@ def is_constant(value: Any) -> bool:
     """Tells whether a value can never change."""
     if type(value) is tuple:
         return all(map(is_constant, value))
+    if type(value) is slice:
+        return is_constant((value.start, value.stop, value.step))
     return type(value) in _CONSTANTS or isinstance(value, np.dtype)
 
 
-_CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None), type(Ellipsis), slice})
+_CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None), type(Ellipsis)})
+
+
+def _is_plain(item: Any) -> bool:
+    """Tells whether containers are Python's own, keys are strings, and leaves are constants."""
+    kind = type(item)
+    if kind is tuple or kind is list:
+        return all(map(_is_plain, item))
+    if kind is dict:
+        return all(type(key) is str and _is_plain(value) for key, value in item.items())
+    return is_constant(item)
+
 
 _CONTAINERS = (tuple, list, dict)
 _EMPTY = {
@@ -247,6 +260,8 @@ _EMPTY = {
 
 def _key(value: Any) -> Any:
     """Returns what stands for a static value: itself, or its identity where it has no hash."""
+    if type(value) is slice:
+        return slice, _key(value.start), _key(value.stop), _key(value.step)
     try:
         hash(value)
     except TypeError:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ftrans.config import config
-from ftrans.custom.remembered import Remembered
 from ftrans.custom.surroundings import Surroundings, surroundings
 from ftrans.custom.tracing import (
     Author,
@@ -44,11 +43,11 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
     """
     inputs = known_inputs(values)
     around = surroundings()
-    key = author.lasting_key
+    key, memory = author.lasting_key, author.memory
     if key is not None:
         types = tuple([(t, weak) for t, _, weak in inputs])
         key = (key, types, around, config.default_dtype)
-        known = _lasting.get(key)
+        known = memory.get(key)
         if known is not None and known.guards.hold():
             return _taken_over(author, known, inputs)
     outermost = state.calls is None
@@ -111,9 +110,6 @@ class _Never:
         return False
 
 
-_lasting = Remembered(512)
-"""The calls of rules that later calls take over."""
-
 _NEVER = _Recorded(NO_PARAMS, [], {}, _Never)
 
 
@@ -125,11 +121,14 @@ def _taken_over(author: Author, known: _Recorded, inputs: Sequence[Any]) -> list
 def _recorded(
     author: Author, inputs: Sequence[Any], around: Surroundings, outermost: bool, lasting_key: Any
 ) -> list[Any]:
-    calls: dict[Any, _Recorded] = state.calls  # type: ignore[assignment]
+    calls: dict[Any, Any] = state.calls  # type: ignore[assignment]
     key = None if outermost else author.key
     if key is not None:
         types = tuple([(t, weak) for t, _, weak in inputs])
-        key = (key, types, around)
+        # the second of two calls in one frame may be meant to be another than the first
+        visit = (state.stack[-1], key, types)
+        key = (key, types, around, calls.setdefault(visit, 0))
+        calls[visit] += 1
         found = calls.get(key)
         if found is not None:
             return _taken_over(author, found, inputs)
@@ -193,9 +192,10 @@ def _recorded(
         known = _Recorded(params, weak, author.kept(), None)
         if key is not None:
             calls[key] = known
-        if lasting_key is not None and _lasting.get(lasting_key) is not _NEVER:
+        memory = author.memory
+        if lasting_key is not None and memory.get(lasting_key) is not _NEVER:
             guards = author.guards()
-            _lasting.put(lasting_key, _NEVER if guards is None else known._replace(guards=guards))
+            memory.put(lasting_key, _NEVER if guards is None else known._replace(guards=guards))
     return _bound(operands, params, weak)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ftrans.runtime.cache import on_clear
 
-__all__ = ["Remembered"]
+__all__ = ["Memory", "Remembered"]
 
 
 class Remembered(OrderedDict):
@@ -27,8 +27,9 @@ class Remembered(OrderedDict):
         """Returns the value for a key, made where there is none."""
         found = self.get(key)
         if found is None:
-            found = make()
-            self.put(key, found)
+            found = self[key] = make()
+            while len(self) > self._most:
+                self.popitem(last=False)
         else:
             try:
                 self.move_to_end(key)
@@ -36,8 +37,39 @@ class Remembered(OrderedDict):
                 self[key] = found
         return found
 
+
+class Memory:
+    """Is a small table that belongs to a rule, and goes with it; `ftrans.cache_clear` empties it.
+
+    Args:
+        most: how many entries it has at most.
+    """
+
+    __slots__ = ("_age", "_entries", "_most")
+
+    def __init__(self, most: int = 64):
+        self._most = most
+        self._age = _age
+        self._entries: dict[Any, Any] = {}
+
+    def get(self, key: Any) -> Any:
+        """Returns the value for a key; None where there is none."""
+        if self._age != _age:
+            self._entries, self._age = {}, _age
+        return self._entries.get(key)
+
     def put(self, key: Any, value: Any) -> None:
         """Sets the value for a key."""
-        self[key] = value
-        while len(self) > self._most:
-            self.popitem(last=False)
+        if len(self._entries) >= self._most:
+            self._entries = {}
+        self._entries[key] = value
+
+
+_age = 0
+"""How often all was forgotten."""
+
+
+@on_clear
+def _forget() -> None:
+    global _age
+    _age += 1

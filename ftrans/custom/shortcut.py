@@ -28,17 +28,18 @@ class Shortcut:
         trail: the innermost frame.
         methods: those of the class.
         args: the arguments.
+        passed: how many of them were passed, not filled in.
     """
 
     __slots__ = ("_call", "_mark", "_trail")
 
-    def __init__(self, trail: Trail, methods: Methods, args: tuple[Any, ...]):
+    def __init__(self, trail: Trail, methods: Methods, args: tuple[Any, ...], passed: int):
         self._trail = trail
         self._call: Any = None
         guards = methods.guards
-        if guards is None or not guards.hold():
+        if guards is None or guards.asks_needs or not guards.hold():
             return
-        call: list[Any] = [guards, config.default_dtype, surroundings()]
+        call: list[Any] = [guards.token, passed, config.default_dtype, surroundings()]
         for x in args:
             if not add_argument(call, trail, x):
                 return

@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from ftrans.custom.guards import Guards
+from ftrans.custom.remembered import Memory
 from ftrans.custom.surroundings import Surroundings
 from ftrans.ir import Abstract, ArrayType, Frame, Program, Tracer, type_of
 from ftrans.ir.location import here
@@ -95,6 +96,9 @@ class Author:
     def lasting_key(self) -> Any:
         """What it depends on for good, as long as its `guards` hold; None where that is unknown."""
         return None
+
+    memory: Memory
+    """What is remembered of the rule, by `lasting_key`."""
 
     def guards(self) -> Guards | None:
         """Returns what the rule read when it was traced; None where that is not known."""

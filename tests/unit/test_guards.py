@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 import operator
 import random
 import threading
 import types
+import typing
+import weakref
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+import jax
 import numpy as np
 import pytest
 
@@ -20,7 +24,9 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
 from ftrans.custom import recording
+from ftrans.errors import RuleError
 from tests.helpers import assert_close
+from tests.unit.clean import collect
 
 X = np.array([0.5, 1.0, 2.0])
 WARM = 4
@@ -467,7 +473,141 @@ def _by_iterator() -> tuple[Any, Any]:
     return scaled(lambda: next(numbers)), lambda: None
 
 
+def _by_attribute_of_a_function() -> tuple[Any, Any]:
+    def number() -> Any:
+        return number.n  # type: ignore[attr-defined]
+
+    number.n = 2.0  # type: ignore[attr-defined]
+    return scaled(number), lambda: setattr(number, "n", 3.0)
+
+
+def _by_attribute_of_another_name() -> tuple[Any, Any]:
+    def number() -> Any:
+        alias = number
+        return alias.n  # type: ignore[attr-defined]
+
+    number.n = 2.0  # type: ignore[attr-defined]
+    return scaled(number), lambda: setattr(number, "n", 3.0)
+
+
+def _by_attribute_of_a_decorated_function() -> tuple[Any, Any]:
+    cubed.n = 2.0  # type: ignore[attr-defined]
+    return scaled(lambda: cubed.n), lambda: setattr(cubed, "n", 3.0)  # type: ignore[attr-defined]
+
+
+def _by_a_wrapper() -> tuple[Any, Any]:
+    def wrapped(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*args: Any) -> Any:
+            return function(*args) * wrapper.n  # type: ignore[attr-defined]
+
+        wrapper.n = 2.0  # type: ignore[attr-defined]
+        return wrapper
+
+    class Wrapped(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x + 0
+
+        @staticmethod
+        @wrapped
+        def backward(ctx, ct):
+            return ct
+
+    return Wrapped, lambda: setattr(Wrapped.backward, "n", 3.0)
+
+
+def _by_a_function_that_looks_like_ours() -> tuple[Any, Any]:
+    globals()["_factor"] = 2.0
+
+    @functools.wraps(fnp.sin)
+    def number() -> Any:
+        return _factor
+
+    return scaled(number), lambda: globals().update(_factor=3.0)
+
+
+def _by_apply() -> tuple[Any, Any]:
+    globals()["_factor"] = 2.0
+
+    class Inner(scaled(lambda: 1.0)):  # type: ignore[misc]
+        @classmethod
+        def apply(cls, x):
+            return super().apply(x) * _factor
+
+    class Outer(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x + 0
+
+        @staticmethod
+        def backward(ctx, ct):
+            return Inner.apply(ct)
+
+    return Outer, lambda: globals().update(_factor=3.0)
+
+
+def _by_apply_that_is_set() -> tuple[Any, Any]:
+    inner = scaled(lambda: 1.0)
+
+    class Outer(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x + 0
+
+        @staticmethod
+        def backward(ctx, ct):
+            return inner.apply(ct) * 2
+
+    return Outer, lambda: setattr(inner, "apply", lambda x: x * 1.5)
+
+
+def _by_call() -> tuple[Any, Any]:
+    globals()["_factor"] = 2.0
+
+    class Scaling(ftrans.custom_vjp):
+        def __call__(self, *args: Any) -> Any:
+            return super().__call__(*args) * _factor
+
+    inner = Scaling(lambda x: x + 0)
+    inner.defvjp(lambda x: (x + 0, None), lambda _, ct: (ct,))
+
+    class Outer(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x + 0
+
+        @staticmethod
+        def backward(ctx, ct):
+            return inner(ct)
+
+    return Outer, lambda: globals().update(_factor=3.0)
+
+
+def _by_code_without_a_module() -> tuple[Any, Any]:
+    space: dict[str, Any] = {"__name__": None, "n": 2.0}
+    exec("def number(): return n", space)
+    return scaled(space["number"]), lambda: space.update(n=3.0)
+
+
+def _by_named_default_in_place() -> tuple[Any, Any]:
+    def number(*, n=2.0) -> Any:
+        return n
+
+    return scaled(number), lambda: number.__kwdefaults__.update(n=3.0)
+
+
 CHANGES = [
+    _by_attribute_of_a_function,
+    _by_attribute_of_another_name,
+    _by_attribute_of_a_decorated_function,
+    _by_a_wrapper,
+    _by_a_function_that_looks_like_ours,
+    _by_apply,
+    _by_apply_that_is_set,
+    _by_call,
+    _by_code_without_a_module,
+    _by_named_default_in_place,
     _by_global,
     _by_global_function,
     _by_code,
@@ -569,6 +709,250 @@ def test_a_builtin_may_be_hidden() -> None:
     assert_close(gradient(function.apply), 2 + 0 * X)
 
 
+def test_a_function_of_a_part_of_a_library_may_be_replaced() -> None:
+    class Norm(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x + 0
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct * fnp.linalg.norm(ct * 0 + 2) / np.sqrt(3.0)
+
+    for _ in range(WARM):
+        assert_close(gradient(Norm.apply), 2 + 0 * X)
+    number = 3.0
+
+    def norm(x: Any) -> Any:
+        return number * np.sqrt(3.0)
+
+    with mock.patch.object(fnp.linalg, "norm", norm):
+        for _ in range(WARM):
+            assert_close(gradient(Norm.apply), 3 + 0 * X)
+        number = 4.0
+        assert_close(gradient(Norm.apply), 4 + 0 * X)
+
+
+class Both(typing.NamedTuple):
+    x: Any
+    y: Any
+
+    def scaled(self) -> Any:
+        return self.x * _factor
+
+
+def test_what_an_argument_does_is_not_known() -> None:
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, p):
+            return p.scaled()
+
+        @staticmethod
+        def backward(ctx, ct):
+            return None
+
+    class Called(Function):
+        @staticmethod
+        def forward(ctx, f, x):
+            return f(x)
+
+        @staticmethod
+        def backward(ctx, ct):
+            return None, ct
+
+    partial = jax.tree_util.Partial(lambda w, x: w * x * _factor, X)
+    for value in (2.0, 3.0):
+        globals()["_factor"] = value
+        for _ in range(WARM):
+            assert_close(func.vjp(lambda x: Scaled.apply(Both(x, x)), X)[0], value * X)
+            assert_close(func.vjp(lambda x: Called.apply(partial, x), X)[0], value * X * X)
+
+
+def test_arguments_that_are_equal_may_differ() -> None:
+    class Named(Function):
+        @staticmethod
+        def forward(ctx, x, n):
+            return x * (2 if list(n) == [1] and type(next(iter(n))) is int else 3)
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct, None
+
+    for _ in range(WARM):
+        assert_close(func.vjp(lambda x: Named.apply(x, {1: X}), X)[0], 2 * X)
+        assert_close(func.vjp(lambda x: Named.apply(x, {True: X}), X)[0], 3 * X)
+        assert_close(func.vjp(lambda x: Named.apply(x, (1,)), X)[0], 2 * X)
+        assert_close(func.vjp(lambda x: Named.apply(x, (True,)), X)[0], 3 * X)
+
+
+def test_slices_are_told_apart() -> None:
+    class Crop(Function):
+        @staticmethod
+        def forward(ctx, x, s):
+            ctx.s = s
+            return x[s["of"]] * 2
+
+        @staticmethod
+        def backward(ctx, ct):
+            return None, None
+
+    x = np.arange(50.0)
+    for a in np.random.default_rng(0).integers(0, 40, 200).tolist():
+        got, _ = func.vjp(lambda x, a=a: Crop.apply(x, {"of": slice(a, a + 3)}), x)
+        assert_close(got, 2 * x[a : a + 3])
+
+
+def test_results_are_not_shared_between_calls() -> None:
+    class Noting(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, [], set()
+
+        @staticmethod
+        def backward(ctx, ct, *_):
+            return 2 * ct
+
+    def f(x: Any) -> Any:
+        y, names, more = Noting.apply(x)
+        assert names == []
+        assert more == set()
+        names.append("mine")
+        more.add("mine")
+        return y
+
+    for _ in range(WARM):
+        assert_close(gradient(f), 2 + 0 * X)
+
+
+def test_two_calls_in_one_rule_are_two() -> None:
+    draw = random.Random(0)
+
+    class Drawn(Function):
+        @staticmethod
+        def forward(ctx, x, n):
+            return x * draw.random() * n[0]
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct, None
+
+    class Outer(Function):
+        @staticmethod
+        def forward(ctx, x):
+            n = [1.0]
+            first = Drawn.apply(x, n)
+            n[0] = 1000.0
+            return Drawn.apply(x, n) / first
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct
+
+    found = {float(func.vjp(Outer.apply, X)[0][0]) for _ in range(WARM)}
+    assert len(found) == WARM
+    assert all(value > 1.5 and value != 1000 for value in found)
+
+
+def _wants(ctx: Any, i: int) -> bool:
+    return ctx.needs_input_grad[i]
+
+
+@pytest.mark.parametrize("wants", [_wants, None])
+def test_what_a_helper_asks_for_is_part_of_it(wants: Any) -> None:
+    class Times(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, ct):
+            x, y = ctx.saved_tensors
+            if wants is None:
+                first, second = ctx.needs_input_grad
+            else:
+                first, second = wants(ctx, 0), wants(ctx, 1)
+            return (ct * y if first else None), (ct * x if second else None)
+
+    def f(x: Any, y: Any) -> Any:
+        return Times.apply(x, y).sum()
+
+    def outer(z: Any, y: Any) -> Any:
+        """What is captured may have a gradient or not, at the same place."""
+        fixed = lambda x: Times.apply(x, fnp.stop_gradient(x) * 0 + y).sum()  # noqa: E731
+        g, value = func.grad_and_value(fixed)(X)
+        return value + g.sum() + 0 * z.sum()
+
+    for _ in range(WARM):
+        assert_close(func.grad(f)(X, 2 * X), 2 * X)
+        assert_close(func.grad(f, argnums=1)(X, 2 * X), X)
+        assert_close(func.grad(lambda z: outer(z, 2 * X))(X), 0 * X)
+        assert_close(func.grad(lambda z: outer(z, z))(X), X + 1)
+
+
+def test_arguments_that_are_left_out_are_part_of_it() -> None:
+    class Times(Function):
+        @staticmethod
+        def forward(ctx, x, n=2.0):
+            return x * n
+
+        @staticmethod
+        def backward(ctx, ct):
+            return 2 * ct
+
+    def f(x: Any, *args: Any) -> Any:
+        return Times.apply(x, *args)
+
+    for _ in range(WARM):
+        assert_close(gradient(f), 2 + 0 * X)
+    with pytest.raises(RuleError, match="one gradient for each argument"):
+        gradient(lambda x: f(x, 2.0))
+
+
+def test_a_forward_that_is_changed_in_place() -> None:
+    class Times(Function):
+        @staticmethod
+        def forward(ctx, x, n=2.0):
+            return x * n
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct
+
+    assert_close(Times.apply(X), 2 * X)
+    Times.forward.__defaults__ = (3.0,)
+    assert_close(Times.apply(X), 3 * X)
+
+
+def test_a_rule_that_is_forgotten_is_freed() -> None:
+    """Whether its calls can be taken over or not."""
+    kept = []
+    for k in range(60):
+        table = np.full(1000, float(k))
+        kept.append(weakref.ref(table))
+
+        class Read(Function):
+            @staticmethod
+            def forward(ctx, x, table=table):
+                return x * float(table[0])
+
+            @staticmethod
+            def backward(ctx, ct):
+                return ct
+
+        @ftrans.custom_vjp
+        def decorated(x, table=table):
+            return x * float(table[0])
+
+        decorated.defvjp(lambda x, table: (x + 0, None), lambda _, ct: (ct, None))
+        for _ in range(3):
+            gradient(lambda x, read=Read: read.apply(x))
+            gradient(lambda x, decorated=decorated: decorated(x))
+    del table, Read, decorated
+    collect()
+    assert sum(ref() is not None for ref in kept) <= 2
+
+
 def test_what_is_random_is_drawn_anew() -> None:
     generator = np.random.default_rng(0)
     for read in (
@@ -596,9 +980,25 @@ def test_effects_are_not_left_out() -> None:
             seen.append("backward")
             return ct
 
+    def helper() -> None:
+        helper.calls += 1  # type: ignore[attr-defined]
+
+    helper.calls = 0  # type: ignore[attr-defined]
+
+    class Helped(Telling):
+        @staticmethod
+        def backward(ctx, ct):
+            helper()
+            cubed.calls += 1  # type: ignore[attr-defined]
+            return ct
+
+    cubed.calls = 0  # type: ignore[attr-defined]
     for _ in range(WARM):
         gradient(Telling.apply)
     assert count == len(seen) == WARM
+    for _ in range(WARM):
+        gradient(Helped.apply)
+    assert helper.calls == cubed.calls == WARM  # type: ignore[attr-defined]
 
 
 def test_what_is_asked_for_is_part_of_it() -> None:
