@@ -34,7 +34,7 @@ class Surroundings(NamedTuple):
 _REVERSE = 2
 """The order of frames of reverse mode, see `Frame`."""
 
-_BY_JAX = 4
+_BY_JAX = 8
 """How many derivatives JAX may take of what it is tracing, which says nothing of that."""
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ftrans.errors import MissingRuleError
 from ftrans.ir import ArrayType
 from ftrans.primitives.family import free_cost, no_identity, no_programs, normal
-from ftrans.primitives.namespace import is_traced_by_jax
+from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
 from ftrans.primitives.record import Joint, Linear, Primitive, Sample
 from ftrans.primitives.shape import expand
 
@@ -121,17 +121,7 @@ def _once_cotangents(ct: Any, *operands: Any, message: str) -> list[Any]:
 def _lower_once(xp: Any, x: Any, *used: Any, message: str) -> Any:
     if xp is np or not any(map(is_traced_by_jax, (x, *used))):
         return x
-    import jax
-
-    @jax.custom_jvp
-    def once(x: Any, *used: Any) -> Any:
-        return x
-
-    @once.defjvp
-    def rule(primals: Any, tangents: Any) -> Any:
-        raise_missing(message)
-
-    return once(x, *used)
+    return without_derivative(lambda x, *_: x, (x, *used), lambda: raise_missing(message))
 
 
 once_p = Primitive(

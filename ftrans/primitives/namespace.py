@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["by_lax", "is_traced_by_jax"]
+__all__ = ["by_lax", "is_traced_by_jax", "without_derivative"]
 
 
 def by_lax(xp: Any, name: str, *arrays: Any, **params: Any) -> Any:
@@ -31,6 +32,29 @@ def by_lax(xp: Any, name: str, *arrays: Any, **params: Any) -> Any:
         return function(*arrays, **params)
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         return np.asarray(function(*map(jax.numpy.asarray, arrays), **params))
+
+
+def without_derivative(
+    function: Callable[..., Any], arrays: Sequence[Any], fail: Callable[[], Any]
+) -> Any:
+    """Applies a function to values that JAX traces, such that JAX cannot differentiate it.
+
+    Args:
+        function: takes arrays, and what JAX may pass for them: Python scalars.
+        arrays: the values.
+        fail: raises what is to be raised where a derivative is asked for.
+    """
+    import jax
+
+    @jax.custom_jvp
+    def applied(*given: Any) -> Any:
+        return function(*given)
+
+    @applied.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        fail()
+
+    return applied(*arrays)
 
 
 def is_traced_by_jax(value: Any) -> bool:

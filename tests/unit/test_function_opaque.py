@@ -17,6 +17,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
+from ftrans.errors import MissingRuleError
 from tests.helpers import assert_close
 from tests.unit.clean import assert_nothing_open, collect
 from tests.unit.function_database import CubeGenVmap, NumpyCube, NumpyMul, NumpySort
@@ -386,6 +387,72 @@ def test_the_rule_counts_at_every_level_of_jax() -> None:
         assert_close(second(X), 600 * X)
         assert_close(jax.jit(second)(X), 600 * X)
         assert_close(jax.grad(lambda x: second(x).sum())(X), 6000 + 0 * X)
+
+
+class Seven(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 7
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * 100
+
+
+class Five(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x * 5
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * Seven.apply(ctx.x)
+
+
+class Three(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * Five.apply(ctx.x)
+
+
+class OfItself(Function):
+    """Its derivative is itself, ten times."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * 10 * OfItself.apply(ctx.x)
+
+
+def test_rules_inside_rules_at_every_level_of_jax() -> None:
+    def times(n: int, take: Any, f: Any) -> Any:
+        for _ in range(n):
+            f = take(f)
+        return f
+
+    with jax.enable_x64(True):
+        for n, expected in ((1, 7.5), (2, 7 * 1.5), (3, 100.0)):
+            assert_close(times(n, func.grad, Three.apply)(1.5), expected)
+            assert_close(times(n, jax.grad, Three.apply)(1.5), expected)
+            assert_close(jax.jit(times(n, jax.grad, Three.apply))(1.5), expected)
+            inside = ftrans.external.jax(Three.apply)  # type: ignore[attr-defined]
+            assert_close(times(n, func.grad, inside)(1.5), expected)
+        for n in range(1, 5):
+            assert_close(times(n, jax.grad, OfItself.apply)(1.5), 10**n * 4.5)
+        with pytest.raises(MissingRuleError, match="differentiated more often"):
+            times(7, jax.grad, OfItself.apply)(1.5)
+        with pytest.raises(MissingRuleError, match="differentiated more often"):
+            times(3, jax.grad, ftrans.jit(OfItself.apply))(1.5)
 
 
 @pytest.mark.parametrize("x", [2.0, np.float64(2), np.array([2.0]), jnp.array([2.0], "float32")])

@@ -22,11 +22,12 @@ from ftrans.custom.external.layout import CODES
 from ftrans.custom.external.lifetime import issue
 from ftrans.custom.external.linear import Transpose
 from ftrans.custom.external.results import results
-from ftrans.errors import MissingRuleError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.location import here
 from ftrans.ir.stack import state, untraced
 from ftrans.primitives.external import Callee, external_p
+from ftrans.primitives.missing import raise_missing
+from ftrans.primitives.namespace import without_derivative
 
 __all__ = ["METHODS", "HostCallee"]
 
@@ -131,16 +132,10 @@ class HostCallee(Callee):
     def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the results for values that JAX traces."""
 
-        @jax.custom_jvp
         def called(*given: Any) -> Sequence[Any]:
-            # JAX may pass numbers
             return tuple(self.lowered(list(map(jnp.asarray, given))))
 
-        @called.defjvp
-        def rule(primals: Any, tangents: Any) -> Any:
-            raise MissingRuleError(self.missing("jvp"))
-
-        return called(*arrays)
+        return without_derivative(called, arrays, lambda: raise_missing(self.missing("jvp")))
 
     def lowered(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the results for values that JAX traces but does not differentiate."""

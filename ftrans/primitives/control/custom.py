@@ -32,8 +32,8 @@ from ftrans.primitives.control.linear_call import linear_call_p
 from ftrans.primitives.control.sampling import program_from
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import moveaxis, no_identity, normal
-from ftrans.primitives.missing import missing
-from ftrans.primitives.namespace import is_traced_by_jax
+from ftrans.primitives.missing import missing, raise_missing
+from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
 from ftrans.primitives.record import Primitive, Recursive, Sample, scalar
 from ftrans.primitives.reduction import sum_p
 from ftrans.primitives.shape import expand
@@ -55,11 +55,18 @@ def _lower(
     spec: Spec,
     saved: bool,
 ) -> Any:
-    has_rules = backward is not None or forward_mode is not None
-    if xp is not np and has_rules and any(is_traced_by_jax(x) for x in arrays):
-        return with_rules(arrays, forward, backward, forward_mode, spec, saved)
-    outs = evaluate(xp, forward, arrays[: len(forward.inputs)])
-    return outs if saved else outs[: spec.outs]
+    message = spec.missing
+
+    def compute(*xs: Any) -> Sequence[Any]:
+        outs = evaluate(xp, forward, xs[: len(forward.inputs)])
+        return outs if saved else outs[: spec.outs]
+
+    if xp is not np and any(map(is_traced_by_jax, arrays)):
+        if backward is not None or forward_mode is not None:
+            return with_rules(arrays, forward, backward, forward_mode, spec, saved)
+        if message is not None:
+            return without_derivative(compute, arrays, lambda: raise_missing(message))
+    return compute(*arrays)
 
 
 # ------------------------------------------------------------------------------- derivatives
