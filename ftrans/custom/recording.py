@@ -150,6 +150,7 @@ def _recorded(
                 rules, patterns, missing = trace_rules(author, inputs, outs, smooth, around)
             else:
                 missing = _too_often(author.name)
+                state.falls_short = True
         places = _Places(frame, outs)
         references = {key: places.of(rule.captured) for key, rule in rules.items()}
         program, captured = frame.close([*outs, *places.saved])

@@ -40,7 +40,7 @@ _BY_JAX = 8
 
 def surroundings() -> Surroundings:
     """Returns what is asked of a rule that is called now."""
-    order, only_reverse, randomness, is_jax = 0, True, "error", False
+    order, only_reverse, randomness, is_jax = 0, True, "error", state.by_jax
     for frame in state.stack:
         order += frame.order
         if frame.order > _REVERSE:

@@ -97,7 +97,7 @@ class Author:
         """What it depends on for good, as long as its `guards` hold; None where that is unknown."""
         return None
 
-    memory: Memory
+    memory = Memory()
     """What is remembered of the rule, by `lasting_key`."""
 
     def guards(self) -> Guards | None:

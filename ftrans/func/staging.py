@@ -21,7 +21,7 @@ from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import call_p
 from ftrans.runtime import keep, note_trace, run
-from ftrans.runtime.jaxlink import is_jax
+from ftrans.runtime.jaxlink import foreign, is_jax
 
 __all__ = [
     "Outputs",
@@ -229,6 +229,17 @@ def stage(
                 frame.release()
     if not depth and not once:
         state.began = began  # what is kept is not run by this call, as what failed is not
+    if not depth and state.falls_short:
+        state.falls_short = False
+        if foreign(captured) and not state.by_jax:
+            # the function closes over what JAX is tracing, which was seen too late
+            state.by_jax = True
+            try:
+                return stage(
+                    name, function, inputs, closed=closed, once=once, order=order, passed=passed
+                )
+            finally:
+                state.by_jax = False
     return Staged(keep(program), captured, Outputs(structure, tuple(specs)))
 
 

@@ -34,7 +34,15 @@ class _State(threading.local):
     has_value: Callable[[Any], bool] | None
     """Tells which of the arrays outside may be asked for their values; None for all."""
 
+    by_jax: bool
+    """Whether JAX is known to trace what is closed over, though it may be seen later."""
+
+    falls_short: bool
+    """Whether a rule was called with fewer rules inside it than JAX may ask for."""
+
     def __init__(self) -> None:
+        self.by_jax = False
+        self.falls_short = False
         self.calls = None
         self.examples = False
         self.has_value = None

@@ -71,22 +71,28 @@ class Step:
         child = self.child
         if child is not None and child.key == key:
             return child
-        found = None if self.others is None else self.others.get(key)
+        others = self.others
+        found = None if others is None else others.get(key)
         if found is not None:
             self.child = found
         return found
 
     def add(self, step: Step) -> Step:
         """Adds a step that follows this one; returns the one that is there already, if any."""
-        if self.child is None and self.others is None:
-            self.child = step
-        else:
-            if self.others is None:
-                first: Step = self.child  # type: ignore[assignment]
-                self.others = {first.key: first}
-            step = self.others.setdefault(step.key, step)
-            self.child = step
+        first, others = self.child, self.others
+        if others is None and first is not None:
+            others = self.others = {first.key: first}
+        if others is not None:
+            step = others.setdefault(step.key, step)
+        self.child = step
         return step
+
+    def forget(self) -> list[Step]:
+        """Lets go of all that followed; returns it."""
+        child, others = self.child, self.others
+        self.child = self.others = self.ends = self.leaps = None
+        found = [] if others is None else list(others.values())
+        return found if child is None else [child, *found]
 
     def forget_calls(self) -> None:
         """Lets go of the first of the steps that follow which call Python code, if there are many.
@@ -138,12 +144,12 @@ _STEPS_PER_PROGRAM = 32
 def forget_trails() -> None:
     """Forgets all that was traced; traces under way go on."""
     global _count
-    gone = list(_roots.values())
+    gone = [root.step for root in _roots.values()]
     _roots.clear()
     _count = 0
-    for root in gone:
-        # whoever holds a traced value holds its frame and this root, but need not hold all steps
-        root.step = Step(None, None, None, 0)
+    # whoever holds a traced value holds its steps, but need not hold all that others did after them
+    while gone:
+        gone += gone.pop().forget()
 
 
 def _counted() -> None:

@@ -10,7 +10,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ftrans.ir import Literal, Program
+from ftrans.primitives.namespace import rounds
 
 __all__ = ["Staging", "evaluate"]
 
@@ -66,6 +69,9 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
     if plan is None:
         plan = program.memo.setdefault("evaluate", _plan(program))
     values: list[Any] = [*arrays, *plan.literals]
+    if xp is not np and rounds():
+        # JAX may take one that it has seen in double precision for what it then was
+        values = [xp.asarray(x) if isinstance(x, np.ndarray) else x for x in values]
     done = 0
     try:
         for call, slots, first, second, multiple, dropped in plan.steps:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["by_lax", "is_traced_by_jax", "without_derivative"]
+__all__ = ["by_lax", "is_traced_by_jax", "rounds", "without_derivative"]
 
 
 def by_lax(xp: Any, name: str, *arrays: Any, **params: Any) -> Any:
@@ -55,6 +55,13 @@ def without_derivative(
         fail()
 
     return applied(*arrays)
+
+
+def rounds() -> bool:
+    """Tells whether JAX rounds what is in double precision: outside of our own scopes it may."""
+    import jax
+
+    return not jax.config.read("jax_enable_x64")
 
 
 def is_traced_by_jax(value: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import time
 import traceback
@@ -605,6 +606,15 @@ def test_an_executable_of_another_process_is_refused() -> None:
         jax.block_until_ready(jax.jit(lambda x: call(x, ticket=Ticket(12345)))(jnp.ones(3)))
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """What runs in the background may have been told to ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("before", [0, 1, 3])
 def test_an_interrupt_from_outside_ends_a_loop(before: int) -> None:
     """Wherever it comes, also while XLA is running; in the first call as in later ones."""

@@ -389,6 +389,16 @@ def test_the_rule_counts_at_every_level_of_jax() -> None:
         assert_close(jax.grad(lambda x: second(x).sum())(X), 6000 + 0 * X)
 
 
+class Times(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * 5
+
+
 class Seven(Function):
     @staticmethod
     def forward(ctx, x):
@@ -455,6 +465,16 @@ def test_rules_inside_rules_at_every_level_of_jax() -> None:
             times(3, jax.grad, ftrans.jit(OfItself.apply))(1.5)
 
 
+def test_what_jax_traces_may_be_closed_over() -> None:
+    """It is seen when the rule has been called already; rules inside of it are wanted even so."""
+    product = lambda x: Three.apply(x) * NumpyMul.apply(x, x)  # noqa: E731
+    f = lambda w: func.grad(lambda x: product(x) * w)(1.5)  # noqa: E731
+    # of 4.5 and 2.25: their derivatives are 7.5 and 3
+    with jax.enable_x64(True):
+        assert_close(jax.grad(f)(2.0), 7.5 * 2.25 + 4.5 * 3.0)
+        assert_close(jax.jit(jax.grad(f))(2.0), 7.5 * 2.25 + 4.5 * 3.0)
+
+
 @pytest.mark.parametrize("x", [2.0, np.float64(2), np.array([2.0]), jnp.array([2.0], "float32")])
 @pytest.mark.parametrize("function", [NumpyCube, CubeGenVmap])
 def test_jax_without_float64(function: type[Function], x: Any) -> None:
@@ -468,6 +488,22 @@ def test_jax_without_float64(function: type[Function], x: Any) -> None:
             got = take(x) if g is not f else jax.value_and_grad(take)(x)[0]
             assert got.dtype == np.float32
             assert_close(got, np.full(np.shape(x) if g is not f else (), expected, np.float32))
+
+
+@pytest.mark.parametrize("function", [Seven, Times, Three])
+def test_double_precision_may_come_and_go(function: type[Function]) -> None:
+    """What JAX has compiled for one is not what it runs for the other."""
+    x = np.float64(1.5)
+    expected = float(func.grad(function.apply)(x))
+    inside = ftrans.external.jax(function.apply)  # type: ignore[attr-defined]
+    first = jax.grad(function.apply)
+    by_ours = jax.grad(lambda w: jnp.sum(func.grad(lambda x: (function.apply(x) * w).sum())(x)))
+    for _ in range(2):
+        assert_close(func.grad(inside)(x), expected)
+        for f, at in ((first, x), (jax.jit(first), x), (by_ours, 2.0)):
+            assert_close(f(at), np.float32(expected))
+            with jax.enable_x64(True):
+                assert_close(f(at), np.float64(expected))
 
 
 # ---------------------------------------------------------------------------------------- memory

@@ -235,6 +235,8 @@ def test_functions_made_anew_are_let_go() -> None:
     alive: list[Any] = []
     leaked: list[Any] = []
     func.grad(lambda x: (leaked.append(x), x.sum())[1])(np.ones(2))
+    with pytest.raises(KeyError):
+        func.grad(lambda x: leaked.append(x) or {}["before anything is recorded"])(np.ones(2))
 
     def step(x: Any) -> Any:
         batch = np.zeros(10)
