@@ -74,6 +74,9 @@ class Call(Author):
         """Returns what the methods read, see `Author.guards`."""
         if self.host.is_static or not self.output.is_constant:
             return None
+        known = self.methods.guards
+        if known is not None and known.hold():
+            return known
         statics = self.parts.key
         traced = self.methods.traced()
         seen = [x for x in traced if not is_opaque(x, statics)]

@@ -94,12 +94,14 @@ class _Recorded(NamedTuple):
         weak: which results were Python scalars.
         kept: what the author has left.
         guards: what must be as it was.
+        falls_short: as for the state, of the call and of those inside it.
     """
 
     params: Params
     weak: list[bool]
     kept: dict[str, Any]
     guards: Any
+    falls_short: bool
 
 
 class _Never:
@@ -110,11 +112,12 @@ class _Never:
         return False
 
 
-_NEVER = _Recorded(NO_PARAMS, [], {}, _Never)
+_NEVER = _Recorded(NO_PARAMS, [], {}, _Never, False)
 
 
 def _taken_over(author: Author, known: _Recorded, inputs: Sequence[Any]) -> list[Any]:
-    author.__dict__.update(known.kept, taken_over=True)
+    author.__dict__.update(known.kept, taken_over=not known.falls_short)
+    state.falls_short |= known.falls_short
     return _bound(sources(inputs), known.params, known.weak)
 
 
@@ -133,6 +136,7 @@ def _recorded(
         if found is not None:
             return _taken_over(author, found, inputs)
     demands = sum([frame.demands for frame in state.stack])
+    fell_short, state.falls_short = state.falls_short, False
     has_rules = author.backward is not None or author.jvp is not None
     has_rules = has_rules and any(t.is_inexact for t, _, _ in inputs)
     ruled = has_rules and around.order > 0
@@ -190,13 +194,14 @@ def _recorded(
     )
     if not demands and len(operands) == len(inputs):
         # it depends on nothing but its arguments, and on what its code reads
-        known = _Recorded(params, weak, author.kept(), None)
+        known = _Recorded(params, weak, author.kept(), None, state.falls_short)
         if key is not None:
             calls[key] = known
         memory = author.memory
         if lasting_key is not None and memory.get(lasting_key) is not _NEVER:
             guards = author.guards()
             memory.put(lasting_key, _NEVER if guards is None else known._replace(guards=guards))
+    state.falls_short |= fell_short
     return _bound(operands, params, weak)
 
 

@@ -53,7 +53,7 @@ class Author:
             needs one derivative less.
         lasting: whether second derivatives of results are by the rules again, see `Spec`.
         rule_outs: where it is not lasting, the results as `jvp` has computed them.
-        taken_over: whether the call was like an earlier one, so that nothing of it was traced.
+        taken_over: whether the call was like an earlier one, and may be stepped over as a whole.
     """
 
     name: str
