@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,28 +96,7 @@ class Rule(NamedTuple):
     ) -> list[Any]:
         """Records that `backward` is called when the program is run."""
         wanted = [i for i, t in enumerate(self.inputs) if t.is_inexact]
-        types = [self.inputs[i] for i in wanted]
-        given = tuple(ct is not None for ct in cotangents)
-
-        def body(inner: FunctionCtx, arrays: Sequence[Any]) -> list[Any]:
-            rest = iter(arrays)
-            found = self.gradients(inner, [next(rest) if g else None for g in given])
-            return _filled([found[i] for i in wanted], types)
-
-        outs = host_call(
-            self.label,
-            self.method,
-            ctx,
-            [ct for ct in cotangents if ct is not None],
-            types,
-            (given, *self._key),
-            body,
-            needs,
-        )
-        found: list[Any] = [None] * len(self.inputs)
-        for i, out in zip(wanted, outs, strict=True):
-            found[i] = out
-        return found
+        return self._called_later(self.gradients, ctx, cotangents, needs, wanted, self.inputs)
 
     # -------------------------------------------------------------------------------- jvp
 
@@ -146,30 +125,44 @@ class Rule(NamedTuple):
     ) -> list[Any]:
         """Records that `jvp` is called when the program is run."""
         wanted = [i for i, s in enumerate(self.smooth) if s]
-        types = [self.types[i] for i in wanted]
-        given = tuple(t is not None for t in tangents)
+        return self._called_later(self.tangents, ctx, tangents, needs, wanted, self.types)
+
+    # ------------------------------------------------------------------------------ shared
+
+    def _called_later(
+        self,
+        call: Callable[[FunctionCtx, Sequence[Any]], list[Any]],
+        ctx: FunctionCtx,
+        values: Sequence[Any],
+        needs: tuple[bool, ...],
+        wanted: Sequence[int],
+        types: Sequence[ArrayType],
+    ) -> list[Any]:
+        """Records a call of the method on arrays; returns the results that are wanted, else None.
+
+        Args:
+            call: calls the method.
+            ctx: the context, with traced values in it.
+            values: what the method takes, traced, or None.
+            needs: what `ctx.needs_input_grad` is.
+            wanted: which results there are.
+            types: those of all results.
+        """
+        given = tuple(x is not None for x in values)
+        kinds = [types[i] for i in wanted]
 
         def body(inner: FunctionCtx, arrays: Sequence[Any]) -> list[Any]:
             rest = iter(arrays)
-            found = self.tangents(inner, [next(rest) if g else None for g in given])
-            return _filled([found[i] for i in wanted], types)
+            found = call(inner, [next(rest) if g else None for g in given])
+            return _filled([found[i] for i in wanted], kinds)
 
-        outs = host_call(
-            self.label,
-            self.method,
-            ctx,
-            [t for t in tangents if t is not None],
-            types,
-            (given, *self._key),
-            body,
-            needs,
-        )
-        found: list[Any] = [None] * len(self.types)
+        operands = [x for x in values if x is not None]
+        key = (given, *self._key)
+        outs = host_call(self.label, self.method, ctx, operands, kinds, key, body, needs)
+        found: list[Any] = [None] * len(types)
         for i, out in zip(wanted, outs, strict=True):
             found[i] = out
         return found
-
-    # ------------------------------------------------------------------------------ shared
 
     @property
     def _key(self) -> tuple[Any, ...]:
