@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.tree_util as tree
+import numpy as np
 
 from ftrans.custom.parts import Parts, defined, fit
 from ftrans.custom.recording import record
@@ -173,9 +174,29 @@ def _leaves(name: str, function: Any, closure: Any, value: Any) -> list[Any]:
             f"{where} does not have the structure of the unknown.\n  returned: {describe(value)}\n"
             f"  Return the same containers."
         ) from None
+    for leaf, t in zip(found, closure.types, strict=True):
+        _check_start(name, where, leaf, t)
     return [
         fit(where, leaf, t, "the unknown") for leaf, t in zip(found, closure.types, strict=True)
     ]
+
+
+_START = {"custom_root": "initial_guess", "custom_linear_solve": "b"}
+"""The argument that says which type the unknown has."""
+
+
+def _check_start(name: str, where: str, leaf: Any, t: ArrayType) -> None:
+    """Raises where the unknown has a dtype that is too narrow for what is computed of it."""
+    if not is_array(leaf) or type_of(leaf).shape != t.shape:
+        return
+    wide = type_of(leaf).dtype
+    if wide != t.dtype and np.promote_types(wide, t.dtype) == wide:
+        start = _START[name]
+        raise RuleError(
+            f"{where} has a wider dtype than {start}, which says what the unknown is.\n"
+            f"  returned: {type_of(leaf).update()}\n  {start}: {t}\n"
+            f"  Pass np.asarray({start}, {wide.name!r})."
+        )
 
 
 def _detached(call: Callable[[], Any]) -> Any:

@@ -47,7 +47,15 @@ class Parts:
             if item is None or (type(item) in _CONTAINERS and not item):
                 self._entries.append(_EMPTY[type(item)])
                 continue
-            leaves, structure = tree.tree_flatten(item)
+            try:
+                leaves, structure = tree.tree_flatten(item)
+            except (RecursionError, SystemError):
+                # the pytrees of JAX are no deeper than the stack
+                raise RuleError(
+                    f"A {type(item).__name__} holds itself.\n"
+                    f"  It cannot be an argument or a result of a rule, nor stand on the context "
+                    f"of a method\n  that asks for plain arrays."
+                ) from None
             mask = [is_part(leaf) for leaf in leaves]
             if True not in mask and tree.all_leaves([item]):
                 self._entries.append(_Static(item))

@@ -17,7 +17,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
-from ftrans.errors import MissingRuleError
+from ftrans.errors import MissingRuleError, RuleError
 from tests.helpers import assert_close
 from tests.unit.clean import assert_nothing_open, collect
 from tests.unit.function_database import CubeGenVmap, NumpyCube, NumpyMul, NumpySort
@@ -518,6 +518,22 @@ def test_double_precision_may_come_and_go(function: type[Function]) -> None:
             assert_close(f(at), np.float32(expected))
             with jax.enable_x64(True):
                 assert_close(f(at), np.float64(expected))
+
+
+def test_a_context_that_holds_itself() -> None:
+    class Cyclic(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.seen = []
+            ctx.seen.append(ctx.seen)
+            return np.asarray(x) * 2
+
+        @staticmethod
+        def backward(ctx, ct):
+            return 2 * ct
+
+    with pytest.raises(RuleError, match="holds itself"):
+        func.grad(lambda x: Cyclic.apply(x).sum())(X)
 
 
 # ---------------------------------------------------------------------------------------- memory

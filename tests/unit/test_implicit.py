@@ -13,6 +13,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
+from ftrans.errors import RuleError
 from tests.helpers import assert_close
 from tests.unit.function_database import Case
 from tests.unit.function_transforms import FURTHER, ONCE, check
@@ -354,3 +355,25 @@ def test_complex_numbers(ours: Any, theirs: Any, wrap: Any) -> None:
     got = wrap(lambda a, b: func.vjp(ours, a, b)[1](ct))(Z, Y)
     for mine, yours in zip(got, expected, strict=True):
         assert_close(mine, yours, 1e-11)
+
+
+@pytest.mark.parametrize("start", [np.asarray(1), np.float32(1), 1.0, 1])
+def test_an_unknown_that_is_too_narrow(start: Any) -> None:
+    def root(a: Any) -> Any:
+        return ftrans.custom_root(
+            lambda x: x * x - a, start, lambda f, x: fnp.sqrt(a), lambda g, y: y
+        )
+
+    with pytest.raises(RuleError, match=r"wider dtype than initial_guess(.|\n)*'float64'"):
+        func.grad(root)(np.float64(2.0))
+
+
+def test_a_right_hand_side_that_is_too_narrow() -> None:
+    def solution(a: Any) -> Any:
+        b = np.array([1, 2])
+        return ftrans.custom_linear_solve(
+            lambda x: a * x, b, lambda _, b: b / a, symmetric=True
+        ).sum()
+
+    with pytest.raises(RuleError, match=r"wider dtype than b(.|\n)*'float64'"):
+        func.grad(solution)(np.array([2.0, 4.0]))

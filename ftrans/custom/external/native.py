@@ -101,7 +101,8 @@ def traceable(
 
     That may be a Pallas kernel, a function of `jax.scipy` or of another library on JAX. The types
     of its results are those that JAX finds; its rules are asked of JAX at every order, by
-    `jax.jvp`, `jax.vjp` and `jax.vmap`.
+    `jax.jvp`, `jax.vjp` and `jax.vmap`. As under `jax.jit`, what it closes over is what it was when
+    it was first called on arguments of these types.
 
     Args:
         fn: takes and returns pytrees of arrays. It is traced with 64 bits switched on.
