@@ -9,8 +9,8 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx
+from ftrans.custom.host_arrays import call_writing, read_only, to_array
 from ftrans.custom.methods import Methods
-from ftrans.custom.opaque_forward import call_writing, read_only, to_array
 from ftrans.custom.parts import Parts, defined
 from ftrans.errors import RuleError
 from ftrans.numpy.promotion import is_array

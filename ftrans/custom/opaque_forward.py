@@ -14,6 +14,7 @@ import numpy as np
 
 from ftrans.custom.captures import captured_error, tracers_of
 from ftrans.custom.context import FunctionCtx, key_of
+from ftrans.custom.host_arrays import call_writing, distinct, is_same, to_array
 from ftrans.custom.methods import Methods
 from ftrans.custom.opaque import RuleCallee, restore, snapshot_of
 from ftrans.custom.parts import Parts, defined
@@ -33,7 +34,7 @@ from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import external_p
 from ftrans.runtime.jaxlink import foreign
 
-__all__ = ["HostForward", "call_writing", "maker", "read_only", "to_array"]
+__all__ = ["HostForward", "maker"]
 
 _typings = Remembered(128)
 
@@ -190,7 +191,7 @@ class HostForward:
         """Calls the method; returns what it left, what it was given, what it wrote to, and it."""
         name = f"{self.methods.name}.forward"
         call = _ForwardCall(self, set_up, needs)
-        called, arrays, written = self._tried(name, call, _distinct(values))
+        called, arrays, written = self._tried(name, call, distinct(values))
         return called, arrays, written, call
 
     def _typing(
@@ -223,7 +224,7 @@ class HostForward:
             for (kind, i), value in zip(places, again.saved, strict=True) if same else ():
                 if kind == "own":
                     kept.append(value)
-                elif not _is_same(value, known[kind][i], exact=False):
+                elif not is_same(value, known[kind][i], exact=False):
                     raise RuleError(
                         f"{name}: what it saved was {kind} {i} itself in its first call, and is "
                         f"another array in this one.\n"
@@ -301,19 +302,6 @@ class HostForward:
             raise
 
 
-def _distinct(values: Sequence[Any]) -> list[Any]:
-    """Returns arrays that cannot be written to, no two of which lie in one place."""
-    places: set[int] = set()
-    found = []
-    for value in values:
-        view = np.asarray(value)
-        if view.ctypes.data in places:
-            value = view = view.copy()
-        places.add(view.ctypes.data)
-        found.append(read_only(np.asarray(value) if np.isscalar(value) else value))
-    return found
-
-
 _CHECKED = np.bool_(True)
 """Is returned by a call whose context was as expected."""
 
@@ -329,30 +317,8 @@ def _only(items: tuple[Any, ...]) -> Any:
     return items[0]
 
 
-def call_writing(call: Any, arrays: list[Any]) -> tuple[Any, list[Any], tuple[int, ...]]:
-    """Calls a function that may write to its arguments, which are read-only at first.
-
-    Returns:
-        What it returns, the arrays that it was given, and which of them it wrote to.
-    """
-    try:
-        return call(arrays), arrays, ()
-    except ValueError as error:
-        if "read-only" not in str(error):
-            raise
-    copies = [np.array(x) for x in arrays]
-    found = call(copies)
-    pairs = enumerate(zip(copies, arrays, strict=True))
-    written = tuple(i for i, (x, y) in pairs if not np.array_equal(x, y, equal_nan=_has_nan(x)))
-    return found, copies, written
-
-
 def _shown(types: Iterable[ArrayType]) -> str:
     return ", ".join(map(str, types)) or "no arrays"
-
-
-def _has_nan(x: np.ndarray) -> bool:
-    return x.dtype.kind in "fc"
 
 
 class _ForwardCall:
@@ -395,7 +361,7 @@ def _places(called: _Called, arrays: Sequence[Any]) -> tuple[list[tuple[str, int
     own: list[Any] = []
     for value in called.saved:
         for kind, others in (("result", called.output.values), ("input", arrays)):
-            found = [i for i, x in enumerate(others) if _is_same(value, x, exact=True)]
+            found = [i for i, x in enumerate(others) if is_same(value, x, exact=True)]
             if found:
                 places.append((kind, found[0]))
                 break
@@ -405,20 +371,6 @@ def _places(called: _Called, arrays: Sequence[Any]) -> tuple[list[tuple[str, int
     return places, own
 
 
-def _is_same(x: Any, y: Any, exact: bool) -> bool:
-    """Tells whether two values are one array, which lies in one place or, at least, is equal."""
-    if x is y:
-        return True
-    if is_scalar(x) or is_scalar(y) or not (is_array(x) and is_array(y)):
-        return False
-    x, y = np.asarray(x), np.asarray(y)
-    if x.shape != y.shape or x.dtype != y.dtype:
-        return False
-    if x.ctypes.data == y.ctypes.data and x.strides == y.strides and x.size:
-        return True
-    return not exact and bool(np.array_equal(x, y, equal_nan=_has_nan(x)))
-
-
 def _named(methods: Methods, names: Sequence[str]) -> RuleError:
     return RuleError(
         f"{methods.name}.forward: it asks for plain arrays, and a keyword-only argument is traced: "
@@ -426,27 +378,3 @@ def _named(methods: Methods, names: Sequence[str]) -> RuleError:
         f"  keyword-only: {', '.join(names)}\n  it is defined at {defined(methods.forward)}\n"
         f"  Make it positional, so that backward returns its gradient."
     )
-
-
-def to_array(value: Any) -> Any:
-    """Returns an array of any kind, or a number, as an array of NumPy or JAX."""
-    if is_array(value):
-        return value
-    if is_scalar(value):
-        return as_array(value)
-    if isinstance(value, np.ndarray):
-        return value.astype(value.dtype.newbyteorder("="))
-    if getattr(value, "requires_grad", False) is True:
-        value = value.detach()
-    if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
-    return np.asarray(value)
-
-
-def read_only(array: Any) -> Any:
-    """Returns a view of an array that cannot be written to."""
-    if not isinstance(array, np.ndarray):
-        return array
-    view = array.view()
-    view.flags.writeable = False
-    return view

@@ -1,4 +1,4 @@
-"""What was traced before, as a tree: one step per input and equation, a program at each end.
+"""Frames of functions that are traced at each call, along the tree of what was traced before.
 
 A function that runs again takes the same path, so that an operation costs one comparison: neither
 are its types inferred again, nor is its program built or hashed. The tree only saves work; with or
@@ -20,117 +20,10 @@ from ftrans.ir.frame import Frame, Tracer
 from ftrans.ir.location import Location, location_of, user_frame
 from ftrans.ir.program import NO_PARAMS, Equation, Literal, Params, Program
 from ftrans.ir.stack import state
+from ftrans.ir.steps import Root, Step
 from ftrans.ir.types import ArrayType
 
 __all__ = ["Trail", "forget_trails", "set_broadcast"]
-
-
-class Step:
-    """Is one input or equation, reached by all that came before it.
-
-    Attributes:
-        key: what tells it from its siblings; None at a root.
-        equation: the equation, operands as `Tracer.index` gives them; None for an input.
-        location: where the user's code recorded it.
-        child: the step that followed last.
-        others: all steps that ever followed, by key; None where there is but one.
-        stop: the number of results that there are after it.
-        code: the first result, as `Tracer.index`.
-        type: the type of that.
-        ends: the programs that end here, weakly, by name and outputs.
-        leaps: the equations and the result of functions that were called here, by call.
-    """
-
-    __slots__ = (
-        "child",
-        "code",
-        "ends",
-        "equation",
-        "key",
-        "leaps",
-        "location",
-        "others",
-        "stop",
-        "type",
-    )
-
-    def __init__(self, key: Any, equation: Equation | None, location: Any, stop: int):
-        self.key = key
-        self.equation = equation
-        self.location = location
-        self.stop = stop
-        self.code = stop if equation is None else stop - len(equation.types)
-        self.type = equation.types[0] if equation is not None and equation.types else None
-        self.child: Step | None = None
-        self.others: dict[Any, Step] | None = None
-        self.ends: dict[Any, weakref.ref[Program]] | None = None
-        self.leaps: dict[Any, tuple[list[Step], int, ArrayType, bool, bool]] | None = None
-
-    def find(self, key: Any) -> Step | None:
-        """Returns the step with this key that follows, and remembers it as the last one taken."""
-        child = self.child
-        if child is not None and child.key == key:
-            return child
-        others = self.others
-        found = None if others is None else others.get(key)
-        if found is not None:
-            self.child = found
-        return found
-
-    def add(self, step: Step) -> Step:
-        """Adds a step that follows this one; returns the one that is there already, if any."""
-        first, others = self.child, self.others
-        if others is None and first is not None:
-            others = self.others = {first.key: first}
-        if others is not None:
-            step = others.setdefault(step.key, step)
-        self.child = step
-        return step
-
-    def forget(self) -> list[Step]:
-        """Lets go of all that followed; returns it."""
-        child, others = self.child, self.others
-        self.child = self.others = self.ends = self.leaps = None
-        found = [] if others is None else list(others.values())
-        return found if child is None else [child, *found]
-
-    def forget_calls(self) -> None:
-        """Lets go of the first of the steps that follow which call Python code, if there are many.
-
-        What a function closes over would live as long as its step.
-        """
-        calling = [key for key, step in (self.others or {}).items() if step.calls_host]
-        for key in calling[: max(len(calling) - _CALLS, 0)]:
-            del self.others[key]  # type: ignore[index]
-
-    @property
-    def calls_host(self) -> bool:
-        """Whether Python code is called in this step."""
-        return self.equation is not None and self.equation.params.calls_host
-
-
-_CALLS = 16
-
-
-class Root:
-    """Is where all traces of one name and one list of inputs begin.
-
-    A Python scalar is a literal of the program at first. Where the same place in the user's code
-    brings another value in a later trace, it becomes an input, so that a learning rate that
-    changes at each step does not make a new program at each.
-
-    Attributes:
-        step: the step before the first.
-        literals: the literals that were seen first, by place and number of the visit to it.
-        varying: the places whose literals are inputs.
-    """
-
-    __slots__ = ("literals", "step", "varying")
-
-    def __init__(self) -> None:
-        self.step = Step(None, None, None, 0)
-        self.literals: dict[Any, tuple[tuple[int, Literal], ...]] = {}
-        self.varying: dict[Any, set[int]] = {}
 
 
 _roots: dict[Any, Root] = {}

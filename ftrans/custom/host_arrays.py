@@ -1,0 +1,85 @@
+"""Arrays that methods are given which ask for plain ones, and those that they return."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
+
+__all__ = ["call_writing", "distinct", "is_same", "read_only", "to_array"]
+
+
+def distinct(values: Sequence[Any]) -> list[Any]:
+    """Returns arrays that cannot be written to, no two of which lie in one place."""
+    places: set[int] = set()
+    found = []
+    for value in values:
+        view = np.asarray(value)
+        if view.ctypes.data in places:
+            value = view = view.copy()
+        places.add(view.ctypes.data)
+        found.append(read_only(np.asarray(value) if np.isscalar(value) else value))
+    return found
+
+
+def call_writing(call: Any, arrays: list[Any]) -> tuple[Any, list[Any], tuple[int, ...]]:
+    """Calls a function that may write to its arguments, which are read-only at first.
+
+    Returns:
+        What it returns, the arrays that it was given, and which of them it wrote to.
+    """
+    try:
+        return call(arrays), arrays, ()
+    except ValueError as error:
+        if "read-only" not in str(error):
+            raise
+    copies = [np.array(x) for x in arrays]
+    found = call(copies)
+    pairs = enumerate(zip(copies, arrays, strict=True))
+    written = tuple(i for i, (x, y) in pairs if not np.array_equal(x, y, equal_nan=_has_nan(x)))
+    return found, copies, written
+
+
+def to_array(value: Any) -> Any:
+    """Returns an array of any kind, or a number, as an array of NumPy or JAX."""
+    if is_array(value):
+        return value
+    if is_scalar(value):
+        return as_array(value)
+    if isinstance(value, np.ndarray):
+        return value.astype(value.dtype.newbyteorder("="))
+    if getattr(value, "requires_grad", False) is True:
+        value = value.detach()
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
+def read_only(array: Any) -> Any:
+    """Returns a view of an array that cannot be written to."""
+    if not isinstance(array, np.ndarray):
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _has_nan(x: np.ndarray) -> bool:
+    return x.dtype.kind in "fc"
+
+
+def is_same(x: Any, y: Any, exact: bool) -> bool:
+    """Tells whether two values are one array, which lies in one place or, at least, is equal."""
+    if x is y:
+        return True
+    if is_scalar(x) or is_scalar(y) or not (is_array(x) and is_array(y)):
+        return False
+    x, y = np.asarray(x), np.asarray(y)
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return False
+    if x.ctypes.data == y.ctypes.data and x.strides == y.strides and x.size:
+        return True
+    return not exact and bool(np.array_equal(x, y, equal_nan=_has_nan(x)))
