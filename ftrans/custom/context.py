@@ -61,6 +61,19 @@ class FunctionCtx:
     def __init__(self) -> None:
         self._state = _State()
 
+    def _copied(self, which: str) -> FunctionCtx:
+        """Returns a context for one call of a rule, which may change it and is called again.
+
+        Args:
+            which: the rule, "backward" or "forward".
+        """
+        made = FunctionCtx()
+        for name in _State.__slots__:
+            setattr(made._state, name, getattr(self._state, name))
+        made._state.which = which
+        made.__dict__.update(_containers_copied(self.__dict__, {}))
+        return made
+
     def save_for_backward(self, *tensors: Any) -> None:
         """Saves arrays for `backward`; the last call counts.
 
@@ -120,6 +133,26 @@ class FunctionCtx:
             FutureWarning,
             stacklevel=2,
         )
+
+
+def _containers_copied(value: Any, seen: dict[int, Any]) -> Any:
+    """Returns the same in containers of its own, as far as these are Python's."""
+    kind = type(value)
+    if kind not in (dict, list, set, tuple):
+        return value
+    if id(value) in seen:
+        return seen[id(value)]
+    if kind is set:
+        return set(value)
+    if kind is tuple:
+        return tuple([_containers_copied(x, seen) for x in value])
+    made: Any = kind()
+    seen[id(value)] = made
+    if kind is list:
+        made += [_containers_copied(x, seen) for x in value]
+    else:
+        made.update({key: _containers_copied(x, seen) for key, x in value.items()})
+    return made
 
 
 def _checked(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -241,7 +241,6 @@ class Call(Author):
     def _backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         """Calls `backward`; see `Author.backward`."""
         ctx, method = self.ctx, self.methods.backward
-        ctx._state.which = "backward"
         cotangents = self._tied(cotangents)
         once = getattr(method, "__ftrans_once__", False)
         rule = self._rule(self.methods.backward_name, method)
@@ -255,8 +254,10 @@ class Call(Author):
         found = calls_host(
             method,
             self.parts.key,
-            lambda: rule.gradients(ctx, cotangents),
-            lambda: rule.host_gradients(ctx, cotangents, self._needs_of(method)),
+            lambda: rule.gradients(ctx._copied("backward"), cotangents),
+            lambda: rule.host_gradients(
+                ctx._copied("backward"), cotangents, self._needs_of(method)
+            ),
         )
         if not once:
             return found
@@ -275,14 +276,13 @@ class Call(Author):
     def _jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
         """Calls `jvp`; see `Author.jvp`."""
         ctx, method = self.ctx, self.methods.jvp
-        ctx._state.which = "forward"
         tangents = self._tied(tangents)
         rule = self._rule("jvp", method)
         return calls_host(
             method,
             self.parts.key,
-            lambda: rule.tangents(ctx, tangents),
-            lambda: rule.host_tangents(ctx, tangents, self._needs_of(method)),
+            lambda: rule.tangents(ctx._copied("forward"), tangents),
+            lambda: rule.host_tangents(ctx._copied("forward"), tangents, self._needs_of(method)),
         )
 
     def batch(self, around: Surroundings, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:

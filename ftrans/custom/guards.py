@@ -122,7 +122,7 @@ class _Reader:
         """Looks at what is read, and at the attributes that are asked of it at once."""
         if isinstance(value, ModuleType):
             return self._module(value, attributes)
-        if is_constant(value) or isinstance(value, np.ufunc):
+        if is_constant(value):
             return True
         if type(value) is tuple:
             return all(self._value(item, ()) for item in value)
@@ -131,10 +131,10 @@ class _Reader:
                 apply = getattr(value.apply, "__func__", value.apply)
                 return apply.__module__ == _FUNCTION and self._rule(value, methods_of)
             return value in _HARMLESS_TYPES or id(value) in _TRUSTED
+        if id(value) in _TRUSTED:
+            return not attributes or isinstance(value, np.ufunc)  # as np.add.reduce
         if attributes:
             return False
-        if id(value) in _TRUSTED:
-            return True
         if isinstance(value, Ruled):
             kind = type(value)
             return kind.__module__ == _DECORATORS and self._rule(value, kind.traced)

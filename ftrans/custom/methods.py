@@ -34,6 +34,7 @@ def methods_of(cls: Any) -> Methods:
         # a function may be changed in place, as by who reloads a module
         getattr(forward, "__code__", None),
         getattr(forward, "__defaults__", None),
+        tuple((getattr(forward, "__kwdefaults__", None) or {}).items()),
     )
     found = cls._ftrans_methods
     # a subclass finds those of its base

@@ -274,9 +274,12 @@ def _key(value: Any) -> Any:
         hash(value)
     except TypeError:
         return "id", id(value)
+    kind = type(value)
     if isinstance(value, (float, complex)):
-        return type(value), repr(value)  # NaN, and the sign of zero
-    return type(value), value
+        return kind, repr(value)  # NaN, and the sign of zero
+    if kind in _CONSTANTS or kind.__eq__ is object.__eq__:
+        return kind, value
+    return kind, value, repr(value)  # as of dataclasses: 1 and True are equal
 
 
 def fit(label: str, value: Any, expected: ArrayType, like: str, reduced: bool = False) -> Any:

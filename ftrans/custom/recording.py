@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,6 @@ from ftrans.custom.tracing import (
 from ftrans.errors import TracedArrayError
 from ftrans.func.staging import apply, known_inputs, sources, stage
 from ftrans.ir import Frame, Params, Tracer, bind
-from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array
@@ -47,9 +47,11 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
     if key is not None:
         types = tuple([(t, weak) for t, _, weak in inputs])
         key = (key, types, around, config.default_dtype)
-        known = memory.get(key)
-        if known is not None and known.guards.hold():
-            return _taken_over(author, known, inputs)
+        lasting = memory.get(key)
+        if lasting is not None and lasting.guards.hold():
+            params = lasting.params()
+            if params is not None:
+                return _taken_over(author, params, lasting.known, inputs)
     outermost = state.calls is None
     if outermost:
         state.calls = {}
@@ -84,24 +86,32 @@ def staged_for_jax(name: str, call: Callable[..., Any], values: Sequence[Any]) -
 
 
 class _Recorded(NamedTuple):
-    """Is a call of a rule that need not be traced again.
-
-    Rules may call rules that call them: to trace each of these calls would take time that grows
-    exponentially with the order of the derivative.
+    """Is what a call of a rule has shown, apart from its params.
 
     Attributes:
-        params: of the equation.
         weak: which results were Python scalars.
         kept: what the author has left.
-        guards: what must be as it was.
         falls_short: as for the state, of the call and of those inside it.
     """
 
-    params: Params
     weak: list[bool]
     kept: dict[str, Any]
-    guards: Any
     falls_short: bool
+
+
+class _Lasting(NamedTuple):
+    """Is a call of a rule that later ones take over.
+
+    Attributes:
+        guards: what must be as it was.
+        params: of the equation, weakly: programs are kept by the cache of programs. And they keep
+            the rule alive, which this is remembered with.
+        known: the rest.
+    """
+
+    guards: Any
+    params: Callable[[], Params | None]
+    known: _Recorded
 
 
 class _Never:
@@ -112,13 +122,15 @@ class _Never:
         return False
 
 
-_NEVER = _Recorded(NO_PARAMS, [], {}, _Never, False)
+_NEVER = _Lasting(_Never, lambda: None, _Recorded([], {}, False))
 
 
-def _taken_over(author: Author, known: _Recorded, inputs: Sequence[Any]) -> list[Any]:
+def _taken_over(
+    author: Author, params: Params, known: _Recorded, inputs: Sequence[Any]
+) -> list[Any]:
     author.__dict__.update(known.kept, taken_over=not known.falls_short)
     state.falls_short |= known.falls_short
-    return _bound(sources(inputs), known.params, known.weak)
+    return _bound(sources(inputs), params, known.weak)
 
 
 def _recorded(
@@ -132,9 +144,11 @@ def _recorded(
         visit = (state.stack[-1], key, types)
         key = (key, types, around, calls.setdefault(visit, 0))
         calls[visit] += 1
+        # rules may call rules that call them: to trace each of these calls would take time that
+        # grows exponentially with the order of the derivative
         found = calls.get(key)
         if found is not None:
-            return _taken_over(author, found, inputs)
+            return _taken_over(author, found[0], found[1], inputs)
     demands = sum([frame.demands for frame in state.stack])
     fell_short, state.falls_short = state.falls_short, False
     has_rules = author.backward is not None or author.jvp is not None
@@ -192,17 +206,27 @@ def _recorded(
             "saved": False,
         }
     )
-    if not demands and len(operands) == len(inputs):
+    results = _bound(operands, params, weak)
+    if not demands and len(operands) == len(inputs) and results:
         # it depends on nothing but its arguments, and on what its code reads
-        known = _Recorded(params, weak, author.kept(), None, state.falls_short)
+        known = _Recorded(weak, author.kept(), state.falls_short)
         if key is not None:
-            calls[key] = known
+            calls[key] = params, known
         memory = author.memory
         if lasting_key is not None and memory.get(lasting_key) is not _NEVER:
             guards = author.guards()
-            memory.put(lasting_key, _NEVER if guards is None else known._replace(guards=guards))
+            memory.put(
+                lasting_key,
+                _NEVER if guards is None else _Lasting(guards, _kept_by(results[0]), known),
+            )
     state.falls_short |= fell_short
-    return _bound(operands, params, weak)
+    return results
+
+
+def _kept_by(result: Tracer) -> Callable[[], Params | None]:
+    """Returns the params of the equation that was recorded, weakly: an equal one may have been."""
+    equation, _, _ = result.frame.produced(result.index)
+    return weakref.ref(equation.params)
 
 
 def _bound(operands: Sequence[Any], params: Params, weak: Sequence[bool]) -> list[Any]:

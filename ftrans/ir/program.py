@@ -68,7 +68,7 @@ Atom: TypeAlias = int | Literal
 class Params(dict[str, Any]):
     """Is the static part of an equation: a dict that is never changed, and so can be hashed."""
 
-    __slots__ = ("_hash", "_ids")
+    __slots__ = ("__weakref__", "_hash", "_ids")
 
     def __hash__(self) -> int:  # type: ignore[override]
         try:

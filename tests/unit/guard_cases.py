@@ -384,7 +384,14 @@ def _by_named_default_in_place() -> tuple[Any, Any]:
     return scaled(number), lambda: number.__kwdefaults__.update(n=3.0)
 
 
+def _by_a_ufunc() -> tuple[Any, Any]:
+    globals()["_factor"] = 2.0
+    number = np.frompyfunc(lambda x: x * _factor, 1, 1)
+    return scaled(lambda: float(number(1.0))), lambda: globals().update(_factor=3.0)
+
+
 CHANGES = [
+    _by_a_ufunc,
     _by_attribute_of_a_function,
     _by_attribute_of_another_name,
     _by_attribute_of_a_decorated_function,

@@ -230,7 +230,8 @@ def test_rules_that_call_each_other_are_not_traced_exponentially_often() -> None
     assert count(16) < 8 * count(8)
 
 
-def test_functions_made_anew_are_let_go() -> None:
+@pytest.mark.parametrize("calls", [1, 3])
+def test_functions_made_anew_are_let_go(calls: int) -> None:
     """Also where somebody holds a traced value of a function of that name."""
     alive: list[Any] = []
     leaked: list[Any] = []
@@ -251,7 +252,9 @@ def test_functions_made_anew_are_let_go() -> None:
             def backward(ctx: Any, ct: Any) -> Any:
                 return ct * 2
 
-        return func.grad(lambda x: Anew.apply(x).sum())(x)
+        for _ in range(calls):
+            found = func.grad(lambda x: Anew.apply(x).sum())(x)
+        return found
 
     for _ in range(400):
         assert_close(step(np.ones(2)), [2.0, 2.0])

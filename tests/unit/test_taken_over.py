@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import random
 import threading
 import typing
@@ -210,9 +212,73 @@ def test_a_forward_that_is_changed_in_place() -> None:
         def backward(ctx, ct):
             return ct
 
+    class Named(Times):
+        @staticmethod
+        def forward(ctx, x, *, n=2.0):
+            return x * n
+
     assert_close(Times.apply(X), 2 * X)
+    assert_close(Named.apply(X), 2 * X)
     Times.forward.__defaults__ = (3.0,)
     assert_close(Times.apply(X), 3 * X)
+    Named.forward.__kwdefaults__["n"] = 3.0
+    assert_close(Named.apply(X), 3 * X)
+    Named.forward.__kwdefaults__ = {"n": 4.0}
+    assert_close(Named.apply(X), 4 * X)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    n: float
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+def test_options_that_are_equal_may_differ(opaque: bool) -> None:
+    class Optional(Function):
+        @staticmethod
+        def forward(ctx, x, options):
+            ctx.options = options
+            n = options.n if isinstance(options, _Options) else next(iter(options))
+            scale = 2.0 if type(n) is bool or math.copysign(1.0, n) < 0 else 3.0
+            return (np.asarray(x) if opaque else x) * scale
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct, None
+
+    pairs = ((_Options(1), _Options(True)), (_Options(0.0), _Options(-0.0)), ({1}, {True}))
+    for first, second in pairs:
+        for options, scale in ((first, 3.0), (second, 2.0)) * 3:
+            given = frozenset(options) if isinstance(options, set) else options
+            got, _ = func.vjp(lambda x, given=given: Optional.apply(x, given), X)
+            assert_close(got, scale * X)
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+@pytest.mark.parametrize("materialize", [False, True])
+def test_a_rule_may_change_its_context(materialize: bool, opaque: bool) -> None:
+    """As it may be called more than once for one call of forward, each call gets one of its own."""
+
+    class Changing(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.set_materialize_grads(materialize)
+            ctx.factors, ctx.n, ctx.gone = [5.0], 1, 2.0
+            return x * 1, y * 1
+
+        @staticmethod
+        def backward(ctx, a, b):
+            factor = ctx.factors.pop() * ctx.n * ctx.gone
+            ctx.n += 1
+            del ctx.gone
+            if opaque:
+                a, b = (None if ct is None else np.asarray(ct) for ct in (a, b))
+            return tuple(None if ct is None else ct * factor for ct in (a, b))
+
+    for _ in range(WARM):
+        for i in range(2):
+            assert_close(gradient(lambda x, i=i: Changing.apply(x, x)[i]), 10 + 0 * X)
+        assert_close(gradient(lambda x: sum(Changing.apply(x, x))), 20 + 0 * X)
 
 
 def test_a_rule_that_is_forgotten_is_freed() -> None:
