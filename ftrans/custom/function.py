@@ -70,6 +70,7 @@ class Function:
 
     generate_vmap_rule = False
     _ftrans_methods: Any = None
+    _ftrans_apply: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any):
         warnings.warn(
@@ -154,6 +155,9 @@ class Function:
         if shortcut is not None:
             shortcut.learn(call, result)
         return result
+
+
+Function._ftrans_apply = Function.__dict__["apply"].__func__
 
 
 def once_differentiable(function: F) -> F:

@@ -45,7 +45,7 @@ class Guards:
     def __init__(self) -> None:
         self._names: list[tuple[dict[str, Any], str, Any]] = []
         self._cells: list[tuple[CellType, Any]] = []
-        self._functions: list[tuple[FunctionType, CodeType, Any]] = []
+        self._functions: list[tuple[FunctionType, CodeType, Any, int]] = []
         self._rules: list[tuple[Any, Callable[[Any], Any], Any]] = []
         self.asks_needs = False
         self.token = object()
@@ -58,8 +58,12 @@ class Guards:
         for cell, value in self._cells:
             if content(cell) is not value:
                 return False
-        for function, code, defaults in self._functions:
-            if function.__code__ is not code or function.__defaults__ is not defaults:
+        for function, code, defaults, attributes in self._functions:
+            if (
+                function.__code__ is not code
+                or function.__defaults__ is not defaults
+                or len(function.__dict__) != attributes
+            ):
                 return False
         return all(ask(rule) == found for rule, ask, found in self._rules)
 
@@ -99,13 +103,13 @@ class _Reader:
         if not _HARMLESS_ATTRIBUTES.issuperset(function.__dict__):
             return False
         self.guards.asks_needs |= reads.asks_needs
-        self.guards._functions.append((function, code, defaults))
+        self.guards._functions.append((function, code, defaults, len(function.__dict__)))
         space = function.__globals__
         for name, attributes in reads.names:
             value = space.get(name, _ABSENT)
             self.guards._names.append((space, name, value))
             if value is _ABSENT:
-                space_of_builtins = builtins.__dict__
+                space_of_builtins: Any = function.__builtins__  # type: ignore[attr-defined]
                 value = space_of_builtins.get(name, _ABSENT)
                 self.guards._names.append((space_of_builtins, name, value))
             if not self._value(value, attributes):
@@ -128,8 +132,8 @@ class _Reader:
             return all(self._value(item, ()) for item in value)
         if isinstance(value, type):
             if attributes[:1] == ("apply",) and hasattr(value, "_ftrans_methods"):
-                apply = getattr(value.apply, "__func__", value.apply)
-                return apply.__module__ == _FUNCTION and self._rule(value, methods_of)
+                apply = getattr(value.apply, "__func__", None)
+                return apply is value._ftrans_apply and self._rule(value, methods_of)
             return value in _HARMLESS_TYPES or id(value) in _TRUSTED
         if id(value) in _TRUSTED:
             return not attributes or isinstance(value, np.ufunc)  # as np.add.reduce
@@ -162,7 +166,7 @@ class _Reader:
         return all(map(self.function, functions))
 
 
-_FUNCTION, _DECORATORS = "ftrans.custom.function", "ftrans.custom.decorators"
+_DECORATORS = "ftrans.custom.decorators"
 
 _HARMLESS_ATTRIBUTES = frozenset({"__wrapped__", "__ftrans_once__"})
 """The attributes that a function may have."""

@@ -237,7 +237,9 @@ class HostForward:
                     f"{name}: what it returned, or left in the context, differs from its first "
                     f"call in more than the values of arrays.\n"
                     f"  it is defined at {defined(forward)}\n"
-                    f"  Save what depends on values as an array: ctx.name = np.asarray(value)."
+                    f"  Save what depends on values as an array: ctx.name = np.asarray(value). "
+                    f"Where it is an object\n  that forward makes, save the arrays that it is made "
+                    f"of, and make it again in backward."
                 )
             if again.context is not None:
                 kept.append(_CHECKED)

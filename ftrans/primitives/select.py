@@ -11,6 +11,7 @@ from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
 from ftrans.primitives.compare import gt_p, lt_p
 from ftrans.primitives.family import common_type, elementwise, normal
+from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import Joint, Linear, New, Sample, scalar, zero
 
 __all__ = ["clamp_index", "convert_p", "select_p", "stop_gradient_p"]
@@ -132,7 +133,8 @@ convert_p = elementwise(
 stop_gradient_p = elementwise(
     "stop_gradient",
     kinds="biufc",
-    lower=lambda xp, x: x,
+    # JAX may be differentiating
+    lower=lambda xp, x: x if xp is np else by_lax(xp, "stop_gradient", x),
     jvp=[zero],
     tags=["stop"],
 )

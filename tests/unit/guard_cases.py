@@ -390,7 +390,49 @@ def _by_a_ufunc() -> tuple[Any, Any]:
     return scaled(lambda: float(number(1.0))), lambda: globals().update(_factor=3.0)
 
 
+def _by_an_attribute_that_was_not_there() -> tuple[Any, Any]:
+    def empty() -> None: ...
+
+    def number(function=None) -> Any:
+        try:
+            return (function or empty).n  # type: ignore[attr-defined]
+        except AttributeError:
+            return 2.0
+
+    return scaled(number), lambda: setattr(empty, "n", 3.0)
+
+
+def _by_apply_that_looks_like_ours() -> tuple[Any, Any]:
+    globals()["_factor"] = 2.0
+
+    class Inner(scaled(lambda: 1.0)):  # type: ignore[misc]
+        @classmethod
+        @functools.wraps(Function.apply.__func__)  # type: ignore[attr-defined]
+        def apply(cls, x):
+            return super().apply(x) * _factor
+
+    class Outer(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x + 0
+
+        @staticmethod
+        def backward(ctx, ct):
+            return Inner.apply(ct)
+
+    return Outer, lambda: globals().update(_factor=3.0)
+
+
+def _by_builtins_of_its_own() -> tuple[Any, Any]:
+    space: dict[str, Any] = {"__builtins__": {"number": 2.0}}
+    exec("def read(): return number", space)
+    return scaled(space["read"]), lambda: space["__builtins__"].update(number=3.0)
+
+
 CHANGES = [
+    _by_an_attribute_that_was_not_there,
+    _by_apply_that_looks_like_ours,
+    _by_builtins_of_its_own,
     _by_a_ufunc,
     _by_attribute_of_a_function,
     _by_attribute_of_another_name,

@@ -536,6 +536,27 @@ def test_a_context_that_holds_itself() -> None:
         func.grad(lambda x: Cyclic.apply(x).sum())(X)
 
 
+def test_stopped_gradients_stay_so_under_jax() -> None:
+    class Stopped(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.x = x
+            return x * x
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct * 2 * fnp.stop_gradient(ctx.x)
+
+    through = lambda x: x + fnp.stop_gradient(fnp.round(x) - x)  # noqa: E731
+    x = np.float64(1.3)
+    with jax.enable_x64(True):
+        for wrap in (lambda f: f, ftrans.jit, jax.jit):
+            assert_close(jax.grad(wrap(through))(x), 1.0)
+            assert_close(jax.grad(wrap(lambda x: x * fnp.stop_gradient(x)))(x), 1.3)
+            assert_close(jax.grad(jax.grad(wrap(Stopped.apply)))(x), 0.0)
+    assert_close(func.grad(func.grad(Stopped.apply))(x), 0.0)
+
+
 # ---------------------------------------------------------------------------------------- memory
 
 
