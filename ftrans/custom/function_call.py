@@ -256,8 +256,9 @@ class Call(Author):
             self.parts.key,
             lambda: rule.gradients(ctx._copied("backward"), cotangents),
             lambda: rule.host_gradients(
-                ctx._copied("backward"), cotangents, self._needs_of(method)
+                ctx._copied("backward"), cotangents, self._needs_of(method), self.host.remake
             ),
+            self.host.remake is not None,
         )
         if not once:
             return found
@@ -282,7 +283,10 @@ class Call(Author):
             method,
             self.parts.key,
             lambda: rule.tangents(ctx._copied("forward"), tangents),
-            lambda: rule.host_tangents(ctx._copied("forward"), tangents, self._needs_of(method)),
+            lambda: rule.host_tangents(
+                ctx._copied("forward"), tangents, self._needs_of(method), self.host.remake
+            ),
+            self.host.remake is not None,
         )
 
     def batch(self, around: Surroundings, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:

@@ -7,7 +7,7 @@ it as arrays. For `forward`, of which it is not known what it returns, see `opaq
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ftrans.ir.source import Opaque
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import external_p
 
-__all__ = ["RuleCallee", "calls_host", "host_call", "is_opaque", "restore", "snapshot_of"]
+__all__ = ["Remake", "RuleCallee", "calls_host", "host_call", "is_opaque", "restore", "snapshot_of"]
 
 
 _opaque = Remembered(128)
@@ -36,7 +36,11 @@ def is_opaque(function: Any, statics: Any) -> bool:
 
 
 def calls_host(
-    function: Any, statics: Any, call: Callable[[], Any], host: Callable[[], Any]
+    function: Any,
+    statics: Any,
+    call: Callable[[], Any],
+    host: Callable[[], Any],
+    later: bool = False,
 ) -> Any:
     """Calls a method of a rule on traced values; or records that it is called later.
 
@@ -45,9 +49,10 @@ def calls_host(
         statics: the arguments that are no arrays, on which it may depend what it asks for.
         call: calls it.
         host: records it.
+        later: whether it is to be recorded in any case.
     """
     key = (function, statics)
-    if key in _opaque:
+    if later or key in _opaque:
         return host()
     try:
         return call()
@@ -86,6 +91,18 @@ def restore(snapshot: Parts, values: Sequence[Any], ctx: FunctionCtx) -> None:
 # -------------------------------------------------------------------------------- other methods
 
 
+class Remake(NamedTuple):
+    """Makes what a context holds that is no array, where each call of `forward` makes it anew.
+
+    Attributes:
+        template: takes the inputs of `forward`, arrays; returns the context without its arrays.
+        inputs: those, traced.
+    """
+
+    template: Callable[[Sequence[Any]], Parts]
+    inputs: list[Any]
+
+
 def host_call(
     label: str,
     function: Any,
@@ -95,6 +112,7 @@ def host_call(
     key: Any,
     body: Callable[[FunctionCtx, Sequence[Any]], Sequence[Any]],
     needs: tuple[bool, ...],
+    remake: Remake | None,
 ) -> list[Any]:
     """Records the call of an opaque `backward` or `jvp`.
 
@@ -107,12 +125,16 @@ def host_call(
         key: what the body depends on, apart from the method and the context.
         body: takes a context with arrays in it, and arrays for the operands; returns arrays.
         needs: what `ctx.needs_input_grad` is.
+        remake: makes objects in the context, if each call is to have its own.
     """
     check_captures(label, function)
     snapshot = snapshot_of(ctx)
     template = snapshot.template()
     which, count = ctx._state.which, len(operands)
+    saved_until = count + len(snapshot.values)
     given = [*operands, *(_as_operand(x) for x in snapshot.values)]
+    if remake is not None:
+        given += remake.inputs
     kinds = tuple([type_of(x).update() for x in given])
     numbers = [is_scalar(x) for x in snapshot.values]
     identity = (function, snapshot.key, tuple(numbers), which, needs, kinds, tuple(types), key)
@@ -120,9 +142,11 @@ def host_call(
     def run(*arrays: Any) -> Sequence[Any]:
         inner = FunctionCtx()
         saved = [
-            x.item() if number else x for x, number in zip(arrays[count:], numbers, strict=True)
+            x.item() if number else x
+            for x, number in zip(arrays[count:saved_until], numbers, strict=True)
         ]
-        restore(template, saved, inner)
+        made = template if remake is None else remake.template(arrays[saved_until:])
+        restore(made, saved, inner)
         inner._state.which = which
         inner._state.needs = needs
         return body(inner, arrays[:count])

@@ -16,7 +16,7 @@ from ftrans.custom.captures import captured_error, tracers_of
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.host_arrays import call_writing, distinct, is_same, to_array
 from ftrans.custom.methods import Methods
-from ftrans.custom.opaque import RuleCallee, restore, snapshot_of
+from ftrans.custom.opaque import Remake, RuleCallee, restore, snapshot_of
 from ftrans.custom.parts import Parts, defined
 from ftrans.custom.remembered import Remembered
 from ftrans.errors import (
@@ -54,7 +54,9 @@ class _Typing(NamedTuple):
         returned: for inputs that were returned which result they are.
         weak: which results of the call were Python scalars.
         is_static: whether the context holds what is no array.
+        is_made: whether it holds objects that each call makes anew.
         callee: calls it.
+        call: the same, for what is no array in the context.
     """
 
     output: Parts
@@ -68,7 +70,9 @@ class _Typing(NamedTuple):
     returned: dict[int, int]
     weak: list[bool]
     is_static: bool
+    is_made: bool
     callee: RuleCallee
+    call: _ForwardCall
 
 
 class _Called(NamedTuple):
@@ -84,16 +88,15 @@ class _Called(NamedTuple):
         """The arrays in the context."""
         return [] if self.context is None else self.context.values
 
-    @property
-    def shape(self) -> Any:
-        """All but the arrays."""
-        kept = self.ctx._state
+    def shape(self, is_made: bool) -> Any:
+        """Returns all but the arrays, and but the objects in the context if those are made anew."""
+        kept, context = self.ctx._state, self.context
         outs = [key_of(x) for x in self.output.values]
         rigid = {key_of(x) for x in kept.rigid}
         return (
             self.output.key,
             self.make,
-            None if self.context is None else self.context.key,
+            None if context is None else context.skeleton if is_made else context.key,
             tuple([k in rigid for k in outs]),
             len(kept.dirty),
             kept.materialize,
@@ -114,10 +117,12 @@ class HostForward:
         written: the inputs that it wrote to.
         token: what the rules are tied to, since the call checks their context; or None.
         is_static: whether the context holds what is no array, which is looked at in each call.
+        remake: makes it again, where it holds objects that each call makes anew; or None.
     """
 
     token: Any = None
     is_static = False
+    remake: Remake | None = None
 
     def __init__(
         self, methods: Methods, parts: Parts, kwargs: dict[str, Any], inputs: Sequence[Any]
@@ -142,9 +147,10 @@ class HostForward:
         named = (self.names, self.named.key)
         key = (methods, set_up, types, self.parts.key, named, needed)
         typing = _typings.find(key, lambda: self._typed(key, types, set_up, needed))
-        if typing.is_static and (again := self._called_again(set_up, needed)) is not None:
+        looked_at = typing.is_static and not typing.is_made
+        if looked_at and (again := self._called_again(set_up, needed)) is not None:
             # what is no array may be another one at each call
-            key = (key, again[0].shape)
+            key = (key, again[0].shape(False))
             typing = _typings.find(key, lambda: self._typing(key, types, *again))
         outs = [
             Tracer(x.frame, x.index, x.type, True) if weak and type(x) is Tracer else x
@@ -160,6 +166,8 @@ class HostForward:
             place = {"input": self.inputs, "result": outs, "own": outs[count:]}
             restore(typing.context, [place[kind][i] for kind, i in typing.places], ctx)
             self.token, self.is_static = outs[-1], typing.is_static
+            if typing.is_made:
+                self.remake = Remake(typing.call.template, list(map(as_array, self.inputs)))
             kept = ctx._state
             kept.rigid = tuple([outs[i] for i in typing.rigid])
             kept.dirty = tuple([self.inputs[i] for i in typing.dirty])
@@ -169,7 +177,16 @@ class HostForward:
 
     def _typed(self, key: Any, types: Sequence[ArrayType], set_up: Any, needs: Any) -> _Typing:
         """Calls the method once, and notes what it returns."""
-        return self._typing(key, types, *self._call(self._values(examples=True), set_up, needs))
+        values = self._values(examples=True)
+        first = self._call(values, set_up, needs)
+        context = first[0].context
+        is_made = False
+        if context is not None and context.is_static:
+            second = self._call(values, set_up, needs)[0]
+            is_made = first[0].shape(False) != second.shape(False)
+            is_made = is_made and first[0].shape(True) == second.shape(True)
+        called, arrays, written, call = first
+        return self._typing(key, types, called, arrays, written, call, is_made)
 
     def _values(self, examples: bool) -> list[Any]:
         """Returns the inputs as arrays, or examples of them."""
@@ -201,7 +218,8 @@ class HostForward:
         called: _Called,
         arrays: Sequence[Any],
         written: tuple[int, ...],
-        call: Any,
+        call: _ForwardCall,
+        is_made: bool = False,
     ) -> _Typing:
         """Returns what a call has shown."""
         name, forward = f"{self.methods.name}.forward", self.methods.forward
@@ -214,13 +232,13 @@ class HostForward:
         given = [key_of(x) for x in arrays]
         rigid = {key_of(x) for x in ctx._state.rigid}
         dirty = {key_of(x) for x in ctx._state.dirty}
-        shape = called.shape
+        shape = called.shape(is_made)
 
         def run(*given: Any) -> list[Any]:
             again = call(given)
             known = {"input": given, "result": again.output.values}
             kept = []
-            same = again.shape == shape
+            same = again.shape(is_made) == shape
             for (kind, i), value in zip(places, again.saved, strict=True) if same else ():
                 if kind == "own":
                     kept.append(value)
@@ -237,9 +255,7 @@ class HostForward:
                     f"{name}: what it returned, or left in the context, differs from its first "
                     f"call in more than the values of arrays.\n"
                     f"  it is defined at {defined(forward)}\n"
-                    f"  Save what depends on values as an array: ctx.name = np.asarray(value). "
-                    f"Where it is an object\n  that forward makes, save the arrays that it is made "
-                    f"of, and make it again in backward."
+                    f"  Save what depends on values as an array: ctx.name = np.asarray(value)."
                 )
             if again.context is not None:
                 kept.append(_CHECKED)
@@ -278,7 +294,9 @@ class HostForward:
             {i: outs.index(k) for i, k in enumerate(given) if k in outs},
             [is_scalar(value) for value in returned],
             called.context is not None and called.context.is_static,
+            is_made,
             callee,
+            call,
         )
 
     def _tried(
@@ -350,6 +368,11 @@ class _ForwardCall:
         returned = Parts(items, _is_array_of_any_kind)
         has_context = self.methods.old or self.set_up is not None
         return _Called(returned, maker(output), ctx, snapshot_of(ctx) if has_context else None)
+
+    def template(self, arrays: Sequence[Any]) -> Parts:
+        """Returns the context that a call leaves, without its arrays."""
+        found, _, _ = call_writing(self, list(arrays))
+        return found.context.template()
 
 
 def _is_array_of_any_kind(x: Any) -> bool:

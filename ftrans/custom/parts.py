@@ -92,6 +92,11 @@ class Parts:
         return tuple([entry.key for entry in self._entries])
 
     @property
+    def skeleton(self) -> tuple[Any, ...]:
+        """As `key`, with types in the place of objects that equal none but themselves."""
+        return tuple([entry.skeleton for entry in self._entries])
+
+    @property
     def is_constant(self) -> bool:
         """Whether what is no array can never change."""
         return all(entry.is_constant for entry in self._entries)
@@ -132,7 +137,7 @@ class _Array:
     """Is an item that is an array itself."""
 
     count = 1
-    key = "array"
+    key = skeleton = "array"
     is_static = False
     is_constant = True
 
@@ -173,6 +178,10 @@ class _Static:
     @property
     def key(self) -> Any:
         return _key(self.value)
+
+    @property
+    def skeleton(self) -> Any:
+        return _kind(self.value)
 
     def names(self, root: str) -> list[str]:
         return []
@@ -217,6 +226,10 @@ class _Tree:
     @property
     def key(self) -> Any:
         return self.structure, tuple(self.mask), *map(_key, self.leaves)
+
+    @property
+    def skeleton(self) -> Any:
+        return self.structure, tuple(self.mask), *map(_kind, self.leaves)
 
     def names(self, root: str) -> list[str]:
         skeleton = self.structure.unflatten(range(len(self.mask)))
@@ -280,6 +293,12 @@ def _key(value: Any) -> Any:
     if kind in _CONSTANTS or kind.__eq__ is object.__eq__:
         return kind, value
     return kind, value, repr(value)  # as of dataclasses: 1 and True are equal
+
+
+def _kind(value: Any) -> Any:
+    """Returns what stands for a static value: the type of an object that equals only itself."""
+    by_identity = type(value).__eq__ is object.__eq__ or type(value).__hash__ is None
+    return ("object", type(value)) if by_identity else _key(value)
 
 
 def fit(label: str, value: Any, expected: ArrayType, like: str, reduced: bool = False) -> Any:

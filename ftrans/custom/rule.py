@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx
-from ftrans.custom.opaque import host_call
+from ftrans.custom.opaque import Remake, host_call
 from ftrans.custom.parts import Parts, defined, fit
 from ftrans.errors import RuleError
 from ftrans.ir import ArrayType, type_of
@@ -92,11 +92,17 @@ class Rule(NamedTuple):
         return fit(f"{self._where}: the gradient of {name}", ct, t, name, reduced=True)
 
     def host_gradients(
-        self, ctx: FunctionCtx, cotangents: Sequence[Any], needs: tuple[bool, ...]
+        self,
+        ctx: FunctionCtx,
+        cotangents: Sequence[Any],
+        needs: tuple[bool, ...],
+        remake: Remake | None,
     ) -> list[Any]:
         """Records that `backward` is called when the program is run."""
         wanted = [i for i, t in enumerate(self.inputs) if t.is_inexact]
-        return self._called_later(self.gradients, ctx, cotangents, needs, wanted, self.inputs)
+        return self._called_later(
+            self.gradients, ctx, cotangents, needs, remake, wanted, self.inputs
+        )
 
     # -------------------------------------------------------------------------------- jvp
 
@@ -121,11 +127,15 @@ class Rule(NamedTuple):
         ]
 
     def host_tangents(
-        self, ctx: FunctionCtx, tangents: Sequence[Any], needs: tuple[bool, ...]
+        self,
+        ctx: FunctionCtx,
+        tangents: Sequence[Any],
+        needs: tuple[bool, ...],
+        remake: Remake | None,
     ) -> list[Any]:
         """Records that `jvp` is called when the program is run."""
         wanted = [i for i, s in enumerate(self.smooth) if s]
-        return self._called_later(self.tangents, ctx, tangents, needs, wanted, self.types)
+        return self._called_later(self.tangents, ctx, tangents, needs, remake, wanted, self.types)
 
     # ------------------------------------------------------------------------------ shared
 
@@ -135,6 +145,7 @@ class Rule(NamedTuple):
         ctx: FunctionCtx,
         values: Sequence[Any],
         needs: tuple[bool, ...],
+        remake: Remake | None,
         wanted: Sequence[int],
         types: Sequence[ArrayType],
     ) -> list[Any]:
@@ -145,6 +156,7 @@ class Rule(NamedTuple):
             ctx: the context, with traced values in it.
             values: what the method takes, traced, or None.
             needs: what `ctx.needs_input_grad` is.
+            remake: as for `host_call`.
             wanted: which results there are.
             types: those of all results.
         """
@@ -158,7 +170,7 @@ class Rule(NamedTuple):
 
         operands = [x for x in values if x is not None]
         key = (given, *self._key)
-        outs = host_call(self.label, self.method, ctx, operands, kinds, key, body, needs)
+        outs = host_call(self.label, self.method, ctx, operands, kinds, key, body, needs, remake)
         found: list[Any] = [None] * len(types)
         for i, out in zip(wanted, outs, strict=True):
             found[i] = out

@@ -1,0 +1,128 @@
+"""Objects that an opaque forward makes at each call and leaves on its context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy.interpolate import CubicSpline
+
+import ftrans
+from ftrans import func
+from ftrans.autograd import Function
+from ftrans.errors import MissingRuleError, RuleError
+from tests.helpers import assert_close
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*vmap calls it")
+
+X = np.array([0.5, 1.0, 2.0])
+KNOTS = np.linspace(-1.0, 3.0, 9)
+
+
+class Spline(Function):
+    """Is x^3 on these knots, which a cubic spline is exactly."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.spline, ctx.x, ctx.name = CubicSpline(KNOTS, KNOTS**3), x, "cubic"
+        return ctx.spline(np.asarray(x))
+
+    @staticmethod
+    def backward(ctx, ct):
+        assert ctx.name == "cubic"
+        return np.asarray(ct) * ctx.spline(np.asarray(ctx.x), 1)
+
+    @staticmethod
+    def jvp(ctx, t):
+        return np.asarray(t) * ctx.spline(np.asarray(ctx.x), 1)
+
+
+class Square(Function):
+    """Its objects depend on the values of its argument; its rule would not have to be opaque."""
+
+    @staticmethod
+    def forward(x):
+        return scipy.sparse.diags(np.asarray(x)) @ np.asarray(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x = np.asarray(inputs[0])
+        ctx.matrix, ctx.twice, ctx.seen = scipy.sparse.diags(x), lambda ct: 2 * x * ct, {1}
+
+    @staticmethod
+    def backward(ctx, ct):
+        assert ctx.seen == {1}
+        return (ctx.matrix @ np.asarray(ct) * 2 + ctx.twice(ct)) / 2
+
+
+ROADS: dict[str, Callable[..., Any]] = {
+    "grad": lambda f, x: func.grad(lambda x: f(x).sum())(x),
+    "jit": lambda f, x: ftrans.jit(func.grad(lambda x: f(x).sum()))(x),
+    "vjp": lambda f, x: func.vjp(f, x)[1](np.ones(3))[0],
+    "jacrev": lambda f, x: np.diag(func.jacrev(f)(x)),
+    "vmap": lambda f, x: func.vmap(func.grad(lambda x: f(x).sum()))(np.stack([X, x]))[1],
+    "scan": lambda f, x: func.grad(
+        lambda x: ftrans.scan(lambda c, _: (f(c), None), x, length=1)[0].sum()
+    )(x),
+}
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize(
+    ("function", "slope"), [(Spline, lambda x: 3 * x**2), (Square, lambda x: 2 * x)]
+)
+def test_each_call_has_its_own(function: type[Function], slope: Any, road: str) -> None:
+    for k in (1.0, 0.5, 0.25, 1.0):
+        x = k * X
+        assert_close(ROADS[road](function.apply, x), slope(x), 1e-10)
+
+
+def test_forward_mode() -> None:
+    for k in (1.0, 0.5):
+        assert_close(func.jvp(Spline.apply, (k * X,), (X,))[1], 3 * (k * X) ** 2 * X, 1e-10)
+
+
+def test_what_is_random_is_saved_and_not_drawn_again() -> None:
+    draw = np.random.default_rng(0)
+
+    class Dropout(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mask, ctx.note = draw.integers(0, 2, x.shape).astype(float), object()
+            return np.asarray(x) * ctx.mask
+
+        @staticmethod
+        def backward(ctx, ct):
+            assert type(ctx.note) is object
+            return np.asarray(ct) * ctx.mask
+
+    x = np.ones(20)
+    for _ in range(5):
+        out, pull = func.vjp(Dropout.apply, x)
+        assert_close(pull(x)[0], out)
+
+
+def test_it_is_opaque() -> None:
+    with pytest.raises(MissingRuleError, match="Square"):
+        func.grad(lambda x: func.grad(lambda x: Square.apply(x).sum())(x).sum())(X)
+
+
+def test_numbers_that_differ_at_each_call_are_an_error() -> None:
+    calls = []
+
+    class Counting(Function):
+        @staticmethod
+        def forward(ctx, x):
+            calls.append(1)
+            ctx.count = len(calls)
+            return np.asarray(x) * 1.0
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct * ctx.count
+
+    with pytest.raises(RuleError, match="differs from its first call"):
+        func.grad(lambda x: Counting.apply(x).sum())(X)
