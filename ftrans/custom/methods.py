@@ -170,9 +170,16 @@ def _parameters(forward: Any, with_context: bool) -> tuple[inspect.Signature | N
 
 
 def asks_needs(function: Any) -> bool:
-    """Tells whether the code of a method reads `ctx.needs_input_grad`; None is no method."""
-    code = None if function is None else getattr(inspect.unwrap(function), "__code__", None)
-    return code is not None and _reads_needs(code)
+    """Tells whether the code of a method reads `ctx.needs_input_grad`; None is no method.
+
+    What it wraps, by `functools.wraps`, is looked at as well.
+    """
+    while function is not None:
+        code = getattr(function, "__code__", None)
+        if code is not None and _reads_needs(code):
+            return True
+        function = getattr(function, "__wrapped__", None)
+    return False
 
 
 @functools.lru_cache(maxsize=1024)

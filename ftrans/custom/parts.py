@@ -213,7 +213,7 @@ class _Tree:
 
     @property
     def is_constant(self) -> bool:
-        return _is_plain(self.structure.unflatten(self.leaves))
+        return _is_plain(self.structure) and all(map(is_constant, self.leaves))
 
     def build(self, given: Any) -> Any:
         return self.structure.unflatten(
@@ -261,14 +261,15 @@ def is_constant(value: Any) -> bool:
 _CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None), type(Ellipsis)})
 
 
-def _is_plain(item: Any) -> bool:
-    """Tells whether containers are Python's own, keys are strings, and leaves are constants."""
-    kind = type(item)
-    if kind is tuple or kind is list:
-        return all(map(_is_plain, item))
-    if kind is dict:
-        return all(type(key) is str and _is_plain(value) for key, value in item.items())
-    return is_constant(item)
+def _is_plain(structure: Any) -> bool:
+    """Tells whether containers are Python's own, and keys are strings."""
+    node = structure.node_data()
+    if node is None:
+        return True  # a leaf
+    kind, data = node
+    if kind is dict and not all(type(key) is str for key in data):
+        return False
+    return kind in (tuple, list, dict, type(None)) and all(map(_is_plain, structure.children()))
 
 
 _CONTAINERS = (tuple, list, dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import random
 import threading
@@ -17,7 +18,7 @@ import pytest
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
-from ftrans.autograd import Function
+from ftrans.autograd import Function, once_differentiable
 from ftrans.errors import RuleError
 from tests.helpers import assert_close
 from tests.unit.clean import collect
@@ -59,6 +60,36 @@ def test_what_an_argument_does_is_not_known() -> None:
         for _ in range(WARM):
             assert_close(func.vjp(lambda x: Scaled.apply(Both(x, x)), X)[0], value * X)
             assert_close(func.vjp(lambda x: Called.apply(partial, x), X)[0], value * X * X)
+
+
+@jax.tree_util.register_pytree_node_class
+class _Checked:
+    """Is made of an array, and of nothing else."""
+
+    def __init__(self, x: Any):
+        self.x = x
+        self.shape = x.shape
+
+    def tree_flatten(self) -> Any:
+        return (self.x,), None
+
+    @classmethod
+    def tree_unflatten(cls, _: Any, children: Any) -> Any:
+        return cls(*children)
+
+
+def test_a_container_is_not_made_of_what_it_cannot_hold() -> None:
+    class Doubled(Function):
+        @staticmethod
+        def forward(ctx, p):
+            return 2 * p.x
+
+        @staticmethod
+        def backward(ctx, ct):
+            return _Checked(2 * ct)
+
+    for _ in range(WARM):
+        assert_close(gradient(lambda x: Doubled.apply(_Checked(x))), 2 + 0 * X)
 
 
 def test_arguments_that_are_equal_may_differ() -> None:
@@ -148,6 +179,55 @@ def test_two_calls_in_one_rule_are_two() -> None:
 
 def _wants(ctx: Any, i: int) -> bool:
     return ctx.needs_input_grad[i]
+
+
+def _first_wanted(backward: Any) -> Any:
+    """Wraps a method, and asks in its place."""
+
+    @functools.wraps(backward)
+    def wrapper(ctx: Any, ct: Any) -> Any:
+        return backward(ctx, ct, ctx.needs_input_grad)
+
+    return wrapper
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+def test_what_a_decorator_asks_for_is_part_of_it(opaque: bool) -> None:
+    class Times(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        @_first_wanted
+        def backward(ctx, ct, wanted):
+            x, y = ctx.saved_tensors
+            if opaque:
+                x, y, ct = map(np.asarray, (x, y, ct))
+            return (ct * y, None) if wanted == (True, False) else (ct * 7, ct * x)
+
+    for _ in range(WARM):
+        assert_close(func.grad(lambda x: Times.apply(x, 2 * X).sum())(X), 2 * X)
+        assert_close(func.grad(lambda x: Times.apply(x, x).sum())(X), 7 + X)
+
+
+def test_what_is_wrapped_may_ask() -> None:
+    class Times(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, ct):
+            x, y, ct = map(np.asarray, (*ctx.saved_tensors, ct))
+            return (ct * y, None) if ctx.needs_input_grad == (True, False) else (ct * 7, ct * x)
+
+    for _ in range(WARM):
+        assert_close(func.grad(lambda x: Times.apply(x, 2 * X).sum())(X), 2 * X)
+        assert_close(func.grad(lambda x: Times.apply(x, x).sum())(X), 7 + X)
 
 
 @pytest.mark.parametrize("wants", [_wants, None])
