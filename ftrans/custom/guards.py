@@ -25,7 +25,7 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.custom.captures import content
-from ftrans.custom.methods import Methods, methods_of
+from ftrans.custom.methods import Methods, asks_needs, methods_of
 from ftrans.custom.parts import is_constant
 from ftrans.numpy import linalg, nn
 
@@ -102,7 +102,7 @@ class _Reader:
             return False
         if not _HARMLESS_ATTRIBUTES.issuperset(function.__dict__):
             return False
-        self.guards.asks_needs |= reads.asks_needs
+        self.guards.asks_needs |= asks_needs(function)
         self.guards._functions.append((function, code, defaults, len(function.__dict__)))
         space = function.__globals__
         for name, attributes in reads.names:
@@ -209,12 +209,10 @@ class _Reads(NamedTuple):
     Attributes:
         names: the globals.
         free: the variables that it closes over.
-        asks_needs: whether it reads `needs_input_grad`.
     """
 
     names: tuple[tuple[str, tuple[str, ...]], ...]
     free: tuple[tuple[str, tuple[str, ...]], ...]
-    asks_needs: bool
 
 
 _OUTSIDE = re.compile("GLOBAL|NAME|DEREF|CLOSURE|IMPORT|BUILD_CLASS|LOCALS")
@@ -229,7 +227,6 @@ def _reads(code: CodeType) -> _Reads | None:
     names: dict[tuple[str, tuple[str, ...]], None] = {}
     free: dict[tuple[str, tuple[str, ...]], None] = {}
     own = frozenset((*code.co_varnames, *code.co_cellvars))
-    asks_needs = "needs_input_grad" in code.co_names
     instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PUSH_NULL")]
     for number, instruction in enumerate(instructions):
         kind, name = instruction.opname, instruction.argval
@@ -260,8 +257,7 @@ def _reads(code: CodeType) -> _Reads | None:
                 return None
             names.update(dict.fromkeys(inner.names))
             free.update(dict.fromkeys(x for x in inner.free if x[0] not in own))
-            asks_needs |= inner.asks_needs
-    return _Reads(tuple(names), tuple(free), asks_needs)
+    return _Reads(tuple(names), tuple(free))
 
 
 def _attributes(instructions: Sequence[dis.Instruction], start: int) -> tuple[str, ...]:

@@ -39,16 +39,11 @@ class Remembered(OrderedDict):
 
 
 class Memory:
-    """Is a small table that belongs to a rule, and goes with it; `ftrans.cache_clear` empties it.
+    """Is a small table of a rule, and goes with it; `ftrans.cache_clear` empties it."""
 
-    Args:
-        most: how many entries it has at most.
-    """
+    __slots__ = ("_age", "_entries")
 
-    __slots__ = ("_age", "_entries", "_most")
-
-    def __init__(self, most: int = 64):
-        self._most = most
+    def __init__(self) -> None:
         self._age = _age
         self._entries: dict[Any, Any] = {}
 
@@ -60,10 +55,13 @@ class Memory:
 
     def put(self, key: Any, value: Any) -> None:
         """Sets the value for a key."""
-        if len(self._entries) >= self._most:
+        if len(self._entries) >= _MOST:
             self._entries = {}
         self._entries[key] = value
 
+
+_MOST = 64
+"""How many entries there are at most."""
 
 _age = 0
 """How often all was forgotten."""

@@ -50,8 +50,8 @@ def surroundings() -> Surroundings:
             if kind is Tracer or kind is np.ndarray:
                 continue
             if kind is Mapped:
-                randomness = source.randomness
-            elif is_traced_by_jax(source):
+                randomness, source = source.randomness, source.array
+            if is_traced_by_jax(source):
                 is_jax = True
     if is_jax:
         return Surroundings(order + _BY_JAX, False, randomness, True)

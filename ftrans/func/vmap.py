@@ -28,7 +28,6 @@ from ftrans.interpreters.place import place_outputs
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.source import Mapped
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
-from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import boundary, bounded
 
 __all__ = ["vmap"]
@@ -107,8 +106,7 @@ def vmap(
             ]
             return func(*structure.unflatten(filled), **kwargs)
 
-        order = 4 if foreign(operands) else 0  # JAX may differentiate it
-        staged = stage(name, single, inputs, passed=_is_mappable, order=order)
+        staged = stage(name, single, inputs, passed=_is_mappable)
         mapped_dims = tuple([dim for dim in dims if dim is not None])
         all_dims = mapped_dims + (None,) * len(staged.captured)
         program, which = batch_in_chunks(staged.program, size, all_dims, chunk_size)

@@ -34,19 +34,24 @@ def traces(f: Callable[[], Any]) -> int:
     return traced.call_count
 
 
-def scaled(read: Callable[[], Any]) -> type[Function]:
-    """Returns a Function whose gradient is a number, read when `backward` is called."""
+def passing(rule: Callable[[Any], Any]) -> type[Function]:
+    """Returns a Function whose value is its argument, and whose `backward` is a function."""
 
-    class Scaled(Function):
+    class Passing(Function):
         @staticmethod
         def forward(ctx, x):
             return x + 0
 
         @staticmethod
         def backward(ctx, ct):
-            return ct * read()
+            return rule(ct)
 
-    return Scaled
+    return Passing
+
+
+def scaled(read: Callable[[], Any]) -> type[Function]:
+    """Returns a Function whose gradient is a number, read when `backward` is called."""
+    return passing(lambda ct: ct * read())
 
 
 @ftrans.custom_vjp
@@ -211,16 +216,8 @@ def _by_method() -> tuple[Any, Any]:
 def _by_another_rule() -> tuple[Any, Any]:
     inner, other = scaled(lambda: 2.0), scaled(lambda: 3.0)
 
-    class Outer(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x + 0
-
-        @staticmethod
-        def backward(ctx, ct):
-            return func.grad(lambda x: (inner.apply(x) * ct).sum())(ct)
-
-    return Outer, lambda: setattr(inner, "backward", staticmethod(other.backward))
+    outer = passing(lambda ct: func.grad(lambda x: (inner.apply(x) * ct).sum())(ct))
+    return outer, lambda: setattr(inner, "backward", staticmethod(other.backward))
 
 
 def _by_a_decorated_rule() -> tuple[Any, Any]:
@@ -230,19 +227,11 @@ def _by_a_decorated_rule() -> tuple[Any, Any]:
 
     f.defvjp(lambda x: (x + 0, None), lambda _, ct: (2 * ct,))
 
-    class Outer(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x + 0
-
-        @staticmethod
-        def backward(ctx, ct):
-            return func.grad(lambda x: (f(x) * ct).sum())(ct)
-
     def change() -> None:
         f.defvjp(lambda x: (x + 0, None), lambda _, ct: (3 * ct,))
 
-    return Outer, change
+    outer = passing(lambda ct: func.grad(lambda x: (f(x) * ct).sum())(ct))
+    return outer, change
 
 
 def _by_base() -> tuple[Any, Any]:
@@ -322,31 +311,15 @@ def _by_apply() -> tuple[Any, Any]:
         def apply(cls, x):
             return super().apply(x) * _factor
 
-    class Outer(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x + 0
-
-        @staticmethod
-        def backward(ctx, ct):
-            return Inner.apply(ct)
-
-    return Outer, lambda: globals().update(_factor=3.0)
+    outer = passing(lambda ct: Inner.apply(ct))
+    return outer, lambda: globals().update(_factor=3.0)
 
 
 def _by_apply_that_is_set() -> tuple[Any, Any]:
     inner = scaled(lambda: 1.0)
 
-    class Outer(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x + 0
-
-        @staticmethod
-        def backward(ctx, ct):
-            return inner.apply(ct) * 2
-
-    return Outer, lambda: setattr(inner, "apply", lambda x: x * 1.5)
+    outer = passing(lambda ct: inner.apply(ct) * 2)
+    return outer, lambda: setattr(inner, "apply", lambda x: x * 1.5)
 
 
 def _by_call() -> tuple[Any, Any]:
@@ -359,16 +332,8 @@ def _by_call() -> tuple[Any, Any]:
     inner = Scaling(lambda x: x + 0)
     inner.defvjp(lambda x: (x + 0, None), lambda _, ct: (ct,))
 
-    class Outer(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x + 0
-
-        @staticmethod
-        def backward(ctx, ct):
-            return inner(ct)
-
-    return Outer, lambda: globals().update(_factor=3.0)
+    outer = passing(lambda ct: inner(ct))
+    return outer, lambda: globals().update(_factor=3.0)
 
 
 def _by_code_without_a_module() -> tuple[Any, Any]:
@@ -411,16 +376,8 @@ def _by_apply_that_looks_like_ours() -> tuple[Any, Any]:
         def apply(cls, x):
             return super().apply(x) * _factor
 
-    class Outer(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x + 0
-
-        @staticmethod
-        def backward(ctx, ct):
-            return Inner.apply(ct)
-
-    return Outer, lambda: globals().update(_factor=3.0)
+    outer = passing(lambda ct: Inner.apply(ct))
+    return outer, lambda: globals().update(_factor=3.0)
 
 
 def _by_builtins_of_its_own() -> tuple[Any, Any]:
