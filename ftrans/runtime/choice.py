@@ -116,7 +116,10 @@ def _build(
     with state.lock:
         executable = state.executable
         if executable is None:
-            executable = Segmented(program) if is_split(program) else Executable(program)
+            if is_split(program):
+                executable = Segmented(program, whole=config.execution == "compile")
+            else:
+                executable = Executable(program)
             executable.prepare(arrays, host)
             state.executable = executable
             count("compiled")

@@ -20,6 +20,7 @@ from ftrans.ir import Params, Program, check
 from ftrans.ir.frame import set_evaluator
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
+from ftrans.primitives.quiet import Quiet
 from ftrans.runtime.cache import count
 from ftrans.runtime.choice import choose
 from ftrans.runtime.executable import Executable
@@ -118,7 +119,7 @@ def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool
             outputs = [jnp.asarray(out) for out in evaluate(jnp, program, arrays)]
         return outputs if as_jax else [np.array(output) for output in outputs]
     inputs = [np.asarray(array) for array in arrays]
-    with np.errstate(all="ignore"):
+    with Quiet() if program.calls_host else np.errstate(all="ignore"):
         outputs = evaluate(np, program, inputs)
     if as_jax:
         with x64():
@@ -182,7 +183,7 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
             outs = found if primitive.multiple else [found]
             return tuple(jnp.asarray(out) for out in outs)
     host = [np.asarray(array) for array in arrays]
-    with np.errstate(all="ignore"):
+    with Quiet() if params and params.calls_host else np.errstate(all="ignore"):
         found = primitive.lower(np, *host, **params)
     return tuple(_own(found if primitive.multiple else [found], host))
 

@@ -1,102 +1,106 @@
-"""Programs that call Python: split at these calls into segments, each of which XLA compiles.
+"""Programs that call Python: split at these calls into stretches, those that pay are compiled.
 
-A call gets the arrays of the segment before it as they lie, and its results go to the next one: no
+A call gets the arrays of the stretch before it as they lie, and its results go to the next one: no
 callback is involved. Calls inside loops and branches are not reached, see `Callee.lower`.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from ftrans.ir import Literal, Program
+from ftrans.ir import ArrayType, Equation, Literal, Location, Program
 from ftrans.primitives.evaluate import evaluate
+from ftrans.primitives.quiet import Quiet
 from ftrans.runtime.executable import Executable, tick
 from ftrans.runtime.jaxlink import to_jax, x64
 from ftrans.runtime.policy import Price, price
 
-__all__ = ["Segmented", "is_split", "price_of", "split"]
+__all__ = ["Segmented", "Stretch", "is_split", "price_of", "split"]
+
+Group = list[tuple[Equation, range, Location | None]]
+"""Equations of a program, each with the numbers of its results and its place."""
 
 
-class Segment(NamedTuple):
-    """Is a part of a program without calls.
+class Stretch(NamedTuple):
+    """Is a part of a program that runs in one go.
 
     Attributes:
         program: the part.
         inputs: the values of the whole that it takes.
-        outputs: the values that it makes.
+        outputs: the values that others take from it.
+        pays: whether to compile it is estimated to save time; of calls it never does.
+        calls: whether it consists of calls, none of which takes what another one makes.
+        group: its equations, in the whole.
     """
 
     program: Program
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-
-
-class Call(NamedTuple):
-    """Is one call.
-
-    Attributes:
-        callee: what is called.
-        operands: values of the whole, and literals.
-        outputs: the values that it makes.
-    """
-
-    callee: Any
-    operands: tuple[Any, ...]
-    outputs: tuple[int, ...]
+    pays: bool
+    calls: bool
+    group: Group
 
 
 def is_split(program: Program) -> bool:
     """Tells whether a program has calls of Python at its top."""
-    return any(getattr(e.params.get("callee"), "is_host", False) for e in program.equations)
+    return any(_is_call(equation) for equation in program.equations)
 
 
-def split(program: Program) -> list[Segment | Call]:
-    """Returns the segments and calls of a program, in the order in which they are run.
+def _is_call(equation: Equation) -> bool:
+    return getattr(equation.params.get("callee"), "is_host", False)
 
-    An equation is in the first segment that has all it takes, so that there are few of them.
+
+def split(program: Program) -> list[Stretch]:
+    """Returns calls and what lies between them, in the order in which they are run.
+
+    An equation is in the first stretch that has all it takes, so that there are few of them.
     """
-    found = program.memo.get("segments")
+    found = program.memo.get("stretches")
     if found is None:
-        found = program.memo.setdefault("segments", _split(program))
+        found = program.memo.setdefault("stretches", _stretches(program, _groups(program)))
     return found
 
 
-def _split(program: Program) -> list[Segment | Call]:
+def _groups(program: Program) -> list[Group]:
+    """Returns calls and other equations by turns."""
     level = [0] * len(program.inputs)
-    segments: dict[int, list[Any]] = {}
-    calls: dict[int, list[Call]] = {}
+    groups: dict[int, Group] = {}
     for equation, numbers, location in program.numbered():
         at = max([level[a] for a in equation.operands if type(a) is int], default=0)
-        callee = equation.params.get("callee")
-        if getattr(callee, "is_host", False):
-            calls.setdefault(at, []).append(Call(callee, equation.operands, tuple(numbers)))
-            at += 1
-        else:
-            segments.setdefault(at, []).append((equation, numbers, location))
-        level += [at] * len(equation.types)
-    read = {a for a in program.outputs if type(a) is int}
-    made = [call for group in calls.values() for call in group]
-    read |= {a for call in made for a in call.operands if type(a) is int}
-    used: dict[int, set[int]] = {
-        at: {a for e, _, _ in group for a in e.operands if type(a) is int}
-        for at, group in segments.items()
-    }
-    steps: list[Segment | Call] = []
-    for at in range(max([*segments, *calls], default=-1) + 1):
-        group = segments.get(at)
-        if group:
-            others = read.union(*(values for other, values in used.items() if other != at))
-            steps.append(_segment(program, group, others))
-        steps += calls.get(at, [])
-    return steps
+        at |= _is_call(equation)  # calls have the odd levels
+        groups.setdefault(at, []).append((equation, numbers, location))
+        level += [at + at % 2] * len(equation.types)
+    return [groups[at] for at in sorted(groups)]
 
 
-def _segment(program: Program, group: Sequence[Any], read: set[int]) -> Segment:
+def _merged(stretches: Iterable[Stretch]) -> list[Group]:
+    """Returns the same equations, with all that lie between two stretches that pay in one group."""
+    groups: list[Group] = []
+    for pays, some in itertools.groupby(stretches, lambda stretch: stretch.pays):
+        found = [stretch.group for stretch in some]
+        groups += found if pays else [list(itertools.chain.from_iterable(found))]
+    return groups
+
+
+def _stretches(program: Program, groups: Sequence[Group]) -> list[Stretch]:
+    read = [
+        {a for equation, _, _ in group for a in equation.operands if type(a) is int}
+        for group in groups
+    ]
+    returned = {a for a in program.outputs if type(a) is int}
+    return [
+        _stretch(program, group, returned.union(*read[:i], *read[i + 1 :]))
+        for i, group in enumerate(groups)
+    ]
+
+
+def _stretch(program: Program, group: Group, read: set[int]) -> Stretch:
     """Makes a program of some equations; `read` are the values that others take."""
     made = [number for _, numbers, _ in group for number in numbers]
     local = set(made)
@@ -116,111 +120,162 @@ def _segment(program: Program, group: Sequence[Any], read: set[int]) -> Segment:
         program.name,
     )
     part.is_simplified = True
-    return Segment(part, inputs, outputs)
+    calling = [_is_call(equation) for equation in part.equations]
+    pays = not any(calling) and price(part).gain > _LEAVING
+    return Stretch(part, inputs, outputs, pays, all(calling), group)
+
+
+_LEAVING = 1.5e-5
+"""What a compiled stretch has to save, in seconds, beyond what its own call costs: after it, the
+functions of NumPy are slower for some 6 to 10 us, and the estimates are no better than the rest."""
 
 
 def price_of(program: Program) -> Price:
-    """Estimates what a program costs, of one that is split as the sum over its segments."""
+    """Estimates what a program costs; where it is split, with only those stretches compiled."""
+    whole = price(program)
     if not is_split(program):
-        return price(program)
-    parts = [price(step.program) for step in split(program) if isinstance(step, Segment)]
-    paying = [part for part in parts if part.gain > 0]
-    return Price(
-        sum(part.interpreted for part in parts),
-        sum(min(part.interpreted, part.compiled) for part in parts),
-        sum(part.compiling for part in paying),
-        sum(part.gain for part in paying),
-    )
+        return whole
+    paying = [price(stretch.program) for stretch in split(program) if stretch.pays]
+    gain = sum(part.gain - _LEAVING for part in paying)
+    compiling = sum(part.compiling for part in paying)
+    return Price(whole.interpreted, whole.interpreted - gain, compiling, gain)
 
 
 class Segmented:
     """Is the compiled form of a program that calls Python, with what `Executable` has.
 
+    On NumPy arrays the stretches that pay are compiled, and all between them is interpreted; where
+    there are arrays of JAX, everything is compiled but the calls.
+
     Args:
-        program: the program, inlined and simplified.
+        program: the program, inlined and simplified. It is not kept alive.
+        whole: whether all that can be compiled is, and not only what pays.
     """
 
     calls_host = False  # no compiled code does, but that of loops, which is waited for here
 
-    def __init__(self, program: Program):
-        self._steps = split(program)
+    def __init__(self, program: Program, *, whole: bool = False):
+        self._apart = apart = split(program)
+        if whole:
+            apart = [stretch._replace(pays=not stretch.calls) for stretch in apart]
+        else:
+            apart = _stretches(program, _merged(apart))
         self._outputs = program.outputs
         self._count = len(program.types)
-        self._executables: dict[int, Executable] = {}
-        for number, step in enumerate(self._steps):
-            if isinstance(step, Segment):
-                self._executables[number] = Executable(step.program)
-        self._pays = {n for n in self._executables if price(self._program(n)).gain > 0}
-        self._dead = self._last_uses()
+        self._host = _Chain(apart, self._outputs, self._count, on_host=True)
+        self._mixed: _Chain | None = None
         self.used = tick()
         self.fresh = True
         self.patience = _NoPatience()
 
-    def _program(self, number: int) -> Program:
-        step = self._steps[number]
-        assert isinstance(step, Segment)
-        return step.program
-
-    def _last_uses(self) -> list[tuple[int, ...]]:
-        """Returns for each step the values that nothing takes after it."""
-        later = {a for a in self._outputs if type(a) is int}
-        dead = []
-        for step in reversed(self._steps):
-            atoms = step.inputs if isinstance(step, Segment) else step.operands
-            taken = {a for a in (*atoms, *step.outputs) if type(a) is int}
-            dead.append(tuple(taken - later))
-            later |= taken
-        return dead[::-1]
-
     @property
     def nbytes(self) -> int:
-        """The size of the code of all segments."""
-        return sum(executable.nbytes for executable in self._executables.values())
+        """The size of the code of all stretches."""
+        chains = [self._host] if self._mixed is None else [self._host, self._mixed]
+        return sum(executable.nbytes for chain in chains for executable, _ in chain.executables)
 
     def prepare(self, arrays: Sequence[Any], host: bool) -> None:
-        """Compiles the segments where that needs no arrays but only types."""
+        """Compiles the stretches where that needs no arrays but only types."""
         if host:
-            for number in self._pays:
-                self._executables[number].prepare(self._program(number).inputs, host=True)
+            for executable, types in self._host.executables:
+                executable.prepare(types, host=True)
 
     def host(self, arrays: Sequence[Any]) -> list[Any]:
         """Runs on NumPy arrays."""
-        return self._run(arrays, self._on_host)
+        self.used = tick()
+        return self._host.run(arrays)
 
     def mixed(self, arrays: Sequence[Any]) -> list[Any]:
         """Runs on arrays of NumPy and JAX; returns `jax.Array`s."""
-        outs = self._run(arrays, lambda number, given: self._executables[number].mixed(given))
+        self.used = tick()
+        chain = self._mixed
+        if chain is None:
+            chain = _Chain(self._apart, self._outputs, self._count, on_host=False)
+            self._mixed = chain
+        outs = chain.run(arrays)
         with x64():
             return [out if isinstance(out, jax.Array) else to_jax(out) for out in outs]
 
-    def _on_host(self, number: int, given: Sequence[Any]) -> list[Any]:
-        if number not in self._pays:
-            with np.errstate(all="ignore"):
-                return evaluate(np, self._program(number), given)
-        executable = self._executables[number]
-        found = executable.host(given)
-        executable.patience.wait(found)
-        return [np.asarray(output) for output in found]
 
-    def _run(self, arrays: Sequence[Any], segment: Any) -> list[Any]:
-        self.used = tick()
+class _Step(NamedTuple):
+    """Is a stretch, ready to be run; `dropped` are the values that nothing takes after it."""
+
+    run: Callable[[Sequence[Any]], Sequence[Any]]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    dropped: tuple[int, ...]
+
+
+class _Chain:
+    """Is stretches of a program, each made ready to be run in its way, one after the other.
+
+    Args:
+        stretches: all of the program.
+        outputs: its outputs.
+        count: how many values it has.
+        on_host: whether it runs on NumPy arrays alone.
+
+    Attributes:
+        executables: what is compiled, with the types of its inputs.
+    """
+
+    def __init__(
+        self, stretches: Sequence[Stretch], outputs: Sequence[Any], count: int, *, on_host: bool
+    ):
+        self.executables: list[tuple[Executable, Sequence[ArrayType]]] = []
+        self._outputs = outputs
+        self._count = count
+        steps = []
+        later = {a for a in outputs if type(a) is int}
+        for stretch in reversed(stretches):
+            taken = {*stretch.inputs, *stretch.outputs}
+            run = self._runner(stretch, on_host)
+            steps.append(_Step(run, stretch.inputs, stretch.outputs, tuple(taken - later)))
+            later |= taken
+        self._steps = steps[::-1]
+
+    def _runner(self, stretch: Stretch, on_host: bool) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        program = stretch.program
+        if not (stretch.pays if on_host else not stretch.calls):
+            return functools.partial(_interpret if on_host else _call, program)
+        executable = Executable(program)
+        self.executables.append((executable, program.inputs))
+        return functools.partial(_run_on_host, executable) if on_host else executable.mixed
+
+    def run(self, arrays: Sequence[Any]) -> list[Any]:
+        """Returns the outputs of the program."""
         values: list[Any] = [*arrays, *itertools.repeat(None, self._count - len(arrays))]
-
-        def read(atom: Any) -> Any:
-            return values[atom] if type(atom) is int else atom.array
-
-        for number, step in enumerate(self._steps):
-            if isinstance(step, Segment):
-                outs = segment(number, [values[i] for i in step.inputs])
-            else:
-                outs = step.callee.run([read(atom) for atom in step.operands])
-                if segment == self._on_host:
-                    outs = [np.asarray(out) for out in outs]
-            for i, out in zip(step.outputs, outs, strict=True):
+        for run, inputs, outputs, dropped in self._steps:
+            outs = run([values[i] for i in inputs])
+            for i, out in zip(outputs, outs, strict=True):
                 values[i] = out
-            for i in self._dead[number]:
+            for i in dropped:
                 values[i] = None
-        return [read(atom) for atom in self._outputs]
+        return _read(self._outputs, values)
+
+
+def _interpret(program: Program, arrays: Sequence[Any]) -> list[Any]:
+    with Quiet():
+        return evaluate(np, program, arrays)
+
+
+def _call(program: Program, arrays: Sequence[Any]) -> list[Any]:
+    """Runs calls on arrays as they lie."""
+    values = [*arrays]
+    for equation in program.equations:
+        # none takes what another one makes, so that all operands are there
+        values += equation.params["callee"].run(_read(equation.operands, arrays))
+    return _read(program.outputs, values)
+
+
+def _read(atoms: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    return [values[atom] if type(atom) is int else atom.array for atom in atoms]
+
+
+def _run_on_host(executable: Executable, arrays: Sequence[Any]) -> list[Any]:
+    found = executable.host(arrays)
+    executable.patience.wait(found)
+    return [np.asarray(output) for output in found]
 
 
 class _NoPatience:

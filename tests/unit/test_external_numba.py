@@ -18,7 +18,7 @@ from ftrans.errors import ArgumentError, RuleError
 from ftrans.ir import ArrayType
 from tests.helpers import assert_close
 
-numba = pytest.importorskip("numba", reason="numba is not among the requirements")
+numba = pytest.importorskip("numba", reason="numba is not installed")
 
 X = np.array([[3.0, 1.0, 2.0], [5.0, 4.0, 9.0]])
 Y = np.array([2.0, -1.0])

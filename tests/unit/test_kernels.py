@@ -100,7 +100,7 @@ def test_no_compiler_is_said_plainly(monkeypatch):
 
 
 def test_numba():
-    pytest.importorskip("numba", reason="numba is not among the requirements")
+    pytest.importorskip("numba", reason="numba is not installed")
     from numba_kernel import solve
 
     lower, upper = np.array([0.0, 0.5, -0.3]), np.array([0.2, -0.4, 0.0])

@@ -28,6 +28,7 @@ from ftrans.ir.stack import state, untraced
 from ftrans.primitives.external import Callee, external_p
 from ftrans.primitives.missing import raise_missing
 from ftrans.primitives.namespace import without_derivative
+from ftrans.primitives.quiet import call_of_the_user
 
 __all__ = ["METHODS", "HostCallee"]
 
@@ -120,7 +121,7 @@ class HostCallee(Callee):
 
     def _called(self, arrays: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
         try:
-            return results(self.name, self.function(*arrays), types)
+            return results(self.name, call_of_the_user(self.function, arrays), types)
         except ValueError as error:
             self._explain(error)
             raise
