@@ -250,7 +250,7 @@ class WrittenBatch:
                 f"  forward returns a tuple of {len(self.output)}\n"
                 f"  it is defined at {defined(self.function)}"
             )
-        return self.output.split(f"{self.name} ({defined(self.function)}): {what}", items)
+        return self.output.split(lambda: f"{self.name} ({defined(self.function)}): {what}", items)
 
     def _check(
         self, size: int, outs: Sequence[Any], dims: Sequence[int | None]

@@ -249,7 +249,7 @@ class DecoratedCall(Author):
     def fitted(self, label: str, found: Any, function: Any) -> list[Any]:
         """Returns what a rule returned for the result as one tangent for each array in it."""
         where = f"{self.name}: the {label} ({defined(function)})"
-        flat = self.output.split(where, (found,))
+        flat = self.output.split(lambda: where, (found,))
         return [
             None if dot is None or not t.is_inexact else fit(where, dot, t, "the result")
             for dot, t in zip(flat, self.types, strict=True)

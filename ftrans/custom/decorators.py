@@ -142,7 +142,7 @@ class custom_vjp(Decorated):
                 f"  expected {len(call.parts)}, got {describe(found)}\n"
                 f"  Return None for an argument that has no cotangent."
             )
-        flat = call.parts.split(where, found)
+        flat = call.parts.split(lambda: where, found)
         return [
             None
             if x is None or not t.is_inexact
@@ -235,7 +235,7 @@ class custom_jvp(Decorated):
                 f"  Write return out, tangent_out."
             )
         where = f"{call.name}: the result that its rule returns ({defined(self.rule)})"
-        outs = call.output.split(where, (found[0],))
+        outs = call.output.split(lambda: where, (found[0],))
         pairs = zip(outs, call.types, strict=True)
         call.rule_outs = [fit(where, x, t, "what the function returns") for x, t in pairs]
         return call.fitted("tangent that its rule returns", found[1], self.rule)

@@ -114,11 +114,11 @@ class Parts:
             for name in entry.names(root)
         ]
 
-    def split(self, label: str, items: Sequence[Any]) -> list[Any]:
+    def split(self, label: Callable[[], str], items: Sequence[Any]) -> list[Any]:
         """Returns, of another tuple of this structure, what stands in the place of each array.
 
         Args:
-            label: begins the error.
+            label: returns what begins the error.
             items: the tuple; None stands for None in the place of all arrays of an item.
 
         Raises:
@@ -128,8 +128,10 @@ class Parts:
         for number, (entry, item) in enumerate(zip(self._entries, items, strict=True)):
             if item is None:
                 found += [None] * entry.count
+            elif entry is _ARRAY:
+                found.append(item)
             else:
-                found += entry.split(f"{label}, number {number}", item)
+                found += entry.split(lambda n=number: f"{label()}, number {n}", item)
         return found
 
 
@@ -149,7 +151,7 @@ class _Array:
     def names(self, root: str) -> list[str]:
         return [root]
 
-    def split(self, label: str, item: Any) -> list[Any]:
+    def split(self, label: Callable[[], str], item: Any) -> list[Any]:
         return [item]
 
 
@@ -186,7 +188,7 @@ class _Static:
     def names(self, root: str) -> list[str]:
         return []
 
-    def split(self, label: str, item: Any) -> list[Any]:
+    def split(self, label: Callable[[], str], item: Any) -> list[Any]:
         if is_scalar(self.value) and is_scalar(item):
             return []  # a Python number has no gradient here that anybody could ask for
         if is_scalar(self.value) and is_array(item):
@@ -194,7 +196,7 @@ class _Static:
         if not tree.tree_leaves(item):
             return []
         raise RuleError(
-            f"{label}: it must be None, since it belongs to what is no array.\n"
+            f"{label()}: it must be None, since it belongs to what is no array.\n"
             f"  returned: {describe(item)}\n  it belongs to: {describe(self.value)}"
         )
 
@@ -236,12 +238,12 @@ class _Tree:
         paths = [path for path, _ in tree.tree_flatten_with_path(skeleton)[0]]
         return [leaf_name(root, path) for path, m in zip(paths, self.mask, strict=True) if m]
 
-    def split(self, label: str, item: Any) -> list[Any]:
+    def split(self, label: Callable[[], str], item: Any) -> list[Any]:
         try:
             found = self.structure.flatten_up_to(item)
         except (ValueError, TypeError):
             raise RuleError(
-                f"{label}: it does not have the structure of what it belongs to.\n"
+                f"{label()}: it does not have the structure of what it belongs to.\n"
                 f"  returned: {shown(tree.tree_structure(item))}\n"
                 f"  it belongs to: {shown(self.structure)}\n"
                 f"  Return the same containers; None stands for a zero leaf."
@@ -315,7 +317,10 @@ def fit(label: str, value: Any, expected: ArrayType, like: str, reduced: bool = 
     Raises:
         RuleError: where it is no array, or has another shape or dtype.
     """
-    if not (is_array(value) or is_scalar(value)):
+    if type(value) is np.ndarray and value.shape == expected.shape:
+        if value.dtype == expected.dtype:
+            return value
+    elif not (is_array(value) or is_scalar(value)):
         value = _from_elsewhere(label, value, expected)
     weak = is_weak(value)
     array = as_array(value)

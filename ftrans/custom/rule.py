@@ -74,22 +74,27 @@ class Rule(NamedTuple):
                 f"  expected {count}, got {len(gradients)}\n"
                 f"  Return None for an argument that has no gradient."
             )
-        flat = self.parts.split(f"{self._where}: a gradient", gradients)
+        flat = self.parts.split(lambda: f"{self._where}: a gradient", gradients)
         return [
-            None if ct is None or not t.is_inexact else self._fit(i, ct, t)
+            None if ct is None or not t.is_inexact else self._gradient(i, ct, t)
             for i, (ct, t) in enumerate(zip(flat, self.inputs, strict=True))
         ]
 
-    def _fit(self, number: int, ct: Any, t: ArrayType) -> Any:
+    def _gradient(self, number: int, ct: Any, t: ArrayType) -> Any:
         if self.weak[number] and _is_inexact(ct):
             # nobody has chosen the dtype of a Python number
             ct = cast(as_array(ct), t.dtype)
+        return self._fit("gradient", lambda: self._inputs()[number], ct, t, reduced=True)
+
+    def _fit(
+        self, what: str, name: Callable[[], str], value: Any, t: ArrayType, reduced: bool = False
+    ) -> Any:
         # the label is made only where it is needed: it costs more than the check
         try:
-            return fit("", ct, t, "", reduced=True)
+            return fit("", value, t, "", reduced)
         except RuleError:
-            name = self._inputs()[number]
-        return fit(f"{self._where}: the gradient of {name}", ct, t, name, reduced=True)
+            label = f"{self._where}: the {what} of {name()}"
+        return fit(label, value, t, name(), reduced)
 
     def host_gradients(
         self,
@@ -118,11 +123,11 @@ class Rule(NamedTuple):
                 f"  expected {len(self.output)}, got {len(dots)}\n"
                 f"  Return None for an output that has no tangent."
             )
-        flat = self.output.split(f"{self._where}: a tangent", dots)
+        flat = self.output.split(lambda: f"{self._where}: a tangent", dots)
         return [
             None
             if dot is None or not s
-            else fit(f"{self._where}: the tangent of result {i}", dot, t, f"result {i}")
+            else self._fit("tangent", lambda i=i: f"result {i}", dot, t)
             for i, (dot, t, s) in enumerate(zip(flat, self.types, self.smooth, strict=True))
         ]
 

@@ -269,7 +269,7 @@ class _Plain:
         given = [cotangents[places[i]] if i in places else None for i in range(len(output.values))]
         found = self.rule.backward(self.args, output, state, given)
         parts = Parts(self.args)
-        flat = parts.split("backward", found)
+        flat = parts.split(lambda: "backward", found)
         gradients = []
         for value, gradient in zip(parts.values, flat, strict=True):
             if not is_floating(value):
