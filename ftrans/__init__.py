@@ -1,6 +1,6 @@
 """ftrans: composable function transformations in Python, compiled by XLA, without `jit`."""
 
-from ftrans import errors, func, ir, numpy, primitives
+from ftrans import autograd, errors, func, ir, numpy, primitives
 from ftrans.config import config, get_default_dtype, set_default_dtype
 from ftrans.custom import (
     custom_jvp,
@@ -84,6 +84,7 @@ __all__ = [
     "TracedArrayError",
     "TransposeError",
     "UnsupportedError",
+    "autograd",
     "cache_clear",
     "cache_info",
     "check",

@@ -186,6 +186,13 @@ def test_all_lists_what_exists() -> None:
     assert list(ftrans.__all__) == sorted(ftrans.__all__)
 
 
+def test_one_import_is_enough() -> None:
+    # in a process of its own, since here other tests import what they need
+    packages = ["autograd.function", "errors", "external", "func", "ir", "numpy", "primitives"]
+    uses = "; ".join(f"ftrans.{package}.__name__" for package in packages)
+    subprocess.run([sys.executable, "-c", f"import ftrans; {uses}"], check=True)
+
+
 def test_everything_public_has_a_docstring() -> None:
     wrong = []
     for name, member in public():

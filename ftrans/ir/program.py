@@ -102,6 +102,12 @@ class Params(dict[str, Any]):
             return callee.is_host
         return any(program.calls_host for program in self.programs())
 
+    @property
+    def holds_functions(self) -> bool:
+        """Whether these refer to functions of a user's, and so to all that they close over."""
+        found = any(getattr(value, "holds_functions", False) for value in self.values())
+        return found or any(program.holds_functions for program in self.programs())
+
     def map_programs(self, function: Callable[[Program], Program]) -> Params:
         """Returns params in which every program is replaced by `function` of it."""
 
@@ -269,6 +275,15 @@ class Program:
         if found is None:
             found = any(e.params.calls_host for e in self.equations if e.params)
             self.memo["calls_host"] = found
+        return found
+
+    @property
+    def holds_functions(self) -> bool:
+        """Whether an equation refers to a function of a user's, here or in such a program."""
+        found = self.memo.get("holds_functions")
+        if found is None:
+            found = any(e.params.holds_functions for e in self.equations if e.params)
+            self.memo["holds_functions"] = found
         return found
 
     def numbered(self) -> Iterator[tuple[Equation, range, Location | None]]:

@@ -80,22 +80,22 @@ class Step:
         found = [] if others is None else list(others.values())
         return found if child is None else [child, *found]
 
-    def forget_calls(self) -> None:
-        """Lets go of the first of the steps that follow which call Python code, if there are many.
+    def forget_functions(self) -> None:
+        """Lets go of the first of the steps that follow which refer to functions, if many do.
 
         What a function closes over would live as long as its step.
         """
-        calling = [key for key, step in (self.others or {}).items() if step.calls_host]
-        for key in calling[: max(len(calling) - _CALLS, 0)]:
+        holding = [key for key, step in (self.others or {}).items() if step.holds_functions]
+        for key in holding[: max(len(holding) - _HOLDING, 0)]:
             del self.others[key]  # type: ignore[index]
 
     @property
-    def calls_host(self) -> bool:
-        """Whether Python code is called in this step."""
-        return self.equation is not None and self.equation.params.calls_host
+    def holds_functions(self) -> bool:
+        """Whether the step refers to a function of a user's."""
+        return self.equation is not None and self.equation.params.holds_functions
 
 
-_CALLS = 16
+_HOLDING = 16
 
 
 class Root:

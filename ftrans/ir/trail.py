@@ -239,8 +239,8 @@ class Trail(Frame):
                     return found
         equation = Equation(primitive, operands, params, results)
         step = _grow(self.step, Step(key, equation, location, self.step.stop + len(results)))
-        if params and step.calls_host:
-            self.step.forget_calls()
+        if params and step.holds_functions:
+            self.step.forget_functions()
         return step
 
     def _type(self, code: Any) -> ArrayType:

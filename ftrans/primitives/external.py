@@ -29,7 +29,10 @@ class Callee(ABC):
         name: how errors and the text of programs call it.
         types: the types of the results.
         is_host: whether it runs Python on arrays that have values: programs are split at it.
+        holds_functions: whether it refers to a function of a user's.
     """
+
+    holds_functions = True
 
     name: str
     types: tuple[ArrayType, ...]

@@ -58,9 +58,9 @@ class _Counters:
 
 _counters = _Counters()
 _programs: OrderedDict[int, Program] = OrderedDict()
-_calling: OrderedDict[int, Program] = OrderedDict()
-"""The programs that call Python functions, and so keep alive what these close over."""
-_CALLING = 256
+_holding: OrderedDict[int, Program] = OrderedDict()
+"""The programs that refer to functions, and so keep alive what these close over."""
+_HOLDING = 256
 _states: weakref.WeakSet[Any] = weakref.WeakSet()
 _lock = threading.RLock()
 _hooks: list[Callable[[], None]] = []
@@ -70,15 +70,15 @@ def keep(program: Program) -> Program:
     """Remembers a program, as the one used last."""
     key = id(program)
     with _lock:
-        for programs in (_programs, _calling):
+        for programs in (_programs, _holding):
             if key in programs:
                 _counters.hits += 1
                 programs.move_to_end(key)
                 return program
         _counters.misses += 1
-        calling = program.calls_host
-        programs = _calling if calling else _programs
-        most = min(_CALLING, config.cache_entries) if calling else config.cache_entries
+        holding = program.holds_functions
+        programs = _holding if holding else _programs
+        most = min(_HOLDING, config.cache_entries) if holding else config.cache_entries
         programs[key] = program
         # what goes is freed after the lock is, since a great deal may hang on it
         gone = []
@@ -137,7 +137,7 @@ def cache_info() -> CacheInfo:
             _counters.misses,
             _counters.compiled,
             _counters.interpreted,
-            len(_programs) + len(_calling),
+            len(_programs) + len(_holding),
             config.cache_entries,
             sum(e.nbytes for e in executables if e is not None),
             config.cache_bytes,
@@ -151,9 +151,9 @@ def cache_clear() -> None:
     modules registered by `ftrans.runtime.on_clear`.
     """
     with _lock:
-        gone = [*_programs.values(), *_calling.values()]
+        gone = [*_programs.values(), *_holding.values()]
         _programs.clear()
-        _calling.clear()
+        _holding.clear()
         for state in list(_states):
             state.drop()
         _counters.hits = _counters.misses = _counters.compiled = _counters.interpreted = 0

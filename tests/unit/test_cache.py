@@ -24,6 +24,7 @@ from ftrans.ir import location as locations
 from ftrans.primitives import registry
 from ftrans.runtime import cache_clear, cache_info, on_clear, run
 from tests.helpers import assert_close
+from tests.unit.clean import collect
 
 X = np.array([0.5, -1.0, 2.0])
 
@@ -327,3 +328,61 @@ def test_compiled_code_outlives_the_process(
     count = len(list(tmp_path.iterdir()))
     func.grad(family(12.25))(X)
     assert len(list(tmp_path.iterdir())) == count
+
+
+# ------------------------------------------------------------- functions that programs refer to
+
+
+def by_external(table: Any) -> Any:
+    return ftrans.external(
+        lambda x: x * table, lambda x: x, transpose=lambda ct: ct * table, vmap_method="expand_dims"
+    )
+
+
+def by_external_jax(table: Any) -> Any:
+    return ftrans.external.jax(lambda x: x * table)
+
+
+def by_vmap_rule(table: Any) -> Any:
+    class Doubled(ftrans.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return ct * 2
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, x: Any) -> Any:
+            return x * 2 * (table.sum() / table.sum()), in_dims[0]
+
+    return Doubled.apply
+
+
+def by_custom_vmap(table: Any) -> Any:
+    @ftrans.custom_vmap
+    def doubled(x: Any) -> Any:
+        return x * 2
+
+    doubled.def_vmap(lambda size, batched, x: (x * 2 * (table.sum() / table.sum()), batched[0]))
+    return doubled
+
+
+@pytest.mark.parametrize("make", [by_external, by_external_jax, by_vmap_rule, by_custom_vmap])
+def test_what_functions_made_at_each_call_close_over_is_let_go_of(make: Any) -> None:
+    def use(k: int) -> weakref.ref[Any]:
+        table = np.full(3, k + 1.0)
+        function = make(table)
+        func.grad(lambda x: function(x).sum())(np.ones(3))
+        func.vmap(function)(np.ones((2, 3)))
+        return weakref.ref(table)
+
+    cache_clear()
+    found = [use(k) for k in range(300)]
+    collect()
+    # each use makes two programs, and of those that refer to functions 256 are kept
+    assert sum(table() is not None for table in found) <= 128
+    cache_clear()
+    collect()
+    assert [table() for table in found] == [None] * 300

@@ -79,6 +79,11 @@ class Spec(NamedTuple):
         return self.name
 
     @property
+    def holds_functions(self) -> bool:
+        """Whether it refers to a function of the author's."""
+        return self.batch is not None
+
+    @property
     def outs(self) -> int:
         """The number of results."""
         return len(self.smooth)
