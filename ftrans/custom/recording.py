@@ -136,21 +136,64 @@ def _taken_over(
 def _recorded(
     author: Author, inputs: Sequence[Any], around: Surroundings, outermost: bool, lasting_key: Any
 ) -> list[Any]:
+    """Records the call, or takes over one that the rules around it have made before."""
     calls: dict[Any, Any] = state.calls  # type: ignore[assignment]
-    key = None if outermost else author.key
-    if key is not None:
-        types = tuple([(t, weak) for t, _, weak in inputs])
-        # the second of two calls in one frame may be meant to be another than the first
-        visit = (state.stack[-1], key, types)
-        key = (key, types, around, calls.setdefault(visit, 0))
-        calls[visit] += 1
-        # rules may call rules that call them: to trace each of these calls would take time that
-        # grows exponentially with the order of the derivative
-        found = calls.get(key)
-        if found is not None:
-            return _taken_over(author, found[0], found[1], inputs)
-    demands = sum([frame.demands for frame in state.stack])
+    key = None if outermost else _visit(author, inputs, around, calls)
+    found = calls.get(key)
+    if found is not None:
+        params, known = found
+        return _taken_over(author, params, known, inputs)
     fell_short, state.falls_short = state.falls_short, False
+    traced = _traced(author, inputs, around)
+    results = _bound(traced.operands, traced.params, traced.weak)
+    if traced.is_closed and results:
+        known = _Recorded(traced.weak, author.kept(), state.falls_short)
+        if key is not None:
+            calls[key] = traced.params, known
+        if lasting_key is not None:
+            _remember(author, lasting_key, results[0], known)
+    state.falls_short |= fell_short
+    return results
+
+
+def _visit(
+    author: Author, inputs: Sequence[Any], around: Surroundings, calls: dict[Any, Any]
+) -> Any:
+    """Returns what a call has in common with those that do the same; None if nobody knows.
+
+    Rules may call rules that call them: to trace each of these calls would take time that grows
+    exponentially with the order of the derivative.
+    """
+    key = author.key
+    if key is None:
+        return None
+    types = tuple([(t, weak) for t, _, weak in inputs])
+    # the second of two calls in one frame may be meant to be another than the first
+    here = (state.stack[-1], key, types)
+    number = calls.setdefault(here, 0)
+    calls[here] += 1
+    return key, types, around, number
+
+
+class _Traced(NamedTuple):
+    """Is a call whose methods were traced.
+
+    Attributes:
+        operands: the inputs, and what was captured.
+        params: of the equation.
+        weak: which results were Python scalars.
+        is_closed: whether it depends on nothing but its inputs, and on what its code reads.
+    """
+
+    operands: list[Any]
+    params: Params
+    weak: list[bool]
+    is_closed: bool
+
+
+def _traced(author: Author, inputs: Sequence[Any], around: Surroundings) -> _Traced:
+    """Traces `forward` and the rules that can be asked for."""
+    demands = _demands()
     has_rules = author.backward is not None or author.jvp is not None
     has_rules = has_rules and any(t.is_inexact for t, _, _ in inputs)
     ruled = has_rules and around.order > 0
@@ -172,7 +215,7 @@ def _recorded(
         places = _Places(frame, outs)
         references = {key: places.of(rule.captured) for key, rule in rules.items()}
         program, captured = frame.close([*outs, *places.saved])
-        demands -= sum([frame.demands for frame in state.stack])
+        demanded = _demands() != demands
     batch, closed_over = author.batch(around, sources(inputs))
     operands = [*sources(inputs), *captured]
     settled = {
@@ -206,21 +249,21 @@ def _recorded(
             "saved": False,
         }
     )
-    results = _bound(operands, params, weak)
-    if not demands and len(operands) == len(inputs) and results:
-        # it depends on nothing but its arguments, and on what its code reads
-        known = _Recorded(weak, author.kept(), state.falls_short)
-        if key is not None:
-            calls[key] = params, known
-        memory = author.memory
-        if lasting_key is not None and memory.get(lasting_key) is not _NEVER:
-            guards = author.guards()
-            memory.put(
-                lasting_key,
-                _NEVER if guards is None else _Lasting(guards, _kept_by(results[0]), known),
-            )
-    state.falls_short |= fell_short
-    return results
+    return _Traced(operands, params, weak, not demanded and len(operands) == len(inputs))
+
+
+def _demands() -> int:
+    """Returns how often values have been asked for in all that is being traced."""
+    return sum([frame.demands for frame in state.stack])
+
+
+def _remember(author: Author, key: Any, result: Tracer, known: _Recorded) -> None:
+    """Lets later calls take this one over, as long as what its code reads is as it is."""
+    if author.memory.get(key) is not _NEVER:
+        guards = author.guards()
+        author.memory.put(
+            key, _NEVER if guards is None else _Lasting(guards, _kept_by(result), known)
+        )
 
 
 def _kept_by(result: Tracer) -> Callable[[], Params | None]:
