@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 
-__all__ = ["call_writing", "distinct", "is_same", "read_only", "to_array"]
+__all__ = ["call_writing", "distinct", "is_same", "plain", "read_only", "to_array"]
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
@@ -17,12 +18,27 @@ def distinct(values: Sequence[Any]) -> list[Any]:
     places: set[int] = set()
     found = []
     for value in values:
-        view = np.asarray(value)
+        array = plain(value)
+        view = np.asarray(array)
         if view.ctypes.data in places:
-            value = view = view.copy()
+            array = view = read_only(view.copy())
         places.add(view.ctypes.data)
-        found.append(read_only(np.asarray(value) if np.isscalar(value) else value))
+        found.append(array)
     return found
+
+
+def plain(array: Any) -> Any:
+    """Returns an array as functions get it that are not traced: none that can be written to.
+
+    It is NumPy's, on all roads alike, unless it lies on an accelerator.
+    """
+    if type(array) is np.ndarray:
+        array = array[...]
+        array.setflags(False)
+        return array
+    if isinstance(array, jax.Array) and any(d.platform != "cpu" for d in array.devices()):
+        return array
+    return read_only(np.asarray(array))
 
 
 def call_writing(call: Any, arrays: list[Any]) -> tuple[Any, list[Any], tuple[int, ...]]:

@@ -138,21 +138,24 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
                 try:
                     if user.integers:
                         _check_integers(analyse(args, kwargs)[1])
+                    code = user.code
+                    calls = code is not None and code.calls_host
                     # to make a scope takes as long as to go through it
                     try:
-                        scope = _scopes.pop()
+                        scope = x64(calls=True) if calls else _scopes.pop()
                     except IndexError:
                         scope = x64()
                     with scope:
                         result = direct(*args, **kwargs)
-                    _scopes.append(scope)
+                    if not calls:
+                        _scopes.append(scope)
                 except (Unknown, TypeError, ValueError) as error:
                     if is_marked(error):
                         raise  # it ran, and Python code that it calls has raised
                     direct = None
             if direct is None or (user.direct is not direct and overtaken(direct, args, kwargs)):
                 call, given, named = prepared(args, kwargs)
-                with x64():
+                with x64(calls=True):
                     result = call(*given, **named)
             if not _holds_jax(args, kwargs):
                 return _to_host(result)

@@ -115,7 +115,7 @@ class Executable:
         if pack is not None:
             arrays = pack.pack(arrays)
         if self._wide:
-            with x64():
+            with x64(self.calls_host):
                 return self._host(*arrays)  # type: ignore[misc]
         return self._host(*arrays)  # type: ignore[misc]
 
@@ -123,7 +123,7 @@ class Executable:
         """Runs on arrays of NumPy and JAX."""
         self.used = tick()
         packing, function = self._variant(arrays)
-        with x64():
+        with x64(self.calls_host):
             return function(*packing.pack(arrays))
 
     def _variant(self, arrays: Sequence[Any]) -> tuple[_Packing, Callable[..., Any]]:

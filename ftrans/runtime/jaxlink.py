@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from ftrans.config import install_compilation_cache
 from ftrans.errors import FtransError
 from ftrans.primitives.namespace import is_traced_by_jax
+from ftrans.primitives.outside import Scope
 
 __all__ = [
     "compilation_cache",
@@ -33,8 +34,16 @@ for _owner, _name in ((jax, "enable_x64"), (jax, "Array"), (jax.core, "Tracer"))
         )
 
 
-def x64() -> AbstractContextManager[Any]:
-    """Returns the scope in which JAX keeps float64; the user's configuration stays as it is."""
+def x64(calls: bool = False) -> AbstractContextManager[Any]:
+    """Returns the scope in which JAX keeps float64; the user's configuration stays as it is.
+
+    Args:
+        calls: whether functions of users may run in it.
+    """
+    return Scope(_wide) if calls else _wide()
+
+
+def _wide() -> AbstractContextManager[Any]:
     return jax.enable_x64(True)
 
 

@@ -20,7 +20,7 @@ from ftrans.ir import Params, Program, check
 from ftrans.ir.frame import set_evaluator
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.quiet import Quiet
+from ftrans.primitives.outside import without_warnings
 from ftrans.runtime.cache import count
 from ftrans.runtime.choice import choose
 from ftrans.runtime.executable import Executable
@@ -115,11 +115,11 @@ def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool
     """Runs one equation after the other: by NumPy, or where the arrays lie."""
     count("interpreted")
     if not (host or on_cpu(arrays)):
-        with x64():
+        with x64(program.calls_host):
             outputs = [jnp.asarray(out) for out in evaluate(jnp, program, arrays)]
         return outputs if as_jax else [np.array(output) for output in outputs]
     inputs = [np.asarray(array) for array in arrays]
-    with Quiet() if program.calls_host else np.errstate(all="ignore"):
+    with without_warnings(program.calls_host):
         outputs = evaluate(np, program, inputs)
     if as_jax:
         with x64():
@@ -177,13 +177,14 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
     """Runs one primitive at once, outside any program."""
     if primitive is call_p:
         return tuple(run(params["program"], arrays))
+    calls = bool(params) and params.calls_host
     if any(is_jax(array) for array in arrays):
-        with x64():
+        with x64(calls):
             found = primitive.lower(jnp, *arrays, **params)
             outs = found if primitive.multiple else [found]
             return tuple(jnp.asarray(out) for out in outs)
     host = [np.asarray(array) for array in arrays]
-    with Quiet() if params and params.calls_host else np.errstate(all="ignore"):
+    with without_warnings(calls):
         found = primitive.lower(np, *host, **params)
     return tuple(_own(found if primitive.multiple else [found], host))
 

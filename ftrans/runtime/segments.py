@@ -16,7 +16,7 @@ import numpy as np
 
 from ftrans.ir import ArrayType, Equation, Literal, Location, Program
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.quiet import Quiet
+from ftrans.primitives.outside import without_warnings
 from ftrans.runtime.executable import Executable, tick
 from ftrans.runtime.jaxlink import to_jax, x64
 from ftrans.runtime.policy import Price, price
@@ -255,7 +255,7 @@ class _Chain:
 
 
 def _interpret(program: Program, arrays: Sequence[Any]) -> list[Any]:
-    with Quiet():
+    with without_warnings(program.calls_host):
         return evaluate(np, program, arrays)
 
 

@@ -49,9 +49,10 @@ def external(
     returns is held against `out_type` at each call, and what it raises reaches the caller as it is.
 
     Args:
-        fn: takes pytrees of arrays, of NumPy or JAX, that it must not write to; returns a pytree of
-            arrays, or of what has `__dlpack__` or `__array__`. It must not have effects, since it
-            may be called more or less often than it is written.
+        fn: takes pytrees of NumPy arrays that it must not write to, of `jax.Array`s where they lie
+            on an accelerator; returns a pytree of arrays, or of what has `__dlpack__` or
+            `__array__`. It must not have effects, since it may be called more or less often than
+            it is written.
         out_type: the types of the results, a pytree of `ArrayType`, `jax.ShapeDtypeStruct` or
             arrays; or a function from the types of the arguments to that.
         vmap_method: how a batch is computed. "sequential" calls `fn` for one example after the

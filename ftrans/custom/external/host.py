@@ -22,13 +22,14 @@ from ftrans.custom.external.layout import CODES
 from ftrans.custom.external.lifetime import issue
 from ftrans.custom.external.linear import Transpose
 from ftrans.custom.external.results import results
+from ftrans.custom.host_arrays import plain
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.location import here
 from ftrans.ir.stack import state, untraced
 from ftrans.primitives.external import Callee, external_p
 from ftrans.primitives.missing import raise_missing
 from ftrans.primitives.namespace import without_derivative
-from ftrans.primitives.quiet import call_of_the_user
+from ftrans.primitives.outside import call_of_the_user
 
 __all__ = ["METHODS", "HostCallee"]
 
@@ -46,8 +47,8 @@ class HostCallee(Callee):
 
     Args:
         name: how errors and the text of programs call it.
-        function: takes arrays, of NumPy or JAX, and returns a sequence of arrays. It must not have
-            effects, as it may be called more or less often than it is written.
+        function: takes arrays, as `plain` makes them, and returns a sequence of arrays. It must not
+            have effects, as it may be called more or less often than it is written.
         types: the types of the results.
         key: what stands for the function, and for a rule in `vmap_method`, when two callees are
             compared; None compares the functions themselves.
@@ -102,7 +103,7 @@ class HostCallee(Callee):
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the results for arrays of NumPy or JAX."""
-        return self.call([_view(array) for array in arrays], self.types)
+        return self.call([plain(array) for array in arrays], self.types)
 
     def call(self, arrays: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
         """Calls the function on arrays that nobody can write to.
@@ -155,7 +156,7 @@ class HostCallee(Callee):
         def by_callback(*given: Any) -> Sequence[Any]:
             def body(*concrete: Any) -> Sequence[Any]:
                 try:
-                    given = [_view(np.asarray(array)) for array in concrete]
+                    given = [plain(np.asarray(array)) for array in concrete]
                     found = self.call(given, _batched_types(given, ranks, self.types))
                     return [np.asarray(array) for array in found]
                 except BaseException as error:
@@ -297,15 +298,6 @@ class _Loop:
             for out, found in zip(outs, callee.call(one, callee.types), strict=True):
                 out[i] = found
         return outs
-
-
-def _view(array: Any) -> Any:
-    """Returns an array that cannot be written to, over the same memory."""
-    if type(array) is np.ndarray:
-        array = array[...]
-        array.setflags(False)
-        return array
-    return array if isinstance(array, jax.Array) else np.asarray(array)
 
 
 def _batched_types(

@@ -44,7 +44,8 @@ def results(name: str, found: Any, types: Sequence[ArrayType]) -> list[Any]:
             arrays.append(_array(name, i, found[i], t, types))
         array = arrays[i]
         if (array.dtype is not t.dtype and array.dtype != t.dtype) or array.shape != t.shape:
-            raise _unlike(name, i, ArrayType(array.shape, array.dtype), t, types)
+            rounded = isinstance(found[i], jax.Array) and _is_rounded(array.dtype, t.dtype)
+            raise _unlike(name, i, ArrayType(array.shape, array.dtype), t, types, rounded)
     return arrays
 
 
@@ -130,18 +131,29 @@ def _scalar(name: str, i: int, value: Any, t: ArrayType, types: Sequence[ArrayTy
     )
 
 
+def _is_rounded(given: np.dtype, expected: np.dtype) -> bool:
+    """Tells whether the dtypes differ as they do where JAX was not told to keep 64 bits."""
+    return given.kind == expected.kind and 2 * given.itemsize == expected.itemsize
+
+
 def _unlike(
-    name: str, i: int, given: ArrayType, t: ArrayType, types: Sequence[ArrayType]
+    name: str,
+    i: int,
+    given: ArrayType,
+    t: ArrayType,
+    types: Sequence[ArrayType],
+    rounded: bool = False,
 ) -> RuleError:
     """Returns the error for a result of another type."""
-    what = "shape" if given.shape != t.shape else "dtype"
-    how = (
-        "Return an array of this shape"
-        if given.size != t.size
-        else f"Write x.reshape({t.shape}) if the elements are right"
-        if what == "shape"
-        else f"Convert it, x.astype({t.dtype.name!r})"
-    )
+    if given.shape != t.shape:
+        what, how = "shape", "Return an array of this shape"
+        if given.size == t.size:
+            how = f"Write x.reshape({t.shape}) if the elements are right"
+    elif rounded:
+        what = "dtype"
+        how = "JAX keeps 64 bits after jax.config.update('jax_enable_x64', True). Say so"
+    else:
+        what, how = "dtype", f"Convert it, x.astype({t.dtype.name!r})"
     return RuleError(
         f"{name}: {_which(i, types)} does not have the {what} that it declares.\n"
         f"  returned: {given}\n  declared: {t}\n  {how}, or declare {given}."

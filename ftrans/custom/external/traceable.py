@@ -71,7 +71,7 @@ class JaxCallee(Callee):
         """Returns the results for arrays of NumPy or JAX, in the container of the arguments."""
         if self._compiled is None:
             self._compiled = jax.jit(self.lower)
-        with x64(), jax.ensure_compile_time_eval():
+        with x64(calls=True), jax.ensure_compile_time_eval():
             found = self._compiled(arrays)
         return found if any(map(is_jax, arrays)) else [np.asarray(array) for array in found]
 
