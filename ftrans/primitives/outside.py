@@ -29,53 +29,56 @@ class Scope:
 
     Args:
         make: returns the context manager that sets it.
+        again: whether a context manager may be entered again.
     """
 
-    __slots__ = ("_before", "_entered", "_make")
+    __slots__ = ("_again", "_before", "_entered", "_made", "_make")
 
-    def __init__(self, make: Callable[[], AbstractContextManager[Any]]):
+    def __init__(self, make: Callable[[], AbstractContextManager[Any]], again: bool = False):
         self._make = make
-        self._entered: AbstractContextManager[Any] | None = None
+        self._made = make()
+        self._again = again
+        self._entered = False
 
     def __enter__(self) -> None:
         self._before = _open.scopes
-        self._begin()
+        self.begin()
         _open.scopes = (*self._before, self)
 
     def __exit__(self, *exception: object) -> None:
         _open.scopes = self._before
-        self._end()
+        self.end()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Sets it."""
         # what is interrupted may be begun or ended twice
-        if self._entered is None:
-            entered = self._make()
-            entered.__enter__()
-            self._entered = entered
+        if not self._entered:
+            self._made.__enter__()
+            self._entered = True
 
-    def _end(self) -> None:
-        entered, self._entered = self._entered, None
-        if entered is not None:
-            entered.__exit__(None, None, None)
-
-    @staticmethod
-    def left(scopes: tuple[Scope, ...], function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
-        """Calls a function as outside of these scopes, all that are open."""
-        try:
-            for scope in reversed(scopes):
-                scope._end()
-            _open.scopes = ()
-            return function(*arrays)
-        finally:
-            for scope in scopes:
-                scope._begin()
-            _open.scopes = scopes
+    def end(self) -> None:
+        """Undoes that."""
+        if self._entered:
+            self._entered = False
+            self._made.__exit__(None, None, None)
+            if not self._again:
+                self._made = self._make()
 
 
 def call_of_the_user(function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
     """Calls a function of the user's, with the settings as the user has them."""
     scopes = _open.scopes
-    return Scope.left(scopes, function, arrays) if scopes else function(*arrays)
+    if not scopes:
+        return function(*arrays)
+    try:
+        for scope in scopes[::-1]:
+            scope.end()
+        _open.scopes = ()
+        return function(*arrays)
+    finally:
+        for scope in scopes:
+            scope.begin()
+        _open.scopes = scopes
 
 
 def without_warnings(calls: bool) -> AbstractContextManager[Any]:

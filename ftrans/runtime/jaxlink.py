@@ -40,16 +40,17 @@ def x64(calls: bool = False) -> AbstractContextManager[Any]:
     Args:
         calls: whether functions of users may run in it.
     """
-    return Scope(_wide) if calls else _wide()
+    return Scope(_wide, reusable_x64()) if calls else _wide()
 
 
 def _wide() -> AbstractContextManager[Any]:
     return jax.enable_x64(True)
 
 
+@functools.cache
 def reusable_x64() -> bool:
     """Tells whether one scope may be entered again after it was left."""
-    scope = x64()
+    scope = _wide()
     try:
         for _ in range(2):
             with scope:

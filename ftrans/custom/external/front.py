@@ -96,16 +96,22 @@ def external(
         inputs: tuple[ArrayType, ...],
         types: tuple[ArrayType, ...],
     ) -> Callee:
+        is_flat = _is_flat(structure, outs)
+
         def function(*leaves: Any) -> Sequence[Any]:
-            args, kwargs = structure.unflatten(leaves)
-            return _leaves(label, outs, fn(*args, **kwargs))
+            if is_flat:
+                found = fn(*leaves)
+            else:
+                args, kwargs = structure.unflatten(leaves)
+                found = fn(*args, **kwargs)
+            return _leaves(label, outs, found)
 
         method = vmap_method
         if callable(vmap_method):
             method = flat_rule(label, vmap_method, structure, outs)
         key = shared_key(fn, structure, outs, vmap_method, transpose)
         linear = flat_transpose(label, transpose, structure, outs, key)
-        if is_machine(fn) and _is_flat(structure, outs):
+        if is_flat and is_machine(fn):
             return MachineCallee(
                 label, fn, inputs, types, key=key, vmap_method=method, linear=linear
             )
