@@ -19,7 +19,7 @@ from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
 from ftrans.func.staging import describe, name_of, named
 from ftrans.ir import Tracer, is_tracing, type_of
-from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.numpy.promotion import as_array, is_array, is_scalar, is_weak
 from ftrans.primitives.shape import zeros
 from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import LIBRARIES, boundary
@@ -53,6 +53,9 @@ def _signature_of(function: Any) -> tuple[inspect.Signature | None, int]:
     return signature, len(kinds) - kinds.count(inspect.Parameter.KEYWORD_ONLY)
 
 
+_DEFINE = ("defvjp", "defjvp", "defjvps", "def_vmap")
+
+
 class Decorated(Ruled):
     """Is a function with a rule: what the three decorators share.
 
@@ -73,7 +76,8 @@ class Decorated(Ruled):
     ):
         if not callable(function):
             raise RuleError(f"{self._kind}: it takes a function.\n  given: {describe(function)}")
-        functools.update_wrapper(self, function)
+        copied = () if isinstance(function, Decorated) else functools.WRAPPER_UPDATES
+        functools.update_wrapper(self, function, updated=copied)
         named(self, name_of(function))  # type: ignore[type-var]
         self.function = function
         self.nondiff_argnums = (
@@ -87,6 +91,12 @@ class Decorated(Ruled):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         # as a method, it is bound as functions are
         return self if instance is None else functools.partial(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        # what another decorator below this one has
+        if name in _DEFINE and isinstance(self.__dict__.get("function"), Decorated):
+            return getattr(self.function, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
         return f"<{self._kind} {name_of(self.function)}>"
@@ -159,7 +169,13 @@ class Decorated(Ruled):
 
 
 class DecoratedCall(Author):
-    """Is one call of a decorated function inside a traced one: the author of what is recorded."""
+    """Is one call of a decorated function inside a traced one: the author of what is recorded.
+
+    Attributes:
+        failure: what `fwd` raised, or None.
+    """
+
+    failure: Exception | None = None
 
     def __init__(self, decorated: Decorated, parts: Parts, fixed: list[Any], apart: set[int]):
         self.decorated = decorated
@@ -214,6 +230,7 @@ class DecoratedCall(Author):
         self.output = results_of(output)
         self.types = [type_of(x).update() for x in self.output.values]
         self.inputs = [type_of(as_array(x)).update() for x in inputs]
+        self.weak = [is_weak(x) for x in inputs]
         return self.output.values
 
     def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:

@@ -12,12 +12,13 @@ from typing import Any
 import jax.tree_util as tree
 
 from ftrans.custom.decorated import Decorated, DecoratedCall, results_of
-from ftrans.custom.parts import Parts, defined, fit
+from ftrans.custom.parts import Parts, chosen, defined, fit
 from ftrans.errors import MissingRuleError, RuleError, UnsupportedError
 from ftrans.func.staging import describe, name_of
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives import add_p
+from ftrans.primitives.shape import zeros
 
 __all__ = ["custom_jvp", "custom_vjp", "custom_vmap"]
 
@@ -103,8 +104,13 @@ class custom_vjp(Decorated):
     def _forward(self, call: DecoratedCall, args: tuple[Any, ...], ruled: bool) -> Any:
         if not ruled:
             return self.function(*args)
-        found = self.fwd(*args)
-        if not (isinstance(found, tuple) and len(found) == 2):
+        try:
+            found = self.fwd(*args)
+        except Exception as error:
+            # as of every rule, where its result is needed, which may be nowhere
+            call.failure = error
+            return self.function(*args)
+        if not (isinstance(found, (tuple, list)) and len(found) == 2):
             raise RuleError(
                 f"{call.name}: fwd must return two things, the result and the residuals.\n"
                 f"  returned: {describe(found)}\n  it is defined at {defined(self.fwd)}\n"
@@ -132,6 +138,8 @@ class custom_vjp(Decorated):
         self._checked.add(key)
 
     def _backward(self, call: DecoratedCall, ct: Any) -> Sequence[Any]:  # type: ignore[override]
+        if call.failure is not None:
+            raise call.failure
         found = self.bwd(*call.fixed, call.residuals, ct)  # type: ignore[attr-defined]
         where = f"{call.name}: what bwd ({defined(self.bwd)}) returns"
         if isinstance(found, list):
@@ -143,11 +151,12 @@ class custom_vjp(Decorated):
                 f"  Return None for an argument that has no cotangent."
             )
         flat = call.parts.split(lambda: where, found)
+        found = zip(flat, call.inputs, call.weak, strict=True)
         return [
             None
             if x is None or not t.is_inexact
-            else fit(f"{where}, number {i}", x, t, "the argument", reduced=False)
-            for i, (x, t) in enumerate(zip(flat, call.inputs, strict=True))
+            else fit(f"{where}, number {i}", chosen(x, t, weak), t, "the argument")
+            for i, (x, t, weak) in enumerate(found)
         ]
 
 
@@ -203,13 +212,21 @@ class custom_jvp(Decorated):
             )
 
         def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+            if len(rules) != len(primals):
+                raise RuleError(
+                    f"{name_of(self.function)}: defjvps was not given one rule for each argument.\n"
+                    f"  arguments: {len(primals)}, rules: {len(rules)}\n"
+                    f"  None stands for an argument that the result does not depend on."
+                )
             out = self(*primals)
             total = None
-            for one, tangent in zip(rules, tangents, strict=False):
+            for one, tangent in zip(rules, tangents, strict=True):
                 if one is None or tangent is None:
                     continue
                 part = one(tangent, out, *primals)
                 total = part if total is None else tree.tree_map(_add, total, part)
+            if total is None:
+                total = tree.tree_map(lambda x: zeros(type_of(as_array(x)).update()), out)
             return out, total
 
         self.rule = rule
@@ -228,7 +245,9 @@ class custom_jvp(Decorated):
     def _jvp(self, call: DecoratedCall, tangents: Sequence[Any]) -> Sequence[Any]:  # type: ignore[override]
         primals = call.parts.build(call.primals)
         found = self.rule(*call.fixed, primals, call.parts.alone(tangents))
-        if not (isinstance(found, tuple) and len(found) == 2):
+        if not (isinstance(found, (tuple, list)) and len(found) == 2) or (
+            found[1] is None and any(t.is_inexact for t in call.types)
+        ):
             raise RuleError(
                 f"{call.name}: its rule must return two things, the result and its tangent.\n"
                 f"  returned: {describe(found)}\n  it is defined at {defined(self.rule)}\n"

@@ -14,7 +14,7 @@ from ftrans.func.staging import describe, leaf_name, shown
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar, is_weak
 
-__all__ = ["Parts", "defined", "fit", "is_constant"]
+__all__ = ["Parts", "chosen", "defined", "fit", "is_constant"]
 
 
 def defined(function: Any) -> str:
@@ -302,6 +302,15 @@ def _kind(value: Any) -> Any:
     """Returns what stands for a static value: the type of an object that equals only itself."""
     by_identity = type(value).__eq__ is object.__eq__ or type(value).__hash__ is None
     return ("object", type(value)) if by_identity else _key(value)
+
+
+def chosen(value: Any, expected: ArrayType, weak: bool) -> Any:
+    """Returns a cotangent in the expected dtype where it belongs to a Python number.
+
+    Nobody has chosen the dtype of that.
+    """
+    inexact = is_scalar(value) or (is_array(value) and type_of(value).is_inexact)
+    return cast(as_array(value), expected.dtype) if weak and inexact else value
 
 
 def fit(label: str, value: Any, expected: ArrayType, like: str, reduced: bool = False) -> Any:

@@ -237,7 +237,8 @@ def _traced(author: Author, inputs: Sequence[Any], around: Surroundings) -> _Tra
         batch,
         around.order,
         tuple(patterns),
-        author.lasting,
+        # a jvp that raised has no results in the place of those of `forward` either
+        author.lasting or (jvp is not None and jvp.failed),
     )
     params = Params(
         {

@@ -9,11 +9,10 @@ import numpy as np
 
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.opaque import Remake, host_call
-from ftrans.custom.parts import Parts, defined, fit
+from ftrans.custom.parts import Parts, chosen, defined, fit
 from ftrans.errors import RuleError
-from ftrans.ir import ArrayType, type_of
+from ftrans.ir import ArrayType
 from ftrans.ir.stack import is_tracing
-from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar
 from ftrans.primitives.shape import zeros
 
 __all__ = ["Rule"]
@@ -81,9 +80,7 @@ class Rule(NamedTuple):
         ]
 
     def _gradient(self, number: int, ct: Any, t: ArrayType) -> Any:
-        if self.weak[number] and _is_inexact(ct):
-            # nobody has chosen the dtype of a Python number
-            ct = cast(as_array(ct), t.dtype)
+        ct = chosen(ct, t, self.weak[number])
         return self._fit("gradient", lambda: self._inputs()[number], ct, t, reduced=True)
 
     def _fit(
@@ -202,10 +199,6 @@ class Rule(NamedTuple):
         count = len(self.parts)
         roots = [self.names[i] if i < len(self.names) else f"args[{i}]" for i in range(count)]
         return self.parts.names(roots)
-
-
-def _is_inexact(x: Any) -> bool:
-    return is_scalar(x) or (is_array(x) and type_of(x).is_inexact)
 
 
 def _filled(values: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:

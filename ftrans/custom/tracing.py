@@ -9,6 +9,7 @@ call, as `forward` is.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -166,11 +167,13 @@ class TracedRule(NamedTuple):
         program: takes cotangents of smooth results, or tangents of inputs, then what it captured.
         captured: that.
         mask: for each input whether `backward` returns a cotangent, or `jvp` takes a tangent.
+        failed: whether the method raised, and so will the program.
     """
 
     program: Program
     captured: list[Any]
     mask: tuple[bool, ...]
+    failed: bool = False
 
 
 _Inputs = Sequence[tuple[ArrayType, Any, bool]]
@@ -189,40 +192,31 @@ def trace_rules(
     missing = author.missing
     types = [type_of(out) for out in outs]
     both = author.backward is not None and author.jvp is not None
-    try:
-        if author.backward is not None:
-            if author.patterns and sum(smooth) > 1:
-                patterns = _patterns(smooth)
-                found = _pull_patterns(author, inputs, types, smooth, patterns)
-                rules = {f"backward {i}": rule for i, rule in enumerate(found[1:])}
-                rules["backward"] = found[0]
-            else:
-                rules["backward"] = _tried("backward", both, author, inputs, types, smooth)
-        if author.jvp is not None and not (both and around.only_reverse):
-            rules["jvp"] = _tried("jvp", both, author, inputs, types, smooth)
-    except Exception as error:
-        # what is only kept, by `jit` or `trace`, may never be differentiated
-        if around.is_jax or any(f.order > 0 and not f.closed for f in state.stack):
-            raise
-        return {}, [], f"{author.name}: a rule raised {type(error).__name__}.\n  {error}"
+    if author.backward is not None:
+        if author.patterns and sum(smooth) > 1:
+            patterns = _patterns(smooth)
+            found = _pull_patterns(author, inputs, types, smooth, patterns)
+            rules = {f"backward {i}": rule for i, rule in enumerate(found[1:])}
+            rules["backward"] = found[0]
+        else:
+            rules["backward"] = _tried("backward", author, inputs, types, smooth)
+    if author.jvp is not None and not (both and around.only_reverse):
+        rules["jvp"] = _tried("jvp", author, inputs, types, smooth)
     return rules, patterns, missing
 
 
 def _tried(
     method: str,
-    both: bool,
     author: Author,
     inputs: _Inputs,
     types: Sequence[ArrayType],
     smooth: tuple[bool, ...],
 ) -> TracedRule:
-    """Traces one of two rules; what it raises is raised where that one is needed."""
+    """Traces a rule; what it raises is raised where its result is needed, which may be nowhere."""
     trace = _pull if method == "backward" else _push
     try:
         return trace(author, inputs, types, smooth)
     except Exception as error:
-        if not both:
-            raise
         return _failed(method, author, inputs, types, smooth, error)
 
 
@@ -266,7 +260,8 @@ def _push(
     """Traces `jvp`."""
     source = Abstract(f"a tangent of {author.name}")
     mask = tuple([t.is_inexact for t, _, _ in inputs])
-    declared = [(t.update(), source, False) for t, _, _ in inputs if t.is_inexact]
+    # the tangent of a Python number has no more of a dtype than the number has
+    declared = [(t.update(), source, weak) for t, _, weak in inputs if t.is_inexact]
     opened = rule_frame(f"{author.name}.jvp", declared, order=_fewer(1), closed=True)
     with opened as given:
         tangents = iter(given)
@@ -329,6 +324,7 @@ def _pull_patterns(
             ),
             captured,
             rule.mask,
+            rule.failed,
         )
         for rule in found
     ]
@@ -343,6 +339,7 @@ def _failed(
     error: Exception,
 ) -> TracedRule:
     """Returns a rule that raises where it is needed."""
+    traceback.clear_frames(error.__traceback__)  # of what was traced only the lines are kept
     message = Deferred(error)
     source = Abstract(f"an argument of {author.name}.{method}")
     mask = tuple(t.is_inexact for t, _, _ in inputs)
@@ -350,13 +347,18 @@ def _failed(
     inner = [t.update() for t, _, _ in inputs if t.is_inexact]
     given, wanted = (outer, inner) if method == "backward" else (inner, outer)
     opened = rule_frame(f"{author.name}.{method}", [(t, source, False) for t in given], closed=True)
-    # what it would be computed from as well, so that its derivatives are missing too
-    outer_frame = state.stack[-1]
-    used = [Tracer(outer_frame, ~i, t) for i, (t, _, _) in enumerate(inputs)]
+    # what it may be computed from as well, so that its derivatives are missing too, and not zero:
+    # who knows what it would have closed over
+    used = [
+        Tracer(frame, ~i, t)
+        for frame in state.stack
+        for i, t in enumerate(frame.input_types)
+        if t.is_inexact
+    ]
     with opened as tracers:
         found = missing_p(*tracers, *used, types=tuple(wanted), message=message)
         program, captured = opened.frame.close(found)
-    return TracedRule(program, captured, mask)
+    return TracedRule(program, captured, mask, failed=True)
 
 
 def _with_captures(

@@ -45,10 +45,16 @@ class Deferred(str):
     error: Exception
 
     def __new__(cls, error: Exception) -> Deferred:
-        """Makes the message; equal ones stand for exceptions that read alike."""
+        """Makes the message; each is another one, as other tracebacks belong to it."""
         made = super().__new__(cls, f"{type(error).__qualname__}: {error}")
         made.error = error
         return made
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
 
 
 def raise_missing(message: str, where: str = "") -> NoReturn:

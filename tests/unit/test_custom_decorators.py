@@ -14,7 +14,7 @@ from jax import numpy as jnp
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
-from ftrans.errors import MissingRuleError
+from ftrans.errors import MissingRuleError, RuleError, TransposeError
 from tests.helpers import assert_close
 from tests.unit.clean import assert_nothing_open
 from tests.unit.function_database import Case
@@ -659,3 +659,167 @@ def test_complex_gradients_are_conjugates(z: Any) -> None:
         assert_close(func.jvp(ours, (z,), (ct,))[1], dot, tolerance)
         assert_close(func.grad(lambda z: (abs(ours(z)) ** 2).sum())(z),  # noqa: B023
                      func.grad(lambda z: (abs(theirs(z)) ** 2).sum())(z), tolerance)  # noqa: B023  # fmt: skip
+
+
+# ------------------------------------------------------------------- as JAX's own tests have it
+
+
+def linear_rules(module: Any) -> tuple[Any, Any, Any]:
+    """Returns functions whose rules apply them to tangents, as rules of linear functions do."""
+    negative = module.custom_jvp(lambda x: -x)
+    negative.defjvp(lambda p, t: (negative(*p), negative(*t)))
+    product = module.custom_jvp(lambda a, x: a @ x)
+    product.defjvp(lambda p, t: (product(*p), product(t[0], p[1]) + product(p[0], t[1])))
+    quotient = module.custom_jvp(lambda x, y: x / y)
+    quotient.defjvp(lambda p, t: (quotient(*p), quotient(t[0], p[1])))
+    return negative, product, quotient
+
+
+def test_rules_that_apply_the_function_to_the_tangent() -> None:
+    a, x = np.arange(6.0, dtype="f4").reshape(2, 3), np.arange(3.0, dtype="f4")
+    found = []
+    for module in (jax, ftrans):
+        negative, product, quotient = linear_rules(module)
+        found.append(
+            [
+                module.grad(negative)(3.0),
+                module.grad(lambda x, f=product: (f(a, x) ** 2).sum())(x),
+                module.hessian(lambda x, f=product: (f(a, x) ** 2).sum())(x),
+                module.grad(lambda a, f=product: (f(a, x) ** 2).sum())(a),
+                module.vjp(lambda x, f=quotient: f(x, 2.0), 1.0)[1](1.0)[0],
+                module.linear_transpose(negative, 3.0)(1.0)[0],
+                module.vmap(module.grad(lambda x, f=product: f(a, x).sum()))(np.stack([x, x])),
+                module.jit(module.jacrev(lambda x, f=product: f(a, x)))(x),
+            ]
+        )
+    for expected, own in zip(*found, strict=True):
+        np.testing.assert_allclose(np.asarray(own), np.asarray(expected), rtol=1e-6)
+
+
+def test_neither_rule_nor_code_that_is_linear_cannot_be_transposed() -> None:
+    squared = ftrans.custom_jvp(lambda x: x * x)
+    squared.defjvp(lambda p, t: (squared(*p), squared(*t)))
+    with pytest.raises(TransposeError, match=r"neither is its code linear:\n(.*\n)*.*two factors"):
+        func.grad(squared)(3.0)
+
+
+def test_one_rule_for_each_argument() -> None:
+    times = ftrans.custom_jvp(lambda x, y: x * y)
+    times.defjvps(lambda t, out, x, y: t * y)
+    with pytest.raises(RuleError, match="arguments: 2, rules: 1"):
+        func.grad(times, argnums=1)(2.0, 3.0)
+    times.defjvps(lambda t, out, x, y: t * y, None)
+    assert_close(func.grad(times, argnums=(0, 1))(2.0, 3.0), (3.0, 0.0))
+    times.defjvps(None, None)
+    assert_close(func.jvp(times, (2.0, 3.0), (1.0, 1.0)), (6.0, 0.0))
+
+
+def test_a_rule_that_forgets_to_return_the_tangent() -> None:
+    f = ftrans.custom_jvp(lambda x: x * x)
+    f.defjvp(lambda p, t: (f(*p), None))
+    with pytest.raises(RuleError, match="must return two things"):
+        func.jvp(f, (3.0,), (1.0,))
+
+
+def test_pairs_may_be_lists() -> None:
+    f = ftrans.custom_jvp(lambda x: x * x)
+    f.defjvp(lambda p, t: [f(*p), 2 * p[0] * t[0]])
+    g = ftrans.custom_vjp(lambda x: x * x)
+    g.defvjp(lambda x: [g(x), x], lambda x, ct: [2 * x * ct])
+    assert_close((func.grad(f)(3.0), func.grad(g)(3.0)), (6.0, 6.0))
+
+
+def test_a_decorator_above_another_one_hands_on_what_defines_its_rule() -> None:
+    @ftrans.custom_vjp
+    @ftrans.custom_vmap
+    def f(x):
+        return x * x
+
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (10 * x * ct,))
+    f.def_vmap(lambda size, batched, x: (x * x * 100, batched[0]))
+    x = np.array([1.0, 2.0])
+    assert_close(func.vmap(f)(x), 100 * x * x)
+    assert_close(func.grad(f)(3.0), 30.0)
+    with pytest.raises(AttributeError, match="defjvps"):
+        _ = f.defjvps
+
+    inner = ftrans.custom_jvp(lambda x: x * x)
+    inner.defjvp(lambda p, t: (inner(*p), 7 * t[0]))
+    outer = ftrans.custom_jvp(inner)
+    with pytest.raises(MissingRuleError, match="its rule is not defined"):
+        outer(2.0)  # that of the inner one is not its own
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+def test_python_numbers_leave_the_dtype_alone(dtype: str) -> None:
+    x = np.arange(3).astype(fnp.dtype(dtype))
+    by_vjp = ftrans.custom_vjp(lambda s, x: s * x)
+    by_vjp.defvjp(lambda s, x: (by_vjp(s, x), (s, x)), lambda r, ct: ((ct * r[1]).sum(), r[0] * ct))
+    by_jvp = ftrans.custom_jvp(lambda s, x: s * x)
+    by_jvp.defjvp(lambda p, t: (by_jvp(*p), t[0] * p[1] + p[0] * t[1]))
+    for f in (by_vjp, by_jvp):
+        found = func.grad(lambda x, f=f: f(2.0, x).sum())(x)
+        assert found.dtype == x.dtype
+        assert_close(found.astype(float), [2.0, 2.0, 2.0])
+        assert float(func.grad(lambda s, f=f: f(s, x).sum())(2.0)) == 3.0
+        assert func.jvp(lambda s, f=f: f(s, x), (2.0,), (1.0,))[1].dtype == x.dtype
+
+
+class NoGradient(ftrans.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, ct):
+        raise NotImplementedError("has no gradient")
+
+
+def unwritten() -> Any:
+    f = ftrans.custom_jvp(lambda x: x * 1)
+
+    @f.defjvp
+    def rule(primals, tangents):
+        raise NotImplementedError("has no gradient")
+
+    return f
+
+
+def without_fwd() -> Any:
+    f = ftrans.custom_vjp(lambda x: x * 1)
+
+    def fwd(x):
+        raise NotImplementedError("has no gradient")
+
+    f.defvjp(fwd, lambda residuals, ct: (ct,))
+    return f
+
+
+WITHOUT = {"Function": NoGradient.apply, "custom_jvp": unwritten(), "custom_vjp": without_fwd()}
+
+
+@pytest.mark.parametrize("f", WITHOUT.values(), ids=WITHOUT)
+def test_a_rule_that_raises_does_so_where_its_result_is_needed(f: Any) -> None:
+    x = np.arange(1.0, 4)
+    assert_close(func.grad(lambda x: (x * f(fnp.stop_gradient(x))).sum())(x), x)
+    assert_close(func.grad(lambda x: (x * f(x).detach()).sum())(x), x)
+    assert_close(func.grad(lambda x: (f(x), x.sum())[1])(x), np.ones(3))
+    assert_close(func.grad(lambda x: (x.sum(), f(x)), has_aux=True)(x), (np.ones(3), x))
+    for plain in (ftrans.jit, func.vmap, jax.jit, jax.vmap):
+        with jax.enable_x64(True):
+            assert_close(np.asarray(plain(f)(x)), x)
+    out, pull = func.vjp(f, x)
+    assert_close(out, x)
+    for call in (
+        lambda: pull(x),
+        lambda: func.grad(lambda x: f(x).sum())(x),
+        lambda: func.jvp(f, (x,), (x,)),
+        lambda: func.vmap(func.grad(f))(x),
+        lambda: ftrans.jit(func.grad(lambda x: f(x).sum()))(x),
+        lambda: func.hessian(lambda x: f(x).sum())(x),
+        # by way of what the rule closes over: nobody knows what that would be
+        lambda: func.grad(lambda w: func.grad(lambda x: f(x * w).sum())(x).sum())(2.0),
+    ):
+        for _ in range(2):
+            with pytest.raises(NotImplementedError, match="has no gradient"):
+                call()

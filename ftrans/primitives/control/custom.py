@@ -93,7 +93,7 @@ def _differentiate(mode: str) -> Recursive:
         n, inputs = spec.outs, len(forward.inputs)
         dots: list[Any] = [None] * n
         given = tangents[: spec.arity]
-        if spec.lasting:
+        if spec.lasting or all(t is None for t in given):
             outs = custom_p(*primals, **rules, spec=spec, saved=True)
         elif forward_mode is None:
             outs = transforms.replay(forward, primals[:inputs])

@@ -74,11 +74,21 @@ def transpose_custom(
             if missing_value and _only_ties(backward, first + i):
                 values[i], unknown[i] = broadcast_p(scalar(True, bool), shape=(), axes=()), False
     if any(pick(unknown, needed[len(needed) - len(values) :])):
-        raise TransposeError(
-            f"{spec.name}: it is transposed as a linear function, but its rule depends on the "
-            f"values of what it would be linear in.\n"
-            f"  Write func.vjp(f, x) to transpose the derivative of f at x instead."
-        )
+        # where the rule does not help, the code does: as of a linear function whose derivative is
+        # written as the function itself, of the tangent
+        try:
+            held = [zeros(x.type) if isinstance(x, Linear) else x for x in captured]
+            others = [None] * (len(forward.outputs) - n)
+            back = transforms.pull_back(
+                forward, [*operands[: spec.arity], *held], [*cts[:n], *others]
+            )
+        except TransposeError as error:
+            raise TransposeError(
+                f"{spec.name}: it is transposed as a linear function, but its rule depends on the "
+                f"values of what it would be linear in, and neither is its code linear:\n  {error}"
+            ) from None
+        found[: spec.arity] = back[: spec.arity]
+        return found
     if backward is not None:
         program = restrict(transforms, backward, needed, wanted)
         cotangents = transforms.replay(program, pick([*given, *values], needed))
