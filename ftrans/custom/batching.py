@@ -284,13 +284,40 @@ class WrittenBatch:
 
 
 class FunctionBatch(WrittenBatch):
-    """Is the method `vmap` of a `Function`."""
+    """Is the method `vmap` of a `Function`.
+
+    Args:
+        name, function, parts, output, is_tuple, types, order: see `WrittenBatch`.
+        randomness: as of `vmap`.
+        kwargs: the keyword-only arguments, which it takes too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Any,
+        parts: Parts,
+        output: Parts,
+        is_tuple: bool,
+        types: Sequence[ArrayType],
+        order: int,
+        randomness: str,
+        kwargs: dict[str, Any],
+    ):
+        named = Parts(tuple(kwargs.values()))
+        extra = (randomness, tuple(kwargs), named.key, tuple(map(id, named.values)))
+        super().__init__(name, function, parts, output, is_tuple, types, order, extra)
+        self.randomness = randomness
+        self.kwargs = kwargs
 
     def call(self, function: Any, size: int, tracers: Any, dims: Any) -> Any:
         """Calls the rule."""
         # positive axes, as `vmap` counts them, for each argument in its structure
         found = function(
-            VmapInfo(size, self.extra), self.parts.alone(dims), *self.parts.build(tracers)
+            VmapInfo(size, self.randomness),
+            self.parts.alone(dims),
+            *self.parts.build(tracers),
+            **self.kwargs,
         )
         if not (isinstance(found, tuple) and len(found) == 2):
             raise RuleError(
@@ -299,14 +326,16 @@ class FunctionBatch(WrittenBatch):
                 f"  Write return output, out_dims."
             )
         output, out_dims = found
+        if not self.types and tree.tree_leaves(output):
+            raise RuleError(
+                f"{self.name}: forward returns no array, and vmap does.\n"
+                f"  vmap: {describe(output)}\n  it is defined at {defined(function)}\n"
+                f"  Write forward for one example too: it says what vmap returns many of."
+            )
         return self._split("the output", output), self._split_dims(out_dims)
 
     def _split_dims(self, out_dims: Any) -> list[int | None]:
         if out_dims is None or is_whole(out_dims):
-            if self.is_tuple and len(self.output) > 1:
-                if out_dims is None:
-                    return [None] * len(self.types)
-                raise self._dims_error(out_dims)
             return [out_dims] * len(self.types)
         if not isinstance(out_dims, tuple) if self.is_tuple else len(self.types) == 1:
             raise self._dims_error(out_dims)

@@ -13,10 +13,11 @@ from ftrans.custom.host_arrays import call_writing, read_only, to_array
 from ftrans.custom.methods import Methods
 from ftrans.custom.parts import Parts, defined
 from ftrans.errors import RuleError
+from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 
-__all__ = ["call_at_once", "check_written"]
+__all__ = ["call_at_once", "check_written", "not_returned"]
 
 
 def call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any:
@@ -37,6 +38,10 @@ def call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any:
     places = {id(x): i for i, x in enumerate(given)}
     dirty = [places[id(x)] for x in ctx._state.dirty if id(x) in places]
     check_written(methods, [i in dirty for i in written])
+    returned_as_they_are = set(map(id, tree.tree_leaves(output))) if dirty else set()
+    for i in dirty:
+        if id(given[i]) not in returned_as_they_are:
+            raise not_returned(methods, given[i])
     originals = {id(x): original for x, original in zip(given, parts.values, strict=True)}
     for i in dirty:
         original = parts.values[i]
@@ -56,6 +61,16 @@ def call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any:
         return leaf
 
     return tree.tree_map(returned, output)
+
+
+def not_returned(methods: Methods, value: Any) -> RuleError:
+    """Returns the error for an input that is marked as dirty, and is not among the results."""
+    return RuleError(
+        f"{methods.name}: an input is marked as dirty, and is not returned.\n"
+        f"  input: {type_of(value)}\n  it is defined at {defined(methods.forward)}\n"
+        f"  Return it from forward. x += 1 makes a new traced value: write x[...] = x + 1, and "
+        f"return x."
+    )
 
 
 def check_written(methods: Methods, marked: Sequence[bool]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ftrans.custom.batching import FunctionBatch, closed_over
-from ftrans.custom.calling import check_written
+from ftrans.custom.calling import check_written, not_returned
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.methods import Methods, asks_needs
@@ -190,11 +190,7 @@ class Call(Author):
                 continue
             place = outs.index(key) if key in outs else host.returned.get(number)
             if place is None:
-                raise RuleError(
-                    f"{self.name}: an input is marked as dirty, and is not returned.\n"
-                    f"  input: {type_of(value)}\n"
-                    f"  Return it from forward, defined at {defined(self.methods.forward)}."
-                )
+                raise not_returned(self.methods, value)
             self.dirty.append((number, place))
         if len(self.dirty) < len(marked) and any(type(x) is Tracer for x in ctx_dirty):
             raise RuleError(
@@ -308,6 +304,7 @@ class Call(Author):
             self.types,
             around.order,
             around.randomness,
+            self.kwargs,
         )
         rule.probe(values)
         return rule, closed_over(vmap)

@@ -61,12 +61,15 @@ class Parts:
                 self._entries.append(_Static(item))
                 continue
             self.values += [leaf for leaf, m in zip(leaves, mask, strict=True) if m]
-            self._entries.append(_Tree(structure, leaves, mask))
+            kind = _Tree if True in mask else _Container
+            self._entries.append(kind(structure, leaves, mask))
+            if kind is _Container:
+                self._entries[-1].item = item
 
     def template(self) -> Parts:
         """Returns the same without the arrays."""
         made = Parts(())
-        made._entries = self._entries
+        made._entries = [entry.template() for entry in self._entries]
         return made
 
     def __len__(self) -> int:
@@ -140,6 +143,10 @@ class _Array:
 
     count = 1
     key = skeleton = "array"
+
+    def template(self) -> _Array:
+        return self
+
     is_static = False
     is_constant = True
 
@@ -167,6 +174,9 @@ class _Static:
     def __init__(self, value: Any):
         self.value = value
 
+    def template(self) -> _Static:
+        return self
+
     @property
     def is_constant(self) -> bool:
         return is_constant(self.value)
@@ -193,6 +203,8 @@ class _Static:
             return []  # a Python number has no gradient here that anybody could ask for
         if is_scalar(self.value) and is_array(item):
             return []
+        if item is self.value or _key(item) == self.key:
+            return []  # it was handed on
         if not tree.tree_leaves(item):
             return []
         raise RuleError(
@@ -216,6 +228,9 @@ class _Tree:
     @property
     def is_constant(self) -> bool:
         return _is_plain(self.structure) and all(map(is_constant, self.leaves))
+
+    def template(self) -> _Tree:
+        return self
 
     def build(self, given: Any) -> Any:
         return self.structure.unflatten(
@@ -249,6 +264,25 @@ class _Tree:
                 f"  Return the same containers; None stands for a zero leaf."
             ) from None
         return [leaf for leaf, m in zip(found, self.mask, strict=True) if m]
+
+
+class _Container(_Tree):
+    """Is an item that is a pytree without arrays: the call itself gets it, others get copies."""
+
+    item: Any
+
+    @property
+    def is_constant(self) -> bool:
+        # what can be written to may be, by the next call
+        return type(self.item) is tuple and super().is_constant
+
+    def template(self) -> _Tree:
+        made = _Tree(self.structure, [], [])
+        made.leaves, made.mask, made.is_static = self.leaves, self.mask, self.is_static
+        return made
+
+    def build(self, given: Any) -> Any:
+        return self.item
 
 
 def is_constant(value: Any) -> bool:

@@ -121,6 +121,13 @@ class Rule(NamedTuple):
                 f"  Return None for an output that has no tangent."
             )
         flat = self.output.split(lambda: f"{self._where}: a tangent", dots)
+        for i, (dot, t, s) in enumerate(zip(flat, self.types, self.smooth, strict=True)):
+            if dot is not None and t.is_inexact and not s:
+                raise RuleError(
+                    f"{self._where}: result {i} is marked as not differentiable, and has a "
+                    f"tangent.\n"
+                    f"  Return None for it."
+                )
         return [
             None
             if dot is None or not s

@@ -275,6 +275,26 @@ def _iter(self: Any) -> Iterator[Any]:
     return (self[i] for i in range(self.type.shape[0]))
 
 
+_INSTEAD = {
+    "backward": "ftrans.func.grad(f)(x)",
+    "chunk": "ftrans.numpy.array_split(x, parts)",
+    "cpu": "np.asarray(x), which works for all arrays",
+    "expand_as": "x.expand(other.shape)",
+    "gather": "ftrans.numpy.take_along_axis(x, index, axis)",
+    "grad": "ftrans.func.grad(f)(x)",
+    "index_select": "ftrans.numpy.take(x, index, axis)",
+    "narrow": "x[start : start + length]",
+    "new_full": "ftrans.numpy.full(shape, value, x.dtype)",
+    "new_ones": "ftrans.numpy.ones(shape, x.dtype)",
+    "new_zeros": "ftrans.numpy.zeros(shape, x.dtype)",
+    "select": "x[:, i], with as many colons as the axis has others in front",
+    "type_as": "x.astype(other.dtype)",
+    "unbind": "tuple(x)",
+    "view_as": "x.reshape(other.shape)",
+}
+"""What to write in the place of PyTorch's methods that are no functions of NumPy's."""
+
+
 def _missing(self: Any, name: str) -> Any:
     """Says what to write where there is no such attribute."""
     from ftrans import numpy as namespace
@@ -284,6 +304,8 @@ def _missing(self: Any, name: str) -> Any:
         hint = f"\n  Traced values are not overwritten. Write x = x.{name[:-1]}(...)."
     elif name in ("fill", "put", "itemset"):
         hint = "\n  Write x[...] = value."
+    elif name in _INSTEAD:
+        hint = f"\n  Write {_INSTEAD[name]}."
     elif not name.startswith("_") and hasattr(namespace, name):
         hint = f"\n  Write ftrans.numpy.{name}(x, ...)."
     raise MissingAttributeError(
@@ -347,7 +369,9 @@ def _own_members(namespace: Mapping[str, Any]) -> dict[str, Any]:
 
     def to(self: Any, dtype: Any) -> Any:
         """Converts to a dtype, or to that of another array."""
-        return astype(self, getattr(dtype, "dtype", dtype))
+        if not isinstance(dtype, type):  # the types of NumPy's scalars have an attribute `dtype`
+            dtype = getattr(dtype, "dtype", dtype)
+        return astype(self, dtype)
 
     def choose(self: Any, condition: Any, other: Any) -> Any:
         """Returns the elements where the condition holds, else those of `other`."""

@@ -389,3 +389,83 @@ def test_opaque_attributes_are_right_once_and_an_error_twice() -> None:
     for twice in (func.hessian(f), func.grad(lambda x: func.grad(f)(x).sum())):
         with pytest.raises(MissingRuleError, match="OpaqueAttribute"):
             twice(X)
+
+
+# ------------------------------------------------------------------- what PyTorch checks as well
+
+
+class Unreturned(Function):
+    @staticmethod
+    def forward(ctx, x):
+        x[...] = x + 1
+        ctx.mark_dirty(x)
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct
+
+
+class Rebound(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        x += 1
+        return x
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct
+
+
+def test_what_is_marked_as_dirty_is_returned() -> None:
+    with pytest.raises(RuleError, match=r"Unreturned: an input is marked as dirty, and is not ret"):
+        Unreturned.apply(np.ones(2))
+    with pytest.raises(RuleError, match=r"Unreturned: an input is marked as dirty, and is not ret"):
+        func.vjp(lambda x: Unreturned.apply(fnp.copy(x)), np.ones(2))
+    x = np.ones(2)
+    assert_close(Rebound.apply(x), [2.0, 2.0])
+    with pytest.raises(RuleError, match=r"write x\[...\] = x \+ 1, and return x"):
+        func.vjp(lambda x: Rebound.apply(fnp.copy(x)), np.ones(2))
+
+
+def test_what_is_not_differentiable_has_no_tangent() -> None:
+    class Marked(Function):
+        @staticmethod
+        def forward(ctx, x, tangent):
+            out = x * 2
+            ctx.mark_non_differentiable(out)
+            ctx.tangent = tangent
+            return x * 3, out
+
+        @staticmethod
+        def jvp(ctx, t, _):
+            return 3 * t, 2 * t if ctx.tangent else None
+
+    found = func.jvp(lambda x: Marked.apply(x, False), (2.0,), (1.0,))
+    assert_close(found, ((6.0, 4.0), (3.0, 0.0)))
+    with pytest.raises(RuleError, match=r"result 1 is marked as not differentiable"):
+        func.jvp(lambda x: Marked.apply(x, True), (2.0,), (1.0,))
+
+
+class Counting(Function):
+    @staticmethod
+    def forward(ctx, x, counts):
+        counts[0] += 1
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct, None
+
+
+def test_containers_without_arrays_are_handed_on_as_they_are() -> None:
+    for call in (
+        lambda counts: Counting.apply(np.ones(2), counts),
+        lambda counts: func.grad(lambda x: Counting.apply(x, counts).sum())(np.ones(2)),
+        lambda counts: func.vmap(lambda x: Counting.apply(x, counts))(np.ones(2)),
+    ):
+        for _ in range(3):
+            counts = [0]
+            call(counts)
+            assert counts == [1]

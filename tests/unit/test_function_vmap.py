@@ -13,6 +13,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
+from ftrans.errors import RuleError
 from tests.helpers import assert_close
 
 X = np.random.default_rng(0).normal(size=(2, 3, 4))
@@ -265,3 +266,107 @@ def test_static_arguments_in_a_rule(axis: int) -> None:
         numeric[at] = (np.cumsum(unit, axis % 2 + 1) * w).sum()
     assert_close(got, numeric)
     assert_close(func.jvp(func.vmap(f), (X,), (w,))[1], np.cumsum(w, axis % 2 + 1))
+
+
+# --------------------------------------------------------------- what the rule takes and returns
+
+
+class Power(Function):
+    @staticmethod
+    def forward(x, *, k=2, scale=None):
+        return x**k if scale is None else x**k * scale
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def vmap(info, in_dims, x, *, k=2, scale=None):
+        # so that it can be told from forward
+        return x**k * 10 * (1 if scale is None else scale), in_dims[0]
+
+
+def test_keyword_only_arguments_reach_the_rule() -> None:
+    x = np.arange(1.0, 4)
+    for k in (2, 3, 2):
+        assert_close(func.vmap(lambda x, k=k: Power.apply(x, k=k))(x), 10 * x**k)
+    for scale in (np.array(5.0), np.array(6.0), 5.0):
+        found = func.vmap(lambda x, s=scale: Power.apply(x, scale=s))(x)
+        assert_close(found, 10 * x**2 * scale)
+    two = lambda x: Power.apply(x, k=3) + Power.apply(x, k=2)  # noqa: E731
+    assert_close(func.vmap(two)(x), 10 * x**3 + 10 * x**2)
+    assert_close(
+        func.vmap(func.vmap(lambda x: Power.apply(x, k=3)))(np.stack([x, x]))[1], 10 * x**3
+    )
+
+    class Without(Power):
+        @staticmethod
+        def vmap(info, in_dims, x):
+            return x, in_dims[0]
+
+    with pytest.raises(TypeError, match="unexpected keyword argument 'k'"):
+        func.vmap(lambda x: Without.apply(x, k=3))(x)
+
+
+class Tagged(Function):
+    @staticmethod
+    def forward(x):
+        return x * 2, "tag", x + 1
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return Tagged.apply(x), (in_dims[0], None, in_dims[0])
+
+
+def test_a_rule_hands_on_what_is_no_array() -> None:
+    x = np.arange(3.0)
+    tags = []
+
+    def f(x):
+        first, tag, second = Tagged.apply(x)
+        tags.append(tag)
+        return first + second
+
+    assert_close(func.vmap(f)(x), 3 * x + 1)
+    assert set(tags) == {"tag"}
+
+
+def test_one_number_stands_for_the_axes_of_all_results() -> None:
+    class Two(Function):
+        @staticmethod
+        def forward(x):
+            return x * 1, x * 2
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def vmap(info, in_dims, x):
+            x = fnp.moveaxis(x, in_dims[0], -1)
+            return (x * 1, x * 2), -1
+
+    x = np.arange(6.0).reshape(2, 3)
+    assert_close(func.vmap(Two.apply)(x), (x, 2 * x))
+
+
+def test_a_forward_that_returns_nothing_says_not_what_vmap_returns() -> None:
+    class Identity(Function):
+        @staticmethod
+        def forward(x):
+            pass
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def vmap(info, in_dims, x):
+            return x, in_dims[0]
+
+    with pytest.raises(RuleError, match="Write forward for one example too"):
+        func.vmap(Identity.apply)(np.ones(3))

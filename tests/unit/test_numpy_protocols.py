@@ -396,3 +396,24 @@ def test_namespace() -> None:
     assert undocumented == []
     assert (fnp.newaxis, fnp.pi, fnp.bool) == (None, math.pi, np.bool_)
     assert ftrans.numpy is fnp
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", np.dtype("float32"), np.float32, fnp.float32, np.ones(2, "f4")]
+)
+def test_conversion_to_a_dtype_in_every_spelling(dtype: Any) -> None:
+    found = func.vmap(lambda x: x.to(dtype))(np.arange(3.0))
+    assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("new_zeros", r"ftrans.numpy.zeros\(shape, x.dtype\)"),
+        ("select", r"x\[:, i\]"),
+        ("cpu", r"np.asarray\(x\)"),
+    ],
+)
+def test_a_method_of_pytorch_that_is_missing_says_what_to_write(name: str, hint: str) -> None:
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'.\n.*\n  Write {hint}"):
+        func.vmap(lambda x: getattr(x, name))(np.arange(3.0))

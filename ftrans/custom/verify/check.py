@@ -202,7 +202,7 @@ class _Sample:
                 self._again(found)
         for cut in resized(self.call):
             found = self._usable(cut.call, f"{self.label}, {cut.label}")
-            if found is not None and cut.fits(trial.leaves, found.leaves):
+            if found is not None and cut.fits(trial.leaves, found.leaves) and found.pulls_back():
                 # that something cannot be done with nothing is no fault of a rule
                 found.lenient, found.derived = cut.new == 0, True
                 self._again(found)

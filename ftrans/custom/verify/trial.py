@@ -123,6 +123,18 @@ class Trial:
             _is_single(grad) for grad in found[len(self.outs) :]
         )
 
+    def pulls_back(self) -> bool:
+        """Tells whether reverse mode takes the arguments at all, or is not there."""
+        try:
+            with np.errstate(all="ignore"):
+                vjp(self.select, *self.values)[1](self.cotangents("1"))
+        except RuleError:
+            return False
+        except Exception:
+            # whatever it is, the checks will meet it
+            return True
+        return True
+
     # ------------------------------------------------------------------------------ vectors
 
     def draw(self, arrays: Sequence[Any], key: str, scaled: bool = False) -> list[np.ndarray]:
