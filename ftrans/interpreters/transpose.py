@@ -18,7 +18,7 @@ from ftrans.ir import Equation, Literal, Program, bind
 from ftrans.ir.stack import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.missing import missing_p
-from ftrans.primitives.record import Absent, Joint, Linear, Recursive
+from ftrans.primitives.record import Absent, Joint, Linear, NotLinear, Recursive
 from ftrans.primitives.shape import zeros
 
 __all__ = ["exchange", "pull_back", "transpose"]
@@ -148,6 +148,23 @@ def _cotangents(
     equation: Equation, operands: Sequence[Any], given: Sequence[Any], location: Any
 ) -> Sequence[Any]:
     """Applies the transpose rule of one equation."""
+    try:
+        return _by_rule(equation, operands, given, location)
+    except NotLinear:
+        raise _not_linear(equation, location, "it depends on their values") from None
+
+
+def _not_linear(equation: Equation, location: Any, reason: str) -> TransposeError:
+    return TransposeError(
+        f"the function is not linear in the inputs that it is transposed for.\n"
+        f"  {equation.primitive.name} at {location or 'an unknown place'}: {reason}\n"
+        f"  Write func.vjp(f, x) to transpose the derivative of f at x instead."
+    )
+
+
+def _by_rule(
+    equation: Equation, operands: Sequence[Any], given: Sequence[Any], location: Any
+) -> Sequence[Any]:
     primitive, rule = equation.primitive, equation.primitive.transpose
     if isinstance(rule, Recursive):
         from ftrans.interpreters.transforms import transforms
@@ -155,11 +172,7 @@ def _cotangents(
         return rule.rule(transforms, given, *operands, **equation.params)
     ct = given if primitive.multiple else given[0]
     if any(isinstance(x, Linear) and not x.type.is_inexact for x in operands):
-        raise TransposeError(
-            f"the function is not linear in the inputs that it is transposed for.\n"
-            f"  {primitive.name} at {location or 'an unknown place'}: it chooses by their values\n"
-            f"  Write func.vjp(f, x) to transpose the derivative of f at x instead."
-        )
+        raise _not_linear(equation, location, "it chooses by their values")
     if isinstance(rule, Joint):
         return rule.rule(ct, *operands, **equation.params)
     asked = [i for i, operand in enumerate(operands) if isinstance(operand, Linear)]
@@ -168,10 +181,6 @@ def _cotangents(
         partial = rule if isinstance(rule, Absent) else rule[index]
         if isinstance(partial, Absent) or ("multilinear" in primitive.tags and len(asked) > 1):
             reason = partial.reason if isinstance(partial, Absent) else "two factors depend on them"
-            raise TransposeError(
-                f"the function is not linear in the inputs that it is transposed for.\n"
-                f"  {primitive.name} at {location or 'an unknown place'}: {reason}\n"
-                f"  Write func.vjp(f, x) to transpose the derivative of f at x instead."
-            )
+            raise _not_linear(equation, location, reason)
         out[index] = partial(ct, *operands, **equation.params)
     return out

@@ -101,6 +101,13 @@ class Linear:
 
     type: ArrayType
 
+    def __getattr__(self, name: str) -> Any:
+        raise NotLinear(name)
+
+
+class NotLinear(AttributeError):
+    """Says that a transpose rule asked for the value of what is `Linear`."""
+
 
 class Sample(NamedTuple):
     """Gives operands and params to try a primitive on.
