@@ -6,7 +6,7 @@ it as arrays. For `forward`, of which it is not known what it returns, see `opaq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,8 +64,14 @@ def calls_host(
 # ------------------------------------------------------------------------------ the context
 
 
-def snapshot_of(ctx: FunctionCtx) -> Parts:
-    """Returns what the rules may ask a context for."""
+def snapshot_of(ctx: FunctionCtx, statics: Collection[int] = ()) -> Parts:
+    """Returns what the rules may ask a context for.
+
+    Args:
+        ctx: the context.
+        statics: the identities of numbers that are none of the arrays, as other ones are: those
+            that were arguments.
+    """
     kept = ctx._state
     for name, value in ctx.__dict__.items():
         if getattr(value, "requires_grad", False) is True:
@@ -77,7 +83,11 @@ def snapshot_of(ctx: FunctionCtx) -> Parts:
             )
     return Parts(
         (kept.for_backward, kept.for_forward, dict(ctx.__dict__)),
-        lambda x: is_array(x) or isinstance(x, (float, complex)) or hasattr(x, "__dlpack__"),
+        lambda x: (
+            is_array(x)
+            or (isinstance(x, (float, complex)) and id(x) not in statics)
+            or hasattr(x, "__dlpack__")
+        ),
     )
 
 

@@ -350,6 +350,8 @@ class _ForwardCall:
         self.named = host.named.template()
         self.names = host.names
         self.count = sum(self.parts.counts())
+        # what forward hands on as it is, the rules get as it is
+        self.statics = {id(x) for parts in (self.parts, self.named) for x in parts.statics()}
         self.set_up = set_up
         self.needs = needs
 
@@ -367,7 +369,8 @@ class _ForwardCall:
         items = output if isinstance(output, tuple) else (output,)
         returned = Parts(items, _is_array_of_any_kind)
         has_context = self.methods.old or self.set_up is not None
-        return _Called(returned, maker(output), ctx, snapshot_of(ctx) if has_context else None)
+        snapshot = snapshot_of(ctx, self.statics) if has_context else None
+        return _Called(returned, maker(output), ctx, snapshot)
 
     def template(self, arrays: Sequence[Any]) -> Parts:
         """Returns the context that a call leaves, without its arrays."""

@@ -89,6 +89,10 @@ class Parts:
         """Returns how many arrays each item of the tuple has."""
         return [entry.count for entry in self._entries]
 
+    def statics(self) -> list[Any]:
+        """Returns the leaves that are no arrays."""
+        return [leaf for entry in self._entries for leaf in entry.statics()]
+
     @property
     def key(self) -> tuple[Any, ...]:
         """All but the arrays, in a form that can be compared and hashed."""
@@ -147,6 +151,9 @@ class _Array:
     def template(self) -> _Array:
         return self
 
+    def statics(self) -> list[Any]:
+        return []
+
     is_static = False
     is_constant = True
 
@@ -176,6 +183,9 @@ class _Static:
 
     def template(self) -> _Static:
         return self
+
+    def statics(self) -> list[Any]:
+        return [self.value]
 
     @property
     def is_constant(self) -> bool:
@@ -231,6 +241,9 @@ class _Tree:
 
     def template(self) -> _Tree:
         return self
+
+    def statics(self) -> list[Any]:
+        return [leaf for leaf, m in zip(self.leaves, self.mask, strict=True) if not m]
 
     def build(self, given: Any) -> Any:
         return self.structure.unflatten(

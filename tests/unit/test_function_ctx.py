@@ -469,3 +469,55 @@ def test_containers_without_arrays_are_handed_on_as_they_are() -> None:
             counts = [0]
             call(counts)
             assert counts == [1]
+
+
+class ScaledPower(Function):
+    """Keeps numbers on its context: an argument as it is, and one that it computes."""
+
+    @staticmethod
+    def forward(ctx, x, p):
+        array = np.asarray(x)
+        ctx.save_for_backward(x)
+        ctx.p = p
+        ctx.total = float(array.sum())
+        return np.abs(array) ** p * ctx.total
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        kind = {2.0: "two", 3.0: "three"}[ctx.p]
+        assert isinstance(ctx.p, float)
+        assert kind
+        return ct * ctx.p * x ** (ctx.p - 1) * ctx.total + (ct * x**ctx.p).sum(), None
+
+
+@pytest.mark.filterwarnings("ignore:.*vmap calls it")
+@pytest.mark.parametrize("p", [2.0, 3.0])
+def test_numbers_that_were_arguments_are_themselves_on_the_context(p: float) -> None:
+    x = np.array([1.0, 2.0, 3.0])
+    expected = p * x ** (p - 1) * x.sum() + (x**p).sum()
+    f = lambda x: ScaledPower.apply(x, p).sum()  # noqa: E731
+    for call in (func.grad(f), ftrans.jit(func.grad(f)), func.jacrev(f)):
+        for k in (1.0, 2.0):
+            assert_close(call(x * k), expected * k**p)
+    assert_close(func.vmap(func.grad(f))(np.stack([x, 2 * x]))[1], expected * 2**p)
+
+
+class Scaled(Function):
+    @staticmethod
+    def forward(ctx, x, k):
+        ctx.save_for_backward(x)
+        ctx.k = k
+        return k * np.asarray(x) ** 2
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        return ctx.k * 2 * x * ct, None
+
+
+@pytest.mark.parametrize("k", [2, 2.0, 2 + 0j])
+def test_they_have_no_derivative_that_could_be_missing(k: Any) -> None:
+    f = lambda x: Scaled.apply(x, k).real  # noqa: E731
+    assert_close(np.real(func.grad(f)(3.0)), 12.0)
+    assert_close(np.real(func.grad(lambda x: func.grad(f)(x).real)(3.0)), 4.0)
