@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
 from ftrans.ir import Program, type_of
 from ftrans.primitives.evaluate import evaluate
@@ -49,7 +51,7 @@ def with_rules(
 
     def again(xs: Sequence[Any]) -> tuple[Any, ...]:
         """Returns all that `forward` does, by the rules for what JAX differentiates further out."""
-        if any(map(is_traced_by_jax, xs)):
+        if spec.lasting and any(map(is_traced_by_jax, xs)):
             return tuple(with_rules(xs, forward, backward, forward_mode, spec, True))
         return compute(*xs)
 
@@ -64,10 +66,10 @@ def with_rules(
         """Tells whether what is saved has derivatives."""
         return saved and any(map(_moves, outs[n:]))
 
-    def natural(xs: Sequence[Any], outs: Sequence[Any]) -> list[int]:
-        """Returns the operands whose derivative is that of `forward`."""
+    def natural(outs: Sequence[Any], asked: Sequence[bool]) -> list[int]:
+        """Returns the operands whose derivative is that of `forward`, of those that are asked."""
         moving = range(inputs) if keeps(outs) else range(arity, inputs)
-        return [i for i in moving if _moves(xs[i])]
+        return [i for i in moving if asked[i]]
 
     if backward is not None:
 
@@ -76,18 +78,20 @@ def with_rules(
             return visible(compute(*typed(xs)))
 
         def fwd(*given: Any) -> Any:
-            xs = typed(given)
+            xs = typed([x.value for x in given])
             outs = again(xs)
-            return visible(outs), (xs, outs)
+            return visible(outs), (xs, outs, _Asked(tuple([x.perturbed for x in given])))
 
-        def bwd(residuals: Any, cts: Sequence[Any]) -> tuple[Any, ...]:
-            xs, outs = (list(map(_rigid, values)) for values in residuals)
+        def bwd(residuals: Any, given: Sequence[Any]) -> tuple[Any, ...]:
+            *values, asked = residuals
+            xs, outs = (list(map(_rigid, some)) for some in values)
+            cts = list(map(_instantiated, given))
             smooth = [ct for ct, s in zip(cts, spec.smooth, strict=False) if s]
             found: list[Any] = [None] * len(xs)
             by_rule = evaluate(jnp, backward, [*smooth, *looked_up(spec.pulled, xs, outs)])
             for i, ct in zip((i for i, g in enumerate(spec.gives) if g), by_rule, strict=True):
                 found[i] = ct
-            moving = natural(xs, outs)
+            moving = natural(outs, asked.mask)
             if moving:
                 full = [*cts, *[_zero(out) for out in outs[len(cts) :]]]
                 _, pull = jax.vjp(
@@ -103,7 +107,7 @@ def with_rules(
                             found[i] = ct if found[i] is None else found[i] + ct
             return tuple(found)
 
-        by_backward.defvjp(fwd, bwd)
+        by_backward.defvjp(fwd, bwd, symbolic_zeros=True)
         return list(map(_rigid, by_backward(*arrays)))
 
     assert forward_mode is not None
@@ -112,9 +116,10 @@ def with_rules(
     def by_jvp(*xs: Any) -> tuple[Any, ...]:
         return visible(compute(*typed(xs)))
 
-    @by_jvp.defjvp
-    def rule(given: Sequence[Any], dots: Sequence[Any]) -> Any:
+    def rule(given: Sequence[Any], tangents: Sequence[Any]) -> Any:
         xs = typed(given)
+        asked = [not isinstance(dot, SymbolicZero) for dot in tangents]
+        dots = list(map(_instantiated, tangents))
         outs = again(xs)
         taken = [dot for dot, t in zip(dots, spec.takes, strict=False) if t]
         results = evaluate(jnp, forward_mode, [*taken, *looked_up(spec.pushed, xs, outs)])
@@ -125,7 +130,7 @@ def with_rules(
             next(by_rule) if s else _no_tangent(out)
             for s, out in zip(spec.smooth, outs, strict=False)
         ]
-        moving = [i for i in range(arity, inputs) if _moves(xs[i])]
+        moving = [i for i in range(arity, inputs) if asked[i]]
         if moving:
             _, more = jax.jvp(
                 lambda *ys: _with(compute, xs, moving, ys),
@@ -134,7 +139,7 @@ def with_rules(
             )
             found = [x + y if s else x for x, y, s in zip(found, more, spec.smooth, strict=False)]
         if keeps(outs):
-            moving = [i for i in range(inputs) if _moves(xs[i])]
+            moving = [i for i in range(inputs) if asked[i]]
             _, later = jax.jvp(
                 lambda *ys: _with(compute, xs, moving, ys)[n:],
                 [xs[i] for i in moving],
@@ -145,7 +150,21 @@ def with_rules(
             found += map(_no_tangent, outs[n:])
         return visible(outs), tuple(found)
 
+    by_jvp.defjvp(rule, symbolic_zeros=True)
     return list(map(_rigid, by_jvp(*arrays)))
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class _Asked:
+    """Says which operands JAX differentiates with respect to."""
+
+    mask: tuple[bool, ...]
+
+
+def _instantiated(x: Any) -> Any:
+    """Returns what JAX knows to be zero as zeros."""
+    return _zero(x) if isinstance(x, SymbolicZero) else x
 
 
 def _rigid(x: Any) -> Any:

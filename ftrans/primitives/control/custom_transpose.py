@@ -77,6 +77,8 @@ def transpose_custom(
         # where the rule does not help, the code does: as of a linear function whose derivative is
         # written as the function itself, of the tangent
         try:
+            if _calls_out(forward):
+                raise TransposeError("it calls what is not traced")
             held = [zeros(x.type) if isinstance(x, Linear) else x for x in captured]
             others = [None] * (len(forward.outputs) - n)
             back = transforms.pull_back(
@@ -103,6 +105,14 @@ def transpose_custom(
             found[i] = ct
     assert len(types) == len(given)
     return found
+
+
+def _calls_out(program: Program) -> bool:
+    """Tells whether a program calls what is no program, which has no transpose of its own."""
+    return any(
+        "external" in equation.primitive.tags or any(map(_calls_out, equation.params.programs()))
+        for equation in program.equations
+    )
 
 
 def _only_ties(program: Program, number: int) -> bool:
