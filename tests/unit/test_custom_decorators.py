@@ -823,3 +823,41 @@ def test_a_rule_that_raises_does_so_where_its_result_is_needed(f: Any) -> None:
         for _ in range(2):
             with pytest.raises(NotImplementedError, match="has no gradient"):
                 call()
+
+
+# -------------------------------------------------------------------------------- under jax.grad
+
+
+def straight_through(module: Any, numpy: Any) -> Any:
+    rounded = module.custom_vjp(lambda x: numpy.round(x))
+    rounded.defvjp(lambda x: (numpy.round(x), None), lambda _, ct: (ct,))
+    return lambda x: rounded(x) ** 3
+
+
+def test_second_derivatives_under_jax_are_of_the_code_of_the_rule() -> None:
+    theirs, ours = straight_through(jax, jnp), straight_through(ftrans, fnp)
+    for outer in (jax.grad, ftrans.grad):
+        for inner in (jax.grad, ftrans.grad):
+            if (outer, inner) != (ftrans.grad, jax.grad):
+                assert float(outer(inner(ours))(1.2)) == float(jax.grad(jax.grad(theirs))(1.2)) == 0
+
+
+def closing_over(module: Any, weight: Any) -> Any:
+    @module.custom_vjp
+    def f(x):
+        return (x * weight).sum()
+
+    f.defvjp(lambda x: (f(x), None), lambda _, ct: (ct * 10,))
+    return f
+
+
+def test_what_a_rule_under_jax_closes_over_is_not_differentiated_unless_it_is_asked_for() -> None:
+    weight = np.arange(3.0, dtype="f4")
+    ours = closing_over(ftrans, weight)
+    for wrap in (lambda f: f, jax.jit, jax.checkpoint):
+        assert float(wrap(jax.grad(ours))(1.0)) == 10.0
+        assert float(jax.grad(wrap(ours))(1.0)) == 10.0
+    assert_close(np.asarray(jax.vmap(jax.grad(ours))(np.ones(2, "f4"))), [10.0, 10.0])
+    # where it is, it is that of the function
+    through = jax.grad(lambda w: closing_over(ftrans, w)(2.0) + w.sum())
+    assert_close(np.asarray(through(jnp.asarray(weight))), [3.0, 3.0, 3.0])
