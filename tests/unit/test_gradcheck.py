@@ -211,6 +211,26 @@ def test_all_flags_at_once() -> None:
     )
 
 
+def test_fast_mode_takes_both_parts_of_complex_inputs_for_one_number() -> None:
+    def func(z: Any) -> Any:
+        return 1000.0 * z.imag
+
+    def off(by: float) -> Any:
+        return planted(func, lambda z: 1000.0 * z.imag + by * z.real)
+
+    for flags in ({}, {"fast_mode": True}):
+        # within rtol of 1000j, however small the real part is
+        assert gradcheck(off(0.3), Z, **flags)
+        assert not gradcheck(off(3.0), Z, raise_exception=False, **flags)
+    # and the tolerance is atol times the sums over both parts
+    assert gradcheck(off(0.015), Z[:1], fast_mode=True, atol=0.01, rtol=0.0)
+    assert not gradcheck(
+        off(0.025), Z[:1], fast_mode=True, atol=0.01, rtol=0.0, raise_exception=False
+    )
+    with pytest.raises(GradcheckError, match=r"numerical:\(.*j\)\nanalytical:\(.*j\)"):
+        gradcheck(off(3.0), Z, fast_mode=True)
+
+
 def test_functions_that_branch_on_values() -> None:
     """They cannot be batched: their points are evaluated one by one."""
     assert gradcheck(lambda x: x * x if x.sum() > 0 else -x, X)

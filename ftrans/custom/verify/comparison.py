@@ -5,6 +5,7 @@ A program that is proven to be elementwise has diagonal ones, which take one eva
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -139,21 +140,32 @@ class Comparison:
             for i, number in enumerate(subject.outputs):
                 out = subject.leaves[number]
                 u, v = (_direction(draw, x) for x in (value, out))
-                for u_part, v_part in _parts(u, v, value, out):
-                    self._hold_fast(u_part, v_part, i, j, forward)
+                us, vs = _parts(u, value), _parts(v, out)
+                # as in slow mode, parts of inputs are one complex number but in forward mode
+                for directions in [[part] for part in us] if forward else [us]:
+                    for v_part in vs:
+                        self._hold_fast(directions, v_part, i, j, forward)
 
-    def _hold_fast(self, u: np.ndarray, v: np.ndarray, i: int, j: int, forward: bool) -> None:
+    def _hold_fast(
+        self, us: Sequence[np.ndarray], v: np.ndarray, i: int, j: int, forward: bool
+    ) -> None:
+        """Holds the projections on a vector of the slopes along one direction, or along two.
+
+        Those along two, of the real and of the imaginary part, make one complex number. An element
+        may be off by atol, so a projection by atol times the sum of all products.
+        """
         subject = self.subject
         value, out = subject.call.values[j], subject.leaves[subject.outputs[i]]
-        n = float(v @ self._slope(u, i, j))
+        n = _joined([float(v @ self._slope(u, i, j)) for u in us])
         if forward:
-            tangent = like(from_coordinates(u, value), value)
-            derivative = subject.derivative
-            a = float(v @ to_coordinates(host(derivative.push(j)(tangent)[i])))
+            tangents = [like(from_coordinates(u, value), value) for u in us]
+            push = subject.derivative.push(j)
+            a = _joined([float(v @ to_coordinates(host(push(t)[i]))) for t in tangents])
         else:
             cotangent = like(from_coordinates(v, out), out)
-            a = float(u @ to_coordinates(host(subject.derivative.pull(i)(cotangent)[j])))
-        atol = subject.atol * float(np.sum(u)) * float(np.sum(v))
+            gradient = to_coordinates(host(subject.derivative.pull(i)(cotangent)[j]))
+            a = _joined([float(u @ gradient) for u in us])
+        atol = subject.atol * float(sum(map(np.sum, us))) * float(np.sum(v))
         if close(np.asarray(a), np.asarray(n), atol, subject.rtol):
             return
         mode = "computed with forward mode " if forward else ""
@@ -203,13 +215,14 @@ def _direction(draw: np.random.Generator, array: Any) -> np.ndarray:
     return np.concatenate([p / max(float(np.linalg.norm(p)), 1e-300) for p in parts])
 
 
-def _parts(u: np.ndarray, v: np.ndarray, value: Any, out: Any) -> list[tuple[Any, Any]]:
-    """Returns the directions with one part of complex numbers alone, in all combinations."""
-    n, m = value.size, out.size
-    found = []
-    for p in range(2 if is_complex(value) else 1):
-        for q in range(2 if is_complex(out) else 1):
-            u_mask, v_mask = np.zeros_like(u), np.zeros_like(v)
-            u_mask[p * n : (p + 1) * n] = v_mask[q * m : (q + 1) * m] = 1.0
-            found.append((u * u_mask, v * v_mask))
-    return found
+def _parts(vector: np.ndarray, array: Any) -> list[np.ndarray]:
+    """Returns a vector with the real part of complex numbers alone, and with the imaginary part."""
+    if not is_complex(array):
+        return [vector]
+    is_real = np.arange(vector.size) < array.size
+    return [np.where(is_real, vector, 0.0), np.where(is_real, 0.0, vector)]
+
+
+def _joined(parts: Sequence[float]) -> complex:
+    """Returns a number, or the complex number of these parts."""
+    return parts[0] if len(parts) == 1 else complex(*parts)
