@@ -15,6 +15,7 @@ __all__ = [
     "FtransError",
     "GradcheckError",
     "GradcheckInputError",
+    "GradcheckOutputError",
     "IndexingError",
     "LeakedTracerError",
     "MissingAttributeError",
@@ -104,6 +105,10 @@ class CheckError(FtransError, AssertionError):
 
 class GradcheckError(FtransError, RuntimeError):
     """Says that a derivative is not what differences of the function say that it is."""
+
+
+class GradcheckOutputError(GradcheckError, AssertionError):
+    """Says that the outputs of a function have other types where its inputs are perturbed."""
 
 
 class GradcheckInputError(ArgumentError, AssertionError, RuntimeError):

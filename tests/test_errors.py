@@ -276,6 +276,12 @@ CASES |= {
     "gradcheck at a kink": lambda: gradcheck(
         lambda x: fnp.where(x > 0, x, 0.0), np.array([1.0, 0.0])
     ),
+    "gradcheck where types depend on values": lambda: gradcheck(
+        lambda x: fnp.concat([x, x]) if x.sum() >= 6 else x, V
+    ),
+    "gradcheck where the number of outputs does": lambda: gradcheck(
+        lambda x: (x, x) if x.sum() >= 6 else x, V
+    ),
     "gradcheck of integers": lambda: gradcheck(square, np.arange(3)),
     "gradcheck of memory that overlaps": lambda: gradcheck(square, np.broadcast_to(1.0, (3,))),
     "gradcheck of nothing": lambda: gradcheck(square, V, check_backward_ad=False),
@@ -528,6 +534,7 @@ BASES = {
     "FtransError": Exception,
     "GradcheckError": RuntimeError,
     "GradcheckInputError": (ValueError, AssertionError, RuntimeError),
+    "GradcheckOutputError": (RuntimeError, AssertionError),
     "IndexingError": IndexError,
     "LeakedTracerError": RuntimeError,
     "MissingAttributeError": AttributeError,

@@ -22,7 +22,14 @@ from ftrans.custom.verify.promises import (
     same_twice,
     undefined,
 )
-from ftrans.custom.verify.subject import Settings, Subject, checked_call, random_like, values_of
+from ftrans.custom.verify.subject import (
+    Settings,
+    Subject,
+    check_outputs,
+    checked_call,
+    random_like,
+    values_of,
+)
 from ftrans.errors import GradcheckError, GradcheckInputError
 from ftrans.func.staging import name_of
 from ftrans.func.vjp import vjp
@@ -76,6 +83,8 @@ def gradcheck(
 
     Raises:
         GradcheckError: where one is not, and `raise_exception` is set.
+        GradcheckOutputError: where outputs have another type, or another number, beside the point;
+            it is a `GradcheckError` and, as in PyTorch, an `AssertionError`.
         GradcheckInputError: where nothing can be checked: no floating input, overlapping memory.
 
     Example:
@@ -203,6 +212,9 @@ def gradgradcheck(
     def pulled(*operands: Any) -> list[Any]:
         def select(*values: Any) -> list[Any]:
             found = call(*values)
+            # in double precision, the outputs may be of another one as well
+            same = all(v.dtype == x.dtype for v, x in zip(values, call.values, strict=True))
+            check_outputs(name, outs, found, numbers, with_dtypes=same)
             return [found[i] for i in numbers]
 
         _, pullback = vjp(select, *operands[:size])

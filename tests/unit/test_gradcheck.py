@@ -16,7 +16,13 @@ from ftrans import external
 from ftrans.autograd import Function, gradcheck, gradgradcheck, once_differentiable
 from ftrans.custom.verify.alignment import is_aligned
 from ftrans.custom.verify.differences import jacobian
-from ftrans.errors import FtransError, GradcheckError, GradcheckInputError, MissingRuleError
+from ftrans.errors import (
+    FtransError,
+    GradcheckError,
+    GradcheckInputError,
+    GradcheckOutputError,
+    MissingRuleError,
+)
 
 X = np.linspace(0.1, 2.0, 6)
 Z = X + 1j * X[::-1]
@@ -241,6 +247,60 @@ def test_pytrees_and_static_arguments() -> None:
         return (params["w"] ** power).sum() * params["b"]
 
     assert gradcheck(func, ({"w": X, "b": np.float64(2.0)}, 3, "name"))
+
+
+def larger(x: Any) -> Any:
+    return fnp.concat([x, x]) if (x >= 1).all() else x
+
+
+def narrower(x: Any) -> Any:
+    return x.astype(np.float32) if (x >= 1).all() else x
+
+
+def more(x: Any) -> Any:
+    return (x, x) if (x >= 1).all() else x
+
+
+def fewer(x: Any) -> Any:
+    return x if (x >= 1).all() else (x, x)
+
+
+def no_numbers(x: Any) -> Any:
+    return larger(x).astype(np.int64)
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 100])
+@pytest.mark.parametrize(
+    ("func", "what"),
+    [
+        (larger, "outputs with the same shape"),
+        (narrower, "outputs with the same dtype"),
+        (more, "the same number of outputs"),
+        (fewer, "the same number of outputs"),
+        (no_numbers, "outputs with the same shape"),
+    ],
+)
+def test_types_that_depend_on_values(func: Any, what: str, size: int, fast_mode: bool) -> None:
+    x = np.ones(size)
+    checks = [gradcheck] if func is no_numbers else [gradcheck, gradgradcheck]
+    for check in checks:
+        with pytest.raises(AssertionError, match=f"to return {what} when inputs are perturbed"):
+            check(func, x, fast_mode=fast_mode)
+        assert check(func, x, fast_mode=fast_mode, raise_exception=False) is False
+    with pytest.raises(GradcheckError, match="when inputs are perturbed"):
+        gradcheck(lambda z: func(z.real), x + 0j, fast_mode=fast_mode)
+    assert gradcheck(func, x + 0.5, fast_mode=fast_mode)
+    assert issubclass(GradcheckOutputError, GradcheckError)
+
+
+def test_types_of_what_has_no_derivative_may_depend_on_values() -> None:
+    def found(x: Any) -> Any:
+        return x * x, np.zeros(3 if (x >= 1).all() else 2, int)
+
+    for flags in ({}, {"fast_mode": True}, {"check_forward_ad": True}):
+        assert gradcheck(found, np.ones(2), **flags)
+    assert gradgradcheck(found, np.ones(2))
 
 
 # -------------------------------------------------------------------------------- second order

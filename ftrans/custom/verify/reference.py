@@ -39,6 +39,9 @@ def in_double(call: Call, outputs: list[Any]) -> Call | None:
         return wide
     # what is ill-conditioned differs by more, but not by more than its last digits make it
     moved = [_moved(call, wide, seed) for seed in range(3)]
+    shapes = list(map(np.shape, found))
+    if any(list(map(np.shape, m)) != shapes for m in moved):
+        return None
     spreads = [
         np.max([np.abs(host(m[i]) - host(out)) for m in moved], axis=0) if is_floating(out) else 0.0
         for i, out in enumerate(found)

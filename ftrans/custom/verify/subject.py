@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +13,21 @@ from ftrans.custom.verify.call import Call, is_floating
 from ftrans.custom.verify.coordinates import count, from_coordinates
 from ftrans.custom.verify.reference import in_double
 from ftrans.custom.verify.tolerances import tolerance_for
-from ftrans.errors import GradcheckInputError
+from ftrans.errors import GradcheckInputError, GradcheckOutputError
 from ftrans.func.jvp import jvp
 from ftrans.func.staging import describe
+from ftrans.ir import Tracer
+from ftrans.numpy.promotion import is_array
 
-__all__ = ["Settings", "Subject", "checked_call", "close", "random_like", "values_of"]
+__all__ = [
+    "Settings",
+    "Subject",
+    "check_outputs",
+    "checked_call",
+    "close",
+    "random_like",
+    "values_of",
+]
 
 
 class Settings(NamedTuple):
@@ -64,6 +74,7 @@ class Subject:
         self.leaves = leaves
         wide = in_double(self.call, leaves)
         self.wide = self.call if wide is None else wide
+        self._seen: list[Any] | None = None
         dtypes = [v.dtype for v in (*self.call.values, *(leaves[i] for i in self.outputs))]
         defaults = tolerance_for(dtypes, wide is not None)
         given = (settings.eps, settings.atol, settings.rtol)
@@ -76,15 +87,77 @@ class Subject:
         """The derivative of the floating outputs, by the rules."""
         return Derivative(self.call, self.outputs)
 
-    def selected(self, *values: Any) -> list[Any]:
-        """Returns the floating outputs, in double precision where that is taken."""
+    def evaluated(self, *values: Any) -> list[Any]:
+        """Returns the leaves of the result, in double precision where that is taken.
+
+        Raises:
+            GradcheckOutputError: where the floating ones, or all if there are none, have other
+                types than at the point itself.
+        """
         outs = self.wide(*values)
+        # the types of traced values are held against those of others where they are batched
+        if not any(type(value) is Tracer for value in values):
+            numbers = self.outputs or range(len(self.leaves))
+            # dtypes are held against those of plain arrays, which may not be promoted as others
+            before = self.leaves if self._seen is None else self._seen
+            check_outputs(self.name, before, outs, numbers, self._seen is not None)
+            self._seen = outs
+        return outs
+
+    def selected(self, *values: Any) -> list[Any]:
+        """Returns the floating outputs, see `evaluated`."""
+        outs = self.evaluated(*values)
         return [outs[i] for i in self.outputs]
 
 
 def values_of(call: Call) -> list[Any]:
     """Returns the leaves of a call's result as traced code computes them, without a derivative."""
     return jvp(call, tuple(call.values), (None,) * len(call.values))[0]
+
+
+def check_outputs(
+    name: str,
+    before: Sequence[Any],
+    after: Sequence[Any],
+    numbers: Sequence[int],
+    with_dtypes: bool = True,
+) -> None:
+    """Checks that the outputs of a function are what they were before its inputs were perturbed.
+
+    Args:
+        name: begins the error.
+        before: the outputs at the point itself, as leaves.
+        after: those beside it.
+        numbers: the outputs whose types are compared.
+        with_dtypes: whether dtypes are, and not shapes alone.
+
+    Raises:
+        GradcheckOutputError: where there are more or fewer, or where a type differs.
+    """
+    if len(before) != len(after):
+        raise GradcheckOutputError(
+            f"{name}: Expected `func` to return the same number of outputs when inputs are "
+            f"perturbed.\n"
+            f"  outputs: {len(before)}, and {len(after)} where inputs are perturbed\n{_DECIDE}"
+        )
+    for i in numbers:
+        one, other = before[i], after[i]
+        # Python numbers have no dtype of their own
+        dtypes = {x.dtype for x in (one, other) if is_array(x)}
+        for what, differs in (
+            ("shape", np.shape(one) != np.shape(other)),
+            ("dtype", with_dtypes and len(dtypes) > 1),
+        ):
+            if differs:
+                raise GradcheckOutputError(
+                    f"{name}: Expected `func` to return outputs with the same {what} when inputs "
+                    f"are perturbed.\n"
+                    f"  output {i}: {describe(one)}, and {describe(other)} where inputs are "
+                    f"perturbed\n{_DECIDE}"
+                )
+
+
+_DECIDE = "  Move the inputs to where the values do not decide which types the function returns."
 
 
 def random_like(draw: np.random.Generator, out: Any, strided: bool) -> np.ndarray:
