@@ -68,7 +68,7 @@ def gradcheck(
         atol: the absolute tolerance; None for 1e-5 in double precision, more in lower ones.
         rtol: the relative tolerance; None for 1e-3 in double precision, more in lower ones.
         raise_exception: whether a wrong derivative raises; else it returns False.
-        nondet_tol: how far two runs of the same pullback may differ.
+        nondet_tol: how far two runs of a pullback may differ, of one trace or of two.
         check_undefined_grad: whether outputs that are not used must be treated as zeros.
         check_grad_dtypes: whether gradients must have the dtype of their inputs.
         check_batched_grad: whether `vmap` of the pullback is held against single calls.

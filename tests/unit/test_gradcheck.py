@@ -394,6 +394,17 @@ class Undefined(Function):
         return one * 2.0 + other * 3.0
 
 
+class Opaque(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.x = x
+        return np.sin(np.asarray(x))
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        return np.cos(np.asarray(ctx.x)) * np.asarray(ct)
+
+
 class Affine(Function):
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -445,6 +456,59 @@ def test_two_runs_of_backward_must_agree() -> None:
     assert not gradcheck(Noisy.apply, X, fast_mode=True, raise_exception=False)
 
 
+class TracedNoise(Function):
+    """Is random where backward is traced: in one trace, the noise is a constant."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, size: float) -> Any:
+        ctx.size = size
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        return ct * (1.0 + ctx.size * DRAW.uniform(size=ct.shape)), None
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+@pytest.mark.parametrize("size", [1e-4, 1e-12])
+def test_two_runs_of_a_traced_backward_must_agree(size: float, fast_mode: bool) -> None:
+    def func(x: Any) -> Any:
+        return TracedNoise.apply(x, size)
+
+    for check in (gradcheck, gradgradcheck):
+        with pytest.raises(GradcheckError, match="Backward is not reentrant"):
+            check(func, X, fast_mode=fast_mode)
+        assert not check(func, X, fast_mode=fast_mode, raise_exception=False)
+    assert gradcheck(func, X, fast_mode=fast_mode, nondet_tol=2 * size)
+
+
+def test_what_backward_changes_for_its_next_run_is_found() -> None:
+    class Worn(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return np.asarray(x) * 1.0
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            runs.append(1)
+            return np.asarray(ct) * (1.0 + 1e-7 * len(runs))
+
+    runs: list[int] = []
+    with pytest.raises(GradcheckError, match="Backward is not reentrant"):
+        gradcheck(Worn.apply, X)
+
+
+def test_what_is_not_random_is_reentrant_on_every_road() -> None:
+    def steps(x: Any) -> Any:
+        for _ in range(30):
+            x = fnp.tanh(x @ A @ A.T / 7) + fnp.exp(-x)
+        return x
+
+    for _ in range(3):
+        assert gradcheck(steps, np.linspace(0.1, 1.0, 12).reshape(4, 3))
+        assert gradcheck(lambda x: Opaque.apply(steps(x)), A[:, :3].copy())
+
+
 def test_outputs_that_are_not_used() -> None:
     with pytest.raises(GradcheckError, match="to handle undefined output grads"):
         gradcheck(Undefined.apply, X)
@@ -478,16 +542,6 @@ def test_forward_mode_alone_needs_no_reverse_mode() -> None:
 
 
 def test_opaque_functions() -> None:
-    class Opaque(Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            ctx.x = x
-            return np.sin(np.asarray(x))
-
-        @staticmethod
-        def backward(ctx: Any, ct: Any) -> Any:
-            return np.cos(np.asarray(ctx.x)) * np.asarray(ct)
-
     assert gradcheck(Opaque.apply, X)
     assert gradcheck(Opaque.apply, np.linspace(0.1, 1.0, 100), fast_mode=True)
     with pytest.raises(MissingRuleError):

@@ -87,6 +87,11 @@ class Subject:
         """The derivative of the floating outputs, by the rules."""
         return Derivative(self.call, self.outputs)
 
+    @functools.cached_property
+    def again(self) -> Derivative:
+        """The same, traced anew: what was random while the first was traced is another there."""
+        return Derivative(self.call, self.outputs)
+
     def evaluated(self, *values: Any) -> list[Any]:
         """Returns the leaves of the result, in double precision where that is taken.
 
