@@ -18,6 +18,7 @@ from ftrans.custom.verify.promises import (
     batched_backward,
     batched_forward,
     multiplied_by_cotangent,
+    nothing_defined,
     nothing_moves,
     same_twice,
     undefined,
@@ -69,7 +70,8 @@ def gradcheck(
         rtol: the relative tolerance; None for 1e-3 in double precision, more in lower ones.
         raise_exception: whether a wrong derivative raises; else it returns False.
         nondet_tol: how far two runs of a pullback may differ, of one trace or of two.
-        check_undefined_grad: whether outputs that are not used must be treated as zeros.
+        check_undefined_grad: whether outputs that are not used must be treated as zeros; so must be
+            all at once, by each `backward` that has asked for None.
         check_grad_dtypes: whether gradients must have the dtype of their inputs.
         check_batched_grad: whether `vmap` of the pullback is held against single calls.
         check_batched_forward_grad: whether `vmap` of `jvp` is held against single calls.
@@ -121,7 +123,10 @@ def gradcheck(
         fast_mode,
     )
     try:
-        _run(Subject(name, func, _as_tuple(inputs), settings))
+        subject = Subject(name, func, _as_tuple(inputs), settings)
+        _run(subject)
+        if subject.outputs and check_backward_ad and check_undefined_grad:
+            nothing_defined(subject)
     except GradcheckError:
         if raise_exception:
             raise

@@ -13,6 +13,7 @@ from ftrans.custom.function_call import Call, record_for_jax
 from ftrans.custom.methods import methods_of
 from ftrans.custom.parts import Parts
 from ftrans.custom.shortcut import Shortcut
+from ftrans.custom.undefined import is_listening
 from ftrans.errors import RuleError
 from ftrans.ir import Tracer, is_tracing
 from ftrans.ir.stack import state
@@ -140,7 +141,7 @@ class Function:
         args, kwargs = methods.bound(args, kwargs)
         trail: Any = state.trail
         shortcut = None
-        if trail is not None and not kwargs:
+        if trail is not None and not kwargs and not is_listening():
             shortcut = Shortcut(trail, methods, args, passed)
             found = shortcut.take()
             if found is not None:

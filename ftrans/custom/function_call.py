@@ -18,6 +18,7 @@ from ftrans.custom.recording import record, staged_for_jax
 from ftrans.custom.rule import Rule
 from ftrans.custom.surroundings import Surroundings
 from ftrans.custom.tracing import Author
+from ftrans.custom.undefined import is_listening, note
 from ftrans.errors import RuleError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.frame import rebind
@@ -52,6 +53,7 @@ class Call(Author):
         self.name = methods.name
         self.parts = parts
         self.kwargs = kwargs
+        self.listened = methods.backward is not None and is_listening()
         self.missing = methods.missing
         self.memory = methods.memory
         self.backward = None if methods.backward is None else self._backward
@@ -68,7 +70,9 @@ class Call(Author):
     @property
     def lasting_key(self) -> Any:
         """What calls that are like one another have in common, see `Author.lasting_key`."""
-        return None if self.kwargs or not self.parts.is_constant else self.key[1:]
+        if self.kwargs or self.listened or not self.parts.is_constant:
+            return None
+        return self.key[1:]
 
     def guards(self) -> Guards | None:
         """Returns what the methods read, see `Author.guards`."""
@@ -247,15 +251,22 @@ class Call(Author):
                 None if ct is None else once_p(ct, *self.primals, message=message)
                 for ct in cotangents
             ]
-        found = calls_host(
-            method,
-            self.parts.key,
-            lambda: rule.gradients(ctx._copied("backward"), cotangents),
-            lambda: rule.host_gradients(
-                ctx._copied("backward"), cotangents, self._needs_of(method), self.host.remake
-            ),
-            self.host.remake is not None,
-        )
+
+        def call(given: Sequence[Any]) -> Sequence[Any]:
+            return calls_host(
+                method,
+                self.parts.key,
+                lambda: rule.gradients(ctx._copied("backward"), given),
+                lambda: rule.host_gradients(
+                    ctx._copied("backward"), given, self._needs_of(method), self.host.remake
+                ),
+                self.host.remake is not None,
+            )
+
+        found = call(cotangents)
+        if self.listened and not ctx._state.materialize:
+            self.listened = False  # once, whatever the patterns of cotangents are
+            note(rule.label, lambda: call([None] * len(cotangents)))
         if not once:
             return found
         return [

@@ -515,6 +515,118 @@ def test_outputs_that_are_not_used() -> None:
     assert gradcheck(Undefined.apply, X, check_undefined_grad=False)
 
 
+def raised(x: Any, ct: Any) -> Any:
+    if ct is None:
+        raise RuntimeError("ct is undefined")
+    return ct
+
+
+def opaque_raised(x: Any, ct: Any) -> Any:
+    return np.asarray(ct).reshape(x.shape)
+
+
+def unasked(x: Any, ct: Any) -> Any:
+    return x if ct is None else ct
+
+
+def opaque_unasked(x: Any, ct: Any) -> Any:
+    return np.asarray(x) if ct is None else np.asarray(ct)
+
+
+def undefined_for_none(x: Any, ct: Any) -> Any:
+    return None if ct is None else ct
+
+
+def zero_for_none(x: Any, ct: Any) -> Any:
+    return 0.0 * x if ct is None else ct
+
+
+def opaque_zero_for_none(x: Any, ct: Any) -> Any:
+    return np.zeros(x.shape) if ct is None else np.asarray(ct)
+
+
+def identity(rule: Any, materialize: bool = False, opaque: bool = False) -> Any:
+    """Returns the identity, as a rule of one output that asks for None."""
+
+    class Identity(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            ctx.set_materialize_grads(materialize)
+            return np.array(np.asarray(x)) if opaque else x * 1.0
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return rule(x, ct)
+
+    return Identity.apply
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (raised, "backward function to handle undefined output grads"),
+        (opaque_raised, "backward function to handle undefined output grads"),
+        (unasked, "all input grads to be undefined or zero"),
+        (opaque_unasked, "all input grads to be undefined or zero"),
+        (undefined_for_none, None),
+        (zero_for_none, None),
+        (opaque_zero_for_none, None),
+    ],
+)
+def test_the_only_output_is_not_used(rule: Any, text: str | None, opaque: bool) -> None:
+    func = identity(rule, opaque=opaque)
+    for called in (func, lambda x: fnp.sin(func(2.0 * x)).sum()):
+        for fast_mode in (False, True):
+            for _ in range(2):  # what a call is known by must not hide it
+                assert gradcheck(called, X, check_undefined_grad=False, fast_mode=fast_mode)
+                if text is None:
+                    assert gradcheck(called, X, fast_mode=fast_mode)
+                    continue
+                with pytest.raises(GradcheckError, match=f"Expected {text}"):
+                    gradcheck(called, X, fast_mode=fast_mode)
+                assert not gradcheck(called, X, fast_mode=fast_mode, raise_exception=False)
+    assert gradcheck(identity(rule, True, opaque), X), "it gets zeros, not None"
+
+
+def test_no_output_is_used() -> None:
+    class Either(Function):
+        """Treats each cotangent as zeros, but not both."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.set_materialize_grads(False)
+            return x * 1.0, x * 1.0
+
+        @staticmethod
+        def backward(ctx: Any, one: Any, other: Any) -> Any:
+            if one is None or other is None:
+                return (one if other is None else other) * 1.0
+            return one + other
+
+    with pytest.raises(GradcheckError, match=r"Either\.backward got None for each of them"):
+        gradcheck(Either.apply, X)
+
+
+def test_rules_inside_of_rules_are_their_own_affair() -> None:
+    """PyTorch calls no backward of what the forward or the backward of another calls."""
+    inner = identity(raised)
+
+    class Outer(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return inner(x)
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return inner(ct)
+
+    assert gradcheck(Outer.apply, X)
+    assert gradgradcheck(inner, X)
+
+
 def test_backward_is_multiplied_by_the_cotangent() -> None:
     with pytest.raises(GradcheckError, match="backward not multiplied by grad_output"):
         gradcheck(Affine.apply, X)

@@ -20,6 +20,7 @@ __all__ = [
     "batched_backward",
     "batched_forward",
     "multiplied_by_cotangent",
+    "nothing_defined",
     "nothing_moves",
     "same_twice",
     "undefined",
@@ -135,6 +136,26 @@ def undefined(subject: Subject) -> None:
                     f"output grads are undefined or zero.\n"
                     f"  output {left_out} is not used; gradient of {subject.call.labels[j]}: "
                     f"{one}\n  with a cotangent of zeros: {other}"
+                )
+
+
+def nothing_defined(subject: Subject) -> None:
+    """Checks that a `backward` which asks for None takes it for all of its cotangents."""
+    for found in subject.undefined:
+        if found.error is not None:
+            raise GradcheckError(
+                f"{subject.name}: Expected backward function to handle undefined output grads.\n"
+                f"  {found.label} got None for each of them: {type(found.error).__name__}: "
+                f"{found.error}\n"
+                f"  Treat a cotangent of None as zeros, or leave set_materialize_grads on."
+            ) from found.error
+        for number, gradient in enumerate(found.gradients):
+            if gradient is not None and np.any(gradient != 0):
+                raise GradcheckError(
+                    f"{subject.name}: Expected all input grads to be undefined or zero when all "
+                    f"output grads are undefined or zero.\n"
+                    f"  {found.label} got None for each of them; gradient {number}: {gradient}\n"
+                    f"  Treat a cotangent of None as zeros, or leave set_materialize_grads on."
                 )
 
 

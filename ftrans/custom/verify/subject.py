@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ftrans.custom.undefined import Undefined, listening
 from ftrans.custom.verify.analytic import Derivative
 from ftrans.custom.verify.call import Call, is_floating
 from ftrans.custom.verify.coordinates import count, from_coordinates
@@ -87,10 +88,22 @@ class Subject:
         """The derivative of the floating outputs, by the rules."""
         return Derivative(self.call, self.outputs)
 
-    @functools.cached_property
+    @property
     def again(self) -> Derivative:
         """The same, traced anew: what was random while the first was traced is another there."""
-        return Derivative(self.call, self.outputs)
+        return self._again[0]
+
+    @property
+    def undefined(self) -> list[Undefined]:
+        """What each `backward` that asks for None did where it got nothing else."""
+        return self._again[1]
+
+    @functools.cached_property
+    def _again(self) -> tuple[Derivative, list[Undefined]]:
+        if not self.settings.check_undefined_grad:
+            return Derivative(self.call, self.outputs), []
+        with listening() as found:
+            return Derivative(self.call, self.outputs), found
 
     def evaluated(self, *values: Any) -> list[Any]:
         """Returns the leaves of the result, in double precision where that is taken.
