@@ -377,3 +377,164 @@ def test_a_right_hand_side_that_is_too_narrow() -> None:
 
     with pytest.raises(RuleError, match=r"wider dtype than b(.|\n)*'float64'"):
         func.grad(solution)(np.array([2.0, 4.0]))
+
+
+# ------------------------------------------------------- solvers that do not ask for the function
+
+
+def square_root(lib: Any, np: Any, way: str) -> Any:
+    """Returns a function that finds a square root, or more, by some solver."""
+
+    def root(a: Any, guess: Any = 1.0) -> Any:
+        start = a * 0 + guess
+        if way == "closed form":
+            solve = lambda f, x: np.sqrt(a)  # noqa: E731
+        elif way == "warm start":
+            start, solve = np.sqrt(a), lambda f, x: x
+        elif way == "its own start":  # which is what the function closes over
+            start, solve = a, lambda f, x: x
+            return lib.custom_root(lambda y: y**3 - a**3, start, solve, lambda g, y: y / g(1.0))
+        elif way == "constant":
+            solve = lambda f, x: 2.0 + 0 * x  # noqa: E731
+        else:  # factors
+            inverse = 0.5 / np.sqrt(a)
+            return lib.custom_root(
+                lambda y: y * y - a, start, lambda f, x: np.sqrt(a), lambda g, y: inverse * y
+            )
+        return lib.custom_root(lambda y: y * y - a, start, solve, lambda g, y: y / g(1.0))
+
+    return root
+
+
+WAYS = ["closed form", "warm start", "its own start", "constant", "factors"]
+ORDERS = {
+    "grad": lambda t, f: t.grad(f),
+    "grad grad": lambda t, f: t.grad(t.grad(f)),
+    "jacfwd grad": lambda t, f: t.jacfwd(t.grad(f)),
+    "grad jacfwd": lambda t, f: t.grad(t.jacfwd(f)),
+    "jacfwd jacfwd": lambda t, f: t.jacfwd(t.jacfwd(f)),
+    "three": lambda t, f: t.grad(t.jacfwd(t.grad(f))),
+    "four": lambda t, f: t.jacfwd(t.grad(t.grad(t.grad(f)))),
+    "jit": lambda t, f: t.jit(t.grad(t.grad(t.jit(f)))),
+    "vmap": lambda t, f: lambda a: t.vmap(t.grad(t.grad(f)))(np.stack([a, a])),
+    "of vmap": lambda t, f: lambda a: t.hessian(lambda x: t.vmap(f)(x).sum())(np.stack([a, a])),
+    "scan": lambda t, f: t.grad(
+        t.grad(lambda a: (jax.lax if t is jax else ftrans).scan(
+            lambda c, _: (c * f(a), None), 1.0 + 0 * a, None, length=2)[0])
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("way", WAYS)
+def test_solvers_that_do_not_ask_for_the_function(way: str, order: str) -> None:
+    """The root has its derivatives by the theorem, however it was found, at every order."""
+    a = np.float64(4.0)
+    transform = ORDERS[order]
+    with jax.enable_x64(True):
+        expected = transform(jax, square_root(jax.lax, jnp, way))(a)
+    assert_close(transform(_Ours, square_root(ftrans, fnp, way))(a), expected, 1e-11)
+
+
+class _Ours:
+    """The transforms by the names that JAX has for them."""
+
+    grad, jacfwd, hessian = func.grad, func.jacfwd, func.hessian
+    jit, vmap = ftrans.jit, func.vmap
+
+
+def test_unknowns_that_are_found_to_be_the_same() -> None:
+    """Two unknowns have two derivatives, though the solver returns one value for both."""
+
+    def roots(lib: Any, a: Any, b: Any) -> Any:
+        x, y = lib.custom_root(
+            lambda z: (z[0] ** 2 - a, z[1] ** 2 - 2 * b),
+            (a, a),
+            lambda f, z: (z[0] * 0 + 2.0,) * 2,
+            lambda g, z: (z[0] / g((1.0, 0.0))[0], z[1] / g((0.0, 1.0))[1]),
+        )
+        return x**2 * y**3
+
+    a, b = np.float64(4.0), np.float64(2.0)
+    with jax.enable_x64(True):
+        expected = jax.hessian(lambda a, b: roots(jax.lax, a, b), (0, 1))(a, b)
+    got = func.hessian(lambda a, b: roots(ftrans, a, b), (0, 1))(a, b)
+    for ours, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert_close(ours, theirs)
+
+
+def factored_solve(lib: Any, np: Any, a: Any, b: Any) -> Any:
+    """Solves by what was computed outside of the solver."""
+    x = by_hand(np, a, b)
+    return lib.custom_linear_solve(
+        lambda x: a @ x, b, lambda matvec, b: x, lambda vecmat, b: by_hand(np, a.T, b)
+    )
+
+
+def factored_root(lib: Any, np: Any, a: Any, b: Any) -> Any:
+    x = by_hand(np, a, b)
+    return lib.custom_root(
+        lambda x: a @ x - b,
+        b,
+        lambda f, start: x,
+        lambda g, y: by_hand(np, a, y),
+    )
+
+
+@pytest.mark.parametrize("solved", [factored_solve, factored_root])
+def test_second_derivatives_where_the_solution_is_closed_over(solved: Any) -> None:
+    """A solution that a linear solver closes over is of that right-hand side alone: roots are."""
+    a, b = A + 2 * np.eye(2), B
+    loss = lambda t, lib, np: lambda a, b: (solved(lib, np, a, b) ** 3).sum()  # noqa: E731
+    exact = lambda a, b: (by_hand(jnp, a, b) ** 3).sum()  # noqa: E731
+    if solved is factored_solve:
+        with jax.enable_x64(True):
+            expected = jax.grad(exact, (0, 1))(a, b)
+        got = func.grad(loss(func, ftrans, fnp), (0, 1))(a, b)
+    else:
+        with jax.enable_x64(True):
+            expected = jax.hessian(exact, (0, 1))(a, b)
+        got = func.hessian(loss(func, ftrans, fnp), (0, 1))(a, b)
+    for ours, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert_close(ours, theirs, 1e-11)
+
+
+def two_steps(f: Any, x: Any) -> Any:
+    for _ in range(2):
+        x = x - f(x) / (2 * x)
+    return x
+
+
+@pytest.mark.parametrize("order", ["value", *(o for o in ORDERS if o != "scan")])
+@pytest.mark.parametrize("solver", ["two steps", "identity", "loop"])
+def test_a_guess_that_moves_alone(solver: str, order: str) -> None:
+    """A root that nothing but its guess moves is constant, though the solver is not."""
+
+    def root(lib: Any, loop: Any) -> Any:
+        solve = {
+            "two steps": two_steps,
+            "identity": lambda f, x: x,
+            "loop": lambda f, x: loop(lambda x: abs(f(x)) > 1e-9, lambda x: x - f(x) / (2 * x), x),
+        }[solver]
+        return lambda z: lib.custom_root(lambda y: y * y - 2.0, z, solve, lambda g, y: y / g(1.0))
+
+    transform = ORDERS.get(order, lambda t, f: f)
+    z = np.float64(1.3)
+    with jax.enable_x64(True):
+        expected = transform(jax, root(jax.lax, jax.lax.while_loop))(z)
+    assert_close(transform(_Ours, root(ftrans, ftrans.while_loop))(z), expected)
+
+
+def test_a_linear_solver_that_alone_moves() -> None:
+    """Nothing that the system is made of moves: the solution is constant, and so is aux."""
+
+    def solution(c: Any) -> Any:
+        x, aux = ftrans.custom_linear_solve(
+            lambda x: 2.0 * x, B, lambda _, b: (b / 2 + 0 * c, {"c": c}), has_aux=True
+        )
+        return x.sum() + aux["c"]
+
+    c = np.float64(3.0)
+    assert_close(solution(c), B.sum() / 2 + 3)
+    assert_close(func.grad(solution)(c), 0.0)
+    assert_close(func.jvp(solution, (c,), (c,))[1], 0.0)
