@@ -9,11 +9,21 @@ Reference: https://arxiv.org/abs/2105.15183
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from ftrans.custom.implicit_rules import LinearSolve, Root
-from ftrans.ir import is_tracing
+import jax.tree_util as tree
+
+from ftrans.custom.implicit_rules import LinearSolve, Root, flat_like, solution_and_aux
+from ftrans.custom.parts import fit
+from ftrans.errors import RuleError
+from ftrans.func.staging import abstract_inputs, name_of, stage
+from ftrans.ir import ArrayType, is_tracing, type_of
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.traceback import boundary
 
 __all__ = ["custom_linear_solve", "custom_root"]
@@ -61,7 +71,7 @@ def custom_root(
     Reference: https://docs.jax.dev/en/latest/_autosummary/jax.lax.custom_root.html
     """
     if not is_tracing():
-        return solve(f, initial_guess)
+        return _at_once("custom_root", f, initial_guess, solve, has_aux)
     return Root(f, initial_guess, solve, tangent_solve, has_aux).record()
 
 
@@ -107,7 +117,69 @@ def custom_linear_solve(
     Reference: https://docs.jax.dev/en/latest/_autosummary/jax.lax.custom_linear_solve.html
     """
     if not is_tracing():
-        return solve(matvec, b)
+        return _at_once("custom_linear_solve", matvec, b, solve, has_aux)
     if symmetric:
         transpose_solve = solve
     return LinearSolve(matvec, b, solve, transpose_solve, symmetric, has_aux).record()
+
+
+# ------------------------------------------------------------------------- where nothing is traced
+
+
+def _at_once(name: str, f: Any, start: Any, solve: Any, has_aux: bool) -> Any:
+    """Calls the solver, and checks that structure and shapes are those that a transform needs."""
+    leaves, structure = tree.tree_flatten(start)
+    types = tuple([type_of(as_array(leaf)).update() for leaf in leaves])
+    _check_operator(name, f, structure, types)
+    found = solve(f, start)
+    x, aux = solution_and_aux(name, solve, found) if has_aux else (found, None)
+    where, solution = flat_like(name, solve, structure, x)
+    fitted = _of_shapes(where, solution, types)
+    if all(new is old for new, old in zip(fitted, solution, strict=True)):
+        return found
+    x = structure.unflatten(fitted)
+    return (x, aux) if has_aux else x
+
+
+def _check_operator(name: str, f: Any, structure: Any, types: tuple[ArrayType, ...]) -> None:
+    """Raises where a function does not return what it takes; asked once for each signature."""
+    code = _code_of(f)
+    known = set() if code is None else _CHECKED.setdefault(code, set())
+    key = (name, structure, types)
+    if key in known:
+        return
+
+    def flat(*tracers: Any) -> None:
+        where, found = flat_like(name, f, structure, f(structure.unflatten(tracers)))
+        _of_shapes(where, found, types)
+
+    try:
+        stage(name, flat, abstract_inputs(types, f"an argument of {name_of(f)}"), once=True)
+    except RuleError:
+        raise
+    except Exception:  # it asks for values, say: that is for the solver to find out, or to allow
+        pass
+    known.add(key)
+
+
+_CHECKED: WeakKeyDictionary[CodeType, set[Any]] = WeakKeyDictionary()
+"""For which unknowns functions have been checked, by their code."""
+
+
+def _code_of(function: Any) -> CodeType | None:
+    """Returns the code of a function of the user's; None where it has none."""
+    function = inspect.unwrap(function)
+    while isinstance(function, functools.partial):
+        function = inspect.unwrap(function.func)
+    code = getattr(function, "__code__", None)
+    return code or getattr(type(function).__call__, "__code__", None)
+
+
+def _of_shapes(where: str, leaves: list[Any], types: tuple[ArrayType, ...]) -> list[Any]:
+    """Returns arrays and scalars of these shapes; what is broadcast in a transform is broadcast."""
+    return [
+        leaf
+        if (is_array(leaf) or is_scalar(leaf)) and type_of(as_array(leaf)).shape == t.shape
+        else fit(where, leaf, t, "the unknown")
+        for leaf, t in zip(leaves, types, strict=True)
+    ]

@@ -538,3 +538,73 @@ def test_a_linear_solver_that_alone_moves() -> None:
     assert_close(solution(c), B.sum() / 2 + 3)
     assert_close(func.grad(solution)(c), 0.0)
     assert_close(func.jvp(solution, (c,), (c,))[1], 0.0)
+
+
+# ------------------------------------------------------------------- what does not fit the unknown
+
+_SAME = lambda f, x: x  # noqa: E731
+UNFIT = {
+    "matvec of other structure": lambda r, s, x: s(lambda x: [x], x, _SAME, _SAME),
+    "matvec of other shape": lambda r, s, x: s(lambda x: x * np.ones(3), x, _SAME, _SAME),
+    "solve of other structure": lambda r, s, x: s(lambda x: x, x, lambda f, x: [x], _SAME),
+    "solve of other shape": lambda r, s, x: s(lambda x: x, x, lambda f, x: np.ones(3), _SAME),
+    "f of other structure": lambda r, s, x: r(lambda x: (x, x), x, _SAME, _SAME),
+    "f of other shape": lambda r, s, x: r(lambda x: x * np.ones(3), x, _SAME, _SAME),
+    "root of other structure": lambda r, s, x: r(lambda x: x, x, lambda f, x: (x, x), _SAME),
+    "root of other shape": lambda r, s, x: r(lambda x: x, x, lambda f, x: np.ones(3), _SAME),
+}
+
+
+@pytest.mark.parametrize("around", ["nothing", "jit", "grad", "jvp", "vmap"])
+@pytest.mark.parametrize("case", UNFIT)
+def test_what_does_not_fit_the_unknown(case: str, around: str) -> None:
+    """It is an error on all roads, as in JAX; each time, and not at the first alone."""
+    call = {
+        "nothing": lambda f: f(np.float64(1.5)),
+        "jit": lambda f: ftrans.jit(f)(np.float64(1.5)),
+        "grad": lambda f: func.grad(f)(np.float64(1.5)),
+        "jvp": lambda f: func.jvp(f, (np.float64(1.5),), (np.float64(1.0),)),
+        "vmap": lambda f: func.vmap(f)(np.ones(2)),
+    }[around]
+    solve = lambda x: UNFIT[case](ftrans.custom_root, ftrans.custom_linear_solve, x)  # noqa: E731
+    theirs = lambda x: UNFIT[case](jax.lax.custom_root, jax.lax.custom_linear_solve, x)  # noqa: E731
+    what = r"what lambda \(.*test_implicit\.py:\d+\) returns"
+    for _ in range(2):
+        with pytest.raises(
+            RuleError, match=rf"custom_\w+: {what} (does not have the structure|has)"
+        ):
+            call(solve)
+    if "shape" not in case or "solve" in case:  # of roots, JAX does not check shapes
+        with pytest.raises((TypeError, ValueError)):
+            theirs(1.5)
+
+
+@pytest.mark.parametrize("around", [lambda f: f, ftrans.jit])
+@pytest.mark.parametrize("name", ["custom_root", "custom_linear_solve"])
+def test_a_solver_that_returns_no_aux(name: str, around: Any) -> None:
+    solve = getattr(ftrans, name)
+    with pytest.raises(RuleError, match=rf"{name}: with has_aux=True lambda \(.*\) returns a pair"):
+        around(lambda x: solve(lambda x: x, x, _SAME, _SAME, has_aux=True))(np.ones(2))
+
+
+def test_a_function_that_asks_for_values_is_solved_outside_of_transforms() -> None:
+    f = lambda x: np.asarray([float(x[0]) - 1.0])  # noqa: E731
+    root = ftrans.custom_root(f, np.zeros(1), lambda f, x: x - f(x), lambda g, y: y)
+    assert_close(root, [1.0])
+
+
+def test_functions_are_checked_once_for_each_signature() -> None:
+    calls: list[Any] = []
+
+    def solved(a: Any, b: Any) -> Any:
+        def matvec(x: Any) -> Any:
+            calls.append(x)
+            return a * x
+
+        return ftrans.custom_linear_solve(matvec, b, lambda _, b: b / a, symmetric=True)
+
+    for scale in (2.0, 3.0):
+        assert_close(solved(scale, np.ones(2)), np.ones(2) / scale)
+    assert len(calls) == 1
+    assert_close(solved(2.0, np.ones(3)), np.ones(3) / 2)
+    assert len(calls) == 2
