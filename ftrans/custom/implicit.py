@@ -24,6 +24,7 @@ from ftrans.errors import RuleError
 from ftrans.func.staging import abstract_inputs, name_of, stage
 from ftrans.ir import ArrayType, is_tracing, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.runtime.jaxlink import is_jax_tracing
 from ftrans.traceback import boundary
 
 __all__ = ["custom_linear_solve", "custom_root"]
@@ -70,7 +71,7 @@ def custom_root(
 
     Reference: https://docs.jax.dev/en/latest/_autosummary/jax.lax.custom_root.html
     """
-    if not is_tracing():
+    if not (is_tracing() or is_jax_tracing()):
         return _at_once("custom_root", f, initial_guess, solve, has_aux)
     return Root(f, initial_guess, solve, tangent_solve, has_aux).record()
 
@@ -116,7 +117,7 @@ def custom_linear_solve(
 
     Reference: https://docs.jax.dev/en/latest/_autosummary/jax.lax.custom_linear_solve.html
     """
-    if not is_tracing():
+    if not (is_tracing() or is_jax_tracing()):
         return _at_once("custom_linear_solve", matvec, b, solve, has_aux)
     if symmetric:
         transpose_solve = solve

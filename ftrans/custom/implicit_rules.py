@@ -9,7 +9,7 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.custom.parts import Parts, defined, fit
-from ftrans.custom.recording import record
+from ftrans.custom.recording import record, staged_for_jax
 from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
 from ftrans.func import jvp, linear_transpose, vjp
@@ -21,8 +21,8 @@ from ftrans.numpy.elementwise import stop_gradient
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import neg_p, stop_gradient_p, sub_p
 from ftrans.primitives.complex import conjugate
-from ftrans.primitives.namespace import is_traced_by_jax
 from ftrans.primitives.shape import zeros
+from ftrans.runtime.jaxlink import foreign, is_traced_by_jax
 
 __all__ = ["LinearSolve", "Root"]
 
@@ -149,12 +149,19 @@ class _Solver(Author):
     closure: _Closure
     more: list[Any]
     has_aux: bool
+    holds = True
 
     def record(self) -> Any:
         """Records the solution; returns it as the solver returned it."""
         values = [*self.closure.captured, *self.more]
-        if not any(type(x) is Tracer for x in values):
-            return self.held(values)
+        if any(type(x) is Tracer for x in values):
+            return self.recorded(*values)
+        if foreign(values):
+            return staged_for_jax(self.name, self.recorded, values)
+        return self.held(values)
+
+    def recorded(self, *values: Any) -> Any:
+        """Records the solution for these values."""
         found = record(self, values)
         (output,) = self.output.build(found)
         return output
@@ -254,7 +261,7 @@ class LinearSolve(_Solver):
         rhs = [zeros(t) if dot is None else dot for dot, t in pairs]
         if change is not None:
             rhs = [sub_p(x, as_array(y)) for x, y in zip(rhs, change, strict=True)]
-        found = _solved(
+        found = _solved_in_rule(
             self.closure.at(captured),
             self.closure.structure.unflatten(rhs),
             self._plain(self.solve),
@@ -270,7 +277,7 @@ class LinearSolve(_Solver):
         cts = [zeros(t) if ct is None else ct for ct, t in zip(cotangents, types, strict=False)]
         vecmat = matvec if self.symmetric else _transposed(matvec, structure, types)
         plain = structure.unflatten([conjugate(ct) for ct in cts])
-        found = _solved(
+        found = _solved_in_rule(
             vecmat,
             plain,
             self._plain(self.transpose_solve),
@@ -352,13 +359,16 @@ class Root(_Solver):
         found = self.tangent_solve(slope, rhs)
         if asked:
             # it solves for any operator that it is given, so also for the transposed one
-            found = _solved(slope, rhs, self.tangent_solve, self.tangent_solve, False)
+            solve = self.tangent_solve
+            found = _solved_in_rule(slope, rhs, solve, solve, symmetric=False)
         return [*tree.tree_leaves(found), *([None] * (len(self.output.values) - self.count))]
 
 
-def _solved(matvec: Any, b: Any, solve: Any, transpose_solve: Any, symmetric: bool) -> Any:
-    """Records the solution of a linear system inside a rule."""
-    return LinearSolve(matvec, b, solve, transpose_solve, symmetric, False).record()
+def _solved_in_rule(matvec: Any, b: Any, solve: Any, transpose_solve: Any, symmetric: bool) -> Any:
+    """Records the solution of a linear system in a rule, which JAX may transpose."""
+    call = LinearSolve(matvec, b, solve, transpose_solve, symmetric, has_aux=False)
+    call.linear = len(call.more)
+    return call.record()
 
 
 def _transposed(matvec: Any, structure: Any, types: Sequence[ArrayType]) -> Callable[[Any], Any]:

@@ -239,6 +239,8 @@ def _traced(author: Author, inputs: Sequence[Any], around: Surroundings) -> _Tra
         tuple(patterns),
         # a jvp that raised has no results in the place of those of `forward` either
         author.lasting or (jvp is not None and jvp.failed),
+        author.linear,
+        author.holds,
     )
     params = Params(
         {

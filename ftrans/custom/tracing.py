@@ -50,6 +50,10 @@ class Author:
         patterns: whether cotangents that are zero are passed to `backward` as `None`.
         missing: the error where a derivative is needed and there is no rule; None where `forward`
             is differentiated then.
+        linear: where JAX is to transpose a call, how many inputs, the last ones, the results are
+            linear in, jointly; `jvp` and `backward` are both given, and this one needs no results
+            for the cotangents of these.
+        holds: whether `forward` holds constant what it captures.
         calls_itself: whether `forward` may call the function that the rule is for; the call inside
             needs one derivative less.
         lasting: whether second derivatives of results are by the rules again, see `Spec`.
@@ -62,6 +66,8 @@ class Author:
     jvp: Callable[[Sequence[Any]], Sequence[Any]] | None = None
     patterns = False
     missing: str | None = None
+    linear = 0
+    holds = False
     calls_itself = False
     lasting = True
     rule_outs: Sequence[Any] = ()

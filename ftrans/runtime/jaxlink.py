@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import threading
 from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 import jax.core
+import jax.extend.core
 import jax.numpy as jnp
 
 from ftrans.config import install_compilation_cache
@@ -19,6 +21,7 @@ __all__ = [
     "compilation_cache",
     "foreign",
     "is_jax",
+    "is_jax_tracing",
     "is_traced_by_jax",
     "on_cpu",
     "reusable_x64",
@@ -26,7 +29,13 @@ __all__ = [
     "x64",
 ]
 
-for _owner, _name in ((jax, "enable_x64"), (jax, "Array"), (jax.core, "Tracer")):
+_NEEDED = (
+    (jax, "enable_x64"),
+    (jax, "Array"),
+    (jax.core, "Tracer"),
+    (jax.extend.core, "get_opaque_trace_state"),
+)
+for _owner, _name in _NEEDED:
     if not hasattr(_owner, _name):
         raise FtransError(
             f"This release of JAX, {jax.__version__}, has no {_owner.__name__}.{_name}; "
@@ -63,6 +72,22 @@ def reusable_x64() -> bool:
 def is_jax(value: Any) -> bool:
     """Tells whether a value is a `jax.Array`, one that JAX is tracing included."""
     return isinstance(value, jax.Array)
+
+
+def is_jax_tracing() -> bool:
+    """Tells whether a transformation of JAX is under way in this thread."""
+    return jax.extend.core.get_opaque_trace_state() != _outside()
+
+
+@functools.cache
+def _outside() -> Any:
+    """Returns the state of JAX where it traces nothing, which is that of a new thread."""
+    found: list[Any] = []
+    state = jax.extend.core.get_opaque_trace_state
+    thread = threading.Thread(target=lambda: found.append(state()))
+    thread.start()
+    thread.join()
+    return found[0]
 
 
 def on_cpu(values: Any) -> bool:

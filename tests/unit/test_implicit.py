@@ -13,7 +13,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
-from ftrans.errors import RuleError
+from ftrans.errors import MissingRuleError, RuleError
 from tests.helpers import assert_close
 from tests.unit.function_database import Case
 from tests.unit.function_transforms import FURTHER, ONCE, check
@@ -608,3 +608,87 @@ def test_functions_are_checked_once_for_each_signature() -> None:
     assert len(calls) == 1
     assert_close(solved(2.0, np.ones(3)), np.ones(3) / 2)
     assert len(calls) == 2
+
+
+# ------------------------------------------------------------------------ JAX's own transforms
+
+
+def _solutions(lib: Any, np: Any, loop: Any, stop: Any) -> dict[str, Any]:
+    """Returns solutions whose solvers JAX could not differentiate."""
+
+    def newton(f: Any, x: Any) -> Any:
+        return loop(lambda x: abs(f(x)) > 1e-9, lambda x: x - f(x) / (2 * x), x)
+
+    def root(a: Any) -> Any:
+        return lib.custom_root(lambda y: y * y - a, a * 0 + 1.0, newton, lambda g, y: y / g(1.0))
+
+    def closed(a: Any) -> Any:
+        solve = lambda f, x: (stop(np.sqrt(a)), 7.0)  # noqa: E731
+        tangent_solve = lambda g, y: y / g(1.0)  # noqa: E731
+        return lib.custom_root(lambda y: y * y - a, a, solve, tangent_solve, has_aux=True)[0]
+
+    def moved(a: Any) -> Any:  # by the guess alone
+        return lib.custom_root(lambda y: y * y - 2, a, two_steps, lambda g, y: y / g(1.0))
+
+    def pair(a: Any) -> Any:
+        b = {"x": a, "y": np.stack([a * a, 1 + a])}
+        solve = lambda _, b: {"x": stop(b["x"] / a), "y": stop(b["y"] / (2 * a))}  # noqa: E731
+        matvec = lambda x: {"x": a * x["x"], "y": 2 * a * x["y"]}  # noqa: E731
+        found = lib.custom_linear_solve(matvec, b, solve, symmetric=True)
+        return found["x"] + (found["y"] ** 3).sum()
+
+    return {"root": root, "closed": closed, "moved": moved, "pair": pair}
+
+
+OURS = _solutions(ftrans, fnp, ftrans.while_loop, ftrans.stop_gradient)
+THEIRS = _solutions(jax.lax, jnp, jax.lax.while_loop, jax.lax.stop_gradient)
+UNDER_JAX = {
+    "value": lambda f, wrap: wrap(f),
+    "grad": lambda f, wrap: jax.grad(wrap(f)),
+    "jit grad": lambda f, wrap: jax.jit(jax.grad(wrap(f))),
+    "grad jit": lambda f, wrap: jax.grad(jax.jit(wrap(f))),
+    "vmap grad": lambda f, wrap: lambda a: jax.vmap(jax.grad(wrap(f)))(jnp.stack([a, a])),
+    "grad vmap": lambda f, wrap: (
+        lambda a: jax.grad(lambda x: jax.vmap(wrap(f))(x).sum())(jnp.stack([a, a]))
+    ),
+}
+FORWARD = {
+    "jacfwd": lambda f, wrap: jax.jacfwd(wrap(f)),
+    "jacfwd jacfwd": lambda f, wrap: jax.jacfwd(jax.jacfwd(wrap(f))),
+}
+WRAPS: dict[str, tuple[Any, Any]] = {
+    "alone": (lambda f: f, lambda f: f),
+    "jit": (ftrans.jit, jax.jit),
+    "vmap": (
+        lambda f: lambda a: func.vmap(lambda b: f(a) * b)(np.ones(2)).sum(),
+        lambda f: lambda a: jax.vmap(lambda b: f(a) * b)(np.ones(2)).sum(),
+    ),
+    "grad": (func.grad, jax.grad),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("transform", [*UNDER_JAX, *FORWARD])
+@pytest.mark.parametrize("name", OURS)
+def test_solutions_under_transforms_of_jax(name: str, transform: str, wrap: str) -> None:
+    if name == "pair" and transform in FORWARD:
+        pytest.skip("what has a rule for reverse mode has no other under JAX")
+    apply = UNDER_JAX.get(transform) or FORWARD[transform]
+    ours, theirs = WRAPS[wrap]
+    with jax.enable_x64(True):
+        a = jnp.float64(4.0)
+        assert_close(apply(OURS[name], ours)(a), apply(THEIRS[name], theirs)(a), 1e-9)
+
+
+def test_a_second_gradient_by_jax() -> None:
+    """It is right for linear systems; for roots it is an error, and never a wrong value."""
+    with jax.enable_x64(True):
+        a = jnp.float64(4.0)
+        expected = jax.grad(jax.grad(THEIRS["pair"]))(a)
+        assert_close(jax.grad(jax.grad(OURS["pair"]))(a), expected, 1e-11)
+        for twice in (lambda f: jax.grad(jax.grad(f)), lambda f: jax.jacfwd(jax.grad(f))):
+            with pytest.raises(MissingRuleError, match="JAX differentiates a gradient"):
+                twice(OURS["root"])(a)
+        assert_close(jax.grad(func.grad(OURS["root"]))(a), -1 / 32, 1e-11)
+        with pytest.raises(TypeError, match="custom_vjp"):
+            jax.jacfwd(OURS["pair"])(a)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
+from ftrans.errors import MissingRuleError
 from ftrans.ir import Program, type_of
+from ftrans.primitives.control.custom_spec import Spec, look_up
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.namespace import is_traced_by_jax
+from ftrans.primitives.missing import missing_p
+from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
 
 __all__ = ["with_rules"]
 
@@ -23,7 +27,7 @@ def with_rules(
     forward: Program,
     backward: Program | None,
     forward_mode: Program | None,
-    spec: Any,
+    spec: Spec,
     saved: bool,
 ) -> Sequence[Any]:
     """Returns the results of a `custom` equation such that JAX differentiates them by its rules.
@@ -32,11 +36,12 @@ def with_rules(
         arrays: the operands, values that JAX traces.
         forward: as in the equation, and so are the others.
         backward: taken where it is given; JAX then refuses forward mode.
-        forward_mode: taken where `backward` is not given.
+        forward_mode: taken where `backward` is not given, or only transposes what is linear.
         spec: that of the equation.
         saved: whether what is saved is returned as well.
     """
     inputs, n, arity = len(forward.inputs), len(spec.smooth), spec.arity
+    captured = () if spec.holds else range(arity, inputs)
     types = [type_of(array) for array in arrays]
 
     def typed(xs: Sequence[Any]) -> list[Any]:
@@ -68,10 +73,11 @@ def with_rules(
 
     def natural(outs: Sequence[Any], asked: Sequence[bool]) -> list[int]:
         """Returns the operands whose derivative is that of `forward`, of those that are asked."""
-        moving = range(inputs) if keeps(outs) else range(arity, inputs)
+        moving = range(inputs) if keeps(outs) else captured
         return [i for i in moving if asked[i]]
 
-    if backward is not None:
+    solves = spec.linear > 0 and forward_mode is not None
+    if backward is not None and not solves:
 
         @jax.custom_vjp
         def by_backward(*xs: Any) -> tuple[Any, ...]:
@@ -113,8 +119,11 @@ def with_rules(
     assert forward_mode is not None
 
     @jax.custom_jvp
-    def by_jvp(*xs: Any) -> tuple[Any, ...]:
-        return visible(compute(*typed(xs)))
+    def by_jvp(*given: Any) -> tuple[Any, ...]:
+        xs = typed(given)
+        if solves and backward is not None:
+            return visible(_transposable(compute, xs, forward, backward, spec))
+        return visible(compute(*xs))
 
     def rule(given: Sequence[Any], tangents: Sequence[Any]) -> Any:
         xs = typed(given)
@@ -130,7 +139,7 @@ def with_rules(
             next(by_rule) if s else _no_tangent(out)
             for s, out in zip(spec.smooth, outs, strict=False)
         ]
-        moving = [i for i in range(arity, inputs) if asked[i]]
+        moving = [i for i in captured if asked[i]]
         if moving:
             _, more = jax.jvp(
                 lambda *ys: _with(compute, xs, moving, ys),
@@ -165,6 +174,68 @@ class _Asked:
 def _instantiated(x: Any) -> Any:
     """Returns what JAX knows to be zero as zeros."""
     return _zero(x) if isinstance(x, SymbolicZero) else x
+
+
+def _transposable(
+    compute: Any, xs: Sequence[Any], forward: Program, backward: Program, spec: Spec
+) -> Sequence[Any]:
+    """Returns what `compute` does, such that JAX transposes it by `backward` where it is linear.
+
+    JAX transposes a function that has a jvp by its code. What it has for a function that knows its
+    transpose, and has batches as well, is a linear solve; the operator is of no account here. So
+    JAX would hold constant what the transpose, and what stands in a linear map, depends on.
+    """
+    first, n = spec.arity - spec.linear, spec.linear
+    given = [i for i, x in enumerate(xs) if _moves(x) and not first <= i < spec.arity]
+    held = without_derivative(
+        lambda *ys: ys, [xs[i] for i in given], lambda: _once_alone(spec.name)
+    )
+    xs = list(xs)
+    for i, x in zip(given, held, strict=True):
+        xs[i] = x
+    types, rest = forward.output_types[:n], forward.output_types[n:]
+    wide = jnp.result_type(*[t.dtype for t in types])
+
+    def joined(ys: Sequence[Any]) -> Any:
+        # as one array: JAX wants all parts to be linear, where others may be constants
+        return jnp.concatenate([jnp.ravel(y).astype(wide) for y in ys])
+
+    def parts(y: Any) -> list[Any]:
+        ends = np.cumsum([math.prod(t.shape) for t in types])[:-1]
+        pieces = zip(jnp.split(y, ends), types, strict=True)
+        return [_narrowed(piece, t.dtype).reshape(t.shape) for piece, t in pieces]
+
+    def solve(_: Any, b: Any) -> Any:
+        outs = compute(*xs[:first], *parts(b), *xs[spec.arity :])
+        return joined(outs[:n]), tuple(outs[n:])
+
+    def transpose_solve(_: Any, ct: Any) -> Any:
+        # results are what the other cotangents are computed from, which are left out
+        blank = [jnp.zeros(t.shape, t.dtype) for t in (*types, *rest)]
+        taken = look_up(spec.pulled, xs, blank, spec.outs)
+        found = evaluate(jnp, backward, [*parts(ct), *taken])
+        return joined(found[-n:]), tuple(blank[n:])
+
+    b = joined(xs[first : spec.arity])
+    absent = any(e.primitive is missing_p for e in backward.equations)
+    y, others = jax.lax.custom_linear_solve(
+        lambda x: x, b, solve, None if absent else transpose_solve, has_aux=True
+    )
+    return *parts(y), *others
+
+
+def _once_alone(name: str) -> NoReturn:
+    raise MissingRuleError(
+        f"{name}: JAX differentiates a gradient that it has taken of a solution.\n"
+        f"  Take the inner derivatives by ftrans: jax.grad(ftrans.grad(f)) in the place of\n"
+        f"  jax.grad(jax.grad(f)); jax.jvp and jax.jacfwd can be nested."
+    )
+
+
+def _narrowed(x: Any, dtype: Any) -> Any:
+    """Converts to a dtype that is as wide or narrower, from complex numbers as well."""
+    real = jnp.iscomplexobj(x) and not jnp.issubdtype(dtype, jnp.complexfloating)
+    return (jnp.real(x) if real else x).astype(dtype)
 
 
 def _rigid(x: Any) -> Any:

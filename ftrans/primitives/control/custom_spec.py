@@ -60,6 +60,9 @@ class Spec(NamedTuple):
         patterns: for each of the `variants` of `backward` which results have a cotangent.
         lasting: whether derivatives of derivatives of results are by the rules again, as PyTorch
             has it; else they are those of `forward`, as JAX has it.
+        linear: where JAX is to transpose it, how many inputs, the last ones, the smooth results
+            are linear in, jointly.
+        holds: whether `forward` holds constant what it captured.
     """
 
     name: str
@@ -74,6 +77,8 @@ class Spec(NamedTuple):
     order: int = 0
     patterns: tuple[Mask, ...] = ()
     lasting: bool = True
+    linear: int = 0
+    holds: bool = False
 
     def __repr__(self) -> str:
         return self.name
