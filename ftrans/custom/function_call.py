@@ -253,15 +253,7 @@ class Call(Author):
             ]
 
         def call(given: Sequence[Any]) -> Sequence[Any]:
-            return calls_host(
-                method,
-                self.parts.key,
-                lambda: rule.gradients(ctx._copied("backward"), given),
-                lambda: rule.host_gradients(
-                    ctx._copied("backward"), given, self._needs_of(method), self.host.remake
-                ),
-                self.host.remake is not None,
-            )
+            return self._called(rule, "backward", rule.gradients, rule.host_gradients, given)
 
         found = call(cotangents)
         if self.listened and not ctx._state.materialize:
@@ -283,17 +275,28 @@ class Call(Author):
 
     def _jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
         """Calls `jvp`; see `Author.jvp`."""
-        ctx, method = self.ctx, self.methods.jvp
-        tangents = self._tied(tangents)
-        rule = self._rule("jvp", method)
+        rule = self._rule("jvp", self.methods.jvp)
+        given = self._tied(tangents)
+        return self._called(rule, "forward", rule.tangents, rule.host_tangents, given)
+
+    def _called(
+        self, rule: Rule, which: str, now: Any, later: Any, given: Sequence[Any]
+    ) -> Sequence[Any]:
+        """Calls a method on traced values; or records that it is called later."""
+        ctx, method, remake = self.ctx, rule.method, self.host.remake
+
+        def traced() -> Sequence[Any]:
+            found = now(ctx._copied(which), given)
+            if self.host.left:
+                raise _left(self.name, rule.label, method, self.host.left)
+            return found
+
         return calls_host(
             method,
             self.parts.key,
-            lambda: rule.tangents(ctx._copied("forward"), tangents),
-            lambda: rule.host_tangents(
-                ctx._copied("forward"), tangents, self._needs_of(method), self.host.remake
-            ),
-            self.host.remake is not None,
+            traced,
+            lambda: later(ctx._copied(which), given, self._needs_of(method), remake),
+            remake is not None,
         )
 
     def batch(self, around: Surroundings, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
@@ -319,6 +322,16 @@ class Call(Author):
         )
         rule.probe(values)
         return rule, closed_over(vmap)
+
+
+def _left(name: str, label: str, method: Any, names: Sequence[str]) -> RuleError:
+    return RuleError(
+        f"{label}: it may use what {name}.forward leaves outside of the context, by "
+        f"{', '.join(names)}.\n"
+        f"  It is traced before that is there, and would get what an earlier call has left.\n"
+        f"  it is defined at {defined(method)}\n"
+        f"  Save it on the context: ctx.save_for_backward(...), or ctx.name = value."
+    )
 
 
 def _differentiated_again(label: str, method: Any) -> str:

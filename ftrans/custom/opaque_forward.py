@@ -15,6 +15,7 @@ import numpy as np
 from ftrans.custom.captures import captured_error, tracers_of
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.host_arrays import call_writing, distinct, is_same, to_array
+from ftrans.custom.leftovers import left_by
 from ftrans.custom.methods import Methods
 from ftrans.custom.opaque import Remake, RuleCallee, restore, snapshot_of
 from ftrans.custom.parts import Parts, defined
@@ -57,6 +58,7 @@ class _Typing(NamedTuple):
         is_made: whether it holds objects that each call makes anew.
         callee: calls it.
         call: the same, for what is no array in the context.
+        left: the names under which rules find what it left outside of the context.
     """
 
     output: Parts
@@ -73,6 +75,7 @@ class _Typing(NamedTuple):
     is_made: bool
     callee: RuleCallee
     call: _ForwardCall
+    left: tuple[str, ...]
 
 
 class _Called(NamedTuple):
@@ -117,6 +120,7 @@ class HostForward:
         written: the inputs that it wrote to.
         token: what the rules are tied to, since the call checks their context; or None.
         is_static: whether the context holds what is no array, which is looked at in each call.
+        left: the names under which traced rules would find what it left outside of the context.
         remake: makes it again, where it holds objects that each call makes anew; or None.
     """
 
@@ -134,6 +138,7 @@ class HostForward:
         self.inputs = [*inputs, *self.named.values]
         self.returned: dict[int, int] = {}
         self.written: tuple[int, ...] = ()
+        self.left: tuple[str, ...] = ()
 
     def record(self, ctx: FunctionCtx, needs: Any, with_context: bool) -> Any:
         """Records the call; returns the output with traced values, and fills the context."""
@@ -147,6 +152,7 @@ class HostForward:
         named = (self.names, self.named.key)
         key = (methods, set_up, types, self.parts.key, named, needed)
         typing = _typings.find(key, lambda: self._typed(key, types, set_up, needed))
+        self.left = typing.left
         looked_at = typing.is_static and not typing.is_made
         if looked_at and (again := self._called_again(set_up, needed)) is not None:
             # what is no array may be another one at each call
@@ -178,7 +184,8 @@ class HostForward:
     def _typed(self, key: Any, types: Sequence[ArrayType], set_up: Any, needs: Any) -> _Typing:
         """Calls the method once, and notes what it returns."""
         values = self._values(examples=True)
-        first = self._call(values, set_up, needs)
+        rules = [f for f in (self.methods.backward, self.methods.jvp) if f is not None]
+        first, left = left_by(lambda: self._call(values, set_up, needs), rules)
         context = first[0].context
         is_made = False
         if context is not None and context.is_static:
@@ -186,7 +193,8 @@ class HostForward:
             is_made = first[0].shape(False) != second.shape(False)
             is_made = is_made and first[0].shape(True) == second.shape(True)
         called, arrays, written, call = first
-        return self._typing(key, types, called, arrays, written, call, is_made)
+        typing = self._typing(key, types, called, arrays, written, call, is_made)
+        return typing._replace(left=left)
 
     def _values(self, examples: bool) -> list[Any]:
         """Returns the inputs as arrays, or examples of them."""
@@ -297,6 +305,7 @@ class HostForward:
             is_made,
             callee,
             call,
+            (),
         )
 
     def _tried(

@@ -269,3 +269,66 @@ def test_a_call_that_fails_leaves_nothing_open() -> None:
     with pytest.raises(FtransError):
         func.grad(lambda w: external(w)(w))(np.float64(3.0))
     assert_close(func.grad(lambda x: x * x)(3.0), 6.0)
+
+
+# --------------------------------------------------------- what forward leaves outside of its ctx
+
+
+class Left:
+    last: Any = None
+
+
+def leaving(how: str, opaque_rule: bool = False) -> Any:
+    """Returns a Function whose backward reads what forward has left, not on its context."""
+    kept: dict[str, Any] = {}
+    items: list[Any] = [None]
+    buffer = np.zeros(2)
+
+    class Exponential(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            y = np.exp(np.asarray(x))
+            if how == "dict":
+                kept["y"] = y
+            elif how == "list":
+                items[0] = y
+            elif how == "buffer":
+                buffer[...] = y
+            elif how == "class":
+                Left.last = y
+            elif how == "table" and "y" not in kept:
+                kept["y"] = np.full(2, 3.0)
+            elif how == "count":
+                kept["n"] = kept.get("n", 0) + 1
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            ct = np.asarray(ct) if opaque_rule else ct
+            found = {"dict": kept, "table": kept, "count": {"y": 3.0}, "class": {"y": Left.last}}
+            found |= {"list": {"y": items[0]}, "buffer": {"y": buffer}}
+            return ct * found[how]["y"]
+
+    return Exponential.apply
+
+
+@pytest.mark.parametrize("how", ["dict", "list", "buffer", "class"])
+def test_a_traced_rule_does_not_see_what_an_earlier_call_has_left(how: str) -> None:
+    f = leaving(how)
+    x = np.array([1.0, 2.0])
+    for _ in range(2):
+        with pytest.raises(RuleError, match=r"backward: it may use what Exponential.forward leav"):
+            func.grad(lambda x: f(x).sum())(x)
+    assert_close(func.vjp(f, x)[0], np.exp(x))
+    # a rule that is called after forward does see what it has left
+    f = leaving(how, opaque_rule=True)
+    for k in range(3):
+        assert_close(func.grad(lambda x, f=f: f(x).sum())(x + k), np.exp(x + k))
+
+
+@pytest.mark.parametrize("how", ["table", "count"])
+def test_what_does_not_depend_on_the_call_may_be_kept_anywhere(how: str) -> None:
+    f = leaving(how)
+    x = np.array([1.0, 2.0])
+    for k in range(3):
+        assert_close(func.grad(lambda x: f(x).sum())(x + k), np.full(2, 3.0))

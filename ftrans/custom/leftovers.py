@@ -1,0 +1,112 @@
+"""What an opaque `forward` leaves outside of its context, where a traced rule would read it.
+
+It is called when the program is run, and a traced rule once, before: the rule would see what an
+earlier call has left, in every call from then on. So it has to be found out, and said.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FunctionType, SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+
+from ftrans.custom.captures import content
+
+__all__ = ["left_by"]
+
+
+def left_by(call: Callable[[], Any], functions: Sequence[Any]) -> tuple[Any, tuple[str, ...]]:
+    """Calls a function; returns what it returns, and the names under which others find what it did.
+
+    What is only made by the first call, as a table is that is kept, does not count; what is
+    written into does, since the second call may write the same.
+
+    Args:
+        call: the function.
+        functions: the others.
+    """
+    before = _seen_by(functions)
+    found = call()
+    after = _seen_by(functions)
+    if not _changed(before, after):
+        return found, ()
+    written = {name for name, kept in after.items() if _written(before.get(name, []), kept)}
+    call()
+    return found, tuple(sorted(written.union(_changed(after, _seen_by(functions)))))
+
+
+def _seen_by(functions: Sequence[Any]) -> dict[str, list[Any]]:
+    """Returns the numbers and arrays that functions find outside of their arguments, by names."""
+    found: dict[str, list[Any]] = {}
+    pending, seen = [inspect.unwrap(function) for function in functions], set()
+    while pending:
+        current = pending.pop()
+        if type(current) is not FunctionType or id(current) in seen:
+            continue
+        seen.add(id(current))
+        code, space = current.__code__, current.__globals__
+        values = dict(zip(code.co_freevars, map(content, current.__closure__ or ()), strict=True))
+        values.update((name, space[name]) for name in _names(code) if name in space)
+        for name, value in values.items():
+            if type(value) is FunctionType:
+                pending.append(value)
+            else:
+                found[name] = [_kept(x) for x in _inside(value) if _is_number(x)]
+    return found
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _inside(value: Any) -> list[Any]:
+    """Returns a value, or what a container, or a class of the user's, has in it."""
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    if isinstance(value, (type, SimpleNamespace)):
+        return list(vars(value).values())
+    return [value]
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (np.ndarray, np.generic, jax.Array, float, complex)) or (
+        hasattr(x, "__dlpack__")
+    )
+
+
+_LARGE = 1 << 20
+"""Up to so many bytes, arrays are looked into."""
+
+
+def _kept(x: Any) -> tuple[Any, Any]:
+    small = isinstance(x, np.ndarray) and x.nbytes <= _LARGE
+    return x, x.copy() if small else None
+
+
+def _changed(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> tuple[str, ...]:
+    return tuple(name for name in after if not _same(before.get(name, []), after[name]))
+
+
+def _written(before: list[Any], after: list[Any]) -> bool:
+    arrays = {id(x): copy for x, copy in before if copy is not None}
+    return any(
+        id(x) in arrays and arrays[id(x)].tobytes() != copy.tobytes()
+        for x, copy in after
+        if copy is not None
+    )
+
+
+def _same(before: list[Any], after: list[Any]) -> bool:
+    return len(before) == len(after) and all(
+        x is y and (x_copy is None or x_copy.tobytes() == y_copy.tobytes())
+        for (x, x_copy), (y, y_copy) in zip(before, after, strict=True)
+    )
