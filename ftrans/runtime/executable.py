@@ -21,7 +21,7 @@ from ftrans.runtime.jaxlink import x64
 from ftrans.runtime.lower import lower
 from ftrans.runtime.waiting import Patience
 
-__all__ = ["Executable", "tick"]
+__all__ = ["Executable", "is_wide", "tick"]
 
 # A structure with so many patterns of scalars on devices among its arguments packs none of them.
 _MOST_VARIANTS = 4
@@ -72,7 +72,7 @@ class Executable:
         self._source = _Source(program)
         self._scalars = [i for i, t in enumerate(program.inputs) if t.shape == ()]
         # Outside the scope of double precision, JAX rounds what it is given.
-        self._wide = any(_is_wide(t) for t in program.inputs)
+        self._wide = any(is_wide(t) for t in program.inputs)
         self._by_pattern: dict[tuple[int, ...], tuple[_Packing, Callable[..., Any]]] = {}
         self._host: Callable[..., Any] | None = None
         self._pack: _Packing | None = None
@@ -215,7 +215,8 @@ class _Packing:
         return [inputs[i] for i in range(len(inputs))]
 
 
-def _is_wide(t: ArrayType) -> bool:
+def is_wide(t: ArrayType) -> bool:
+    """Tells whether JAX keeps such numbers in double precision only."""
     return t.dtype.itemsize // (2 if t.dtype.kind == "c" else 1) > 4
 
 

@@ -7,6 +7,7 @@ are always the caller's own to write to.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 from typing import Any
 
@@ -16,14 +17,14 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.interpreters import inline, runnable, simplify
-from ftrans.ir import Params, Program, check
+from ftrans.ir import Params, Program, check, type_of
 from ftrans.ir.frame import set_evaluator
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.outside import without_warnings
 from ftrans.runtime.cache import count
 from ftrans.runtime.choice import choose
-from ftrans.runtime.executable import Executable
+from ftrans.runtime.executable import Executable, is_wide
 from ftrans.runtime.explain import Why, note_trace, record
 from ftrans.runtime.faults import explain_failure
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, x64
@@ -179,7 +180,7 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
         return tuple(run(params["program"], arrays))
     calls = bool(params) and params.calls_host
     if any(is_jax(array) for array in arrays):
-        with x64(calls):
+        with _precision(primitive, arrays, params, calls):
             found = primitive.lower(jnp, *arrays, **params)
             outs = found if primitive.multiple else [found]
             return tuple(jnp.asarray(out) for out in outs)
@@ -187,6 +188,20 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
     with without_warnings(calls):
         found = primitive.lower(np, *host, **params)
     return tuple(_own(found if primitive.multiple else [found], host))
+
+
+def _precision(
+    primitive: Any, arrays: Sequence[Any], params: Params, calls: bool
+) -> AbstractContextManager[Any]:
+    """Returns the scope of double precision, unless JAX traces and nothing needs it.
+
+    What JAX traces may be a Python number inside, which that scope would make a wider one.
+    """
+    if any(map(is_traced_by_jax, arrays)):
+        types = tuple([type_of(array).update() for array in arrays])
+        if not any(map(is_wide, (*types, *primitive.infer_types(types, params)))):
+            return nullcontext()
+    return x64(calls)
 
 
 set_evaluator(evaluate_primitive)

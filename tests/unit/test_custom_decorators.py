@@ -861,3 +861,15 @@ def test_what_a_rule_under_jax_closes_over_is_not_differentiated_unless_it_is_as
     # where it is, it is that of the function
     through = jax.grad(lambda w: closing_over(ftrans, w)(2.0) + w.sum())
     assert_close(np.asarray(through(jnp.asarray(weight))), [3.0, 3.0, 3.0])
+
+
+@pytest.mark.parametrize("x", [1.0, np.float64(1.0), np.float32(1.0)])
+def test_python_numbers_that_jax_traces(x: Any) -> None:
+    # JAX gives them 32 bits, and keeps them as they are
+    f = lambda x: fnp.sin(fnp.add(x, 2)) * 3  # noqa: E731
+    expected = 3 * np.cos(np.float32(3.0))
+    np.testing.assert_allclose(jax.jvp(f, (x,), (x,))[1], expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.linearize(f, x)[1](x), expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(f)(x), expected, rtol=1e-6)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(jax.jvp(f, (1.0,), (1.0,))[1], 3 * np.cos(3.0), rtol=1e-14)
