@@ -23,7 +23,14 @@ from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives.family import moveaxis
 
-__all__ = ["DecoratedBatch", "FunctionBatch", "WrittenBatch", "closed_over", "with_closed_over"]
+__all__ = [
+    "DecoratedBatch",
+    "FunctionBatch",
+    "WrittenBatch",
+    "closed_over",
+    "example_by",
+    "with_closed_over",
+]
 
 
 def closed_over(function: Any) -> list[Tracer]:
@@ -310,8 +317,8 @@ class FunctionBatch(WrittenBatch):
         self.randomness = randomness
         self.kwargs = kwargs
 
-    def call(self, function: Any, size: int, tracers: Any, dims: Any) -> Any:
-        """Calls the rule."""
+    def returned(self, function: Any, size: int, tracers: Any, dims: Any) -> tuple[Any, Any]:
+        """Calls the rule; returns the output and `out_dims`."""
         # positive axes, as `vmap` counts them, for each argument in its structure
         found = function(
             VmapInfo(size, self.randomness),
@@ -325,7 +332,11 @@ class FunctionBatch(WrittenBatch):
                 f"  returned: {describe(found)}\n  it is defined at {defined(function)}\n"
                 f"  Write return output, out_dims."
             )
-        output, out_dims = found
+        return found
+
+    def call(self, function: Any, size: int, tracers: Any, dims: Any) -> Any:
+        """Calls the rule."""
+        output, out_dims = self.returned(function, size, tracers, dims)
         if not self.types and tree.tree_leaves(output):
             raise RuleError(
                 f"{self.name}: forward returns no array, and vmap does.\n"
@@ -360,6 +371,41 @@ class FunctionBatch(WrittenBatch):
             f"  out_dims: {out_dims!r}\n  expected: {structure}\n"
             f"  it is defined at {defined(self.function)}"
         )
+
+
+def example_by(
+    rule: FunctionBatch, values: Sequence[Any]
+) -> tuple[Parts, bool, list[ArrayType]] | None:
+    """Returns what a rule for batches says of one example, where `forward` says nothing.
+
+    Args:
+        rule: the rule; what it knows of the output does not count.
+        values: the inputs of the call, which an enclosing `vmap` maps.
+
+    Returns:
+        The output, whether it is a tuple, and the types of the arrays in it; None where no batch
+        is asked for.
+    """
+    guess = _likely_batch(values)
+    if guess is None:
+        return None
+    size, types, dims = guess
+    source = Abstract(f"a batch that {rule.name} is given")
+    opened = rule_frame(rule.name, [(t, source, False) for t in types], 0, closed=True)
+    with opened as tracers:
+        output, out_dims = rule.returned(rule.function, size, tracers, dims)
+        is_tuple = isinstance(output, tuple)
+        parts = Parts(output if is_tuple else (output,))
+        learnt = copy.copy(rule)
+        learnt.output, learnt.is_tuple = parts, is_tuple
+        found = [type_of(x).update() for x in parts.values]
+        learnt.types = tuple(found)
+        for i, dim in enumerate(learnt._split_dims(out_dims)):
+            if dim is not None:
+                shape = list(found[i].shape)
+                del shape[dim]
+                found[i] = found[i].update(shape=tuple(shape))
+    return parts.template(), is_tuple, found
 
 
 class DecoratedBatch(WrittenBatch):

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from ftrans.custom.batching import FunctionBatch, closed_over
+from ftrans.custom.batching import FunctionBatch, closed_over, example_by
 from ftrans.custom.calling import check_written, not_returned
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.guards import Guards, guards_of
@@ -16,15 +16,16 @@ from ftrans.custom.opaque_forward import HostForward, maker
 from ftrans.custom.parts import Parts, defined
 from ftrans.custom.recording import record, staged_for_jax
 from ftrans.custom.rule import Rule
-from ftrans.custom.surroundings import Surroundings
+from ftrans.custom.surroundings import Surroundings, surroundings
 from ftrans.custom.tracing import Author
 from ftrans.custom.undefined import is_listening, note
 from ftrans.errors import RuleError
-from ftrans.ir import Tracer, type_of
+from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.frame import rebind
 from ftrans.numpy.promotion import as_array, is_array, result_type
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import once_p, tied_p
+from ftrans.primitives.missing import missing
 
 __all__ = ["Call", "record_for_jax"]
 
@@ -127,6 +128,8 @@ class Call(Author):
 
     # ----------------------------------------------------------------------------- forward
 
+    types: Sequence[ArrayType] = ()
+
     def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
         """Traces `forward` and `setup_context`, or records that they are to be called."""
         methods, kwargs = self.methods, self.kwargs
@@ -172,12 +175,29 @@ class Call(Author):
                 as_array(x, result_type(x, *dtypes)) if type(x) in (float, complex) else x
                 for x in self.output.values
             ]
+        if output is None and methods.vmap is not None:
+            self._learn_output()
         self.types = [type_of(x).update() for x in self.output.values]
         self.inputs = [type_of(as_array(x)).update() for x in inputs]
         self.weak = tuple([type(x) is Tracer and x.weak for x in inputs])
         self._check_dirty(inputs, host)
         self.patterns = not ctx._state.materialize
         return self.output.values
+
+    def _learn_output(self) -> None:
+        """Takes what `vmap` returns for the output, where `forward` returns nothing."""
+        rule = self._batch_rule(0, surroundings().randomness)
+        found = example_by(rule, self.parts.values)
+        if found is None:
+            return
+        self.output, self.is_tuple, types = found
+        self.make = tuple if self.is_tuple else maker(None)
+        message = (
+            f"{self.name}.forward: it returns nothing, and is asked for the result of one example."
+            f"\n  it is defined at {defined(self.methods.forward)}\n"
+            f"  Write it beside vmap, which computes many."
+        )
+        self.output.values = list(missing(self.primals, types, message)) if types else []
 
     def _check_dirty(self, inputs: Sequence[Any], host: HostForward) -> None:
         """Finds which results are the inputs that were marked as written to."""
@@ -309,19 +329,22 @@ class Call(Author):
                 f"{self.name}: generate_vmap_rule is True, and vmap is written as well.\n"
                 f"  vmap is defined at {defined(vmap)}\n  Keep one of them."
             )
-        rule = FunctionBatch(
+        rule = self._batch_rule(around.order, around.randomness)
+        rule.probe(values)
+        return rule, closed_over(vmap)
+
+    def _batch_rule(self, order: int, randomness: str) -> FunctionBatch:
+        return FunctionBatch(
             f"{self.name}.vmap",
-            vmap,
+            self.methods.vmap,
             self.parts.template(),
             self.output.template(),
             self.is_tuple,
             self.types,
-            around.order,
-            around.randomness,
+            order,
+            randomness,
             self.kwargs,
         )
-        rule.probe(values)
-        return rule, closed_over(vmap)
 
 
 def _left(name: str, label: str, method: Any, names: Sequence[str]) -> RuleError:

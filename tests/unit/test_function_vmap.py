@@ -13,7 +13,6 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
-from ftrans.errors import RuleError
 from tests.helpers import assert_close
 
 X = np.random.default_rng(0).normal(size=(2, 3, 4))
@@ -354,19 +353,64 @@ def test_one_number_stands_for_the_axes_of_all_results() -> None:
     assert_close(func.vmap(Two.apply)(x), (x, 2 * x))
 
 
-def test_a_forward_that_returns_nothing_says_not_what_vmap_returns() -> None:
-    class Identity(Function):
-        @staticmethod
-        def forward(x):
-            pass
+class Unwritten(Function):
+    @staticmethod
+    def forward(x, y):
+        pass
 
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            pass
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
 
-        @staticmethod
-        def vmap(info, in_dims, x):
-            return x, in_dims[0]
+    @staticmethod
+    def backward(ctx, *cotangents):
+        pass
 
-    with pytest.raises(RuleError, match="Write forward for one example too"):
-        func.vmap(Identity.apply)(np.ones(3))
+    @staticmethod
+    def vmap(info, in_dims, x, y):
+        seen.append((info.batch_size, info.randomness, in_dims))
+        return (fnp.moveaxis(x, in_dims[0], 0) + y, {"first": y}), (0, {"first": None})
+
+
+seen: list[Any] = []
+
+
+def test_where_only_the_rule_is_called_forward_need_not_be_written() -> None:
+    x, y = np.arange(6.0).reshape(3, 2), np.arange(3.0)
+    for randomness in ("error", "different", "same"):
+        seen.clear()
+        out, more = func.vmap(
+            Unwritten.apply, in_dims=(1, None), out_dims=(0, None), randomness=randomness
+        )(x, y)
+        assert_close(out, x.T + y)
+        assert_close(more["first"], y)
+        assert set(map(str, seen)) == {str((2, randomness, (1, None)))}
+    f = ftrans.jit(func.vmap(lambda x: Unwritten.apply(x, y)[0], in_dims=1))
+    assert_close(f(x), x.T + y)
+    assert Unwritten.apply(x, y) is None
+
+
+class FailsBackward(Function):
+    @staticmethod
+    def forward(x):
+        return x * 1
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, ct):
+        raise NotImplementedError
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return x * 10, in_dims[0]
+
+
+def test_a_backward_that_raises_does_not_put_the_rule_for_batches_aside() -> None:
+    x = np.arange(3.0)
+    for wrap in (lambda f: f, ftrans.jit):
+        assert_close(wrap(func.vmap(FailsBackward.apply))(x), 10 * x)
+        assert_close(func.vmap(wrap(FailsBackward.apply))(x), 10 * x)
+        assert_close(wrap(lambda x: func.vjp(func.vmap(FailsBackward.apply), x)[0])(x), 10 * x)

@@ -252,7 +252,7 @@ def _batch(
     saved: bool,
 ) -> tuple[Any, Any]:
     inputs, n = len(forward.inputs), spec.outs
-    if spec.batch is not None and all(dim is None for dim in dims[spec.arity :]):
+    if spec.batch is not None and all(dim is None for dim in dims[spec.arity : inputs]):
         types = [type_of(x) for x in operands[: spec.arity]]
         program, out_dims = spec.batch.program(size, types, dims[: spec.arity])
         captured = [operands[i] for i in spec.batch.captured]
