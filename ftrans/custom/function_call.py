@@ -326,7 +326,7 @@ class Call(Author):
             return None, ()
         if self.methods.generate_vmap_rule:
             raise RuleError(
-                f"{self.name}: generate_vmap_rule is True, and vmap is written as well.\n"
+                f"{self.name}: generate_vmap_rule=True and vmap is written as well.\n"
                 f"  vmap is defined at {defined(vmap)}\n  Keep one of them."
             )
         rule = self._batch_rule(around.order, around.randomness)
