@@ -96,7 +96,7 @@ def external(
         inputs: tuple[ArrayType, ...],
         types: tuple[ArrayType, ...],
     ) -> Callee:
-        is_flat = _is_flat(structure, outs)
+        is_flat, is_one = _is_flat(structure, outs), tree.treedef_is_leaf(outs)
 
         def function(*leaves: Any) -> Sequence[Any]:
             if is_flat:
@@ -104,7 +104,7 @@ def external(
             else:
                 args, kwargs = structure.unflatten(leaves)
                 found = fn(*args, **kwargs)
-            return _leaves(label, outs, found)
+            return [found] if is_one else _leaves(label, outs, found)
 
         method = vmap_method
         if callable(vmap_method):

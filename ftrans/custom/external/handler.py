@@ -65,7 +65,7 @@ def _execute(frame: int) -> int | None:
             # bytes cannot be written to, and so the array cannot either
             given.append(np.ndarray(shape, dtype, memory(data).raw if nbytes else b""))
         places = [_buffer(buffer) for buffer in _pointers(outputs, output_at)]
-        found = callee.call(given, [known[0] for known, _ in places])
+        found = callee.call(given, [known[0] for known, _ in places], shared=True)
         for array, ((_, shape, dtype, nbytes, memory), data) in zip(found, places, strict=True):
             if nbytes:
                 np.ndarray(shape, dtype, memory(data))[...] = array
@@ -206,7 +206,7 @@ def _register() -> None:
 class _Trial:
     """Adds one, to try the handler."""
 
-    def call(self, arrays: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
+    def call(self, arrays: Sequence[Any], types: Sequence[ArrayType], shared: bool) -> list[Any]:
         return [arrays[0] + np.float32(1)]
 
 

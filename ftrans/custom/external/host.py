@@ -105,24 +105,27 @@ class HostCallee(Callee):
         """Returns the results for arrays of NumPy or JAX."""
         return self.call([plain(array) for array in arrays], self.types)
 
-    def call(self, arrays: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
+    def call(
+        self, arrays: Sequence[Any], types: Sequence[ArrayType], shared: bool = False
+    ) -> list[Any]:
         """Calls the function on arrays that nobody can write to.
 
         Args:
             arrays: the arguments.
             types: the types of the results: those declared, but in a batch of JAX's.
+            shared: whether the results may share memory, as where they are copied at once.
         """
         if self.copies:
             arrays = [np.array(array) for array in arrays]
         if state.stack:
             # what the function computes is not part of what is traced at present
             with untraced():
-                return self._called(arrays, types)
-        return self._called(arrays, types)
+                return self._called(arrays, types, shared)
+        return self._called(arrays, types, shared)
 
-    def _called(self, arrays: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
+    def _called(self, arrays: Sequence[Any], types: Sequence[ArrayType], shared: bool) -> list[Any]:
         try:
-            return results(self.name, call_of_the_user(self.function, arrays), types)
+            return results(self.name, call_of_the_user(self.function, arrays), types, shared)
         except ValueError as error:
             self._explain(error)
             raise

@@ -107,12 +107,14 @@ class MachineCallee(HostCallee):
         _body(self.kernel, self._shape)(*given, *outs)
         return outs
 
-    def call(self, arrays: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
+    def call(
+        self, arrays: Sequence[Any], types: Sequence[ArrayType], shared: bool = False
+    ) -> list[Any]:
         """Calls the kernel on arrays that nobody can write to."""
         if not self._shape.pointers:
             # numba knows no arrays of JAX
             arrays = [np.asarray(array) for array in arrays]
-        return super().call(arrays, types)
+        return super().call(arrays, types, shared)
 
     def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the results for values that JAX traces."""

@@ -16,7 +16,7 @@ from ftrans.ir.dtype import is_complex, is_float, is_integer
 __all__ = ["results"]
 
 
-def results(name: str, found: Any, types: Sequence[ArrayType]) -> list[Any]:
+def results(name: str, found: Any, types: Sequence[ArrayType], shared: bool = False) -> list[Any]:
     """Returns what an external function returned, as arrays of these types.
 
     NumPy arrays among them share memory with nothing else: what somebody refers to is copied.
@@ -25,6 +25,7 @@ def results(name: str, found: Any, types: Sequence[ArrayType]) -> list[Any]:
         name: how errors call the function.
         found: the sequence that it returned.
         types: as declared.
+        shared: whether they may share memory, as where they are copied in any case.
 
     Raises:
         RuleError: where number, shape or dtype is not as declared.
@@ -38,7 +39,7 @@ def results(name: str, found: Any, types: Sequence[ArrayType]) -> list[Any]:
     arrays = []
     for i, t in enumerate(types):
         # without a variable, so that the references to a new array can be counted
-        if type(found[i]) is np.ndarray and _references(found, i) == _FRESH:
+        if type(found[i]) is np.ndarray and (shared or _references(found, i) == _FRESH):
             arrays.append(found[i])
         else:
             arrays.append(_array(name, i, found[i], t, types))
