@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import jax.core
-import jax.extend.core
 import jax.numpy as jnp
 
 from ftrans.config import install_compilation_cache
@@ -29,13 +28,7 @@ __all__ = [
     "x64",
 ]
 
-_NEEDED = (
-    (jax, "enable_x64"),
-    (jax, "Array"),
-    (jax.core, "Tracer"),
-    (jax.extend.core, "get_opaque_trace_state"),
-)
-for _owner, _name in _NEEDED:
+for _owner, _name in ((jax, "enable_x64"), (jax, "Array"), (jax.core, "Tracer")):
     if not hasattr(_owner, _name):
         raise FtransError(
             f"This release of JAX, {jax.__version__}, has no {_owner.__name__}.{_name}; "
@@ -76,14 +69,22 @@ def is_jax(value: Any) -> bool:
 
 def is_jax_tracing() -> bool:
     """Tells whether a transformation of JAX is under way in this thread."""
-    return jax.extend.core.get_opaque_trace_state() != _outside()
+    return _trace_state()() != _outside()
+
+
+@functools.cache
+def _trace_state() -> Any:
+    # not with this module: `jax.extend` imports Pallas, which takes a fifth of the import of ftrans
+    from jax.extend.core import get_opaque_trace_state
+
+    return get_opaque_trace_state
 
 
 @functools.cache
 def _outside() -> Any:
     """Returns the state of JAX where it traces nothing, which is that of a new thread."""
     found: list[Any] = []
-    state = jax.extend.core.get_opaque_trace_state
+    state = _trace_state()
     thread = threading.Thread(target=lambda: found.append(state()))
     thread.start()
     thread.join()
