@@ -294,26 +294,15 @@ class FunctionBatch(WrittenBatch):
     """Is the method `vmap` of a `Function`.
 
     Args:
-        name, function, parts, output, is_tuple, types, order: see `WrittenBatch`.
+        shared: see `WrittenBatch`, all but `extra`.
         randomness: as of `vmap`.
         kwargs: the keyword-only arguments, which it takes too.
     """
 
-    def __init__(
-        self,
-        name: str,
-        function: Any,
-        parts: Parts,
-        output: Parts,
-        is_tuple: bool,
-        types: Sequence[ArrayType],
-        order: int,
-        randomness: str,
-        kwargs: dict[str, Any],
-    ):
+    def __init__(self, *shared: Any, randomness: str, kwargs: dict[str, Any]):
         named = Parts(tuple(kwargs.values()))
-        extra = (randomness, tuple(kwargs), named.key, tuple(map(id, named.values)))
-        super().__init__(name, function, parts, output, is_tuple, types, order, extra)
+        arrays = tuple(map(id, named.values))
+        super().__init__(*shared, extra=(randomness, tuple(kwargs), named.key, arrays))
         self.randomness = randomness
         self.kwargs = kwargs
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from types import FunctionType
+from collections.abc import Iterator, Sequence
+from types import CodeType, FunctionType
 from typing import Any
 
 from ftrans.custom.parts import defined
 from ftrans.errors import RuleError
 from ftrans.ir import Tracer
 
-__all__ = ["captured_error", "check_captures", "content", "tracers_of"]
+__all__ = ["captured_error", "check_captures", "content", "tracers_of", "used_by"]
 
 
 def tracers_of(function: Any) -> dict[str, Tracer]:
@@ -17,25 +18,36 @@ def tracers_of(function: Any) -> dict[str, Tracer]:
 
     Functions that it closes over are looked into.
     """
-    found: dict[str, Tracer] = {}
-    pending, seen = [function], set()
+    return {name: value for name, value in used_by([function]) if type(value) is Tracer}
+
+
+def used_by(functions: Sequence[Any], deep: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yields what functions use without being given it, with its names; functions are looked into.
+
+    Args:
+        functions: the functions; what is none is passed over.
+        deep: whether functions among the globals are looked into, and functions that are defined
+            inside; else those alone that are closed over.
+    """
+    pending, seen = list(functions), set()
     while pending:
         current = pending.pop()
         if type(current) is not FunctionType or id(current) in seen:
             continue
         seen.add(id(current))
-        code = current.__code__
-        names = dict(zip(code.co_freevars, map(content, current.__closure__ or ()), strict=True))
-        for name in code.co_names:
-            value = current.__globals__.get(name)
-            if type(value) is Tracer:
-                names[name] = value
-        for name, value in names.items():
-            if type(value) is Tracer:
-                found[name] = value
-            elif isinstance(value, FunctionType):
-                pending.append(value)
-    return found
+        code, space = current.__code__, current.__globals__
+        cells = dict(zip(code.co_freevars, map(content, current.__closure__ or ()), strict=True))
+        names = _names(code) if deep else code.co_names
+        shared = {name: space[name] for name in names if name in space}
+        yield from {**cells, **shared}.items()
+        pending += [*cells.values(), *(shared.values() if deep else ())]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
 
 
 def content(cell: Any) -> Any:

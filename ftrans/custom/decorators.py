@@ -151,12 +151,12 @@ class custom_vjp(Decorated):
                 f"  Return None for an argument that has no cotangent."
             )
         flat = call.parts.split(lambda: where, found)
-        found = zip(flat, call.inputs, call.weak, strict=True)
+        given = zip(flat, call.inputs, call.weak, strict=True)
         return [
             None
             if x is None or not t.is_inexact
             else fit(f"{where}, number {i}", chosen(x, t, weak), t, "the argument")
-            for i, (x, t, weak) in enumerate(found)
+            for i, (x, t, weak) in enumerate(given)
         ]
 
 

@@ -342,8 +342,8 @@ class Call(Author):
             self.is_tuple,
             self.types,
             order,
-            randomness,
-            self.kwargs,
+            randomness=randomness,
+            kwargs=self.kwargs,
         )
 
 

@@ -21,6 +21,7 @@ from ftrans.numpy.elementwise import stop_gradient
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import neg_p, stop_gradient_p, sub_p
 from ftrans.primitives.complex import conjugate
+from ftrans.primitives.missing import missing
 from ftrans.primitives.shape import zeros
 from ftrans.runtime.jaxlink import foreign, is_traced_by_jax
 
@@ -168,11 +169,8 @@ class _Solver(Author):
 
     def held(self, values: Sequence[Any]) -> Any:
         """Returns the solution of an equation that nothing moves: it is constant."""
-        found = _detached(lambda: self.solved(values))
-        x, aux = self._split_aux(found)
-        leaves = _leaves(self.name, self.solve, self.closure, x)
-        value = self.closure.structure.unflatten(leaves)
-        return (value, aux) if self.has_aux else value
+        leaves, aux = self._solution(values)
+        return self._returned(leaves, aux)
 
     def solved(self, inputs: Sequence[Any]) -> Any:
         """Calls the solver."""
@@ -181,17 +179,22 @@ class _Solver(Author):
     def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
         """Solves the equation; see `Author.forward`."""
         self.inputs = list(inputs)
-        found = _detached(lambda: self.solved(inputs))
-        x, aux = self._split_aux(found)
-        leaves = [_as_result(leaf) for leaf in _leaves(self.name, self.solve, self.closure, x)]
-        value = self.closure.structure.unflatten(leaves)
+        found, aux = self._solution(inputs)
+        leaves = [_as_result(leaf) for leaf in found]
         self.count = len(leaves)
-        self.output = Parts(((value, aux) if self.has_aux else value,), is_array)
+        self.output = Parts((self._returned(leaves, aux),), is_array)
         return self.output.values
 
-    def _split_aux(self, found: Any) -> tuple[Any, Any]:
-        """Returns what the solver returned as the unknown and aux."""
-        return solution_and_aux(self.name, self.solve, found) if self.has_aux else (found, None)
+    def _solution(self, inputs: Sequence[Any]) -> tuple[list[Any], Any]:
+        """Calls the solver, held constant; returns the leaves of the unknown, and aux."""
+        found, aux = _detached(lambda: self.solved(inputs)), None
+        if self.has_aux:
+            found, aux = solution_and_aux(self.name, self.solve, found)
+        return _leaves(self.name, self.solve, self.closure, found), aux
+
+    def _returned(self, leaves: Sequence[Any], aux: Any) -> Any:
+        value = self.closure.structure.unflatten(leaves)
+        return (value, aux) if self.has_aux else value
 
     def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
         """Tells which results have tangents: those of the unknown, but not aux."""
@@ -209,6 +212,12 @@ class _Solver(Author):
         moving = [i for i, t in enumerate(tangents) if t is not None]
         if not moving:
             return None
+        at = self._operator_of(captured, moving)
+        primals = tuple(captured[i] for i in moving)
+        return jvp(at, primals, tuple(tangents[i] for i in moving))[1]
+
+    def _operator_of(self, captured: Sequence[Any], moving: Sequence[int]) -> Callable[..., Any]:
+        """Returns the operator at the solution, as a function of some of what it closes over."""
 
         def at(*values: Any) -> Any:
             full = list(captured)
@@ -216,8 +225,7 @@ class _Solver(Author):
                 full[i] = value
             return tuple(apply(self.closure.program, [*self.solution, *full]))
 
-        primals = tuple(captured[i] for i in moving)
-        return jvp(at, primals, tuple(tangents[i] for i in moving))[1]
+        return at
 
 
 class LinearSolve(_Solver):
@@ -288,31 +296,21 @@ class LinearSolve(_Solver):
         moving = [i for i, w in enumerate(captured) if type_of(w).is_inexact]
         by_captured: list[Any] = [None] * len(captured)
         if moving:
-
-            def at(*values: Any) -> Any:
-                full = list(captured)
-                for i, value in zip(moving, values, strict=True):
-                    full[i] = value
-                return tuple(apply(self.closure.program, [*self.solution, *full]))
-
-            _, pull = vjp(at, *[captured[i] for i in moving])
+            _, pull = vjp(self._operator_of(captured, moving), *[captured[i] for i in moving])
             pulled = pull(tuple([neg_p(x) for x in adjoint]))
             for i, ct in zip(moving, pulled, strict=True):
                 by_captured[i] = ct
         return [*by_captured, *adjoint]
 
     def _no_transpose(self, cotangents: Sequence[Any]) -> Sequence[Any]:
-        from ftrans.primitives import missing_p
-
         message = (
             "custom_linear_solve: reverse mode needs to solve with the transposed operator.\n"
             "  Pass transpose_solve=..., or symmetric=True where the operator is symmetric."
         )
-        given = [ct for ct in cotangents if ct is not None]
         wanted = [i for i, x in enumerate(self.inputs) if type_of(x).is_inexact]
         types = tuple(type_of(self.inputs[i]).update() for i in wanted)
         found: list[Any] = [None] * len(self.inputs)
-        for i, ct in zip(wanted, missing_p(*given, types=types, message=message), strict=True):
+        for i, ct in zip(wanted, missing(cotangents, types, message), strict=True):
             found[i] = ct
         return found
 

@@ -7,14 +7,14 @@ earlier call has left, in every call from then on. So it has to be found out, an
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from types import CodeType, FunctionType, SimpleNamespace
+from collections.abc import Callable, Sequence
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import jax
 import numpy as np
 
-from ftrans.custom.captures import content
+from ftrans.custom.captures import used_by
 
 __all__ = ["left_by"]
 
@@ -41,29 +41,12 @@ def left_by(call: Callable[[], Any], functions: Sequence[Any]) -> tuple[Any, tup
 
 def _seen_by(functions: Sequence[Any]) -> dict[str, list[Any]]:
     """Returns the numbers and arrays that functions find outside of their arguments, by names."""
-    found: dict[str, list[Any]] = {}
-    pending, seen = [inspect.unwrap(function) for function in functions], set()
-    while pending:
-        current = pending.pop()
-        if type(current) is not FunctionType or id(current) in seen:
-            continue
-        seen.add(id(current))
-        code, space = current.__code__, current.__globals__
-        values = dict(zip(code.co_freevars, map(content, current.__closure__ or ()), strict=True))
-        values.update((name, space[name]) for name in _names(code) if name in space)
-        for name, value in values.items():
-            if type(value) is FunctionType:
-                pending.append(value)
-            else:
-                found[name] = [_kept(x) for x in _inside(value) if _is_number(x)]
-    return found
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
+    uses = used_by([inspect.unwrap(function) for function in functions], deep=True)
+    return {
+        name: [_kept(x) for x in _inside(value) if _is_number(x)]
+        for name, value in uses
+        if type(value) is not FunctionType
+    }
 
 
 def _inside(value: Any) -> list[Any]:

@@ -61,10 +61,8 @@ class Parts:
                 self._entries.append(_Static(item))
                 continue
             self.values += [leaf for leaf, m in zip(leaves, mask, strict=True) if m]
-            kind = _Tree if True in mask else _Container
-            self._entries.append(kind(structure, leaves, mask))
-            if kind is _Container:
-                self._entries[-1].item = item
+            entry = _Tree(structure, leaves, mask)
+            self._entries.append(entry if True in mask else _Container(entry, item))
 
     def template(self) -> Parts:
         """Returns the same without the arrays."""
@@ -147,15 +145,14 @@ class _Array:
 
     count = 1
     key = skeleton = "array"
+    is_static = False
+    is_constant = True
 
     def template(self) -> _Array:
         return self
 
     def statics(self) -> list[Any]:
         return []
-
-    is_static = False
-    is_constant = True
 
     def build(self, given: Any) -> Any:
         return next(given)
@@ -282,7 +279,10 @@ class _Tree:
 class _Container(_Tree):
     """Is an item that is a pytree without arrays: the call itself gets it, others get copies."""
 
-    item: Any
+    def __init__(self, entry: _Tree, item: Any):
+        super().__init__(entry.structure, entry.leaves, entry.mask)
+        self.copied = entry
+        self.item = item
 
     @property
     def is_constant(self) -> bool:
@@ -290,9 +290,7 @@ class _Container(_Tree):
         return type(self.item) is tuple and super().is_constant
 
     def template(self) -> _Tree:
-        made = _Tree(self.structure, [], [])
-        made.leaves, made.mask, made.is_static = self.leaves, self.mask, self.is_static
-        return made
+        return self.copied
 
     def build(self, given: Any) -> Any:
         return self.item

@@ -121,19 +121,19 @@ class Rule(NamedTuple):
                 f"  Return None for an output that has no tangent."
             )
         flat = self.output.split(lambda: f"{self._where}: a tangent", dots)
-        for i, (dot, t, s) in enumerate(zip(flat, self.types, self.smooth, strict=True)):
-            if dot is not None and t.is_inexact and not s:
-                raise RuleError(
-                    f"{self._where}: result {i} is marked as not differentiable, and has a "
-                    f"tangent.\n"
-                    f"  Return None for it."
-                )
-        return [
-            None
-            if dot is None or not s
-            else self._fit("tangent", lambda i=i: f"result {i}", dot, t)
-            for i, (dot, t, s) in enumerate(zip(flat, self.types, self.smooth, strict=True))
-        ]
+        given = enumerate(zip(flat, self.types, self.smooth, strict=True))
+        return [None if dot is None else self._tangent(i, dot, t, s) for i, (dot, t, s) in given]
+
+    def _tangent(self, number: int, dot: Any, t: ArrayType, smooth: bool) -> Any:
+        if smooth:
+            return self._fit("tangent", lambda: f"result {number}", dot, t)
+        if t.is_inexact:
+            raise RuleError(
+                f"{self._where}: result {number} is marked as not differentiable, and has a "
+                f"tangent.\n"
+                f"  Return None for it."
+            )
+        return None
 
     def host_tangents(
         self,

@@ -36,8 +36,8 @@ class Scope:
 
     def __init__(self, make: Callable[[], AbstractContextManager[Any]], again: bool = False):
         self._make = make
-        self._made = make()
         self._again = again
+        self._made: Any = None
         self._entered = False
 
     def __enter__(self) -> None:
@@ -53,6 +53,8 @@ class Scope:
         """Sets it."""
         # what is interrupted may be begun or ended twice
         if not self._entered:
+            if self._made is None or not self._again:
+                self._made = self._make()
             self._made.__enter__()
             self._entered = True
 
@@ -61,8 +63,6 @@ class Scope:
         if self._entered:
             self._entered = False
             self._made.__exit__(None, None, None)
-            if not self._again:
-                self._made = self._make()
 
 
 def call_of_the_user(function: Callable[..., Any], arrays: Sequence[Any]) -> Any:

@@ -143,7 +143,7 @@ def _unlike(
     given: ArrayType,
     t: ArrayType,
     types: Sequence[ArrayType],
-    rounded: bool = False,
+    rounded: bool,
 ) -> RuleError:
     """Returns the error for a result of another type."""
     if given.shape != t.shape:

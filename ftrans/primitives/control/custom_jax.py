@@ -63,10 +63,6 @@ def with_rules(
     def visible(outs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(outs) if saved else tuple(outs[:n])
 
-    def looked_up(references: Any, xs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-        place = {"operand": xs, "result": outs[:n], "saved": outs[n:]}
-        return [place[kind][i] for kind, i in references]
-
     def keeps(outs: Sequence[Any]) -> bool:
         """Tells whether what is saved has derivatives."""
         return saved and any(map(_moves, outs[n:]))
@@ -94,7 +90,7 @@ def with_rules(
             cts = list(map(_instantiated, given))
             smooth = [ct for ct, s in zip(cts, spec.smooth, strict=False) if s]
             found: list[Any] = [None] * len(xs)
-            by_rule = evaluate(jnp, backward, [*smooth, *looked_up(spec.pulled, xs, outs)])
+            by_rule = evaluate(jnp, backward, [*smooth, *look_up(spec.pulled, xs, outs, n)])
             for i, ct in zip((i for i, g in enumerate(spec.gives) if g), by_rule, strict=True):
                 found[i] = ct
             moving = natural(outs, asked.mask)
@@ -131,7 +127,7 @@ def with_rules(
         dots = list(map(_instantiated, tangents))
         outs = again(xs)
         taken = [dot for dot, t in zip(dots, spec.takes, strict=False) if t]
-        results = evaluate(jnp, forward_mode, [*taken, *looked_up(spec.pushed, xs, outs)])
+        results = evaluate(jnp, forward_mode, [*taken, *look_up(spec.pushed, xs, outs, n)])
         if not spec.lasting:
             outs, results = (*results[:n], *outs[n:]), results[n:]
         by_rule = iter(results)
