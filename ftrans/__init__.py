@@ -8,9 +8,8 @@ from ftrans.custom import (
     custom_root,
     custom_vjp,
     custom_vmap,
+    external,
 )
-from ftrans.custom.external import external
-from ftrans.custom.verify import check_rules
 from ftrans.errors import (
     ArgumentError,
     AxisError,
@@ -57,6 +56,7 @@ from ftrans.func.trace import trace
 from ftrans.ir import ArrayType, Program, check
 from ftrans.numpy.elementwise import stop_gradient
 from ftrans.runtime import cache_clear, cache_info, explain
+from ftrans.verify import check_rules
 
 __version__ = "0.1.0"
 

@@ -29,7 +29,9 @@ MODULES = sorted(
 # Each package may import those to the right of it, and itself.
 LAYERS = [
     {"autograd", "interop"},
+    {"verify"},
     {"custom"},
+    {"external"},
     {"func"},
     {"numpy"},
     {"runtime"},

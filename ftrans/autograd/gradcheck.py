@@ -12,9 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.custom.verify.call import is_floating, like
-from ftrans.custom.verify.comparison import Comparison
-from ftrans.custom.verify.promises import (
+from ftrans.errors import GradcheckError, GradcheckInputError
+from ftrans.func.staging import name_of
+from ftrans.func.vjp import vjp
+from ftrans.traceback import boundary
+from ftrans.verify.call import is_floating, like
+from ftrans.verify.comparison import Comparison
+from ftrans.verify.promises import (
     batched_backward,
     batched_forward,
     multiplied_by_cotangent,
@@ -23,7 +27,7 @@ from ftrans.custom.verify.promises import (
     same_twice,
     undefined,
 )
-from ftrans.custom.verify.subject import (
+from ftrans.verify.subject import (
     Settings,
     Subject,
     check_outputs,
@@ -31,10 +35,6 @@ from ftrans.custom.verify.subject import (
     random_like,
     values_of,
 )
-from ftrans.errors import GradcheckError, GradcheckInputError
-from ftrans.func.staging import name_of
-from ftrans.func.vjp import vjp
-from ftrans.traceback import boundary
 
 __all__ = ["gradcheck", "gradgradcheck"]
 

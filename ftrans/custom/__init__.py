@@ -2,6 +2,8 @@
 
 from ftrans.custom.context import FunctionCtx, VmapInfo
 from ftrans.custom.decorators import custom_jvp, custom_vjp, custom_vmap
+from ftrans.custom.front import external
+from ftrans.custom.front_native import ffi, traceable
 from ftrans.custom.function import Function, once_differentiable
 from ftrans.custom.implicit import custom_linear_solve, custom_root
 
@@ -14,5 +16,9 @@ __all__ = [
     "custom_root",
     "custom_vjp",
     "custom_vmap",
+    "external",
     "once_differentiable",
 ]
+
+external.ffi = ffi  # type: ignore[attr-defined]
+external.jax = traceable  # type: ignore[attr-defined]

@@ -9,14 +9,13 @@ from typing import Any
 
 import jax.tree_util as tree
 
-from ftrans.custom.captures import content
-from ftrans.custom.constants import with_constants
 from ftrans.custom.context import VmapInfo
-from ftrans.custom.parts import Parts, defined
+from ftrans.custom.parts import Parts
 from ftrans.custom.surroundings import surroundings
-from ftrans.custom.tracing import rule_frame
 from ftrans.errors import RuleError
-from ftrans.func.staging import describe, is_whole
+from ftrans.external.captures import content, defined
+from ftrans.external.constants import with_constants
+from ftrans.func.staging import describe, is_whole, rule_frame
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
 from ftrans.ir.source import Mapped
 from ftrans.ir.stack import state

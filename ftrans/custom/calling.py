@@ -9,10 +9,11 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx
-from ftrans.custom.host_arrays import call_writing, read_only, to_array
 from ftrans.custom.methods import Methods
-from ftrans.custom.parts import Parts, defined
+from ftrans.custom.parts import Parts
 from ftrans.errors import RuleError
+from ftrans.external.arrays import call_writing, read_only, to_array
+from ftrans.external.captures import defined
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64

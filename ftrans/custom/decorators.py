@@ -12,8 +12,9 @@ from typing import Any
 import jax.tree_util as tree
 
 from ftrans.custom.decorated import Decorated, DecoratedCall, results_of
-from ftrans.custom.parts import Parts, chosen, defined, fit
+from ftrans.custom.parts import Parts, chosen, fit
 from ftrans.errors import MissingRuleError, RuleError, UnsupportedError
+from ftrans.external.captures import defined
 from ftrans.func.staging import describe, name_of
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import as_array

@@ -24,9 +24,9 @@ import numpy as np
 
 import ftrans.numpy as fnp
 from ftrans import func
-from ftrans.custom.captures import content
 from ftrans.custom.methods import Methods, asks_needs, methods_of
 from ftrans.custom.parts import is_constant
+from ftrans.external.captures import content
 from ftrans.numpy import linalg, nn
 
 __all__ = ["Guards", "Ruled", "guards_of"]

@@ -8,10 +8,11 @@ from typing import Any
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.custom.parts import Parts, defined, fit
+from ftrans.custom.parts import Parts, fit
 from ftrans.custom.recording import record, staged_for_jax
 from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
+from ftrans.external.captures import defined
 from ftrans.func import jvp, linear_transpose, vjp
 from ftrans.func.staging import abstract_inputs, apply, describe, name_of, shown, stage
 from ftrans.ir import ArrayType, Program, Tracer, type_of
@@ -21,7 +22,7 @@ from ftrans.numpy.elementwise import stop_gradient
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import neg_p, stop_gradient_p, sub_p
 from ftrans.primitives.complex import conjugate
-from ftrans.primitives.missing import missing
+from ftrans.primitives.rules.missing import missing
 from ftrans.primitives.shape import zeros
 from ftrans.runtime.jaxlink import foreign, is_traced_by_jax
 

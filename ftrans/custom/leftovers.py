@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ftrans.custom.captures import used_by
+from ftrans.external.captures import used_by
 
 __all__ = ["left_by"]
 

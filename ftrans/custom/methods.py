@@ -7,9 +7,9 @@ import inspect
 from types import CodeType
 from typing import Any
 
-from ftrans.custom.parts import defined
 from ftrans.custom.remembered import Memory
 from ftrans.errors import MissingRuleError, RuleError
+from ftrans.external.captures import defined
 
 __all__ = ["Methods", "asks_needs", "methods_of"]
 

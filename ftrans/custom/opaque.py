@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ftrans.custom.captures import check_captures
 from ftrans.custom.context import FunctionCtx
-from ftrans.custom.external.host import HostCallee
 from ftrans.custom.parts import Parts
 from ftrans.custom.remembered import Remembered
 from ftrans.errors import RuleError
+from ftrans.external.callee import HostCallee
+from ftrans.external.captures import check_captures
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.source import Opaque
 from ftrans.numpy.promotion import as_array, is_array, is_scalar

@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ftrans.custom.captures import captured_error, tracers_of
 from ftrans.custom.context import FunctionCtx, key_of
-from ftrans.custom.host_arrays import call_writing, distinct, is_same, to_array
 from ftrans.custom.leftovers import left_by
 from ftrans.custom.methods import Methods
 from ftrans.custom.opaque import Remake, RuleCallee, restore, snapshot_of
-from ftrans.custom.parts import Parts, defined
+from ftrans.custom.parts import Parts
 from ftrans.custom.remembered import Remembered
 from ftrans.errors import (
     ConcretizationError,
@@ -27,6 +25,8 @@ from ftrans.errors import (
     RuleError,
     TracedArrayError,
 )
+from ftrans.external.arrays import call_writing, distinct, is_same, to_array
+from ftrans.external.captures import captured_error, defined, tracers_of
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.source import evaluated, example
 from ftrans.ir.stack import untraced

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,13 +13,7 @@ from ftrans.func.staging import describe, leaf_name, shown
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar, is_weak
 
-__all__ = ["Parts", "chosen", "defined", "fit", "is_constant"]
-
-
-def defined(function: Any) -> str:
-    """Returns where a function of the user's is defined, for errors: "file:line"."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else "an unknown place"
+__all__ = ["Parts", "chosen", "fit", "is_constant"]
 
 
 class Parts:

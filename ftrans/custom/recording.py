@@ -23,7 +23,7 @@ from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array
 from ftrans.numpy.protocols import in_rule
 from ftrans.primitives import custom_p
-from ftrans.primitives.control import Spec
+from ftrans.primitives.rules import Spec
 
 __all__ = ["record", "staged_for_jax"]
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.opaque import Remake, host_call
-from ftrans.custom.parts import Parts, chosen, defined, fit
+from ftrans.custom.parts import Parts, chosen, fit
 from ftrans.errors import RuleError
+from ftrans.external.captures import defined
 from ftrans.ir import ArrayType
 from ftrans.ir.stack import is_tracing
 from ftrans.primitives.shape import zeros

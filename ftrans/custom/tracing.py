@@ -17,23 +17,21 @@ from typing import Any, NamedTuple
 from ftrans.custom.guards import Guards
 from ftrans.custom.remembered import Memory
 from ftrans.custom.surroundings import Surroundings
-from ftrans.ir import Abstract, ArrayType, Frame, Program, Tracer, type_of
-from ftrans.ir.location import here
+from ftrans.func.staging import rule_frame
+from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
 from ftrans.ir.program import Equation
 from ftrans.ir.stack import state
-from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives import missing_p
 from ftrans.primitives.complex import conjugate
-from ftrans.primitives.control import BatchRule
-from ftrans.primitives.missing import Deferred
+from ftrans.primitives.rules import BatchRule
+from ftrans.primitives.rules.missing import Deferred
 from ftrans.primitives.shape import zeros
 
 __all__ = [
     "Author",
     "TracedRule",
     "position",
-    "rule_frame",
     "trace_rules",
 ]
 
@@ -114,56 +112,6 @@ class Author:
     def kept(self) -> dict[str, Any]:
         """Returns the attributes that say how the results make what the author returns."""
         return {}
-
-
-class rule_frame:
-    """Opens the frame of one method, in which the user's code records.
-
-    Args:
-        name: names the frame.
-        inputs: as for `Frame.declare`.
-        order: added to the derivatives that are wanted of what is traced inside.
-        closed: as for `Frame`.
-    """
-
-    __slots__ = ("_before", "_depth", "frame", "inputs")
-
-    def __init__(
-        self,
-        name: str,
-        inputs: Sequence[tuple[ArrayType, Any, bool]],
-        order: int = 0,
-        closed: bool = False,
-    ) -> None:
-        stack = state.stack
-        kind = Frame if stack and not isinstance(stack[-1], Trail) else Trail
-        self.frame = kind(name, closed, here())
-        self.frame.rule = True
-        self.frame.order = order
-        self.inputs = inputs
-
-    def __enter__(self) -> list[Tracer]:
-        self._depth = len(state.stack)
-        self._before = state.place, state.trail
-        frame = self.frame
-        frame.push()
-        try:
-            tracers = frame.declare(self.inputs)
-        except BaseException:
-            self.__exit__()
-            raise
-        state.place = None
-        state.trail = frame if isinstance(frame, Trail) else None
-        return tracers
-
-    def __exit__(self, *exc: object) -> None:
-        del state.stack[self._depth :]
-        state.place, state.trail = self._before
-        try:
-            self.frame.release()
-        finally:
-            if self.frame.sources:
-                self.frame.release()
 
 
 class TracedRule(NamedTuple):

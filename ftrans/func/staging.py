@@ -40,6 +40,7 @@ __all__ = [
     "match_structure",
     "name_of",
     "named",
+    "rule_frame",
     "shown",
     "sources",
     "split_aux",
@@ -382,3 +383,53 @@ def match_leaf(function: str, what: str, expected: ArrayType, given: Any, like: 
             f"  Convert it: {what}.astype({expected.dtype.name!r})."
         )
     return array
+
+
+class rule_frame:
+    """Opens the frame of one method, in which the user's code records.
+
+    Args:
+        name: names the frame.
+        inputs: as for `Frame.declare`.
+        order: added to the derivatives that are wanted of what is traced inside.
+        closed: as for `Frame`.
+    """
+
+    __slots__ = ("_before", "_depth", "frame", "inputs")
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[tuple[ArrayType, Any, bool]],
+        order: int = 0,
+        closed: bool = False,
+    ) -> None:
+        stack = state.stack
+        kind = Frame if stack and not isinstance(stack[-1], Trail) else Trail
+        self.frame = kind(name, closed, here())
+        self.frame.rule = True
+        self.frame.order = order
+        self.inputs = inputs
+
+    def __enter__(self) -> list[Tracer]:
+        self._depth = len(state.stack)
+        self._before = state.place, state.trail
+        frame = self.frame
+        frame.push()
+        try:
+            tracers = frame.declare(self.inputs)
+        except BaseException:
+            self.__exit__()
+            raise
+        state.place = None
+        state.trail = frame if isinstance(frame, Trail) else None
+        return tracers
+
+    def __exit__(self, *exc: object) -> None:
+        del state.stack[self._depth :]
+        state.place, state.trail = self._before
+        try:
+            self.frame.release()
+        finally:
+            if self.frame.sources:
+                self.frame.release()

@@ -11,8 +11,9 @@ from typing import Any
 from ftrans.interpreters.base import building, finish, memoised, replay, walk
 from ftrans.ir import Equation, Program, bind
 from ftrans.primitives import missing_p
-from ftrans.primitives.control import call_p, custom_p, linear_call_p
-from ftrans.primitives.missing import raise_missing
+from ftrans.primitives.control import call_p
+from ftrans.primitives.rules import custom_p, linear_call_p
+from ftrans.primitives.rules.missing import raise_missing
 
 __all__ = ["inline", "runnable"]
 

@@ -17,8 +17,8 @@ from ftrans.interpreters.simplify import simplify
 from ftrans.ir import Equation, Literal, Program, bind
 from ftrans.ir.stack import Placing
 from ftrans.primitives.arithmetic import accumulate
-from ftrans.primitives.missing import missing_p
 from ftrans.primitives.record import Absent, Joint, Linear, NotLinear, Recursive
+from ftrans.primitives.rules.missing import missing_p
 from ftrans.primitives.shape import zeros
 
 __all__ = ["exchange", "pull_back", "transpose"]

@@ -3,14 +3,7 @@
 from ftrans.primitives.arithmetic import add_p, div_p, integer_pow_p, mul_p, neg_p, sub_p
 from ftrans.primitives.compare import eq_p, ge_p, gt_p, le_p, lt_p, ne_p
 from ftrans.primitives.complex import complex_p, conj_p, imag_p, real_p
-from ftrans.primitives.control import (
-    call_p,
-    custom_p,
-    linear_call_p,
-    scan_p,
-    switch_p,
-    while_p,
-)
+from ftrans.primitives.control import call_p, scan_p, switch_p, while_p
 from ftrans.primitives.conv import conv_p
 from ftrans.primitives.cumulative import cumlogsumexp_p, cummax_p, cummin_p, cumprod_p, cumsum_p
 from ftrans.primitives.dot import dot_p
@@ -39,7 +32,6 @@ from ftrans.primitives.elementary import (
     tan_p,
     tanh_p,
 )
-from ftrans.primitives.external import Callee, external_p
 from ftrans.primitives.indexing import dynamic_slice_p, dynamic_update_slice_p, gather_p
 from ftrans.primitives.logic import and_p, not_p, or_p, shift_left_p, shift_right_p, xor_p
 from ftrans.primitives.magnitude import (
@@ -54,7 +46,6 @@ from ftrans.primitives.magnitude import (
     round_p,
     sign_p,
 )
-from ftrans.primitives.missing import missing_p, once_p, tied_p
 from ftrans.primitives.record import (
     LINEAR,
     Absent,
@@ -79,6 +70,9 @@ from ftrans.primitives.reduction import (
     prod_p,
     sum_p,
 )
+from ftrans.primitives.rules import custom_p, linear_call_p
+from ftrans.primitives.rules.external import Callee, external_p
+from ftrans.primitives.rules.missing import missing_p, once_p, tied_p
 from ftrans.primitives.scatter import (
     scatter_add_p,
     scatter_max_p,

@@ -12,16 +12,16 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import check_rules
 from ftrans.autograd import Function
-from ftrans.custom.verify import Failure, Report
-from ftrans.custom.verify.batching import check_batches
-from ftrans.custom.verify.call import Call
-from ftrans.custom.verify.compiled import check_jit
-from ftrans.custom.verify.derivatives import gradients_by_differences
-from ftrans.custom.verify.diagnosis import diagnose
-from ftrans.custom.verify.properties import check_linear, check_parts, check_pure, check_unused
-from ftrans.custom.verify.slopes import slope_along
-from ftrans.custom.verify.trial import Trial
 from ftrans.errors import ArgumentError, ConcretizationError, GradcheckError
+from ftrans.verify import Failure, Report
+from ftrans.verify.batching import check_batches
+from ftrans.verify.call import Call
+from ftrans.verify.compiled import check_jit
+from ftrans.verify.derivatives import gradients_by_differences
+from ftrans.verify.diagnosis import diagnose
+from ftrans.verify.properties import check_linear, check_parts, check_pure, check_unused
+from ftrans.verify.slopes import slope_along
+from ftrans.verify.trial import Trial
 from tests.unit.right_rules import RIGHT
 from tests.unit.wrong_rules import WRONG, A, V, X
 

@@ -22,11 +22,13 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.config import config
-from ftrans.custom.external import HostCallee, external, handler, lifetime
+from ftrans.custom import external
 from ftrans.errors import ArgumentError, DTypeError, MissingRuleError, RuleError
+from ftrans.external import HostCallee
 from ftrans.ir import ArrayType, is_tracing
-from ftrans.primitives.external import external_p
+from ftrans.primitives.rules.external import external_p
 from ftrans.runtime import cache_clear
+from ftrans.runtime.native import handler, lifetime
 from tests.helpers import assert_close
 
 X = np.array([[3.0, 1.0, 2.0], [5.0, 4.0, 9.0]])
@@ -598,7 +600,7 @@ def test_an_unknown_version_of_the_interface_is_not_used(monkeypatch: pytest.Mon
 
 
 def test_an_executable_of_another_process_is_refused() -> None:
-    from ftrans.custom.external.lifetime import Ticket
+    from ftrans.runtime.native.lifetime import Ticket
 
     spec = jax.ShapeDtypeStruct((3,), np.float32)
     call: Any = jax.ffi.ffi_call(handler.TARGET, spec)

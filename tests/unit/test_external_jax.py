@@ -14,7 +14,8 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
-from ftrans.custom.external import external, traceable
+from ftrans.custom.front import external
+from ftrans.custom.front_native import traceable
 from ftrans.errors import TransposeError
 from tests.helpers import assert_close
 

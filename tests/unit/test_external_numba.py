@@ -13,7 +13,7 @@ import pytest
 import ftrans
 from ftrans import func
 from ftrans.config import config
-from ftrans.custom.external import external
+from ftrans.custom import external
 from ftrans.errors import ArgumentError, RuleError
 from ftrans.ir import ArrayType
 from tests.helpers import assert_close

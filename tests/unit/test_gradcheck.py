@@ -14,8 +14,6 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import external
 from ftrans.autograd import Function, gradcheck, gradgradcheck, once_differentiable
-from ftrans.custom.verify.alignment import is_aligned
-from ftrans.custom.verify.differences import jacobian
 from ftrans.errors import (
     FtransError,
     GradcheckError,
@@ -23,6 +21,8 @@ from ftrans.errors import (
     GradcheckOutputError,
     MissingRuleError,
 )
+from ftrans.verify.alignment import is_aligned
+from ftrans.verify.differences import jacobian
 
 X = np.linspace(0.1, 2.0, 6)
 Z = X + 1j * X[::-1]

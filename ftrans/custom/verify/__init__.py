@@ -1,6 +1,0 @@
-"""Verifies derivatives and rules: against differences, against each other, against a loop."""
-
-from ftrans.custom.verify.check import check_rules
-from ftrans.custom.verify.report import Failure, Report
-
-__all__ = ["Failure", "Report", "check_rules"]

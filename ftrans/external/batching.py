@@ -1,0 +1,135 @@
+"""How the operands of an external call are made those of a batched one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftrans.errors import RuleError
+from ftrans.interpreters import batch
+from ftrans.ir import ArrayType, Equation, Literal, Params, Program, type_of
+from ftrans.ir.stack import state
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.primitives.evaluate import evaluate
+from ftrans.primitives.family import moveaxis
+from ftrans.primitives.rules.external import Callee, external_p
+from ftrans.primitives.shape import expand, reshape_p
+
+__all__ = ["by_rule", "expanded", "moved", "repeated", "ruled"]
+
+
+def moved(operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
+    """Returns operands with mapped axes in front; the others stay as they are."""
+    return [
+        x if dim is None else moveaxis(x, dim, 0) for x, dim in zip(operands, dims, strict=True)
+    ]
+
+
+def expanded(size: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
+    """Returns operands with mapped axes in front, and an axis of size 1 where nothing is mapped."""
+    return [
+        _expanded(x) if dim is None else x
+        for x, dim in zip(moved(operands, dims), dims, strict=True)
+    ]
+
+
+def _expanded(x: Any) -> Any:
+    if isinstance(x, Literal):
+        return expand(x, 1)
+    return reshape_p(x, shape=(1, *type_of(x).shape))
+
+
+def repeated(size: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
+    """Returns operands that all have the batch in front."""
+    return [
+        expand(x, size) if dim is None else x
+        for x, dim in zip(moved(operands, dims), dims, strict=True)
+    ]
+
+
+def ruled(
+    name: str,
+    rule: Callable[..., Any],
+    types: Sequence[ArrayType],
+    size: int,
+    operands: Sequence[Any],
+    dims: Sequence[int | None],
+) -> tuple[list[Any], list[int | None]]:
+    """Records what a user's rule does with a batch.
+
+    Args:
+        name: how errors call the function that the rule belongs to.
+        rule: `(axis_size, in_batched, *args) -> (outs, outs_batched)`, two sequences.
+        types: those of the results for one example.
+        size: the size of the batch.
+        operands: those of the equation.
+        dims: where the mapped axes are.
+
+    Raises:
+        RuleError: where it does not return what it must.
+    """
+    given = [x.array if isinstance(x, Literal) else x for x in moved(operands, dims)]
+    before, state.place = state.place, None  # locations are those of the rule
+    try:
+        found = rule(size, [dim is not None for dim in dims], *given)
+    finally:
+        state.place = before
+    try:
+        outs, batched = found
+        outs, batched = list(outs), list(batched)
+        if not len(outs) == len(batched) == len(types):
+            raise ValueError
+        if not all(isinstance(b, (bool, np.bool_)) for b in batched):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise RuleError(
+            f"{name}: its rule for vmap must return the results, and for each whether it is "
+            f"batched.\n  returned: {type(found).__name__}\n"
+            f"  results: {', '.join(map(str, types))}\n"
+            f"  Write return out, True, or for a tuple of results return (a, b), (True, True)."
+        ) from None
+    arrays = []
+    for i, (out, is_batched, t) in enumerate(zip(outs, batched, types, strict=True)):
+        expected = t.update(shape=(size, *t.shape)) if is_batched else t
+        if not (is_array(out) or is_scalar(out)):
+            raise RuleError(
+                f"{name}: result {i} of its rule for vmap is no array.\n"
+                f"  returned: {type(out).__name__}\n  expected: {expected}"
+            )
+        array = as_array(out, expected.dtype) if is_scalar(out) else as_array(out)
+        if type_of(array) is not expected.update():
+            raise RuleError(
+                f"{name}: result {i} of its rule for vmap does not have the type that it must "
+                f"have.\n  returned: {type_of(array)}\n  expected: {expected}\n"
+                f"  A batched result has the mapped axis, of size {size}, in front."
+            )
+        arrays.append(array)
+    return arrays, [0 if b else None for b in batched]
+
+
+def by_rule(callee: Callee, arrays: Sequence[Any], call: Callable[..., Any]) -> Sequence[Any]:
+    """Calls what JAX is to batch as the callee says, and not as JAX would.
+
+    Args:
+        callee: whose `batch` is the rule.
+        arrays: values that JAX traces.
+        call: computes the results.
+    """
+    types = [ArrayType(array.shape, array.dtype) for array in arrays]
+    wrapped = jax.custom_batching.custom_vmap(lambda *given: list(call(*given)))
+
+    @wrapped.def_vmap
+    def _(size: int, mapped: Sequence[bool], *given: Any) -> tuple[list[Any], list[bool]]:
+        count, params = len(types), Params({"callee": callee})
+        equation = Equation(external_p, tuple(range(count)), params, callee.types)
+        outs = list(range(count, count + len(callee.types)))
+        program = Program.make(types, [equation], outs, name=callee.name)
+        dims, every = tuple(0 if m else None for m in mapped), (True,) * len(callee.types)
+        batched, _ = batch(program, size, dims, every)
+        return evaluate(jnp, batched, given), list(every)
+
+    return wrapped(*arrays)

@@ -1,0 +1,312 @@
+"""Python functions on arrays as callees: run at once, called from compiled code, batched.
+
+Un-jitted, the function is called on the arrays as they are. Compiled code calls it by the FFI
+handler, or by `jax.pure_callback` where that handler does not work. What it returns is held against
+the declared types at each call.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftrans.config import config
+from ftrans.external.arrays import plain
+from ftrans.external.batching import by_rule, expanded, moved, repeated, ruled
+from ftrans.external.linear import Transpose
+from ftrans.external.results import results
+from ftrans.ir import ArrayType, type_of
+from ftrans.ir.location import here
+from ftrans.ir.stack import state, untraced
+from ftrans.primitives.namespace import without_derivative
+from ftrans.primitives.outside import call_of_the_user
+from ftrans.primitives.rules.external import Callee, external_p
+from ftrans.primitives.rules.missing import raise_missing
+from ftrans.runtime.native.handler import TARGET, message_of, usable
+from ftrans.runtime.native.layout import CODES
+from ftrans.runtime.native.lifetime import issue
+
+__all__ = ["METHODS", "HostCallee"]
+
+METHODS = ("sequential", "expand_dims", "broadcast_all")
+"""The words that say how a callee takes a batch."""
+
+_READ_ONLY = (
+    "ftrans: the arrays that {name} is given are read-only, since others read them as well.\n"
+    "Write into a copy instead, b = a.copy(), or return a new array."
+)
+
+
+class HostCallee(Callee):
+    """Is a Python function on arrays.
+
+    Args:
+        name: how errors and the text of programs call it.
+        function: takes arrays, as `plain` makes them, and returns a sequence of arrays. It must not
+            have effects, as it may be called more or less often than it is written.
+        types: the types of the results.
+        key: what stands for the function, and for a rule in `vmap_method`, when two callees are
+            compared; None compares the functions themselves.
+        vmap_method: how a batch is computed: "sequential" loops over it in one call; "expand_dims"
+            and "broadcast_all" call the function once, on arrays with a further axis in front,
+            which has size 1, or that of the batch, where an operand is not mapped; a rule,
+            `(axis_size, in_batched, *args) -> (outs, outs_batched)`, is recorded with traced
+            values. None loops, with one warning.
+        copies: whether the function is given arrays of its own, to write to.
+        linear: its transpose, where it is linear in all operands together; `key` stands for it too.
+    """
+
+    is_host = True
+    plain: type[HostCallee]
+    """The class of what computes a batch by the same function."""
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Sequence[Any]],
+        types: Sequence[ArrayType],
+        *,
+        key: Hashable = None,
+        vmap_method: str | Callable[..., Any] | None = "sequential",
+        copies: bool = False,
+        linear: Transpose | None = None,
+    ):
+        self.name = name
+        self.function = function
+        self.types = types = tuple(types)
+        self.vmap_method = vmap_method
+        self.copies = copies
+        self.linear = linear
+        if key is None:
+            # the callee keeps both alive, and so their identities to itself
+            method = vmap_method if type(vmap_method) is str else id(vmap_method)
+            self.identity: Any = (name, ("id", id(function), linear), types, method, copies)
+        else:
+            method = vmap_method if type(vmap_method) is str else vmap_method is None
+            self.identity = (name, key, types, method, copies)
+        self._hash = hash(self.identity)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            type(other) is type(self)
+            and self._hash == other._hash
+            and self.identity == other.identity
+        )
+
+    def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Returns the results for arrays of NumPy or JAX."""
+        return self.call([plain(array) for array in arrays], self.types)
+
+    def call(
+        self, arrays: Sequence[Any], types: Sequence[ArrayType], shared: bool = False
+    ) -> list[Any]:
+        """Calls the function on arrays that nobody can write to.
+
+        Args:
+            arrays: the arguments.
+            types: the types of the results: those declared, but in a batch of JAX's.
+            shared: whether the results may share memory, as where they are copied at once.
+        """
+        if self.copies:
+            arrays = [np.array(array) for array in arrays]
+        if state.stack:
+            # what the function computes is not part of what is traced at present
+            with untraced():
+                return self._called(arrays, types, shared)
+        return self._called(arrays, types, shared)
+
+    def _called(self, arrays: Sequence[Any], types: Sequence[ArrayType], shared: bool) -> list[Any]:
+        try:
+            return results(self.name, call_of_the_user(self.function, arrays), types, shared)
+        except ValueError as error:
+            self._explain(error)
+            raise
+
+    def _explain(self, error: ValueError) -> None:
+        if "read-only" in str(error) and not self.copies:
+            error.add_note(_READ_ONLY.format(name=self.name))
+
+    def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Returns the results for values that JAX traces."""
+
+        def called(*given: Any) -> Sequence[Any]:
+            return tuple(self.lowered(list(map(jnp.asarray, given))))
+
+        return without_derivative(called, arrays, lambda: raise_missing(self.missing("jvp")))
+
+    def lowered(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Returns the results for values that JAX traces but does not differentiate."""
+        if not callable(self.vmap_method):
+            return self._lowered(arrays, self.vmap_method or "sequential")
+        return by_rule(self, arrays, lambda *given: self._lowered(given, "sequential"))
+
+    def _lowered(self, arrays: Sequence[Any], method: str) -> Sequence[Any]:
+        specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in self.types]
+        ranks = [array.ndim for array in arrays]
+
+        def by_ffi(*given: Any) -> Sequence[Any]:
+            call: Any = jax.ffi.ffi_call(TARGET, specs, vmap_method=method)
+            return call(*given, ticket=issue(self))
+
+        def by_callback(*given: Any) -> Sequence[Any]:
+            def body(*concrete: Any) -> Sequence[Any]:
+                try:
+                    given = [plain(np.asarray(array)) for array in concrete]
+                    found = self.call(given, _batched_types(given, ranks, self.types))
+                    return [np.asarray(array) for array in found]
+                except BaseException as error:
+                    raise RuntimeError(message_of(error)) from None
+
+            return jax.pure_callback(body, specs, *given, vmap_method=method)
+
+        if not self.may_use_ffi(arrays):
+            return by_callback(*arrays)
+        if jax.default_backend() == "cpu":
+            return by_ffi(*arrays)
+        return jax.lax.platform_dependent(*arrays, cpu=by_ffi, default=by_callback)
+
+    def may_use_ffi(self, arrays: Sequence[Any]) -> bool:
+        """Tells whether an FFI handler may be used on the CPU, for arguments of such dtypes."""
+        known = all(np.dtype(x.dtype) in CODES for x in (*arrays, *self.types))
+        return config.host_calls != "callback" and known and usable()
+
+    def batch(
+        self, size: int, operands: Sequence[Any], dims: Sequence[int | None]
+    ) -> tuple[Sequence[Any], Sequence[int | None]]:
+        """Records the call for many examples at once."""
+        method = self.vmap_method
+        if callable(method):
+            return ruled(self.name, method, self.types, size, operands, dims)
+        if method is None:
+            self.warn(size)
+        if method in ("expand_dims", "broadcast_all"):
+            align = repeated if method == "broadcast_all" else expanded
+            given = align(size, operands, dims)
+            inputs = [type_of(x) for x in given]
+            linear = self.linear and self.linear.batched(size, [t.shape[0] for t in inputs])
+            outs = external_p(*given, callee=self.batched(size, inputs, method, linear))
+        else:
+            mapped = tuple(dim is not None for dim in dims)
+            callee = self.plain(
+                self.name,
+                _Loop(self, size, mapped),
+                self.batched_types(size),
+                key=("loop", size, mapped, self.identity),
+                copies=self.copies,
+                linear=self.looped_linear(size, dims),
+            )
+            outs = external_p(*moved(operands, dims), callee=callee)
+        return outs, [0] * len(outs)
+
+    def batched_types(self, size: int) -> list[ArrayType]:
+        """Returns the types of the results for a batch."""
+        return [t.update(shape=(size, *t.shape)) for t in self.types]
+
+    def looped_linear(self, size: int, dims: Sequence[int | None]) -> Transpose | None:
+        """Returns the transpose of a loop over a batch."""
+        fronts = [None if dim is None else size for dim in dims]
+        return self.linear and self.linear.batched(size, fronts)
+
+    def batched(
+        self, size: int, inputs: Sequence[ArrayType], method: str, linear: Transpose | None
+    ) -> HostCallee:
+        """Returns the callee that computes a batch by one call of the same function."""
+        return self.plain(
+            self.name,
+            self.function,
+            self.batched_types(size),
+            key=self.identity[1],
+            vmap_method=method,
+            copies=self.copies,
+            linear=linear,
+        )
+
+    def jvp(self, tangents: Sequence[Any], primals: Sequence[Any]) -> Sequence[Any] | None:
+        """Records the tangents of the results, where the function is linear."""
+        return None if self.linear is None else self.linear.jvp(self, tangents, primals)
+
+    def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any] | None:
+        """Records the cotangents of the operands, where the function is linear."""
+        return None if self.linear is None else self.linear.transpose(self, cts, operands)
+
+    def warn(self, size: int) -> None:
+        """Warns once that a batch is computed in a loop."""
+        self.warn_once(
+            f"{self.name}: vmap calls it {size} times, once for each example, since it does not "
+            f"say how it takes a batch.\n"
+            f'  Write vmap_method="broadcast_all" where it takes arrays with one more axis in\n'
+            f'  front, or vmap_method="sequential" where a loop is meant.'
+        )
+
+    def warn_once(self, text: str) -> None:
+        """Warns, but not twice of one function."""
+        key = self.name, self.identity[1]
+        if key in _warned:
+            return
+        if len(_warned) >= 4096:
+            _warned.clear()
+        _warned.add(key)
+        place = here()
+        if place is None:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        else:
+            warnings.warn_explicit(text, RuntimeWarning, place.filename, place.line)
+
+    def missing(self, rule: str) -> str:
+        """Returns the error that says that a rule is missing."""
+        types = ", ".join(map(str, self.types))
+        how = (
+            "vjp=lambda primals, out, ct: cotangents,\n"
+            "  or jvp=lambda primals, tangents: (out, tangent_out)"
+            if rule == "jvp"
+            else "transpose=lambda ct: cotangent, where it is linear"
+        )
+        return (
+            f"{self.name}: it has no derivative, since it is not traced ({rule}).\n"
+            f"  returns: {types}\n"
+            f"  Give ftrans.external a rule: {how}."
+        )
+
+
+_warned: set[Any] = set()
+"""The callees whose loops the user was told of."""
+
+
+HostCallee.plain = HostCallee
+
+
+class _Loop:
+    """Calls a callee for one example after the other."""
+
+    def __init__(self, callee: HostCallee, size: int, mapped: Sequence[bool]):
+        self.callee = callee
+        self.size = size
+        self.mapped = mapped
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        callee, mapped = self.callee, self.mapped
+        given = [np.asarray(a) if m else a for a, m in zip(arrays, mapped, strict=True)]
+        outs = [np.empty((self.size, *t.shape), t.dtype) for t in callee.types]
+        for i in range(self.size):
+            # an element is an array as well where it is a scalar
+            one = [a[i, ...] if m else a for a, m in zip(given, mapped, strict=True)]
+            for out, found in zip(outs, callee.call(one, callee.types), strict=True):
+                out[i] = found
+        return outs
+
+
+def _batched_types(
+    arrays: Sequence[np.ndarray], ranks: Sequence[int], types: Sequence[ArrayType]
+) -> list[ArrayType]:
+    """Returns the types of the results where JAX has put axes in front of the arguments."""
+    fronts = [a.shape[: a.ndim - rank] for a, rank in zip(arrays, ranks, strict=True)]
+    front = np.broadcast_shapes(*fronts)
+    return [t.update(shape=(*front, *t.shape)) for t in types]

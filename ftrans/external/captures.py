@@ -1,0 +1,87 @@
+"""Traced values that a function closes over, which it must not where it is called on arrays."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from types import CodeType, FunctionType
+from typing import Any
+
+from ftrans.errors import RuleError
+from ftrans.ir import Tracer
+
+__all__ = ["captured_error", "check_captures", "content", "defined", "tracers_of", "used_by"]
+
+
+def tracers_of(function: Any) -> dict[str, Tracer]:
+    """Returns the traced values that a function uses without being given them, by their names.
+
+    Functions that it closes over are looked into.
+    """
+    return {name: value for name, value in used_by([function]) if type(value) is Tracer}
+
+
+def used_by(functions: Sequence[Any], deep: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yields what functions use without being given it, with its names; functions are looked into.
+
+    Args:
+        functions: the functions; what is none is passed over.
+        deep: whether functions among the globals are looked into, and functions that are defined
+            inside; else those alone that are closed over.
+    """
+    pending, seen = list(functions), set()
+    while pending:
+        current = pending.pop()
+        if type(current) is not FunctionType or id(current) in seen:
+            continue
+        seen.add(id(current))
+        code, space = current.__code__, current.__globals__
+        cells = dict(zip(code.co_freevars, map(content, current.__closure__ or ()), strict=True))
+        names = _names(code) if deep else code.co_names
+        shared = {name: space[name] for name in names if name in space}
+        yield from {**cells, **shared}.items()
+        pending += [*cells.values(), *(shared.values() if deep else ())]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def content(cell: Any) -> Any:
+    """Returns what a cell of a closure holds; None where it is not set yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def check_captures(name: str, function: Any) -> None:
+    """Raises where a function that is to be called on arrays uses a traced value.
+
+    Raises:
+        RuleError: naming the variable.
+    """
+    for value in tracers_of(function).values():
+        raise captured_error(name, function, value)
+
+
+def captured_error(name: str, function: Any, value: Any) -> RuleError:
+    """Returns the error for an opaque method that closes over a traced value, naming it."""
+    names = [n for n, x in tracers_of(function).items() if x is value]
+    variable = names[0] if names else None
+    what = f"the variable {variable}" if variable else "a value"
+    return RuleError(
+        f"{name}: it asks for plain arrays, and closes over {what}, which is traced: its "
+        f"derivative would be lost.\n"
+        f"  {variable or 'value'}: {value.type}\n  {name} is defined at {defined(function)}\n"
+        f"  Pass {variable or 'it'} as an argument."
+    )
+
+
+def defined(function: Any) -> str:
+    """Returns where a function of the user's is defined, for errors: "file:line"."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else "an unknown place"

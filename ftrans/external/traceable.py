@@ -1,0 +1,247 @@
+"""Functions that JAX traces as callees: kernels of Pallas, of `jax.ffi`, functions of `jax.scipy`.
+
+They run inside compiled programs. Rules that are not given are asked of JAX: tangents by `jax.jvp`,
+cotangents by `jax.vjp`, batches by `jax.vmap`. Each gives another such function, whose rules are
+asked of JAX again, so that all transforms work at every order that JAX has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftrans.errors import TransposeError
+from ftrans.external.batching import moved
+from ftrans.external.linear import Transpose
+from ftrans.ir import ArrayType, type_of
+from ftrans.primitives.record import Linear
+from ftrans.primitives.rules.external import Callee, external_p
+from ftrans.runtime.jaxlink import is_jax, x64
+
+__all__ = ["JaxCallee"]
+
+Function = Callable[..., Sequence[Any]]
+
+
+class JaxCallee(Callee):
+    """Is a function that JAX traces.
+
+    Args:
+        name: how errors and the text of programs call it.
+        function: takes arrays and returns a sequence of arrays.
+        types: the types of the results.
+        key: what stands for the function where two callees are compared; None compares functions.
+        rule: for a batch, `(size, operands, dims) -> outs, out_dims`; None asks JAX.
+        linear: its transpose, where the author wrote it; `key` stands for it too.
+    """
+
+    is_host = False
+
+    def __init__(
+        self,
+        name: str,
+        function: Function,
+        types: Sequence[ArrayType],
+        *,
+        key: Hashable = None,
+        rule: Callable[..., Any] | None = None,
+        linear: Transpose | None = None,
+    ):
+        self.name = name
+        self.function = function
+        self.types = tuple(types)
+        self.rule = rule
+        self.linear = linear
+        given = ("id", id(function), id(rule), linear) if key is None else key
+        self.identity: Any = (name, given, self.types)
+        self._hash = hash(self.identity)
+        self._compiled: Any = None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(other) is type(self) and self.identity == other.identity)  # type: ignore[attr-defined]
+
+    def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Returns the results for arrays of NumPy or JAX, in the container of the arguments."""
+        if self._compiled is None:
+            self._compiled = jax.jit(self.lower)
+        with x64(calls=True), jax.ensure_compile_time_eval():
+            found = self._compiled(arrays)
+        return found if any(map(is_jax, arrays)) else [np.asarray(array) for array in found]
+
+    def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Returns the results for values that JAX traces."""
+        found = self.function(*arrays)
+        # what JAX holds to be a Python scalar becomes an array
+        return [jnp.asarray(x, t.dtype) for x, t in zip(found, self.types, strict=True)]
+
+    def batch(
+        self, size: int, operands: Sequence[Any], dims: Sequence[int | None]
+    ) -> tuple[Sequence[Any], Sequence[int | None]]:
+        """Records the function for many examples at once."""
+        if self.rule is not None:
+            return self.rule(size, operands, dims)
+        axes = tuple(dims)
+        fronts = [None if dim is None else size for dim in dims]
+        callee = JaxCallee(
+            self.name,
+            jax.vmap(self.function, axes, axis_size=size),
+            [t.update(shape=(size, *t.shape)) for t in self.types],
+            key=("vmap", size, axes, self.identity),
+            linear=self.linear and self.linear.batched(size, fronts),
+        )
+        if self.linear is not None:
+            # its transpose has the mapped axes in front
+            operands, callee.function = (
+                moved(operands, dims),
+                jax.vmap(
+                    self.function, [None if dim is None else 0 for dim in dims], axis_size=size
+                ),
+            )
+        outs = external_p(*operands, callee=callee)
+        return outs, [0] * len(outs)
+
+    def jvp(self, tangents: Sequence[Any], primals: Sequence[Any]) -> Sequence[Any]:
+        """Records the tangents of the results; None where a tangent is zero."""
+        if self.linear is not None:
+            return self.linear.jvp(self, tangents, primals)
+        active = tuple(t is not None for t in tangents)
+        moving = tuple(t.is_inexact for t in self.types)
+        callee = Pushforward(self, active, moving)
+        given = [t for t in tangents if t is not None]
+        found = iter(external_p(*primals, *given, callee=callee))
+        return [next(found) if m else None for m in moving]
+
+    def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
+        """Records the cotangents of the operands that are `Linear`; None elsewhere."""
+        if self.linear is not None:
+            return self.linear.transpose(self, cts, operands)
+        linear = [isinstance(x, Linear) for x in operands]
+        present = [ct is not None for ct in cts]
+        types = [type_of(x) if not m else x.type for x, m in zip(operands, linear, strict=True)]
+        specs = [
+            jax.ShapeDtypeStruct(t.shape, t.dtype) for t, m in zip(types, linear, strict=True) if m
+        ]
+
+        def transposed(*arrays: Any) -> Sequence[Any]:
+            known, given = arrays[: linear.count(False)], arrays[linear.count(False) :]
+
+            def function(*linears: Any) -> Sequence[Any]:
+                outs = self.function(*_merged(linear, linears, known))
+                return [out for out, p in zip(outs, present, strict=True) if p]
+
+            try:
+                return jax.linear_transpose(function, *specs)(list(given))
+            except (TypeError, ValueError, NotImplementedError) as error:
+                raise TransposeError(
+                    f"{self.name}: JAX cannot transpose it.\n  reason: {error}\n"
+                    f"  Where it is linear, give it transpose=."
+                ) from error
+
+        return _transposed(self, transposed, ("transpose", tuple(present)), cts, operands)
+
+    def missing(self, rule: str) -> str:
+        """Returns the error that says that a rule is missing; JAX always has one."""
+        return f"{self.name}: it has no {rule}."
+
+
+class Pushforward(JaxCallee):
+    """Is the function that maps primals and tangents of another one to its tangents.
+
+    Its transpose is the pullback of that one, so that reverse mode needs no forward mode of JAX's;
+    where there is none, as for what has `jax.custom_vjp`, forward mode transposes the pullback.
+
+    Args:
+        base: the other one.
+        active: for each operand whether it has a tangent.
+        moving: for each result whether its tangent is asked for.
+    """
+
+    def __init__(self, base: JaxCallee, active: Sequence[bool], moving: Sequence[bool]):
+        self.base, self.active, self.moving = base, active, moving
+        self._reverse: bool | None = None
+        super().__init__(
+            f"jvp({base.name})",
+            self._push,
+            [t for t, m in zip(base.types, moving, strict=True) if m],
+            key=("jvp", active, moving, base.identity),
+        )
+
+    def _chosen(self, primals: Sequence[Any]) -> tuple[Function, list[Any]]:
+        """Returns the function of the active operands to the moving results, and the operands."""
+        fixed = [x for x, a in zip(primals, self.active, strict=True) if not a]
+
+        def function(*chosen: Any) -> list[Any]:
+            outs = self.base.function(*_merged(self.active, chosen, fixed))
+            return [out for out, m in zip(outs, self.moving, strict=True) if m]
+
+        return function, [x for x, a in zip(primals, self.active, strict=True) if a]
+
+    def _push(self, *arrays: Any) -> Sequence[Any]:
+        primals, tangents = arrays[: len(self.active)], arrays[len(self.active) :]
+        function, chosen = self._chosen(primals)
+        if self._reverse is None:
+            self._reverse = _has_custom_vjp(jax.make_jaxpr(function)(*chosen))
+        if not self._reverse:
+            return jax.jvp(function, tuple(chosen), tuple(tangents))[1]
+        outs, pull = jax.vjp(function, *chosen)
+        return jax.linear_transpose(pull, list(outs))(tuple(tangents))[0]
+
+    def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
+        """Records the pullback."""
+        count = len(self.active)
+        if any(isinstance(x, Linear) for x in operands[:count]) or not all(
+            isinstance(x, Linear) for x in operands[count:]
+        ):
+            return super().transpose(cts, operands)
+        present = [ct is not None for ct in cts]
+
+        def pulled(*arrays: Any) -> Sequence[Any]:
+            function, chosen = self._chosen(arrays[:count])
+
+            def wanted(*chosen: Any) -> list[Any]:
+                return [out for out, p in zip(function(*chosen), present, strict=True) if p]
+
+            return jax.vjp(wanted, *chosen)[1](list(arrays[count:]))
+
+        return _transposed(self, pulled, ("vjp", tuple(present)), cts, operands)
+
+
+def _has_custom_vjp(jaxpr: Any) -> bool:
+    """Tells whether JAX refuses forward mode, since somebody gave a rule for reverse mode."""
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        if equation.primitive.name.startswith("custom_vjp_call"):
+            return True
+        for value in equation.params.values():
+            for inner in value if isinstance(value, (tuple, list)) else (value,):
+                if hasattr(getattr(inner, "jaxpr", inner), "eqns") and _has_custom_vjp(inner):
+                    return True
+    return False
+
+
+def _merged(mask: Sequence[bool], chosen: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """Returns the values of both in the order that the mask says."""
+    given, rest = iter(chosen), iter(others)
+    return [next(given) if m else next(rest) for m in mask]
+
+
+def _transposed(
+    callee: JaxCallee, function: Function, key: Any, cts: Sequence[Any], operands: Sequence[Any]
+) -> list[Any]:
+    """Records a transposed function, of the known operands and the cotangents."""
+    linear = tuple(isinstance(x, Linear) for x in operands)
+    made = JaxCallee(
+        f"transpose({callee.name})",
+        function,
+        [x.type.update() for x in operands if isinstance(x, Linear)],
+        key=(*key, linear, callee.identity),
+    )
+    known = [x for x in operands if not isinstance(x, Linear)]
+    found = iter(external_p(*known, *[ct for ct in cts if ct is not None], callee=made))
+    return [next(found) if m else None for m in linear]

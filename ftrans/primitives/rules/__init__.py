@@ -1,0 +1,19 @@
+"""Primitives that exist for rules of users: custom rules, external calls, what is missing."""
+
+from ftrans.primitives.rules.custom import custom_p
+from ftrans.primitives.rules.custom_spec import BatchRule, Spec
+from ftrans.primitives.rules.external import Callee, external_p
+from ftrans.primitives.rules.linear_call import linear_call_p
+from ftrans.primitives.rules.missing import missing_p, once_p, tied_p
+
+__all__ = [
+    "BatchRule",
+    "Callee",
+    "Spec",
+    "custom_p",
+    "external_p",
+    "linear_call_p",
+    "missing_p",
+    "once_p",
+    "tied_p",
+]

@@ -1,0 +1,163 @@
+"""`external` calls what is no program of ours: a Python function on arrays, a kernel, JAX code.
+
+All that is known of it is its `Callee`. It has no derivative: a tangent of it is `missing`, a value
+that raises where it is needed in the end, and costs nothing where it is not.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ftrans.ir import ArrayType, type_of
+from ftrans.primitives.family import free_cost, moveaxis, no_identity, no_programs, normal
+from ftrans.primitives.namespace import is_traced_by_jax
+from ftrans.primitives.record import Joint, Linear, Primitive, Sample
+from ftrans.primitives.rules.missing import missing
+from ftrans.primitives.shape import expand
+
+__all__ = ["Callee", "external_p"]
+
+
+class Callee(ABC):
+    """Is what an `external` equation calls; equal ones must do the same.
+
+    Attributes:
+        name: how errors and the text of programs call it.
+        types: the types of the results.
+        is_host: whether it runs Python on arrays that have values: programs are split at it.
+        holds_functions: whether it refers to a function of a user's.
+    """
+
+    holds_functions = True
+
+    name: str
+    types: tuple[ArrayType, ...]
+    is_host: bool
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @abstractmethod
+    def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Returns the results, of exactly `types`, for arrays of NumPy or JAX."""
+
+    @abstractmethod
+    def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Returns the results for values that JAX traces."""
+
+    @abstractmethod
+    def batch(
+        self, size: int, operands: Sequence[Any], dims: Sequence[int | None]
+    ) -> tuple[Sequence[Any], Sequence[int | None]]:
+        """Records what computes the results for many examples at once, with primitives.
+
+        Args:
+            size: the number of examples.
+            operands: the operands, with one axis more where they are mapped.
+            dims: for each operand where the mapped axis sits; not all of them None.
+
+        Returns:
+            The results, and where the mapped axis sits in each.
+        """
+
+    def jvp(self, tangents: Sequence[Any], primals: Sequence[Any]) -> Sequence[Any] | None:
+        """Records the tangents of the results, None for zero; or returns None, having no rule."""
+        return None
+
+    def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any] | None:
+        """Records the cotangents of the `Linear` operands; or returns None, having no rule."""
+        return None
+
+    @abstractmethod
+    def missing(self, rule: str) -> str:
+        """Returns the error that says that a rule is missing, and how to write it.
+
+        Args:
+            rule: "jvp" or "transpose".
+        """
+
+
+def _lower(xp: Any, *arrays: Any, callee: Callee) -> Sequence[Any]:
+    if xp is np:
+        # of an array of JAX's, some functions of NumPy would ask JAX, which rounds
+        return [np.asarray(out) for out in callee.run(arrays)]
+    # what JAX does not trace has values, wherever it lies
+    known = arrays and not any(is_traced_by_jax(array) for array in arrays)
+    return callee.run(arrays) if known else callee.lower(arrays)
+
+
+def _jvp(tangents: Any, outs: Any, *primals: Any, callee: Callee) -> list[Any]:
+    given = callee.jvp(tangents, primals)
+    if given is not None:
+        return list(given)
+    moving = [i for i, t in enumerate(callee.types) if t.is_inexact]
+    found: list[Any] = [None] * len(callee.types)
+    dots = missing([*tangents, *primals], [callee.types[i] for i in moving], callee.missing("jvp"))
+    for i, dot in zip(moving, dots, strict=True):
+        found[i] = dot
+    return found
+
+
+def _transpose(cts: Any, *operands: Any, callee: Callee) -> list[Any]:
+    given = callee.transpose(cts, operands)
+    if given is not None:
+        return list(given)
+    message = callee.missing("transpose")
+    return [
+        missing([*cts, *operands], [x.type], message)[0] if isinstance(x, Linear) else None
+        for x in operands
+    ]
+
+
+def _batch(size: int, operands: Any, dims: Any, *, callee: Callee) -> Any:
+    return callee.batch(size, operands, dims)
+
+
+class _Roll(Callee):
+    """Is the sample: NumPy's `roll` along the last axis, whatever is in front of it."""
+
+    is_host = True
+
+    def __init__(self, type: ArrayType):
+        self.name = "roll"
+        self.types = (type,)
+
+    def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        return [np.roll(np.asarray(array), 1, axis=-1) for array in arrays]
+
+    def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        import jax.numpy as jnp
+
+        return [jnp.roll(array, 1, axis=-1) for array in arrays]
+
+    def batch(self, size: int, operands: Any, dims: Any) -> Any:
+        x = expand(operands[0], size) if dims[0] is None else moveaxis(operands[0], dims[0], 0)
+        return external_p(x, callee=_Roll(type_of(x))), [0]
+
+    def missing(self, rule: str) -> str:
+        return f"roll: it is a sample, without {rule}."
+
+
+external_p = Primitive(
+    name="external",
+    tags=frozenset({"external"}),
+    kinds="",
+    infer=lambda *operands, callee: callee.types,
+    lower=_lower,
+    jvp=Joint(_jvp),
+    linearize=no_programs,
+    transpose=Joint(_transpose),
+    batch=_batch,
+    prune=no_programs,
+    rewrite=no_identity,
+    cost=free_cost,
+    samples=lambda: [
+        Sample((normal(2, 3),), {"callee": _Roll(ArrayType((2, 3), "float64"))}, smooth=False)
+    ],
+    source=None,
+    multiple=True,
+)

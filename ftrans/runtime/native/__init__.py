@@ -1,0 +1,1 @@
+"""C functions made of Python ones, which compiled programs call."""

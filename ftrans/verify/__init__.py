@@ -1,0 +1,6 @@
+"""Verifies derivatives and rules: against differences, against each other, against a loop."""
+
+from ftrans.verify.check import check_rules
+from ftrans.verify.report import Failure, Report
+
+__all__ = ["Failure", "Report", "check_rules"]
