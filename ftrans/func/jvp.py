@@ -24,9 +24,9 @@ from ftrans.func.staging import (
     wants_jax,
 )
 from ftrans.func.vjp import split_outputs, with_aux
+from ftrans.interpreters import detach_outputs
 from ftrans.interpreters import jvp as push_forward
 from ftrans.interpreters import linearize as split
-from ftrans.interpreters.detach import detach_outputs
 from ftrans.ir import ArrayType, Program, is_tracing
 from ftrans.primitives.shape import zeros
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64

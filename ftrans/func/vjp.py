@@ -25,8 +25,7 @@ from ftrans.func.staging import (
     stage,
     wants_jax,
 )
-from ftrans.interpreters import linearize, pullback
-from ftrans.interpreters.detach import detach_outputs
+from ftrans.interpreters import detach_outputs, linearize, pullback
 from ftrans.ir import ArrayType, Program, Tracer
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.shape import zeros

@@ -23,8 +23,7 @@ from ftrans.func.staging import (
     stage,
     wants_jax,
 )
-from ftrans.interpreters import batch_in_chunks
-from ftrans.interpreters.place import place_outputs
+from ftrans.interpreters import batch_in_chunks, place_outputs
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.source import Mapped
 from ftrans.numpy.promotion import as_array, is_array, is_scalar

@@ -1,17 +1,22 @@
-"""Batching: a program over single examples becomes one over many at once."""
+"""Batching: a program over single examples becomes one over many at once.
+
+In chunks it is a scan over slices of the mapped axis, which bounds the memory.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ftrans.interpreters.base import building, finish, memoised, walk
+from ftrans.interpreters.base import building, finish, memoised, replay, walk
 from ftrans.interpreters.inline import inline
-from ftrans.ir import Program, bind
+from ftrans.interpreters.transforms import transforms
+from ftrans.ir import Program, bind, type_of
+from ftrans.primitives import concatenate_p, reshape_p, scan_p, slice_p
 from ftrans.primitives.family import moveaxis
 from ftrans.primitives.record import Absent, Recursive
 from ftrans.primitives.shape import expand
 
-__all__ = ["batch"]
+__all__ = ["batch", "batch_in_chunks", "place_outputs"]
 
 
 @memoised
@@ -66,9 +71,105 @@ def _apply(equation: Any, size: int, pairs: list[tuple[Any, int | None]]) -> Any
     if isinstance(rule, Absent):
         raise primitive.absent("batch", rule.reason)
     if isinstance(rule, Recursive):
-        from ftrans.interpreters.transforms import transforms
-
         outs, out_dims = rule.rule(transforms, size, operands, dims, **params)
     else:
         outs, out_dims = rule(size, operands, dims, **params)
     return list(zip(outs, out_dims, strict=True)) if primitive.multiple else [(outs, out_dims)]
+
+
+@memoised
+def batch_in_chunks(
+    program: Program, size: int, dims: tuple[int | None, ...], chunk: int | None
+) -> tuple[Program, tuple[bool, ...]]:
+    """Maps `program` over an axis, at most `chunk` examples at a time.
+
+    Args:
+        program: any program.
+        size: the size of the mapped axis.
+        dims: for each input where the mapped axis sits, `None` where it has none.
+        chunk: the most examples at once; None for all.
+
+    Returns:
+        The program, whose mapped outputs have the axis in front; and which outputs are mapped.
+    """
+    if chunk is None or chunk >= size:
+        return batch(program, size, dims)
+    count, rest = divmod(size, chunk)
+    mapped = [dim is not None for dim in dims]
+    every = (True,) * len(program.outputs)
+    fronts = tuple(None if dim is None else 0 for dim in dims)
+    types = [
+        t if dim is None else t.update(shape=(*t.shape[:dim], size, *t.shape[dim:]))
+        for t, dim in zip(program.inputs, dims, strict=True)
+    ]
+    with building(program.name, types) as (frame, inputs):
+        values = [
+            x if dim is None else moveaxis(x, dim, 0) for x, dim in zip(inputs, dims, strict=True)
+        ]
+        consts = [x for x, m in zip(values, mapped, strict=True) if not m]
+        body, _ = batch(program, chunk, fronts, every)
+        body = _consts_first(body, mapped)
+        stacked = [
+            reshape_p(_rows(x, 0, count * chunk), shape=(count, chunk, *type_of(x).shape[1:]))
+            for x, m in zip(values, mapped, strict=True)
+            if m
+        ]
+        found = scan_p(
+            *consts,
+            *stacked,
+            body=body,
+            consts=len(consts),
+            carry=0,
+            length=count,
+            reverse=False,
+            unroll=1,
+        )
+        outs = [reshape_p(y, shape=(count * chunk, *type_of(y).shape[2:])) for y in found]
+        if rest:
+            last, _ = batch(program, rest, fronts, every)
+            tail = replay(
+                last,
+                [
+                    _rows(x, count * chunk, size) if m else x
+                    for x, m in zip(values, mapped, strict=True)
+                ],
+            )
+            outs = [concatenate_p(y, z, axis=0) for y, z in zip(outs, tail, strict=True)]
+        return finish(frame, outs), every
+
+
+def _rows(x: Any, start: int, stop: int) -> Any:
+    shape = type_of(x).shape
+    zeros = (0,) * (len(shape) - 1)
+    return slice_p(x, start=(start, *zeros), stop=(stop, *shape[1:]), step=(1,) * len(shape))
+
+
+def _consts_first(body: Program, mapped: list[bool]) -> Program:
+    """Reorders the inputs of a body as scan takes them: what is not mapped comes first."""
+    order = [i for i, m in enumerate(mapped) if not m] + [i for i, m in enumerate(mapped) if m]
+    with building(body.name, [body.inputs[i] for i in order]) as (frame, inputs):
+        given = dict(zip(order, inputs, strict=True))
+        return finish(frame, replay(body, [given[i] for i in range(len(order))]))
+
+
+@memoised
+def place_outputs(
+    program: Program, size: int, mapped: tuple[bool, ...], dims: tuple[int | None, ...]
+) -> Program:
+    """Returns the program with the mapped axis of each output at `dims`.
+
+    Args:
+        program: a program whose mapped outputs have the axis in front.
+        size: the size of the axis.
+        mapped: which outputs have it.
+        dims: where each output is to have it; None for an output that has none.
+    """
+    if all(dim == (0 if m else None) for m, dim in zip(mapped, dims, strict=True)):
+        return program
+    with building(program.name, program.inputs) as (frame, inputs):
+        outs = []
+        for out, is_mapped, dim in zip(replay(program, inputs), mapped, dims, strict=True):
+            if dim is not None:
+                out = moveaxis(out if is_mapped else expand(out, size), 0, dim)
+            outs.append(out)
+        return finish(frame, outs)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ftrans.interpreters.transforms import transforms
 from ftrans.ir import Abstract, ArrayType, Atom, Equation, Frame, Literal, Params, Program, Tracer
 from ftrans.ir.frame import opened
 from ftrans.ir.program import NO_PARAMS
@@ -87,9 +88,7 @@ class Builder(Frame):
             What the results are.
         """
         if primitive.is_higher_order:
-            from ftrans.interpreters.simplify import simplify
-
-            params = params.map_programs(simplify)
+            params = params.map_programs(transforms.simplify)
         key = _key(primitive, operands, params)
         found = self._merged.get(key)
         if found is None:
@@ -288,8 +287,6 @@ def _pruned(
     equation: Equation, numbers: Sequence[int], live: bytearray
 ) -> tuple[Equation, Sequence[int]]:
     """Drops what an equation computes for results that are not needed."""
-    from ftrans.interpreters.transforms import transforms
-
     primitive, operands, params, types = equation
     used = tuple(bool(live[number]) for number in numbers)
     found = primitive.prune(transforms, used, operands, params)

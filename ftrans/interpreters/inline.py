@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ftrans.interpreters.base import building, finish, memoised, replay, walk
+from ftrans.interpreters.simplify import simplify
 from ftrans.ir import Equation, Program, bind
 from ftrans.primitives import missing_p
 from ftrans.primitives.control import call_p
@@ -49,8 +50,6 @@ def runnable(program: Program) -> Program:
 
 @memoised
 def _without_rules(program: Program) -> Program:
-    from ftrans.interpreters.simplify import simplify
-
     with building(program.name, program.inputs) as (frame, inputs):
         found = finish(frame, _run_rules(program, inputs))
     found = simplify(found)

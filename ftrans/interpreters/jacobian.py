@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ftrans.interpreters.base import building, finish, memoised, replay
-from ftrans.interpreters.chunk import batch_in_chunks
+from ftrans.interpreters.batch import batch_in_chunks
 from ftrans.interpreters.linearize import linearize
 from ftrans.interpreters.transpose import transpose
 from ftrans.ir import ArrayType, Program, type_of

@@ -9,6 +9,7 @@ from ftrans.interpreters.base import finish, memoised
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.tangents import Tangents
+from ftrans.interpreters.transforms import transforms
 from ftrans.ir import Literal, Params, Program, Tracer, bind
 from ftrans.ir.frame import opened
 from ftrans.ir.stack import Placing
@@ -79,8 +80,6 @@ def tangents_of(
     """Applies one primitive to primals and tangents by its rule."""
     rule = getattr(primitive, mode) if primitive.is_higher_order else primitive.jvp
     if isinstance(rule, Recursive):
-        from ftrans.interpreters.transforms import transforms
-
         outs, dots = rule.rule(transforms, tangents, *primals, **params)
         for out in outs:
             if isinstance(out, Tracer) and isinstance(out.frame, Tangents):

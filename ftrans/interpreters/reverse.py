@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ftrans.interpreters.base import building, finish, memoised
+from ftrans.interpreters.base import building, finish, memoised, replay
 from ftrans.interpreters.inline import inline
-from ftrans.interpreters.linearity import check_no_constant_terms
 from ftrans.interpreters.linearize import linearize, split
 from ftrans.interpreters.simplify import simplify
-from ftrans.interpreters.transpose import pull_back
-from ftrans.ir import Program, type_of
-from ftrans.primitives import Linear, broadcast_p, scalar
+from ftrans.interpreters.transpose import check_no_constant_terms, pull_back
+from ftrans.ir import Literal, Program, type_of
+from ftrans.primitives import Linear, broadcast_p, scalar, stop_gradient_p
 from ftrans.primitives.complex import conjugate
 from ftrans.primitives.shape import zeros
 
@@ -95,3 +94,19 @@ def linear_pullback(program: Program, count: int) -> Program:
     kinds = [*others, *program.output_types]
     with building(f"transpose({program.name})", kinds) as (frame, inputs):
         return finish(frame, _pull(program, inputs[: len(others)], inputs[len(others) :]))
+
+
+@memoised
+def detach_outputs(program: Program, start: int) -> Program:
+    """Returns the program with the outputs from number `start` on held constant.
+
+    Args:
+        program: any program.
+        start: the first output that has no tangent.
+    """
+    if start >= len(program.outputs):
+        return program
+    with building(program.name, program.inputs) as (frame, inputs):
+        outs = replay(program, inputs)
+        cut = [x if isinstance(x, Literal) else stop_gradient_p(x) for x in outs[start:]]
+        return finish(frame, [*outs[:start], *cut])

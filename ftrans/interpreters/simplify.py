@@ -7,21 +7,9 @@ declare, folds constants, merges equal equations, and leaves out what no output 
 from __future__ import annotations
 
 from ftrans.interpreters.base import building, finish, memoised, replay
-from ftrans.ir import Atom, Literal, Program
+from ftrans.ir import Program
 
-__all__ = ["fills", "simplify"]
-
-
-def fills(program: Program) -> dict[Atom, Literal]:
-    """Returns the literals of a program, and for the arrays that a literal fills that literal."""
-    found: dict[Atom, Literal] = {}
-    for atom in (*program.outputs, *(a for e in program.equations for a in e.operands)):
-        if isinstance(atom, Literal):
-            found[atom] = atom
-    for equation, numbers, _ in program.numbered():
-        if "broadcast" in equation.primitive.tags and isinstance(equation.operands[0], Literal):
-            found[numbers.start] = equation.operands[0]
-    return found
+__all__ = ["simplify"]
 
 
 def simplify(program: Program) -> Program:

@@ -12,16 +12,16 @@ from typing import Any
 from ftrans.errors import TransposeError
 from ftrans.interpreters.base import building, finish, memoised
 from ftrans.interpreters.inline import inline
-from ftrans.interpreters.linearity import check_no_constant_terms
 from ftrans.interpreters.simplify import simplify
-from ftrans.ir import Equation, Literal, Program, bind
+from ftrans.interpreters.transforms import transforms
+from ftrans.ir import Atom, Equation, Literal, Program, bind
 from ftrans.ir.stack import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.record import Absent, Joint, Linear, NotLinear, Recursive
 from ftrans.primitives.rules.missing import missing_p
 from ftrans.primitives.shape import zeros
 
-__all__ = ["exchange", "pull_back", "transpose"]
+__all__ = ["check_no_constant_terms", "exchange", "pull_back", "transpose"]
 
 
 @memoised
@@ -167,8 +167,6 @@ def _by_rule(
 ) -> Sequence[Any]:
     primitive, rule = equation.primitive, equation.primitive.transpose
     if isinstance(rule, Recursive):
-        from ftrans.interpreters.transforms import transforms
-
         return rule.rule(transforms, given, *operands, **equation.params)
     ct = given if primitive.multiple else given[0]
     if any(isinstance(x, Linear) and not x.type.is_inexact for x in operands):
@@ -184,3 +182,59 @@ def _by_rule(
             raise _not_linear(equation, location, reason)
         out[index] = partial(ct, *operands, **equation.params)
     return out
+
+
+# ------------------------------------------------------------------- linear, not merely affine
+
+_JOINTLY_LINEAR = {"add", "sub", "select", "concatenate"}
+
+
+def check_no_constant_terms(
+    program: Program, linear: tuple[bool, ...], known_only: bool = False
+) -> None:
+    """Raises where a constant that is not zero is added to what is linear.
+
+    Transposition alone would drop the constant without a word.
+
+    Args:
+        program: an inlined, simplified program.
+        linear: which inputs it should be linear in.
+        known_only: whether values that are not known, as those of other inputs, are taken for zero.
+    """
+    depends = list(linear)
+    constants = _fills(program)
+    for equation, _, location in program.numbered():
+        mixed = [type(a) is int and depends[a] for a in equation.operands]
+        terms = mixed[1:] if equation.primitive.name == "select" else mixed
+        atoms = equation.operands[len(mixed) - len(terms) :]
+        if equation.primitive.name in _JOINTLY_LINEAR and any(terms):
+            for atom, is_linear in zip(atoms, terms, strict=True):
+                known = constants.get(atom)
+                if not is_linear and (not known_only if known is None else known.value != 0):
+                    raise TransposeError(
+                        f"the function is affine, not linear: a constant is part of its result.\n"
+                        f"  {equation.primitive.name} at {location or 'an unknown place'}\n"
+                        f"  Take the constant away, or write func.vjp(f, x) to transpose the "
+                        f"derivative of f at x."
+                    )
+        depends += [any(mixed)] * len(equation.types)
+    for output in program.outputs:
+        known = constants.get(output)
+        constant = not (type(output) is int and depends[output])
+        if constant and (not known_only if known is None else known.value != 0):
+            raise TransposeError(
+                "the function is affine, not linear: a result is constant.\n"
+                "  Return it as it is, outside the function that is transposed."
+            )
+
+
+def _fills(program: Program) -> dict[Atom, Literal]:
+    """Returns the literals of a program, and for the arrays that a literal fills that literal."""
+    found: dict[Atom, Literal] = {}
+    for atom in (*program.outputs, *(a for e in program.equations for a in e.operands)):
+        if isinstance(atom, Literal):
+            found[atom] = atom
+    for equation, numbers, _ in program.numbered():
+        if "broadcast" in equation.primitive.tags and isinstance(equation.operands[0], Literal):
+            found[numbers.start] = equation.operands[0]
+    return found
