@@ -352,6 +352,37 @@ CASES |= {
     "transpose at integers": lambda: func.linear_transpose(lambda x: x, np.arange(3)),
 }
 
+
+def affine(term: Any) -> Any:
+    @ftrans.custom_jvp
+    def squared(x):
+        return x * x
+
+    @squared.defjvp
+    def rule(primals, tangents):
+        (x,), (t,) = primals, tangents
+        return x * x, 2 * x * t + term  # here
+
+    return squared
+
+
+@bad
+def gradient_by_an_affine_jvp() -> None:
+    func.grad(affine(1.0))(3.0)
+
+
+@bad
+def tangent_by_an_affine_jvp() -> None:
+    func.jvp(affine(1.0), (V,), (V,))
+
+
+@bad
+def gradient_by_a_constant_jvp() -> None:
+    square = ftrans.custom_jvp(lambda x: x * x)
+    square.defjvp(lambda primals, tangents: (primals[0] ** 2, fnp.ones_like(primals[0])))
+    func.grad(lambda x: square(x).sum())(V)
+
+
 # ---------------------------------------------------------------------------- writing in place
 
 CASES |= {

@@ -14,7 +14,7 @@ from ftrans.interpreters.reverse import (
 )
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.transforms import transforms
-from ftrans.interpreters.transpose import exchange, pull_back, transpose
+from ftrans.interpreters.transpose import exchange, linear_rule, pull_back, transpose
 
 __all__ = [
     "Linearized",
@@ -42,6 +42,7 @@ vars(transforms).update(
     finish=finish,
     inline=inline,
     jvp=jvp,
+    linear_rule=linear_rule,
     linearize=linearize,
     pull_back=pull_back,
     replay=replay,

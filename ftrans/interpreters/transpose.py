@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ftrans.errors import TransposeError
-from ftrans.interpreters.base import building, finish, memoised
+from ftrans.errors import RuleError, TransposeError
+from ftrans.interpreters.base import building, finish, memoised, replay
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.transforms import transforms
@@ -18,10 +18,10 @@ from ftrans.ir import Atom, Equation, Literal, Program, bind
 from ftrans.ir.stack import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.record import Absent, Joint, Linear, NotLinear, Recursive
-from ftrans.primitives.rules.missing import missing_p
+from ftrans.primitives.rules.missing import Deferred, missing_p
 from ftrans.primitives.shape import zeros
 
-__all__ = ["check_no_constant_terms", "exchange", "pull_back", "transpose"]
+__all__ = ["check_no_constant_terms", "exchange", "linear_rule", "pull_back", "transpose"]
 
 
 @memoised
@@ -189,6 +189,36 @@ def _by_rule(
 _JOINTLY_LINEAR = {"add", "sub", "select", "concatenate"}
 
 
+def _constant_term(program: Program, linear: tuple[bool, ...], known_only: bool, first: int) -> str:
+    """Returns where a constant that is not zero is added to what is linear; "" if nowhere.
+
+    Args:
+        program: an inlined, simplified program.
+        linear: which inputs it should be linear in.
+        known_only: whether values that are not known, as those of other inputs, are taken for zero.
+        first: the first of the results that should be linear.
+    """
+    depends = list(linear)
+    constants = _fills(program)
+    for equation, _, location in program.numbered():
+        mixed = [type(a) is int and depends[a] for a in equation.operands]
+        terms = mixed[1:] if equation.primitive.name == "select" else mixed
+        atoms = equation.operands[len(mixed) - len(terms) :]
+        if equation.primitive.name in _JOINTLY_LINEAR and any(terms):
+            for atom, is_linear in zip(atoms, terms, strict=True):
+                known = constants.get(atom)
+                if not is_linear and (not known_only if known is None else known.value != 0):
+                    place = f"{equation.primitive.name} at {location or 'an unknown place'}"
+                    return f"a constant is part of its result.\n  {place}"
+        depends += [any(mixed)] * len(equation.types)
+    for output in program.outputs[first:]:
+        known = constants.get(output)
+        constant = not (type(output) is int and depends[output])
+        if constant and (not known_only if known is None else known.value != 0):
+            return "a result is constant."
+    return ""
+
+
 def check_no_constant_terms(
     program: Program, linear: tuple[bool, ...], known_only: bool = False
 ) -> None:
@@ -201,31 +231,39 @@ def check_no_constant_terms(
         linear: which inputs it should be linear in.
         known_only: whether values that are not known, as those of other inputs, are taken for zero.
     """
-    depends = list(linear)
-    constants = _fills(program)
-    for equation, _, location in program.numbered():
-        mixed = [type(a) is int and depends[a] for a in equation.operands]
-        terms = mixed[1:] if equation.primitive.name == "select" else mixed
-        atoms = equation.operands[len(mixed) - len(terms) :]
-        if equation.primitive.name in _JOINTLY_LINEAR and any(terms):
-            for atom, is_linear in zip(atoms, terms, strict=True):
-                known = constants.get(atom)
-                if not is_linear and (not known_only if known is None else known.value != 0):
-                    raise TransposeError(
-                        f"the function is affine, not linear: a constant is part of its result.\n"
-                        f"  {equation.primitive.name} at {location or 'an unknown place'}\n"
-                        f"  Take the constant away, or write func.vjp(f, x) to transpose the "
-                        f"derivative of f at x."
-                    )
-        depends += [any(mixed)] * len(equation.types)
-    for output in program.outputs:
-        known = constants.get(output)
-        constant = not (type(output) is int and depends[output])
-        if constant and (not known_only if known is None else known.value != 0):
-            raise TransposeError(
-                "the function is affine, not linear: a result is constant.\n"
-                "  Return it as it is, outside the function that is transposed."
-            )
+    found = _constant_term(program, linear, known_only, 0)
+    if found:
+        advice = (
+            "Take the constant away, or write func.vjp(f, x) to transpose the derivative of f at x."
+            if "\n" in found
+            else "Return it as it is, outside the function that is transposed."
+        )
+        raise TransposeError(f"the function is affine, not linear: {found}\n  {advice}")
+
+
+@memoised
+def linear_rule(program: Program, count: int, first: int) -> Program:
+    """Returns the program of a `jvp`; where it is affine, one whose tangents raise where needed.
+
+    Values that are not known are taken for zero, so that nothing that may be linear is refused.
+
+    Args:
+        program: from `count` tangents, followed by constants, to results and their tangents.
+        count: the number of tangents.
+        first: the number of the first tangent among its results.
+    """
+    linear = tuple(i < count for i in range(len(program.inputs)))
+    found = _constant_term(simplify(inline(program)), linear, True, first)
+    if not found:
+        return program
+    error = RuleError(
+        f"{program.name}: it is affine in its tangents, not linear: {found}\n"
+        f"  A derivative maps tangents of zero to zero: multiply each term by a tangent."
+    )
+    with building(program.name, program.inputs) as (frame, inputs):
+        types = tuple(program.output_types[first:])
+        outs = replay(program, inputs)[:first]
+        return finish(frame, [*outs, *missing_p(*inputs, types=types, message=Deferred(error))])
 
 
 def _fills(program: Program) -> dict[Atom, Literal]:

@@ -107,6 +107,14 @@ def two_inputs(ctx: Any, x: Any, y: Any) -> Any:
     return x * y
 
 
+def affine(ctx: Any, t: Any) -> Any:
+    return 2 * t + 1.0
+
+
+def extended(ctx: Any, t: Any) -> Any:
+    return fnp.concatenate([2 * t[:1], fnp.ones_like(t[:1])])
+
+
 def pair(ctx: Any, x: Any) -> Any:
     return 2 * x, 3 * x
 
@@ -272,6 +280,15 @@ CASES: dict[str, Bad] = {
     "tangent of a wrong shape in reverse": Bad(
         tangents(lambda t: fnp.ones(3)), gradient, RuleError, ("jvp", r"\[3\]", r"\[2\]")
     ),
+    "jvp that is affine": Bad(
+        function(forward=double, jvp=affine), forward_mode, RuleError, ("jvp: .*not linear",)
+    ),
+    "jvp that is affine in reverse": Bad(
+        function(forward=double, jvp=affine), gradient, RuleError, ("jvp: .*not linear",)
+    ),
+    "jvp that adds a constant element": Bad(
+        function(forward=double, jvp=extended), curvature, RuleError, ("jvp: .*not linear",)
+    ),
     # ------------------------------------------------------------------------- batching
     "vmap returns an array": Bad(
         batching(lambda x: 2 * x), mapped, RuleError, ("vmap", "out_dims")
@@ -402,6 +419,41 @@ def test_bad_function_in_the_middle(name: str) -> None:
     np.testing.assert_allclose(func.grad(outer)(X), 3 * X**2)
     np.testing.assert_allclose(func.vmap(func.grad(lambda x: outer(x)))(X), 3 * X**2)
     assert_nothing_open()
+
+
+LINEAR_JVPS: dict[str, Callable[[Any, Any], Any]] = {
+    "a zero is added": lambda x, t: 2 * x * t + 0.0,
+    "zeros are added": lambda x, t: 2 * x * t + fnp.zeros(2) - fnp.zeros_like(x),
+    "factors of the primal": lambda x, t: (x + 1.0) * t + (x - 1.0) * t,
+    "a factor with a constant": lambda x, t: (2.0 - 3.0) * -2 * x * t + t * (1.0 - 1.0),
+    "selected": lambda x, t: fnp.where(x > 0, 2 * x * t, 0.0) + fnp.where(x > 0, 0.0, 2 * x * t),
+    "put together": lambda x, t: fnp.concatenate([2 * x * t, fnp.zeros(1)])[:2],
+    "something that is zero": lambda x, t: 2 * x * t + (x - x),
+    "the code itself": lambda x, t: func.jvp(lambda x: x * x + 1.0, (x,), (t,))[1],
+}
+
+
+@pytest.mark.parametrize("name", LINEAR_JVPS)
+def test_a_linear_jvp_is_taken(name: str) -> None:
+    """Whatever it adds that is zero: only what is known to be affine is refused."""
+    rule = LINEAR_JVPS[name]
+
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_forward(x)
+            return x * x
+
+        @staticmethod
+        def jvp(ctx, t):
+            return rule(*ctx.saved_tensors, t)
+
+    square = ftrans.custom_jvp(lambda x: x * x)
+    square.defjvp(lambda ps, ts: (ps[0] * ps[0] + 0.0, rule(ps[0], ts[0])))
+    for f in (Square.apply, square):
+        np.testing.assert_allclose(func.jvp(f, (X,), (X,))[1], 2 * X * X)
+        np.testing.assert_allclose(func.grad(lambda x, f=f: f(x).sum())(X), 2 * X)
+        np.testing.assert_allclose(func.hessian(lambda x, f=f: f(x).sum())(X), 2 * np.eye(2))
 
 
 # ------------------------------------------------------------------------------ apply, miscalled

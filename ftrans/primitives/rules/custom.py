@@ -84,13 +84,16 @@ def _differentiate(mode: str) -> Recursive:
         spec: Spec,
         saved: bool,
     ) -> Any:
+        n, inputs = spec.outs, len(forward.inputs)
+        if forward_mode is not None:
+            first = 0 if spec.lasting else n
+            forward_mode = transforms.linear_rule(forward_mode, sum(spec.takes), first)
         rules = {
             "forward": forward,
             "backward": backward,
             "forward_mode": forward_mode,
             "variants": variants,
         }
-        n, inputs = spec.outs, len(forward.inputs)
         dots: list[Any] = [None] * n
         given = tangents[: spec.arity]
         if spec.lasting or all(t is None for t in given):

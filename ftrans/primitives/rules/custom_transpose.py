@@ -33,6 +33,9 @@ def transpose_custom(
 ) -> list[Any]:
     """Is the transpose rule, see `Recursive`; the params are those of the equation."""
     n, inputs = spec.outs, len(forward.inputs)
+    if forward_mode is not None:
+        first = 0 if spec.lasting else n
+        forward_mode = transforms.linear_rule(forward_mode, sum(spec.takes), first)
     if (backward is None and forward_mode is None and spec.missing is None) or any(
         ct is not None for ct in cts[n:]
     ):
