@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 import numpy as np
 
+from ftrans.config import config
 from ftrans.ir import ArrayType, Literal, Params, Program, bind, check
 from ftrans.ir.dtype import bfloat16, is_inexact
 from ftrans.primitives.control.sampling import program_from
@@ -22,6 +24,17 @@ TOLERANCE = {
     "complex128": 1e-12,
 }
 """How far two ways of computing one thing may be apart, by dtype."""
+
+
+@contextmanager
+def on_road(road: str) -> Iterator[None]:
+    """Runs programs on one road, "interpret" or "compile", whatever pays."""
+    before = config.execution
+    config.execution = road  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        config.execution = before
 
 
 def types_of(arrays: Sequence[Any]) -> list[ArrayType]:

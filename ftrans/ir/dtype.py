@@ -16,6 +16,7 @@ __all__ = [
     "complex_of",
     "is_complex",
     "is_float",
+    "is_half",
     "is_inexact",
     "is_integer",
     "is_unsigned",
@@ -47,6 +48,12 @@ def short_name(dtype: np.dtype) -> str:
 def is_float(dtype: np.dtype) -> bool:
     """Tells whether `dtype` is a real floating-point type."""
     return dtype.kind == "f" or dtype == bfloat16
+
+
+@cache
+def is_half(dtype: np.dtype) -> bool:
+    """Tells whether `dtype` is float16 or bfloat16, whose sums and powers are taken in float32."""
+    return dtype.itemsize == 2 and is_float(dtype)
 
 
 @cache

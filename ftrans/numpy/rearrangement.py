@@ -15,11 +15,12 @@ from ftrans.numpy.promotion import (
     broadcast_to,
     canonical_axes,
     canonical_axis,
+    canonical_dtype,
     cast,
-    default_dtype,
     is_array,
     is_scalar,
 )
+from ftrans.numpy.reduction import accumulating_dtype
 from ftrans.numpy.views import fresh, view_of
 from ftrans.primitives import (
     broadcast_p,
@@ -409,8 +410,6 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     """
     line = diagonal(x, offset, axis1, axis2)
     t = type_of(line)
-    if dtype is not None:
-        line = as_array(line, dtype)
-    elif t.dtype.kind in "bi" and t.dtype.itemsize < default_dtype(int).itemsize:
-        line = cast(line, default_dtype(int))
+    own = accumulating_dtype(t.dtype) if dtype is None else canonical_dtype(dtype)
+    line = cast(line, own)
     return sum_p(line, axes=(t.ndim - 1,))

@@ -32,6 +32,7 @@ from ftrans.primitives import (
     eq_p,
     floor_p,
     iota_p,
+    max_p,
     mul_p,
     ne_p,
     reshape_p,
@@ -296,8 +297,12 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:
             f"quantile: there is no method {method!r}: choose 'linear', 'lower', 'higher', "
             f"'midpoint' or 'nearest'."
         )
-    spread = broadcast_p(spoiled, shape=full, axes=tuple(range(len(shape), len(full))))
-    out = select_p(spread, float("nan"), out)
+    # the NaN is an element's, and so has its gradient
+    spoiled, worst = (
+        broadcast_p(z, shape=full, axes=tuple(range(len(shape), len(full))))
+        for z in (spoiled, max_p(lines, axes=(0,)))
+    )
+    out = select_p(spoiled, worst, out)
     if keepdims:
         sizes = tuple(1 if i in axes else n for i, n in enumerate(t.shape))
         out = reshape_p(out, shape=(*shape, *sizes))

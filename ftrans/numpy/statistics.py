@@ -283,17 +283,20 @@ def _median(x: Any, axes: tuple[int, ...], keepdims: bool, skip: bool) -> Any:
         out = share if out is None else add(out, share)
     out = multiply(out, 0.5)
     lost = (all_of if skip else any_of)(ne_p(fixed, fixed), axis=-1, keepdims=True)
-    out = choose(lost, math.nan, out)
+    # whose NaN has the gradient shared by all that are NaN
+    out = choose(lost, max(x, axis=-1, keepdims=True), out)
     out = reshape_p(out, shape=shape[:-1])
     return cast(kept(out, t.shape, axes, keepdims), result)
 
 
 def _shared(x: Any, middle: Any, value: Any) -> Any:
     """Returns `value`, with a gradient that the elements equal to it share evenly."""
-    hit = and_p(eq_p(x, middle), is_finite_p(middle))
+    hit = eq_p(x, middle)
     count = sum(hit, axis=-1, keepdims=True)
-    none = select_p(hit, sub_p(x, middle), 0.0)
-    return add(value, divide(sum(none, axis=-1, keepdims=True), maximum(count, 1)))
+    # the value and nothing else; of infinities, which have no difference, their mean
+    known = [select_p(is_finite_p(v), v, 0.0) for v in (middle, value)]
+    gap = select_p(hit, sub_p(x, known[0]), 0.0)
+    return add(known[1], divide(sum(gap, axis=-1, keepdims=True), maximum(count, 1)))
 
 
 def median(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:

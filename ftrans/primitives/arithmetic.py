@@ -10,7 +10,7 @@ from ftrans.errors import DTypeError
 from ftrans.ir import ArrayType, Literal
 from ftrans.ir.dtype import is_complex, is_float, is_unsigned
 from ftrans.ir.program import Params
-from ftrans.primitives.family import check_kind, elementwise
+from ftrans.primitives.family import check_kind, elementwise, in_single
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import LINEAR, Absent, New, Sample, scalar
 from ftrans.primitives.shape import broadcast_p, concatenate_p, pad_p
@@ -278,10 +278,11 @@ integer_pow_p = elementwise(
     rewrite=_integer_pow_rewrite,
     kinds="iufc",
     infer=_integer_pow_infer,
-    lower=_integer_pow_lower,
+    lower=in_single(_integer_pow_lower),
     jvp=[_integer_pow_jvp],
     samples=[
         *(Sample((_cubed,), {"exponent": n}) for n in (0, 1, 2, 3, 6)),
+        Sample((np.array([3.0, -2.0]),), {"exponent": 67}, smooth=False),
         Sample((np.array(-2.0),), {"exponent": 5}),
         Sample((np.ones((0, 2)),), {"exponent": 2}),
         Sample((np.array([1.0 - 2.0j, 0.5 + 1.0j]),), {"exponent": -2}),

@@ -15,9 +15,9 @@ import numpy as np
 
 from ftrans.errors import AxisError
 from ftrans.ir import ArrayType, type_of
-from ftrans.ir.dtype import bfloat16
+from ftrans.ir.dtype import is_half
 from ftrans.primitives.arithmetic import add_p, mul_p, sub_p
-from ftrans.primitives.compare import ge_p, le_p, ne_p
+from ftrans.primitives.compare import eq_p, ge_p, le_p, ne_p
 from ftrans.primitives.elementary import exp_p, log1p_p, logistic_p
 from ftrans.primitives.family import (
     check_kind,
@@ -28,9 +28,8 @@ from ftrans.primitives.family import (
     one_pass_cost,
 )
 from ftrans.primitives.logic import or_p
-from ftrans.primitives.magnitude import is_finite_p
-from ftrans.primitives.namespace import by_lax
-from ftrans.primitives.record import LINEAR, Primitive, Sample
+from ftrans.primitives.magnitude import abs_p
+from ftrans.primitives.record import LINEAR, Primitive, Sample, scalar
 from ftrans.primitives.select import select_p
 from ftrans.primitives.shape import pad_p
 
@@ -71,11 +70,42 @@ def _doubling(
     return t
 
 
+def _by_scan(name: str, step: str, x: Any, axis: int, reverse: bool) -> Any:
+    """Runs along an axis in compiled code: on a CPU one element after the other, as NumPy does.
+
+    In stretches that are joined, as XLA has it, cumprod([0, 1e200, 1e200, ...]) is 0 * inf = NaN
+    from some element on. Accelerators need the stretches.
+    """
+    from jax import lax
+    from jax import numpy as xp
+
+    def one_by_one(x: Any) -> Any:
+        rows = xp.moveaxis(x, axis, 0)
+        join, start = getattr(xp, step), rows[-1 if reverse else 0]
+        rest = rows[:-1] if reverse else rows[1:]
+
+        def body(carry: Any, row: Any) -> Any:
+            carry = join(carry, row)
+            return carry, carry
+
+        out = lax.scan(body, start, rest, reverse=reverse)[1]
+        parts = (out, start[None]) if reverse else (start[None], out)
+        return xp.moveaxis(xp.concatenate(parts), 0, axis)
+
+    def in_stretches(x: Any) -> Any:
+        return getattr(lax, name)(x, axis=axis, reverse=reverse)
+
+    if not x.size:
+        return x
+    wide = x.astype(np.float32) if is_half(x.dtype) else x
+    return lax.platform_dependent(wide, cpu=one_by_one, default=in_stretches).astype(x.dtype)
+
+
 def cumulative(
     name: str,
     *,
     kinds: str,
-    accumulate: Callable[..., np.ndarray],
+    step: str,
     jvp: Any,
     transpose: Any = not_linear,
     samples: Sequence[Sample] = (),
@@ -86,7 +116,7 @@ def cumulative(
     Args:
         name: the name, also that of the function in `jax.lax`.
         kinds: the dtypes that it takes.
-        accumulate: `(x, axis) -> array`, in NumPy and from the start.
+        step: the name of the function of two elements, both in NumPy and in `jax.numpy`.
         jvp: the rule.
         transpose: the rule where it is linear.
         samples: further samples.
@@ -101,11 +131,10 @@ def cumulative(
 
     def lower(xp: Any, x: Any, *, axis: int, reverse: bool) -> Any:
         if xp is not np:
-            return by_lax(xp, name, x, axis=axis, reverse=reverse)
-        small = x.dtype in (np.float16, bfloat16)
-        wide = x.astype(np.float32) if small else x
+            return _by_scan(name, step, x, axis, reverse)
+        wide = x.astype(np.float32) if is_half(x.dtype) else x
         wide = np.flip(wide, axis) if reverse else wide
-        out = accumulate(wide, axis) if x.size else wide
+        out = getattr(np, step).accumulate(wide, axis, dtype=wide.dtype) if x.size else wide
         out = np.flip(out, axis) if reverse else out
         return out.astype(x.dtype, copy=False)
 
@@ -145,7 +174,7 @@ def cumulative(
 cumsum_p = cumulative(
     "cumsum",
     kinds="iufc",
-    accumulate=lambda x, axis: np.cumsum(x, axis, dtype=x.dtype),
+    step="add",
     jvp=LINEAR,
     transpose=[lambda ct, x, *, axis, reverse: cumsum_p(ct, axis=axis, reverse=not reverse)],
     tags=["linear"],
@@ -166,7 +195,7 @@ def _cumprod_jvp(t: Any, out: Any, x: Any, *, axis: int, reverse: bool) -> Any:
 cumprod_p = cumulative(
     "cumprod",
     kinds="iufc",
-    accumulate=lambda x, axis: np.cumprod(x, axis, dtype=x.dtype),
+    step="multiply",
     jvp=[_cumprod_jvp],
     samples=[Sample((np.array([2.0, 0.0, 3.0, 0.0, 5.0]),), {"axis": 0, "reverse": False})],
 )
@@ -175,7 +204,7 @@ cumprod_p = cumulative(
 # -------------------------------------------------------------------------- cummax and cummin
 
 
-def _extremum(name: str, wins: Primitive, worst: float, accumulate: Any) -> Primitive:
+def _extremum(name: str, wins: Primitive, worst: float, step: str) -> Primitive:
     """Declares a running extremum; `wins(y, x)` says where the later y displaces x."""
 
     def join(x: Any, t: Any, y: Any, s: Any) -> Any:
@@ -190,14 +219,14 @@ def _extremum(name: str, wins: Primitive, worst: float, accumulate: Any) -> Prim
     return cumulative(
         name,
         kinds="iuf",
-        accumulate=accumulate,
+        step=step,
         jvp=[jvp],
         samples=[Sample((ties,), {"axis": 0, "reverse": r}, False) for r in (False, True)],
     )
 
 
-cummax_p = _extremum("cummax", ge_p, -math.inf, np.maximum.accumulate)
-cummin_p = _extremum("cummin", le_p, math.inf, np.minimum.accumulate)
+cummax_p = _extremum("cummax", ge_p, -math.inf, "maximum")
+cummin_p = _extremum("cummin", le_p, math.inf, "minimum")
 
 
 # ------------------------------------------------------------------------------- cumlogsumexp
@@ -206,11 +235,12 @@ cummin_p = _extremum("cummin", le_p, math.inf, np.minimum.accumulate)
 def _join_logs(x: Any, t: Any, y: Any, s: Any) -> Any:
     # log(e^x + e^y) = m + log(1 + e^-d), where m is the larger and d = |x - y|. Both choices of m
     # are the same smooth function of x and y, so that derivatives of every order are right.
-    above = ge_p(y, x)
+    above = or_p(ge_p(y, x), ne_p(y, y))
     m = select_p(above, y, x)
-    # two infinities have no difference; as equals they share the tangent
-    finite = is_finite_p(m)
-    x, y = select_p(finite, x, 0.0), select_p(finite, y, 0.0)
+    # two infinities have no difference; as equals they share the tangent, and others have none
+    infinite = eq_p(abs_p(m), math.inf)
+    zero = scalar(0, type_of(m).dtype)
+    x, y = (select_p(infinite, select_p(eq_p(v, m), zero, -math.inf), v) for v in (x, y))
     up, down = sub_p(y, x), sub_p(x, y)
     total = add_p(m, log1p_p(exp_p(select_p(above, down, up))))
     return total, add_p(mul_p(t, logistic_p(down)), mul_p(s, logistic_p(up)))
@@ -223,7 +253,7 @@ def _cumlogsumexp_jvp(t: Any, out: Any, x: Any, *, axis: int, reverse: bool) -> 
 cumlogsumexp_p = cumulative(
     "cumlogsumexp",
     kinds="f",
-    accumulate=np.logaddexp.accumulate,
+    step="logaddexp",
     jvp=[_cumlogsumexp_jvp],
     samples=[
         Sample((np.array([1.0, 1.0, 1.0]),), {"axis": 0, "reverse": False}),

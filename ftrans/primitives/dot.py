@@ -13,7 +13,7 @@ import numpy as np
 
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
-from ftrans.ir.dtype import bfloat16
+from ftrans.ir.dtype import is_half
 from ftrans.primitives.family import check_kind, no_identity, no_programs, normal, total_bytes
 from ftrans.primitives.record import Cost, Linear, Primitive, Sample
 from ftrans.primitives.shape import transpose_p
@@ -64,7 +64,7 @@ def _lower(xp: Any, x: Any, y: Any, *, contract: Pair, batch: Pair) -> Any:
 
         return lax.dot_general(x, y, (contract, batch))
     dtype = x.dtype
-    if dtype in (np.float16, bfloat16):
+    if is_half(dtype):
         x, y = x.astype(np.float32), y.astype(np.float32)
     free_x, free_y = _free(x.ndim, contract[0], batch[0]), _free(y.ndim, contract[1], batch[1])
     rows = tuple(x.shape[a] for a in free_x)

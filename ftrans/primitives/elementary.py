@@ -16,7 +16,7 @@ from ftrans.ir.dtype import is_complex, is_unsigned
 from ftrans.primitives.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from ftrans.primitives.compare import eq_p, ge_p
 from ftrans.primitives.complex import real_p
-from ftrans.primitives.family import elementwise
+from ftrans.primitives.family import elementwise, in_single
 from ftrans.primitives.logic import and_p
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import Sample
@@ -95,13 +95,27 @@ cbrt_p = elementwise(
 # ---------------------------------------------------------------------------------------- pow
 
 
+def _whole_power(x: Any, y: Any) -> Any:
+    """Computes a power of integers by squaring, once for each bit of the largest exponent."""
+    from jax import lax
+    from jax import numpy as xp
+
+    def step(state: Any) -> Any:
+        out, square, rest = state
+        return xp.where(rest & 1 == 1, out * square, out), square * square, rest >> 1
+
+    x, y = xp.broadcast_arrays(x, y)
+    return lax.while_loop(lambda state: xp.any(state[2] != 0), step, (xp.ones_like(x), x, y))[0]
+
+
 def _pow_lower(xp: Any, x: Any, y: Any) -> Any:
     if x.dtype.kind not in "iu":
         return xp.power(x, y)
+    power = np.power if xp is np else _whole_power
     if is_unsigned(x.dtype):
-        return xp.power(x, y).astype(x.dtype)
+        return power(x, y)
     # A negative power of an integer is the integer part of the reciprocal of the positive one.
-    positive = xp.power(x, xp.maximum(y, xp.zeros_like(y)))
+    positive = power(x, xp.maximum(y, xp.zeros_like(y)))
     odd = xp.bitwise_and(y, xp.ones_like(y)) == 1
     negative = xp.where((x == 1) | ((x == -1) & ~odd), 1, xp.where((x == -1) & odd, -1, 0))
     return xp.where(y < 0, negative, positive).astype(x.dtype)
@@ -154,7 +168,7 @@ exp_p = elementwise(
 exp2_p = elementwise(
     "exp2",
     kinds="fc",
-    lower=lambda xp, x: xp.exp2(x),
+    lower=in_single(lambda xp, x: xp.exp2(x)),
     jvp=[lambda t, out, x: mul_p(t, mul_p(out, math.log(2)))],
 )
 

@@ -10,13 +10,14 @@ import numpy as np
 
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, Literal, type_of
-from ftrans.ir.dtype import is_inexact
+from ftrans.ir.dtype import is_half, is_inexact
 from ftrans.primitives.record import Absent, Cost, New, Primitive, Sample
 
 __all__ = [
     "elementwise",
     "elementwise_cost",
     "free_cost",
+    "in_single",
     "moveaxis",
     "no_identity",
     "no_programs",
@@ -86,6 +87,17 @@ def common_type(name: str, types: Sequence[ArrayType]) -> ArrayType:
                 f"{name}: operands have different shapes.\n  operands: {', '.join(map(str, types))}"
             )
     return first
+
+
+def in_single(lower: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a lowering that computes in single precision for operands in half precision."""
+
+    def lowered(xp: Any, x: Any, **params: Any) -> Any:
+        if is_half(x.dtype):
+            return lower(xp, xp.asarray(x).astype(np.float32), **params).astype(x.dtype)
+        return lower(xp, x, **params)
+
+    return lowered
 
 
 def moveaxis(x: Any, source: int, destination: int) -> Any:

@@ -10,9 +10,9 @@ import numpy as np
 
 from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import ArrayType, type_of
-from ftrans.ir.dtype import bfloat16
+from ftrans.ir.dtype import is_half
 from ftrans.primitives.arithmetic import div_p, mul_p, neg_p
-from ftrans.primitives.compare import eq_p
+from ftrans.primitives.compare import eq_p, ne_p
 from ftrans.primitives.cumulative import cumprod_p, shift
 from ftrans.primitives.family import (
     check_kind,
@@ -22,6 +22,7 @@ from ftrans.primitives.family import (
     not_linear,
     one_pass_cost,
 )
+from ftrans.primitives.logic import or_p
 from ftrans.primitives.record import LINEAR, Absent, New, Primitive, Sample
 from ftrans.primitives.select import convert_p, select_p
 from ftrans.primitives.shape import broadcast_p, reshape_p, transpose_p
@@ -126,7 +127,7 @@ def _adding(function: str) -> Callable[..., Any]:
     """Returns the lowering of a sum or product; half precision is accumulated in single."""
 
     def lower(xp: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
-        if xp is np and x.dtype in (np.float16, bfloat16):
+        if xp is np and is_half(x.dtype):
             return getattr(np, function)(x, axis=axes, dtype=np.float32).astype(x.dtype)
         return getattr(xp, function)(x, axis=axes, dtype=x.dtype)
 
@@ -183,8 +184,10 @@ prod_p = reduction(
 
 
 def _extremum_jvp(t: Any, out: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
-    # equal elements share the tangent, which is the subgradient of least norm
+    # equal elements share the tangent, which is the subgradient of least norm; so do NaNs, of
+    # which there is one where the result is NaN
     hit = eq_p(x, restore(out, type_of(x).shape, axes))
+    hit = or_p(hit, ne_p(x, x))
     count = sum_p(convert_p(hit, dtype=type_of(t).dtype), axes=axes)
     return div_p(sum_p(select_p(hit, t, 0.0), axes=axes), count)
 

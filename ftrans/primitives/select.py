@@ -93,7 +93,25 @@ select_p = elementwise(
 def _convert_lower(xp: Any, x: Any, *, dtype: np.dtype) -> Any:
     if is_complex(x.dtype) and not is_complex(dtype):
         x = x != 0 if dtype.kind == "b" else x.real
-    return xp.asarray(x).astype(dtype)
+    x = xp.asarray(x)
+    # XLA takes what an integer cannot hold for the nearest one that it can, and NaN for 0
+    if xp is np and dtype.kind in "iu" and x.dtype.kind not in "biu":
+        return _saturated(x, dtype)
+    return x.astype(dtype)
+
+
+def _saturated(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Casts floats to integers; what is out of range becomes the least or the greatest of them."""
+    bounds = np.iinfo(dtype)
+    low, high = float(bounds.min), float(bounds.max) + (dtype.itemsize < 8)
+    with np.errstate(all="ignore"):
+        out = x.astype(dtype)
+        # the greatest of 64 bits is no float: it is rounded up, so that high is the first too large
+        inside = (x > low - 1) & (x < high)
+        if not inside.all():
+            out = np.where(inside, out, np.where(x >= high, bounds.max, bounds.min))
+            out = np.where(x == x, out, 0).astype(dtype)
+    return out
 
 
 def _convert_jvp(t: Any, out: Any, x: Any, *, dtype: np.dtype) -> Any:

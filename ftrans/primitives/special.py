@@ -12,7 +12,7 @@ from ftrans.ir import ArrayType
 from ftrans.primitives.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from ftrans.primitives.compare import lt_p
 from ftrans.primitives.elementary import exp_p
-from ftrans.primitives.family import check_kind, elementwise
+from ftrans.primitives.family import check_kind, elementwise, in_single
 from ftrans.primitives.magnitude import abs_p, sign_p
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import Sample
@@ -100,11 +100,18 @@ lgamma_p = elementwise(
     source="https://dlmf.nist.gov/5.2.E2",
 )
 
+
+def _digamma_lower(xp: Any, x: Any) -> Any:
+    # a pole of two signs, of which the sign of the zero chooses one; at other poles it is NaN
+    pole = xp.where(xp.signbit(x), xp.inf, -xp.inf).astype(x.dtype)
+    return xp.where(x == 0, pole, by_lax(xp, "digamma", x))
+
+
 digamma_p = elementwise(
     "digamma",
     kinds="f",
     domain=(0.3, 4.0),
-    lower=lambda xp, x: by_lax(xp, "digamma", x),
+    lower=in_single(_digamma_lower),
     jvp=[lambda t, out, x: mul_p(t, polygamma_p(x, order=1))],
     source="https://dlmf.nist.gov/5.15.E1",
 )
@@ -115,18 +122,51 @@ def _polygamma_infer(x: ArrayType, *, order: int) -> ArrayType:
     return x.update()
 
 
+def _cotangent_polynomial(order: int) -> np.ndarray:
+    """Returns the coefficients of p, where p(cot(x)) is a derivative of cot(x)."""
+    found = np.polynomial.Polynomial([0, 1])
+    for _ in range(order):
+        found = -found.deriv() * [1, 0, 1]
+    return found.coef
+
+
+def _cot_pi(xp: Any, x: Any) -> Any:
+    """Computes cot(pi x) for x in (-1, 0), near -1/2 by the tangent of the difference to it."""
+    middle = abs(x + 0.5) < 0.25
+    angle = xp.where(middle, -0.5 - x, xp.where(x < -0.5, x + 1, x)) * math.pi
+    tangent = xp.tan(angle)
+    return xp.where(middle, tangent, 1 / tangent)
+
+
+@np.errstate(all="ignore")
 def _polygamma_lower(xp: Any, x: Any, *, order: int) -> Any:
-    return by_lax(xp, "polygamma", xp.asarray(order, dtype=x.dtype), x)
+    x = xp.asarray(x)
+    sign = 1.0 if order % 2 else -1.0
+    negative, far = x <= 0, x > 1e8
+    right = xp.where(negative, 1 - x, xp.where(far, 1, x))
+    out = by_lax(xp, "polygamma", xp.full_like(right, order), right)
+    # where x is large, by its expansion (https://dlmf.nist.gov/5.15.E8)
+    near_zero = 1 / x
+    series = sign * math.factorial(order - 1) * near_zero**order * (1 + order / 2 * near_zero)
+    out = xp.where(far, series, out)
+    # where x is negative, by its reflection: (-1)^n f(1 - x) = f(x) + pi d^n cot(pi x)
+    rest = xp.fmod(x, 1)
+    cot, power = _cot_pi(xp, rest), xp.zeros_like(x)
+    for coefficient in _cotangent_polynomial(order)[::-1]:
+        power = power * cot + coefficient
+    left = -sign * out - math.pi ** (order + 1) * power
+    left = xp.where(rest == 0, sign * xp.inf, left)
+    return xp.where(negative, left, out).astype(x.dtype)
 
 
 polygamma_p = elementwise(
     "polygamma",
     kinds="f",
     infer=_polygamma_infer,
-    lower=_polygamma_lower,
+    lower=in_single(_polygamma_lower),
     jvp=[lambda t, out, x, *, order: mul_p(t, polygamma_p(x, order=order + 1))],
     samples=[Sample((np.array([0.4, 1.3, 3.7]),), {"order": order}) for order in (1, 2)],
-    source="https://dlmf.nist.gov/5.15.E1",
+    source="https://dlmf.nist.gov/5.15.E6",
 )
 
 

@@ -16,7 +16,7 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import Tracer
-from tests.helpers import assert_close
+from tests.helpers import assert_close, on_road
 from tests.unit.front_end import traced
 
 UNARY = [
@@ -203,16 +203,72 @@ def test_binary_on_integers(name: str, dtype: str) -> None:
         same(name, np.array([-7, 7, -7, 6, -1], dtype), np.array([2, -2, -2, -3, 0], dtype))
 
 
+FAR = np.array([300.0, 256.0, -1.0, -0.5, 1e10, -3e9, 1e19, -1e19, np.inf, -np.inf, np.nan])
+
+
+@pytest.mark.parametrize("source", ["float16", "bfloat16", "float32", "float64", "complex64"])
+def test_casts_to_integers_saturate_on_both_roads(source: str) -> None:
+    with np.errstate(all="ignore"):
+        x = FAR.astype(getattr(fnp, source))
+    for target in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
+        bounds = np.iinfo(target)
+        # Python's integers have no bounds
+        clipped = [
+            0 if np.isnan(v) else bounds.max if v == np.inf else bounds.min if v == -np.inf
+            else min(max(int(v), bounds.min), bounds.max)
+            for v in x.real.astype("float64")
+        ]  # fmt: skip
+        for road in ("interpret", "compile"):
+            with on_road(road):
+                found = func.vmap(lambda v, target=target: v.astype(target))(x)
+            assert found.dtype == target
+            assert found.tolist() == clipped, f"{source} to {target}, {road}"
+
+
+def test_powers_of_integers_take_all_bits_of_the_exponent() -> None:
+    for dtype in ("int32", "uint8", "int64"):
+        x, y = np.array([3, 7, 2, 5], dtype), np.array([64, 65, 100, 127], dtype)
+        for road in ("interpret", "compile"):
+            with on_road(road):
+                np.testing.assert_array_equal(func.vmap(fnp.power)(x, y), x**y)
+
+
+def test_running_results_are_taken_in_order_on_both_roads() -> None:
+    x = np.array([0, *[1e200] * 30, 1.0, 1.0])
+    large = np.array([-1.7e308, *[1e307] * 30])
+    half = np.array([60000, 60000, -60000, 2.0] * 9, "float16")
+    for road in ("interpret", "compile"):
+        with on_road(road):
+            assert_close(func.vmap(fnp.cumprod)(x[None])[0], np.cumprod(x))
+            assert_close(func.vmap(fnp.cumsum)(large[None])[0], np.cumsum(large))
+            with np.errstate(over="ignore"):
+                wide = np.cumsum(half, dtype="float32").astype("float16")
+            assert_close(func.vmap(fnp.cumsum)(half[None])[0], wide, 0.0)
+
+
+def test_powers_in_half_precision_are_taken_in_single() -> None:
+    x = np.array([709.0, 300.0, 2.0, -3.0], "float16")
+    for road in ("interpret", "compile"):
+        with on_road(road):
+            found = func.vmap(lambda v: v**-2)(x)
+        np.testing.assert_array_equal(found, (x.astype("f4") ** -2).astype("float16"))
+
+
+def test_trace_adds_small_integers_in_the_default_one() -> None:
+    for dtype in ("bool", "int8", "uint8", "uint16", "int64", "uint64"):
+        x = np.full((3, 3), 100).astype(dtype)
+        out = func.vmap(fnp.trace)(x[None])[0]
+        assert out == np.trace(x)
+        assert out.dtype.kind == np.trace(x).dtype.kind
+
+
 def test_division_by_zero_of_integers_is_numpys_on_both_roads() -> None:
     x, y = np.array([5, -5, 0]), np.zeros(3, int)
-    for mode in ("interpret", "compile"):
-        ftrans.config.execution = mode
-        try:
+    for road in ("interpret", "compile"):
+        with on_road(road):
             for name in ("floor_divide", "mod", "fmod"):
                 out = func.vmap(getattr(fnp, name))(x, y)
-                np.testing.assert_array_equal(out, [0, 0, 0], err_msg=f"{name} {mode}")
-        finally:
-            ftrans.config.execution = "auto"
+                np.testing.assert_array_equal(out, [0, 0, 0], err_msg=f"{name} {road}")
 
 
 @pytest.mark.parametrize("y", [0, 1, 2, 3, -1, -2, 0.5, 2.0, 1.5, -0.5, np.float32(2)])
@@ -296,6 +352,18 @@ def test_special_functions(name: str, points: Any) -> None:
     args = [points, np.abs(points)] if name.startswith("xlog") else [points]
     with np.errstate(all="ignore"):
         assert_close(getattr(fnp, name)(*args), getattr(scipy.special, name)(*args), 1e-10)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3])
+def test_derivatives_of_digamma_where_x_is_negative(order: int) -> None:
+    x = np.array([-0.5, -1.2, -4.99, -5.01, -9.66, -40.3, -1000.25, 1e-3, -1e-3, 0.0])
+    f = fnp.digamma
+    for _ in range(order):
+        f = func.grad(f)
+    for road in ("interpret", "compile"):
+        with on_road(road):
+            found = func.vmap(f)(x)
+        np.testing.assert_allclose(found, scipy.special.polygamma(order, x), rtol=1e-11)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -462,6 +530,8 @@ KINKS = [
     ("xlogy", lambda x: fnp.xlogy(x, 2.0), [0.0], [math.log(2.0)]),
     ("xlogy 0", lambda x: fnp.xlogy(x, 0.0), [0.0], [0.0]),
     ("copysign", lambda x: fnp.copysign(x, -1.0), [0.0, 2.0, -2.0], [0.0, -1.0, 1.0]),
+    ("lgamma", fnp.lgamma, [0.0, -0.0, np.inf], [-np.inf, np.inf, np.inf]),
+    ("digamma", fnp.digamma, [0.0, -2.0, np.inf], [np.inf, np.inf, 0.0]),
     ("heaviside", lambda x: fnp.heaviside(x, 0.5), [0.0, 1.0], [0.0, 0.0]),
     ("where", lambda x: fnp.where(x > 0, x, 2 * x), [0.0, 1.0], [2.0, 1.0]),
 ]

@@ -256,6 +256,14 @@ def test_gradients(name: str) -> None:
         )
 
 
+def last_log(x: Any) -> Any:
+    return fnp.logcumsumexp(x)[-1]
+
+
+def middle(x: Any) -> Any:
+    return fnp.quantile(x, 0.5)
+
+
 KINKS = [
     ("max", fnp.max, [1.0, 1.0, 0.0], [0.5, 0.5, 0.0]),
     ("min", fnp.min, [1.0, 1.0, 2.0], [0.5, 0.5, 0.0]),
@@ -273,12 +281,28 @@ KINKS = [
     ("prod of zeros", fnp.prod, [0.0, 0.0, 3.0], [0.0, 0.0, 0.0]),
     ("logsumexp", fnp.logsumexp, [-np.inf, -np.inf], [0.0, 0.0]),
     ("cummax", lambda x: fnp.cummax(x, 0).sum(), [1.0, 1.0, 0.0], [1.0, 2.0, 0.0]),
+    ("max of NaN", fnp.max, [np.nan, 1.0, 1.0], [1.0, 0.0, 0.0]),
+    ("min of NaN", fnp.min, [1.0, np.nan, np.nan], [0.0, 0.5, 0.5]),
+    ("max of infinities", fnp.max, [np.inf, np.inf, 1.0], [0.5, 0.5, 0.0]),
+    ("cummax of NaN", lambda x: fnp.cummax(x, 0).sum(), [1.0, np.nan, 2.0], [1.0, 2.0, 0.0]),
+    ("logcumsumexp of NaN", last_log, [np.nan, 1.0, 1.0], [np.nan, np.nan, np.nan]),
+    ("logcumsumexp of NaN, last", last_log, [1.0, 1.0, np.nan], [np.nan, np.nan, np.nan]),
+    ("logcumsumexp of inf", last_log, [1.0, np.inf, 1.0], [0.0, 1.0, 0.0]),
+    ("logcumsumexp of nothing", last_log, [-np.inf, -np.inf, 1.0], [0.0, 0.0, 1.0]),
+    ("median of infinities", fnp.median, [np.inf, np.inf, 1.0], [0.5, 0.5, 0.0]),
+    ("median of NaN", fnp.median, [np.nan, 1.0, 2.0], [1.0, 0.0, 0.0]),
+    ("nanmedian of NaN", fnp.nanmedian, [np.nan, np.nan], [0.5, 0.5]),
+    ("quantile of infinities", middle, [np.inf, 0.0, np.inf], [1.0, 0.0, 0.0]),
+    ("quantile of NaN", middle, [1.0, np.nan, 2.0], [0.0, 1.0, 0.0]),
 ]
 
 
 @pytest.mark.parametrize(("name", "f", "points", "slopes"), KINKS, ids=[k[0] for k in KINKS])
 def test_gradients_at_kinks(name: str, f: Any, points: Any, slopes: Any) -> None:
-    np.testing.assert_allclose(func.grad(f)(np.array(points)), slopes, rtol=1e-12)
+    x = np.array(points)
+    np.testing.assert_allclose(func.grad(f)(x), slopes, rtol=1e-12)
+    if np.all(np.isfinite(slopes)):  # else the tangents of one element meet the slopes of others
+        np.testing.assert_allclose(func.jacfwd(f)(x), slopes, rtol=1e-12)
 
 
 def test_refusals() -> None:
