@@ -68,7 +68,7 @@ class TracedArrayError(FtransError, TypeError):
 
 
 class LeakedTracerError(FtransError, RuntimeError):
-    """Says that a traced value was used after the function that it belongs to had returned."""
+    """Says that an unknown traced value was used after the function of it had returned."""
 
 
 class MissingRuleError(FtransError, NotImplementedError):

@@ -41,6 +41,7 @@ from ftrans.func.static import unwrapped, wrapped
 from ftrans.func.vjp import array_outputs
 from ftrans.interpreters import inline, simplify
 from ftrans.ir import Tracer, is_tracing
+from ftrans.ir.frame import settled
 from ftrans.ir.source import Sampled
 from ftrans.ir.types import ArrayType
 from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar
@@ -98,6 +99,8 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
         try:
             key, leaves = analyse(args, kwargs)
             hash(key)
+            if Tracer in map(type, leaves):
+                args, kwargs = tree.tree_map(settled, (args, kwargs))
         except TypeError:
             _check_arguments(name, func, args, kwargs, numbers, names)
             args, kwargs = wrapped(args, kwargs, numbers, names)

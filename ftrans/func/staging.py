@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from sys import getrefcount
 from time import perf_counter
 from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
@@ -14,7 +15,7 @@ import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, StructureError
 from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind, is_tracing, type_of
-from ftrans.ir.frame import Frame
+from ftrans.ir.frame import Frame, settled
 from ftrans.ir.location import here
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
@@ -22,6 +23,7 @@ from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import call_p
 from ftrans.runtime import keep, note_trace, run
 from ftrans.runtime.jaxlink import foreign, is_jax
+from ftrans.runtime.outlived import settle
 
 __all__ = [
     "Outputs",
@@ -203,6 +205,7 @@ def stage(
     frame = kind(name, closed, here())
     # what JAX differentiates around a loop of ours needs the rules of what is called in it
     frame.order = 4 if closed and not depth else order
+    returned = False
     try:
         frame.push()
         tracers = frame.declare(inputs)
@@ -218,11 +221,17 @@ def stage(
             else:
                 specs.append(Static(leaf))
         program, captured = frame.close(outs)
+        result = leaf = None
+        tracers.clear(), leaves.clear(), outs.clear()
+        returned = True
     finally:
         # by depth: an interrupt between two frames cannot leave one of them open
         del stack[depth:]
         state.place, state.trail = place, trail
         try:
+            outside = getrefcount(frame) - len(frame.captured) - 2
+            if returned and outside > 0 and not once:
+                settle(frame, outside)
             frame.release()
         finally:
             # once more, in case that an interrupt came between; what is done is not done again
@@ -276,7 +285,7 @@ def wants_jax(*trees: Any) -> bool | None:
     for leaf in tree.tree_leaves(trees):
         if type(leaf) is np.ndarray:
             found = False
-        elif is_jax(leaf):
+        elif is_jax(settled(leaf)):
             return True
         elif is_array(leaf) or is_scalar(leaf):
             found = False

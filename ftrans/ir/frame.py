@@ -8,19 +8,21 @@ frames below it.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, final
 
-from ftrans.errors import ConcretizationError, FtransError, LeakedTracerError
+from ftrans.errors import FtransError, LeakedTracerError
 from ftrans.ir.location import Location, here
 from ftrans.ir.program import Equation, Literal, Params, Program
-from ftrans.ir.source import Abstract, example
+from ftrans.ir.source import Abstract, example, unknown
 from ftrans.ir.stack import state
 from ftrans.ir.types import ArrayType
 
 __all__ = [
+    "PAST",
     "Frame",
     "Tracer",
     "bind",
@@ -30,6 +32,7 @@ __all__ = [
     "rebind",
     "set_evaluator",
     "set_guard",
+    "settled",
     "type_of",
 ]
 
@@ -171,6 +174,7 @@ class Frame:
         """Returns the input that stands for an array, or for a tracer of an outer frame."""
         tracer = self.captured.get(id(value))
         if tracer is None:
+            value = settled(value)
             if type(value) is Tracer:
                 tracer = self.input(value.type, value, value.weak)
             else:
@@ -285,11 +289,7 @@ class Frame:
             if state.examples:
                 value = lambda x: _value(x, what, asked)  # noqa: E731
                 return source.example(self.input_types[~code], value)
-            raise ConcretizationError(
-                f"{what} of a traced value: it is not known while tracing.\n"
-                f"  value: {asked.type}, {asked.origin}\n"
-                f"  it depends on {source.reason}\n" + (_CHOOSE if what == "bool()" else _KEEP)
-            )
+            raise unknown(what, asked, source.reason)
         return _value(source, what, asked)
 
 
@@ -299,23 +299,9 @@ def _value(x: Any, what: str, asked: Tracer) -> Any:
             return x
         if state.examples:
             return example(type_of(x))
-        raise ConcretizationError(
-            f"{what} of a traced value: it depends on what JAX is tracing.\n"
-            f"  value: {asked.type}, {asked.origin}"
-        )
+        raise unknown(what, asked, None)
     check_alive(x)
     return x.frame.demand(x.index, what, asked)
-
-
-_CHOOSE = (
-    "  To choose between values, write ftrans.numpy.where(c, a, b);\n"
-    "  between computations, ftrans.cond(c, f, g, *operands);\n"
-    "  to repeat one, ftrans.while_loop(cond, body, init)."
-)
-_KEEP = (
-    "  Keep it an array, and compute with functions of ftrans.numpy. What a shape depends on must\n"
-    "  be known: pass it unmapped under vmap (None in in_dims), static under jit (static_argnums)."
-)
 
 
 def rebind(tracer: Tracer, new: Tracer) -> None:
@@ -402,6 +388,17 @@ def open_frame(name: str, closed: bool = False) -> AbstractContextManager[Frame]
     return opened(Frame(name, closed))
 
 
+PAST = sys.maxsize
+"""The depth of a frame that holds nothing but a known value which has outlived its own frame."""
+
+
+def settled(value: Any) -> Any:
+    """Returns the array of a traced value that has outlived its frame, else the value itself."""
+    if type(value) is Tracer and value.frame.depth == PAST:
+        return value.frame.known[value.index]
+    return value
+
+
 def check_alive(tracer: Tracer) -> None:
     """Raises where the function that a traced value belongs to has returned.
 
@@ -409,7 +406,7 @@ def check_alive(tracer: Tracer) -> None:
         LeakedTracerError: then, and where it runs in another thread.
     """
     frame, stack = tracer.frame, state.stack
-    if frame.depth < len(stack) and stack[frame.depth] is frame:
+    if frame.depth == PAST or (frame.depth < len(stack) and stack[frame.depth] is frame):
         return
     raise LeakedTracerError(
         f"{frame.name}: a traced value was used after the function had returned, or in another "
@@ -436,6 +433,7 @@ def bind(primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Any, 
             frame = value.frame
             if frame.depth >= len(stack) or stack[frame.depth] is not frame:
                 check_alive(value)
+                return bind(primitive, [settled(v) for v in operands], params)
             if frame.depth > depth:
                 depth = frame.depth
     if depth < 0:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ftrans.errors import ConcretizationError
 from ftrans.ir.stack import state
 from ftrans.ir.types import ArrayType
 
-__all__ = ["Abstract", "Mapped", "Opaque", "Sampled", "evaluated", "example"]
+__all__ = ["Abstract", "Mapped", "Opaque", "Sampled", "evaluated", "example", "unknown"]
 
 
 def example(type: ArrayType) -> np.ndarray:
@@ -93,6 +94,37 @@ class Sampled(Abstract):
     def example(self, type: ArrayType, value: Callable[[Any], Any]) -> Any:
         """Returns the argument of the first call."""
         return value(self.array)
+
+
+def unknown(what: str, value: Any, reason: str | None) -> ConcretizationError:
+    """Returns the error for a traced value that has none.
+
+    Args:
+        what: names the use.
+        value: the traced value.
+        reason: of the `Abstract` source that it depends on; None for what JAX is tracing.
+    """
+    if reason is None:
+        return ConcretizationError(
+            f"{what} of a traced value: it depends on what JAX is tracing.\n"
+            f"  value: {value.type}, {value.origin}"
+        )
+    return ConcretizationError(
+        f"{what} of a traced value: it is not known while tracing.\n"
+        f"  value: {value.type}, {value.origin}\n"
+        f"  it depends on {reason}\n{_CHOOSE if what == 'bool()' else _KEEP}"
+    )
+
+
+_CHOOSE = (
+    "  To choose between values, write ftrans.numpy.where(c, a, b);\n"
+    "  between computations, ftrans.cond(c, f, g, *operands);\n"
+    "  to repeat one, ftrans.while_loop(cond, body, init)."
+)
+_KEEP = (
+    "  Keep it an array, and compute with functions of ftrans.numpy. What a shape depends on must\n"
+    "  be known: pass it unmapped under vmap (None in in_dims), static under jit (static_argnums)."
+)
 
 
 class Opaque(BaseException):

@@ -41,6 +41,7 @@ from ftrans.primitives import (
     slice_p,
     transpose_p,
 )
+from ftrans.runtime.outlived import become
 
 __all__ = ["At", "at", "getitem", "setitem"]
 
@@ -268,7 +269,8 @@ def setitem(x: Any, index: Any, value: Any) -> None:
         )
     frame = current_frame()
     if frame is None:
-        x.value("x[...] = v")  # raises: the function that x belongs to has returned
+        # the function that x belongs to has returned; what outlives it is an array
+        become(x, _write("x[...] = v", "set", x.value("x[...] = v"), index, value))
         return
     # A write belongs to the function that it stands in: of an outer value it makes a local one.
     new = _write("x[...] = v", "set", frame.lift(x), index, value)

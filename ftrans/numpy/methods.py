@@ -26,6 +26,7 @@ from ftrans.errors import (
 )
 from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_integer
+from ftrans.ir.frame import settled
 from ftrans.ir.location import user_frame
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.numpy.ufunc import operator_of, reflected_of
@@ -313,7 +314,10 @@ def _missing(self: Any, name: str) -> Any:
     )
 
 
-def _no_pickle(self: Any, *args: Any) -> Any:
+def _no_pickle(self: Any, protocol: int) -> Any:
+    value = settled(self)
+    if value is not self:
+        return value.__reduce_ex__(protocol)
     raise UnsupportedError(
         f"A traced value cannot be pickled.\n  value: {self.type} in {self.frame.name}\n"
         f"  Return it from the function, or write np.asarray(x.detach())."

@@ -14,6 +14,7 @@ import numpy as np
 
 from ftrans.errors import ConcretizationError, MutationError, TracedArrayError, UnsupportedError
 from ftrans.ir import Tracer, type_of
+from ftrans.ir.frame import PAST
 from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
@@ -221,7 +222,7 @@ def may_have_gradient(x: Any) -> bool:
     pending, seen = [(x.frame, x.index)], set()
     while pending:
         frame, code = pending.pop()
-        if (id(frame), code) in seen:
+        if frame.depth == PAST or (id(frame), code) in seen:
             continue
         seen.add((id(frame), code))
         if code < 0:

@@ -17,8 +17,8 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.interpreters import inline, runnable, simplify
-from ftrans.ir import Params, Program, check, type_of
-from ftrans.ir.frame import set_evaluator
+from ftrans.ir import Params, Program, Tracer, check, type_of
+from ftrans.ir.frame import set_evaluator, settled
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.outside import without_warnings
@@ -54,6 +54,8 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
     for array in arrays:
         if type(array) is not np.ndarray:
             kind = _kind(array)
+            if kind is _OUTLIVED:
+                return run(program, [settled(x) for x in arrays], as_jax)
             if kind is _TRACED:
                 note_trace(None)  # no run of ours follows that could tell of it
                 # with its custom rules, so that JAX differentiates by them
@@ -99,12 +101,12 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
 
 
 # By type, since a look-up is quicker than what `isinstance` does for the classes of JAX.
-_NUMPY, _JAX, _TRACED = 0, 1, 2
-_kinds: dict[type, int] = {}
+_NUMPY, _JAX, _TRACED, _OUTLIVED = 0, 1, 2, 3
+_kinds: dict[type, int] = {Tracer: _OUTLIVED}
 
 
 def _kind(array: Any) -> int:
-    """Tells whether an array is NumPy's, JAX's, or one that JAX is tracing."""
+    """Tells whether an array is NumPy's, JAX's, one that JAX is tracing, or a value of ours."""
     found = _kinds.get(type(array))
     if found is None:
         found = _TRACED if is_traced_by_jax(array) else _JAX if is_jax(array) else _NUMPY

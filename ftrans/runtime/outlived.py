@@ -1,0 +1,86 @@
+"""Traced values that outlive their function, as `self.loss = loss` or `best.append(x)` makes them.
+
+Where they are known when it returns, they are evaluated then, so that they can be read afterwards:
+inside another traced function they are values of that one, else constants.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+
+from ftrans.ir import Abstract, Frame, Params, Tracer, bind, is_tracing
+from ftrans.ir.frame import PAST
+from ftrans.primitives import call_p
+from ftrans.runtime.jaxlink import foreign
+from ftrans.runtime.run import run
+
+__all__ = ["become", "settle"]
+
+
+def settle(frame: Frame, count: int) -> None:
+    """Evaluates the known ones among the values of a frame that outlive it.
+
+    What depends on an input without a value, on what JAX is tracing, or on a function that would
+    have to be called again, stays as it is: to use it is an error.
+
+    Args:
+        frame: has been closed and taken off the stack, but still has its sources.
+        count: how many references there are to it from elsewhere, at most.
+    """
+    if foreign(frame.sources):
+        return
+    name = f"what outlives {frame.name}"
+    alive = _alive(frame, count)
+    program, _ = frame.close(alive, name)
+    unknown = {i for i, source in enumerate(frame.sources) if isinstance(source, Abstract)}
+    number = len(frame.sources)
+    for equation in program.equations:
+        results = range(number, number + len(equation.types))
+        number = results.stop
+        if equation.params.calls_host or not unknown.isdisjoint(equation.operands):
+            unknown.update(results)
+    known = [t for t, output in zip(alive, program.outputs, strict=True) if output not in unknown]
+    if not known:
+        return
+    operands = [
+        np.zeros(t.shape, t.dtype) if isinstance(source, Abstract) else source  # needed by no value
+        for t, source in zip(frame.input_types, frame.sources, strict=True)
+    ]
+    program, _ = frame.close(known, name)
+    if is_tracing():
+        values = bind(call_p, operands, Params({"program": program}))
+    else:
+        values = run(program, operands)
+    for tracer, value in zip(known, values, strict=True):
+        become(tracer, value)
+
+
+def become(tracer: Tracer, value: Any) -> None:
+    """Makes a traced value denote another one, or an array, of the same type."""
+    if type(value) is Tracer:
+        tracer.frame, tracer.index = value.frame, value.index
+        return
+    past = Frame(tracer.frame.name, entered=tracer.frame.entered)
+    past.depth = PAST
+    past.input_types.append(tracer.type)
+    past.known[~0] = value
+    tracer.frame, tracer.index = past, ~0
+
+
+def _alive(frame: Frame, count: int) -> list[Tracer]:
+    """Returns the values of a frame that are referred to, other than as what it captured."""
+    own = {id(tracer) for tracer in frame.captured.values()}
+
+    def among(objects: list[Any]) -> list[Tracer]:
+        return [x for x in objects if type(x) is Tracer and x.frame is frame and id(x) not in own]
+
+    # nobody lists the values of a frame, so that making one costs little; most are new to Python's
+    # collector, which knows them all
+    for generation in (0, 1):
+        found = among(gc.get_objects(generation))
+        if len(found) == count:
+            return found
+    return among(gc.get_referrers(frame))
