@@ -20,7 +20,7 @@ from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
 from ftrans.ir.source import Mapped
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array
-from ftrans.primitives.family import moveaxis
+from ftrans.primitives.axes import moveaxis
 
 __all__ = [
     "DecoratedBatch",

@@ -21,7 +21,7 @@ from ftrans.external.captures import defined
 from ftrans.func.staging import describe, name_of, named
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar, is_weak
-from ftrans.primitives.shape import zeros
+from ftrans.primitives.axes import zeros
 from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import LIBRARIES, boundary
 

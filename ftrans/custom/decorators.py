@@ -19,7 +19,7 @@ from ftrans.func.staging import describe, name_of
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives import add_p
-from ftrans.primitives.shape import zeros
+from ftrans.primitives.axes import zeros
 
 __all__ = ["custom_jvp", "custom_vjp", "custom_vmap"]
 

@@ -21,9 +21,9 @@ from ftrans.ir.stack import state
 from ftrans.numpy.elementwise import stop_gradient
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import neg_p, stop_gradient_p, sub_p
+from ftrans.primitives.axes import zeros
 from ftrans.primitives.complex import conjugate
 from ftrans.primitives.rules.missing import missing
-from ftrans.primitives.shape import zeros
 from ftrans.runtime.jaxlink import foreign, is_traced_by_jax
 
 __all__ = ["LinearSolve", "Root"]

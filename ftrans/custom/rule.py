@@ -14,7 +14,7 @@ from ftrans.errors import RuleError
 from ftrans.external.captures import defined
 from ftrans.ir import ArrayType
 from ftrans.ir.stack import is_tracing
-from ftrans.primitives.shape import zeros
+from ftrans.primitives.axes import zeros
 
 __all__ = ["Rule"]
 

@@ -23,10 +23,10 @@ from ftrans.ir.program import Equation
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives import missing_p
+from ftrans.primitives.axes import zeros
 from ftrans.primitives.complex import conjugate
 from ftrans.primitives.rules import BatchRule
 from ftrans.primitives.rules.missing import Deferred
-from ftrans.primitives.shape import zeros
 
 __all__ = [
     "Author",

@@ -14,10 +14,10 @@ from ftrans.interpreters import batch
 from ftrans.ir import ArrayType, Equation, Literal, Params, Program, type_of
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.primitives.axes import expand, moveaxis
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.family import moveaxis
 from ftrans.primitives.rules.external import Callee, external_p
-from ftrans.primitives.shape import expand, reshape_p
+from ftrans.primitives.shape import reshape_p
 
 __all__ = ["by_rule", "expanded", "moved", "repeated", "ruled"]
 

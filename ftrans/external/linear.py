@@ -13,10 +13,10 @@ from ftrans.interpreters.base import building, finish
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.reduction import sum as sum_
+from ftrans.primitives.axes import zeros
 from ftrans.primitives.record import Linear
 from ftrans.primitives.rules import linear_call_p
 from ftrans.primitives.rules.external import Callee, external_p
-from ftrans.primitives.shape import zeros
 
 __all__ = ["Transpose"]
 

@@ -28,7 +28,7 @@ from ftrans.interpreters import detach_outputs
 from ftrans.interpreters import jvp as push_forward
 from ftrans.interpreters import linearize as split
 from ftrans.ir import ArrayType, Program, is_tracing
-from ftrans.primitives.shape import zeros
+from ftrans.primitives.axes import zeros
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 from ftrans.traceback import boundary
 

@@ -28,7 +28,7 @@ from ftrans.func.staging import (
 from ftrans.interpreters import detach_outputs, linearize, pullback
 from ftrans.ir import ArrayType, Program, Tracer
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
-from ftrans.primitives.shape import zeros
+from ftrans.primitives.axes import zeros
 from ftrans.traceback import boundary
 
 __all__ = ["Pullback", "array_outputs", "match_cotangents", "split_outputs", "vjp", "with_aux"]

@@ -12,9 +12,8 @@ from ftrans.interpreters.inline import inline
 from ftrans.interpreters.transforms import transforms
 from ftrans.ir import Program, bind, type_of
 from ftrans.primitives import concatenate_p, reshape_p, scan_p, slice_p
-from ftrans.primitives.family import moveaxis
+from ftrans.primitives.axes import expand, moveaxis
 from ftrans.primitives.record import Absent, Recursive
-from ftrans.primitives.shape import expand
 
 __all__ = ["batch", "batch_in_chunks", "place_outputs"]
 

@@ -16,8 +16,7 @@ from ftrans.interpreters.linearize import linearize
 from ftrans.interpreters.transpose import transpose
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.primitives import broadcast_p, convert_p, eq_p, iota_p, reshape_p, scalar
-from ftrans.primitives.family import moveaxis
-from ftrans.primitives.shape import zeros
+from ftrans.primitives.axes import moveaxis, zeros
 
 __all__ = ["jacobian_forward", "jacobian_reverse"]
 

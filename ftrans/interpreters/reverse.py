@@ -17,8 +17,8 @@ from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.transpose import check_no_constant_terms, pull_back
 from ftrans.ir import Literal, Program, type_of
 from ftrans.primitives import Linear, broadcast_p, scalar, stop_gradient_p
+from ftrans.primitives.axes import zeros
 from ftrans.primitives.complex import conjugate
-from ftrans.primitives.shape import zeros
 
 __all__ = ["linear_pullback", "pullback", "value_and_grad"]
 

@@ -17,9 +17,9 @@ from ftrans.interpreters.transforms import transforms
 from ftrans.ir import Atom, Equation, Literal, Program, bind
 from ftrans.ir.stack import Placing
 from ftrans.primitives.arithmetic import accumulate
+from ftrans.primitives.axes import zeros
 from ftrans.primitives.record import Absent, Joint, Linear, NotLinear, Recursive
 from ftrans.primitives.rules.missing import Deferred, missing_p
-from ftrans.primitives.shape import zeros
 
 __all__ = ["check_no_constant_terms", "exchange", "linear_rule", "pull_back", "transpose"]
 

@@ -29,7 +29,7 @@ from ftrans.primitives import (
     sub_p,
     sum_p,
 )
-from ftrans.primitives.reduction import restore
+from ftrans.primitives.axes import restore
 
 __all__ = ["gelu", "log_softmax", "logsumexp", "relu", "silu", "softmax"]
 

@@ -1,230 +1,32 @@
 """The primitives, each declared in one place with every rule that is known of it."""
 
-from ftrans.primitives.arithmetic import add_p, div_p, integer_pow_p, mul_p, neg_p, sub_p
-from ftrans.primitives.compare import eq_p, ge_p, gt_p, le_p, lt_p, ne_p
-from ftrans.primitives.complex import complex_p, conj_p, imag_p, real_p
-from ftrans.primitives.control import call_p, scan_p, switch_p, while_p
-from ftrans.primitives.conv import conv_p
-from ftrans.primitives.cumulative import cumlogsumexp_p, cummax_p, cummin_p, cumprod_p, cumsum_p
-from ftrans.primitives.dot import dot_p
-from ftrans.primitives.elementary import (
-    acos_p,
-    acosh_p,
-    asin_p,
-    asinh_p,
-    atan2_p,
-    atan_p,
-    atanh_p,
-    cbrt_p,
-    cos_p,
-    cosh_p,
-    exp2_p,
-    exp_p,
-    expm1_p,
-    log1p_p,
-    log_p,
-    logistic_p,
-    pow_p,
-    rsqrt_p,
-    sin_p,
-    sinh_p,
-    sqrt_p,
-    tan_p,
-    tanh_p,
-)
-from ftrans.primitives.indexing import dynamic_slice_p, dynamic_update_slice_p, gather_p
-from ftrans.primitives.logic import and_p, not_p, or_p, shift_left_p, shift_right_p, xor_p
-from ftrans.primitives.magnitude import (
-    abs_p,
-    ceil_p,
-    clamp_p,
-    floor_p,
-    is_finite_p,
-    maximum_p,
-    minimum_p,
-    rem_p,
-    round_p,
-    sign_p,
-)
-from ftrans.primitives.record import (
-    LINEAR,
-    Absent,
-    Cost,
-    Joint,
-    Linear,
-    New,
-    Primitive,
-    Recursive,
-    Sample,
-    registry,
-    scalar,
-    zero,
-)
-from ftrans.primitives.reduction import (
-    all_p,
-    any_p,
-    argmax_p,
-    argmin_p,
-    max_p,
-    min_p,
-    prod_p,
-    sum_p,
-)
-from ftrans.primitives.rules import custom_p, linear_call_p
-from ftrans.primitives.rules.external import Callee, external_p
-from ftrans.primitives.rules.missing import missing_p, once_p, tied_p
-from ftrans.primitives.scatter import (
-    scatter_add_p,
-    scatter_max_p,
-    scatter_min_p,
-    scatter_mul_p,
-    scatter_p,
-)
-from ftrans.primitives.select import convert_p, select_p, stop_gradient_p
-from ftrans.primitives.shape import (
-    broadcast_p,
-    concatenate_p,
-    iota_p,
-    pad_p,
-    reshape_p,
-    rev_p,
-    slice_p,
-    transpose_p,
-)
-from ftrans.primitives.sorting import sort_p
-from ftrans.primitives.special import (
-    bessel_i0e_p,
-    bessel_i1e_p,
-    digamma_p,
-    erf_inv_p,
-    erf_p,
-    erfc_p,
-    gelu_p,
-    lgamma_p,
-    polygamma_p,
-)
+# ruff: noqa: F403
+from types import ModuleType as _ModuleType
 
-__all__ = [
-    "LINEAR",
-    "Absent",
-    "Callee",
-    "Cost",
-    "Joint",
-    "Linear",
-    "New",
-    "Primitive",
-    "Recursive",
-    "Sample",
-    "abs_p",
-    "acos_p",
-    "acosh_p",
-    "add_p",
-    "all_p",
-    "and_p",
-    "any_p",
-    "argmax_p",
-    "argmin_p",
-    "asin_p",
-    "asinh_p",
-    "atan2_p",
-    "atan_p",
-    "atanh_p",
-    "bessel_i0e_p",
-    "bessel_i1e_p",
-    "broadcast_p",
-    "call_p",
-    "cbrt_p",
-    "ceil_p",
-    "clamp_p",
-    "complex_p",
-    "concatenate_p",
-    "conj_p",
-    "conv_p",
-    "convert_p",
-    "cos_p",
-    "cosh_p",
-    "cumlogsumexp_p",
-    "cummax_p",
-    "cummin_p",
-    "cumprod_p",
-    "cumsum_p",
-    "custom_p",
-    "digamma_p",
-    "div_p",
-    "dot_p",
-    "dynamic_slice_p",
-    "dynamic_update_slice_p",
-    "eq_p",
-    "erf_inv_p",
-    "erf_p",
-    "erfc_p",
-    "exp2_p",
-    "exp_p",
-    "expm1_p",
-    "external_p",
-    "floor_p",
-    "gather_p",
-    "ge_p",
-    "gelu_p",
-    "gt_p",
-    "imag_p",
-    "integer_pow_p",
-    "iota_p",
-    "is_finite_p",
-    "le_p",
-    "lgamma_p",
-    "linear_call_p",
-    "log1p_p",
-    "log_p",
-    "logistic_p",
-    "lt_p",
-    "max_p",
-    "maximum_p",
-    "min_p",
-    "minimum_p",
-    "missing_p",
-    "mul_p",
-    "ne_p",
-    "neg_p",
-    "not_p",
-    "once_p",
-    "or_p",
-    "pad_p",
-    "polygamma_p",
-    "pow_p",
-    "prod_p",
-    "real_p",
-    "registry",
-    "rem_p",
-    "reshape_p",
-    "rev_p",
-    "round_p",
-    "rsqrt_p",
-    "scalar",
-    "scan_p",
-    "scatter_add_p",
-    "scatter_max_p",
-    "scatter_min_p",
-    "scatter_mul_p",
-    "scatter_p",
-    "select_p",
-    "shift_left_p",
-    "shift_right_p",
-    "sign_p",
-    "sin_p",
-    "sinh_p",
-    "slice_p",
-    "sort_p",
-    "sqrt_p",
-    "stop_gradient_p",
-    "sub_p",
-    "sum_p",
-    "switch_p",
-    "tan_p",
-    "tanh_p",
-    "tied_p",
-    "transpose_p",
-    "while_p",
-    "xor_p",
-    "zero",
+from ftrans.primitives.arithmetic import *
+from ftrans.primitives.axes import *
+from ftrans.primitives.compare import *
+from ftrans.primitives.complex import *
+from ftrans.primitives.control import *
+from ftrans.primitives.conv import *
+from ftrans.primitives.cumulative import *
+from ftrans.primitives.dot import *
+from ftrans.primitives.elementary import *
+from ftrans.primitives.indexing import *
+from ftrans.primitives.logic import *
+from ftrans.primitives.magnitude import *
+from ftrans.primitives.record import *
+from ftrans.primitives.reduction import *
+from ftrans.primitives.rules import *
+from ftrans.primitives.scatter import *
+from ftrans.primitives.select import *
+from ftrans.primitives.shape import *
+from ftrans.primitives.sorting import *
+from ftrans.primitives.special import *
+from ftrans.primitives.windows import *
+
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    _name
+    for _name, _value in globals().items()
+    if not _name.startswith("_") and not isinstance(_value, _ModuleType)
 ]

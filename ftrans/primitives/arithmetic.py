@@ -10,12 +10,14 @@ from ftrans.errors import DTypeError
 from ftrans.ir import ArrayType, Literal
 from ftrans.ir.dtype import is_complex, is_float, is_unsigned
 from ftrans.ir.program import Params
-from ftrans.primitives.family import check_kind, elementwise, in_single
+from ftrans.primitives.axes import broadcast_p
+from ftrans.primitives.elementwise import elementwise
+from ftrans.primitives.family import check_kind, in_single
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import LINEAR, Absent, New, Sample, scalar
-from ftrans.primitives.shape import broadcast_p, concatenate_p, pad_p
+from ftrans.primitives.shape import concatenate_p, pad_p
 
-__all__ = ["accumulate", "add_p", "div_p", "integer_pow_p", "mul_p", "neg_p", "sub_p"]
+__all__ = ["add_p", "div_p", "integer_pow_p", "mul_p", "neg_p", "sub_p"]
 
 
 def accumulate(x: Any, y: Any) -> Any:
@@ -144,7 +146,7 @@ neg_p = elementwise(
     jvp=LINEAR,
     arity=1,
     transpose=[lambda ct, x: neg_p(ct)],
-    tags=["linear"],
+    tags=["linear", "additive"],
 )
 
 add_p = elementwise(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.primitives.family import elementwise
+from ftrans.primitives.elementwise import elementwise
 from ftrans.primitives.record import Absent, Primitive
 
 __all__ = ["eq_p", "ge_p", "gt_p", "le_p", "lt_p", "ne_p"]

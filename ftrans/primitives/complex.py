@@ -13,11 +13,12 @@ from ftrans.errors import DTypeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import complex_of, is_complex, real_of
 from ftrans.primitives.arithmetic import neg_p
-from ftrans.primitives.family import common_type, elementwise, normal
+from ftrans.primitives.elementwise import common_type, elementwise
+from ftrans.primitives.family import normal
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import LINEAR, Joint, New, Sample
 
-__all__ = ["complex_p", "conj_p", "conjugate", "imag_p", "real_p"]
+__all__ = ["complex_p", "conj_p", "imag_p", "real_p"]
 
 
 def _real_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:

@@ -18,16 +18,16 @@ import numpy as np
 
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
+from ftrans.primitives.axes import moveaxis, transpose_p, zeros
 from ftrans.primitives.family import (
     check_kind,
-    moveaxis,
     no_identity,
     no_programs,
     normal,
     total_bytes,
 )
 from ftrans.primitives.record import Cost, Linear, Primitive, Sample
-from ftrans.primitives.shape import reshape_p, rev_p, transpose_p, zeros
+from ftrans.primitives.shape import reshape_p, rev_p
 
 __all__ = ["conv_p"]
 

@@ -33,7 +33,7 @@ from ftrans.primitives.record import LINEAR, Primitive, Sample, scalar
 from ftrans.primitives.select import select_p
 from ftrans.primitives.shape import pad_p
 
-__all__ = ["cumlogsumexp_p", "cummax_p", "cummin_p", "cumprod_p", "cumsum_p", "shift"]
+__all__ = ["cumlogsumexp_p", "cummax_p", "cummin_p", "cumprod_p", "cumsum_p"]
 
 
 def shift(x: Any, by: int, fill: float, *, axis: int, reverse: bool) -> Any:

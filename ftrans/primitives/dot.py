@@ -14,9 +14,9 @@ import numpy as np
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_half
+from ftrans.primitives.axes import transpose_p
 from ftrans.primitives.family import check_kind, no_identity, no_programs, normal, total_bytes
 from ftrans.primitives.record import Cost, Linear, Primitive, Sample
-from ftrans.primitives.shape import transpose_p
 
 __all__ = ["dot_p"]
 

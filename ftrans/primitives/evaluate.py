@@ -15,8 +15,6 @@ import numpy as np
 from ftrans.ir import Literal, Program
 from ftrans.primitives.namespace import rounds
 
-__all__ = ["Staging", "evaluate"]
-
 
 class Staging:
     """Stands for `jax.numpy` with another way to run programs, which loops and branches thus get.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ftrans.ir import Literal
-from ftrans.primitives.family import elementwise
+from ftrans.primitives.axes import broadcast_p
+from ftrans.primitives.elementwise import elementwise
 from ftrans.primitives.record import Absent, New
-from ftrans.primitives.shape import broadcast_p
 
 __all__ = ["and_p", "not_p", "or_p", "shift_left_p", "shift_right_p", "xor_p"]
 

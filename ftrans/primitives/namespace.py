@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["by_lax", "is_traced_by_jax", "rounds", "without_derivative"]
-
 
 def by_lax(xp: Any, name: str, *arrays: Any, **params: Any) -> Any:
     """Applies a function of `jax.lax`; scalars broadcast.

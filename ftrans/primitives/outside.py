@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Scope", "call_of_the_user", "without_warnings"]
-
 
 class _Open(threading.local):
     scopes: tuple[Scope, ...] = ()

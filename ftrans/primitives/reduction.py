@@ -1,17 +1,16 @@
-"""Reductions: sum, prod, max, min, any, all, argmax, argmin."""
+"""Reductions: prod, max, min, any, all, argmax, argmin; `sum` stands in axes.py."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import ArrayType, type_of
-from ftrans.ir.dtype import is_half
-from ftrans.primitives.arithmetic import div_p, mul_p, neg_p
+from ftrans.primitives.arithmetic import div_p, mul_p
+from ftrans.primitives.axes import adding, restore, sum_p, transpose_p
 from ftrans.primitives.compare import eq_p, ne_p
 from ftrans.primitives.cumulative import cumprod_p, shift
 from ftrans.primitives.family import (
@@ -21,11 +20,13 @@ from ftrans.primitives.family import (
     normal,
     not_linear,
     one_pass_cost,
+    reduced,
+    reduction,
 )
 from ftrans.primitives.logic import or_p
-from ftrans.primitives.record import LINEAR, Absent, New, Primitive, Sample
+from ftrans.primitives.record import Absent, Primitive, Sample
 from ftrans.primitives.select import convert_p, select_p
-from ftrans.primitives.shape import broadcast_p, reshape_p, transpose_p
+from ftrans.primitives.shape import reshape_p
 
 __all__ = [
     "all_p",
@@ -35,103 +36,10 @@ __all__ = [
     "max_p",
     "min_p",
     "prod_p",
-    "reduced",
-    "restore",
-    "sum_p",
 ]
 
 
-def reduced(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the shape without the axes."""
-    return tuple(size for axis, size in enumerate(shape) if axis not in axes)
-
-
-def restore(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
-    """Broadcasts a reduced operand back along the axes that were reduced."""
-    kept = tuple(axis for axis in range(len(shape)) if axis not in axes)
-    return broadcast_p(x, shape=shape, axes=kept)
-
-
-def reduction(
-    name: str,
-    *,
-    kinds: str,
-    lower: Callable[..., Any],
-    jvp: Any,
-    transpose: Any = not_linear,
-    samples: Sequence[Sample] = (),
-    tags: Sequence[str] = (),
-    empty: bool = True,
-    rewrite: Callable[..., Any] | Absent = no_identity,
-) -> Primitive:
-    """Declares a primitive that reduces over `axes`.
-
-    Args:
-        name: the name.
-        kinds: the dtypes that it takes.
-        lower: `(xp, x, *, axes) -> array`.
-        jvp: the rule.
-        transpose: the rule where it is linear.
-        samples: further samples.
-        tags: further tags.
-        empty: whether an axis of size zero can be reduced.
-        rewrite: an identity.
-    """
-
-    def infer(x: ArrayType, *, axes: tuple[int, ...]) -> ArrayType:
-        check_kind(name, kinds, x)
-        if len(set(axes)) != len(axes) or any(not 0 <= axis < x.ndim for axis in axes):
-            raise AxisError(f"{name}: {x} cannot be reduced over axes {axes}.")
-        if not empty and any(x.shape[axis] == 0 for axis in axes):
-            raise ShapeError(
-                f"{name}: an empty axis has no {name}.\n  operand: {x}, axes {axes}\n"
-                f"  Pass initial=..., the value that an empty reduction has."
-            )
-        return x.update(shape=reduced(x.shape, axes))
-
-    def batch(size: int, operands: Any, dims: Any, *, axes: tuple[int, ...]) -> tuple[Any, int]:
-        (dim,) = dims
-        moved = tuple(axis + (axis >= dim) for axis in axes)
-        return primitive(operands[0], axes=moved), dim - sum(axis < dim for axis in moved)
-
-    drawn = [
-        Sample((normal(2, 3),), {"axes": (0,)}),
-        Sample((normal(2, 3, 2),), {"axes": (0, 2)}),
-        Sample((normal(3),), {"axes": (0,)}),
-        Sample((normal(0, 3),), {"axes": (1,)}),
-    ]
-    primitive = Primitive(
-        name=name,
-        tags=frozenset({"reduction", *tags}),
-        kinds=kinds,
-        infer=infer,
-        lower=lower,
-        jvp=jvp,
-        linearize=no_programs,
-        transpose=transpose,
-        batch=batch,
-        prune=no_programs,
-        rewrite=rewrite,
-        cost=one_pass_cost,
-        samples=lambda: [*drawn, *samples],
-        source=None,
-        multiple=False,
-    )
-    return primitive
-
-
-# ------------------------------------------------------------------------------ sum and prod
-
-
-def _adding(function: str) -> Callable[..., Any]:
-    """Returns the lowering of a sum or product; half precision is accumulated in single."""
-
-    def lower(xp: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
-        if xp is np and is_half(x.dtype):
-            return getattr(np, function)(x, axis=axes, dtype=np.float32).astype(x.dtype)
-        return getattr(xp, function)(x, axis=axes, dtype=x.dtype)
-
-    return lower
+# --------------------------------------------------------------------------------------- prod
 
 
 def _prod_jvp(t: Any, out: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
@@ -147,29 +55,10 @@ def _prod_jvp(t: Any, out: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     return sum_p(mul_p(t, mul_p(before, after)), axes=(len(kept),))
 
 
-def _sum_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
-    # negation is exact, so that of the sum is that of each element, but for the sign of a zero
-    inner = scope.definition(operands[0])
-    if inner and inner.primitive is neg_p:
-        return New(neg_p, tuple(scope.add(sum_p, inner.operands, params)), {})
-    return None
-
-
-sum_p = reduction(
-    "sum",
-    kinds="iufc",
-    lower=_adding("sum"),
-    jvp=LINEAR,
-    transpose=[lambda ct, x, *, axes: restore(ct, x.type.shape, axes)],
-    tags=["linear"],
-    rewrite=_sum_rewrite,
-    samples=[Sample((normal(0, 3),), {"axes": (0,)})],
-)
-
 prod_p = reduction(
     "prod",
     kinds="iufc",
-    lower=_adding("prod"),
+    lower=adding("prod"),
     jvp=[_prod_jvp],
     samples=[
         Sample((normal(0, 3),), {"axes": (0,)}),

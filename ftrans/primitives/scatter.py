@@ -1,195 +1,45 @@
-"""Writing at computed places: set, add, mul, min and max.
+"""Writing at computed places: set, mul, min and max; `scatter_add` stands by `gather`.
 
-`scatter(operand, indices, updates)` takes index tuples as `gather` does, and updates of the shape
-that `gather` would read there. What falls out of bounds is dropped. `unique` promises that no two
-tuples are equal; without it, of several updates of one place the last one is set, on every
-platform.
+Of several updates of one place the last one is set, on every platform.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.arithmetic import div_p, mul_p
+from ftrans.primitives.axes import broadcast_p, zeros
 from ftrans.primitives.compare import eq_p
-from ftrans.primitives.family import (
-    check_kind,
-    moveaxis,
-    no_identity,
-    no_programs,
-    normal,
-    total_bytes,
-)
 from ftrans.primitives.indexing import (
-    append_iota,
-    at_least_one,
-    check_indices,
+    combining,
+    filled,
     gather_p,
+    jax_scatter,
     no_index_tangent,
-    numpy_places,
+    scatter_add_p,
+    scatter_samples,
+    scattering,
 )
 from ftrans.primitives.logic import and_p
-from ftrans.primitives.record import Absent, Cost, Joint, Linear, Primitive, Sample, scalar
+from ftrans.primitives.record import Absent, Joint, Linear, Primitive, scalar
 from ftrans.primitives.select import convert_p, select_p
 from ftrans.primitives.shape import (
-    broadcast_p,
-    expand,
     iota_p,
     pad_p,
     reshape_p,
     rev_p,
     slice_p,
-    zeros,
 )
+from ftrans.primitives.sorting import sort_p
 
-__all__ = ["scatter_add_p", "scatter_max_p", "scatter_min_p", "scatter_mul_p", "scatter_p"]
+__all__ = ["scatter_max_p", "scatter_min_p", "scatter_mul_p", "scatter_p"]
 
 _i32 = np.dtype("int32")
-
-
-# ------------------------------------------------------------------------------ the family
-
-
-def _jax_scatter(function: str, x: Any, indices: Any, updates: Any, in_bounds: bool, unique: bool):
-    from jax import lax
-
-    k, first = indices.shape[-1], indices.ndim - 1
-    return getattr(lax, function)(
-        x,
-        indices,
-        updates,
-        lax.ScatterDimensionNumbers(
-            update_window_dims=tuple(range(first, first + x.ndim - k)),
-            inserted_window_dims=tuple(range(k)),
-            scatter_dims_to_operand_dims=tuple(range(k)),
-        ),
-        unique_indices=unique,
-        mode="promise_in_bounds" if in_bounds else "drop",
-    )
-
-
-def scattering(
-    name: str,
-    *,
-    kinds: str,
-    write: Callable[[Any, Any, Any], Any],
-    write_jax: Callable[..., Any] | None = None,
-    jvp: Any,
-    transpose: Any,
-    tags: Sequence[str] = (),
-    samples: Sequence[Sample],
-) -> Primitive:
-    """Declares a primitive that writes updates to the places that index tuples name.
-
-    Args:
-        name: the name; that of the function in `jax.lax` too.
-        kinds: the dtypes that it takes.
-        write: `(out, places, updates)`, changes a NumPy array.
-        write_jax: `(x, indices, updates, in_bounds, unique)`, where `jax.lax` does otherwise.
-        jvp: the rule.
-        transpose: the rule.
-        tags: further tags.
-        samples: the samples.
-    """
-
-    def infer(
-        x: ArrayType,
-        indices: ArrayType,
-        updates: ArrayType,
-        *,
-        in_bounds: bool,
-        unique: bool = False,
-    ) -> ArrayType:
-        check_kind(name, kinds, x)
-        shape = check_indices(name, x, indices)
-        if updates.dtype != x.dtype:
-            raise DTypeError(
-                f"{name}: operand and updates have different dtypes.\n"
-                f"  operand: {x}\n  updates: {updates}\n"
-                f"  Convert them first: updates.astype('{x.dtype.name}')."
-            )
-        if updates.shape != shape:
-            raise ShapeError(
-                f"{name}: the updates do not have the shape {shape} of what they replace.\n"
-                f"  operand: {x}\n  indices: {indices}\n  updates: {updates}"
-            )
-        return x.update()
-
-    def lower(
-        xp: Any, x: Any, indices: Any, updates: Any, *, in_bounds: bool, unique: bool = False
-    ) -> Any:
-        if 0 in x.shape[: indices.shape[-1]]:
-            return x
-        one, indices_ = at_least_one(xp, x, indices)
-        if xp is np:
-            out, updates = np.array(one, order="C"), np.asarray(updates)
-            places, inside = numpy_places(out, indices_, in_bounds)
-            if inside is not None and not inside.all():
-                places, updates = tuple(place[inside] for place in places), updates[inside]
-            write(out, places, updates)
-        elif write_jax:
-            out = write_jax(one, indices_, updates, in_bounds, unique)
-        else:
-            out = _jax_scatter(name, one, indices_, updates, in_bounds, unique)
-        return out if one is x else out[0]
-
-    def batch(size: int, operands: Any, dims: Any, **params: Any) -> tuple[Any, int]:
-        x, indices, updates = operands
-        at_x, at_indices, at_updates = dims
-        x, updates = (
-            (expand(value, size), 0) if dim is None else (value, dim)
-            for value, dim in ((x, at_x), (updates, at_updates))
-        )
-        if at_indices is None:
-            # the mapped axis stands behind the indexed ones, and so is written whole
-            t = type_of(indices)
-            x, updates = moveaxis(*x, t.shape[-1]), moveaxis(*updates, t.ndim - 1)
-            return primitive(x, indices, updates, **params), t.shape[-1]
-        indices = append_iota(moveaxis(indices, at_indices, 0), size)
-        return primitive(moveaxis(*x, 0), indices, moveaxis(*updates, 0), **params), 0
-
-    def cost(operands: Any, results: Any, params: Any) -> Cost:
-        flops = 0 if name == "scatter" else operands[2].size
-        return Cost(flops, total_bytes(operands, results))
-
-    primitive = Primitive(
-        name=name,
-        tags=frozenset({"scatter", *tags}),
-        kinds=kinds,
-        infer=infer,
-        lower=lower,
-        jvp=jvp,
-        linearize=no_programs,
-        transpose=transpose,
-        batch=batch,
-        prune=no_programs,
-        rewrite=no_identity,
-        cost=cost,
-        samples=lambda: list(samples),
-        source=None,
-        multiple=False,
-    )
-    return primitive
-
-
-def _combining(ufunc: np.ufunc) -> Callable[[Any, Any, Any], None]:
-    """Returns what combines updates into a NumPy array by a function, duplicates included."""
-
-    def write(out: Any, places: Any, updates: Any) -> None:
-        # `ufunc.at` is five times as fast along one flat axis
-        k = len(places)
-        window = math.prod(out.shape[k:])
-        rows = np.ravel_multi_index(places, out.shape[:k])
-        elements = np.asarray(rows)[..., None] * window + np.arange(window)
-        ufunc.at(out.reshape(-1), elements.reshape(-1), updates.reshape(-1))
-
-    return write
 
 
 def _rows(indices: Any) -> int:
@@ -201,10 +51,6 @@ def _type(operand: Any) -> ArrayType:
     return operand.type if isinstance(operand, Linear) else type_of(operand)
 
 
-def _filled(tangent: Any, primal: Any) -> Any:
-    return zeros(type_of(primal)) if tangent is None else tangent
-
-
 def _over_window(mask: Any, updates: ArrayType) -> Any:
     """Broadcasts one value per index tuple to the shape of the updates."""
     axes = tuple(range(type_of(mask).ndim))
@@ -213,20 +59,6 @@ def _over_window(mask: Any, updates: ArrayType) -> Any:
 
 def _masked(mask: Any, x: Any) -> Any:
     return select_p(mask, x, scalar(0, type_of(x).dtype))
-
-
-_rows_twice = np.array([[2], [0], [2]], np.int32)
-_outside = np.array([[[0, 1], [2, 0]], [[1, 2], [-1, 0]]], np.int32)
-
-
-def _samples(smooth: bool = True) -> list[Sample]:
-    """Returns: a place written twice; places out of bounds; one scalar index; no index at all."""
-    return [
-        Sample((normal(3, 2), _rows_twice, normal(3, 2, seed=1)), {"in_bounds": True}, smooth),
-        Sample((normal(2, 3), _outside, normal(2, 2, seed=1)), {"in_bounds": False}, smooth),
-        Sample((normal(3), np.array([1], np.int32), normal(seed=1)), {"in_bounds": True}, smooth),
-        Sample((normal(2), np.zeros((2, 0), np.int32), normal(2, 2)), {"in_bounds": True}, smooth),
-    ]
 
 
 # ---------------------------------------------------------------------------------------- set
@@ -242,13 +74,13 @@ def _last_wins(x: Any, indices: Any, updates: Any, in_bounds: bool, unique: bool
     from jax import numpy as jnp
 
     def plain(x: Any, indices: Any, updates: Any) -> Any:
-        return _jax_scatter("scatter", x, indices, updates, in_bounds, unique)
+        return jax_scatter("scatter", x, indices, updates, in_bounds, unique)
 
     def canonical(x: Any, indices: Any, updates: Any) -> Any:
         shape, k = indices.shape[:-1], indices.shape[-1]
         numbers = jnp.arange(math.prod(shape), dtype=_i32).reshape(shape)
         none = jnp.zeros(x.shape[:k], _i32)
-        last = _jax_scatter("scatter_max", none, indices, numbers, in_bounds, False)
+        last = jax_scatter("scatter_max", none, indices, numbers, in_bounds, False)
         winner = gather_p.lower(jnp, last, indices, in_bounds=in_bounds, fill=0)
         flat = updates.reshape(-1, *updates.shape[len(shape) :])
         updates = gather_p.lower(jnp, flat, winner[..., None], in_bounds=True)
@@ -297,43 +129,12 @@ scatter_p = scattering(
     # linear in operand and updates together: which update is set depends on the indices alone
     jvp=Joint(
         lambda tangents, out, x, indices, updates, **params: scatter_p(
-            _filled(tangents[0], x), indices, _filled(tangents[2], updates), **params
+            filled(tangents[0], x), indices, filled(tangents[2], updates), **params
         )
     ),
     transpose=Joint(_set_transpose),
     tags=["structural", "linear"],
-    samples=_samples(),
-)
-
-
-# ---------------------------------------------------------------------------------------- add
-
-
-def _add_jvp(tangents: Any, out: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Any:
-    t_x, _, t_updates = tangents
-    if t_updates is None:
-        return t_x
-    return scatter_add_p(_filled(t_x, x), indices, t_updates, **params)
-
-
-def _add_transpose(
-    ct: Any, x: Any, indices: Any, updates: Any, *, in_bounds: bool, unique: bool = False
-) -> Any:
-    return gather_p(ct, indices, in_bounds=in_bounds, fill=None if in_bounds else 0)
-
-
-scatter_add_p = scattering(
-    "scatter_add",
-    kinds="iufc",
-    write=_combining(np.add),
-    jvp=Joint(_add_jvp),
-    transpose=[
-        lambda ct, x, indices, updates, **params: ct,
-        no_index_tangent,
-        _add_transpose,
-    ],
-    tags=["linear"],
-    samples=_samples(),
+    samples=scatter_samples(),
 )
 
 
@@ -373,8 +174,6 @@ def _mul_jvp(
 
 def _product_of_others(indices: Any, updates: Any) -> Any:
     """Returns for each update the product of the other updates of the same place."""
-    from ftrans.primitives.sorting import sort_p
-
     n, k = _rows(indices), type_of(indices).shape[-1]
     t = type_of(updates)
     factors = reshape_p(updates, shape=(n, *t.shape[type_of(indices).ndim - 1 :]))
@@ -443,14 +242,14 @@ def _part(x: Any, axis: int, start: int, stop: int) -> Any:
 scatter_mul_p = scattering(
     "scatter_mul",
     kinds="iufc",
-    write=_combining(np.multiply),
+    write=combining(np.multiply),
     jvp=Joint(_mul_jvp),
     transpose=[
         lambda ct, x, indices, updates, **params: scatter_mul_p(ct, indices, updates, **params),
         no_index_tangent,
         Absent("several updates of one place are multiplied with each other"),
     ],
-    samples=_samples(),
+    samples=scatter_samples(),
 )
 
 
@@ -490,10 +289,10 @@ def _extremum(name: str, ufunc: np.ufunc) -> Primitive:
     return scattering(
         name,
         kinds="biuf",
-        write=_combining(ufunc),
+        write=combining(ufunc),
         jvp=Joint(_extremum_jvp),
         transpose=Absent("it is not linear"),
-        samples=_samples(),
+        samples=scatter_samples(),
     )
 
 

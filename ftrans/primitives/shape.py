@@ -1,4 +1,4 @@
-"""Primitives that rearrange elements: broadcast, reshape, transpose, concatenate, slice, pad, ...
+"""Primitives that rearrange elements: reshape, concatenate, slice, pad, reverse; and iota.
 
 All are linear. A mapped axis is moved to the front where the params would otherwise have to be
 interwoven with it.
@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from ftrans.errors import DTypeError, ShapeError
-from ftrans.ir import ArrayType, Literal, type_of
-from ftrans.ir.trail import set_broadcast
+from ftrans.ir import ArrayType, type_of
+from ftrans.primitives.axes import broadcast_p, expand, moveaxis, zeros
 from ftrans.primitives.family import (
     free_cost,
-    moveaxis,
     no_identity,
     no_programs,
     normal,
@@ -25,83 +24,13 @@ from ftrans.primitives.family import (
 from ftrans.primitives.record import LINEAR, Absent, Joint, Linear, New, Primitive, Sample
 
 __all__ = [
-    "broadcast_p",
     "concatenate_p",
-    "expand",
     "iota_p",
     "pad_p",
     "reshape_p",
     "rev_p",
     "slice_p",
-    "transpose_p",
-    "zeros",
 ]
-
-
-# ---------------------------------------------------------------------------------- broadcast
-
-
-def _broadcast_infer(x: ArrayType, *, shape: tuple, axes: tuple) -> ArrayType:
-    if len(axes) != x.ndim or any(
-        not 0 <= axis < len(shape) or shape[axis] != size
-        for axis, size in zip(axes, x.shape, strict=False)
-    ):
-        raise ShapeError(f"broadcast: {x} does not fit axes {axes} of shape {shape}.")
-    return x.update(shape=shape)
-
-
-def _broadcast_lower(xp: Any, x: Any, *, shape: tuple, axes: tuple) -> Any:
-    order = sorted(range(len(axes)), key=axes.__getitem__)
-    x = x if order == list(range(len(axes))) else xp.transpose(x, order)
-    full = tuple(size if axis in axes else 1 for axis, size in enumerate(shape))
-    return xp.broadcast_to(xp.reshape(x, full), shape)
-
-
-def _broadcast_transpose(ct: Any, x: Linear, *, shape: tuple, axes: tuple) -> Any:
-    from ftrans.primitives.reduction import sum_p
-
-    summed = tuple(axis for axis in range(len(shape)) if axis not in axes)
-    ct = sum_p(ct, axes=summed) if summed else ct
-    # what is left stands in ascending order of `axes`
-    rank = {axis: i for i, axis in enumerate(sorted(axes))}
-    order = tuple(rank[axis] for axis in axes)
-    return ct if order == tuple(range(len(axes))) else transpose_p(ct, permutation=order)
-
-
-def _broadcast_batch(size: int, operands: Any, dims: Any, *, shape: tuple, axes: tuple) -> Any:
-    x = moveaxis(operands[0], dims[0], 0)
-    return broadcast_p(x, shape=(size, *shape), axes=(0, *(axis + 1 for axis in axes))), 0
-
-
-def _broadcast_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
-    (x,) = operands
-    if scope.type(x).shape == params["shape"] and not isinstance(x, Literal):
-        return x if params["axes"] == tuple(range(len(params["axes"]))) else None
-    inner = scope.definition(x)
-    if inner and inner.primitive is broadcast_p:
-        axes = tuple(params["axes"][axis] for axis in inner.params["axes"])
-        return New(broadcast_p, inner.operands, {"shape": params["shape"], "axes": axes})
-    return None
-
-
-broadcast_p = structural(
-    "broadcast",
-    infer=_broadcast_infer,
-    lower=_broadcast_lower,
-    jvp=LINEAR,
-    transpose=[_broadcast_transpose],
-    batch=_broadcast_batch,
-    rewrite=_broadcast_rewrite,
-    tags=["linear", "broadcast", "view"],
-    samples=[
-        Sample((normal(3),), {"shape": (2, 3), "axes": (1,)}),
-        Sample((normal(2, 3),), {"shape": (3, 4, 2), "axes": (2, 0)}),
-        Sample((normal(),), {"shape": (2, 2), "axes": ()}),
-        Sample((normal(0),), {"shape": (2, 0), "axes": (1,)}),
-    ],
-)
-
-set_broadcast(lambda x, shape: broadcast_p(x, shape=shape, axes=()))
 
 
 # ------------------------------------------------------------------------------------ reshape
@@ -144,57 +73,6 @@ reshape_p = structural(
         Sample((normal(2, 3),), {"shape": (3, 2)}),
         Sample((normal(1),), {"shape": ()}),
         Sample((normal(0, 3),), {"shape": (2, 0)}),
-    ],
-)
-
-
-# ---------------------------------------------------------------------------------- transpose
-
-
-def _transpose_infer(x: ArrayType, *, permutation: tuple) -> ArrayType:
-    if sorted(permutation) != list(range(x.ndim)):
-        raise ShapeError(f"transpose: {permutation} is no permutation of the axes of {x}.")
-    return x.update(shape=tuple(x.shape[axis] for axis in permutation))
-
-
-def _inverse(permutation: tuple) -> tuple[int, ...]:
-    return tuple(sorted(range(len(permutation)), key=permutation.__getitem__))
-
-
-def _transpose_batch(size: int, operands: Any, dims: Any, *, permutation: tuple) -> Any:
-    x = moveaxis(operands[0], dims[0], 0)
-    return transpose_p(x, permutation=(0, *(axis + 1 for axis in permutation))), 0
-
-
-def _transpose_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
-    (x,) = operands
-    permutation = params["permutation"]
-    if permutation == tuple(range(len(permutation))):
-        return x
-    inner = scope.definition(x)
-    if inner and inner.primitive is transpose_p:
-        first = inner.params["permutation"]
-        both = tuple(first[axis] for axis in permutation)
-        return New(transpose_p, inner.operands, {"permutation": both})
-    fill = scope.fill(x)
-    if fill is not None:
-        return New(broadcast_p, (fill,), {"shape": types[0].shape, "axes": ()})
-    return None
-
-
-transpose_p = structural(
-    "transpose",
-    infer=_transpose_infer,
-    lower=lambda xp, x, *, permutation: xp.transpose(x, permutation),
-    jvp=LINEAR,
-    transpose=[lambda ct, x, *, permutation: transpose_p(ct, permutation=_inverse(permutation))],
-    batch=_transpose_batch,
-    rewrite=_transpose_rewrite,
-    tags=["linear", "view"],
-    samples=[
-        Sample((normal(2, 3, 4),), {"permutation": (2, 0, 1)}),
-        Sample((normal(),), {"permutation": ()}),
-        Sample((normal(0, 2),), {"permutation": (1, 0)}),
     ],
 )
 
@@ -447,19 +325,3 @@ iota_p = Primitive(
     source=None,
     multiple=False,
 )
-
-
-def zeros(type: ArrayType) -> Any:
-    """Returns zeros of a type, as a strict operand."""
-    from ftrans.primitives.record import scalar
-
-    fill = scalar(0, type.dtype)
-    return broadcast_p(fill, shape=type.shape, axes=())
-
-
-def expand(x: Any, size: int) -> Any:
-    """Repeats an operand along a new leading axis."""
-    t = type_of(x)
-    if isinstance(x, Literal):
-        return broadcast_p(x, shape=(size,), axes=())
-    return broadcast_p(x, shape=(size, *t.shape), axes=tuple(range(1, t.ndim + 1)))

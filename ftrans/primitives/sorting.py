@@ -13,7 +13,13 @@ import numpy as np
 from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import bfloat16, is_complex
-from ftrans.primitives.family import align, no_identity, no_programs, normal, total_bytes
+from ftrans.primitives.elementwise import align
+from ftrans.primitives.family import (
+    no_identity,
+    no_programs,
+    normal,
+    total_bytes,
+)
 from ftrans.primitives.indexing import gather_p
 from ftrans.primitives.record import Absent, Cost, Primitive, Recursive, Sample
 from ftrans.primitives.shape import iota_p, reshape_p

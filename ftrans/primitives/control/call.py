@@ -14,8 +14,6 @@ from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import no_identity, normal
 from ftrans.primitives.record import Absent, Primitive, Sample
 
-__all__ = ["call_p"]
-
 
 def _infer(*types: ArrayType, program: Program) -> tuple[ArrayType, ...]:
     if tuple(t.update() for t in types) != tuple(t.update() for t in program.inputs):

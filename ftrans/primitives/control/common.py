@@ -6,22 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ftrans.ir import ArrayType, Program, type_of
+from ftrans.primitives.axes import zeros
 from ftrans.primitives.record import Cost
-from ftrans.primitives.shape import zeros
-
-__all__ = [
-    "Mask",
-    "derivative",
-    "fill_zeros",
-    "needed_inputs",
-    "pick",
-    "program_cost",
-    "restrict",
-    "spread",
-    "stable",
-    "union",
-    "varying",
-]
 
 Mask = tuple[bool, ...]
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from ftrans.ir import Abstract, ArrayType, Program, open_frame
 
-__all__ = ["program_from"]
-
 
 def program_from(function: Callable[..., Sequence[Any]], *types: ArrayType) -> Program:
     """Returns the program of a function over strict operands.

@@ -15,6 +15,7 @@ import numpy as np
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, Program
 from ftrans.primitives.arithmetic import accumulate
+from ftrans.primitives.axes import expand, moveaxis, zeros
 from ftrans.primitives.control.common import (
     Mask,
     fill_zeros,
@@ -28,11 +29,8 @@ from ftrans.primitives.control.common import (
 )
 from ftrans.primitives.control.sampling import program_from
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.family import moveaxis, no_identity, normal
+from ftrans.primitives.family import no_identity, normal
 from ftrans.primitives.record import Cost, Linear, Primitive, Recursive, Sample
-from ftrans.primitives.shape import expand, zeros
-
-__all__ = ["linearize_scan", "scan_p"]
 
 
 def _split(values: Sequence[Any], consts: int, carry: int) -> tuple[list, list, list]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, Program, type_of
+from ftrans.primitives.axes import broadcast_p, expand, moveaxis, zeros
 from ftrans.primitives.compare import eq_p
 from ftrans.primitives.control.common import (
     Mask,
@@ -25,12 +26,9 @@ from ftrans.primitives.control.common import (
 )
 from ftrans.primitives.control.sampling import program_from
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.family import moveaxis, no_identity, normal
+from ftrans.primitives.family import no_identity, normal
 from ftrans.primitives.record import Cost, Linear, Primitive, Recursive, Sample, scalar
 from ftrans.primitives.select import clamp_index, select_p, stop_gradient_p
-from ftrans.primitives.shape import broadcast_p, expand, zeros
-
-__all__ = ["select_lanes", "switch_p"]
 
 
 def _infer(index: ArrayType, *types: ArrayType, branches: tuple) -> tuple[ArrayType, ...]:

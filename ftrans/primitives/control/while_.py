@@ -16,6 +16,7 @@ import numpy as np
 from ftrans.errors import ShapeError, TransposeError
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.stack import recording_place
+from ftrans.primitives.axes import expand, moveaxis
 from ftrans.primitives.compare import lt_p
 from ftrans.primitives.control.common import (
     Mask,
@@ -32,13 +33,10 @@ from ftrans.primitives.control.sampling import program_from
 from ftrans.primitives.control.scan import linearize_scan
 from ftrans.primitives.control.switch import select_lanes, switch_p
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.family import moveaxis, no_identity, normal
+from ftrans.primitives.family import no_identity, normal
 from ftrans.primitives.record import Cost, Primitive, Recursive, Sample
 from ftrans.primitives.reduction import any_p
 from ftrans.primitives.select import convert_p, stop_gradient_p
-from ftrans.primitives.shape import expand
-
-__all__ = ["while_p"]
 
 
 def _split(values: Sequence[Any], cond_consts: int, body_consts: int) -> tuple[list, list, list]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.primitives.arithmetic import accumulate, mul_p
+from ftrans.primitives.axes import expand, moveaxis, sum_p
 from ftrans.primitives.control.common import (
     Mask,
     derivative,
@@ -27,18 +28,14 @@ from ftrans.primitives.control.common import (
 )
 from ftrans.primitives.control.sampling import program_from
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.family import moveaxis, no_identity, normal
+from ftrans.primitives.family import no_identity, normal
 from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
 from ftrans.primitives.record import Primitive, Recursive, Sample, scalar
-from ftrans.primitives.reduction import sum_p
 from ftrans.primitives.rules.custom_jax import with_rules
-from ftrans.primitives.rules.custom_spec import BatchRule, Spec, look_up
+from ftrans.primitives.rules.custom_spec import Spec, look_up
 from ftrans.primitives.rules.custom_transpose import transpose_custom
 from ftrans.primitives.rules.linear_call import linear_call_p
 from ftrans.primitives.rules.missing import missing, raise_missing
-from ftrans.primitives.shape import expand
-
-__all__ = ["BatchRule", "Spec", "custom_p"]
 
 
 def _infer(*types: ArrayType, forward: Program, spec: Spec, saved: bool, **rules: Any) -> Any:

@@ -19,8 +19,6 @@ from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
 from ftrans.primitives.rules.custom_spec import Spec, look_up
 from ftrans.primitives.rules.missing import missing_p
 
-__all__ = ["with_rules"]
-
 
 def with_rules(
     arrays: Sequence[Any],

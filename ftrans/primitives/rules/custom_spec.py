@@ -8,8 +8,6 @@ from typing import Any, NamedTuple, Protocol
 from ftrans.ir import ArrayType, Program
 from ftrans.primitives.control.common import Mask
 
-__all__ = ["BatchRule", "Spec", "look_up"]
-
 
 class BatchRule(Protocol):
     """Is how the author of a rule batches it; equal ones must do the same.

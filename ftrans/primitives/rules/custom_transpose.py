@@ -11,13 +11,11 @@ from typing import Any
 
 from ftrans.errors import TransposeError
 from ftrans.ir import Program
+from ftrans.primitives.axes import broadcast_p, zeros
 from ftrans.primitives.control.common import fill_zeros, needed_inputs, pick, restrict, spread
 from ftrans.primitives.record import Linear, scalar
 from ftrans.primitives.rules.custom_spec import Spec, look_up
 from ftrans.primitives.rules.missing import missing, tied_p
-from ftrans.primitives.shape import broadcast_p, zeros
-
-__all__ = ["transpose_custom"]
 
 
 def transpose_custom(

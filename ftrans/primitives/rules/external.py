@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 
 from ftrans.ir import ArrayType, type_of
-from ftrans.primitives.family import free_cost, moveaxis, no_identity, no_programs, normal
+from ftrans.primitives.axes import expand, moveaxis
+from ftrans.primitives.family import (
+    free_cost,
+    no_identity,
+    no_programs,
+    normal,
+)
 from ftrans.primitives.namespace import is_traced_by_jax
 from ftrans.primitives.record import Joint, Linear, Primitive, Sample
 from ftrans.primitives.rules.missing import missing
-from ftrans.primitives.shape import expand
-
-__all__ = ["Callee", "external_p"]
 
 
 class Callee(ABC):

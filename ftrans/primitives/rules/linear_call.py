@@ -18,8 +18,6 @@ from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import no_identity, normal
 from ftrans.primitives.record import Linear, Primitive, Recursive, Sample
 
-__all__ = ["linear_call_p"]
-
 
 def _infer(*types: ArrayType, call: Program, **params: Any) -> Any:
     return call.output_types

@@ -14,12 +14,10 @@ import numpy as np
 
 from ftrans.errors import MissingRuleError
 from ftrans.ir import ArrayType
+from ftrans.primitives.axes import expand
 from ftrans.primitives.family import free_cost, no_identity, no_programs, normal
 from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
 from ftrans.primitives.record import Joint, Linear, Primitive, Sample
-from ftrans.primitives.shape import expand
-
-__all__ = ["Deferred", "missing", "missing_p", "once_p", "raise_missing", "tied_p"]
 
 
 def missing(operands: Sequence[Any], types: Sequence[ArrayType], message: str) -> Sequence[Any]:

@@ -1,0 +1,237 @@
+"""Windows at computed places: `dynamic_slice` reads one, `dynamic_update_slice` writes one.
+
+A window that would reach out of the operand is moved inside, as XLA does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import ShapeError
+from ftrans.ir import ArrayType, Literal, type_of
+from ftrans.primitives.arithmetic import add_p
+from ftrans.primitives.axes import broadcast_p, expand, moveaxis, transpose_p, zeros
+from ftrans.primitives.family import normal, structural
+from ftrans.primitives.indexing import append_iota, gather_p
+from ftrans.primitives.record import Joint, Linear, New, Sample, scalar
+from ftrans.primitives.scatter import scatter_p
+from ftrans.primitives.select import clamp_index
+from ftrans.primitives.shape import concatenate_p, iota_p, reshape_p, slice_p
+
+__all__ = ["dynamic_slice_p", "dynamic_update_slice_p"]
+
+
+# ------------------------------------------------------------------------------ dynamic_slice
+
+
+def _check_window(
+    name: str, x: ArrayType, sizes: tuple[int, ...], starts: Sequence[ArrayType]
+) -> None:
+    if len(starts) != x.ndim or any(t.shape != () or t.dtype != np.int32 for t in starts):
+        raise ShapeError(
+            f"{name}: takes one start i32[] for each axis.\n"
+            f"  operand: {x}\n  starts: {', '.join(map(str, starts))}"
+        )
+    if len(sizes) != x.ndim or any(
+        not 0 <= n <= size for n, size in zip(sizes, x.shape, strict=True)
+    ):
+        raise ShapeError(
+            f"{name}: a window of shape {sizes} does not fit the operand.\n  operand: {x}"
+        )
+
+
+def _window(x: Any, sizes: Sequence[int], starts: Sequence[Any]) -> tuple[slice, ...]:
+    """Returns the slices of a NumPy array at the starts, clamped as by XLA: -1 becomes 0."""
+    low = [min(max(int(a), 0), size - n) for a, n, size in zip(starts, sizes, x.shape, strict=True)]
+    return tuple(slice(a, a + n) for a, n in zip(low, sizes, strict=True))
+
+
+def _slice_infer(x: ArrayType, *starts: ArrayType, sizes: tuple[int, ...]) -> ArrayType:
+    _check_window("dynamic_slice", x, sizes, starts)
+    return x.update(shape=sizes)
+
+
+def _slice_lower(xp: Any, x: Any, *starts: Any, sizes: tuple[int, ...]) -> Any:
+    if xp is np:
+        return x[_window(x, sizes, starts)]
+    from jax import lax
+
+    return lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
+
+
+def _slice_transpose(ct: Any, x: Any, *starts: Any, sizes: tuple[int, ...]) -> list[Any]:
+    return [dynamic_update_slice_p(zeros(x.type), ct, *starts), *[None] * len(starts)]
+
+
+def _slice_batch(
+    size: int, operands: Any, dims: Any, *, sizes: tuple[int, ...]
+) -> tuple[Any, int | None]:
+    x, *starts = operands
+    if all(dim is None for dim in dims[1:]):
+        x = moveaxis(x, dims[0], 0)
+        return dynamic_slice_p(x, scalar(0, np.int32), *starts, sizes=(size, *sizes)), 0
+    is_mapped = dims[0] is not None
+    x = moveaxis(x, dims[0], 0) if is_mapped else x
+    axes, indices = _mapped_windows(size, type_of(x).shape[is_mapped:], sizes, starts, dims[1:])
+    if not axes:
+        return x, (0 if is_mapped else None)
+    order = _indexed_first(axes, len(sizes))
+    if is_mapped:
+        x = transpose_p(x, permutation=(0, *(a + 1 for a in order)))
+        indices = append_iota(indices, size)
+    else:
+        x = transpose_p(x, permutation=order)
+    return _restored(gather_p(x, indices, in_bounds=True), order), 0
+
+
+def _mapped_windows(
+    size: int,
+    shape: tuple[int, ...],
+    sizes: tuple[int, ...],
+    starts: Sequence[Any],
+    dims: Sequence[int | None],
+) -> tuple[tuple[int, ...], Any]:
+    """Returns the axes on which windows can move, and the indices of all of their places.
+
+    The indices are i32[size, window sizes of those axes, number of those axes].
+    """
+    axes = tuple(axis for axis, n in enumerate(sizes) if n < shape[axis])
+    grid = (size, *(sizes[axis] for axis in axes))
+    columns = []
+    for number, axis in enumerate(axes):
+        start = clamp_index(starts[axis], shape[axis] - sizes[axis] + 1)
+        at = broadcast_p(start, shape=grid, axes=() if dims[axis] is None else (0,))
+        column = add_p(at, iota_p(shape=grid, dtype=np.dtype("int32"), axis=number + 1))
+        columns.append(reshape_p(column, shape=(*grid, 1)))
+    return axes, concatenate_p(*columns, axis=len(grid)) if columns else None
+
+
+def _indexed_first(axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    return axes + tuple(axis for axis in range(ndim) if axis not in axes)
+
+
+def _restored(x: Any, order: tuple[int, ...]) -> Any:
+    """Undoes the permutation `order` of all axes but the first, which is mapped."""
+    inverse = sorted(range(len(order)), key=order.__getitem__)
+    return transpose_p(x, permutation=(0, *(axis + 1 for axis in inverse)))
+
+
+def _start(value: int) -> np.ndarray:
+    return np.array(value, np.int32)
+
+
+def _slice_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
+    x, *starts = operands
+    if not all(isinstance(start, Literal) for start in starts):
+        return None
+    shape, sizes = scope.type(x).shape, params["sizes"]
+    low = tuple(
+        min(max(start.value, 0), size - n)
+        for start, n, size in zip(starts, sizes, shape, strict=True)
+    )
+    stop = tuple(a + n for a, n in zip(low, sizes, strict=True))
+    return New(slice_p, (x,), {"start": low, "stop": stop, "step": (1,) * len(sizes)})
+
+
+dynamic_slice_p = structural(
+    "dynamic_slice",
+    infer=_slice_infer,
+    lower=_slice_lower,
+    jvp=Joint(
+        lambda tangents, out, x, *starts, sizes: dynamic_slice_p(tangents[0], *starts, sizes=sizes)
+    ),
+    transpose=Joint(_slice_transpose),
+    batch=_slice_batch,
+    rewrite=_slice_rewrite,
+    tags=["linear"],
+    samples=[
+        Sample((normal(5, 3), _start(1), _start(0)), {"sizes": (2, 3)}),
+        Sample((normal(5, 3), _start(9), _start(-2)), {"sizes": (3, 2)}),
+        Sample((normal(4), _start(2)), {"sizes": (0,)}),
+        Sample((normal(),), {"sizes": ()}),
+    ],
+)
+
+
+# ----------------------------------------------------------------------- dynamic_update_slice
+
+
+def _update_infer(x: ArrayType, update: ArrayType, *starts: ArrayType) -> ArrayType:
+    if x.dtype != update.dtype or x.ndim != update.ndim:
+        raise ShapeError(
+            "dynamic_update_slice: the update does not have the dtype and the number of axes of "
+            f"the operand.\n  operand: {x}\n  update: {update}"
+        )
+    _check_window("dynamic_update_slice", x, update.shape, starts)
+    return x.update()
+
+
+def _update_lower(xp: Any, x: Any, update: Any, *starts: Any) -> Any:
+    if xp is np:
+        out = np.array(x)
+        out[_window(out, update.shape, starts)] = update
+        return out
+    from jax import lax
+
+    return lax.dynamic_update_slice(x, update, starts, allow_negative_indices=False)
+
+
+def _update_jvp(tangents: Any, out: Any, x: Any, update: Any, *starts: Any) -> Any:
+    filled = [
+        zeros(type_of(primal)) if t is None else t
+        for t, primal in zip(tangents, (x, update), strict=False)
+    ]
+    return dynamic_update_slice_p(*filled, *starts)
+
+
+def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any) -> list[Any]:
+    t = update.type if isinstance(update, Linear) else type_of(update)
+    return [
+        dynamic_update_slice_p(ct, zeros(t), *starts) if isinstance(x, Linear) else None,
+        dynamic_slice_p(ct, *starts, sizes=t.shape) if isinstance(update, Linear) else None,
+        *[None] * len(starts),
+    ]
+
+
+def _update_batch(size: int, operands: Any, dims: Any) -> tuple[Any, int]:
+    x, update, *starts = operands
+    x, update = (
+        expand(value, size) if dim is None else moveaxis(value, dim, 0)
+        for value, dim in zip((x, update), dims[:2], strict=True)
+    )
+    if all(dim is None for dim in dims[2:]):
+        return dynamic_update_slice_p(x, update, scalar(0, np.int32), *starts), 0
+    sizes = type_of(update).shape[1:]
+    axes, indices = _mapped_windows(size, type_of(x).shape[1:], sizes, starts, dims[2:])
+    if not axes:
+        return update, 0
+    order = _indexed_first(axes, len(sizes))
+    front = (0, *(axis + 1 for axis in order))
+    out = scatter_p(
+        transpose_p(x, permutation=front),
+        append_iota(indices, size),
+        transpose_p(update, permutation=front),
+        in_bounds=True,
+        unique=True,
+    )
+    return _restored(out, order), 0
+
+
+dynamic_update_slice_p = structural(
+    "dynamic_update_slice",
+    infer=_update_infer,
+    lower=_update_lower,
+    jvp=Joint(_update_jvp),
+    transpose=Joint(_update_transpose),
+    batch=_update_batch,
+    tags=["linear"],
+    samples=[
+        Sample((normal(5, 3), normal(2, 3), _start(1), _start(0))),
+        Sample((normal(5, 3), normal(3, 2), _start(9), _start(-2))),
+        Sample((normal(4), normal(0), _start(2))),
+        Sample((normal(), normal(seed=1))),
+    ],
+)
