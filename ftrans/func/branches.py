@@ -24,6 +24,7 @@ from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import ArrayType, type_of
 from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar
 from ftrans.primitives import switch_p
+from ftrans.primitives.select import clamp_index
 from ftrans.traceback import boundary
 
 __all__ = ["cond", "switch"]
@@ -91,8 +92,6 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         )
     if t.dtype != np.int32:
         # clamp before narrowing, so that no large index wraps around
-        from ftrans.primitives.select import clamp_index
-
         array = cast(clamp_index(cast(array, np.int64), len(branches)), np.int32)
     names = [f"branches[{i}]" for i in range(len(branches))]
     return _switch("switch", array, list(branches), names, operands)

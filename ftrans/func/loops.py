@@ -24,7 +24,7 @@ from ftrans.func.staging import (
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
-from ftrans.numpy.promotion import as_array, cast, default_dtype
+from ftrans.numpy.promotion import as_array, cast, default_dtype, result_type
 from ftrans.primitives import scan_p, while_p
 from ftrans.traceback import boundary
 
@@ -338,8 +338,6 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
                 f"fori_loop: the bounds must be integer scalars.\n  {label}: {t}\n"
                 f"  Convert it: {label}.astype('int32')."
             )
-    from ftrans.numpy.promotion import result_type
-
     dtype = result_type(first, last)
     first, last = cast(first, dtype), cast(last, dtype)
     names = ["i", *leaf_names("carry", tree.tree_structure(init_val))]

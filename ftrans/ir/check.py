@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ftrans.errors import CheckError
-from ftrans.ir.program import Literal, Program
+from ftrans.ir.program import Program
+from ftrans.ir.types import Literal
 
 __all__ = ["check"]
 

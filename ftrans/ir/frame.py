@@ -16,10 +16,10 @@ from typing import Any, TypeVar, final
 
 from ftrans.errors import FtransError, LeakedTracerError
 from ftrans.ir.location import Location, here
-from ftrans.ir.program import Equation, Literal, Params, Program
+from ftrans.ir.program import Equation, Params, Program
 from ftrans.ir.source import Abstract, example, unknown
 from ftrans.ir.stack import state
-from ftrans.ir.types import ArrayType
+from ftrans.ir.types import ArrayType, Literal
 
 __all__ = [
     "PAST",

@@ -12,53 +12,13 @@ import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeAlias, final
-
-import numpy as np
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from ftrans.ir.location import Location
-from ftrans.ir.types import ArrayType
+from ftrans.ir.text import to_html, to_text
+from ftrans.ir.types import ArrayType, Literal
 
-__all__ = ["NO_PARAMS", "Atom", "Equation", "Literal", "Params", "Program"]
-
-
-@final
-class Literal:
-    """Is a Python scalar that stands in a program as it is.
-
-    Args:
-        value: a `bool`, `int`, `float` or `complex`.
-        dtype: the dtype that it takes.
-
-    Two literals are equal where dtype and text agree, so that 0.0 and -0.0 differ and NaN equals
-    itself.
-    """
-
-    __slots__ = ("_array", "_key", "type", "value")
-
-    def __init__(self, value: complex, dtype: object):
-        self.type = ArrayType((), dtype, weak=True)
-        self.value = value
-        self._key = (repr(value), self.type)
-        self._array: np.ndarray | None = None
-
-    @property
-    def array(self) -> np.ndarray:
-        """The value as a NumPy array of rank zero."""
-        if self._array is None:
-            with np.errstate(all="ignore"):
-                self._array = np.array(self.value).astype(self.type.dtype)
-            self._array.flags.writeable = False
-        return self._array
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __repr__(self) -> str:
-        return repr(self.value)
+__all__ = ["NO_PARAMS", "Atom", "Equation", "Params", "Program"]
 
 
 Atom: TypeAlias = int | Literal
@@ -84,6 +44,16 @@ class Params(dict[str, Any]):
                 yield value
             elif isinstance(value, tuple):
                 yield from (item for item in value if isinstance(item, Program))
+
+    def named_programs(self) -> Iterator[tuple[str, Program]]:
+        """Yields the programs with the names of the params, numbered inside of tuples."""
+        for name, value in self.items():
+            if isinstance(value, Program):
+                yield name, value
+            elif isinstance(value, tuple):
+                for index, item in enumerate(value):
+                    if isinstance(item, Program):
+                        yield f"{name}[{index}]", item
 
     @property
     def program_ids(self) -> tuple[int, ...]:
@@ -308,13 +278,9 @@ class Program:
         )
 
     def __str__(self) -> str:
-        from ftrans.ir.text import to_text
-
         return to_text(self)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from ftrans.ir.html import to_html
-
         return to_html(self)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ftrans.ir.program import Equation, Literal, Program
-from ftrans.ir.types import ArrayType
+from ftrans.ir.program import Equation, Program
+from ftrans.ir.types import ArrayType, Literal
 
 __all__ = ["Root", "Step"]
 

@@ -10,24 +10,26 @@ return e
 from __future__ import annotations
 
 from collections.abc import Iterator
+from html import escape
 from itertools import count, product
 from string import ascii_lowercase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ftrans.ir.dtype import short_name
-from ftrans.ir.program import Atom, Equation, Literal, Program
+from ftrans.ir.types import Literal
 
-__all__ = ["letters", "literal_text", "params_text", "to_text"]
+if TYPE_CHECKING:
+    from ftrans.ir.program import Atom, Equation, Program
 
 
-def letters() -> Iterator[str]:
+def _letters() -> Iterator[str]:
     """Yields a, b, ..., z, aa, ab, ..."""
     for length in count(1):
         for word in product(ascii_lowercase, repeat=length):
             yield "".join(word)
 
 
-def literal_text(literal: Literal) -> str:
+def _literal_text(literal: Literal) -> str:
     """Returns how a literal is printed: as the Python scalar that it is."""
     value = literal.value
     return repr(value if isinstance(value, (bool, int, float, complex)) else literal.array.item())
@@ -35,38 +37,24 @@ def literal_text(literal: Literal) -> str:
 
 def _param_text(value: Any) -> str:
     if isinstance(value, Literal):
-        return literal_text(value)
+        return _literal_text(value)
     if hasattr(value, "itemsize") and hasattr(value, "kind"):
         return short_name(value)
     return repr(value)
 
 
-def params_text(equation: Equation) -> list[str]:
+def _params_text(equation: Equation) -> list[str]:
     """Returns the static params as `name=value`, leaving out sub-programs, `None` and `False`."""
+    carried = {name.partition("[")[0] for name, _ in equation.params.named_programs()}
     return [
         f"{name}={_param_text(value)}"
         for name, value in equation.params.items()
-        if value is not None
-        and value is not False
-        and not _is_empty(value)
-        and not isinstance(value, Program)
-        and not (isinstance(value, tuple) and any(isinstance(v, Program) for v in value))
+        if value is not None and value is not False and not _is_empty(value) and name not in carried
     ]
 
 
 def _is_empty(value: Any) -> bool:
     return isinstance(value, tuple) and all(_is_empty(item) for item in value)
-
-
-def sub_programs(equation: Equation) -> Iterator[tuple[str, Program]]:
-    """Yields the sub-programs of an equation with the names that the text gives them."""
-    for name, value in equation.params.items():
-        if isinstance(value, Program):
-            yield name, value
-        elif isinstance(value, tuple):
-            for index, item in enumerate(value):
-                if isinstance(item, Program):
-                    yield f"{name}[{index}]", item
 
 
 def to_text(program: Program, indent: str = "", heading: str | None = None) -> str:
@@ -75,11 +63,11 @@ def to_text(program: Program, indent: str = "", heading: str | None = None) -> s
 
 
 def _lines(program: Program, indent: str, heading: str) -> Iterator[str]:
-    fresh = letters()
+    fresh = _letters()
     names = [next(fresh) for _ in program.inputs]
 
     def show(atom: Atom) -> str:
-        return literal_text(atom) if isinstance(atom, Literal) else names[atom]
+        return _literal_text(atom) if isinstance(atom, Literal) else names[atom]
 
     arguments = ", ".join(f"{n}: {t}" for n, t in zip(names, program.inputs, strict=True))
     inner = indent + "    "
@@ -89,10 +77,10 @@ def _lines(program: Program, indent: str, heading: str) -> Iterator[str]:
         operands = [show(operand) for operand in equation.operands]
         names += results
         left = ", ".join(f"{n}: {t}" for n, t in zip(results, equation.types, strict=True))
-        right = f"{equation.primitive.name}({', '.join(operands + params_text(equation))})"
+        right = f"{equation.primitive.name}({', '.join(operands + _params_text(equation))})"
         nested = [
             line
-            for name, sub in sub_programs(equation)
+            for name, sub in equation.params.named_programs()
             for line in _lines(sub, inner + "    ", name)
         ]
         rows.append((left, right + (":" if nested else ""), nested))
@@ -106,3 +94,37 @@ def _lines(program: Program, indent: str, heading: str) -> Iterator[str]:
         yield f"{inner}{left:<{width}} = {right}"
         yield from nested
     yield f"{inner}return {', '.join(outputs)}".rstrip()
+
+
+# -------------------------------------------------------------------------------------- HTML
+
+_STYLE = (
+    "font-family:monospace;white-space:pre;line-height:1.45;overflow-x:auto;"
+    "border-left:3px solid #8886;padding:.4em .8em"
+)
+
+
+def to_html(program: Program) -> str:
+    """Returns the text in a `div`, each equation a `span` whose title says where it is from."""
+    lines = iter(to_text(program).split("\n"))
+    body = [f"<b>{escape(next(lines))}</b>", *_spans(program, lines)]
+    return f'<div style="{_STYLE}">' + "\n".join(body) + "</div>"
+
+
+def _spans(program: Program, lines) -> list[str]:
+    """Pairs the lines of the text with the equations that they print."""
+    rows = []
+    for equation, numbers, location in program.numbered():
+        operands = [program.type_of(operand) for operand in equation.operands]
+        results = ", ".join(str(program.types[number]) for number in numbers)
+        title = [f"{equation.primitive.name}: ({', '.join(map(str, operands))}) -> {results}"]
+        if location is not None:
+            title.append(f"{location}\n{location.source}")
+        cost = equation.primitive.cost(tuple(operands), equation.types, equation.params)
+        title.append(f"{cost.flops:,} operations, {cost.nbytes:,} bytes")
+        rows.append(f'<span title="{escape(chr(10).join(title))}">{escape(next(lines))}</span>')
+        for sub in equation.params.programs():
+            rows.append(f"<i>{escape(next(lines))}</i>")
+            rows += _spans(sub, lines)
+    rows.append(f"<b>{escape(next(lines))}</b>")
+    return rows

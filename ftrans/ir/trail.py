@@ -12,16 +12,17 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from operator import attrgetter
+from types import FrameType
 from typing import Any
 
 from ftrans.config import config
 from ftrans.errors import FtransError
 from ftrans.ir.frame import Frame, Tracer
-from ftrans.ir.location import Location, location_of, user_frame
-from ftrans.ir.program import NO_PARAMS, Equation, Literal, Params, Program
+from ftrans.ir.location import Location, location_of, passed_over, user_frame
+from ftrans.ir.program import NO_PARAMS, Equation, Params, Program
 from ftrans.ir.stack import state
 from ftrans.ir.steps import Root, Step
-from ftrans.ir.types import ArrayType
+from ftrans.ir.types import ArrayType, Literal
 
 __all__ = ["Trail", "forget_trails", "set_broadcast"]
 
@@ -107,7 +108,7 @@ class Trail(Frame):
         step = self.step
         child = step.child
         if child is None or child.key != key:
-            child = step.find(key)
+            child = step.find(key) or self._below(user, key)
         if child is None or self.visits is not None:
             return self._take(primitive, x)
         self.step = child
@@ -121,12 +122,22 @@ class Trail(Frame):
         step = self.step
         child = step.child
         if child is None or child.key != key:
-            child = step.find(key)
+            child = step.find(key) or self._below(user, key)
         if child is None or self.visits is not None:
             return self._take(primitive, x, y)
         self.step = child
         self.steps.append(child)
         return Tracer(self, child.code, child.type)  # type: ignore[arg-type]
+
+    def _below(self, caller: FrameType, key: tuple) -> Step | None:
+        """Returns the next step where the caller is NumPy's protocol, and the user further below.
+
+        So it is for np.sin(x), while fnp.sin(x) is found at once.
+        """
+        user = user_frame() if passed_over.get(caller.f_code.co_filename) else None
+        if user is None:
+            return None
+        return self.step.find((*key[:2], id(user.f_code), user.f_lasti, *key[4:]))
 
     def _take(self, primitive: Any, *codes: Any) -> Tracer:
         operands = [c if type(c) is Literal else Tracer(self, c, self._type(c)) for c in codes]

@@ -1,15 +1,15 @@
-"""The type of a value: its shape and dtype, interned, so that equality is identity."""
+"""The types of values, interned, so that equality is identity; and scalars, which carry theirs."""
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import ClassVar, final
 
 import numpy as np
 
 from ftrans.ir.dtype import is_inexact, short_name
 
-__all__ = ["ArrayType"]
+__all__ = ["ArrayType", "Literal"]
 
 
 class ArrayType:
@@ -82,3 +82,42 @@ class ArrayType:
     def nbytes(self) -> int:
         """The bytes that a dense array of this type occupies."""
         return self.size * self.dtype.itemsize
+
+
+@final
+class Literal:
+    """Is a Python scalar that stands in a program as it is.
+
+    Args:
+        value: a `bool`, `int`, `float` or `complex`.
+        dtype: the dtype that it takes.
+
+    Two literals are equal where dtype and text agree, so that 0.0 and -0.0 differ and NaN equals
+    itself.
+    """
+
+    __slots__ = ("_array", "_key", "type", "value")
+
+    def __init__(self, value: complex, dtype: object):
+        self.type = ArrayType((), dtype, weak=True)
+        self.value = value
+        self._key = (repr(value), self.type)
+        self._array: np.ndarray | None = None
+
+    @property
+    def array(self) -> np.ndarray:
+        """The value as a NumPy array of rank zero."""
+        if self._array is None:
+            with np.errstate(all="ignore"):
+                self._array = np.array(self.value).astype(self.type.dtype)
+            self._array.flags.writeable = False
+        return self._array
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return repr(self.value)

@@ -11,6 +11,7 @@ from ftrans.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.einsum import contracted, einsum, promoted
+from ftrans.numpy.indexing import getitem
 from ftrans.numpy.joining import stack
 from ftrans.numpy.linalg import (
     matrix_norm,
@@ -258,8 +259,6 @@ def cross(
 
 
 def _components(x: Any) -> list[Any]:
-    from ftrans.numpy.indexing import getitem
-
     return [getitem(x, i) for i in range(3)]
 
 

@@ -14,6 +14,7 @@ from ftrans.ir.dtype import is_complex
 from ftrans.numpy.arithmetic import absolute, add, multiply
 from ftrans.numpy.elementwise import imag
 from ftrans.numpy.promotion import as_array, broadcast_to, is_scalar, unify
+from ftrans.numpy.sorting import nonzero
 from ftrans.numpy.ufunc import binary, marked, named, unary
 from ftrans.primitives import (
     abs_p,
@@ -253,8 +254,6 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
         array([1., 0.])
     """
     if x is None and y is None:
-        from ftrans.numpy.sorting import nonzero
-
         return nonzero(condition)
     if x is None or y is None:
         raise UnsupportedError("where: takes both x and y, or neither: where(condition, x, y).")

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.config import config
-from ftrans.errors import DTypeError, ShapeError
+from ftrans.errors import AxisError, DTypeError, ShapeError
 from ftrans.ir import Literal, Tracer, type_of
 from ftrans.ir.dtype import bfloat16, complex_of, is_complex, is_float, is_inexact
-from ftrans.primitives import broadcast_p, convert_p, reshape_p, scalar
+from ftrans.primitives import broadcast_p, concatenate_p, convert_p, reshape_p, scalar
 from ftrans.runtime.jaxlink import x64
 
 __all__ = [
@@ -237,8 +237,6 @@ def _from_sequence(x: Sequence[Any], dtype: np.dtype | None) -> Any:
             for extreme in (array.min(), array.max()):
                 _check_fits("array", int(extreme), dtype)
         return array if dtype is None else array.astype(dtype)
-    from ftrans.primitives import concatenate_p
-
     items = [item if is_scalar(item) else as_array(item) for item in x]
     shapes = {() if is_scalar(item) else type_of(item).shape for item in items}
     if len(shapes) > 1:
@@ -354,8 +352,6 @@ def canonical_axis(name: str, axis: int, ndim: int) -> int:
     Raises:
         AxisError: where there is no such axis.
     """
-    from ftrans.errors import AxisError
-
     number = axis.__index__()
     if not -ndim <= number < ndim:
         hint = f"Its axes are {-ndim} ... {ndim - 1}." if ndim else "Leave the axis out."
@@ -367,8 +363,6 @@ def canonical_axis(name: str, axis: int, ndim: int) -> int:
 
 def canonical_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """Returns axes counted from the front; None means all of them."""
-    from ftrans.errors import AxisError
-
     if axis is None:
         return tuple(range(ndim))
     given = axis if isinstance(axis, (tuple, list)) else (axis,)

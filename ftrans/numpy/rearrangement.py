@@ -10,6 +10,7 @@ import numpy as np
 from ftrans.errors import ArgumentError, AxisError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer, type_of
 from ftrans.numpy.indexing import getitem
+from ftrans.numpy.joining import concatenate
 from ftrans.numpy.promotion import (
     as_array,
     broadcast_to,
@@ -340,8 +341,6 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     axis = canonical_axis("diff", axis, type_of(x).ndim)
     parts = [prepend, x, append]
     if prepend is not None or append is not None:
-        from ftrans.numpy.joining import concatenate
-
         shape = type_of(x).shape
         one = (*shape[:axis], 1, *shape[axis + 1 :])
         parts = [
@@ -363,8 +362,6 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
 def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """Returns the differences of neighbouring elements, with values put in front and behind."""
-    from ftrans.numpy.joining import concatenate
-
     x = as_array(x)
     parts = [diff(_flat(x))]
     dtype = type_of(x).dtype

@@ -26,6 +26,7 @@ from ftrans.numpy.taking import clipped, fill_like, integers, take
 from ftrans.primitives import (
     add_p,
     and_p,
+    any_p,
     broadcast_p,
     eq_p,
     gather_p,
@@ -38,6 +39,7 @@ from ftrans.primitives import (
     scalar,
     scatter_add_p,
     select_p,
+    shift_right_p,
     sort_p,
     sub_p,
 )
@@ -144,8 +146,6 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 
 
 def _half(x: Any) -> Any:
-    from ftrans.primitives import shift_right_p
-
     return shift_right_p(x, fill_like(1, x))
 
 
@@ -225,8 +225,6 @@ def isin(x: Any, test_elements: Any, *, invert: bool = False) -> Any:
     if size == 0:
         return broadcast_p(scalar(invert, bool), shape=shape, axes=())
     if dtype.kind in "bc" or size < 32:
-        from ftrans.primitives import any_p
-
         full = (*shape, size)
         same = eq_p(
             broadcast_p(x, shape=full, axes=tuple(range(len(shape)))),

@@ -18,6 +18,7 @@ from ftrans.numpy.promotion import (
     cast,
     unify,
 )
+from ftrans.numpy.shaping import moveaxis
 from ftrans.primitives import (
     add_p,
     broadcast_p,
@@ -98,8 +99,6 @@ def take(
         raise ArgumentError(
             f"take: there is no mode {mode!r}: choose 'raise', 'fill', 'wrap' or 'clip'."
         )
-    from ftrans.numpy.shaping import moveaxis
-
     count = type_of(indices).ndim
     places = wrapped(indices, size)
     tuples = reshape_p(places, shape=(*type_of(places).shape, 1))

@@ -22,6 +22,7 @@ from ftrans.verify.coordinates import count, from_coordinates, to_coordinates
 from ftrans.verify.diagnosis import diagnose
 from ftrans.verify.reference import in_double
 from ftrans.verify.report import Failure, Report
+from ftrans.verify.slopes import scale_of
 from ftrans.verify.subject import values_of
 from ftrans.verify.tolerances import precision_of
 
@@ -145,8 +146,6 @@ class Trial:
             key: says what they are for.
             scaled: whether each element is of the size of the one that it is like.
         """
-        from ftrans.verify.slopes import scale_of
-
         draw = np.random.default_rng(zlib.crc32(key.encode()))
         found = []
         for array in arrays:

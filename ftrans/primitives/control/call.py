@@ -9,7 +9,9 @@ from typing import Any
 
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, Program
+from ftrans.primitives.arithmetic import mul_p
 from ftrans.primitives.control.common import program_cost
+from ftrans.primitives.control.sampling import program_from
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import no_identity, normal
 from ftrans.primitives.record import Absent, Primitive, Sample
@@ -26,9 +28,6 @@ def _lower(xp: Any, *arrays: Any, program: Program) -> list[Any]:
 
 
 def _samples() -> list[Sample]:
-    from ftrans.primitives.arithmetic import mul_p
-    from ftrans.primitives.control.sampling import program_from
-
     square = program_from(lambda x: [mul_p(x, x)], ArrayType((3,), "float64"))
     return [Sample((normal(3),), {"program": square})]
 

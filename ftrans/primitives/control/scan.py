@@ -14,7 +14,7 @@ import numpy as np
 
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, Program
-from ftrans.primitives.arithmetic import accumulate
+from ftrans.primitives.arithmetic import accumulate, add_p, mul_p
 from ftrans.primitives.axes import expand, moveaxis, zeros
 from ftrans.primitives.control.common import (
     Mask,
@@ -422,8 +422,6 @@ def _cost(operands: Any, results: Any, params: Any) -> Cost:
 
 
 def _samples() -> list[Sample]:
-    from ftrans.primitives.arithmetic import add_p, mul_p
-
     t, n = ArrayType((2,), "float64"), ArrayType((), "int32")
     body = program_from(
         lambda w, x, e: [add_p(mul_p(w, x), e), mul_p(x, e)],

@@ -12,6 +12,7 @@ import numpy as np
 
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, Program, type_of
+from ftrans.primitives.arithmetic import add_p, mul_p, neg_p
 from ftrans.primitives.axes import broadcast_p, expand, moveaxis, zeros
 from ftrans.primitives.compare import eq_p
 from ftrans.primitives.control.common import (
@@ -206,8 +207,6 @@ def _cost(operands: Any, results: Any, params: Any) -> Cost:
 
 
 def _samples() -> list[Sample]:
-    from ftrans.primitives.arithmetic import add_p, mul_p, neg_p
-
     t = ArrayType((3,), "float64")
     branches = (
         program_from(lambda x, y: [mul_p(x, y), x], t, t),

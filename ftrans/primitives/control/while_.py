@@ -16,6 +16,7 @@ import numpy as np
 from ftrans.errors import ShapeError, TransposeError
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.stack import recording_place
+from ftrans.primitives.arithmetic import add_p, mul_p
 from ftrans.primitives.axes import expand, moveaxis
 from ftrans.primitives.compare import lt_p
 from ftrans.primitives.control.common import (
@@ -316,8 +317,6 @@ def _cost(operands: Any, results: Any, params: Any) -> Cost:
 
 
 def _samples() -> list[Sample]:
-    from ftrans.primitives.arithmetic import add_p, mul_p
-
     t, n = ArrayType((2,), "float64"), ArrayType((), "int32")
     cond = program_from(lambda stop, i, x: [lt_p(i, stop)], n, n, t)
     body = program_from(lambda w, i, x: [add_p(i, 1), mul_p(w, x)], t, n, t)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ftrans.ir import ArrayType, Program, type_of
-from ftrans.primitives.arithmetic import accumulate
+from ftrans.primitives.arithmetic import accumulate, mul_p
 from ftrans.primitives.control.common import derivative, fill_zeros, program_cost
 from ftrans.primitives.control.sampling import program_from
 from ftrans.primitives.evaluate import evaluate
@@ -87,8 +87,6 @@ def _batch(
 
 
 def _samples() -> list[Sample]:
-    from ftrans.primitives.arithmetic import mul_p
-
     t = ArrayType((3,), "float64")
     product = program_from(lambda x, y: [mul_p(x, y)], t, t)
     params = {"call": product, "transpose": product, "count": 1, "variants": (), "patterns": ()}

@@ -1,0 +1,102 @@
+"""How many Python functions run in one warm call: what can be said of speed without a clock.
+
+A count that falls is lowered here; one that rises has to be worth it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ftrans
+import ftrans.numpy as fnp
+
+X = np.arange(1.0, 5.0)
+WARM = 6
+
+
+class Cube(ftrans.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        return 3 * x * x * ct
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ftrans.config, "check", False)
+    monkeypatch.setattr(ftrans.config, "execution", "interpret")
+
+
+class Counted:
+    """Notes the functions that are entered between `with` and its end."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def _note(self, frame: Any, event: str, argument: Any) -> None:
+        if event == "call":
+            self.calls.append(frame.f_code.co_qualname)
+
+    def __enter__(self) -> None:
+        self.calls.clear()
+        sys.setprofile(self._note)
+
+    def __exit__(self, *error: object) -> None:
+        sys.setprofile(None)
+        self.calls.pop()  # this method
+
+
+def of_operation(operation: Callable[[Any], Any]) -> list[str]:
+    """Returns what one operation on a traced value calls, in a function that was traced before."""
+    counted = Counted()
+
+    def loss(x: Any) -> Any:
+        with counted:
+            y = operation(x)
+        return y.sum()
+
+    gradient = ftrans.func.grad(loss)
+    for _ in range(WARM):
+        gradient(X)
+    return counted.calls
+
+
+@pytest.mark.parametrize(
+    ("operation", "most"),
+    [
+        pytest.param(lambda x: x * 2.0, 5, id="x * 2.0"),
+        pytest.param(lambda x: np.sin(x), 11, id="np.sin"),
+        pytest.param(lambda x: np.add(x, 1.0), 13, id="np.add"),
+        pytest.param(lambda x: fnp.sin(x), 4, id="fnp.sin"),
+        pytest.param(lambda x: Cube.apply(x), 17, id="Function.apply"),
+    ],
+)
+def test_a_warm_operation(operation: Callable[[Any], Any], most: int) -> None:
+    calls = of_operation(operation)
+    assert 2 < len(calls) <= most, calls
+
+
+def test_a_warm_gradient() -> None:
+    gradient = ftrans.func.grad(lambda x: (np.sin(x) * x).sum())
+    for _ in range(WARM):
+        gradient(X)
+    counted = Counted()
+    with counted:
+        gradient(X)
+    assert 2 < len(counted.calls) <= 89, counted.calls
+
+
+@pytest.mark.parametrize("function", [np.sin, np.negative])
+def test_functions_of_numpy_find_their_step(function: Any) -> None:
+    """Through NumPy the user's frame lies further down than through `ftrans.numpy`."""
+    assert "Trail.record" not in of_operation(lambda x: function(x))
