@@ -10,12 +10,14 @@ from typing import Any
 import jax.tree_util as tree
 
 from ftrans.custom.context import VmapInfo
+from ftrans.custom.guards import Guards
 from ftrans.custom.parts import Parts
 from ftrans.custom.surroundings import surroundings
 from ftrans.errors import RuleError
 from ftrans.external.captures import content, defined
 from ftrans.external.constants import with_constants
 from ftrans.func.staging import describe, is_whole, rule_frame
+from ftrans.interpreters import runnable
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
 from ftrans.ir.source import Mapped
 from ftrans.ir.stack import state
@@ -70,7 +72,10 @@ def _likely_batch(values: Sequence[Any]) -> tuple[int, tuple[Any, ...], tuple[An
             continue
         dims = tuple([_axis(x, frame) for x in values])
         if all(dim is None for dim in dims):
-            continue
+            if any(inner.rule for inner in state.stack[frame.depth :]):
+                continue
+            # the body of a loop, say, does not show what is mapped
+            dims = tuple([0 if type(x) is Tracer else None for x in values])
         size = mapped[0].array.shape[mapped[0].dim]
         types = []
         for x, dim in zip(values, dims, strict=True):
@@ -120,6 +125,10 @@ def identity_of(function: Any) -> tuple[Any, ...]:
 class WrittenBatch:
     """Is a rule for batches that its author wrote; `call` says how it is called.
 
+    It is traced when it is known where the mapped axes are. What it reads then may have changed
+    since the call. So it is traced at the call, too, for the batch that is most likely asked for,
+    and what comes of that is part of what makes two rules equal; unless `guards` say what it reads.
+
     Args:
         name: names the rule in errors.
         function: what the author wrote.
@@ -127,6 +136,7 @@ class WrittenBatch:
         output: the results, without the arrays.
         types: those of the results for one example.
         order: how many derivatives of it are wanted.
+        guards: what it reads, as it was at the call; None where that is not known.
         extra: what else it depends on.
     """
 
@@ -141,6 +151,7 @@ class WrittenBatch:
         is_tuple: bool,
         types: Sequence[ArrayType],
         order: int,
+        guards: Guards | None,
         extra: Any,
     ):
         self.name = name
@@ -150,8 +161,10 @@ class WrittenBatch:
         self.is_tuple = is_tuple
         self.types = tuple(types)
         self.order = order
+        self.guards = guards
         self.extra = extra
         self._programs: dict[Any, Any] = {}
+        self._at_call: tuple[Any, Any] | None = None
         self._identity = (
             type(self),
             name,
@@ -161,6 +174,7 @@ class WrittenBatch:
             is_tuple,
             self.types,
             order,
+            None if guards is None else guards.token,
             extra,
         )
 
@@ -177,25 +191,29 @@ class WrittenBatch:
     def __repr__(self) -> str:
         return self.name
 
-    def probe(self, values: Sequence[Any]) -> None:
-        """Traces the rule now, for the batch that is most likely asked for.
+    @property
+    def traces_anew(self) -> bool:
+        """Whether what it reads is not known, so that no earlier trace stands for a later one."""
+        return self.guards is None
 
-        Rules for batches are traced when it is known where the mapped axes are, and remembered.
-        What this trace finds is part of what makes two rules equal: so a rule that reads what has
-        changed since, as an attribute of its class, is another rule, and traced again.
+    def trace_at_call(self, values: Sequence[Any]) -> None:
+        """Traces the rule now, for the batch that is most likely asked for.
 
         Args:
             values: the inputs.
         """
-        guess = _likely_batch(values)
+        guess = None if self.guards is not None else _likely_batch(values)
         if guess is None:
             return
-        size, types, dims = guess
+        self._at_call = guess, self._shown(guess)
+        self._identity = (*self._identity, self._at_call)
+
+    def _shown(self, batch: tuple[int, Any, Any]) -> Any:
+        """Returns what a trace for this batch gives, which may be an error."""
         try:
-            found: Any = self.program(size, types, dims)
+            return self._traced(*batch)
         except Exception as error:
-            found = type(error), str(error)  # where it is asked for, it is raised
-        self._identity = (*self._identity, types, dims, found)
+            return type(error), str(error)  # where it is asked for, it is raised
 
     def closing_over(self, captured: tuple[int, ...]) -> WrittenBatch:
         """Returns the same rule with these operands as what it closes over."""
@@ -211,10 +229,31 @@ class WrittenBatch:
     ) -> tuple[Program, tuple[int | None, ...]]:
         """Returns the rule as a program, and where its results are mapped."""
         key = (size, tuple(types), tuple(dims))
+        if self._at_call is not None and self._at_call[0] == key:
+            found = self._at_call[1]
+            return found if isinstance(found[0], Program) else self._traced(*key)
         found = self._programs.get(key)
         if found is None:
-            found = self._programs[key] = self._traced(size, types, dims)
+            self._check_unchanged()
+            found = self._traced(*key)
+            if self.guards is not None:
+                self._programs[key] = found
         return found
+
+    def _check_unchanged(self) -> None:
+        """Raises where the rule would do something else than it would have done at the call."""
+        if self.guards is not None:
+            same = self.guards.hold()
+        else:
+            same = self._at_call is None or _does_the_same(
+                self._shown(self._at_call[0]), self._at_call[1]
+            )
+        if not same:
+            raise RuleError(
+                f"{self.name}: it reads what has changed between the call and its batch.\n"
+                f"  it is defined at {defined(self.function)}\n"
+                f"  Pass what it depends on as an argument."
+            )
 
     def _traced(self, size: int, types: Any, dims: Any) -> tuple[Program, tuple[int | None, ...]]:
         source = Abstract(f"a batch that {self.name} is given")
@@ -287,6 +326,13 @@ class WrittenBatch:
                     f"  it is defined at {defined(self.function)}"
                 )
         return checked
+
+
+def _does_the_same(x: Any, y: Any) -> bool:
+    """Tells whether two traces of a rule for batches compute the same, whatever rules they call."""
+    if isinstance(x[0], Program) and isinstance(y[0], Program):
+        return (runnable(x[0]), x[1]) == (runnable(y[0]), y[1])
+    return x == y
 
 
 class FunctionBatch(WrittenBatch):

@@ -68,6 +68,14 @@ class Decorated(Ruled):
 
     _kind = ""
     lasting = False
+    own = frozenset(
+        {
+            *("function", "nondiff_argnums", "memory", "_signature", "_count", "_checked"),
+            *("fwd", "bwd", "rule", "_vmap"),
+            *functools.WRAPPER_ASSIGNMENTS,
+            *("__wrapped__", "__ftrans_name__"),
+        }
+    )
 
     def __init__(
         self,
@@ -191,11 +199,6 @@ class DecoratedCall(Author):
         self.lasting = decorated.lasting
 
     @property
-    def key(self) -> Any:
-        """What the call depends on, see `Author.key`."""
-        return id(self.decorated), self.parts.key, Parts(self.fixed).key, tuple(self.apart)
-
-    @property
     def lasting_key(self) -> Any:
         """What calls that are like one another have in common, see `Author.lasting_key`."""
         fixed = Parts(self.fixed)
@@ -259,9 +262,10 @@ class DecoratedCall(Author):
             False,
             self.types,
             around.order,
+            None if self.lasting_key is None else self.guards(),
             None,
         )
-        made.probe(values)
+        made.trace_at_call(values)
         return made, closed_over(rule)
 
     def fitted(self, label: str, found: Any, function: Any) -> list[Any]:

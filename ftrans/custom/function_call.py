@@ -62,19 +62,12 @@ class Call(Author):
         self.jvp = None if methods.jvp is None else self._jvp
 
     @property
-    def key(self) -> Any:
-        """What the call depends on, see `Author.key`."""
-        if self.kwargs:
-            return None
-        needs = self._needs() if self.methods.asks_needs else None
-        return self.methods, self.parts.key, self.passed, needs
-
-    @property
     def lasting_key(self) -> Any:
         """What calls that are like one another have in common, see `Author.lasting_key`."""
         if self.kwargs or self.listened or not self.parts.is_constant:
             return None
-        return self.key[1:]
+        needs = self._needs() if self.methods.asks_needs else None
+        return self.parts.key, self.passed, needs
 
     def guards(self) -> Guards | None:
         """Returns what the methods read, see `Author.guards`."""
@@ -187,7 +180,7 @@ class Call(Author):
 
     def _learn_output(self) -> None:
         """Takes what `vmap` returns for the output, where `forward` returns nothing."""
-        rule = self._batch_rule(0, surroundings().randomness)
+        rule = self._batch_rule(0, surroundings().randomness, None)
         found = example_by(rule, self.parts.values)
         if found is None:
             return
@@ -330,11 +323,12 @@ class Call(Author):
                 f"{self.name}: generate_vmap_rule=True and vmap is written as well.\n"
                 f"  vmap is defined at {defined(vmap)}\n  Keep one of them."
             )
-        rule = self._batch_rule(around.order, around.randomness)
-        rule.probe(values)
+        guards = None if self.lasting_key is None else self.guards()
+        rule = self._batch_rule(around.order, around.randomness, guards)
+        rule.trace_at_call(values)
         return rule, closed_over(vmap)
 
-    def _batch_rule(self, order: int, randomness: str) -> FunctionBatch:
+    def _batch_rule(self, order: int, randomness: str, guards: Guards | None) -> FunctionBatch:
         return FunctionBatch(
             f"{self.name}.vmap",
             self.methods.vmap,
@@ -343,6 +337,7 @@ class Call(Author):
             self.is_tuple,
             self.types,
             order,
+            guards,
             randomness=randomness,
             kwargs=self.kwargs,
         )

@@ -17,13 +17,14 @@ import math
 import operator
 import re
 from collections.abc import Callable, Sequence
-from types import CellType, CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import ftrans.numpy as fnp
 from ftrans import func
+from ftrans.custom.context import FunctionCtx
 from ftrans.custom.methods import Methods, asks_needs, methods_of
 from ftrans.custom.parts import is_constant
 from ftrans.external.captures import content
@@ -47,11 +48,14 @@ class Guards:
         self._cells: list[tuple[CellType, Any]] = []
         self._functions: list[tuple[FunctionType, CodeType, Any, int]] = []
         self._rules: list[tuple[Any, Callable[[Any], Any], Any]] = []
+        self._spaces: list[tuple[Any, dict[str, Any]]] = []
         self.asks_needs = False
         self.token = object()
 
     def hold(self) -> bool:
         """Tells whether all of it is as it was."""
+        if len(vars(FunctionCtx)) != _CONTEXT:
+            return False
         for space, name, value in self._names:
             if space.get(name, _ABSENT) is not value:
                 return False
@@ -65,11 +69,24 @@ class Guards:
                 or len(function.__dict__) != attributes
             ):
                 return False
+        for owner, attributes in self._spaces:
+            found = vars(owner)
+            if len(found) - ("_ftrans_methods" in found) != len(attributes):
+                return False
+            for name, value in attributes.items():
+                if found.get(name, _ABSENT) is not value:
+                    return False
         return all(ask(rule) == found for rule, ask, found in self._rules)
 
 
 class Ruled:
-    """Is called by functions that are traced, and is traced then."""
+    """Is called by functions that are traced, and is traced then.
+
+    Attributes:
+        own: the attributes that it has of itself, beside those of the user's.
+    """
+
+    own: frozenset[str] = frozenset()
 
     def traced(self) -> tuple[Any, ...]:
         """Returns the functions that it may call."""
@@ -79,18 +96,27 @@ class Ruled:
 def guards_of(functions: Sequence[Any]) -> Guards | None:
     """Returns what functions of a user's read; None where it may change unseen."""
     reader = _Reader()
-    return reader.guards if all(map(reader.function, functions)) else None
+    return reader.guards if all(map(reader.method, functions)) else None
 
 
 class _Reader:
-    """Collects what functions read; its methods tell whether that is understood."""
+    """Collects what functions read; its methods tell whether that is understood.
+
+    What a function gets hold of it may keep under a local name, or pass on; so the attributes of
+    classes and rules are read as a whole, wherever they may be asked for.
+    """
 
     def __init__(self) -> None:
         self.guards = Guards()
         self._seen: set[Any] = set()
+        self._spaces: set[Any] = set()
 
-    def function(self, function: Any) -> bool:
-        """Reads the code of a function."""
+    def method(self, function: Any) -> bool:
+        """Reads the code of a function that is given a context, or traced values, alone."""
+        return self.function(function, True)
+
+    def function(self, function: Any, is_method: bool = False) -> bool:
+        """Reads the code of a function; a method may write to its first argument."""
         if type(function) is not FunctionType:
             return False
         if function in self._seen:
@@ -100,6 +126,9 @@ class _Reader:
         reads = _reads(code)
         if reads is None or function.__kwdefaults__ or not is_constant(defaults):
             return False
+        if reads.writes and not is_method:
+            return False
+        is_wrapper = is_method and "__ftrans_once__" in function.__dict__
         if not _HARMLESS_ATTRIBUTES.issuperset(function.__dict__):
             return False
         self.guards.asks_needs |= asks_needs(function)
@@ -118,7 +147,10 @@ class _Reader:
         for name, attributes in reads.free:
             value = content(cells[name])
             self.guards._cells.append((cells[name], value))
-            if not self._value(value, attributes):
+            if is_wrapper and type(value) is FunctionType:
+                if not self.method(value):
+                    return False
+            elif not self._value(value, attributes):
                 return False
         return True
 
@@ -131,18 +163,48 @@ class _Reader:
         if type(value) is tuple:
             return all(self._value(item, ()) for item in value)
         if isinstance(value, type):
-            if attributes[:1] == ("apply",) and hasattr(value, "_ftrans_methods"):
-                apply = getattr(value.apply, "__func__", None)
-                return apply is value._ftrans_apply and self._rule(value, methods_of)
+            if hasattr(value, "_ftrans_methods"):
+                return self._class(value, attributes)
             return value in _HARMLESS_TYPES or id(value) in _TRUSTED
+        if type(value) is MethodType and not attributes:
+            # as of `f = F.apply`
+            is_apply = value.__func__ is getattr(value.__self__, "_ftrans_apply", None)
+            return is_apply and self._class(value.__self__, ("apply",))
         if id(value) in _TRUSTED:
             return not attributes or isinstance(value, np.ufunc)  # as np.add.reduce
-        if attributes:
-            return False
         if isinstance(value, Ruled):
             kind = type(value)
-            return kind.__module__ == _DECORATORS and self._rule(value, kind.traced)
-        return self.function(value)
+            if kind.__module__ != _DECORATORS or not self._rule(value, kind.traced):
+                return False
+            return self._space(value, kind.own)
+        return not attributes and self.function(value)
+
+    def _class(self, cls: Any, attributes: tuple[str, ...]) -> bool:
+        """Reads a `Function`: its methods, and all else that it has unless `apply` is asked for."""
+        if type(cls) is not type or getattr(cls.apply, "__func__", None) is not cls._ftrans_apply:
+            return False
+        if not self._rule(cls, methods_of):
+            return False
+        *written, base, _ = cls.__mro__
+        return attributes[:1] == ("apply",) or (
+            hasattr(base, "_ftrans_methods")
+            and self._space(base, frozenset(vars(base)))
+            and all(self._space(owner, _OF_CLASSES) for owner in written)
+        )
+
+    def _space(self, owner: Any, known: frozenset[str]) -> bool:
+        """Reads the attributes of an object; those that are `known` are looked at elsewhere."""
+        if owner in self._spaces:
+            return True
+        self._spaces.add(owner)
+        attributes = {k: v for k, v in vars(owner).items() if k != "_ftrans_methods"}
+        self.guards._spaces.append((owner, attributes))
+        return all(
+            name in known
+            or is_constant(value)
+            or self.function(value.__func__ if isinstance(value, staticmethod) else value)
+            for name, value in attributes.items()
+        )
 
     def _module(self, module: ModuleType, attributes: tuple[str, ...]) -> bool:
         if not attributes or module.__name__ not in _MODULES:
@@ -163,10 +225,13 @@ class _Reader:
         found = ask(rule)
         self.guards._rules.append((rule, ask, found))
         functions = found.traced() if isinstance(found, Methods) else found
-        return all(map(self.function, functions))
+        return all(map(self.method, functions))
 
 
 _DECORATORS = "ftrans.custom.decorators"
+
+_OF_CLASSES = frozenset({"__dict__", "__weakref__", "__annotations__"})
+"""The attributes that any class has, beside constants and methods."""
 
 _HARMLESS_ATTRIBUTES = frozenset({"__wrapped__", "__ftrans_once__"})
 """The attributes that a function may have."""
@@ -209,11 +274,24 @@ class _Reads(NamedTuple):
     Attributes:
         names: the globals.
         free: the variables that it closes over.
+        writes: whether it sets attributes of its first argument.
     """
 
     names: tuple[tuple[str, tuple[str, ...]], ...]
     free: tuple[tuple[str, tuple[str, ...]], ...]
+    writes: bool
 
+
+_LOCAL = frozenset({"LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_LOAD_FAST"}) | {
+    "LOAD_FAST_BORROW_LOAD_FAST_BORROW",
+    "STORE_FAST_LOAD_FAST",
+}
+"""Instructions that load a variable of the function, the last one that they name."""
+
+_REBINDS = ("STORE_FAST", "STORE_DEREF", "DELETE_FAST", "DELETE_DEREF")
+
+_CONTEXT = len(vars(FunctionCtx))
+"""How many attributes contexts share, as long as nobody adds one."""
 
 _OUTSIDE = re.compile("GLOBAL|NAME|DEREF|CLOSURE|IMPORT|BUILD_CLASS|LOCALS")
 """Instructions that reach out of a function, one way or another."""
@@ -227,14 +305,20 @@ def _reads(code: CodeType) -> _Reads | None:
     names: dict[tuple[str, tuple[str, ...]], None] = {}
     free: dict[tuple[str, tuple[str, ...]], None] = {}
     own = frozenset((*code.co_varnames, *code.co_cellvars))
+    first = code.co_varnames[0] if code.co_argcount else None
+    writes = False
     instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PUSH_NULL")]
     for number, instruction in enumerate(instructions):
         kind, name = instruction.opname, instruction.argval
         if kind in ("STORE_ATTR", "DELETE_ATTR"):
-            # to set attributes of what is local, as the context is, has no effect elsewhere
+            # to set attributes of the context has no effect elsewhere
             before = instructions[number - 1]
-            is_own = before.opname == "LOAD_DEREF" and before.argval in own
-            if not (is_own or before.opname.startswith("LOAD_FAST")):
+            if before.opname not in _LOCAL or _names(before.argval)[-1] != first:
+                return None
+            writes = True
+        elif kind.startswith(_REBINDS) and first in _names(name):
+            first = None  # it may be something else from then on, or from before in a loop
+            if writes:
                 return None
         if not _OUTSIDE.search(kind):
             continue
@@ -255,9 +339,16 @@ def _reads(code: CodeType) -> _Reads | None:
             inner = _reads(const)
             if inner is None:
                 return None
+            if inner.writes:
+                return None
             names.update(dict.fromkeys(inner.names))
             free.update(dict.fromkeys(x for x in inner.free if x[0] not in own))
-    return _Reads(tuple(names), tuple(free))
+    return _Reads(tuple(names), tuple(free), writes)
+
+
+def _names(argument: Any) -> tuple[Any, ...]:
+    """Returns the variables that an instruction names, which may be two."""
+    return argument if isinstance(argument, tuple) else (argument,)
 
 
 def _attributes(instructions: Sequence[dis.Instruction], start: int) -> tuple[str, ...]:

@@ -52,17 +52,11 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
             params = lasting.params()
             if params is not None:
                 return _taken_over(author, params, lasting.known, inputs)
-    outermost = state.calls is None
-    if outermost:
-        state.calls = {}
     try:
-        return _recorded(author, inputs, around, outermost, key)
+        return _recorded(author, inputs, around, key)
     except Opaque:
         if in_rule():
             raise  # the rule that this one is called in may be called later
-    finally:
-        if outermost:
-            state.calls = None
     raise TracedArrayError(
         f"{author.name}: it asks for plain arrays, by np.asarray(x) or its like, and is traced.\n"
         f"  Write it with functions of ftrans.numpy; or wrap what needs plain arrays in\n"
@@ -134,45 +128,17 @@ def _taken_over(
 
 
 def _recorded(
-    author: Author, inputs: Sequence[Any], around: Surroundings, outermost: bool, lasting_key: Any
+    author: Author, inputs: Sequence[Any], around: Surroundings, lasting_key: Any
 ) -> list[Any]:
-    """Records the call, or takes over one that the rules around it have made before."""
-    calls: dict[Any, Any] = state.calls  # type: ignore[assignment]
-    key = None if outermost else _visit(author, inputs, around, calls)
-    found = calls.get(key)
-    if found is not None:
-        params, known = found
-        return _taken_over(author, params, known, inputs)
+    """Traces the call and records it; lets later ones take it over, where that can be."""
     fell_short, state.falls_short = state.falls_short, False
     traced = _traced(author, inputs, around)
     results = _bound(traced.operands, traced.params, traced.weak)
-    if traced.is_closed and results:
+    if traced.is_closed and results and lasting_key is not None:
         known = _Recorded(traced.weak, author.kept(), state.falls_short)
-        if key is not None:
-            calls[key] = traced.params, known
-        if lasting_key is not None:
-            _remember(author, lasting_key, results[0], known)
+        _remember(author, lasting_key, results[0], known)
     state.falls_short |= fell_short
     return results
-
-
-def _visit(
-    author: Author, inputs: Sequence[Any], around: Surroundings, calls: dict[Any, Any]
-) -> Any:
-    """Returns what a call has in common with those that do the same; None if nobody knows.
-
-    Rules may call rules that call them: to trace each of these calls would take time that grows
-    exponentially with the order of the derivative.
-    """
-    key = author.key
-    if key is None:
-        return None
-    types = tuple([(t, weak) for t, _, weak in inputs])
-    # the second of two calls in one frame may be meant to be another than the first
-    here = (state.stack[-1], key, types)
-    number = calls.setdefault(here, 0)
-    calls[here] += 1
-    return key, types, around, number
 
 
 class _Traced(NamedTuple):

@@ -93,11 +93,6 @@ class Author:
     # ------------------------------------------------- what calls of it have in common
 
     @property
-    def key(self) -> Any:
-        """What the call depends on, apart from types, inside one call of a rule; or None."""
-        return None
-
-    @property
     def lasting_key(self) -> Any:
         """What it depends on for good, as long as its `guards` hold; None where that is unknown."""
         return None

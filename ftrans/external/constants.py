@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import Program, type_of
@@ -29,14 +31,18 @@ class _Constant(Callee):
 
     def __init__(self, value: Any):
         self.name = "constant"
-        self.value = value
         self.types = (type_of(value).update(),)
+        # what can be written to is copied, and equal to what has the same bytes
+        self.value = value.copy() if isinstance(value, np.ndarray) else value
+        self._key: Any = id(value)
+        if isinstance(value, np.ndarray):
+            self._key = self.types, blake2b(value.tobytes(), digest_size=16).digest()
 
     def __hash__(self) -> int:
-        return id(self.value)
+        return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Constant) and other.value is self.value
+        return isinstance(other, _Constant) and other._key == self._key
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
         return [self.value]

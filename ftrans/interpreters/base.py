@@ -10,7 +10,7 @@ from ftrans.interpreters.builder import Builder, building, finish
 from ftrans.ir import Equation, Literal, Program, bind
 from ftrans.ir.stack import Placing, current_frame
 
-__all__ = ["building", "finish", "memoised", "replay", "walk"]
+__all__ = ["batching", "building", "finish", "memoised", "replay", "walk"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,6 +33,21 @@ def memoised(function: Callable[P, T]) -> Callable[P, T]:
         return found.tied(program) if type(found) is _Untied else found  # type: ignore
 
     return remembering
+
+
+def batching(function: Callable[P, T]) -> Callable[P, T]:
+    """Remembers as `memoised` does, unless a rule for batches in the program is to be traced anew.
+
+    For interpreters that may come to such a rule: it is traced when it is known what is mapped.
+    """
+    remembering = memoised(function)
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        anew = args[0].traces_anew  # type: ignore[attr-defined]
+        return (function if anew else remembering)(*args, **kwargs)
+
+    return called
 
 
 class _Untied(NamedTuple):

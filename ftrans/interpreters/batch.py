@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ftrans.interpreters.base import building, finish, memoised, replay, walk
+from ftrans.interpreters.base import batching, building, finish, memoised, replay, walk
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.transforms import transforms
 from ftrans.ir import Program, bind, type_of
@@ -18,7 +18,7 @@ from ftrans.primitives.record import Absent, Recursive
 __all__ = ["batch", "batch_in_chunks", "place_outputs"]
 
 
-@memoised
+@batching
 def batch(
     program: Program,
     size: int,
@@ -76,7 +76,7 @@ def _apply(equation: Any, size: int, pairs: list[tuple[Any, int | None]]) -> Any
     return list(zip(outs, out_dims, strict=True)) if primitive.multiple else [(outs, out_dims)]
 
 
-@memoised
+@batching
 def batch_in_chunks(
     program: Program, size: int, dims: tuple[int | None, ...], chunk: int | None
 ) -> tuple[Program, tuple[bool, ...]]:

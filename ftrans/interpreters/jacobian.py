@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.interpreters.base import building, finish, memoised, replay
+from ftrans.interpreters.base import batching, building, finish, replay
 from ftrans.interpreters.batch import batch_in_chunks
 from ftrans.interpreters.linearize import linearize
 from ftrans.interpreters.transpose import transpose
@@ -51,7 +51,7 @@ def _tail(x: Any) -> tuple[int, ...]:
     return tuple(range(1, type_of(x).ndim + 1))
 
 
-@memoised
+@batching
 def jacobian_reverse(
     program: Program, active: tuple[bool, ...], outputs: int, chunk: int | None
 ) -> Program:
@@ -95,7 +95,7 @@ def jacobian_reverse(
         return finish(frame, [*outs[outputs : len(part.active)], *blocks])
 
 
-@memoised
+@batching
 def jacobian_forward(
     program: Program, active: tuple[bool, ...], outputs: int, chunk: int | None
 ) -> Program:

@@ -78,6 +78,12 @@ class Params(dict[str, Any]):
         found = any(getattr(value, "holds_functions", False) for value in self.values())
         return found or any(program.holds_functions for program in self.programs())
 
+    @property
+    def traces_anew(self) -> bool:
+        """Whether these hold a function of a user's that is traced each time it is asked for."""
+        found = any(getattr(value, "traces_anew", False) for value in self.values())
+        return found or any(program.traces_anew for program in self.programs())
+
     def map_programs(self, function: Callable[[Program], Program]) -> Params:
         """Returns params in which every program is replaced by `function` of it."""
 
@@ -241,19 +247,23 @@ class Program:
     @property
     def calls_host(self) -> bool:
         """Whether Python code is called, here or in a program that an equation carries."""
-        found = self.memo.get("calls_host")
-        if found is None:
-            found = any(e.params.calls_host for e in self.equations if e.params)
-            self.memo["calls_host"] = found
-        return found
+        return self._somewhere("calls_host")
 
     @property
     def holds_functions(self) -> bool:
         """Whether an equation refers to a function of a user's, here or in such a program."""
-        found = self.memo.get("holds_functions")
+        return self._somewhere("holds_functions")
+
+    @property
+    def traces_anew(self) -> bool:
+        """Whether it holds a function of a user's that is traced each time it is asked for."""
+        return self._somewhere("traces_anew")
+
+    def _somewhere(self, what: str) -> bool:
+        found = self.memo.get(what)
         if found is None:
-            found = any(e.params.holds_functions for e in self.equations if e.params)
-            self.memo["holds_functions"] = found
+            found = any(getattr(e.params, what) for e in self.equations if e.params)
+            self.memo[what] = found
         return found
 
     def numbered(self) -> Iterator[tuple[Equation, range, Location | None]]:

@@ -25,9 +25,6 @@ class _State(threading.local):
     began: float | None
     """When the outermost trace began whose program is not run yet."""
 
-    calls: dict[Any, Any] | None
-    """What is known of custom rules that were called inside the one that is being traced."""
-
     examples: bool
     """Whether inputs that have no value are evaluated by an example of one."""
 
@@ -43,7 +40,6 @@ class _State(threading.local):
     def __init__(self) -> None:
         self.by_jax = False
         self.falls_short = False
-        self.calls = None
         self.examples = False
         self.has_value = None
         self.stack = []

@@ -18,6 +18,11 @@ class BatchRule(Protocol):
 
     captured: tuple[int, ...]
 
+    @property
+    def traces_anew(self) -> bool:
+        """Whether what it reads may have changed since it was traced."""
+        ...
+
     def closing_over(self, captured: tuple[int, ...]) -> BatchRule:
         """Returns the same rule with these operands as what it closes over."""
         ...
@@ -85,6 +90,11 @@ class Spec(NamedTuple):
     def holds_functions(self) -> bool:
         """Whether it refers to a function of the author's."""
         return self.batch is not None
+
+    @property
+    def traces_anew(self) -> bool:
+        """Whether its rule for batches is to be traced each time it is asked for."""
+        return self.batch is not None and self.batch.traces_anew
 
     @property
     def outs(self) -> int:
