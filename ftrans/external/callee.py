@@ -27,9 +27,8 @@ from ftrans.primitives.namespace import without_derivative
 from ftrans.primitives.outside import call_of_the_user
 from ftrans.primitives.rules.external import Callee, external_p
 from ftrans.primitives.rules.missing import raise_missing
-from ftrans.runtime.native.handler import TARGET, message_of, usable
-from ftrans.runtime.native.layout import CODES
-from ftrans.runtime.native.lifetime import issue
+from ftrans.runtime import native
+from ftrans.runtime.raised import keep_raised
 
 __all__ = ["METHODS", "HostCallee"]
 
@@ -153,8 +152,7 @@ class HostCallee(Callee):
         ranks = [array.ndim for array in arrays]
 
         def by_ffi(*given: Any) -> Sequence[Any]:
-            call: Any = jax.ffi.ffi_call(TARGET, specs, vmap_method=method)
-            return call(*given, ticket=issue(self))
+            return native.call(self, given, specs, vmap_method=method)
 
         def by_callback(*given: Any) -> Sequence[Any]:
             def body(*concrete: Any) -> Sequence[Any]:
@@ -163,7 +161,7 @@ class HostCallee(Callee):
                     found = self.call(given, _batched_types(given, ranks, self.types))
                     return [np.asarray(array) for array in found]
                 except BaseException as error:
-                    raise RuntimeError(message_of(error)) from None
+                    raise RuntimeError(keep_raised(error)) from None
 
             return jax.pure_callback(body, specs, *given, vmap_method=method)
 
@@ -175,8 +173,9 @@ class HostCallee(Callee):
 
     def may_use_ffi(self, arrays: Sequence[Any]) -> bool:
         """Tells whether an FFI handler may be used on the CPU, for arguments of such dtypes."""
-        known = all(np.dtype(x.dtype) in CODES for x in (*arrays, *self.types))
-        return config.host_calls != "callback" and known and usable()
+        if config.host_calls == "callback" or not native.takes((*arrays, *self.types)):
+            return False
+        return native.usable()
 
     def batch(
         self, size: int, operands: Sequence[Any], dims: Sequence[int | None]

@@ -27,8 +27,7 @@ from ftrans.external.callee import HostCallee
 from ftrans.external.linear import Transpose
 from ftrans.ir import ArrayType
 from ftrans.primitives.rules.external import external_p
-from ftrans.runtime.native import handler
-from ftrans.runtime.native.lifetime import issue
+from ftrans.runtime import native
 
 __all__ = ["MachineCallee", "is_machine"]
 
@@ -123,9 +122,7 @@ class MachineCallee(HostCallee):
             return super().lower(arrays)
 
         def call(*given: Any) -> Sequence[Any]:
-            specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in self.types]
-            made: Any = jax.ffi.ffi_call(target, specs)
-            return made(*given, ticket=issue(self))
+            return native.call(self, given, self.types, target)
 
         if jax.default_backend() == "cpu":
             # what JAX maps has other ranks, and so another handler
@@ -290,7 +287,7 @@ def _made(kernel: Any, shape: _Shape, inputs: Any, outputs: Any) -> str:
         "frozen": tools.frozen,
         "copy": tools.copy,
         "body": _body(kernel, shape),
-        "python": ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(handler.address()),
+        "python": ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(native.address()),
     }
     for name, (dtype, rank) in zip(xs + outs, (*inputs, *outputs), strict=True):
         names[f"array_{name}"] = tools.array(numba.from_dtype(dtype), rank)
@@ -298,7 +295,7 @@ def _made(kernel: Any, shape: _Shape, inputs: Any, outputs: Any) -> str:
     made = numba.cfunc("int64(int64)", nopython=True)(names["handle"])
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))  # XLA may call it when Python has ended
     target = f"ftrans_machine_{next(_numbers)}"
-    handler.register(target, made.address)
+    native.register(target, made.address)
     _keep.append((made, kernel, names))
     return target
 

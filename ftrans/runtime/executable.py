@@ -114,7 +114,7 @@ class Executable:
         pack = self._pack
         if pack is not None:
             arrays = pack.pack(arrays)
-        if self._wide:
+        if self._wide or self.calls_host:
             with x64(self.calls_host):
                 return self._host(*arrays)  # type: ignore[misc]
         return self._host(*arrays)  # type: ignore[misc]

@@ -15,6 +15,7 @@ from ftrans.config import install_compilation_cache
 from ftrans.errors import FtransError
 from ftrans.primitives.namespace import is_traced_by_jax
 from ftrans.primitives.outside import Scope
+from ftrans.runtime.native import interrupts
 
 __all__ = [
     "compilation_cache",
@@ -42,7 +43,21 @@ def x64(calls: bool = False) -> AbstractContextManager[Any]:
     Args:
         calls: whether functions of users may run in it.
     """
-    return Scope(_wide, reusable_x64()) if calls else _wide()
+    return _Calling(_wide, reusable_x64()) if calls else _wide()
+
+
+class _Calling(Scope):
+    """Puts interrupts off, besides, where compiled code calls Python that would lose them."""
+
+    __slots__ = ("_patient",)
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._patient = interrupts.begin()
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        interrupts.end(self._patient)
 
 
 def _wide() -> AbstractContextManager[Any]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import itertools
 import re
 import threading
+import traceback
 from collections import OrderedDict
-
-__all__ = ["is_marked", "keep_raised", "raised"]
 
 _KEPT = 64
 """How many exceptions are kept that nobody has asked for, as where JAX runs the program."""
@@ -26,14 +25,15 @@ def keep_raised(error: BaseException) -> str:
     """Keeps an exception that was raised in a call from compiled code.
 
     Returns:
-        A mark, to be part of the text of the error that XLA reports.
+        The text of the error that XLA is to report, with a mark in it.
     """
     number = next(_numbers)
     with _lock:
         _errors[number] = error
         while len(_errors) > _KEPT:
             _errors.popitem(last=False)
-    return f"[ftrans:raised:{number}]"
+    text = "".join(traceback.format_exception(error))
+    return f"[ftrans:raised:{number}] a Python function raised\n{text}"
 
 
 def is_marked(error: BaseException) -> bool:

@@ -27,8 +27,8 @@ from ftrans.errors import ArgumentError, DTypeError, MissingRuleError, RuleError
 from ftrans.external import HostCallee
 from ftrans.ir import ArrayType, is_tracing
 from ftrans.primitives.rules.external import external_p
-from ftrans.runtime import cache_clear
-from ftrans.runtime.native import handler, lifetime
+from ftrans.runtime import cache_clear, native
+from ftrans.runtime.native import handler
 from tests.helpers import assert_close
 
 X = np.array([[3.0, 1.0, 2.0], [5.0, 4.0, 9.0]])
@@ -81,7 +81,7 @@ def host_calls(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.smoke
 def test_the_handler_made_without_a_compiler_works_on_this_jax() -> None:
-    assert handler.usable(), handler.failure()
+    assert native.usable(), native.failure()
 
 
 @pytest.mark.smoke
@@ -547,13 +547,13 @@ def test_a_callee_lives_as_long_as_what_is_compiled_for_it() -> None:
     cache_clear()
     jax.clear_caches()
     gc.collect()
-    lifetime.sweep()
+    native.sweep()
     assert gone() is not None
     assert_close(compiled(x), np.full(3, 2.0, np.float32))
     del compiled
     jax.clear_caches()
     gc.collect()
-    lifetime.sweep()
+    native.sweep()
     assert gone() is None
 
 
@@ -580,7 +580,7 @@ def test_other_platforms_get_a_callback(monkeypatch: pytest.MonkeyPatch) -> None
     assert "pure_callback" in written
     assert "ffi_call" in written
     text = jax.jit(f).lower(x).as_text()
-    assert handler.TARGET in text
+    assert native.TARGET in text
     assert "callback" not in text
     for road in ("jit", "jit of scan"):
         assert_close(ROADS[road](f)(X), np.sort(X))
@@ -594,8 +594,8 @@ def test_an_unknown_version_of_the_interface_is_not_used(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(handler, "_state", None)
     monkeypatch.setattr(handler, "_register", refuse)
-    assert not handler.usable()
-    assert "version" in (handler.failure() or "")
+    assert not native.usable()
+    assert "version" in (native.failure() or "")
     assert_close(ftrans.jit(sort())(X), np.sort(X))
 
 
@@ -603,7 +603,7 @@ def test_an_executable_of_another_process_is_refused() -> None:
     from ftrans.runtime.native.lifetime import Ticket
 
     spec = jax.ShapeDtypeStruct((3,), np.float32)
-    call: Any = jax.ffi.ffi_call(handler.TARGET, spec)
+    call: Any = jax.ffi.ffi_call(native.TARGET, spec)
     with pytest.raises(Exception, match="another process"):
         jax.block_until_ready(jax.jit(lambda x: call(x, ticket=Ticket(12345)))(jnp.ones(3)))
 
@@ -648,6 +648,34 @@ def test_an_interrupt_from_outside_ends_a_loop(before: int) -> None:
         thread.join()
         assert seen < length
     assert_close(ftrans.jit(sort())(X), np.sort(X))
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_the_handler_of_interrupts_is_the_users() -> None:
+    seen: list[Any] = []
+
+    def mine(number: int, frame: Any) -> None:
+        seen.append(number)
+
+    def interrupted(x: np.ndarray) -> np.ndarray:
+        signal.raise_signal(signal.SIGINT)
+        return x
+
+    def replaced(x: np.ndarray) -> np.ndarray:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return x
+
+    for road in ("jit", "scan", "jit of scan"):
+        signal.signal(signal.SIGINT, mine)
+        ROADS[road](external(interrupted, same))(X)
+        assert signal.getsignal(signal.SIGINT) is mine
+        assert set(seen) == {signal.SIGINT}
+        seen.clear()
+        ROADS[road](external(replaced, same))(X)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert_close(ftrans.jit(sort())(X), np.sort(X))
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
 @pytest.mark.parametrize("kind", [ValueError, TypeError, KeyError, KeyboardInterrupt, SystemExit])

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Any
 
@@ -18,14 +17,13 @@ import jax
 import numpy as np
 
 from ftrans.ir import ArrayType
-from ftrans.runtime.native.entry import guarded
+from ftrans.runtime.native.interrupts import entries, raise_waiting
 from ftrans.runtime.native.layout import (
     BUFFER,
     DTYPES,
     FRAME,
     Pointer,
     answer_metadata,
-    at,
     check_frame,
     create_error,
     handler_type,
@@ -33,10 +31,8 @@ from ftrans.runtime.native.layout import (
     peek,
     set_state,
 )
-from ftrans.runtime.native.lifetime import called, hold
+from ftrans.runtime.native.lifetime import called, hold, issue
 from ftrans.runtime.raised import keep_raised
-
-__all__ = ["TARGET", "address", "failure", "message_of", "register", "usable"]
 
 TARGET = "ftrans_host"
 """The name under which the handler is registered."""
@@ -47,11 +43,11 @@ _FORGOTTEN = (
 )
 
 
-@guarded
 def _execute(frame: int) -> int | None:
     """Is the handler: reads the buffers, calls the function, writes the results."""
     try:
-        _, extension, api, inputs, input_at, outputs, output_at, attributes = FRAME.unpack(
+        raise_waiting()
+        _, extension, api, _, inputs, input_at, outputs, output_at, attributes = FRAME.unpack(
             _frame_at(frame)
         )
         if extension and answer_metadata(frame, extension, 0):
@@ -70,14 +66,26 @@ def _execute(frame: int) -> int | None:
             if nbytes:
                 np.ndarray(shape, dtype, memory(data))[...] = array
     except BaseException as error:
-        return create_error(peek(frame + 16), message_of(error))
+        return create_error(peek(frame + 16), keep_raised(error))
     return None
 
 
-def message_of(error: BaseException) -> str:
-    """Keeps an exception, and returns the text of the error that XLA is to report."""
-    text = "".join(traceback.format_exception(error))
-    return f"{keep_raised(error)} a Python function raised\n{text}"
+entries.add(_execute.__code__)
+
+
+def _instantiate(frame: int) -> int | None:
+    """Is called for each executable that is made: holds its callee."""
+    try:
+        _, extension, api, context, *_, attributes = FRAME.unpack(_frame_at(frame))
+        if extension and answer_metadata(frame, extension, _kind.value):
+            return None
+        check_frame(frame)
+        state = hold(_number(attributes))
+        if not state:
+            return create_error(api, _FORGOTTEN)
+        return set_state(api, context, ctypes.addressof(_kind), state)
+    except BaseException as error:
+        return create_error(peek(frame + 16), keep_raised(error))
 
 
 def _number(attributes: int) -> int:
@@ -96,7 +104,7 @@ than to put together; the last is what makes an address the memory of such an ar
 def _pointers(count: int, address: int) -> Sequence[int]:
     if count == 1:
         return (peek(address),)
-    return Struct(f"={count}Q").unpack(at(address, 8 * count)) if count else ()
+    return Struct(f"={count}Q").unpack(memory_of(8 * count)(address)) if count else ()
 
 
 def _buffer(buffer: int) -> tuple[Any, int]:
@@ -110,22 +118,6 @@ def _buffer(buffer: int) -> tuple[Any, int]:
             _types.clear()
         known = _types[key] = t, t.shape, t.dtype, t.nbytes, memory_of(t.nbytes)
     return known, data
-
-
-@guarded
-def _instantiate(frame: int) -> int | None:
-    """Is called for each executable that is made: holds its callee."""
-    try:
-        extension, api, context = (peek(frame + offset) for offset in (8, 16, 24))
-        if extension and answer_metadata(frame, extension, _kind.value):
-            return None
-        check_frame(frame)
-        state = hold(_number(peek(frame + 160)))
-        if not state:
-            return create_error(api, _FORGOTTEN)
-        return set_state(api, context, ctypes.addressof(_kind), state)
-    except BaseException as error:
-        return create_error(peek(frame + 16), message_of(error))
 
 
 # ------------------------------------------------------------------------------- registration
@@ -165,6 +157,36 @@ def failure() -> str | None:
     """Returns why the handler is not used; None where it is."""
     usable()
     return _state or None
+
+
+def takes(types: Iterable[Any]) -> bool:
+    """Tells whether the handler takes arrays of these dtypes."""
+    return all(np.dtype(t.dtype) in _CODES for t in types)
+
+
+_CODES = frozenset(DTYPES.values())
+
+
+def call(
+    callee: Any,
+    arrays: Sequence[Any],
+    types: Iterable[Any],
+    target: str = TARGET,
+    vmap_method: str | None = None,
+) -> Sequence[Any]:
+    """Records a call in the program that JAX is tracing.
+
+    Args:
+        callee: its method `call(arrays, types, shared)` is given read-only arrays and the types of
+            the results; it is kept alive for as long as it may be called.
+        arrays: what JAX traces.
+        types: those of the results.
+        target: the handler.
+        vmap_method: what JAX is to do with a batch.
+    """
+    specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
+    made: Any = jax.ffi.ffi_call(target, specs, vmap_method=vmap_method)
+    return made(*arrays, ticket=issue(callee))
 
 
 def address() -> int:
@@ -211,15 +233,9 @@ class _Trial:
 
 
 def _try() -> None:
-    from ftrans.runtime.native.lifetime import issue
-
     spec = jax.ShapeDtypeStruct((2, 3), np.float32)
-    call: Callable[..., Any] = jax.ffi.ffi_call(TARGET, spec)
-    ticket = issue(_Trial())
-    (device,) = jax.local_devices(backend="cpu")[:1]
-    with jax.default_device(device):
-        compiled = jax.jit(lambda x: call(x, id=ticket)).lower(spec).compile()
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        compiled = jax.jit(lambda x: call(_Trial(), [x], [spec])).lower(spec).compile()
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    found = np.asarray(compiled(x))
-    if not np.array_equal(found, x + 1):
+    if not np.array_equal(np.asarray(compiled(x)[0]), x + 1):
         raise RuntimeError("the handler that was tried gave wrong results")

@@ -15,37 +15,15 @@ import numpy as np
 
 from ftrans.ir.dtype import bfloat16
 
-__all__ = [
-    "BUFFER",
-    "CODES",
-    "DTYPES",
-    "FRAME",
-    "Pointer",
-    "answer_metadata",
-    "at",
-    "check_frame",
-    "create_error",
-    "handler_type",
-    "memory_of",
-    "peek",
-    "set_state",
-    "version",
-]
-
 Pointer = ctypes.c_void_p
 handler_type = ctypes.CFUNCTYPE(Pointer, Pointer)
 """`XLA_FFI_Error* handler(XLA_FFI_CallFrame*)`."""
 
-FRAME = Struct("=QQQ32xq8xQ16xq8xQ40xQ")
-"""A call frame: its size, extension, the table of XLA's functions; number of arguments and pointer
-to them; number of results and pointer to them; pointer to the attributes."""
+FRAME = Struct("=QQQQ24xq8xQ16xq8xQ40xQ")
+"""A call frame: its size, extension, the table of XLA's functions, context; number of arguments and
+pointer to them; number of results and pointer to them; pointer to the attributes."""
 BUFFER = Struct("=16xi4xQqQ")
 """A buffer: code of the dtype, address, rank, pointer to the sizes of the axes."""
-_FRAME_SIZE, _ARGS_SIZE, _ATTRS_SIZE = 168, 40, 48
-_METADATA = 1
-
-_OLDEST = (0, 3)
-"""The version of the header that is spoken here, and the oldest release of XLA that takes it."""
 
 DTYPES: dict[int, np.dtype] = {
     1: np.dtype(bool),
@@ -67,17 +45,11 @@ DTYPES: dict[int, np.dtype] = {
     20: np.dtype(ml_dtypes.float8_e4m3fn),
 }
 """The dtypes by XLA's codes."""
-CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 
 def memory_of(size: int) -> Any:
     """Returns what makes an address the memory of `size` bytes there, a buffer for NumPy."""
     return (ctypes.c_char * size).from_address
-
-
-def at(address: int, size: int) -> Any:
-    """Returns the memory of `size` bytes at an address."""
-    return memory_of(size)(address)
 
 
 _word_at = ctypes.c_uint64.from_address
@@ -88,9 +60,17 @@ def peek(address: int) -> int:
     return _word_at(address).value
 
 
-def version(api: int) -> tuple[int, int]:
-    """Returns the version of XLA's FFI, from its table of functions."""
-    return tuple(Struct("=32xii").unpack(at(api, 40)))  # type: ignore[return-value]
+_OLDEST = (0, 3)
+"""The version of the header that is spoken here, and the oldest release of XLA that takes it."""
+_METADATA = 1
+_ERROR_CREATE, _STATE_SET = 48, 104
+"""Where functions stand in the table of XLA's."""
+
+
+def _check_version(api: int) -> None:
+    said = Struct("=32xii").unpack(memory_of(40)(api))
+    if said[0] != _OLDEST[0] or said < _OLDEST:
+        raise RuntimeError(f"XLA's FFI has version {said}")
 
 
 def check_frame(frame: int) -> None:
@@ -99,13 +79,11 @@ def check_frame(frame: int) -> None:
     Raises:
         RuntimeError: where the version or the size of a struct is another one.
     """
-    api = peek(frame + 16)
-    said = version(api)
-    sizes = [peek(frame + offset) for offset in (0, 40, 80, 120)]
-    least = [_FRAME_SIZE, _ARGS_SIZE, _ARGS_SIZE, _ATTRS_SIZE]
+    _check_version(peek(frame + 16))
+    whole, *parts = [peek(frame + offset) for offset in (0, 40, 80, 120)]
     # the structs inside a frame cannot grow without moving what follows them
-    if said[0] != _OLDEST[0] or said < _OLDEST or sizes[0] < least[0] or sizes[1:] != least[1:]:
-        raise RuntimeError(f"XLA's FFI has version {said} and structs of {sizes} bytes")
+    if whole < FRAME.size or parts != [40, 40, 48]:
+        raise RuntimeError(f"XLA's FFI has structs of {[whole, *parts]} bytes")
 
 
 def answer_metadata(frame: int, extension: int, state: int) -> bool:
@@ -113,42 +91,27 @@ def answer_metadata(frame: int, extension: int, state: int) -> bool:
 
     Args:
         frame: the call frame.
-        extension: its extension; null in all other calls.
+        extension: its extension, not null as in all other calls.
         state: the id of the type of the handler's state, or 0.
     """
-    if not extension or peek(extension + 8) & 0xFFFFFFFF != _METADATA:
+    if peek(extension + 8) & 0xFFFFFFFF != _METADATA:
         return False
-    check_frame_version(frame)
-    metadata = peek(extension + 24)
-    ctypes.c_int32.from_address(metadata + 24).value = _OLDEST[0]
-    ctypes.c_int32.from_address(metadata + 28).value = _OLDEST[1]
-    ctypes.c_uint32.from_address(metadata + 32).value = 0
-    ctypes.c_int64.from_address(metadata + 40).value = state
+    _check_version(peek(frame + 16))
+    # after size, extension: the version, in a struct of 24 bytes; traits; the id
+    answer = Struct("=iiI4xq").pack(*_OLDEST, 0, state)
+    ctypes.memmove(peek(extension + 24) + 24, answer, len(answer))
     return True
-
-
-def check_frame_version(frame: int) -> None:
-    """Raises where XLA's FFI has a version whose frames are not read here."""
-    said = version(peek(frame + 16))
-    if said[0] != _OLDEST[0] or said < _OLDEST:
-        raise RuntimeError(f"XLA's FFI has version {said}")
-
-
-_ERROR_CREATE, _STATE_SET = 48, 104
-"""Where functions stand in the table of XLA's."""
 
 
 def create_error(api: int, message: str) -> int:
     """Returns a new error of XLA's, which belongs to whoever it is returned to."""
     text = ctypes.create_string_buffer(message.encode(errors="replace").replace(b"\0", b"?"))
     # size, extension, message, code: 13 is INTERNAL
-    given = Struct("=QQQi4x").pack(28, 0, ctypes.addressof(text), 13)
-    block = ctypes.create_string_buffer(given)
-    return handler_type(peek(api + _ERROR_CREATE))(ctypes.addressof(block))  # type: ignore[return-value]
+    return _ask(api, _ERROR_CREATE, Struct("=QQQi4x").pack(28, 0, ctypes.addressof(text), 13))
 
 
-def set_state(api: int, context: int, kind: int, state: int) -> int | None:
-    """Gives the handler that is being instantiated a state; returns an error of XLA's or None.
+def set_state(api: int, context: int, kind: int, state: int) -> int:
+    """Gives the handler that is being instantiated a state; returns an error of XLA's, or 0.
 
     Args:
         api: the table of XLA's functions.
@@ -157,6 +120,10 @@ def set_state(api: int, context: int, kind: int, state: int) -> int | None:
         state: the address of the state, which the deleter of the type is called on.
     """
     # size, extension, context, stage: 0 is that of instantiating
-    given = Struct("=QQQi4xQQ").pack(48, 0, context, 0, kind, state)
+    return _ask(api, _STATE_SET, Struct("=QQQi4xQQ").pack(48, 0, context, 0, kind, state))
+
+
+def _ask(api: int, function: int, given: bytes) -> int:
     block = ctypes.create_string_buffer(given)
-    return handler_type(peek(api + _STATE_SET))(ctypes.addressof(block))  # type: ignore[return-value]
+    found: Any = handler_type(peek(api + function))(ctypes.addressof(block))
+    return found or 0

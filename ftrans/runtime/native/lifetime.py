@@ -20,13 +20,9 @@ import numpy as np
 
 from ftrans.runtime.cache import on_clear
 
-__all__ = ["Ticket", "called", "hold", "issue", "live", "sweep"]
-
 _RECENT = 256
 """How many tickets are held of which no executable was made yet: their jaxpr may be gone before XLA
 has compiled it."""
-
-_CHUNK = 512
 
 
 class Ticket(np.int64):
@@ -44,6 +40,7 @@ _running: dict[int, Any] = {}
 _states: dict[int, tuple[Any, int]] = {}
 """For each executable, by the address of its state: the state, and the number that it holds."""
 _free: list[Any] = []
+"""States that nobody has, in memory that is never freed: XLA may write when Python has ended."""
 _lock = threading.RLock()
 
 
@@ -76,7 +73,9 @@ def hold(number: int) -> int:
         if callee is None:
             return 0
         if not _free:
-            _free.extend(_chunk())
+            chunk = (ctypes.c_int64 * 512)()
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(chunk))
+            _free.extend(ctypes.c_int64.from_buffer(chunk, 8 * i) for i in range(512))
         state = _free.pop()
         state.value = 0
         address = ctypes.addressof(state)
@@ -101,21 +100,6 @@ def sweep() -> None:
         kept = {number for _, number in _states.values()}
         gone = [_running.pop(number, None) for number in gone if number not in kept]
     del gone
-
-
-def live() -> int:
-    """Returns how many executables hold a callee."""
-    sweep()
-    return len(_states)
-
-
-def _chunk() -> list[Any]:
-    """Returns new states, in memory that is never freed: XLA may write when Python has ended."""
-    chunk = (ctypes.c_int64 * _CHUNK)()
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(chunk))
-    size = ctypes.sizeof(ctypes.c_int64)
-    start = ctypes.addressof(chunk)
-    return [ctypes.c_int64.from_address(start + size * i) for i in range(_CHUNK)]
 
 
 @on_clear
