@@ -75,6 +75,7 @@ def bounded(function: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable
 
 def shorten(error: BaseException) -> None:
     """Takes the frames of ftrans out of the traceback of an error; a bare `raise` is to follow."""
+    note = None if isinstance(error, FtransError) else _note(error)
     if config.traceback == "short":
         kept, ours = _split(error.__traceback__)
         if isinstance(error, _EXPECTED) or not ours:
@@ -82,21 +83,53 @@ def shorten(error: BaseException) -> None:
             notes = getattr(error, "__notes__", None)
             if notes:
                 notes[:] = [note for note in notes if _REMOVED_BY_JAX not in note]
-    if isinstance(error, ValueError) and "read-only" in str(error):
-        _explain_read_only(error)
+    if note is not None and note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
 
 
 _REMOVED_BY_JAX = "JAX has removed its internal frames"
+
+
+def _note(error: BaseException) -> str | None:
+    """Returns what is to be said of an error of NumPy's or JAX's, who know no traced values."""
+    text = str(error)
+    if isinstance(error, ValueError) and "read-only" in text:
+        return _READ_ONLY
+    if isinstance(error, TypeError) and "ftrans.ir.frame.Tracer" in text:
+        return _NOT_OF_JAX
+    if isinstance(error, TypeError) and "expected a sequence of integers" in text:
+        return _UNKNOWN_SIZE if "Traced(" in text else None
+    if isinstance(error, IndexError) and "arrays are valid indices. Got" in text:
+        return _INDEX_OF_JAX if _sees_traced(error.__traceback__) else None
+    return None
+
 
 _READ_ONLY = (
     "ftrans: arrays that a traced function uses are read-only until it returns, since they are "
     "read when its program runs.\nWrite into a copy instead: b = a.copy()."
 )
+_NOT_OF_JAX = (
+    "ftrans: a function of JAX was given a traced value, which JAX does not know.\n"
+    "Write np.sin(x) or ftrans.numpy.sin(x) in the place of jax.numpy.sin(x); what is not there,\n"
+    "or is written for JAX as a whole, call by ftrans.external.jax(f)(x), which differentiates it."
+)
+_INDEX_OF_JAX = (
+    "ftrans: an array of JAX was indexed by a traced value, which JAX does not know.\n"
+    "Write ftrans.numpy.asarray(array)[index], or pass the array as an argument."
+)
+_UNKNOWN_SIZE = (
+    "ftrans: the size of an array must be known while it is traced.\n"
+    "Pass it unmapped under vmap (None in in_dims), static under jit (static_argnums)."
+)
 
 
-def _explain_read_only(error: ValueError) -> None:
-    if not any("read-only" in note for note in getattr(error, "__notes__", ())):
-        error.add_note(_READ_ONLY)
+def _sees_traced(entry: TracebackType | None) -> bool:
+    """Tells whether what raised was given a traced value, alone or among other indices."""
+    while entry is not None and entry.tb_next is not None:
+        entry = entry.tb_next
+    values = [] if entry is None else list(entry.tb_frame.f_locals.values())
+    values += [item for value in values if isinstance(value, (tuple, list)) for item in value]
+    return any(type(value).__module__ == "ftrans.ir.frame" for value in values)
 
 
 def _split(entry: TracebackType | None) -> tuple[TracebackType | None, bool]:

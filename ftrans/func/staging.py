@@ -22,6 +22,7 @@ from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import call_p
 from ftrans.runtime import keep, note_trace, run
+from ftrans.runtime.faults import raise_ours
 from ftrans.runtime.jaxlink import foreign, is_jax
 from ftrans.runtime.outlived import settle
 
@@ -221,9 +222,14 @@ def stage(
             else:
                 specs.append(Static(leaf))
         program, captured = frame.close(outs)
+        # what refers to the frame from here on is what outlives the function
         result = leaf = None
-        tracers.clear(), leaves.clear(), outs.clear()
+        for values in (tracers, leaves, outs):
+            values.clear()
         returned = True
+    except ValueError as error:
+        raise_ours(error)
+        raise
     finally:
         # by depth: an interrupt between two frames cannot leave one of them open
         del stack[depth:]

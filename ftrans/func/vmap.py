@@ -24,9 +24,11 @@ from ftrans.func.staging import (
     wants_jax,
 )
 from ftrans.interpreters import batch_in_chunks, place_outputs
-from ftrans.ir import ArrayType, type_of
+from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.source import Mapped
+from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.numpy.views import fresh
 from ftrans.traceback import boundary, bounded
 
 __all__ = ["vmap"]
@@ -51,7 +53,8 @@ def vmap(
             values; `ftrans.cond` and `ftrans.numpy.where` do.
         in_dims: which axis of each argument is mapped: an int for all, or a tuple with an int,
             None (not mapped) or a pytree of them per positional argument. Keyword arguments are
-            not mapped.
+            not mapped. Arrays are traced inside all the same, so that `table[i]` is; Python
+            scalars are not.
         out_dims: where the mapped axis goes in the results: an int, or a pytree of ints; None for
             a result that does not depend on the example.
         randomness: taken for the sake of PyTorch's signature; random functions take keys here.
@@ -101,9 +104,10 @@ def vmap(
         def single(*tracers: Any) -> Any:
             given = iter(tracers)
             filled = [
-                leaf if dim is None else next(given) for leaf, dim in zip(leaves, dims, strict=True)
+                _whole(leaf) if dim is None else next(given)
+                for leaf, dim in zip(leaves, dims, strict=True)
             ]
-            return func(*structure.unflatten(filled), **kwargs)
+            return func(*structure.unflatten(filled), **tree.tree_map(_whole, kwargs))
 
         staged = stage(name, single, inputs, passed=_is_mappable)
         mapped_dims = tuple([dim for dim in dims if dim is not None])
@@ -118,6 +122,13 @@ def vmap(
         return staged.outputs.build(found)
 
     return named(mapped, name)
+
+
+def _whole(leaf: Any) -> Any:
+    """Returns an argument that is not mapped: arrays are traced, so that `table[t]` is too."""
+    if is_scalar(leaf) or isinstance(leaf, (Tracer, np.generic)) or not is_array(leaf):
+        return leaf
+    return fresh(state.stack[-1].capture(leaf))
 
 
 def _is_mappable(leaf: Any) -> bool:

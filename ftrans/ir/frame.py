@@ -17,7 +17,7 @@ from typing import Any, TypeVar, final
 from ftrans.errors import FtransError, LeakedTracerError
 from ftrans.ir.location import Location, here
 from ftrans.ir.program import Equation, Params, Program
-from ftrans.ir.source import Abstract, example, unknown
+from ftrans.ir.source import Abstract, Use, example, unknown
 from ftrans.ir.stack import state
 from ftrans.ir.types import ArrayType, Literal
 
@@ -63,7 +63,7 @@ class Tracer:
         """Where in the user's code the value was made; None for an input."""
         return None if self.index < 0 else self.frame.produced(self.index)[1]
 
-    def value(self, what: str = "the value") -> Any:
+    def value(self, what: Use = "the value") -> Any:
         """Returns the concrete array behind this tracer, evaluating just what it depends on.
 
         Args:
@@ -242,7 +242,7 @@ class Frame:
         )
         return program, [self.sources[i] for i in sorted(taken)]
 
-    def demand(self, code: int, what: str, asked: Tracer) -> Any:
+    def demand(self, code: int, what: Use, asked: Tracer) -> Any:
         """Evaluates what the value `code` depends on and returns its array.
 
         Args:
@@ -281,7 +281,7 @@ class Frame:
         first = bisect_left(self.producers, index)
         return self.equations[index], self.locations[index], first
 
-    def _source_value(self, code: int, what: str, asked: Tracer) -> Any:
+    def _source_value(self, code: int, what: Use, asked: Tracer) -> Any:
         source = self.sources[~code]
         if type(source) is Tracer:
             return _value(source, what, asked)
@@ -293,7 +293,7 @@ class Frame:
         return _value(source, what, asked)
 
 
-def _value(x: Any, what: str, asked: Tracer) -> Any:
+def _value(x: Any, what: Use, asked: Tracer) -> Any:
     if type(x) is not Tracer:
         if state.has_value is None or state.has_value(x):
             return x

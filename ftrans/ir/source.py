@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ftrans.errors import ConcretizationError
 from ftrans.ir.stack import state
 from ftrans.ir.types import ArrayType
 
-__all__ = ["Abstract", "Mapped", "Opaque", "Sampled", "evaluated", "example", "unknown"]
+__all__ = ["Abstract", "Mapped", "Opaque", "Sampled", "Use", "evaluated", "example", "unknown"]
 
 
 def example(type: ArrayType) -> np.ndarray:
@@ -96,7 +96,11 @@ class Sampled(Abstract):
         return value(self.array)
 
 
-def unknown(what: str, value: Any, reason: str | None) -> ConcretizationError:
+Use: TypeAlias = str | Callable[[], tuple[str, str]]
+"""Names a use of a value, "float()"; or returns "float() of a traced value", and advice."""
+
+
+def unknown(what: Use, value: Any, reason: str | None) -> ConcretizationError:
     """Returns the error for a traced value that has none.
 
     Args:
@@ -104,15 +108,16 @@ def unknown(what: str, value: Any, reason: str | None) -> ConcretizationError:
         value: the traced value.
         reason: of the `Abstract` source that it depends on; None for what JAX is tracing.
     """
+    advice = _CHOOSE if what == "bool()" else _KEEP
+    use, advice = (f"{what} of a traced value", advice) if isinstance(what, str) else what()
     if reason is None:
         return ConcretizationError(
-            f"{what} of a traced value: it depends on what JAX is tracing.\n"
-            f"  value: {value.type}, {value.origin}"
+            f"{use}: it depends on what JAX is tracing.\n  value: {value.type}, {value.origin}"
         )
     return ConcretizationError(
-        f"{what} of a traced value: it is not known while tracing.\n"
+        f"{use}: it is not known while tracing.\n"
         f"  value: {value.type}, {value.origin}\n"
-        f"  it depends on {reason}\n{_CHOOSE if what == 'bool()' else _KEEP}"
+        f"  it depends on {reason}\n{advice}"
     )
 
 

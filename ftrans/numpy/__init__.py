@@ -36,6 +36,7 @@ from ftrans.numpy.diagonals import *
 from ftrans.numpy.dtypes import *
 from ftrans.numpy.elementwise import *
 from ftrans.numpy.indexing import *
+from ftrans.numpy.linalg import matrix_norm, matrix_power, norm, vector_norm
 from ftrans.numpy.linear import *
 from ftrans.numpy.logic import *
 from ftrans.numpy.manipulation import *
@@ -54,9 +55,13 @@ __all__ = [
     "e",
     "inf",
     "linalg",
+    "matrix_norm",
+    "matrix_power",
     "nan",
     "newaxis",
+    "norm",
     "pi",
+    "vector_norm",
 ]
 __all__ += _arithmetic.__all__
 __all__ += _creation.__all__

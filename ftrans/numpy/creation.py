@@ -104,6 +104,8 @@ def canonical_shape(name: str, shape: Any) -> tuple[int, ...]:
     try:
         sizes: Any = (operator.index(shape),)
     except TypeError:
+        if isinstance(shape, Tracer) and not shape.type.ndim:
+            raise  # its value is not known
         sizes = shape
     found = tuple(operator.index(size) for size in sizes)
     if any(size < 0 for size in found):

@@ -13,9 +13,10 @@ import numpy as np
 from ftrans.errors import ArgumentError, AxisError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
+from ftrans.numpy import rearrangement
 from ftrans.numpy.einsum import contracted
+from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from ftrans.numpy.promotion import as_array, canonical_axes, inexact
-from ftrans.numpy.rearrangement import diagonal, trace
 from ftrans.numpy.shaping import copy, matrix_transpose
 from ftrans.primitives import (
     abs_p,
@@ -37,14 +38,40 @@ from ftrans.primitives import (
 )
 
 __all__ = [
+    "cross",
     "diagonal",
+    "matmul",
     "matrix_norm",
     "matrix_power",
     "matrix_transpose",
     "norm",
+    "outer",
+    "tensordot",
     "trace",
+    "vecdot",
     "vector_norm",
 ]
+
+
+def diagonal(x: Any, /, *, offset: int = 0) -> Any:
+    """Returns the diagonals of matrices, f32[..., n, m], which `ftrans.numpy` takes elsewhere.
+
+    Args:
+        x: an array of rank two or more.
+        offset: how far above the main diagonal.
+    """
+    return rearrangement.diagonal(x, offset, -2, -1)
+
+
+def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
+    """Returns the sums of the diagonals of matrices, f32[..., n, m].
+
+    Args:
+        x: an array of rank two or more.
+        offset: how far above the main diagonal.
+        dtype: the dtype to sum in.
+    """
+    return rearrangement.trace(x, offset, -2, -1, dtype)
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:

@@ -13,12 +13,6 @@ from ftrans.ir.dtype import is_complex
 from ftrans.numpy.einsum import contracted, einsum, promoted
 from ftrans.numpy.indexing import getitem
 from ftrans.numpy.joining import stack
-from ftrans.numpy.linalg import (
-    matrix_norm,
-    matrix_power,
-    norm,
-    vector_norm,
-)
 from ftrans.numpy.promotion import as_array, canonical_axes, canonical_axis, unify
 from ftrans.numpy.shaping import moveaxis, ravel
 from ftrans.primitives import conj_p, conv_p, mul_p, reshape_p, rev_p, sub_p
@@ -32,16 +26,12 @@ __all__ = [
     "inner",
     "kron",
     "matmul",
-    "matrix_norm",
-    "matrix_power",
     "matvec",
-    "norm",
     "outer",
     "tensordot",
     "vdot",
     "vecdot",
     "vecmat",
-    "vector_norm",
 ]
 
 

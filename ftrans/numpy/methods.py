@@ -8,7 +8,6 @@ alone and `x.var(dim=0)` divides by n, as NumPy does.
 
 from __future__ import annotations
 
-import dis
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -20,14 +19,13 @@ from ftrans.errors import (
     DTypeError,
     LeakedTracerError,
     MissingAttributeError,
-    MutationError,
     ShapeError,
     UnsupportedError,
 )
 from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_integer
 from ftrans.ir.frame import settled
-from ftrans.ir.location import user_frame
+from ftrans.numpy.plain import is_storing, meant, stored
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.numpy.ufunc import operator_of, reflected_of
 from ftrans.numpy.views import fresh
@@ -134,8 +132,6 @@ def install(namespace: Mapping[str, Any]) -> None:
         attach(name, _cast(namespace["astype"], name, dtype))
     for name, member in _own_members(namespace).items():
         attach(name, member)
-    # as arrays are: equality is elementwise, so it cannot agree with a hash
-    attach("__hash__", None)
 
 
 # --------------------------------------------------------------------------- made from functions
@@ -170,11 +166,11 @@ def _cast(astype: Function, name: str, dtype: str) -> Function:
 # ----------------------------------------------------------------------------- Python's protocols
 
 
-def _concrete(x: Any, what: str) -> np.ndarray:
+def _concrete(x: Any, what: Any) -> np.ndarray:
     return np.asarray(x.value(what))
 
 
-def _one(x: Any, what: str) -> Any:
+def _one(x: Any, what: Any) -> Any:
     """Returns the only element as a Python scalar."""
     if x.type.size != 1:
         raise ShapeError(
@@ -204,19 +200,8 @@ def _to_complex(self: Any) -> complex:
 
 def _refuse_storing(x: Any) -> None:
     """Raises where `array[i] = x` asks for a number: it would cut the gradient without a word."""
-    frame = user_frame()
-    if frame is None or frame.f_code.co_code[frame.f_lasti] != _STORE_SUBSCR:
-        return
-    if may_have_gradient(x):
-        raise MutationError(
-            f"array[i] = x: a plain array cannot hold a traced value, which would lose its "
-            f"gradient.\n  x: {x.type}, {x.origin}\n"
-            f"  Write array = ftrans.numpy.at(array)[i].set(x), or collect the values in a list\n"
-            f"  and write ftrans.numpy.stack(values)."
-        )
-
-
-_STORE_SUBSCR = dis.opmap["STORE_SUBSCR"]
+    if is_storing() and may_have_gradient(x):
+        raise stored(x)
 
 
 def _to_index(self: Any) -> int:
@@ -225,7 +210,7 @@ def _to_index(self: Any) -> int:
             f"Only an integer of rank zero can be an index or a size.\n  x: {self.type}\n"
             f"  Write int(x) to round a number toward zero."
         )
-    return int(_one(self, "use as an index or a size"))
+    return int(_one(self, lambda: meant("use as an index or a size")))
 
 
 def item(self: Any, *index: Any) -> Any:
@@ -311,6 +296,14 @@ def _missing(self: Any, name: str) -> Any:
         hint = f"\n  Write ftrans.numpy.{name}(x, ...)."
     raise MissingAttributeError(
         f"A traced value has no attribute {name!r}.\n  x: {self.type} in {self.frame.name}{hint}"
+    )
+
+
+def _no_hash(self: Any) -> int:
+    raise UnsupportedError(
+        f"hash(): a traced value has no hash, as arrays have none: == compares elements.\n"
+        f"  x: {self.type} in {self.frame.name}\n"
+        f"  As a key take a number, int(x), or the object, id(x)."
     )
 
 
@@ -406,6 +399,7 @@ def _own_members(namespace: Mapping[str, Any]) -> dict[str, Any]:
         "__getattr__": _missing,
         "__copy__": fresh,
         "__deepcopy__": lambda self, memo: fresh(self),
+        "__hash__": _no_hash,
         "__reduce_ex__": _no_pickle,
         "item": item,
         "tolist": tolist,

@@ -6,10 +6,14 @@ a plain array is refused where it would cut a gradient silently.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any
 
+import jax
+import jax.scipy.special
+import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import ConcretizationError, MutationError, TracedArrayError, UnsupportedError
@@ -18,6 +22,7 @@ from ftrans.ir.frame import PAST
 from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
+from ftrans.numpy.plain import is_storing, meant, stored
 from ftrans.numpy.promotion import as_array, is_array
 from ftrans.primitives import reshape_p, stop_gradient_p
 from ftrans.runtime.jaxlink import foreign
@@ -51,9 +56,6 @@ _IN_PLACE = {
     "left_shift": "<<",
     "right_shift": ">>",
 }
-
-# those of numpy.linalg that mean the same as the function of that name in numpy
-_LINALG = {"norm", "matmul", "outer", "tensordot", "vecdot", "matrix_transpose", "multi_dot"}
 
 
 def install() -> None:
@@ -108,10 +110,7 @@ def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs:
         return _ours(ufunc, name)(reshape_p(x, shape=shape), y, **kwargs)
     table = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}.get(method, {})
     if name not in table:
-        raise UnsupportedError(
-            f"np.{name}.{method}: there is no such function of traced values.\n"
-            f"  arguments: {_types(inputs)}{_instead('')}"
-        )
+        return _by_numpy(getattr(ufunc, method), f"np.{name}.{method}")(*inputs, **kwargs)
     kwargs = {key: value for key, value in kwargs.items() if value is not None or key == "axis"}
     if kwargs.get("out") == (None,):
         del kwargs["out"]
@@ -122,50 +121,72 @@ def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> 
     """Applies a function of NumPy's by the function of the same name."""
     if not all(issubclass(t, (Tracer, np.ndarray)) for t in types):
         return NotImplemented
-    return _ours(func, func.__name__, args)(*args, **kwargs)
+    return _ours(func, func.__name__)(*args, **kwargs)
 
 
 _found: dict[tuple[Any, str], Any] = {}
 
 
-def _ours(function: Any, name: str, args: Any = ()) -> Any:
-    """Returns our function for one of NumPy's; raises where there is none."""
+def _ours(function: Any, name: str) -> Any:
+    """Returns our function for one of NumPy's."""
     found = _found.get((function, name))
     if found is None:
-        found = _found[function, name] = _find(function, name, args)
+        found = _found[function, name] = _find(function, name)
     return found
 
 
-def _find(function: Any, name: str, args: Any) -> Any:
+def _find(function: Any, name: str) -> Any:
     from ftrans import numpy as namespace
 
-    found = getattr(namespace, name, None) if name in namespace.__all__ else None
     if isinstance(function, np.ufunc):
-        homes = [np, sys.modules.get("scipy.special")]
-        known = any(getattr(home, function.__name__, None) is function for home in homes if home)
-        label = f"np.{name}" if getattr(np, name, None) is function else name
+        places = {"np": np, "scipy.special": sys.modules.get("scipy.special")}
+        own = function.__name__
+        prefix = next((p for p, m in places.items() if getattr(m, own, None) is function), None)
+        home, label = namespace if prefix else None, f"{prefix}.{name}" if prefix else name
     else:
         module = function.__module__
-        known = module == "numpy" or (module == "numpy.linalg" and name in _LINALG)
+        home = {"numpy": namespace, "numpy.linalg": namespace.linalg}.get(module)
         label = f"{module.replace('numpy', 'np', 1)}.{name}"
-    if found is None or not known:
-        raise UnsupportedError(
-            f"{label}: there is no such function of traced values.\n"
-            f"  arguments: {_types(args)}{_instead(label)}"
-        )
-    return found
+    found = getattr(home, name, None) if name in getattr(home, "__all__", ()) else None
+    return _by_numpy(function, label) if found is None else found
 
 
-def _types(args: Iterable[Any]) -> str:
-    shown = (str(type_of(x)) if is_array(x) else type(x).__name__ for x in args)
-    return ", ".join(shown) or "a traced value"
+def _by_numpy(function: Any, label: str) -> Any:
+    """Makes what calls a function of NumPy's itself, where no gradient is lost by that."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            if not in_rule():
+                return function(*tree.tree_map(_plain, args), **tree.tree_map(_plain, kwargs))
+        except (ConcretizationError, TracedArrayError):
+            pass  # for which there is better advice
+        raise _missing(label, args)
+
+    return call
 
 
-def _instead(label: str) -> str:
-    call = f"{label}(np.asarray(x.detach()))" if label else "np.asarray(x.detach())"
-    return (
-        f"\n  Write it with functions of ftrans.numpy; or, as a constant that no gradient goes\n"
-        f"  through, {call}."
+def _plain(x: Any) -> Any:
+    if type(x) is not Tracer:
+        return x
+    plain = array(x)
+    plain.flags.writeable = False  # it is a copy: what is written into it would be lost
+    return plain
+
+
+def _missing(label: str, args: Iterable[Any]) -> UnsupportedError:
+    """Returns the error for a function that is not there: JAX may have it."""
+    shown = ", ".join(str(type_of(x)) if is_array(x) else type(x).__name__ for x in args)
+    target, place = jax, re.sub(r"^np\b", "numpy", label)
+    for part in place.split("."):
+        target = getattr(target, part, None)
+    if callable(target):
+        advice = f"Write ftrans.external.jax(jax.{place})(...), which JAX differentiates"
+    else:
+        advice = "Write it with functions of ftrans.numpy, or call it by ftrans.external"
+    return UnsupportedError(
+        f"{label}: there is no such function of traced values.\n"
+        f"  arguments: {shown or 'a traced value'}\n  {advice};\n"
+        f"  or, as a constant that no gradient goes through, {label}(np.asarray(x.detach()))."
     )
 
 
@@ -181,22 +202,25 @@ def array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     if in_rule() and may_have_gradient(self):
         raise Opaque
     try:
-        value = self.value("np.asarray()")
+        value = self.value(lambda: meant("np.asarray()"))
         if foreign([value]) and in_rule():
             raise Opaque
         value = np.asarray(value)
     except ConcretizationError as error:
-        raise Opaque(error) if in_rule() else error from None
+        failed = stored(self) if is_storing() else error
+        raise Opaque(failed) if in_rule() else failed from None
     if may_have_gradient(self):
-        error = TracedArrayError(
-            f"np.asarray: a traced value would become a plain array, which cuts its gradient.\n"
-            f"  value: {self.type}, {self.origin}\n"
-            f"  converted at {here()}\n"
-            f"  Write np.asarray(x.detach()) for a constant, or use ftrans.numpy in the place of\n"
-            f"  what needs a plain array."
-        )
-        raise Opaque(error) if in_rule() else error
+        failed = stored(self) if is_storing() else _cut(self)
+        raise Opaque(failed) if in_rule() else failed
     return np.array(value, dtype=dtype)
+
+
+def _cut(x: Tracer) -> TracedArrayError:
+    use, advice = meant("np.asarray()")
+    return TracedArrayError(
+        f"{use}: it would become a plain array, which cuts its gradient.\n"
+        f"  value: {x.type}, {x.origin}\n  converted at {here()}\n{advice}"
+    )
 
 
 def dlpack(self: Any, **options: Any) -> Any:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from ftrans.errors import FtransError
 from ftrans.ir import Program
 
-__all__ = ["explain_failure"]
+__all__ = ["explain_failure", "raise_ours"]
+
+
+def raise_ours(error: ValueError) -> None:
+    """Raises our error where NumPy has raised another in its place, as for `array[i] = x`."""
+    cause = error.__cause__
+    if isinstance(cause, FtransError) and _REPLACED in str(error):
+        error.__cause__ = None
+        raise cause.with_traceback(error.__traceback__) from None
+
+
+_REPLACED = "setting an array element with a sequence"
 
 
 def explain_failure(error: Exception, program: Program, was_compiled: bool) -> None:

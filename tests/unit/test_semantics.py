@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -493,3 +494,31 @@ def test_jit_inside_and_outside_transforms() -> None:
     assert_close(ftrans.jit(func.grad(f))(x, y), expected)
     assert_close(func.grad(lambda y: func.grad(f)(x, y))(y), math.cos(0.4))
     assert_close(func.vmap(func.grad(f), (0, None))(np.full(2, 0.4), y), np.full(2, expected))
+
+
+def test_arrays_that_are_not_mapped_are_traced() -> None:
+    """So that a table that is an argument can be indexed by a mapped number."""
+    table = np.arange(12.0).reshape(4, 3)
+    params = {"emb": table, "scale": jax.numpy.arange(4.0), "n": 2, "size": np.array(3), "s": "a"}
+    t = np.array([0, 2])
+
+    def f(p: Any, t: Any, *, rows: Any) -> Any:
+        assert p["s"] == "a"
+        ones = np.ones(p["size"] if p["n"] > 1 else 0)
+        assert float(p["emb"][0, 1]) == np.asarray(p["emb"])[0, 1] == 1.0
+        return (p["emb"][t] * ones).sum() * p["scale"][t] + rows[:, t].sum() + sum(range(p["n"]))
+
+    expected = [table[i].sum() * i + table[:, i].sum() + 1 for i in t]
+    mapped = func.vmap(f, in_dims=(None, 0))
+    assert_close(mapped(params, t, rows=table), expected)
+    jitted = ftrans.jit(func.vmap(lambda e, t: e[t], in_dims=(None, 0)))
+    assert_close(jitted(table, t), table[t])
+    per_example = func.vmap(func.grad(lambda e, t: (e[t] ** 2).sum()), in_dims=(None, 0))(table, t)
+    assert_close(per_example.sum(0), 2 * table * np.isin(np.arange(4), t)[:, None])
+
+    def write(e: Any, t: Any) -> Any:
+        e[0] = t
+        return e.sum()
+
+    assert_close(func.vmap(write, in_dims=(None, 0))(table, t), table[1:].sum() + 3.0 * t)
+    assert_close(table[0], [0.0, 1.0, 2.0])

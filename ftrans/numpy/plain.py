@@ -1,0 +1,140 @@
+"""What to write where a traced value was about to become a plain array, or an index of one.
+
+The user's own expression says what was meant: the text of the instruction that is running, in the
+innermost frame that no installed package holds.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import linecache
+from itertools import islice
+from types import FrameType, ModuleType
+
+from ftrans.errors import MutationError
+from ftrans.ir import Tracer
+from ftrans.ir.location import user_frame
+
+__all__ = ["is_storing", "meant", "stored"]
+
+_CONVERSIONS = {"array", "asarray", "asanyarray", "ascontiguousarray", "float64", "float32"}
+_JOINS = {"r_": "hstack", "c_": "column_stack"}
+_SIZED = {"arange", "empty", "eye", "identity", "ones", "tri", "zeros"}
+"""Functions whose arguments say how large the result is."""
+
+_CONSTANT = (
+    "  Write np.asarray(x.detach()) for a constant, ftrans.numpy.stack(values) for a list of\n"
+    "  values, and else ftrans.numpy in the place of what needs a plain array."
+)
+_KNOWN = (
+    "  Keep it an array, and compute with functions of ftrans.numpy. What a shape depends on must\n"
+    "  be known: pass it unmapped under vmap (None in in_dims), static under jit (static_argnums)."
+)
+
+
+def is_storing() -> bool:
+    """Tells whether the user's code is at `array[i] = x`."""
+    frame = user_frame()
+    if frame is None:
+        return False
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("STORE_S")
+
+
+def stored(x: Tracer) -> MutationError:
+    """Returns the error for `array[i] = x` where the array is a plain one, or i is traced."""
+    return MutationError(
+        f"array[i] = x: a plain array takes neither a traced value nor a traced index.\n"
+        f"  traced: {x.type}, {x.origin}\n"
+        f"  Write array = ftrans.numpy.at(array)[i].set(x), or collect the values in a list\n"
+        f"  and write ftrans.numpy.stack(values)."
+    )
+
+
+def meant(default: str) -> tuple[str, str]:
+    """Returns what the user's code does with a traced value, and the advice for an error.
+
+    Args:
+        default: what it does, where its text does not say so.
+    """
+    from ftrans import numpy as namespace
+
+    inner = user_frame()
+    frame = inner
+    while frame is not None and "-packages" in frame.f_code.co_filename:
+        frame = frame.f_back
+    frame = frame or inner
+    node = None if frame is None else _expression(frame)
+    if isinstance(node, ast.Subscript):
+        return _of_index(default, node)
+    known = default.startswith("use")
+    if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
+        return f"{default} of a traced value", _KNOWN if known else _CONSTANT
+    name = ast.unparse(node.func)
+    last = name.rpartition(".")[2]
+    literal = bool(node.args) and isinstance(node.args[0], (ast.List, ast.Tuple, ast.ListComp))
+    if known or last in _SIZED:
+        advice = _KNOWN
+    elif last in namespace.__all__ and (literal or last not in _CONVERSIONS):
+        advice = f"  Write ftrans.numpy.{last}(...), with the same arguments."
+    elif last in _CONVERSIONS or frame is inner:
+        advice = _CONSTANT
+    elif _root(inner) == "jax":
+        advice = f"  {name} is written for JAX: call it by ftrans.external.jax({name})(...)."
+    else:
+        advice = (
+            f"  {name} needs plain arrays: call it by ftrans.external, with a rule for its\n"
+            f"  derivative; for a constant, give it np.asarray(x.detach())."
+        )
+    return f"{name}() of a traced value", advice
+
+
+def _of_index(default: str, node: ast.Subscript) -> tuple[str, str]:
+    table = ast.unparse(node.value)
+    index = ast.unparse(node)[len(table) :]
+    last = table.rpartition(".")[2]
+    if last in _JOINS:
+        return f"{table} of a traced value", f"  Write ftrans.numpy.{_JOINS[last]}([...])."
+    bounds = [
+        bound
+        for part in ast.walk(node.slice)
+        if isinstance(part, ast.Slice)
+        for bound in (part.lower, part.upper, part.step)
+    ]
+    if not all(bound is None or isinstance(bound, ast.Constant) for bound in bounds):
+        return f"{default} of a traced value", (
+            "  The size of a slice must be known: write x[start + np.arange(size)], where x is\n"
+            "  traced, or ftrans.numpy.asarray(x)."
+        )
+    if len(table) + len(index) > 60:
+        table, index = "table", "[t]"
+    return f"indexing {table} by a traced value", (
+        f"  Write ftrans.numpy.asarray({table}){index}, or pass {table} as an argument;\n"
+        f"  to choose between computations, ftrans.cond(c, f, g, *operands) or ftrans.switch."
+    )
+
+
+def _expression(frame: FrameType) -> ast.expr | None:
+    """Returns the expression that a frame is at; None where its source is not to be had."""
+    position = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
+    if position is None or None in position:
+        return None
+    first, last, start, stop = position
+    lines = [linecache.getline(frame.f_code.co_filename, i) for i in range(first, last + 1)]  # type: ignore[operator, arg-type]
+    text = "".join(lines).encode()
+    end = len(text) - len(lines[-1].encode()) + stop  # type: ignore[operator]
+    try:
+        return ast.parse(f"({text[start:end].decode()})", mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _root(frame: FrameType | None) -> str:
+    """Returns the package of the function that a frame calls: `jax` for `jnp.asarray(x)`."""
+    node = None if frame is None else _expression(frame)
+    if frame is None or not isinstance(node, ast.Call):
+        return ""
+    name = ast.unparse(node.func).partition(".")[0]
+    module = frame.f_globals.get(name)
+    found = module.__name__ if isinstance(module, ModuleType) else getattr(module, "__module__", "")
+    return str(found).partition(".")[0]
