@@ -273,6 +273,17 @@ def is_reason(rule: Any) -> bool:
     return isinstance(rule, Absent) and len(rule.reason.split()) >= 2
 
 
+def test_primitives_are_known_above_their_layer_by_tags_and_cost() -> None:
+    for path in ROOT.rglob("*.py"):
+        if path.relative_to(ROOT).parts[0] in ("primitives", "ir"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare):
+                sides = [ast.unparse(side) for side in (node.left, *node.comparators)]
+                named = [s for s in sides if re.search(r"(primitive|operation)\.name$", s)]
+                assert not named, f"{path}:{node.lineno} asks for a primitive by name: {named}"
+
+
 @pytest.mark.parametrize("primitive", registry.values(), ids=lambda p: p.name)
 def test_every_rule_is_given_or_absent_with_a_reason(primitive: Primitive) -> None:
     p = primitive

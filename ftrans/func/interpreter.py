@@ -20,7 +20,19 @@ from ftrans.interpreters import inline, simplify
 from ftrans.interpreters.base import memoised, walk
 from ftrans.ir import ArrayType, Equation, Literal, Location, Params, Program, Tracer, bind
 from ftrans.numpy.promotion import is_array, is_scalar
-from ftrans.primitives import broadcast_p, registry
+from ftrans.primitives import (
+    broadcast_p,
+    call_p,
+    concatenate_p,
+    custom_p,
+    linear_call_p,
+    registry,
+    reshape_p,
+    scan_p,
+    slice_p,
+    switch_p,
+    while_p,
+)
 from ftrans.primitives.record import Cost, Primitive, scalar
 
 __all__ = ["Interpreter", "Operation"]
@@ -277,21 +289,7 @@ class Interpreter:
 
         Of a custom rule that is what it computes, its `forward`.
         """
-        if operation.name == "call":
-            return self.run(operation.params["program"], *values)
-        if operation.name == "custom":
-            forward = operation.params["forward"]
-            found = self.run(forward, *values[: len(forward.inputs)])
-            return found[: len(operation.outputs)]
-        if operation.name == "linear_call":
-            return self.run(operation.params["call"], *values)
-        if operation.name == "switch":
-            return self._switch(operation, *values)
-        if operation.name == "scan":
-            return self._scan(operation, *values)
-        if operation.name == "while":
-            return self._while(operation, *values)
-        return Interpreter.default(self, operation, *values)
+        return _DESCENTS.get(operation.primitive, Interpreter.default)(self, operation, *values)
 
     def _find(self, primitive: Primitive) -> Callable[..., Any] | None:
         for cls in type(self).__mro__:
@@ -317,7 +315,8 @@ class Interpreter:
         """Joins or widens, value by value."""
         name = type(self).__name__
         if type(self).join is Interpreter.join:
-            what = "which branch runs" if operation.name == "switch" else "how often a loop runs"
+            branches = operation.primitive is switch_p
+            what = "which branch runs" if branches else "how often a loop runs"
             raise MissingRuleError(
                 f"{name}: {what} is not known, and there is no way to cover all that can be.\n"
                 f"  at {operation.location or 'an unknown place'}\n"
@@ -361,9 +360,9 @@ class Interpreter:
             "stop": (i + 1, *t.shape[1:]),
             "step": (1,) * t.ndim,
         }
-        cut = self._derived(operation, "slice", bounds, [t], row, x)
+        cut = self._derived(operation, slice_p, bounds, [t], row, x)
         element = t.update(shape=t.shape[1:])
-        return self._derived(operation, "reshape", {"shape": element.shape}, [row], element, cut)
+        return self._derived(operation, reshape_p, {"shape": element.shape}, [row], element, cut)
 
     def _stack(self, operation: Operation, values: list[Any], t: ArrayType) -> Any:
         element = t.update(shape=t.shape[1:])
@@ -372,26 +371,24 @@ class Interpreter:
             fill = ArrayType((), t.dtype, weak=True)
             params = {"shape": t.shape, "axes": ()}
             zero = self.lift(scalar(0, t.dtype).array[()])
-            return self._derived(operation, "broadcast", params, [fill], t, zero)
+            return self._derived(operation, broadcast_p, params, [fill], t, zero)
         rows = [
-            self._derived(operation, "reshape", {"shape": row.shape}, [element], row, v)
+            self._derived(operation, reshape_p, {"shape": row.shape}, [element], row, v)
             for v in values
         ]
-        return self._derived(operation, "concatenate", {"axis": 0}, [row] * len(rows), t, *rows)
+        return self._derived(operation, concatenate_p, {"axis": 0}, [row] * len(rows), t, *rows)
 
     def _derived(
         self,
         operation: Operation,
-        name: str,
+        primitive: Primitive,
         params: dict[str, Any],
         inputs: Sequence[ArrayType],
         output: ArrayType,
         *values: Any,
     ) -> Any:
         """Applies a structural primitive that is part of what a loop does."""
-        derived = Operation(
-            registry[name], Params(params), tuple(inputs), (output,), operation.location
-        )
+        derived = Operation(primitive, Params(params), tuple(inputs), (output,), operation.location)
         return self.apply(derived, *values)[0]
 
     def _while(self, operation: Operation, *values: Any) -> list[Any]:
@@ -427,3 +424,23 @@ class Interpreter:
                     f"or pass max_steps=n to while_loop."
                 )
         return state
+
+
+def _through(param: str) -> Callable[..., list[Any]]:
+    """Returns the descent into the program that gives the results, and may give more."""
+
+    def descend(self: Interpreter, operation: Operation, *values: Any) -> list[Any]:
+        program = operation.params[param]
+        return self.run(program, *values[: len(program.inputs)])[: len(operation.outputs)]
+
+    return descend
+
+
+_DESCENTS = {
+    call_p: _through("program"),
+    custom_p: _through("forward"),
+    linear_call_p: _through("call"),
+    switch_p: Interpreter._switch,
+    scan_p: Interpreter._scan,
+    while_p: Interpreter._while,
+}

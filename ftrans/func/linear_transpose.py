@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.tree_util as tree
+import numpy as np
 
 from ftrans.errors import DTypeError, TransposeError
 from ftrans.func.staging import (
@@ -76,6 +77,8 @@ def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., t
 
     staged = stage(name, run, abstract_inputs(types, "an argument of linear_transpose"), order=4)
     program = staged.program
+    # a captured array of zeros is no constant term, wherever it is written to or joined
+    zeros = tuple(isinstance(x, np.ndarray) and not np.any(x) for x in staged.captured)
     as_jax = wants_jax(primals)
 
     @boundary
@@ -83,7 +86,7 @@ def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., t
         given = match_cotangents(name, cotangent, staged.outputs, program.output_types)
         jaxed = True if as_jax or wants_jax(cotangent) else as_jax
         try:
-            backward = linear_pullback(program, len(types))
+            backward = linear_pullback(program, len(types), zeros)
         except TransposeError as error:
             raise TransposeError(f"{name}: {error}") from None
         return tree.tree_unflatten(

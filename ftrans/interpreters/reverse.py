@@ -80,8 +80,13 @@ def pullback(program: Program, active: tuple[bool, ...]) -> Program:
 
 
 @memoised
-def linear_pullback(program: Program, count: int) -> Program:
+def linear_pullback(program: Program, count: int, zeros: tuple[bool, ...]) -> Program:
     """Transposes a program that is linear in its first `count` inputs.
+
+    Args:
+        program: any program.
+        count: the number of linear inputs.
+        zeros: which of the others are known to be zero.
 
     Returns:
         A program from the other inputs, followed by the cotangents of all outputs, to the
@@ -89,7 +94,7 @@ def linear_pullback(program: Program, count: int) -> Program:
     """
     linear = tuple(i < count for i in range(len(program.inputs)))
     program = simplify(inline(program))
-    check_no_constant_terms(program, linear)
+    check_no_constant_terms(program, linear, zeros=zeros)
     others = program.inputs[count:]
     kinds = [*others, *program.output_types]
     with building(f"transpose({program.name})", kinds) as (frame, inputs):

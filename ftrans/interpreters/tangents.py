@@ -204,7 +204,7 @@ def _origin(frame: Builder, code: int, known: _Narrowed) -> tuple[Atom | None, l
         equation = frame.definition(atom)
         if equation is None:
             break
-        if "view" not in equation.primitive.tags:
+        if not _is_remade(frame, equation):
             narrow = _narrowed(frame, atom, known)
             if narrow is None:
                 break
@@ -212,6 +212,12 @@ def _origin(frame: Builder, code: int, known: _Narrowed) -> tuple[Atom | None, l
         views.append(equation)
         atom = equation.operands[0] if equation.operands else None
     return atom, views[::-1]
+
+
+def _is_remade(frame: Builder, equation: Equation) -> bool:
+    """Tells whether a value is made of no more than itself: of nothing, or as the view of it."""
+    sizes = [frame.type(atom).size for atom in equation.operands]
+    return not sizes or ("view" in equation.primitive.tags and sizes[0] <= equation.types[0].size)
 
 
 def _narrowed(frame: Builder, code: int, known: _Narrowed) -> tuple[Atom, Params] | None:

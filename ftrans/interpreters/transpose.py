@@ -18,7 +18,7 @@ from ftrans.ir import Atom, Equation, Literal, Program, bind
 from ftrans.ir.stack import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.axes import zeros
-from ftrans.primitives.record import Absent, Joint, Linear, NotLinear, Recursive
+from ftrans.primitives.record import Absent, Joint, Linear, NotLinear, Recursive, scalar
 from ftrans.primitives.rules.missing import Deferred, missing_p
 
 __all__ = ["check_no_constant_terms", "exchange", "linear_rule", "pull_back", "transpose"]
@@ -150,8 +150,8 @@ def _cotangents(
     """Applies the transpose rule of one equation."""
     try:
         return _by_rule(equation, operands, given, location)
-    except NotLinear:
-        raise _not_linear(equation, location, "it depends on their values") from None
+    except NotLinear as error:
+        raise _not_linear(equation, location, str(error)) from None
 
 
 def _not_linear(equation: Equation, location: Any, reason: str) -> TransposeError:
@@ -186,10 +186,14 @@ def _by_rule(
 
 # ------------------------------------------------------------------- linear, not merely affine
 
-_JOINTLY_LINEAR = {"add", "sub", "select", "concatenate"}
 
-
-def _constant_term(program: Program, linear: tuple[bool, ...], known_only: bool, first: int) -> str:
+def _constant_term(
+    program: Program,
+    linear: tuple[bool, ...],
+    known_only: bool,
+    first: int,
+    zeros: tuple[bool, ...] = (),
+) -> str:
     """Returns where a constant that is not zero is added to what is linear; "" if nowhere.
 
     Args:
@@ -197,30 +201,40 @@ def _constant_term(program: Program, linear: tuple[bool, ...], known_only: bool,
         linear: which inputs it should be linear in.
         known_only: whether values that are not known, as those of other inputs, are taken for zero.
         first: the first of the results that should be linear.
+        zeros: which of the last inputs are known to be zero.
     """
     depends = list(linear)
-    constants = _fills(program)
-    for equation, _, location in program.numbered():
+    start = len(program.inputs) - len(zeros)
+    fills = {start + i: scalar(0, "float32") for i, is_zero in enumerate(zeros) if is_zero}
+
+    def is_term(atom: Atom) -> bool:
+        known = atom if isinstance(atom, Literal) else fills.get(atom)
+        return not known_only if known is None else known.value != 0
+
+    for equation, numbers, location in program.numbered():
         mixed = [type(a) is int and depends[a] for a in equation.operands]
-        terms = mixed[1:] if equation.primitive.name == "select" else mixed
-        atoms = equation.operands[len(mixed) - len(terms) :]
-        if equation.primitive.name in _JOINTLY_LINEAR and any(terms):
-            for atom, is_linear in zip(atoms, terms, strict=True):
-                known = constants.get(atom)
-                if not is_linear and (not known_only if known is None else known.value != 0):
+        if "view" in equation.primitive.tags:
+            (x,) = equation.operands
+            if isinstance(x, Literal) or x in fills:
+                fills[numbers.start] = x if isinstance(x, Literal) else fills[x]
+        if "linear" in equation.primitive.tags and any(mixed):
+            for atom, is_linear in zip(equation.operands, mixed, strict=True):
+                # masks and indices say where terms go
+                if not is_linear and program.type_of(atom).is_inexact and is_term(atom):
                     place = f"{equation.primitive.name} at {location or 'an unknown place'}"
                     return f"a constant is part of its result.\n  {place}"
         depends += [any(mixed)] * len(equation.types)
     for output in program.outputs[first:]:
-        known = constants.get(output)
-        constant = not (type(output) is int and depends[output])
-        if constant and (not known_only if known is None else known.value != 0):
+        if not (type(output) is int and depends[output]) and is_term(output):
             return "a result is constant."
     return ""
 
 
 def check_no_constant_terms(
-    program: Program, linear: tuple[bool, ...], known_only: bool = False
+    program: Program,
+    linear: tuple[bool, ...],
+    known_only: bool = False,
+    zeros: tuple[bool, ...] = (),
 ) -> None:
     """Raises where a constant that is not zero is added to what is linear.
 
@@ -230,8 +244,9 @@ def check_no_constant_terms(
         program: an inlined, simplified program.
         linear: which inputs it should be linear in.
         known_only: whether values that are not known, as those of other inputs, are taken for zero.
+        zeros: which of the last inputs are known to be zero.
     """
-    found = _constant_term(program, linear, known_only, 0)
+    found = _constant_term(program, linear, known_only, 0, zeros)
     if found:
         advice = (
             "Take the constant away, or write func.vjp(f, x) to transpose the derivative of f at x."
@@ -264,15 +279,3 @@ def linear_rule(program: Program, count: int, first: int) -> Program:
         types = tuple(program.output_types[first:])
         outs = replay(program, inputs)[:first]
         return finish(frame, [*outs, *missing_p(*inputs, types=types, message=Deferred(error))])
-
-
-def _fills(program: Program) -> dict[Atom, Literal]:
-    """Returns the literals of a program, and for the arrays that a literal fills that literal."""
-    found: dict[Atom, Literal] = {}
-    for atom in (*program.outputs, *(a for e in program.equations for a in e.operands)):
-        if isinstance(atom, Literal):
-            found[atom] = atom
-    for equation, numbers, _ in program.numbered():
-        if "broadcast" in equation.primitive.tags and isinstance(equation.operands[0], Literal):
-            found[numbers.start] = equation.operands[0]
-    return found

@@ -17,7 +17,7 @@ from ftrans.primitives.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from ftrans.primitives.axes import broadcast_p
 from ftrans.primitives.compare import eq_p, ge_p
 from ftrans.primitives.complex import real_p
-from ftrans.primitives.elementwise import elementwise
+from ftrans.primitives.elementwise import elementwise, transcendental
 from ftrans.primitives.family import in_single
 from ftrans.primitives.logic import and_p
 from ftrans.primitives.namespace import by_lax
@@ -84,7 +84,7 @@ rsqrt_p = elementwise(
     jvp=[lambda t, out, x: mul_p(t, mul_p(div_p(out, x), -0.5))],
 )
 
-cbrt_p = elementwise(
+cbrt_p = transcendental(
     "cbrt",
     kinds="f",
     lower=lambda xp, x: xp.cbrt(x),
@@ -139,7 +139,7 @@ def _pow_exponent(t: Any, out: Any, x: Any, y: Any) -> Any:
     return mul_p(t, mul_p(out, log_p(select_p(flat, 1.0, x))))
 
 
-pow_p = elementwise(
+pow_p = transcendental(
     "pow",
     kinds="iufc",
     domain=(0.3, 3.0),
@@ -158,7 +158,7 @@ pow_p = elementwise(
 
 # ------------------------------------------------------------------ exponentials and logarithms
 
-exp_p = elementwise(
+exp_p = transcendental(
     "exp",
     kinds="fc",
     lower=lambda xp, x: xp.exp(x),
@@ -166,14 +166,14 @@ exp_p = elementwise(
     samples=[_edge(0.0, np.inf, -np.inf, np.nan)],
 )
 
-exp2_p = elementwise(
+exp2_p = transcendental(
     "exp2",
     kinds="fc",
     lower=in_single(lambda xp, x: xp.exp2(x)),
     jvp=[lambda t, out, x: mul_p(t, mul_p(out, math.log(2)))],
 )
 
-expm1_p = elementwise(
+expm1_p = transcendental(
     "expm1",
     kinds="fc",
     lower=lambda xp, x: xp.expm1(x),
@@ -181,7 +181,7 @@ expm1_p = elementwise(
     samples=[_edge(1e-4, -1e-4)],
 )
 
-log_p = elementwise(
+log_p = transcendental(
     "log",
     kinds="fc",
     domain=(0.1, 3.0),
@@ -190,7 +190,7 @@ log_p = elementwise(
     samples=[_edge(0.0, -1.0, np.inf)],
 )
 
-log1p_p = elementwise(
+log1p_p = transcendental(
     "log1p",
     kinds="fc",
     domain=(-0.9, 2.0),
@@ -211,7 +211,7 @@ def _logistic_lower(xp: Any, x: Any) -> Any:
     return np.where(x >= 0, one, small) / (one + small)
 
 
-logistic_p = elementwise(
+logistic_p = transcendental(
     "logistic",
     kinds="fc",
     lower=_logistic_lower,
@@ -222,7 +222,7 @@ logistic_p = elementwise(
 
 # ----------------------------------------------------------------------------------- circular
 
-sin_p = elementwise(
+sin_p = transcendental(
     "sin",
     kinds="fc",
     lower=lambda xp, x: xp.sin(x),
@@ -230,7 +230,7 @@ sin_p = elementwise(
     source="https://dlmf.nist.gov/4.20.E1",
 )
 
-cos_p = elementwise(
+cos_p = transcendental(
     "cos",
     kinds="fc",
     lower=lambda xp, x: xp.cos(x),
@@ -238,7 +238,7 @@ cos_p = elementwise(
     source="https://dlmf.nist.gov/4.20.E2",
 )
 
-tan_p = elementwise(
+tan_p = transcendental(
     "tan",
     kinds="fc",
     domain=(-1.2, 1.2),
@@ -253,7 +253,7 @@ def _one_minus_square(x: Any) -> Any:
     return mul_p(sub_p(1.0, x), add_p(x, 1.0))
 
 
-asin_p = elementwise(
+asin_p = transcendental(
     "asin",
     kinds="fc",
     domain=(-0.9, 0.9),
@@ -263,7 +263,7 @@ asin_p = elementwise(
     source="https://dlmf.nist.gov/4.24.E7",
 )
 
-acos_p = elementwise(
+acos_p = transcendental(
     "acos",
     kinds="fc",
     domain=(-0.9, 0.9),
@@ -273,7 +273,7 @@ acos_p = elementwise(
     source="https://dlmf.nist.gov/4.24.E8",
 )
 
-atan_p = elementwise(
+atan_p = transcendental(
     "atan",
     kinds="fc",
     lower=lambda xp, x: xp.arctan(x),
@@ -290,7 +290,7 @@ def _atan2_factor(over: Any, y: Any, x: Any, out: Any) -> Any:
     return div_p(over, select_p(eq_p(square, 0.0), 1.0, square))
 
 
-atan2_p = elementwise(
+atan2_p = transcendental(
     "atan2",
     kinds="f",
     lower=lambda xp, y, x: xp.arctan2(y, x),
@@ -309,7 +309,7 @@ atan2_p = elementwise(
 
 # --------------------------------------------------------------------------------- hyperbolic
 
-sinh_p = elementwise(
+sinh_p = transcendental(
     "sinh",
     kinds="fc",
     lower=lambda xp, x: xp.sinh(x),
@@ -317,7 +317,7 @@ sinh_p = elementwise(
     source="https://dlmf.nist.gov/4.34.E1",
 )
 
-cosh_p = elementwise(
+cosh_p = transcendental(
     "cosh",
     kinds="fc",
     lower=lambda xp, x: xp.cosh(x),
@@ -325,7 +325,7 @@ cosh_p = elementwise(
     source="https://dlmf.nist.gov/4.34.E2",
 )
 
-tanh_p = elementwise(
+tanh_p = transcendental(
     "tanh",
     kinds="fc",
     lower=lambda xp, x: xp.tanh(x),
@@ -334,7 +334,7 @@ tanh_p = elementwise(
     source="https://dlmf.nist.gov/4.34.E3",
 )
 
-asinh_p = elementwise(
+asinh_p = transcendental(
     "asinh",
     kinds="fc",
     lower=lambda xp, x: xp.arcsinh(x),
@@ -342,7 +342,7 @@ asinh_p = elementwise(
     source="https://dlmf.nist.gov/4.38.E9",
 )
 
-acosh_p = elementwise(
+acosh_p = transcendental(
     "acosh",
     kinds="fc",
     domain=(1.2, 3.0),
@@ -353,7 +353,7 @@ acosh_p = elementwise(
     source="https://dlmf.nist.gov/4.38.E10",
 )
 
-atanh_p = elementwise(
+atanh_p = transcendental(
     "atanh",
     kinds="fc",
     domain=(-0.9, 0.9),

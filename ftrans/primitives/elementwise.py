@@ -157,3 +157,8 @@ def elementwise(
         multiple=False,
     )
     return primitive
+
+
+def transcendental(name: str, *, tags: Sequence[str] = (), **declared: Any) -> Primitive:
+    """Declares an elementwise primitive that takes tens of operations an element: it is costly."""
+    return elementwise(name, tags=["costly", *tags], **declared)

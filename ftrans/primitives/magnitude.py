@@ -175,6 +175,7 @@ rem_p = elementwise(
         lambda t, out, x, y: mul_p(t, neg_p(round_p(div_p(sub_p(x, out), y)))),
     ],
     domain=(0.6, 4.9),
+    tags=["costly"],
     samples=[
         Sample((np.array([7.5, -7.5, 7.5, -7.5]), np.array([2.0, 2.0, -2.0, -2.0]))),
         Sample((np.array([2.0, 0.0, 1.0, np.inf]), np.array([2.0, 3.0, 0.0, 2.0])), smooth=False),

@@ -102,11 +102,11 @@ class Linear:
     type: ArrayType
 
     def __getattr__(self, name: str) -> Any:
-        raise NotLinear(name)
+        raise NotLinear("it depends on their values")
 
 
 class NotLinear(AttributeError):
-    """Says that a transpose rule asked for the value of what is `Linear`."""
+    """Says why there is no transpose: as a rule asked for the value of what is `Linear`."""
 
 
 class Sample(NamedTuple):

@@ -21,7 +21,16 @@ from ftrans.primitives.family import (
     normal,
     structural,
 )
-from ftrans.primitives.record import LINEAR, Absent, Joint, Linear, New, Primitive, Sample
+from ftrans.primitives.record import (
+    LINEAR,
+    Absent,
+    Joint,
+    Linear,
+    New,
+    NotLinear,
+    Primitive,
+    Sample,
+)
 
 __all__ = [
     "concatenate_p",
@@ -183,7 +192,7 @@ slice_p = structural(
     jvp=LINEAR,
     transpose=[_slice_transpose],
     batch=_slice_batch,
-    tags=["linear"],
+    tags=["linear", "view"],
     samples=[
         Sample((normal(5, 4),), {"start": (1, 0), "stop": (5, 3), "step": (2, 1)}),
         Sample((normal(7),), {"start": (0,), "stop": (7,), "step": (3,)}),
@@ -233,6 +242,8 @@ def _pad_jvp(t: Any, out: Any, x: Any, *, value: Any, **params: Any) -> Any:
 def _pad_transpose(
     ct: Any, x: Linear, *, low: tuple, high: tuple, interior: tuple, value: Any
 ) -> Any:
+    if value != 0:
+        raise NotLinear("it puts another value than 0 around them")
     # undo the crops first, then read the places that the elements went to
     shape = type_of(ct).shape
     none = (0,) * len(shape)
@@ -290,7 +301,7 @@ rev_p = structural(
     jvp=LINEAR,
     transpose=[lambda ct, x, *, axes: rev_p(ct, axes=axes)],
     batch=_rev_batch,
-    tags=["linear"],
+    tags=["linear", "view"],
     samples=[Sample((normal(2, 3),), {"axes": (1,)}), Sample((normal(2, 3),), {"axes": (0, 1)})],
 )
 
@@ -307,7 +318,7 @@ def _iota_lower(xp: Any, *, shape: tuple, dtype: np.dtype, axis: int) -> Any:
 
 iota_p = Primitive(
     name="iota",
-    tags=frozenset({"structural", "view"}),
+    tags=frozenset({"structural"}),
     kinds="",
     infer=lambda *, shape, dtype, axis: ArrayType(shape, dtype),
     lower=_iota_lower,

@@ -12,7 +12,7 @@ from ftrans.ir import ArrayType
 from ftrans.primitives.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from ftrans.primitives.compare import lt_p
 from ftrans.primitives.elementary import exp_p
-from ftrans.primitives.elementwise import elementwise
+from ftrans.primitives.elementwise import transcendental
 from ftrans.primitives.family import check_kind, in_single
 from ftrans.primitives.magnitude import abs_p, sign_p
 from ftrans.primitives.namespace import by_lax
@@ -39,7 +39,7 @@ def _bell(x: Any, scale: float) -> Any:
     return mul_p(exp_p(neg_p(mul_p(x, x))), scale)
 
 
-erf_p = elementwise(
+erf_p = transcendental(
     "erf",
     kinds="f",
     lower=lambda xp, x: by_lax(xp, "erf", x),
@@ -47,7 +47,7 @@ erf_p = elementwise(
     source="https://dlmf.nist.gov/7.2.E1",
 )
 
-erfc_p = elementwise(
+erfc_p = transcendental(
     "erfc",
     kinds="f",
     lower=lambda xp, x: by_lax(xp, "erfc", x),
@@ -55,7 +55,7 @@ erfc_p = elementwise(
     source="https://dlmf.nist.gov/7.2.E2",
 )
 
-erf_inv_p = elementwise(
+erf_inv_p = transcendental(
     "erf_inv",
     kinds="f",
     domain=(-0.9, 0.9),
@@ -83,7 +83,7 @@ def _gelu_lower(xp: Any, x: Any) -> Any:
     return x * half * by_lax(xp, "erfc", x * root)
 
 
-gelu_p = elementwise(
+gelu_p = transcendental(
     "gelu",
     kinds="f",
     lower=_gelu_lower,
@@ -92,7 +92,7 @@ gelu_p = elementwise(
     source="https://arxiv.org/abs/1606.08415",
 )
 
-lgamma_p = elementwise(
+lgamma_p = transcendental(
     "lgamma",
     kinds="f",
     domain=(0.3, 4.0),
@@ -108,7 +108,7 @@ def _digamma_lower(xp: Any, x: Any) -> Any:
     return xp.where(x == 0, pole, by_lax(xp, "digamma", x))
 
 
-digamma_p = elementwise(
+digamma_p = transcendental(
     "digamma",
     kinds="f",
     domain=(0.3, 4.0),
@@ -160,7 +160,7 @@ def _polygamma_lower(xp: Any, x: Any, *, order: int) -> Any:
     return xp.where(negative, left, out).astype(x.dtype)
 
 
-polygamma_p = elementwise(
+polygamma_p = transcendental(
     "polygamma",
     kinds="f",
     infer=_polygamma_infer,
@@ -204,7 +204,7 @@ def _i1e_jvp(t: Any, out: Any, x: Any) -> Any:
     return mul_p(t, sub_p(slope, mul_p(sign_p(x), out)))
 
 
-bessel_i0e_p = elementwise(
+bessel_i0e_p = transcendental(
     "bessel_i0e",
     kinds="f",
     lower=_bessel_lower("bessel_i0e"),
@@ -216,7 +216,7 @@ bessel_i0e_p = elementwise(
     source="https://dlmf.nist.gov/10.29.E3",
 )
 
-bessel_i1e_p = elementwise(
+bessel_i1e_p = transcendental(
     "bessel_i1e",
     kinds="f",
     lower=_bessel_lower("bessel_i1e"),

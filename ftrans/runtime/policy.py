@@ -73,14 +73,7 @@ _OTHER = _Rates(2.5e-6, 3e-10, 6e-11, 3e-10, 3e-11, 3e-3)
 _EXTERNAL = _Rates(2e-4, 0.0, 6e-11, 0.0, 6e-11, 3e-2)
 _HOST = _Rates(0.0, 0.0, 0.0, 0.0, 0.0, 5e-3)
 
-_BY_TAG = {"contraction": _CONTRACTION, "sort": _SORT, "scatter": _SCATTER}
-_CHEAP = {
-    *("abs", "add", "and", "ceil", "clamp", "complex", "conj", "convert", "div", "eq", "floor"),
-    *("ge", "gt", "imag", "integer_pow", "is_finite", "le", "lt", "maximum", "minimum", "mul"),
-    *("ne", "neg", "not", "or", "real", "round", "rsqrt", "select", "shift_left", "shift_right"),
-    *("sign", "sqrt", "stop_gradient", "sub", "xor"),
-}
-_VIEWS = {"broadcast", "reshape", "rev", "slice", "transpose"}
+_BY_TAG = {"view": _VIEW, "contraction": _CONTRACTION, "sort": _SORT, "scatter": _SCATTER}
 
 _LOOP_TURNS = 10
 """How often a loop is taken to turn where the program does not say."""
@@ -163,11 +156,9 @@ def _running(program: Program) -> _Running:
 
 def _rates(primitive: Any, result: ArrayType) -> _Rates:
     if "elementwise" in primitive.tags:
-        if primitive.name in _CHEAP:
+        if "costly" not in primitive.tags:
             return _ARITHMETIC
         return _TRANSCENDENTAL if result.dtype == np.float32 else _TRANSCENDENTAL_WIDE
-    if primitive.name in _VIEWS:
-        return _VIEW
     for tag, rates in _BY_TAG.items():
         if tag in primitive.tags:
             return rates

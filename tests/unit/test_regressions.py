@@ -13,7 +13,7 @@ import pytest
 import ftrans
 from ftrans import func
 from ftrans import numpy as fnp
-from ftrans.errors import ArgumentError, DTypeError
+from ftrans.errors import ArgumentError, DTypeError, TransposeError
 from tests.helpers import assert_close
 
 V = np.array([0.3, 0.7, 1.1])
@@ -321,3 +321,21 @@ def test_jit_refuses_python_integers_that_do_not_fit() -> None:
     static = ftrans.jit(lambda x, n: x * float(n), static_argnums=1)
     for _ in range(2):
         assert_close(static(V, 2**40), V * 2**40)
+
+
+@pytest.mark.parametrize(
+    ("affine", "linear"),
+    [
+        (lambda x: fnp.at(np.ones(5))[:3].set(x), lambda x: fnp.at(np.zeros(5))[:3].set(x)),
+        (lambda x: fnp.at(np.ones(5))[[0, 2, 2]].add(x), lambda x: fnp.at(x)[0].set(0.0)),
+        (lambda x: fnp.pad(x, 1, constant_values=1.0), lambda x: fnp.pad(x, 1)),
+        (lambda x: fnp.append(x, np.ones(2)), lambda x: fnp.append(x, np.zeros(2))),
+    ],
+)
+def test_what_is_written_around_linear_values_is_a_constant_term(affine: Any, linear: Any) -> None:
+    """The ones were taken for zeros; a captured array of zeros that was joined was refused."""
+    out = linear(V)
+    found = func.linear_transpose(linear, V)(np.arange(1.0, out.size + 1))[0]
+    assert_close(found, func.vjp(linear, V)[1](np.arange(1.0, out.size + 1))[0])
+    with pytest.raises(TransposeError, match="not linear"):
+        func.linear_transpose(affine, V)(np.ones(affine(V).shape))
