@@ -209,15 +209,22 @@ def test_interpreters_see_programs_only() -> None:
 
 
 def public() -> Iterator[tuple[str, Any]]:
-    """Yields every module, and every class and function that a module exports."""
+    """Yields every module, and every class and function that is public in it.
+
+    That is what `__all__` lists or, where there is none, what the module defines under a name
+    without an underscore in front.
+    """
     yield "ftrans", ftrans
     for name in MODULES:
         module = importlib.import_module(name)
         yield name, module
-        for exported in getattr(module, "__all__", []):
-            member = getattr(module, exported)
-            if inspect.isclass(member) or inspect.isfunction(member):
-                yield f"{name}.{exported}", member
+        listed = getattr(module, "__all__", None)
+        for key, member in list(vars(module).items()):
+            if not (inspect.isclass(member) or inspect.isfunction(member)):
+                continue
+            ours = not key.startswith("_") and member.__module__ == name
+            if ours if listed is None else key in listed:
+                yield f"{name}.{key}", member
 
 
 def test_all_lists_what_exists() -> None:

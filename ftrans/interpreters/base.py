@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from ftrans.interpreters.builder import Builder, building, finish
-from ftrans.ir import Equation, Literal, Program, bind
+from ftrans.interpreters.builder import Builder
+from ftrans.ir import ArrayType, Equation, Frame, Literal, Program, Tracer, bind
+from ftrans.ir.frame import opened
 from ftrans.ir.stack import Placing, current_frame
-
-__all__ = ["batching", "building", "finish", "memoised", "replay", "walk"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,6 +76,20 @@ def _untied(found: Any, program: Any) -> Any:
         items = tuple(_GAP if item is program else item for item in found)
         return _Untied(type(found), items)
     return found
+
+
+@contextmanager
+def building(name: str, types: Sequence[ArrayType]) -> Iterator[tuple[Builder, list[Tracer]]]:
+    """Opens a closed builder with inputs of these types, for the program that is to be made."""
+    with opened(Builder(name)) as builder:
+        yield builder, [builder.input(t) for t in types]
+
+
+def finish(frame: Frame, outputs: Sequence[Any]) -> Program:
+    """Closes a frame that must not have captured anything."""
+    program, captured = frame.close(outputs)
+    assert not captured, f"{frame.name} captured {captured}"
+    return program
 
 
 def walk(

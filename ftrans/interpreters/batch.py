@@ -15,8 +15,6 @@ from ftrans.primitives import concatenate_p, reshape_p, scan_p, slice_p
 from ftrans.primitives.axes import expand, moveaxis
 from ftrans.primitives.record import Absent, Recursive
 
-__all__ = ["batch", "batch_in_chunks", "place_outputs"]
-
 
 @batching
 def batch(

@@ -8,19 +8,15 @@ traced values of their results.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from ftrans.interpreters.transforms import transforms
 from ftrans.ir import Abstract, ArrayType, Atom, Equation, Frame, Literal, Params, Program, Tracer
-from ftrans.ir.frame import opened
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import Placing, recording_place
 from ftrans.primitives import broadcast_p
 from ftrans.primitives.record import Absent, New
-
-__all__ = ["Builder", "building", "finish"]
 
 INPUT = Abstract("an interpreter's input")
 _SCALAR = Params({"shape": (), "axes": ()})
@@ -253,20 +249,6 @@ class Builder(Frame):
             kept.append((equation, numbers, self.locations[index]))
         kept.reverse()
         return kept
-
-
-@contextmanager
-def building(name: str, types: Sequence[ArrayType]) -> Iterator[tuple[Builder, list[Tracer]]]:
-    """Opens a closed builder with inputs of these types, for the program that is to be made."""
-    with opened(Builder(name)) as builder:
-        yield builder, [builder.input(t) for t in types]
-
-
-def finish(frame: Frame, outputs: Sequence[Any]) -> Program:
-    """Closes a frame that must not have captured anything."""
-    program, captured = frame.close(outputs)
-    assert not captured, f"{frame.name} captured {captured}"
-    return program
 
 
 def _key(primitive: Any, operands: tuple[Atom, ...], params: Params) -> tuple:

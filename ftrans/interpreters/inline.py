@@ -16,8 +16,6 @@ from ftrans.primitives.control import call_p
 from ftrans.primitives.rules import custom_p, linear_call_p
 from ftrans.primitives.rules.missing import raise_missing
 
-__all__ = ["inline", "runnable"]
-
 
 @memoised
 def _has_call(program: Program) -> bool:

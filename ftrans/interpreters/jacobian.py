@@ -18,8 +18,6 @@ from ftrans.ir import ArrayType, Program, type_of
 from ftrans.primitives import broadcast_p, convert_p, eq_p, iota_p, reshape_p, scalar
 from ftrans.primitives.axes import moveaxis, zeros
 
-__all__ = ["jacobian_forward", "jacobian_reverse"]
-
 INDEX = ArrayType((), np.int32)
 
 

@@ -16,8 +16,6 @@ from ftrans.ir.stack import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.record import LINEAR, Absent, Joint, Recursive
 
-__all__ = ["jvp", "push_forward", "tangents_of"]
-
 
 @memoised
 def jvp(program: Program, active: tuple[bool, ...]) -> tuple[Program, tuple[bool, ...]]:

@@ -17,8 +17,6 @@ from ftrans.interpreters.tangents import Tangents
 from ftrans.ir import Program
 from ftrans.ir.frame import opened
 
-__all__ = ["Linearized", "linearize", "split"]
-
 
 class Linearized(NamedTuple):
     """Is a program split for reverse mode.

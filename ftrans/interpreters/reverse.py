@@ -20,8 +20,6 @@ from ftrans.primitives import Linear, broadcast_p, scalar, stop_gradient_p
 from ftrans.primitives.axes import zeros
 from ftrans.primitives.complex import conjugate
 
-__all__ = ["linear_pullback", "pullback", "value_and_grad"]
-
 
 def _pull(linear: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
     """Returns the cotangents of what a program is linear in, zeros where there are none.

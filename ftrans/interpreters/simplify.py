@@ -9,8 +9,6 @@ from __future__ import annotations
 from ftrans.interpreters.base import building, finish, memoised, replay
 from ftrans.ir import Program
 
-__all__ = ["simplify"]
-
 
 def simplify(program: Program) -> Program:
     """Returns a program that computes the same with fewer equations.

@@ -19,9 +19,6 @@ from ftrans.ir import ArrayType, Atom, Equation, Literal, Params, Program, Trace
 from ftrans.ir.program import NO_PARAMS
 from ftrans.primitives import add_p, broadcast_p, div_p, mul_p, neg_p, scalar, select_p, sub_p
 
-__all__ = ["Tangents"]
-
-
 _Narrowed: TypeAlias = "dict[int, tuple[Atom, Params] | None]"
 """For values of a frame what they are broadcasts of, and how; None where they are not."""
 

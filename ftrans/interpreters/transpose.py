@@ -21,8 +21,6 @@ from ftrans.primitives.axes import zeros
 from ftrans.primitives.record import Absent, Joint, Linear, NotLinear, Recursive, scalar
 from ftrans.primitives.rules.missing import Deferred, missing_p
 
-__all__ = ["check_no_constant_terms", "exchange", "linear_rule", "pull_back", "transpose"]
-
 
 @memoised
 def transpose(

@@ -6,8 +6,6 @@ from ftrans.errors import CheckError
 from ftrans.ir.program import Program
 from ftrans.ir.types import Literal
 
-__all__ = ["check"]
-
 
 def check(program: Program) -> Program:
     """Raises `CheckError` unless `program` is well-formed; returns it otherwise.

@@ -11,19 +11,6 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 
-__all__ = [
-    "bfloat16",
-    "complex_of",
-    "is_complex",
-    "is_float",
-    "is_half",
-    "is_inexact",
-    "is_integer",
-    "is_unsigned",
-    "real_of",
-    "short_name",
-]
-
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 
 _SHORT = {"float": "f", "complex": "c", "int": "i", "uint": "u"}

@@ -21,21 +21,6 @@ from ftrans.ir.source import Abstract, Use, example, unknown
 from ftrans.ir.stack import state
 from ftrans.ir.types import ArrayType, Literal
 
-__all__ = [
-    "PAST",
-    "Frame",
-    "Tracer",
-    "bind",
-    "check_alive",
-    "open_frame",
-    "opened",
-    "rebind",
-    "set_evaluator",
-    "set_guard",
-    "settled",
-    "type_of",
-]
-
 
 @final
 class Tracer:

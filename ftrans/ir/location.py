@@ -8,17 +8,6 @@ from types import CodeType, FrameType
 
 from ftrans.traceback import LIBRARIES
 
-__all__ = [
-    "Location",
-    "forget_locations",
-    "here",
-    "is_passed_over",
-    "location_of",
-    "passed_over",
-    "user_frame",
-    "user_place",
-]
-
 
 class Location:
     """Is one position in a code object; one object per position, so that equality is identity.

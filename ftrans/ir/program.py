@@ -18,9 +18,6 @@ from ftrans.ir.location import Location
 from ftrans.ir.text import to_html, to_text
 from ftrans.ir.types import ArrayType, Literal
 
-__all__ = ["NO_PARAMS", "Atom", "Equation", "Params", "Program"]
-
-
 Atom: TypeAlias = int | Literal
 """An operand or an output: the number of a value, or a literal."""
 

@@ -12,8 +12,6 @@ from ftrans.errors import ConcretizationError
 from ftrans.ir.stack import state
 from ftrans.ir.types import ArrayType
 
-__all__ = ["Abstract", "Mapped", "Opaque", "Sampled", "Use", "evaluated", "example", "unknown"]
-
 
 def example(type: ArrayType) -> np.ndarray:
     """Returns an array of a type: zeros where it is not of floating point.

@@ -12,8 +12,6 @@ from ftrans.ir.location import Location, here
 if TYPE_CHECKING:
     from ftrans.ir.frame import Frame
 
-__all__ = ["Placing", "current_frame", "is_tracing", "recording_place", "state", "untraced"]
-
 
 class _State(threading.local):
     stack: list[Frame]

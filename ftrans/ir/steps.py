@@ -8,8 +8,6 @@ from typing import Any
 from ftrans.ir.program import Equation, Program
 from ftrans.ir.types import ArrayType, Literal
 
-__all__ = ["Root", "Step"]
-
 
 class Step:
     """Is one input or equation, reached by all that came before it.

@@ -24,9 +24,6 @@ from ftrans.ir.stack import state
 from ftrans.ir.steps import Root, Step
 from ftrans.ir.types import ArrayType, Literal
 
-__all__ = ["Trail", "forget_trails", "set_broadcast"]
-
-
 _roots: dict[Any, Root] = {}
 _count = 0
 """How many roots, steps and leaps there are, roughly: threads may miscount."""

@@ -9,8 +9,6 @@ import numpy as np
 
 from ftrans.ir.dtype import is_inexact, short_name
 
-__all__ = ["ArrayType", "Literal"]
-
 
 class ArrayType:
     """Is the type of one value in a program, printed as `f32[3,4]`.

@@ -87,8 +87,8 @@ def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs:
     name = ufunc.__name__
     if method == "__call__" and not kwargs:
         trail: Any = state.trail
-        plain = trail is not None and np.ndarray in map(type, inputs)
-        if plain and any(type(x) is Tracer and x.frame is trail for x in inputs):
+        plain = np.ndarray in map(type, inputs)
+        if plain and trail is not None and any(getattr(x, "frame", None) is trail for x in inputs):
             # as captured values they can be taken over, see `composite`
             inputs = tuple(
                 [trail.capture(x) if type(x) is np.ndarray and is_array(x) else x for x in inputs]

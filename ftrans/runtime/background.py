@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["submit", "wait"]
-
 _queue: deque[tuple[Any, Callable[[], Any]]] = deque()
 _lock = threading.Lock()
 _idle = threading.Condition(_lock)

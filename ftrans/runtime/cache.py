@@ -16,17 +16,6 @@ from typing import Any, NamedTuple
 from ftrans.config import config
 from ftrans.ir import Program
 
-__all__ = [
-    "CacheInfo",
-    "cache_clear",
-    "cache_info",
-    "count",
-    "keep",
-    "make_room",
-    "on_clear",
-    "track",
-]
-
 
 class CacheInfo(NamedTuple):
     """Says what the program cache holds and did.

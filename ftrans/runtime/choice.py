@@ -19,8 +19,6 @@ from ftrans.runtime.explain import Why
 from ftrans.runtime.plan import Plan, State
 from ftrans.runtime.segments import Segmented, is_split
 
-__all__ = ["Choice", "choose"]
-
 
 class Choice(NamedTuple):
     """Says how a run is done, and why.

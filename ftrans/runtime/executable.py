@@ -21,8 +21,6 @@ from ftrans.runtime.jaxlink import x64
 from ftrans.runtime.lower import lower
 from ftrans.runtime.waiting import Patience
 
-__all__ = ["Executable", "is_wide", "tick"]
-
 # A structure with so many patterns of scalars on devices among its arguments packs none of them.
 _MOST_VARIANTS = 4
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ftrans.errors import FtransError
 from ftrans.ir import Program
 
-__all__ = ["explain_failure", "raise_ours"]
-
 
 def raise_ours(error: ValueError) -> None:
     """Raises our error where NumPy has raised another in its place, as for `array[i] = x`."""

@@ -16,8 +16,6 @@ import numpy as np
 
 from ftrans.ir.frame import set_guard
 
-__all__ = ["hold", "release"]
-
 _held: dict[int, tuple[np.ndarray, set[int]]] = {}
 """The arrays that are read-only for traces, each with the identities of the lists that hold it."""
 _waiting: dict[int, list[np.ndarray]] = {}

@@ -17,18 +17,6 @@ from ftrans.primitives.namespace import is_traced_by_jax
 from ftrans.primitives.outside import Scope
 from ftrans.runtime.native import interrupts
 
-__all__ = [
-    "compilation_cache",
-    "foreign",
-    "is_jax",
-    "is_jax_tracing",
-    "is_traced_by_jax",
-    "on_cpu",
-    "reusable_x64",
-    "to_jax",
-    "x64",
-]
-
 for _owner, _name in ((jax, "enable_x64"), (jax, "Array"), (jax.core, "Tracer")):
     if not hasattr(_owner, _name):
         raise FtransError(

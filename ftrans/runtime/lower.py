@@ -22,8 +22,6 @@ from ftrans.primitives.evaluate import evaluate
 from ftrans.runtime.cache import on_clear
 from ftrans.runtime.jaxlink import x64
 
-__all__ = ["clear", "lower", "replay", "road", "why_replay"]
-
 _lock = threading.RLock()
 _splice: Any = None
 """The module that splices; None before it was tried."""

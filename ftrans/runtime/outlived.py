@@ -17,8 +17,6 @@ from ftrans.primitives import call_p
 from ftrans.runtime.jaxlink import foreign
 from ftrans.runtime.run import run
 
-__all__ = ["become", "settle"]
-
 
 def settle(frame: Frame, count: int) -> None:
     """Evaluates the known ones among the values of a frame that outlive it.

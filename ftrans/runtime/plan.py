@@ -16,8 +16,6 @@ from ftrans.runtime.executable import Executable
 from ftrans.runtime.policy import Family, Price, family_of
 from ftrans.runtime.segments import Segmented, price_of
 
-__all__ = ["Plan", "State", "plan_of"]
-
 
 class State:
     """Is what equal programs share: how to run them, and what speaks for compiling.

@@ -15,8 +15,6 @@ import numpy as np
 
 from ftrans.ir import ArrayType, Program
 
-__all__ = ["Family", "Price", "family_of", "forget_families", "price"]
-
 # All in seconds. `benchmarks/calibrate_policy.py` measures 66 programs (chains of cheap and of
 # transcendental functions, networks, attention, sorts, loops and their gradients, on 1 to 1e6
 # elements) on both roads and prints beside each what this file estimates. The constants were set by

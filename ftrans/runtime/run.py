@@ -32,8 +32,6 @@ from ftrans.runtime.plan import plan_of
 from ftrans.runtime.raised import raised
 from ftrans.runtime.segments import Segmented
 
-__all__ = ["evaluate_primitive", "ready", "run"]
-
 
 def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> list[Any]:
     """Returns the outputs of `program` for `arrays`.

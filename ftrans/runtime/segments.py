@@ -21,8 +21,6 @@ from ftrans.runtime.executable import Executable, tick
 from ftrans.runtime.jaxlink import to_jax, x64
 from ftrans.runtime.policy import Price, price
 
-__all__ = ["Segmented", "Stretch", "is_split", "price_of", "split"]
-
 Group = list[tuple[Equation, range, Location | None]]
 """Equations of a program, each with the numbers of its results and its place."""
 

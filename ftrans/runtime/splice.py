@@ -26,8 +26,6 @@ from ftrans.ir import ArrayType, Equation, Literal, Program
 from ftrans.ir.location import Location
 from ftrans.primitives.evaluate import Staging
 
-__all__ = ["Unspliceable", "clear_templates", "splice"]
-
 _TEMPLATES = 4096
 """How many templates are kept; with one more, all are forgotten."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Patience"]
-
 _ASKED = 500
 """How often is asked before a wait is left to the system: for about 80 microseconds."""
 

@@ -16,7 +16,7 @@ import pytest
 import ftrans
 import ftrans.numpy as fnp
 from ftrans.interpreters import jvp, linearize, simplify, transpose, value_and_grad
-from ftrans.interpreters.builder import building, finish
+from ftrans.interpreters.base import building, finish
 from ftrans.ir import ArrayType, Program, check
 from ftrans.primitives import mul_p, sin_p, sum_p, tanh_p
 from tests.helpers import assert_close, run
