@@ -12,7 +12,7 @@ import numpy as np
 from ftrans.config import config
 from ftrans.ir import ArrayType, Literal, Params, Program, bind, check
 from ftrans.ir.dtype import bfloat16, is_inexact
-from ftrans.primitives.control.sampling import program_from
+from ftrans.primitives.control.common import program_from
 from ftrans.primitives.evaluate import evaluate
 
 TOLERANCE = {

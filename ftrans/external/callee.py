@@ -28,7 +28,7 @@ from ftrans.primitives.outside import call_of_the_user
 from ftrans.primitives.rules.external import Callee, external_p
 from ftrans.primitives.rules.missing import raise_missing
 from ftrans.runtime import native
-from ftrans.runtime.raised import keep_raised
+from ftrans.runtime.faults import keep_raised
 
 __all__ = ["METHODS", "HostCallee"]
 

@@ -45,8 +45,8 @@ from ftrans.ir.frame import settled
 from ftrans.ir.source import Sampled
 from ftrans.ir.types import ArrayType
 from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar
+from ftrans.runtime.faults import is_marked, raised
 from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, x64
-from ftrans.runtime.raised import is_marked, raised
 from ftrans.traceback import boundary, shorten
 
 __all__ = ["jit"]

@@ -5,7 +5,6 @@ from types import ModuleType as _ModuleType
 
 from ftrans.primitives.arithmetic import *
 from ftrans.primitives.axes import *
-from ftrans.primitives.compare import *
 from ftrans.primitives.complex import *
 from ftrans.primitives.control import *
 from ftrans.primitives.conv import *

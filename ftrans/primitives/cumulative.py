@@ -17,7 +17,6 @@ from ftrans.errors import AxisError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_half
 from ftrans.primitives.arithmetic import add_p, mul_p, sub_p
-from ftrans.primitives.compare import eq_p, ge_p, le_p, ne_p
 from ftrans.primitives.elementary import exp_p, log1p_p, logistic_p
 from ftrans.primitives.family import (
     check_kind,
@@ -27,7 +26,7 @@ from ftrans.primitives.family import (
     not_linear,
     one_pass_cost,
 )
-from ftrans.primitives.logic import or_p
+from ftrans.primitives.logic import eq_p, ge_p, le_p, ne_p, or_p
 from ftrans.primitives.magnitude import abs_p
 from ftrans.primitives.record import LINEAR, Primitive, Sample, scalar
 from ftrans.primitives.select import select_p

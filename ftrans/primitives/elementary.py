@@ -15,11 +15,10 @@ from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.ir.dtype import is_complex, is_unsigned
 from ftrans.primitives.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from ftrans.primitives.axes import broadcast_p
-from ftrans.primitives.compare import eq_p, ge_p
 from ftrans.primitives.complex import real_p
 from ftrans.primitives.elementwise import elementwise, transcendental
 from ftrans.primitives.family import in_single
-from ftrans.primitives.logic import and_p
+from ftrans.primitives.logic import and_p, eq_p, ge_p
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import Sample
 from ftrans.primitives.select import select_p

@@ -1,15 +1,30 @@
-"""Bitwise logic on integers, which is logic on booleans."""
+"""Comparisons, and logic: bitwise on integers, which is logic on booleans. None has tangents."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ftrans.ir import Literal
 from ftrans.primitives.axes import broadcast_p
 from ftrans.primitives.elementwise import elementwise
-from ftrans.primitives.record import Absent, New
+from ftrans.primitives.record import Absent, New, Primitive
 
-__all__ = ["and_p", "not_p", "or_p", "shift_left_p", "shift_right_p", "xor_p"]
+__all__ = [
+    "and_p",
+    "eq_p",
+    "ge_p",
+    "gt_p",
+    "le_p",
+    "lt_p",
+    "ne_p",
+    "not_p",
+    "or_p",
+    "shift_left_p",
+    "shift_right_p",
+    "xor_p",
+]
 
 _no_tangent = Absent("its values are booleans or integers, which have no tangents")
 _two = [_no_tangent, _no_tangent]
@@ -83,3 +98,30 @@ shift_right_p = elementwise(
     jvp=_two,
     domain=(0.0, 4.0),
 )
+
+
+# -------------------------------------------------------------------------------- comparisons
+
+
+def _comparison(name: str, function: str, kinds: str = "biuf") -> Primitive:
+    """Declares a comparison; `function` is its name in NumPy."""
+
+    def lower(xp: Any, x: Any, y: Any) -> Any:
+        return getattr(xp, function)(x, y)
+
+    return elementwise(
+        name,
+        kinds=kinds,
+        lower=lower,
+        jvp=_two,
+        dtype=lambda dtype: np.bool_,
+        tags=["comparison"],
+    )
+
+
+eq_p = _comparison("eq", "equal", "biufc")
+ne_p = _comparison("ne", "not_equal", "biufc")
+lt_p = _comparison("lt", "less")
+le_p = _comparison("le", "less_equal")
+gt_p = _comparison("gt", "greater")
+ge_p = _comparison("ge", "greater_equal")

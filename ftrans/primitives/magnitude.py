@@ -12,10 +12,9 @@ import numpy as np
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, real_of
 from ftrans.primitives.arithmetic import div_p, mul_p, neg_p, sub_p
-from ftrans.primitives.compare import eq_p, gt_p, le_p, lt_p
 from ftrans.primitives.complex import complex_p, conj_p, imag_p, real_p
 from ftrans.primitives.elementwise import elementwise
-from ftrans.primitives.logic import and_p, or_p
+from ftrans.primitives.logic import and_p, eq_p, gt_p, le_p, lt_p, or_p
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import Absent, New, Primitive, Sample, zero
 from ftrans.primitives.select import select_p

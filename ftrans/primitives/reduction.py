@@ -11,7 +11,6 @@ from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.arithmetic import div_p, mul_p
 from ftrans.primitives.axes import adding, restore, sum_p, transpose_p
-from ftrans.primitives.compare import eq_p, ne_p
 from ftrans.primitives.cumulative import cumprod_p, shift
 from ftrans.primitives.family import (
     check_kind,
@@ -23,7 +22,7 @@ from ftrans.primitives.family import (
     reduced,
     reduction,
 )
-from ftrans.primitives.logic import or_p
+from ftrans.primitives.logic import eq_p, ne_p, or_p
 from ftrans.primitives.record import Absent, Primitive, Sample
 from ftrans.primitives.select import convert_p, select_p
 from ftrans.primitives.shape import reshape_p

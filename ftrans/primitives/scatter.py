@@ -14,7 +14,6 @@ import numpy as np
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.arithmetic import div_p, mul_p
 from ftrans.primitives.axes import broadcast_p, zeros
-from ftrans.primitives.compare import eq_p
 from ftrans.primitives.indexing import (
     combining,
     filled,
@@ -25,7 +24,7 @@ from ftrans.primitives.indexing import (
     scatter_samples,
     scattering,
 )
-from ftrans.primitives.logic import and_p
+from ftrans.primitives.logic import and_p, eq_p
 from ftrans.primitives.record import Absent, Joint, Linear, Primitive, scalar
 from ftrans.primitives.select import convert_p, select_p
 from ftrans.primitives.shape import (

@@ -9,9 +9,9 @@ import numpy as np
 from ftrans.errors import DTypeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
-from ftrans.primitives.compare import gt_p, lt_p
 from ftrans.primitives.elementwise import common_type, elementwise
 from ftrans.primitives.family import normal
+from ftrans.primitives.logic import gt_p, lt_p
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import Joint, Linear, New, Sample, scalar, zero
 

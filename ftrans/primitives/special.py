@@ -10,10 +10,10 @@ import numpy as np
 
 from ftrans.ir import ArrayType
 from ftrans.primitives.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
-from ftrans.primitives.compare import lt_p
 from ftrans.primitives.elementary import exp_p
 from ftrans.primitives.elementwise import transcendental
 from ftrans.primitives.family import check_kind, in_single
+from ftrans.primitives.logic import lt_p
 from ftrans.primitives.magnitude import abs_p, sign_p
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import Sample

@@ -19,7 +19,6 @@ import numpy as np
 from ftrans.ir import ArrayType, Program
 from ftrans.runtime.jaxlink import x64
 from ftrans.runtime.lower import lower
-from ftrans.runtime.waiting import Patience
 
 # A structure with so many patterns of scalars on devices among its arguments packs none of them.
 _MOST_VARIANTS = 4
@@ -222,3 +221,36 @@ def _size(compiled: Any) -> int:
     """Returns the bytes of code that XLA reports; 0 where it does not."""
     analysis = compiled.memory_analysis()
     return int(getattr(analysis, "generated_code_size_in_bytes", 0) or 0)
+
+
+_ASKED = 500
+"""How often is asked before a wait is left to the system: for about 80 microseconds."""
+
+_SKIPPED = 256
+"""For how many calls nobody asks after the results of one took longer."""
+
+
+class Patience:
+    """Knows of one program whether to ask is worth while, from how long it took before.
+
+    JAX hands most programs to a thread of its own. To be woken up when it has finished takes longer
+    than many a program does; to ask takes a sixth of a microsecond.
+    """
+
+    __slots__ = ("_skip",)
+
+    def __init__(self) -> None:
+        self._skip = 0
+
+    def wait(self, outputs: Sequence[Any]) -> None:
+        """Returns when the outputs of one program are there, or when asking has taken too long."""
+        if not outputs:
+            return
+        if self._skip:
+            self._skip -= 1
+            return
+        is_ready = outputs[-1].is_ready
+        for _ in range(_ASKED):
+            if is_ready():
+                return
+        self._skip = _SKIPPED

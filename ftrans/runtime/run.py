@@ -26,10 +26,9 @@ from ftrans.runtime.cache import count
 from ftrans.runtime.choice import choose
 from ftrans.runtime.executable import Executable, is_wide
 from ftrans.runtime.explain import Why, note_trace, record
-from ftrans.runtime.faults import explain_failure
+from ftrans.runtime.faults import explain_failure, raised
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, x64
 from ftrans.runtime.plan import plan_of
-from ftrans.runtime.raised import raised
 from ftrans.runtime.segments import Segmented
 
 

@@ -43,7 +43,7 @@ from ftrans.primitives import (
     sin_p,
     sqrt_p,
 )
-from ftrans.primitives.control.sampling import program_from
+from ftrans.primitives.control.common import program_from
 from tests.helpers import assert_close, run, types_of
 
 inf, nan = np.inf, np.nan

@@ -20,7 +20,7 @@ from ftrans.interpreters import batch, jvp, linearize, simplify, transpose
 from ftrans.ir import Params, Program, bind
 from ftrans.ir.dtype import bfloat16
 from ftrans.primitives import Absent, Joint, Primitive, Recursive, Sample, registry
-from ftrans.primitives.control.sampling import program_from
+from ftrans.primitives.control.common import program_from
 from ftrans.primitives.evaluate import evaluate
 from tests.helpers import (
     assert_close,

@@ -19,7 +19,7 @@ from ftrans import func
 from ftrans.config import config
 from ftrans.ir import is_tracing
 from ftrans.runtime import cache_clear, cache_info, guard, run
-from ftrans.runtime.waiting import Patience
+from ftrans.runtime.executable import Patience
 from tests.helpers import assert_close
 
 V = np.array([0.5, -1.0, 2.0])

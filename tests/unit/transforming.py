@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from ftrans.interpreters import batch, jvp, linearize, transpose
 from ftrans.ir import ArrayType, Program, check
 from ftrans.ir.dtype import is_inexact
-from ftrans.primitives.control.sampling import program_from
+from ftrans.primitives.control.common import program_from
 from ftrans.primitives.evaluate import evaluate
 
 

@@ -10,8 +10,7 @@ from typing import Any
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, Program
 from ftrans.primitives.arithmetic import mul_p
-from ftrans.primitives.control.common import program_cost
-from ftrans.primitives.control.sampling import program_from
+from ftrans.primitives.control.common import program_cost, program_from
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import no_identity, normal
 from ftrans.primitives.record import Absent, Primitive, Sample

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ftrans.ir import ArrayType, Program, type_of
+from ftrans.ir import Abstract, ArrayType, Program, open_frame, type_of
 from ftrans.primitives.axes import zeros
 from ftrans.primitives.record import Cost
 
@@ -133,3 +133,17 @@ def program_cost(program: Program) -> Cost:
             nbytes += cost.nbytes
         found = program.memo["cost"] = Cost(flops, nbytes)
     return found
+
+
+def program_from(function: Callable[..., Sequence[Any]], *types: ArrayType) -> Program:
+    """Returns the program of a function over strict operands, to be a sample.
+
+    Args:
+        function: takes one traced value per type and returns a sequence of them.
+        types: the types of the inputs.
+    """
+    with open_frame("sample", closed=True) as frame:
+        inputs = [frame.input(t, Abstract("a sample")) for t in types]
+        program, captured = frame.close(function(*inputs))
+    assert not captured
+    return program

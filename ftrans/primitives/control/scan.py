@@ -22,12 +22,12 @@ from ftrans.primitives.control.common import (
     needed_inputs,
     pick,
     program_cost,
+    program_from,
     restrict,
     spread,
     stable,
     varying,
 )
-from ftrans.primitives.control.sampling import program_from
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import no_identity, normal
 from ftrans.primitives.record import Cost, Linear, Primitive, Recursive, Sample

@@ -14,20 +14,20 @@ from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.primitives.arithmetic import add_p, mul_p, neg_p
 from ftrans.primitives.axes import broadcast_p, expand, moveaxis, zeros
-from ftrans.primitives.compare import eq_p
 from ftrans.primitives.control.common import (
     Mask,
     fill_zeros,
     needed_inputs,
     pick,
     program_cost,
+    program_from,
     restrict,
     spread,
     union,
 )
-from ftrans.primitives.control.sampling import program_from
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import no_identity, normal
+from ftrans.primitives.logic import eq_p
 from ftrans.primitives.record import Cost, Linear, Primitive, Recursive, Sample, scalar
 from ftrans.primitives.select import clamp_index, select_p, stop_gradient_p
 

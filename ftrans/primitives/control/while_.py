@@ -18,23 +18,23 @@ from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.stack import recording_place
 from ftrans.primitives.arithmetic import add_p, mul_p
 from ftrans.primitives.axes import expand, moveaxis
-from ftrans.primitives.compare import lt_p
 from ftrans.primitives.control.common import (
     Mask,
     fill_zeros,
     needed_inputs,
     pick,
     program_cost,
+    program_from,
     restrict,
     spread,
     stable,
     types_of,
 )
-from ftrans.primitives.control.sampling import program_from
 from ftrans.primitives.control.scan import linearize_scan
 from ftrans.primitives.control.switch import select_lanes, switch_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import no_identity, normal
+from ftrans.primitives.logic import lt_p
 from ftrans.primitives.record import Cost, Primitive, Recursive, Sample
 from ftrans.primitives.reduction import any_p
 from ftrans.primitives.select import convert_p, stop_gradient_p

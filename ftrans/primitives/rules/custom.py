@@ -23,10 +23,10 @@ from ftrans.primitives.control.common import (
     fill_zeros,
     pick,
     program_cost,
+    program_from,
     restrict,
     spread,
 )
-from ftrans.primitives.control.sampling import program_from
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import no_identity, normal
 from ftrans.primitives.namespace import is_traced_by_jax, without_derivative

@@ -12,8 +12,7 @@ from typing import Any
 
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.primitives.arithmetic import accumulate, mul_p
-from ftrans.primitives.control.common import derivative, fill_zeros, program_cost
-from ftrans.primitives.control.sampling import program_from
+from ftrans.primitives.control.common import derivative, fill_zeros, program_cost, program_from
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import no_identity, normal
 from ftrans.primitives.record import Linear, Primitive, Recursive, Sample

@@ -2,7 +2,7 @@
 
 A call names its callee by a ticket, an attribute of the call. The arguments are copies, since their
 memory is XLA's again after the call, whatever the function keeps of them. What the function raises
-is kept for whoever runs the program (`ftrans.runtime.raised`).
+is kept for whoever runs the program (`ftrans.runtime.faults`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from ftrans.ir import ArrayType
+from ftrans.runtime.faults import keep_raised
 from ftrans.runtime.native.interrupts import entries, raise_waiting
 from ftrans.runtime.native.layout import (
     BUFFER,
@@ -32,7 +33,6 @@ from ftrans.runtime.native.layout import (
     set_state,
 )
 from ftrans.runtime.native.lifetime import called, hold, issue
-from ftrans.runtime.raised import keep_raised
 
 TARGET = "ftrans_host"
 """The name under which the handler is registered."""
