@@ -49,7 +49,7 @@ LONG = {
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 350,
+    "autograd": 60,
     "custom": 5900,
     "external": 1800,
     "func": 4100,
@@ -58,7 +58,7 @@ CEILINGS = {
     "numpy": 8900,
     "primitives": 7700,
     "runtime": 3400,
-    "verify": 4450,
+    "verify": 4250,
 }
 """How many lines a package may have."""
 

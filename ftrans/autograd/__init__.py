@@ -1,8 +1,8 @@
 """The names of `torch.autograd`."""
 
 from ftrans.autograd.function import Function, FunctionCtx, once_differentiable
-from ftrans.autograd.gradcheck import gradcheck, gradgradcheck
 from ftrans.errors import GradcheckError
+from ftrans.verify import gradcheck, gradgradcheck
 
 __all__ = [
     "Function",

@@ -7,16 +7,15 @@ does so to many digits is named. None of them decides whether a rule is wrong.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["diagnose", "factor_between"]
+from ftrans.verify.coordinates import widened
 
 _CLOSE = 1e-4
 """How well a hypothesis must explain the numbers; single precision comes that close."""
-
 
 _MANY = 20_000
 """Beyond so many elements only the cheap hypotheses are tried."""
@@ -283,3 +282,38 @@ def _some_elements(given: np.ndarray, true: np.ndarray, close: float = _CLOSE) -
         first = tuple(int(i) for i in np.argwhere(wrong)[0])
         return f"wrong in {number} of {given.size} elements, the first at {first}"
     return ""
+
+
+# -------------------------------------------------------------------- what hypotheses may be about
+
+
+def fitting(
+    arrays: Sequence[np.ndarray], labels: Sequence[str], shape: tuple[int, ...]
+) -> dict[str, np.ndarray]:
+    """Returns the arrays that broadcast to a shape, by their names."""
+    found = {}
+    for array, label in zip(arrays, labels, strict=True):
+        try:
+            if np.broadcast_shapes(array.shape, shape) == shape:
+                found[label] = widened(array)
+        except ValueError:
+            continue
+    return found
+
+
+def sums(
+    ct: np.ndarray, arrays: Sequence[np.ndarray], labels: Sequence[str], shape: tuple[int, ...]
+) -> dict[str, np.ndarray]:
+    """Returns a cotangent, alone and times an argument, summed to the shape of a gradient."""
+    over = ct.ndim - len(shape)
+    if not 0 < over <= ct.ndim <= 4:
+        return {}
+    factors = {"the cotangent": np.ones((), ct.dtype)}
+    for label, array in fitting(arrays, labels, ct.shape).items():
+        factors[f"the cotangent times {label}"] = array
+    totals = {
+        f"a wrong axis: it is {name}, summed over {axes}": (ct * factor).sum(axes)
+        for name, factor in factors.items()
+        for axes in itertools.combinations(range(ct.ndim), over)
+    }
+    return {label: total for label, total in totals.items() if total.shape == shape}

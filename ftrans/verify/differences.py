@@ -1,29 +1,134 @@
-"""Jacobians by central differences, all elements perturbed in a few batched calls.
+"""Derivatives by differences: of one direction, and of all elements, a few batched calls each.
 
-A matrix has one row per real coordinate of the input, and one column per coordinate of the output.
+Whole Jacobians, which `gradcheck` compares, take central differences of one step, as PyTorch's do.
+Along one direction they are taken over a range of steps and extrapolated, and it is known how
+exact they are: the function's scale need not be known, and what lies beside a kink is told apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ftrans.verify.call import host, like
-from ftrans.verify.coordinates import count, from_coordinates, to_coordinates
-from ftrans.verify.points import Points, rows_of
-from ftrans.verify.tolerances import precision_of
+from ftrans.func.vmap import vmap
+from ftrans.verify.coordinates import (
+    count,
+    from_coordinates,
+    host,
+    hosts,
+    index_of,
+    like,
+    precision_of,
+    to_coordinates,
+)
 
-__all__ = ["aligned_difference", "jacobian", "one_sided"]
+Function = Callable[..., Sequence[Any]]
+"""Takes arrays, returns a list of arrays."""
+
+_BYTES = 1 << 21
+"""What the points of one chunk may take: about the size of a processor's cache."""
+
+
+class Beside:
+    """A function at points beside a point, in real coordinates.
+
+    Args:
+        function: takes arrays, returns a list of arrays.
+        values: the point.
+        batched: whether points may be evaluated in a batched call. Differences must not depend on
+            the batching rule of a function under test, so that is held against single calls first.
+    """
+
+    def __init__(self, function: Function, values: Sequence[Any], batched: bool = False):
+        self.function = function
+        self.values = values
+        self.batched = batched
+        self._bases = list(map(to_coordinates, values))
+        self._is_verified = False
+
+    def points(self, moves: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+        """Returns stacked arrays for some of the values, moved by f64[k, n] in coordinates."""
+        return {
+            i: from_coordinates(self._bases[i] + move, self.values[i], (len(move),))
+            for i, move in moves.items()
+        }
+
+    def __call__(self, points: Mapping[int, np.ndarray]) -> list[np.ndarray]:
+        """Returns the coordinates of each output at all points, f64[k, m]."""
+        (size,) = set(map(len, points.values()))
+        found = None
+        if self.batched and size > 2:
+            found = self._at_once(points, size)
+            self.batched = found is not None
+        if found is None:
+            each = [self._single(points, row) for row in range(size)]
+            found = [np.stack(rows) for rows in zip(*each, strict=True)]
+        return [to_coordinates(out, lead=1) for out in found]
+
+    def _single(self, points: Mapping[int, np.ndarray], row: int) -> list[np.ndarray]:
+        values = list(self.values)
+        for i, stacked in points.items():
+            values[i] = like(stacked[row], values[i])
+        return hosts(self.function(*values))
+
+    def _at_once(self, points: Mapping[int, np.ndarray], size: int) -> list[np.ndarray] | None:
+        values = list(self.values)
+        for i, stacked in points.items():
+            values[i] = like(stacked, values[i])
+        in_dims = tuple(0 if i in points else None for i in range(len(values)))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = hosts(vmap(lambda *xs: list(self.function(*xs)), in_dims)(*values))
+        except Exception:
+            # whatever it was: single calls need no batching, and raise what is the user's own
+            return None
+        if not self._is_verified:
+            for row in (0, size - 1):
+                for one, many in zip(self._single(points, row), found, strict=True):
+                    if not _agree(one, many[row]):
+                        return None
+            self._is_verified = True
+        return found
+
+
+def _agree(one: np.ndarray, other: np.ndarray) -> bool:
+    """Tells whether two arrays are the same but for how sums were ordered."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not one.size or one.dtype.kind in "biu":
+        return bool((one == other).all())
+    allowed = 500 * precision_of(one)
+    wide = np.complex128 if one.dtype.kind == "c" else np.float64
+    one, other = one.astype(wide), other.astype(wide)
+    with np.errstate(all="ignore"):
+        scale = np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
+        close = np.abs(one - other) <= allowed * scale
+    return bool((close | (one == other) | (np.isnan(one) & np.isnan(other))).all())
+
+
+def _chunks(size: int, width: int) -> list[np.ndarray]:
+    """Returns the numbers of rows of `width` numbers, in chunks that fit the cache."""
+    rows = max(1, _BYTES // max(8 * width, 1))
+    return [np.arange(start, min(size, start + rows)) for start in range(0, size, rows)]
+
+
+def _units(index: np.ndarray, size: int, length: float = 1.0) -> np.ndarray:
+    """Returns one row for each number, which is `length` there and else zero."""
+    rows = np.zeros((len(index), size))
+    rows[np.arange(len(index)), index] = length
+    return rows
+
+
+# ------------------------------------------------------------------------------------ Jacobians
 
 
 def jacobian(
-    function: Callable[..., Sequence[Any]],
-    values: Sequence[Any],
-    position: int,
-    eps: float,
-    batched: bool = True,
+    function: Function, values: Sequence[Any], position: int, eps: float, batched: bool = True
 ) -> list[np.ndarray]:
     """Returns the Jacobian of each output with respect to one argument.
 
@@ -35,96 +140,255 @@ def jacobian(
         batched: whether the function may be batched.
 
     Returns:
-        One f64[n, m] per output.
+        One f64[n, m] per output: a row per real coordinate of the input.
     """
-    value = host(values[position])
-    base, size = to_coordinates(value), count(value)
-    outs = [host(out) for out in function(*values)]
-    points = Points(function, values, position, batched)
-    total: list[np.ndarray] = [np.empty((size, count(out))) for out in outs]
-    steps = _weights(value)
-    width = size + sum(map(count, outs))
-    rows = max(1, rows_of(width) // (2 * len(steps)))
-    for start in range(0, size, rows):
-        stop = min(size, start + rows)
-        index = np.arange(start, stop)
-        found: list[np.ndarray] = [np.zeros((stop - start, count(out))) for out in outs]
+    value = values[position]
+    size = count(value)
+    widths = [count(host(out)) for out in function(*values)]
+    total = [np.empty((size, width)) for width in widths]
+    # in lower precision a second step cancels the error of the first, so that steps can be long
+    one, two = [(1.0, 1.0)], [(1.0, 4.0 / 3.0), (2.0, -1.0 / 3.0)]
+    steps = one if precision_of(value) < 1e-10 else two
+    beside = Beside(function, values, batched)
+    for index in _chunks(size, (size + sum(widths)) * 2 * len(steps)):
+        found = [np.zeros((len(index), width)) for width in widths]
         for factor, weight in steps:
-            sides = []
-            for sign in (1.0, -1.0):
-                moved = np.tile(base, (stop - start, 1))
-                moved[np.arange(stop - start), index] += sign * factor * eps
-                sides.append(from_coordinates(moved, value, (stop - start,)))
-            both = points(np.concatenate(sides))
-            coordinates = [to_coordinates(side, lead=1) for side in sides]
-            gap = (coordinates[0] - coordinates[1])[np.arange(stop - start), index][:, None]
-            for out, many in zip(found, both, strict=True):
-                ends = to_coordinates(many, lead=1)
+            move = _units(index, size, factor * eps)
+            points = beside.points({position: np.concatenate([move, -move])})
+            above, below = np.split(to_coordinates(points[position], lead=1), 2)
+            gap = (above - below)[np.arange(len(index)), index][:, None]
+            for out, many in zip(found, beside(points), strict=True):
+                above, below = np.split(many, 2)
                 with np.errstate(all="ignore"):
-                    slope = (ends[: stop - start] - ends[stop - start :]) / gap
-                out += weight * slope
+                    out += weight * ((above - below) / gap)
         for whole, part in zip(total, found, strict=True):
-            whole[start:stop] = part
+            whole[index] = part
     return total
 
 
-def _weights(value: Any) -> list[tuple[float, float]]:
-    """Returns how long the steps are, and how their slopes are combined.
+def columns(function: Function, origin: Any, results: Sequence[Any]) -> list[np.ndarray]:
+    """Returns the matrices f64[n, m] of a linear map from arrays like `origin` to the results."""
+    size = count(origin)
+    zero = like(np.zeros(origin.shape, origin.dtype), origin)
+    beside = Beside(function, [zero], batched=True)
+    total = [np.zeros((count(result), size)) for result in results]
+    for index in _chunks(size, size + sum(map(count, results))):
+        found = beside(beside.points({0: _units(index, size)}))
+        for matrix, rows in zip(total, found, strict=True):
+            matrix[:, index] = rows.T
+    return total
 
-    In double precision there is one, as in PyTorch; in lower precision a second one cancels the
-    error of the first, so that steps can be long.
-    """
-    if precision_of(value) < 1e-10:
-        return [(1.0, 1.0)]
-    return [(1.0, 4.0 / 3.0), (2.0, -1.0 / 3.0)]
 
-
-def aligned_difference(
-    function: Callable[..., Sequence[Any]], values: Sequence[Any], position: int, eps: float
+def diagonals(
+    function: Function, values: Sequence[Any], position: int, eps: float
 ) -> list[np.ndarray]:
     """Returns the diagonals of the Jacobians of a function that is elementwise in one argument."""
-    value = host(values[position])
-    sides = []
-    for sign in (1.0, -1.0):
-        moved = list(values)
-        moved[position] = (value + sign * eps).astype(value.dtype)
-        sides.append((moved[position], [host(out) for out in function(*moved)]))
-    (right, above), (left, below) = sides
+    move = np.full((1, count(values[position])), eps)
+    beside = Beside(function, values)
+    points = beside.points({position: np.concatenate([move, -move])})
+    right, left = to_coordinates(points[position], lead=1)
     with np.errstate(all="ignore"):
-        return [
-            ((a.astype(np.float64) - b) / (right.astype(np.float64) - left)).reshape(-1)
-            for a, b in zip(above, below, strict=True)
-        ]
+        return [(above - below) / (right - left) for above, below in beside(points)]
 
 
-def one_sided(
-    function: Callable[..., Sequence[Any]],
+def central(
+    function: Function, values: Sequence[Any], position: int, direction: np.ndarray, eps: float
+) -> list[np.ndarray]:
+    """Returns the slopes of all outputs along a direction of one argument, in coordinates."""
+    beside = Beside(function, values)
+    moves = np.stack([eps * direction, -eps * direction])
+    with np.errstate(all="ignore"):
+        ends = beside(beside.points({position: moves}))
+        return [(above - below) / (2 * eps) for above, below in ends]
+
+
+def find_kink(
+    function: Function,
     values: Sequence[Any],
     position: int,
-    coordinate: int,
+    coordinates: Sequence[int],
     step: float,
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Returns the slopes of all outputs to the right and to the left of one coordinate.
+    output: int,
+) -> str:
+    """Returns what to say of the first kink or jump among some coordinates of an argument, or "".
+
+    Between the slopes on both sides of a smooth point lies a gap that shrinks with the step; at a
+    kink it stays what it is, at a jump it grows.
 
     Args:
         function: takes arrays, returns a list of arrays.
         values: the arguments.
         position: which of them is perturbed.
-        coordinate: which of its coordinates.
-        step: how far.
+        coordinates: which of its coordinates are tried.
+        step: the step of the differences that are to be explained.
+        output: the number of the output whose derivative is in question.
     """
-    value = host(values[position])
-    base = to_coordinates(value)
-    ends, places = [], []
-    for sign in (1.0, 0.0, -1.0):
-        moved = base.copy()
-        moved[coordinate] += sign * step
-        point = from_coordinates(moved, value)
-        places.append(to_coordinates(point)[coordinate])
-        arguments = list(values)
-        arguments[position] = like(point, values[position])
-        ends.append([to_coordinates(host(out)) for out in function(*arguments)])
+    value, beside = values[position], Beside(function, values)
+    for coordinate in [c for c in coordinates[:8] if c < count(value)]:
+        gaps = []
+        for h in (step, step / 8):
+            unit = _units(np.array([coordinate]), count(value), h)
+            points = beside.points({position: np.concatenate([unit, 0 * unit, -unit])})
+            places = to_coordinates(points[position], lead=1)[:, coordinate]
+            above, middle, below = beside(points)[output]
+            with np.errstate(all="ignore"):
+                right = (above - middle) / (places[0] - places[1])
+                left = (middle - below) / (places[1] - places[2])
+                gaps.append((right, left, np.abs(right - left)))
+        (right, left, gap), (_, _, near) = gaps
+        with np.errstate(all="ignore"):
+            noise = 16 * precision_of(value) * np.max(np.abs(middle), initial=0.0) / step
+            kinked = np.isfinite(near) & (gap > 100 * noise) & (near > 0.7 * gap) & (gap > 1e-6)
+        if kinked.any():
+            k = int(np.argmax(np.where(kinked, gap, -1.0)))
+            index = index_of(coordinate, value)
+            if near[k] > 4 * gap[k]:
+                return f"the function jumps at element {index}"
+            return (
+                f"the function has a kink at element {index}: "
+                f"its slopes are {left[k]:.6g} on the left and {right[k]:.6g} on the right"
+            )
+    return ""
+
+
+# ------------------------------------------------------------------------- along one direction
+
+_DOUBLE = tuple(0.03 / 8**k for k in range(10))
+_SINGLE = tuple(0.25 / 2**k for k in range(7))
+"""The steps, relative to the sizes of the elements that are moved."""
+
+_NEAR = -3
+"""Which step tells one-sided slopes: a short one, but not so short that rounding drowns them."""
+
+
+@dataclass(frozen=True)
+class Slope:
+    """The slope of one output, in real coordinates.
+
+    Attributes:
+        value: f64[m], NaN where it could not be told.
+        error: f64[m], how far it may be off.
+        low: f64[m], the lower one of both sides at a kink, else `value`.
+        high: f64[m], the upper one.
+    """
+
+    value: np.ndarray
+    error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def kinked(self) -> np.ndarray:
+        """Where one-sided slopes disagree."""
+        return self.low < self.high
+
+
+def slope_along(
+    function: Function,
+    values: Sequence[Any],
+    directions: Sequence[np.ndarray],
+    precision: float,
+    short: bool = False,
+) -> list[Slope]:
+    """Returns the slopes of all outputs along a direction.
+
+    Of each number the step is chosen at which two extrapolations agree best, so that a kink or a
+    pole beside the point is stepped over only by the long steps.
+
+    Args:
+        function: takes arrays, returns a list of arrays.
+        values: the arguments.
+        directions: for each of them its direction in real coordinates, as long as the elements are.
+        precision: how exact the function is: the distance from 1 to the next number.
+        short: whether few steps are enough.
+    """
+    beside = Beside(function, values)
+    steps = _DOUBLE if precision < 1e-10 else _SINGLE
+    if short:
+        steps = steps[1:-1]
+
+    def at(step: float) -> list[np.ndarray]:
+        with np.errstate(all="ignore"):
+            moves = {i: step * direction[None] for i, direction in enumerate(directions)}
+            return [out[0] for out in beside(beside.points(moves))]
+
+    middle = at(0.0)
+
+    def end(step: float) -> list[np.ndarray]:
+        lost = [np.full(centre.shape, np.nan) for centre in middle]
+        try:
+            found = zip(at(step), lost, strict=True)
+            return [out if out.shape == nan.shape else nan for out, nan in found]
+        except Exception:
+            # a long step may lead out of where the function is defined
+            return lost
+
+    ends = [(end(step), end(-step)) for step in steps]
+    found = []
+    for i, centre in enumerate(middle):
+        right, left = (np.array([both[side][i] for both in ends]) for side in (0, 1))
+        found.append(_best(right, left, centre, np.array(steps)[:, None], precision))
+    return found
+
+
+def _best(
+    above: np.ndarray, below: np.ndarray, middle: np.ndarray, steps: np.ndarray, precision: float
+) -> Slope:
+    """Chooses for each number the step whose extrapolation is confirmed best."""
+    if not middle.size:
+        return Slope(middle, middle, middle, middle)
+    ratio = float(steps[0, 0] / steps[1, 0]) ** 2
     with np.errstate(all="ignore"):
-        right = [(a - b) / (places[0] - places[1]) for a, b in zip(ends[0], ends[1], strict=True)]
-        left = [(b - c) / (places[1] - places[2]) for b, c in zip(ends[1], ends[2], strict=True)]
-    return right, left
+        central = (above - below) / (2 * steps)
+        right, left = (above - middle) / steps, (middle - below) / steps
+        better = (ratio * central[1:] - central[:-1]) / (ratio - 1)
+        # the function may be less exact than its dtype: what small steps disagree by tells
+        shaken = np.abs(np.diff(central, axis=0)) * steps[1:]
+        shaken = np.max(np.where(np.isfinite(shaken), shaken, 0.0)[-3:], axis=0)
+        blurred = np.maximum(8 * max(precision, 2e-16) * np.abs(middle), 4 * shaken)
+        doubt = np.abs(better[1:] - better[:-1]) + blurred / steps[2:]
+        doubt = np.where(np.isfinite(doubt), doubt, np.inf)
+        value, error = _narrowed(better[1:], doubt)
+        kinked = _disagree(right, left, blurred, steps)
+        # short steps may be lost in a lower precision inside: then nothing moves, and long ones do
+        lost = (central[-3:] == 0).all(axis=0) & (np.abs(central[:3]) > 0).all(axis=0)
+        low = np.where(kinked, np.minimum(right[_NEAR], left[_NEAR]), value)
+        high = np.where(kinked, np.maximum(right[_NEAR], left[_NEAR]), value)
+        # within a kink the mean of both sides is exact, and nothing says that it is the derivative
+        error = np.where(kinked, blurred / steps[_NEAR] + np.abs(high - low) * 1e-3, error)
+        value = np.where(kinked & ~np.isfinite(value), (low + high) / 2, value)
+        long = better[0]
+        low = np.where(lost, np.minimum(long, np.minimum(low, 0.0)), low)
+        high = np.where(lost, np.maximum(long, np.maximum(high, 0.0)), high)
+        error = np.where(lost, error + np.abs(long) / 20, error)
+    return Slope(value, error, low, high)
+
+
+def _narrowed(values: np.ndarray, doubts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the least doubtful values that agree with those of all shorter steps.
+
+    Long steps may agree with each other on something else: they are beyond a kink, all of them.
+    """
+    value, error = values[-1], doubts[-1]
+    open_ = np.ones(value.shape, bool)
+    for other, doubt in zip(values[-2::-1], doubts[-2::-1], strict=True):
+        known = np.isfinite(doubt)
+        agrees = np.abs(other - value) <= 3 * (doubt + error)
+        better = open_ & known & ((agrees & (doubt < error)) | ~np.isfinite(error))
+        open_ &= agrees | ~known | ~np.isfinite(error)
+        value, error = np.where(better, other, value), np.where(better, doubt, error)
+    return np.where(np.isfinite(error), value, np.nan), error
+
+
+def _disagree(
+    right: np.ndarray, left: np.ndarray, blurred: np.ndarray, steps: np.ndarray
+) -> np.ndarray:
+    """Tells where one-sided slopes disagree however short the step is: at kinks and at jumps."""
+    few = slice(_NEAR - 3, _NEAR + 1)
+    gaps = np.abs(right - left)[few]
+    sides = np.maximum(np.abs(right[_NEAR]), np.abs(left[_NEAR]))
+    jumps = gaps * steps[few]
+    stays = gaps.min(axis=0) > 0.7 * gaps.max(axis=0)
+    grows = jumps.min(axis=0) > 0.9 * jumps.max(axis=0)
+    large = (gaps[-1] > 8 * blurred / steps[_NEAR]) & (gaps[-1] > 1e-4 * sides)
+    return (stays | grows) & large & np.isfinite(gaps).all(axis=0)

@@ -9,38 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax.tree_util as tree
 import numpy as np
 
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array
-from ftrans.verify.call import Call, host, like
-
-__all__ = ["Cut", "describe_sample", "is_structured", "nearby", "other_precision", "resized"]
+from ftrans.verify.coordinates import alike, host
+from ftrans.verify.probe import Probe
 
 
 def describe_sample(number: int, args: Sequence[Any]) -> str:
     """Returns how failures name a sample: its number, and the types of its arguments."""
-    import jax.tree_util as tree
-
     shown = [str(tree.tree_map(lambda x: type_of(x) if is_array(x) else x, arg)) for arg in args]
     return f"{number}: ({', '.join(shown)})"
 
 
-def _made(call: Call, leaves: list[Any]) -> Call:
-    made = Call(call.func, call.structure.unflatten(leaves))
-    made.may_widen = call.may_widen
-    return made
-
-
-def nearby(call: Call) -> Call:
-    """Returns the call at another point: elements are in another order, and a little larger."""
-    leaves = list(call.leaves)
-    for place in call.places:
-        array = host(leaves[place])
-        moved = array if is_structured(array) else np.roll(array, 1)
-        factor = np.asarray(1.0625, array.dtype)
-        leaves[place] = like((moved * factor).astype(array.dtype), leaves[place])
-    return _made(call, leaves)
+def nearby(probe: Probe) -> Probe:
+    """Returns the function at another point: elements in another order, and a little larger."""
+    moved = [a if is_structured(a) else np.roll(a, 1) for a in probe.arrays]
+    larger = [(a * np.asarray(1.0625, a.dtype)).astype(a.dtype) for a in moved]
+    return probe.at(alike(larger, probe.values))
 
 
 def is_structured(array: np.ndarray) -> bool:
@@ -60,36 +48,29 @@ def is_structured(array: np.ndarray) -> bool:
         if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
             return False
         turned = np.swapaxes(flat, -1, -2)
-        return bool(
-            np.allclose(flat, turned)
-            or not np.any(np.triu(flat, 1))
-            or not np.any(np.tril(flat, -1))
-        )
+        is_triangular = not np.any(np.triu(flat, 1)) or not np.any(np.tril(flat, -1))
+        return is_triangular or np.allclose(flat, turned)
 
 
-def other_precision(call: Call) -> Call | None:
-    """Returns a call in double precision as one in single precision; None for any other."""
+def other_precision(probe: Probe) -> Probe | None:
+    """Returns a function in double precision as one in single precision; None for any other."""
     pairs = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}
-    if not call.values or any(np.dtype(v.dtype) not in pairs for v in call.values):
+    if not probe.values or any(array.dtype not in pairs for array in probe.arrays):
         return None
-    leaves = list(call.leaves)
-    for place in call.places:
-        array = host(leaves[place])
-        leaves[place] = like(array.astype(pairs[array.dtype]), leaves[place])
-    return _made(call, leaves)
+    return probe.at(alike([a.astype(pairs[a.dtype]) for a in probe.arrays], probe.values))
 
 
 class Cut(NamedTuple):
-    """Is a call whose arrays have lost elements along the axes of one size.
+    """A function whose arrays have lost elements along the axes of one size.
 
     Attributes:
-        call: the call.
+        probe: the function, at what is left.
         size: that size.
         new: what it became.
         leading: whether only first axes were cut.
     """
 
-    call: Call
+    probe: Probe
     size: int
     new: int
     leading: bool
@@ -100,11 +81,15 @@ class Cut(NamedTuple):
         which = "first axes" if self.leading else "axes"
         return f"with {which} of size {self.size} cut to {self.new}"
 
-    def fits(self, before: Sequence[Any], after: Sequence[Any]) -> bool:
+    def fits(self, before: Sequence[Any]) -> bool:
         """Tells whether results are cut as arguments are: only then is it the same operation.
 
         A convolution with a kernel that is longer than what is left is another one.
+
+        Args:
+            before: the results of the function before it was cut.
         """
+        after = self.probe.leaves
         return len(before) == len(after) and all(
             np.shape(b) in (self._shape(np.shape(a)), np.shape(a))
             for a, b in zip(before, after, strict=True)
@@ -117,34 +102,33 @@ class Cut(NamedTuple):
         )
 
 
-def resized(call: Call) -> Iterator[Cut]:
-    """Yields the call with each size that its arrays have cut down to one, and to zero.
+def resized(probe: Probe) -> Iterator[Cut]:
+    """Yields the function with each size that its arrays have cut down to one, and to zero.
 
     Equal sizes are cut together, since they have to fit each other as likely as not; where first
     axes have the size of others, the first ones are also cut alone: a batch of one.
     """
-    arrays = [i for i, leaf in enumerate(call.leaves) if is_array(leaf)]
-    shapes = [np.shape(call.leaves[i]) for i in arrays]
-    sizes = sorted({n for shape in shapes for n in shape if n > 1})
+    places = [i for i, leaf in enumerate(probe.given) if is_array(leaf)]
+    shapes = [np.shape(probe.given[i]) for i in places]
     for new in (1, 0):
-        for size in sizes:
-            yield _cut(call, arrays, size, new, False)
+        for size in sorted({n for shape in shapes for n in shape if n > 1}):
+            yield _cut(probe, places, size, new, False)
             first = {shape[0] for shape in shapes if shape}
             if first == {size} and any(size in shape[1:] for shape in shapes):
-                yield _cut(call, arrays, size, new, True)
+                yield _cut(probe, places, size, new, True)
 
 
-def _cut(call: Call, arrays: Sequence[int], size: int, new: int, leading: bool) -> Cut:
-    leaves = list(call.leaves)
-    for i in arrays:
-        array = host(leaves[i])
+def _cut(probe: Probe, places: Sequence[int], size: int, new: int, leading: bool) -> Cut:
+    arrays = [probe.given[i] for i in places]
+    cut = []
+    for array in map(host, arrays):
         kept = tuple(
             slice(0, new) if n == size and (axis == 0 or not leading) else slice(None)
             for axis, n in enumerate(array.shape)
         )
-        array = np.ascontiguousarray(array[kept]).reshape(array[kept].shape)
-        if array.dtype.kind in "iu" and new and np.all(np.abs(array) < size):
+        left = np.ascontiguousarray(array[kept]).reshape(array[kept].shape)
+        if array.dtype.kind in "iu" and new and np.all(np.abs(left) < size):
             # it may be an index into what was cut
-            array = np.clip(array, -new if array.dtype.kind == "i" else 0, new - 1)
-        leaves[i] = like(array, leaves[i])
-    return Cut(_made(call, leaves), size, new, leading)
+            left = np.clip(left, -new if array.dtype.kind == "i" else 0, new - 1)
+        cut.append(left)
+    return Cut(probe.at(alike(cut, arrays), places), size, new, leading)

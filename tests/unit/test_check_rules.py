@@ -14,14 +14,14 @@ from ftrans import check_rules
 from ftrans.autograd import Function
 from ftrans.errors import ArgumentError, ConcretizationError, GradcheckError
 from ftrans.verify import Failure, Report
-from ftrans.verify.batching import check_batches
-from ftrans.verify.call import Call
-from ftrans.verify.compiled import check_jit
-from ftrans.verify.derivatives import gradients_by_differences
+from ftrans.verify.checks.batch import check_batches
+from ftrans.verify.checks.derivative import gradients_by_differences
+from ftrans.verify.checks.linear import check_linear, check_parts, check_unused
+from ftrans.verify.checks.state import check_jit, check_pure
 from ftrans.verify.diagnosis import diagnose
-from ftrans.verify.properties import check_linear, check_parts, check_pure, check_unused
-from ftrans.verify.slopes import slope_along
-from ftrans.verify.trial import Trial
+from ftrans.verify.differences import slope_along
+from ftrans.verify.probe import Probe
+from ftrans.verify.report import Findings
 from tests.unit.right_rules import RIGHT
 from tests.unit.wrong_rules import WRONG, A, V, X
 
@@ -44,15 +44,11 @@ def test_wrong_rules_are_found(name: str) -> None:
 # --------------------------------------------------------------------------------- each check
 
 
-def trial(func: Any, *args: Any) -> Trial:
-    return Trial(Call(func, args), Report("f"), "the sample")
-
-
 def found(check: Any, func: Any, *args: Any) -> str:
     """Returns what one check says of a function."""
-    tried = trial(func, *args)
-    check(tried)
-    return "\n".join(map(str, tried.report.failures))
+    probe, report = Probe(func, args), Report("f")
+    check(probe, Findings(report, "the sample", probe))
+    return "\n".join(map(str, report.failures))
 
 
 def test_linearity_alone() -> None:
@@ -98,13 +94,10 @@ def test_side_effects_alone() -> None:
             x[0] = 5.0
         return x * 1.0
 
-    def pure(tried: Trial) -> None:
-        check_pure(tried, None)
-
-    assert "two calls differ" in found(pure, lambda x: x * draw.uniform(), X)
-    assert "two calls differ" in found(pure, counting, X)
-    assert "was written to" in found(pure, writing, X)
-    assert not found(pure, fnp.sin, X)
+    assert "two calls differ" in found(check_pure, lambda x: x * draw.uniform(), X)
+    assert "two calls differ" in found(check_pure, counting, X)
+    assert "was written to" in found(check_pure, writing, X)
+    assert not found(check_pure, fnp.sin, X)
 
 
 # ------------------------------------------------------------------------------------- report
@@ -274,7 +267,7 @@ def test_slopes_outside_of_the_domain() -> None:
 
 
 def test_gradients_by_differences_against_a_closed_form() -> None:
-    tried = trial(lambda x, y: fnp.sum(fnp.sin(x) * y), A, V)
+    tried = Probe(lambda x, y: fnp.sum(fnp.sin(x) * y), (A, V))
     gx, gy = gradients_by_differences(tried, [np.float64(2.0)])
     np.testing.assert_allclose(gx, 2 * np.cos(A) * V, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(gy, 2 * np.sin(A).sum(0), rtol=1e-6, atol=1e-9)

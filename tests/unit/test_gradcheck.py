@@ -21,7 +21,7 @@ from ftrans.errors import (
     GradcheckOutputError,
     MissingRuleError,
 )
-from ftrans.verify.alignment import is_aligned
+from ftrans.verify.checks.jacobian import is_aligned
 from ftrans.verify.differences import jacobian
 
 X = np.linspace(0.1, 2.0, 6)

@@ -10,33 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ftrans.errors import GradcheckError, GradcheckInputError
-from ftrans.func.staging import name_of
+from ftrans.func.staging import describe, name_of
 from ftrans.func.vjp import vjp
 from ftrans.traceback import boundary
-from ftrans.verify.call import is_floating, like
-from ftrans.verify.comparison import Comparison
-from ftrans.verify.promises import (
+from ftrans.verify.checks.jacobian import Comparison, Settings, check_outputs
+from ftrans.verify.checks.promise import (
     batched_backward,
     batched_forward,
     multiplied_by_cotangent,
     nothing_defined,
     nothing_moves,
+    random_like,
     same_twice,
     undefined,
 )
-from ftrans.verify.subject import (
-    Settings,
-    Subject,
-    check_outputs,
-    checked_call,
-    random_like,
-    values_of,
-)
-
-__all__ = ["gradcheck", "gradgradcheck"]
+from ftrans.verify.probe import Probe
 
 
 @boundary
@@ -98,17 +87,13 @@ def gradcheck(
         False
     """
     name = f"gradcheck({_name(func)})"
-    for asked, needed, flags in (
-        (True, check_forward_ad or check_backward_ad, "check_forward_ad or check_backward_ad"),
-        (check_batched_grad, check_backward_ad, "check_backward_ad for check_batched_grad"),
-        (
-            check_batched_forward_grad,
-            check_forward_ad,
-            "check_forward_ad for check_batched_forward_grad",
-        ),
-    ):
-        if asked and not needed:
-            raise GradcheckInputError(f"{name}: the flags leave nothing to check.\n  Set {flags}.")
+    forward, backward = "check_forward_ad", "check_backward_ad"
+    _check_flags(
+        name,
+        (True, check_forward_ad or check_backward_ad, f"{forward} or {backward}"),
+        (check_batched_grad, check_backward_ad, f"{backward} for check_batched_grad"),
+        (check_batched_forward_grad, check_forward_ad, f"{forward} for check_batched_forward_grad"),
+    )
     settings = Settings(
         eps,
         atol,
@@ -122,16 +107,7 @@ def gradcheck(
         check_backward_ad,
         fast_mode,
     )
-    try:
-        subject = Subject(name, func, _as_tuple(inputs), settings)
-        _run(subject)
-        if subject.outputs and check_backward_ad and check_undefined_grad:
-            nothing_defined(subject)
-    except GradcheckError:
-        if raise_exception:
-            raise
-        return False
-    return True
+    return _verdict(name, _probe(name, func, inputs), settings, raise_exception)
 
 
 @boundary
@@ -190,37 +166,28 @@ def gradgradcheck(
         True
     """
     name = f"gradgradcheck({_name(func)})"
-    for asked, needed, flags in (
-        (
-            True,
-            check_fwd_over_rev or check_rev_over_rev,
-            "check_fwd_over_rev or check_rev_over_rev",
-        ),
-        (check_undefined_grad, check_rev_over_rev, "check_rev_over_rev for check_undefined_grad"),
-        (check_batched_grad, check_rev_over_rev, "check_rev_over_rev for check_batched_grad"),
-    ):
-        if asked and not needed:
-            raise GradcheckInputError(f"{name}: the flags leave nothing to check.\n  Set {flags}.")
-    args = _as_tuple(inputs)
-    call = checked_call(name, func, args)
-    outs = values_of(call)
-    numbers = [i for i, out in enumerate(outs) if is_floating(out)]
+    forward, backward = "check_fwd_over_rev", "check_rev_over_rev"
+    _check_flags(
+        name,
+        (True, check_fwd_over_rev or check_rev_over_rev, f"{forward} or {backward}"),
+        (check_undefined_grad, check_rev_over_rev, f"{backward} for check_undefined_grad"),
+        (check_batched_grad, check_rev_over_rev, f"{backward} for check_batched_grad"),
+    )
+    probe = _probe(name, func, inputs)
+    outs = [probe.leaves[i] for i in probe.outputs]
     if grad_outputs is None:
-        draw = np.random.default_rng(0)
-        cotangents = tuple(
-            like(random_like(draw, outs[i], gen_non_contig_grad_outputs), outs[i]) for i in numbers
-        )
+        cotangents = random_like(0, outs, gen_non_contig_grad_outputs)
     else:
-        cotangents = _as_tuple(grad_outputs)
-    size = len(call.values)
+        cotangents = list(_as_tuple(grad_outputs))
+    size = len(probe.values)
 
     def pulled(*operands: Any) -> list[Any]:
         def select(*values: Any) -> list[Any]:
-            found = call(*values)
+            found = probe(*values)
             # in double precision, the outputs may be of another one as well
-            same = all(v.dtype == x.dtype for v, x in zip(values, call.values, strict=True))
-            check_outputs(name, outs, found, numbers, with_dtypes=same)
-            return [found[i] for i in numbers]
+            same = all(v.dtype == x.dtype for v, x in zip(values, probe.values, strict=True))
+            check_outputs(name, probe.leaves, found, probe.outputs, with_dtypes=same)
+            return [found[i] for i in probe.outputs]
 
         _, pullback = vjp(select, *operands[:size])
         return list(pullback(list(operands[size:])))
@@ -238,13 +205,8 @@ def gradgradcheck(
         check_rev_over_rev,
         fast_mode,
     )
-    try:
-        _run(Subject(name, pulled, (*call.values, *cotangents), settings))
-    except GradcheckError:
-        if raise_exception:
-            raise
-        return False
-    return True
+    second = _probe(name, pulled, (*probe.values, *cotangents))
+    return _verdict(name, second, settings, raise_exception)
 
 
 def _name(func: Callable[..., Any]) -> str:
@@ -257,25 +219,58 @@ def _as_tuple(inputs: Any) -> tuple[Any, ...]:
     return tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
 
 
-def _run(subject: Subject) -> None:
-    """Runs the checks in PyTorch's order; raises `GradcheckError` at the first that fails."""
-    settings = subject.settings
-    if not subject.outputs:
-        nothing_moves(subject)
-        return
-    comparison = Comparison(subject)
-    compare = comparison.compare_fast if settings.fast_mode else comparison.compare
-    if settings.check_backward_ad:
-        same_twice(subject)
-        compare(forward=False)
-    if settings.check_forward_ad:
-        compare(forward=True)
-    if settings.check_batched_forward_grad:
-        batched_forward(subject)
-    if not settings.check_backward_ad:
-        return
-    if settings.check_batched_grad:
-        batched_backward(subject)
-    multiplied_by_cotangent(subject)
-    if settings.check_undefined_grad:
-        undefined(subject)
+def _check_flags(name: str, *flags: tuple[bool, bool, str]) -> None:
+    """Raises where something is asked for, and what it needs is not set."""
+    for is_asked, needed, text in flags:
+        if is_asked and not needed:
+            raise GradcheckInputError(f"{name}: the flags leave nothing to check.\n  Set {text}.")
+
+
+def _probe(name: str, func: Callable[..., Any], inputs: Any) -> Probe:
+    """Returns the probe; raises where it has no floating array, or one that overlaps itself."""
+    args = _as_tuple(inputs)
+    probe = Probe(func, args)
+    if not probe.values:
+        lines = "".join(f"  inputs[{i}]: {describe(arg)}\n" for i, arg in enumerate(args))
+        raise GradcheckInputError(
+            f"{name}: at least one input must be an array of floating point.\n{lines}"
+            f"  Pass np.asarray(x, float): every floating array is checked, and nothing else is."
+        )
+    for label, value in zip(probe.labels, probe.values, strict=True):
+        pairs = zip(getattr(value, "strides", ()), value.shape, strict=False)
+        if value.size and any(stride == 0 and size > 1 for stride, size in pairs):
+            raise GradcheckInputError(
+                f"{name}: an input has a dimension with stride 0: its elements share memory.\n"
+                f"  {label}: {describe(value)} with strides {value.strides}\n"
+                f"  They cannot be perturbed one by one: pass {label}.copy()."
+            )
+    return probe
+
+
+def _verdict(name: str, probe: Probe, settings: Settings, raise_exception: bool) -> bool:
+    """Runs the checks in PyTorch's order, up to the first that fails."""
+    forward, backward = settings.check_forward_ad, settings.check_backward_ad
+    undefined_too = backward and settings.check_undefined_grad
+    checks: tuple[tuple[bool, Callable[[Comparison], None]], ...] = (
+        (backward, same_twice),
+        (backward, lambda compared: compared.compare(forward=False)),
+        (forward, lambda compared: compared.compare(forward=True)),
+        (settings.check_batched_forward_grad, batched_forward),
+        (backward and settings.check_batched_grad, batched_backward),
+        (backward, multiplied_by_cotangent),
+        (undefined_too, undefined),
+        (undefined_too, nothing_defined),
+    )
+    try:
+        compared = Comparison(name, probe, settings)
+        if not probe.outputs:
+            nothing_moves(compared)
+            return True
+        for is_asked, check in checks:
+            if is_asked:
+                check(compared)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True

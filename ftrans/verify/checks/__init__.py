@@ -1,0 +1,1 @@
+"""The checks: each takes a probe, and records what it finds."""

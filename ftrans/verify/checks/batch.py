@@ -1,0 +1,385 @@
+"""`vmap` against a Python loop: every choice of axes, nested, of derivatives, differentiated.
+
+The examples of a batch differ in value and in order, so that a rule which mixes them, or takes one
+for all, gives something else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ftrans.func.jvp import jvp
+from ftrans.func.vjp import vjp
+from ftrans.func.vmap import vmap
+from ftrans.numpy.promotion import is_array
+from ftrans.verify.coordinates import alike, hosts, is_finite, last_digits, like
+from ftrans.verify.probe import Probe
+from ftrans.verify.report import Findings
+from ftrans.verify.samples import is_structured
+
+VMAP = "vmap against a loop"
+NESTED = "vmap(vmap) against a loop"
+OF_RULES = "vmap of derivatives"
+THROUGH = "derivatives of vmap"
+
+_MOST = 64
+"""How many choices of mapped axes are tried; with two arguments they are 15."""
+
+_LARGEST = 4
+"""The largest axis that a batch is made as large as."""
+
+_FEW = 12
+"""How many choices are tried with a batch of the size of an axis."""
+
+Dims = tuple[int | None, ...]
+
+
+def check_batches(probe: Probe, findings: Findings) -> None:
+    """Holds batches against loops over their examples."""
+    if not any(map(is_array, probe.given)):
+        return
+    with findings.guarded(VMAP, "vmap"):
+        batches = _Batches(probe, findings)
+        if not batches.settle():
+            text = "not checked: the function takes no other values than the sample"
+            findings.note(VMAP, text)
+        elif batches.holds():
+            batches.check_the_rest()
+
+
+class _Batches:
+    """Makes batches of the arrays among the arguments of a probe.
+
+    Args:
+        probe: the probe.
+        findings: takes what is found.
+
+    Attributes:
+        places: where the arrays are among the leaves of the arguments, integers included.
+        arrays: these arrays.
+        floats: the numbers of the floating ones among them.
+        size: how many examples: no array has an axis of this size.
+        confusing: other numbers of examples, which are the sizes of axes.
+        examples: the arrays of each example.
+        kept: the numbers of the leaves of the result that are arrays when nothing is traced.
+    """
+
+    def __init__(self, probe: Probe, findings: Findings):
+        self.probe = probe
+        self.findings = findings
+        self.places = [i for i, leaf in enumerate(probe.given) if is_array(leaf)]
+        self.arrays = [probe.given[i] for i in self.places]
+        self.floats = [self.places.index(i) for i in probe.places]
+        sizes = {n for leaf in (*self.arrays, *probe.leaves) for n in np.shape(leaf)}
+        self.size = next(n for n in itertools.count(2) if n not in sizes)
+        self.confusing = [n for n in sorted(sizes) if 1 < n <= _LARGEST] if self.arrays[1:] else []
+        self.examples: list[list[np.ndarray]] = []
+        plain = self.function(*self._contained(hosts(self.arrays)))
+        self.kept = [i for i, out in enumerate(plain) if is_array(out)]
+        self._results: dict[Any, list[np.ndarray]] = {}
+
+    def function(self, *arrays: Any) -> list[Any]:
+        """Returns the leaves of the result for these arrays."""
+        return self.probe(*arrays, places=self.places)
+
+    def kept_of(self, *arrays: Any) -> list[Any]:
+        """Returns the outputs that are arrays when nothing is traced."""
+        outs = self.function(*arrays)
+        return [outs[i] for i in self.kept]
+
+    def smooth(self, *arrays: Any) -> list[Any]:
+        """Returns the outputs that have derivatives."""
+        outs = self.function(*arrays)
+        return [outs[i] for i in self.probe.outputs]
+
+    def _contained(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+        return alike(arrays, self.arrays)
+
+    def _vectors(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+        """Returns cotangents or tangents in the container of the arguments."""
+        return [like(array, self.arrays[0]) for array in arrays]
+
+    # ------------------------------------------------------------------------------ examples
+
+    def settle(self) -> bool:
+        """Chooses examples that the function takes; tells whether there are any."""
+        given, number = hosts(self.arrays), max(self.size, *self.confusing, 0)
+        for make in (_moved, _scaled, lambda array, b: array):
+            examples = [[make(array, b) for array in given] for b in range(number)]
+            try:
+                with np.errstate(all="ignore"):
+                    results = [self._at(example) for example in examples]
+            except Exception:
+                # outside of where the function is defined: the next kind is nearer to the sample
+                continue
+            if all(is_finite(array) for arrays in results for array in arrays):
+                self.examples = examples
+                return True
+        return False
+
+    def _at(self, example: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return hosts(self.kept_of(*self._contained(example)))
+
+    def example(self, mapped: Sequence[bool], b: int) -> list[np.ndarray]:
+        """Returns one example, where these arguments are mapped; the first one where not."""
+        return [self.examples[b if m else 0][k] for k, m in enumerate(mapped)]
+
+    def stacked(self, dims: Dims, size: int) -> list[Any]:
+        """Returns the arrays with the examples along their mapped axes; the first where not."""
+        found = []
+        for k, dim in enumerate(dims):
+            along = [example[k] for example in self.examples[:size]]
+            found.append(along[0] if dim is None else np.stack(along, axis=dim))
+        return self._contained(found)
+
+    def expected(self, dims: Dims, size: int) -> list[np.ndarray]:
+        """Returns what a loop gives, stacked."""
+        mapped = tuple(dim is not None for dim in dims)
+        if (mapped, size) not in self._results:
+            each = [self._at(self.example(mapped, b)) for b in range(size)]
+            self._results[mapped, size] = _stack(each)
+        return self._results[mapped, size]
+
+    # -------------------------------------------------------------------------------- in_dims
+
+    def uniform(self, dim: int) -> Dims:
+        """Returns the same axis for all, or the last one where there are not so many."""
+        return tuple(dim if dim < 0 else min(dim, np.ndim(array)) for array in self.arrays)
+
+    def choices(self) -> list[Dims]:
+        """Returns the choices of mapped axes among the first, the second, the last, and none."""
+        options: list[list[int | None]] = []
+        for array in self.arrays:
+            axes: list[int | None] = [
+                0,
+                *([1] * (np.ndim(array) >= 1)),
+                *([-1] * (np.ndim(array) >= 2)),
+            ]
+            options.append([*axes, None])
+        if np.prod([float(len(o)) for o in options]) <= _MOST + 1:
+            found = list(itertools.product(*options))
+        else:
+            count = len(options)
+            found = [self.uniform(0), self.uniform(1), self.uniform(-1)]
+            for k, dim in [(k, dim) for k, some in enumerate(options) for dim in some]:
+                for rest in (None, 0):
+                    found.append(tuple(dim if i == k else rest for i in range(count)))
+        some = dict.fromkeys(d for d in found if any(x is not None for x in d))
+        return list(some)[:_MOST]
+
+    def holds(self) -> bool:
+        """Holds every choice against a loop, and some with other numbers of examples."""
+        every = self.choices()
+        tried = [(dims, self.size) for dims in every]
+        tried += [(self.uniform(0), 1), (self.uniform(-1), 1)]
+        # a rule may take for mapped what merely has the size of the batch
+        some = [dims for dims in every if None in dims][:_FEW]
+        tried += [(dims, size) for size in self.confusing for dims in some]
+        return all(self.compare(dims, size) for dims, size in tried)
+
+    def compare(self, dims: Dims, size: int) -> bool:
+        """Holds one choice against the loop."""
+        got = hosts(vmap(self.kept_of, dims)(*self.stacked(dims, size)))
+        what = f"vmap with in_dims={_shown(dims)} and {size} examples is not what a loop gives"
+        mapped = [dim is not None for dim in dims]
+
+        def again(seed: int) -> list[np.ndarray]:
+            examples = [self.example(mapped, b) for b in range(size)]
+            return _stack([self._at([_shaken(x, seed) for x in each]) for each in examples])
+
+        if not self._same(VMAP, what, got, self.expected(dims, size), again):
+            return False
+        for i, out in zip(self.kept, got, strict=True):
+            dtype = self.probe.leaves[i].dtype
+            if out.dtype != dtype:
+                what = f"vmap changes the dtype of output {i}"
+                self.findings.fail(VMAP, what, out.dtype, dtype)
+                return False
+        return True
+
+    def _same(
+        self,
+        check: str,
+        what: str,
+        got: Sequence[Any],
+        expected: Sequence[Any],
+        again: Callable[[int], Sequence[Any]] | None = None,
+    ) -> bool:
+        return self.findings.same(
+            check, what, got, expected, slack=4, again=again, cause=_batch_cause
+        )
+
+    def check_the_rest(self) -> None:
+        """Holds nested batches, those of derivatives, and derivatives of them against loops."""
+        findings = self.findings
+        with findings.guarded(NESTED, "vmap(vmap)"):
+            self.nested()
+        if self.probe.is_differentiable:
+            with findings.guarded(OF_RULES, "vmap of backward", "no reverse mode"):
+                self._of("backward", self._gradients, self._cotangents())
+            with findings.guarded(OF_RULES, "vmap of jvp", "no forward mode"):
+                keys = [f"tangent {b}" for b in range(self.size)]
+                draw = self.probe.draw
+                self._of("jvp", self._dots, [draw(self.probe.arrays, k, scaled=True) for k in keys])
+            with findings.guarded(THROUGH, "backward of vmap", "no reverse mode"):
+                self.through()
+
+    def nested(self) -> None:
+        """Maps twice: both levels over all arguments, and each level over some of them."""
+        count, size = len(self.arrays), self.size
+        half: Dims = tuple(0 if k % 2 == 0 else None for k in range(count))
+        rest: Dims = tuple(None if k % 2 == 0 else 0 for k in range(count))
+        pairs = [(self.uniform(0), self.uniform(0)), (self.uniform(-1), self.uniform(0))]
+        for inner, outer in [*pairs, (half, rest), (rest, half)] if count > 1 else pairs:
+            both = [i is not None and o is not None for i, o in zip(inner, outer, strict=True)]
+            number = 2 if any(both) else size
+
+            def pick(k: int, i: int, o: int, inner: Dims = inner, both: Any = both) -> np.ndarray:
+                """Returns one array of an example; the outer level takes them in reverse."""
+                mixed = i if o == 0 else size - 1 - i
+                return self.examples[mixed if both[k] else o if inner[k] is None else i][k]
+
+            stacked = []
+            for k, (dim, outer_dim) in enumerate(zip(inner, outer, strict=True)):
+                rows = [[pick(k, i, o) for i in range(size)] for o in range(number)]
+                along = [row[0] if dim is None else np.stack(row, dim) for row in rows]
+                stacked.append(along[0] if outer_dim is None else np.stack(along, outer_dim))
+            found = hosts(vmap(vmap(self.kept_of, inner), outer)(*self._contained(stacked)))
+            each = [
+                _stack([self._at([pick(k, i, o) for k in range(count)]) for i in range(size)])
+                for o in range(number)
+            ]
+            what = f"vmap(vmap) with in_dims={_shown(inner)} inside {_shown(outer)} is not a loop"
+            if not self._same(NESTED, what, found, _stack(each)):
+                return
+
+    # ----------------------------------------------------------------------------- derivatives
+
+    def _cotangents(self) -> list[list[np.ndarray]]:
+        return [hosts(self.probe.cotangents(f"example {b}")) for b in range(self.size)]
+
+    def _alone(self, arrays: Sequence[Any]) -> tuple[Callable[..., list[Any]], list[Any]]:
+        """Returns the function of the floating arrays alone, and these."""
+
+        def function(*floats: Any) -> list[Any]:
+            return self.smooth(*self._filled(arrays, floats))
+
+        return function, [arrays[k] for k in self.floats]
+
+    def _filled(self, arrays: Sequence[Any], floats: Sequence[Any]) -> list[Any]:
+        filled = list(arrays)
+        for k, value in zip(self.floats, floats, strict=True):
+            filled[k] = value
+        return filled
+
+    def _gradients(self, *operands: Any) -> list[Any]:
+        """Returns the gradients of all floating arguments, for arguments and cotangents."""
+        count = len(self.arrays)
+        function, floats = self._alone(operands[:count])
+        return list(vjp(function, *floats)[1](list(operands[count:])))
+
+    def _dots(self, *operands: Any) -> list[Any]:
+        """Returns the tangents of the smooth outputs, for arguments and tangents."""
+        count = len(self.arrays)
+        function, floats = self._alone(operands[:count])
+        return list(jvp(function, tuple(floats), tuple(operands[count:]))[1])
+
+    def _of(self, what: str, function: Callable[..., Any], vectors: list[list[Any]]) -> None:
+        """Holds `vmap` of a function of arguments and vectors against a loop."""
+        arrays = self.stacked((0,) * len(self.arrays), self.size)
+        got = hosts(vmap(function)(*arrays, *self._vectors(_stack(vectors))))
+        expected = _stack(
+            [
+                hosts(function(*self._contained(example), *self._vectors(some)))
+                for example, some in zip(self.examples, vectors, strict=False)
+            ]
+        )
+        if all(map(is_finite, expected)):
+            self._same(OF_RULES, f"vmap of {what} is not what a loop gives", got, expected)
+
+    def through(self) -> None:
+        """Differentiates `vmap`, with all arguments mapped, and with each of them not mapped."""
+        count = len(self.arrays)
+        cotangents = self._cotangents()
+        choices: list[Dims] = [(0,) * count]
+        if count > 1:
+            choices += [tuple(None if k == j else 0 for k in range(count)) for j in range(count)]
+        for dims in choices[:5]:
+            arrays = self.stacked(dims, self.size)
+
+            def function(*floats: Any, dims: Dims = dims, arrays: Any = arrays) -> list[Any]:
+                return vmap(self.smooth, dims)(*self._filled(arrays, floats))
+
+            pullback = vjp(function, *(arrays[k] for k in self.floats))[1]
+            got = hosts(pullback(self._vectors(_stack(cotangents))))
+            mapped = [dim is not None for dim in dims]
+            rows = [
+                hosts(
+                    self._gradients(*self._contained(self.example(mapped, b)), *self._vectors(some))
+                )
+                for b, some in enumerate(cotangents)
+            ]
+            expected = [
+                np.stack(many) if mapped[k] else np.sum(many, axis=0).astype(many[0].dtype)
+                for k, many in zip(self.floats, zip(*rows, strict=True), strict=True)
+            ]
+            if not all(map(is_finite, expected)):
+                return
+            what = f"backward of vmap with in_dims={_shown(dims)} is not what a loop gives"
+            if not self._same(THROUGH, what, got, expected):
+                return
+
+
+def _moved(array: np.ndarray, b: int) -> np.ndarray:
+    """Returns the same elements in another order, and a little larger."""
+    return _scaled(array if is_structured(array) else np.roll(array, b), b)
+
+
+def _scaled(array: np.ndarray, b: int) -> np.ndarray:
+    if array.dtype.kind in "biu":
+        return array
+    return (array * np.asarray(1 + 0.0625 * b, array.dtype)).astype(array.dtype)
+
+
+def _shaken(array: np.ndarray, seed: int) -> np.ndarray:
+    """Returns an array moved by its last digits, where it has any."""
+    return array if array.dtype.kind in "biu" else last_digits(array, seed)
+
+
+def _stack(rows: Sequence[Sequence[Any]]) -> list[np.ndarray]:
+    """Returns of several lists of arrays each array stacked."""
+    return [np.stack(many) for many in zip(*rows, strict=True)]
+
+
+def _shown(dims: Dims) -> str:
+    return f"({dims[0]},)" if len(dims) == 1 else str(dims)
+
+
+def _batch_cause(got: np.ndarray, expected: np.ndarray) -> str:
+    """Returns why a batch is not the stacked examples, where that is seen from the numbers."""
+    if got.shape != expected.shape:
+        if got.shape[1:] == expected.shape[1:]:
+            return "the number of examples is another one: a wrong axis is mapped"
+        for axis in range(1, got.ndim):
+            moved = np.moveaxis(got, axis, 0)
+            if moved.shape == expected.shape and np.allclose(moved, expected):
+                return f"out_dims is wrong: the mapped axis is axis {axis}, not axis 0"
+        return "the shape is wrong: out_dims, or an axis that the rule reduces, is off by one"
+    one, other = got.astype(np.complex128), expected.astype(np.complex128)
+    if np.allclose(one, other, rtol=1e-9):
+        return ""
+    if len(one) > 1 and np.allclose(one, other[:1]):
+        return "all examples are the first one"
+    if len(one) > 1 and np.allclose(one, other[::-1]):
+        return "the examples are in reverse order"
+    for axis in range(1, one.ndim):
+        moved = np.swapaxes(one, 0, axis)
+        if moved.shape == other.shape and np.allclose(moved, other):
+            return f"out_dims is wrong: the mapped axis is axis {axis}, not axis 0"
+    if np.allclose(np.sort(one, axis=None), np.sort(other, axis=None)):
+        return "the same numbers in another order: an axis is off by one"
+    return "examples are mixed: an axis that the rule works along is off by one"

@@ -1,0 +1,338 @@
+"""A function at a point: its values, its outputs, what its rules pull back and push forward.
+
+The function is seen as one of the floating arrays among its arguments, all else staying as it is,
+and its result as a list of leaves. So the checks need know nothing of pytrees and of integers.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import jax.tree_util as tree
+import numpy as np
+
+from ftrans.errors import RuleError
+from ftrans.func.jvp import jvp
+from ftrans.func.staging import argument_name
+from ftrans.func.vjp import vjp
+from ftrans.ir import Tracer
+from ftrans.verify.coordinates import (
+    alike,
+    count,
+    from_coordinates,
+    host,
+    hosts,
+    is_floating,
+    last_digits,
+    precision_of,
+    scale_of,
+    to_coordinates,
+    widened,
+)
+
+
+class Probe:
+    """A function at a point.
+
+    Args:
+        func: the function.
+        args: its positional arguments, pytrees.
+        rigid: the outputs, by number, that are declared to have no derivative.
+        may_widen: whether it may be called in double precision where it is given single.
+
+    Attributes:
+        given: the leaves of the arguments.
+        places: the numbers of those that are floating.
+        values: these, in the containers that they came in.
+        labels: what they are called, by the signature of the function.
+        positions: of which argument each is a leaf.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        rigid: Sequence[int] = (),
+        may_widen: bool = True,
+    ):
+        self.func = func
+        self.rigid = tuple(rigid)
+        self.may_widen = may_widen
+        self._needs_tracing = False
+        paths, self._structure = tree.tree_flatten_with_path(tuple(args))
+        self.given = [leaf for _, leaf in paths]
+        self.places = [i for i, leaf in enumerate(self.given) if is_floating(leaf)]
+        self.values = [self.given[i] for i in self.places]
+        self.labels = [argument_name(func, paths[i][0]) for i in self.places]
+        self.positions = [paths[i][0][0].idx for i in self.places]
+
+    # ---------------------------------------------------------------------------- the function
+
+    def arguments(
+        self, values: Sequence[Any] | None = None, places: Sequence[int] | None = None
+    ) -> tuple[Any, ...]:
+        """Returns the arguments, with values in the place of some leaves, else of the floating."""
+        leaves = list(self.given)
+        if values is not None:
+            for i, value in zip(self.places if places is None else places, values, strict=True):
+                leaves[i] = value
+        return self._structure.unflatten(leaves)
+
+    def at(self, values: Sequence[Any], places: Sequence[int] | None = None) -> Probe:
+        """Returns the same function at another point."""
+        made = Probe(self.func, self.arguments(values, places), self.rigid, self.may_widen)
+        made._needs_tracing = self._needs_tracing
+        return made
+
+    def __call__(self, *values: Any, places: Sequence[int] | None = None) -> list[Any]:
+        """Returns the leaves of the result for values in the place of some leaves.
+
+        The function is given copies of arrays of NumPy: it may write to them, and say so.
+        """
+        is_traced = any(type(value) is Tracer for value in values)
+        if is_traced or not self._needs_tracing:
+            copies = [value.copy() if type(value) is np.ndarray else value for value in values]
+            try:
+                return tree.tree_leaves(self.func(*self.arguments(copies, places)))
+            except AttributeError:
+                # traced values have methods that plain arrays lack
+                if is_traced:
+                    raise
+                self._needs_tracing = True
+        return vjp(lambda *xs: self(*xs, places=places), *values)[0]
+
+    def select(self, *values: Any) -> list[Any]:
+        """Returns the outputs that have derivatives, for values of the floating arguments."""
+        outs = self(*values)
+        return [outs[i] for i in self.outputs]
+
+    @functools.cached_property
+    def arrays(self) -> list[np.ndarray]:
+        """The values, as NumPy arrays."""
+        return hosts(self.values)
+
+    @functools.cached_property
+    def leaves(self) -> list[Any]:
+        """The leaves of the result, as traced code computes them, without a derivative.
+
+        Promotion of plain arrays is not always that of traced values.
+        """
+        return jvp(self, tuple(self.values), (None,) * len(self.values))[0]
+
+    @functools.cached_property
+    def outputs(self) -> list[int]:
+        """The numbers of those leaves that have derivatives."""
+        numbered = enumerate(self.leaves)
+        return [i for i, out in numbered if is_floating(out) and i not in self.rigid]
+
+    @functools.cached_property
+    def outs(self) -> list[np.ndarray]:
+        """These, as NumPy arrays."""
+        return [host(self.leaves[i]) for i in self.outputs]
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether there is something to differentiate, and with respect to something."""
+        return bool(self.outputs and self.values)
+
+    def settled(self) -> Probe:
+        """Evaluates the function, traced and not, so that what it raises is raised here."""
+        _ = self.outs
+        self(*self.values)
+        return self
+
+    # ------------------------------------------------------------------------- its derivatives
+
+    def pullback(
+        self,
+        values: Sequence[Any] | None = None,
+        outputs: Sequence[int] | None = None,
+        only: Sequence[int] | None = None,
+    ) -> Any:
+        """Returns a pullback from cotangents of the outputs; each is traced anew.
+
+        Args:
+            values: the point, where it is another one.
+            outputs: the outputs, where not all that have derivatives are asked for.
+            only: the numbers of the values that it is taken with respect to, where not of all.
+        """
+        values = self.values if values is None else values
+        outputs = self.outputs if outputs is None else outputs
+        moving = range(len(values)) if only is None else only
+
+        def select(*some: Any) -> list[Any]:
+            filled = list(values)
+            for number, value in zip(moving, some, strict=True):
+                filled[number] = value
+            outs = self(*filled)
+            return [outs[i] for i in outputs]
+
+        return vjp(select, *(values[number] for number in moving))[1]
+
+    def pull(self, cotangents: Sequence[Any], **chosen: Any) -> list[np.ndarray]:
+        """Returns the gradients for some cotangents; `chosen` as in `pullback`."""
+        return hosts(self.pullback(**chosen)(list(cotangents)))
+
+    def push(self, tangents: Sequence[Any]) -> list[np.ndarray]:
+        """Returns the tangents of the outputs for those of the values."""
+        return hosts(jvp(self.select, tuple(self.values), tuple(tangents))[1])
+
+    def pulls_back(self) -> bool:
+        """Tells whether reverse mode takes the arguments at all, or is not there."""
+        try:
+            with np.errstate(all="ignore"):
+                self.pull(self.cotangents("1"))
+        except RuleError:
+            return False
+        except Exception:
+            # whatever it is, the checks will meet it
+            return True
+        return True
+
+    # -------------------------------------------------------------------------- random vectors
+
+    def draw(self, arrays: Sequence[Any], key: str, scaled: bool = False) -> list[np.ndarray]:
+        """Returns random arrays like some others, the same for the same key.
+
+        Args:
+            arrays: what they are like.
+            key: says what they are for.
+            scaled: whether each element is of the size of the one that it is like.
+        """
+        draw = np.random.default_rng(zlib.crc32(key.encode()))
+        found = []
+        for array in arrays:
+            size = draw.uniform(0.3, 1.0, count(array)) * draw.choice([-1.0, 1.0], count(array))
+            found.append(from_coordinates(size * scale_of(array) if scaled else size, array))
+        return found
+
+    def cotangents(self, key: str) -> list[Any]:
+        """Returns random cotangents of the outputs, in the outputs' containers."""
+        originals = [self.leaves[i] for i in self.outputs]
+        return alike(self.draw(self.outs, f"cotangent {key}"), originals)
+
+    def tangents(self, key: str) -> list[Any]:
+        """Returns random tangents of the values, each element as large as what it moves."""
+        return alike(self.draw(self.arrays, f"tangent {key}", scaled=True), self.values)
+
+    def shaken(self, seed: int, precision: float | None = None) -> list[Any]:
+        """Returns the values, moved by a few last digits."""
+        return alike([last_digits(a, seed, precision) for a in self.arrays], self.values)
+
+    # ---------------------------------------------------------------------------- its precision
+
+    @functools.cached_property
+    def precision(self) -> float:
+        """How exact the function is: the distance from 1 to the next number."""
+        found = max(map(precision_of, (*self.arrays, *self.outs)), default=0.0)
+        if 0.0 < found < 1e-10 and self.outputs and self._is_single_inside():
+            return float(np.finfo(np.float32).eps)
+        return found
+
+    @functools.cached_property
+    def least(self) -> float:
+        """The least number that is not flushed to zero."""
+        involved = (*self.arrays, *self.outs)
+        return max((float(jnp.finfo(a.dtype).tiny) for a in involved), default=0.0)
+
+    def _is_single_inside(self) -> bool:
+        """Tells whether the numbers are of double precision by their dtype alone.
+
+        What a function of single precision returns has zeros at the end of its mantissa, also at
+        a point that has none.
+        """
+        steps = self.draw(self.arrays, "precision")
+        moved = [
+            (a * (1 + 1e-3 * d)).astype(a.dtype) for a, d in zip(self.arrays, steps, strict=True)
+        ]
+        moved = alike(moved, self.values)
+        try:
+            with np.errstate(all="ignore"):
+                outs = hosts(self.select(*moved))
+                grads = self.pull(self.cotangents("1"), values=moved)
+        except Exception:
+            # whatever it is, the checks will meet it
+            return False
+        return any(map(_is_single, outs)) or all(map(_is_single, grads))
+
+    def may_overflow(self, sizes: np.ndarray) -> bool:
+        """Tells whether products of numbers of these sizes, or of the arguments, may overflow."""
+        for array in (*self.arrays, *self.outs):
+            limit = float(np.sqrt(float(jnp.finfo(array.dtype).max)))
+            for numbers in (np.abs(to_coordinates(array)), np.abs(sizes)):
+                numbers = numbers[numbers > 0]
+                if numbers.size and not 1 / limit < numbers.min() <= numbers.max() < limit:
+                    return True
+        return False
+
+    @functools.cached_property
+    def wide(self) -> Probe | None:
+        """The same in double precision, of which differences are taken; None where that is another.
+
+        The derivative of a function of `float32` is compared with differences of the same function
+        in `float64`, which are exact to many digits; differences in `float32` are not.
+        """
+        if all(precision_of(array) < 1e-10 for array in (*self.arrays, *self.outs)):
+            return self
+        if not self.may_widen:
+            return None
+        wide = self.at(alike(list(map(widened, self.arrays)), self.values))
+        try:
+            found = wide(*wide.values)
+        except Exception:
+            # a kernel for one precision alone: any error of it means the same
+            return None
+        if len(found) != len(self.leaves):
+            return None
+        if all(map(_is_widened, self.leaves, found)):
+            return wide
+        # what is ill-conditioned differs by more, but not by more than its last digits make it
+        moved = [wide(*self._rounded(wide, seed)) for seed in range(3)]
+        shapes = list(map(np.shape, found))
+        if any(list(map(np.shape, m)) != shapes for m in moved):
+            return None
+        spreads = [
+            np.max([np.abs(host(m[i]) - host(x)) for m in moved], axis=0) if is_floating(x) else 0.0
+            for i, x in enumerate(found)
+        ]
+        return wide if all(map(_is_widened, self.leaves, found, spreads)) else None
+
+    def _rounded(self, wide: Probe, seed: int) -> list[Any]:
+        """Returns the values in double precision, moved by last digits of their own."""
+        draw = np.random.default_rng(seed)
+        moved = [
+            array * (1 + precision_of(value) * draw.choice([-1.0, 1.0], array.shape))
+            for array, value in zip(wide.arrays, self.values, strict=True)
+        ]
+        return alike(moved, wide.values)
+
+
+def _is_single(array: np.ndarray) -> bool:
+    """Tells whether all numbers of an array in double precision are ones of single precision.
+
+    Zeros and small integers, which any rule returns, do not count.
+    """
+    vector = to_coordinates(array)
+    vector = vector[np.isfinite(vector) & (vector != np.round(vector, 2))]
+    return bool(vector.size) and bool((vector.astype(np.float32) == vector).all())
+
+
+def _is_widened(given: Any, wide: Any, spread: Any = 0.0) -> bool:
+    """Tells whether a leaf of a result is what another one is in double precision."""
+    given, wide = host(given), host(wide)
+    if given.shape != wide.shape or is_floating(given) != is_floating(wide):
+        return False
+    if not is_floating(given):
+        return bool((given == wide).all())
+    rough = widened(given)
+    if wide.dtype != rough.dtype:
+        return False
+    with np.errstate(all="ignore"):
+        scale = np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))
+        allowed = 1e3 * precision_of(given) * scale + 30 * spread + 3 * np.max(spread, initial=0.0)
+        close = np.abs(rough - wide) <= allowed
+    return bool((close | ~np.isfinite(rough)).all())
