@@ -86,6 +86,7 @@ __all__ = [
     "TracedArrayError",
     "TransposeError",
     "UnsupportedError",
+    "__version__",
     "autograd",
     "cache_clear",
     "cache_info",

@@ -10,6 +10,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -406,3 +407,8 @@ def test_no_bare_raise_of_a_builtin_in_what_users_call() -> None:
                 if name in ("ValueError", "TypeError", "IndexError", "RuntimeError", "KeyError"):
                     wrong.append(f"{path}:{node.lineno}: raise {name}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    text = (ROOT.parent / "pyproject.toml").read_text()
+    assert ftrans.__version__ == tomllib.loads(text)["project"]["version"]

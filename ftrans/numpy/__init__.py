@@ -22,6 +22,7 @@ from ftrans.numpy.diagonals import *
 from ftrans.numpy.dtypes import *
 from ftrans.numpy.elementwise import *
 from ftrans.numpy.indexing import *
+from ftrans.numpy.info import Info as __array_namespace_info__
 from ftrans.numpy.linalg import matrix_norm, matrix_power, norm, vector_norm
 from ftrans.numpy.linear import *
 from ftrans.numpy.logic import *
@@ -33,6 +34,8 @@ from ftrans.numpy.special import *
 from ftrans.numpy.statistics import *
 from ftrans.numpy.ufunc import direct as _direct
 
+__array_api_version__ = "2024.12"
+"""The version of the array API whose names and semantics hold where NumPy is silent."""
 newaxis = None
 """As an index, makes an axis of size 1."""
 
@@ -41,7 +44,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     for _name, _value in globals().items()
     if not _name.startswith("_") and not isinstance(_value, _ModuleType)
 ]
-__all__ += ["linalg"]
+__all__ += ["__array_api_version__", "__array_namespace_info__", "linalg"]
 
 _functions = [_name for _name in __all__ if _isfunction(globals()[_name])]
 

@@ -127,8 +127,8 @@ def add_argument(call: list[Any], frame: Trail, x: Any) -> bool:
         return add_argument(call, frame, (x.start, x.stop, x.step))
     elif kind is float:
         call += (kind, repr(x))  # which tells 0.0 from -0.0, and NaN equals itself
-    elif isinstance(x, np.dtype):
-        call += (np.dtype, x)
+    elif isinstance(x, (np.dtype, type)):
+        call += (kind, x)
     else:
         return False
     return True

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
-from ftrans.ir import type_of
+from ftrans.errors import ShapeError
+from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_float, is_integer, is_unsigned
 from ftrans.numpy import promotion
 from ftrans.numpy.promotion import (
@@ -24,6 +26,7 @@ from ftrans.numpy.promotion import (
 __all__ = [
     "bfloat16",
     "bool_",
+    "broadcast_shapes",
     "can_cast",
     "complex64",
     "complex128",
@@ -50,12 +53,42 @@ __all__ = [
     "uint64",
 ]
 
+
+class Scalar(type):
+    """Makes a type of NumPy's scalars that converts traced values, too: `float32(x)`.
+
+    It is equal to NumPy's, as a dtype and as a type.
+    """
+
+    def __call__(cls, *args: Any) -> Any:
+        if args and isinstance(args[0], (Tracer, jax.Array, list, tuple)):
+            return as_array(args[0], cls)
+        return cls.__bases__[0](*args)
+
+    def __eq__(cls, other: object) -> bool:
+        # a dtype compares itself with types
+        return cls is other or cls.__bases__[0] is other or NotImplemented
+
+    def __hash__(cls) -> int:
+        return hash(cls.__bases__[0])
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, cls.__bases__[0])
+
+
+def _scalar(base: Any) -> Any:
+    name = base.__name__
+    doc = f"Is NumPy's type `{name}`; called with a traced value, converts it."
+    return Scalar(name, (base,), {"__module__": "ftrans.numpy", "__doc__": doc})
+
+
+int8, int16, int32, int64 = map(_scalar, (np.int8, np.int16, np.int32, np.int64))
+uint8, uint16, uint32, uint64 = map(_scalar, (np.uint8, np.uint16, np.uint32, np.uint64))
+float16, float32, float64 = map(_scalar, (np.float16, np.float32, np.float64))
+complex64, complex128 = map(_scalar, (np.complex64, np.complex128))
+# those that cannot be derived from
 bool_ = np.bool_
-int8, int16, int32, int64 = np.int8, np.int16, np.int32, np.int64
-uint8, uint16, uint32, uint64 = np.uint8, np.uint16, np.uint32, np.uint64
-float16, float32, float64 = np.float16, np.float32, np.float64
 bfloat16 = ml_dtypes.bfloat16
-complex64, complex128 = np.complex64, np.complex128
 dtype = np.dtype
 issubdtype = jnp.issubdtype
 
@@ -125,6 +158,28 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         "numeric": is_integer(own) or is_float(own) or is_complex(own),
     }
     return kinds[kind] if kind in kinds else own == canonical_dtype(kind)
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """Returns the shape that arrays of these shapes broadcast to.
+
+    Args:
+        *shapes: ints, or tuples of them.
+
+    Raises:
+        ShapeError: where they do not broadcast.
+
+    Example:
+        >>> broadcast_shapes((3, 1), (4,))
+        (3, 4)
+    """
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ShapeError(
+            f"broadcast_shapes: shapes do not broadcast.\n  shapes: {', '.join(map(str, shapes))}\n"
+            f"  Sizes are matched from the last axis on."
+        ) from None
 
 
 def finfo(dtype: Any) -> Any:

@@ -99,16 +99,21 @@ def truth(x: Any) -> Any:
 
 
 def _logical(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
-    def function(*xs: Any) -> Any:
-        return primitive(*unify(name, *map(truth, xs)))
+    def function(x1: Any, x2: Any) -> Any:
+        return primitive(*unify(name, truth(x1), truth(x2)))
 
     return named(function, name, doc)
 
 
-logical_and = _logical("logical_and", and_p, "Tells where x and y are both not zero.")
-logical_or = _logical("logical_or", or_p, "Tells where x or y is not zero.")
-logical_xor = _logical("logical_xor", xor_p, "Tells where just one of x and y is not zero.")
-logical_not = _logical("logical_not", not_p, "Tells where x is zero.")
+logical_and = _logical("logical_and", and_p, "Tells where x1 and x2 are both not zero.")
+logical_or = _logical("logical_or", or_p, "Tells where x1 or x2 is not zero.")
+logical_xor = _logical("logical_xor", xor_p, "Tells where just one of x1 and x2 is not zero.")
+
+
+def logical_not(x: Any) -> Any:
+    """Tells where x is zero."""
+    return not_p(truth(x))
+
 
 bitwise_and = binary("bitwise_and", and_p, "Returns the bits that are set in both x and y.")
 bitwise_or = binary("bitwise_or", or_p, "Returns the bits that are set in x or y.")

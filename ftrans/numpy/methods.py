@@ -348,6 +348,7 @@ def _own_members(namespace: Mapping[str, Any]) -> dict[str, Any]:
         shape = self.type.shape
         if isinstance(start_dim, str):
             start_dim, order = 0, start_dim
+        order = "C" if order == "K" else order
         if not shape:
             return fresh(reshape(self, (1,)))
         first, last = range(len(shape))[start_dim], range(len(shape))[end_dim]

@@ -7,11 +7,12 @@ from typing import Any
 
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
-from ftrans.numpy.promotion import canonical_axes, inexact
+from ftrans.numpy.promotion import canonical_axes, inexact, unify
 from ftrans.numpy.reduction import kept, max
-from ftrans.numpy.ufunc import unary
+from ftrans.numpy.ufunc import as_strict, unary
 from ftrans.primitives import (
     add_p,
+    and_p,
     convert_p,
     div_p,
     eq_p,
@@ -22,6 +23,7 @@ from ftrans.primitives import (
     log_p,
     logistic_p,
     mul_p,
+    not_p,
     real_p,
     scalar,
     select_p,
@@ -65,12 +67,13 @@ def _less(x: Any, y: Any, axes: tuple[int, ...]) -> Any:
     return sub_p(x, restore(convert_p(y, dtype=t.dtype), t.shape, axes))
 
 
-def logsumexp(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+def logsumexp(x: Any, axis: Any = None, b: Any = None, *, keepdims: bool = False) -> Any:
     """Returns log(sum(exp(x))) without overflow; where all x are -inf its gradient is 0.
 
     Args:
         x: an array.
         axis: an axis, several, or None for all.
+        b: factors of exp(x), which broadcast with x; the sum must not be negative.
         keepdims: whether reduced axes stay, with size 1.
 
     Example:
@@ -79,12 +82,19 @@ def logsumexp(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
         1000.693
     """
     x = inexact(x)
+    if b is not None:
+        x, b = as_strict(*unify("logsumexp", x, b))
     t = type_of(x)
     axes = canonical_axes("logsumexp", axis, t.ndim)
-    largest = _largest(x, axes)
+    largest = _largest(x if b is None else select_p(eq_p(b, 0.0), -math.inf, x), axes)
     # inf - inf is NaN, and what is infinite needs no shift
     shift = select_p(is_finite_p(largest), largest, 0.0)
-    total = sum_p(exp_p(_less(x, shift, axes)), axes=axes)
+    terms = exp_p(_less(x, shift, axes))
+    if b is not None:
+        # what has the factor 0 may be beyond the largest of the others, and infinite
+        lost = and_p(eq_p(b, 0.0), not_p(is_finite_p(terms)))
+        terms = select_p(lost, 0.0, mul_p(terms, b))
+    total = sum_p(terms, axes=axes)
     # a sum of nothing counts as 1, and its slope is finite: the logarithm comes from the shift
     nothing = eq_p(total, 0.0)
     logarithm = log_p(add_p(total, convert_p(nothing, dtype=t.dtype)))

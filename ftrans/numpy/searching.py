@@ -7,7 +7,7 @@ asks for them, and raises under `vmap` and `jit`.
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,7 @@ __all__ = [
     "nonzero",
     "searchsorted",
     "unique",
+    "unique_all",
     "unique_counts",
     "unique_inverse",
     "unique_values",
@@ -273,16 +274,44 @@ def unique(
     return (values, *found) if found else values
 
 
+class UniqueAll(NamedTuple):
+    """What `unique_all` returns."""
+
+    values: Any
+    indices: Any
+    inverse_indices: Any
+    counts: Any
+
+
+class UniqueCounts(NamedTuple):
+    """What `unique_counts` returns."""
+
+    values: Any
+    counts: Any
+
+
+class UniqueInverse(NamedTuple):
+    """What `unique_inverse` returns."""
+
+    values: Any
+    inverse_indices: Any
+
+
 def unique_values(x: Any, /) -> Any:
     """Returns the different elements, in order; each NaN counts as different."""
     return unique(x, equal_nan=False)
 
 
-def unique_counts(x: Any, /) -> tuple[Any, Any]:
+def unique_all(x: Any, /) -> UniqueAll:
+    """Returns the different elements; where each stands first, which each of x is, how often."""
+    return UniqueAll(*unique(x, True, True, True, equal_nan=False))
+
+
+def unique_counts(x: Any, /) -> UniqueCounts:
     """Returns the different elements, in order, and how often each occurs."""
-    return unique(x, return_counts=True, equal_nan=False)
+    return UniqueCounts(*unique(x, return_counts=True, equal_nan=False))
 
 
-def unique_inverse(x: Any, /) -> tuple[Any, Any]:
+def unique_inverse(x: Any, /) -> UniqueInverse:
     """Returns the different elements, in order, and for each element of `x` which of them it is."""
-    return unique(x, return_inverse=True, equal_nan=False)
+    return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False))

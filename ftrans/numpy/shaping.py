@@ -43,11 +43,12 @@ __all__ = [
 ]
 
 
-def copy(x: Any) -> Any:
+def copy(x: Any, order: str = "K") -> Any:
     """Returns the same values as another array, which writes to `x` do not reach.
 
     Args:
         x: an array.
+        order: taken for the sake of NumPy's signature: how arrays lie in memory is left to XLA.
     """
     x = as_array(x)
     return np.array(x) if isinstance(x, np.ndarray) else fresh(x)
@@ -62,7 +63,7 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     Args:
         x: an array.
         shape: the sizes; one of them can be -1, which takes what is left.
-        order: "C" only: the last axis runs fastest.
+        order: "C", the last axis runs fastest, or "F", the first one does.
         copy: True for a result that is no view of `x`.
 
     Raises:
@@ -73,11 +74,18 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
         array([[0, 1, 2],
                [3, 4, 5]])
     """
-    if order not in ("C", "A"):
-        raise ArgumentError(f"reshape: order {order!r} is not supported; transpose first: x.T.")
+    if order not in ("C", "A", "F"):
+        raise ArgumentError(
+            f"reshape: order must be 'C', 'A' or 'F'.\n  order: {order!r}\n"
+            f"  Leave it out for the order of rows."
+        )
     x = as_array(x)
     t = type_of(x)
     sizes = _sizes(t, shape)
+    if order == "F":
+        # by columns it is a copy, unless there is but one
+        by_columns = reshape(transpose(x), sizes[::-1], copy=copy or t.ndim > 1)
+        return transpose(by_columns)
     if sizes == t.shape:
         return fresh(x) if copy else x
     out = reshape_p(x, shape=sizes)
@@ -100,7 +108,8 @@ def _sizes(t: Any, shape: Any) -> tuple[int, ...]:
 
 
 def ravel(x: Any, order: str = "C") -> Any:
-    """Returns the elements as one axis, in the order of rows."""
+    """Returns the elements as one axis, in the order of rows, or with "F" of columns."""
+    order = "C" if order == "K" else order
     return reshape(x, (-1,) if type_of(as_array(x)).size else (0,), order)
 
 

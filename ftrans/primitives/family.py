@@ -10,7 +10,7 @@ import numpy as np
 
 from ftrans.errors import AxisError, DTypeError, ShapeError
 from ftrans.ir import ArrayType, Literal, type_of
-from ftrans.ir.dtype import is_half, is_inexact
+from ftrans.ir.dtype import is_complex, is_half, is_inexact
 from ftrans.primitives.record import Absent, Cost, Primitive, Sample
 
 no_programs = Absent("it carries no program")
@@ -52,10 +52,12 @@ def check_kind(name: str, kinds: str, *types: ArrayType) -> None:
     for t in types:
         if _kind(t.dtype) not in kinds:
             words = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
+            fix = "Convert it first: x.astype('float32')."
+            if is_complex(t.dtype):
+                fix = "Take a real number of each: abs(x), x.real, x.imag."
             raise DTypeError(
                 f"{name}: takes {', '.join(words[k] for k in kinds)} arrays.\n"
-                f"  operand: {t}\n"
-                f"  Convert it first: x.astype('float32')."
+                f"  operand: {t}\n  {fix}"
             )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ftrans.numpy as fnp
-from ftrans.errors import AxisError, ShapeError
+from ftrans.errors import ArgumentError, AxisError, ShapeError
 from tests.unit.front_end import check_gradients, check_values, evaluators
 
 random = np.random.default_rng(0)
@@ -216,3 +216,22 @@ def test_errors(call: Any, error: type, text: str) -> None:
     with pytest.raises(error) as caught:
         call(np.zeros((2, 3)))
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("order", ["C", "F", "A", "K"])
+def test_orders_of_elements(order: Any) -> None:
+    x = np.arange(24.0).reshape(2, 3, 4)
+    check_values(lambda x: fnp.ravel(x, order), x.ravel(order), x)
+    check_values(lambda x: x.flatten(order), x.flatten(order), x)
+    check_values(lambda x: x.copy(order=order), x, x)
+    if order == "K":
+        with pytest.raises(ArgumentError, match=r"order must be 'C', 'A' or 'F'\.\n  order: 'K'"):
+            fnp.reshape(x, -1, order)
+        return
+    for shape in (-1, (4, 6), (2, -1, 6), (24, 1), (2, 3, 4)):
+        theirs = np.reshape(x, shape, order=order)
+        check_values(lambda x, s=shape: fnp.reshape(x, s, order=order), theirs, x)
+        check_values(lambda x, s=shape: np.reshape(x, s, order=order), theirs, x)
+        check_values(lambda x, s=shape: x.reshape(s, order=order), theirs, x)
+        theirs = x.ravel().reshape(shape, order=order)
+        check_values(lambda x, s=shape: fnp.reshape(x.ravel(), s, order=order), theirs, x)

@@ -12,7 +12,7 @@ import scipy.special
 
 import ftrans.numpy as fnp
 from ftrans import func
-from ftrans.errors import AxisError, ShapeError
+from ftrans.errors import AxisError, DTypeError, ShapeError
 from tests.helpers import assert_close
 from tests.unit.front_end import check_gradients, check_values, traced
 
@@ -319,3 +319,35 @@ def test_refusals() -> None:
     with pytest.raises(ShapeError, match="an empty axis has no median"):
         fnp.median(np.zeros(0))
     assert traced(lambda x: fnp.sum(x, axis=()), X)[0].shape == X.shape
+
+
+def test_logsumexp_with_factors() -> None:
+    factors = np.array([[0.0], [1.0], [2.5], [0.5]])
+    for axis in (None, 1, (0, 1)):
+        theirs = scipy.special.logsumexp(X, axis=axis, b=factors)
+        check_values(lambda x, a=axis: fnp.logsumexp(x, a, factors), theirs, X)
+        check_values(lambda b, a=axis: fnp.logsumexp(X, a, b=b), theirs, factors)
+        check_gradients(
+            lambda x, b, a=axis: fnp.logsumexp(x, a, b=b),
+            lambda x, b, a=axis: jnp.log((b * jnp.exp(x)).sum(a)),
+            X,
+            factors,
+        )
+    # what counts nothing does not overflow
+    large = np.array([1.0, 2000.0])
+    check_values(lambda x: fnp.logsumexp(x, b=[1.0, 0.0]), np.float64(1.0), large)
+    slopes = func.grad(lambda x: fnp.logsumexp(x, b=[1.0, 0.0]))(large)
+    assert_close(slopes, [1.0, 0.0])
+    assert np.isnan(fnp.logsumexp(np.zeros(2), b=[1.0, -2.0]))
+    assert fnp.logsumexp(np.zeros(2), b=[1.0, -1.0]) == -np.inf
+
+
+@pytest.mark.parametrize("name", ["max", "min", "argmax", "median", "ptp", "cummax", "maximum"])
+def test_complex_numbers_have_no_order(name: str) -> None:
+    x = np.array([1 + 2j, 2.0])
+    arguments = (x, x) if name == "maximum" else (x,)
+    with pytest.raises(DTypeError) as caught:
+        getattr(fnp, name)(*arguments)
+    assert str(caught.value).endswith(
+        " arrays.\n  operand: c128[2]\n  Take a real number of each: abs(x), x.real, x.imag."
+    )
