@@ -11,16 +11,16 @@ import jax.tree_util as tree
 
 from ftrans.custom.context import VmapInfo
 from ftrans.custom.guards import Guards
-from ftrans.custom.parts import Parts
 from ftrans.custom.surroundings import likely_batch, surroundings
 from ftrans.errors import RuleError
 from ftrans.external.captures import content, defined
 from ftrans.external.constants import with_constants
-from ftrans.func.staging import describe, is_whole, rule_frame
+from ftrans.func.staging import is_whole, rule_frame
 from ftrans.interpreters import runnable
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives.axes import moveaxis
+from ftrans.pytree import Parts, describe
 
 __all__ = [
     "DecoratedBatch",

@@ -10,12 +10,12 @@ import numpy as np
 
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.methods import Methods
-from ftrans.custom.parts import Parts
 from ftrans.errors import RuleError
 from ftrans.external.arrays import call_writing, read_only, to_array
 from ftrans.external.captures import defined
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array
+from ftrans.pytree import Parts
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 
 __all__ = ["call_at_once", "check_written", "not_returned"]

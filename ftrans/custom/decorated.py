@@ -10,18 +10,19 @@ from typing import Any
 import jax.tree_util as tree
 
 from ftrans.custom.batching import DecoratedBatch, closed_over
+from ftrans.custom.fit import fit
 from ftrans.custom.guards import Guards, Ruled, guards_of
-from ftrans.custom.parts import Parts, fit
 from ftrans.custom.recording import record, staged_for_jax
 from ftrans.custom.remembered import Memory
 from ftrans.custom.surroundings import Surroundings
 from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined
-from ftrans.func.staging import describe, name_of, named
+from ftrans.func.staging import name_of, named
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar, is_weak
 from ftrans.primitives.axes import zeros
+from ftrans.pytree import Parts, describe
 from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import LIBRARIES, boundary
 

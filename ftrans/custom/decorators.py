@@ -12,14 +12,15 @@ from typing import Any
 import jax.tree_util as tree
 
 from ftrans.custom.decorated import Decorated, DecoratedCall, results_of
-from ftrans.custom.parts import Parts, chosen, fit
+from ftrans.custom.fit import chosen, fit
 from ftrans.errors import MissingRuleError, RuleError, UnsupportedError
 from ftrans.external.captures import defined
-from ftrans.func.staging import describe, name_of
+from ftrans.func.staging import name_of
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives import add_p
 from ftrans.primitives.axes import zeros
+from ftrans.pytree import Parts, describe
 
 __all__ = ["custom_jvp", "custom_vjp", "custom_vmap"]
 

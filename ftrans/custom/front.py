@@ -15,11 +15,12 @@ from ftrans.external.callee import METHODS, HostCallee
 from ftrans.external.captures import check_captures
 from ftrans.external.linear import Transpose
 from ftrans.external.numba_kernel import MachineCallee, is_machine
-from ftrans.func.staging import describe, leaf_name, name_of, named, shown
+from ftrans.func.staging import name_of, named
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.stack import is_tracing
 from ftrans.numpy.promotion import as_array, is_array, is_numeric, is_scalar
 from ftrans.primitives.rules.external import Callee, external_p
+from ftrans.pytree import describe, flatten_like, leaf_name, shown
 from ftrans.traceback import boundary, bounded
 
 __all__ = ["calling", "check_method", "external", "flat_rule", "flat_transpose", "shared_key"]
@@ -237,14 +238,14 @@ def flat_transpose(
         if len(args) + len(kwargs) == 1 and not isinstance(found, tuple):
             found = (found,)
         expected = tree.tree_structure((*args, *kwargs.values()))
-        try:
-            return expected.flatten_up_to(tuple(found))
-        except (ValueError, TypeError):
+        matched = flatten_like(expected, tuple(found))
+        if matched is None:
             raise RuleError(
                 f"{name}: what its transpose returns does not have the structure of the "
                 f"arguments.\n  arguments: {shown(expected)}\n  returned: {describe(found)}\n"
                 f"  Return a tuple of one cotangent for each argument, None where it is zero."
-            ) from None
+            )
+        return matched
 
     return Transpose(name, function, ("transpose", id(transpose) if key is None else key))
 
@@ -255,15 +256,15 @@ def _leaves(name: str, outs: Any, found: Any, what: str = "its result") -> list[
     Raises:
         RuleError: where it has another one.
     """
-    try:
-        return outs.flatten_up_to(found)
-    except (ValueError, TypeError):
+    leaves = flatten_like(outs, found)
+    if leaves is None:
         raise RuleError(
             f"{name}: {what} does not have the structure that it declares.\n"
             f"  declared: {shown(outs)}\n"
             f"  returned: {describe(found)}\n"
             f"  Return a pytree of the same containers, or declare what it returns."
-        ) from None
+        )
+    return leaves
 
 
 def _unfit(name: str, arguments: Any, index: int, leaf: Any) -> DTypeError:

@@ -11,12 +11,12 @@ from ftrans.custom.calling import call_at_once
 from ftrans.custom.context import FunctionCtx, VmapInfo
 from ftrans.custom.function_call import Call, record_for_jax
 from ftrans.custom.methods import methods_of
-from ftrans.custom.parts import Parts
 from ftrans.custom.shortcut import Shortcut
 from ftrans.custom.undefined import is_listening
 from ftrans.errors import RuleError
 from ftrans.ir import Tracer, is_tracing
 from ftrans.ir.stack import state
+from ftrans.pytree import Parts
 from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import boundary
 

@@ -13,7 +13,6 @@ from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.methods import Methods, asks_needs
 from ftrans.custom.opaque import calls_host, is_opaque
 from ftrans.custom.opaque_forward import HostForward, maker
-from ftrans.custom.parts import Parts
 from ftrans.custom.recording import record, staged_for_jax
 from ftrans.custom.rule import Rule
 from ftrans.custom.surroundings import Surroundings, surroundings
@@ -27,6 +26,7 @@ from ftrans.numpy.promotion import as_array, is_array, result_type
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import once_p, tied_p
 from ftrans.primitives.rules.missing import missing
+from ftrans.pytree import Parts
 
 __all__ = ["Call", "record_for_jax"]
 

@@ -26,9 +26,9 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.methods import Methods, asks_needs, methods_of
-from ftrans.custom.parts import is_constant
 from ftrans.external.captures import content
 from ftrans.numpy import linalg, nn
+from ftrans.pytree import is_constant
 
 __all__ = ["Guards", "Ruled", "guards_of"]
 

@@ -8,13 +8,13 @@ from typing import Any
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.custom.parts import Parts, fit
+from ftrans.custom.fit import fit
 from ftrans.custom.recording import record, staged_for_jax
 from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined
 from ftrans.func import jvp, linear_transpose, vjp
-from ftrans.func.staging import abstract_inputs, apply, describe, name_of, shown, stage
+from ftrans.func.staging import abstract_inputs, apply, name_of, stage
 from ftrans.ir import ArrayType, Program, Tracer, type_of
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import state
@@ -24,6 +24,7 @@ from ftrans.primitives import neg_p, stop_gradient_p, sub_p
 from ftrans.primitives.axes import zeros
 from ftrans.primitives.complex import conjugate
 from ftrans.primitives.rules.missing import missing
+from ftrans.pytree import Parts, describe, shown
 from ftrans.runtime.jaxlink import foreign, is_traced_by_jax
 
 __all__ = ["LinearSolve", "Root"]

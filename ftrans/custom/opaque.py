@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx
-from ftrans.custom.parts import Parts
 from ftrans.custom.remembered import Remembered
 from ftrans.errors import RuleError
 from ftrans.external.callee import HostCallee
@@ -21,6 +20,7 @@ from ftrans.ir import ArrayType, type_of
 from ftrans.ir.source import Opaque
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import external_p
+from ftrans.pytree import Parts
 
 __all__ = ["Remake", "RuleCallee", "calls_host", "host_call", "is_opaque", "restore", "snapshot_of"]
 

@@ -16,7 +16,6 @@ from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.leftovers import left_by
 from ftrans.custom.methods import Methods
 from ftrans.custom.opaque import Remake, RuleCallee, restore, snapshot_of
-from ftrans.custom.parts import Parts
 from ftrans.custom.remembered import Remembered
 from ftrans.errors import (
     ConcretizationError,
@@ -33,6 +32,7 @@ from ftrans.ir.stack import untraced
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import external_p
+from ftrans.pytree import Parts
 from ftrans.runtime.jaxlink import foreign
 
 __all__ = ["HostForward", "maker"]
@@ -99,7 +99,7 @@ class _Called(NamedTuple):
         return (
             self.output.key,
             self.make,
-            None if context is None else context.skeleton if is_made else context.key,
+            None if context is None else context.kind if is_made else context.key,
             tuple([k in rigid for k in outs]),
             len(kept.dirty),
             kept.materialize,
@@ -188,7 +188,7 @@ class HostForward:
         first, left = left_by(lambda: self._call(values, set_up, needs), rules)
         context = first[0].context
         is_made = False
-        if context is not None and context.is_static:
+        if context is not None and context.statics:
             second = self._call(values, set_up, needs)[0]
             is_made = first[0].shape(False) != second.shape(False)
             is_made = is_made and first[0].shape(True) == second.shape(True)
@@ -301,7 +301,7 @@ class HostForward:
             ctx._state.materialize,
             {i: outs.index(k) for i, k in enumerate(given) if k in outs},
             [is_scalar(value) for value in returned],
-            called.context is not None and called.context.is_static,
+            called.context is not None and bool(called.context.statics),
             is_made,
             callee,
             call,
@@ -360,7 +360,7 @@ class _ForwardCall:
         self.names = host.names
         self.count = sum(self.parts.counts())
         # what forward hands on as it is, the rules get as it is
-        self.statics = {id(x) for parts in (self.parts, self.named) for x in parts.statics()}
+        self.statics = {id(x) for parts in (self.parts, self.named) for x in parts.statics}
         self.set_up = set_up
         self.needs = needs
 

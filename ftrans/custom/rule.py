@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx
+from ftrans.custom.fit import chosen, fit
 from ftrans.custom.opaque import Remake, host_call
-from ftrans.custom.parts import Parts, chosen, fit
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined
 from ftrans.ir import ArrayType
 from ftrans.ir.stack import is_tracing
 from ftrans.primitives.axes import zeros
+from ftrans.pytree import Parts
 
 __all__ = ["Rule"]
 
@@ -206,7 +207,7 @@ class Rule(NamedTuple):
     def _inputs(self) -> list[str]:
         count = len(self.parts)
         roots = [self.names[i] if i < len(self.names) else f"args[{i}]" for i in range(count)]
-        return self.parts.names(roots)
+        return self.parts.item_names(roots)
 
 
 def _filled(values: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:

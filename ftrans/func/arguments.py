@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.tree_util as tree
 
 from ftrans.errors import ArgumentError, DTypeError
-from ftrans.func.staging import argument_name, describe
 from ftrans.ir import type_of
-from ftrans.numpy.promotion import as_array, is_array, is_float_array, is_scalar
+from ftrans.numpy.promotion import is_array, is_float_array, is_scalar
+from ftrans.pytree import argument_name, describe, split
 
 __all__ = ["Arguments", "chosen"]
 
@@ -64,7 +64,7 @@ class Arguments:
 
     Attributes:
         values: the leaves that are differentiated, arrays or Python floats.
-        positions: for each of them the number of its argument, and that of the leaf in it.
+        skeleton: the tuple of the arguments that were chosen, without those leaves.
     """
 
     def __init__(
@@ -82,91 +82,74 @@ class Arguments:
         self.numbers = [_position(name, number, len(args)) for number in numbers]
         if len(numbers) > 1 and len(set(self.numbers)) != len(self.numbers):
             raise ArgumentError(f"{name}: argnums={argnums} names an argument twice.")
-        self.values: list[Any] = []
-        self.positions: list[tuple[int, int]] = []
-        # for each chosen argument: structure, and which leaves are differentiated; and the leaves
-        self.parts: list[tuple[Any, list[bool]]] = []
-        self.leaves: list[list[Any]] = []
-        for number in self.numbers:
-            leaves, structure = tree.tree_flatten(args[number])
-            mask = []
-            for index, leaf in enumerate(leaves):
-                is_active = is_float_array(leaf) or _is_active(
-                    name, func, self._path(number, index), leaf, integers
-                )
-                if is_active:
-                    self.values.append(leaf)
-                    self.positions.append((number, index))
-                mask.append(is_active)
-            self.parts.append((structure, mask))
-            self.leaves.append(leaves)
+        self.chosen = tuple([args[number] for number in self.numbers])
+        self.values, self.skeleton = split(self.chosen, _is_differentiable)
+        if len(self.values) < len(self.skeleton.leaves):
+            self._check_rest(name, integers)
 
-    def _path(self, number: int, index: int) -> tuple[Any, ...]:
-        """Returns the path to a leaf in the tuple of arguments."""
-        inner, _ = tree.tree_flatten_with_path(self.args[number])[0][index]
-        return (tree.SequenceKey(number), *inner)
+    def _check_rest(self, name: str, integers: bool) -> None:
+        """Raises where a leaf was asked for by itself, or is an array, and cannot be one of them.
+
+        Raises:
+            DTypeError: there.
+        """
+        children = self.skeleton.structure.children()
+        nested = [not tree.treedef_is_leaf(c) for c in children for _ in range(c.num_leaves)]
+        for index, (leaf, inside) in enumerate(zip(self.skeleton.leaves, nested, strict=True)):
+            numeric = is_array(leaf) or (is_scalar(leaf) and not inside)
+            if leaf is None or (integers and numeric) or (inside and not numeric):
+                continue
+            label = argument_name(self.func, self._places()[index])
+            if not numeric:
+                raise DTypeError(
+                    f"{name}: differentiation takes arrays, Python floats and pytrees of them.\n"
+                    f"  {label}: {describe(leaf)}\n  Leave it out of argnums."
+                )
+            scalar = is_scalar(leaf)
+            fix = f"Write {float(leaf)}" if scalar else f"Convert it, {label}.astype('float32')"
+            raise DTypeError(
+                f"{name}: differentiation takes real or complex floating-point values.\n"
+                f"  {label}: {describe(leaf)}\n"
+                f"  {fix}, or leave it out of argnums."
+            )
+
+    def _places(self) -> list[tuple[Any, ...]]:
+        """Returns the paths to all leaves in the tuple of all arguments."""
+        paths = [path for path, _ in tree.tree_flatten_with_path(self.chosen)[0]]
+        return [(tree.SequenceKey(self.numbers[path[0].idx]), *path[1:]) for path in paths]
 
     @property
     def paths(self) -> list[tuple[Any, ...]]:
         """Where the `values` stand in the arguments."""
-        return [self._path(*position) for position in self.positions]
+        return self.skeleton.among(self._places())
 
     def name(self, index: int) -> str:
         """Returns how an error names one of the `values`."""
-        return argument_name(self.func, self._path(*self.positions[index]))
+        return argument_name(self.func, self.paths[index])
 
     def call(self, func: Callable[..., Any], values: Sequence[Any], kwargs: Any) -> Any:
         """Calls `func` with these values in the place of the leaves that are differentiated."""
         args = list(self.args)
-        given = iter(values)
-        for number, (structure, mask), leaves in zip(
-            self.numbers, self.parts, self.leaves, strict=True
-        ):
-            if False in mask:
-                filled = [next(given) if m else leaf for leaf, m in zip(leaves, mask, strict=True)]
-            else:
-                filled = [next(given) for _ in mask]
-            args[number] = structure.unflatten(filled)
+        for number, arg in zip(self.numbers, self.skeleton.build(values), strict=True):
+            args[number] = arg
         return func(*args, **kwargs)
-
-    @property
-    def selection(self) -> Selection:
-        """Where the differentiated leaves stand, without the arguments themselves."""
-        return Selection(
-            self.single, tuple((structure, tuple(mask)) for structure, mask in self.parts)
-        )
 
     def build(self, values: Sequence[Any]) -> Any:
         """Returns one value per differentiated leaf, in the structure of the chosen arguments.
 
         Leaves that are not differentiated become None.
         """
-        return Selection(self.single, self.parts).build(values)
+        found = self.skeleton.alone(values)
+        return found[0] if self.single else found
 
 
-class Selection(NamedTuple):
-    """Says where the leaves that are differentiated stand in the chosen arguments.
-
-    Attributes:
-        single: whether one argument was chosen, by an int.
-        parts: for each chosen argument its structure, and which of its leaves are differentiated.
-    """
-
-    single: bool
-    parts: Sequence[tuple[Any, Sequence[bool]]]
-
-    def build(self, values: Sequence[Any]) -> Any:
-        """Is `Arguments.build`."""
-        if self.single:
-            ((structure, mask),) = self.parts
-            if False not in mask:
-                return structure.unflatten(values)
-        given = iter(values)
-        trees = [
-            tree.tree_unflatten(structure, [next(given) if m else None for m in mask])
-            for structure, mask in self.parts
-        ]
-        return trees[0] if self.single else tuple(trees)
+def _is_differentiable(leaf: Any) -> bool:
+    """Tells whether a leaf has derivatives: an array of floating point, or a Python float."""
+    return is_float_array(leaf) or (
+        type_of(leaf).is_inexact
+        if is_array(leaf)
+        else is_scalar(leaf) and not isinstance(leaf, int)
+    )
 
 
 def _position(name: str, number: Any, count: int) -> int:
@@ -185,33 +168,3 @@ def _position(name: str, number: Any, count: int) -> int:
             f"  Pass the argument by position: keyword arguments are not differentiated."
         )
     return number % count
-
-
-def _is_active(
-    name: str, func: Callable[..., Any], path: tuple[Any, ...], leaf: Any, integers: bool
-) -> bool:
-    """Tells whether a leaf is differentiated; raises where it was asked for and cannot be."""
-    nested = len(path) > 1
-    if is_array(leaf) or (is_scalar(leaf) and not nested):
-        t = type_of(as_array(leaf))
-        if t.is_inexact:
-            return True
-        if integers:
-            return False
-        label = argument_name(func, path)
-        fix = (
-            f"Write {float(leaf)}" if is_scalar(leaf) else f"Convert it, {label}.astype('float32')"
-        )
-        raise DTypeError(
-            f"{name}: differentiation takes real or complex floating-point values.\n"
-            f"  {label}: {t if is_array(leaf) else describe(leaf)}\n"
-            f"  {fix}, or leave it out of argnums."
-        )
-    if is_scalar(leaf):
-        return isinstance(leaf, (float, complex))
-    if nested:
-        return False
-    raise DTypeError(
-        f"{name}: differentiation takes arrays, Python floats and pytrees of them.\n"
-        f"  {argument_name(func, path)}: {describe(leaf)}\n  Leave it out of argnums."
-    )

@@ -8,18 +8,12 @@ from typing import Any
 import jax.tree_util as tree
 
 from ftrans.errors import DTypeError
-from ftrans.func.staging import (
-    Staged,
-    abstract_inputs,
-    describe,
-    leaf_name,
-    name_of,
-    stage,
-)
+from ftrans.func.staging import Staged, abstract_inputs, name_of, stage
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import convert_p
+from ftrans.pytree import describe, leaf_name
 from ftrans.runtime import run
 
 __all__ = ["cast_outputs", "execute", "flatten_arrays", "stage_body"]

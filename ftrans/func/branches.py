@@ -9,22 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, ShapeError, StructureError
 from ftrans.func.bodies import cast_outputs, execute, flatten_arrays, stage_body
-from ftrans.func.staging import (
-    Staged,
-    describe,
-    leaf_name,
-    shown,
-)
+from ftrans.func.staging import Staged
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import ArrayType, type_of
 from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar
 from ftrans.primitives import switch_p
 from ftrans.primitives.select import clamp_index
+from ftrans.pytree import describe, shown
 from ftrans.traceback import boundary
 
 __all__ = ["cond", "switch"]
@@ -150,16 +145,13 @@ def _agree(
                 )
                 + "  Return the same containers from every branch."
             )
-    skeleton = first.outputs.build([0] * first.outputs.arrays)
-    paths = [path for path, _ in tree.tree_flatten_with_path(skeleton)[0]]
     dtypes = []
-    for number, path in enumerate(paths):
+    for number, place in enumerate(first.outputs.names("")):
         types = [part.program.output_types[number] for part in staged]
         # a Python scalar takes the dtype of the arrays that the other branches return
         strong = [t for t, weak in zip(types, weaks, strict=True) if not weak[number]] or types[:1]
         lines = "\n".join(
-            f"  {leaf_name(label, path)}: {part.program.output_types[number]}"
-            for label, part in labelled
+            f"  {label}{place}: {part.program.output_types[number]}" for label, part in labelled
         )
         for t, weak in zip(types, weaks, strict=True):
             if t.shape != strong[0].shape:

@@ -11,7 +11,6 @@ from ftrans.errors import DTypeError, ShapeError, StructureError
 from ftrans.func.arguments import chosen
 from ftrans.func.staging import (
     apply,
-    describe,
     known_inputs,
     name_of,
     named,
@@ -24,6 +23,7 @@ from ftrans.interpreters import value_and_grad as differentiate
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.pytree import describe
 from ftrans.traceback import bounded
 
 __all__ = ["grad", "grad_and_value", "gradient_value_aux", "value_and_grad"]

@@ -10,10 +10,11 @@ import jax.tree_util as tree
 
 from ftrans.func.grad import gradient_value_aux
 from ftrans.func.jvp import jvp
-from ftrans.func.staging import leaf_name, match_leaf, match_structure, name_of
+from ftrans.func.staging import name_of
 from ftrans.func.vjp import vjp
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.pytree import leaf_name, match_leaf, match_structure
 from ftrans.traceback import boundary
 
 __all__ = ["hvp", "vhp"]

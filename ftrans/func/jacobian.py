@@ -11,7 +11,6 @@ from ftrans.func.staging import (
     apply,
     check_chunk_size,
     known_inputs,
-    leaf_names,
     name_of,
     named,
     sources,
@@ -22,6 +21,7 @@ from ftrans.func.vjp import split_outputs, with_aux
 from ftrans.interpreters import jacobian_forward, jacobian_reverse
 from ftrans.ir import Program
 from ftrans.ir.dtype import is_complex, is_float
+from ftrans.pytree import leaf_names
 from ftrans.traceback import boundary, bounded
 
 __all__ = ["hessian", "jacfwd", "jacrev"]

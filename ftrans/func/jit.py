@@ -27,16 +27,7 @@ from ftrans.func.sharing import (
     renew,
     verified_code,
 )
-from ftrans.func.staging import (
-    abstract_inputs,
-    apply,
-    argument_name,
-    describe,
-    leaf_name,
-    name_of,
-    named,
-    stage,
-)
+from ftrans.func.staging import abstract_inputs, apply, name_of, named, stage
 from ftrans.func.static import unwrapped, wrapped
 from ftrans.func.vjp import array_outputs
 from ftrans.interpreters import inline, simplify
@@ -45,6 +36,7 @@ from ftrans.ir.frame import settled
 from ftrans.ir.source import Sampled
 from ftrans.ir.types import ArrayType
 from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar
+from ftrans.pytree import argument_name, describe, leaf_name, split
 from ftrans.runtime.faults import is_marked, raised
 from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, x64
 from ftrans.traceback import boundary, shorten
@@ -370,20 +362,14 @@ def _record(
     statics = {number % len(args) for number in static_numbers if -len(args) <= number < len(args)}
     dynamic = [None if i in statics else arg for i, arg in enumerate(args)]
     dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in static_names}
-    leaves, structure = tree.tree_flatten((tuple(dynamic), dynamic_kwargs))
-
-    def call(*inner: Any, **inner_kwargs: Any) -> Any:
-        full = [args[i] if i in statics else arg for i, arg in enumerate(inner)]
-        return func(*full, **inner_kwargs, **{k: kwargs[k] for k in static_names if k in kwargs})
-
-    arrays = [as_array(leaf) if is_array(leaf) or is_scalar(leaf) else leaf for leaf in leaves]
-    operands = [leaf for leaf in arrays if is_array(leaf)]
+    values, rest = split((tuple(dynamic), dynamic_kwargs), lambda x: is_array(x) or is_scalar(x))
+    operands = [as_array(x) for x in values]
 
     def run(*tracers: Any) -> Any:
-        given = iter(tracers)
-        filled = [next(given) if is_array(leaf) else leaf for leaf in arrays]
-        inner, inner_kwargs = tree.tree_unflatten(structure, filled)
-        return array_outputs(name, call(*inner, **inner_kwargs), "Compute it outside.")
+        inner, inner_kwargs = rest.build(tracers)
+        full = [args[i] if i in statics else arg for i, arg in enumerate(inner)]
+        static = {k: kwargs[k] for k in static_names if k in kwargs}
+        return array_outputs(name, func(*full, **inner_kwargs, **static), "Compute it outside.")
 
     types = [
         ArrayType(x.type.shape, x.type.dtype, x.weak)

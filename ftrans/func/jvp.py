@@ -8,27 +8,15 @@ from typing import Any
 import jax.tree_util as tree
 
 from ftrans.errors import ArgumentError, StructureError
-from ftrans.func.arguments import Arguments, Selection
-from ftrans.func.staging import (
-    Outputs,
-    apply,
-    describe,
-    known_inputs,
-    leaf_name,
-    leaf_names,
-    match_leaf,
-    match_structure,
-    name_of,
-    sources,
-    stage,
-    wants_jax,
-)
+from ftrans.func.arguments import Arguments
+from ftrans.func.staging import apply, known_inputs, name_of, sources, stage, wants_jax
 from ftrans.func.vjp import split_outputs, with_aux
 from ftrans.interpreters import detach_outputs
 from ftrans.interpreters import jvp as push_forward
 from ftrans.interpreters import linearize as split
 from ftrans.ir import ArrayType, Program, is_tracing
 from ftrans.primitives.axes import zeros
+from ftrans.pytree import Skeleton, describe, leaf_name, leaf_names, match_leaf, match_structure
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 from ftrans.traceback import boundary
 
@@ -73,7 +61,7 @@ def jvp(
     arguments = Arguments(name, func, primals, range(len(primals)), integers=True)
     inputs = known_inputs(arguments.values)
     types = [t for t, _, _ in inputs]
-    dots = match_tangents(name, arguments.selection, arguments.paths, types, tangents)
+    dots = match_tangents(name, arguments.skeleton, arguments.paths, types, tangents)
 
     def run(*tracers: Any) -> Any:
         return with_aux(name, has_aux, arguments.call(func, tracers, {}))
@@ -118,7 +106,7 @@ def _zeros(t: ArrayType, as_jax: bool | None) -> Any:
 
 def match_tangents(
     name: str,
-    selection: Selection,
+    arguments: Skeleton,
     paths: Sequence[tuple[Any, ...]],
     types: Sequence[ArrayType],
     tangents: Sequence[Any],
@@ -127,31 +115,28 @@ def match_tangents(
 
     Args:
         name: of the function, for errors.
-        selection: where those leaves stand in the primals.
+        arguments: the tuple of primals without those leaves.
         paths: their paths, for errors.
         types: their types.
         tangents: one per primal.
     """
-    if len(tangents) != len(selection.parts):
+    children = arguments.structure.children()
+    if len(tangents) != len(children):
         raise StructureError(
             f"{name}: there must be one tangent per primal.\n"
-            f"  primals: {len(selection.parts)}\n  tangents: {len(tangents)}\n"
+            f"  primals: {len(children)}\n  tangents: {len(tangents)}\n"
             f"  Pass None for a tangent that is zero."
         )
-    dots, leaves_left = [], iter(zip(paths, types, strict=True))
-    parts = zip(selection.parts, tangents, strict=True)
-    for position, ((structure, mask), tangent) in enumerate(parts):
+    leaves = []
+    for position, (structure, tangent) in enumerate(zip(children, tangents, strict=True)):
         what, like = f"tangents[{position}]", f"primals[{position}]"
-        leaves = match_structure(name, what, like, structure, tangent)
-        for leaf, is_active in zip(leaves, mask, strict=True):
-            if not is_active:
-                continue
-            path, t = next(leaves_left)
-            if leaf is None:
-                dots.append(None)
-                continue
+        leaves += match_structure(name, what, like, structure, tangent)
+    dots = []
+    for path, t, leaf in zip(paths, types, arguments.among(leaves), strict=True):
+        if leaf is not None:
             what, like = (leaf_name(root, path) for root in ("tangents", "primals"))
-            dots.append(match_leaf(name, what, t, leaf, like))
+            leaf = match_leaf(name, what, t, leaf, like)
+        dots.append(leaf)
     return dots
 
 
@@ -170,10 +155,10 @@ class Linearized:
         name: str,
         program: Program,
         residuals: Sequence[Any],
-        outputs: Outputs,
+        outputs: Skeleton,
         output_types: Sequence[ArrayType],
         active: Sequence[bool],
-        selection: Selection,
+        arguments: Skeleton,
         paths: Sequence[tuple[Any, ...]],
         as_jax: bool | None,
     ):
@@ -183,7 +168,7 @@ class Linearized:
         self._outputs = outputs
         self._output_types = tuple(output_types)
         self._active = tuple(active)
-        self._selection = selection
+        self._arguments = arguments
         self._paths = tuple(paths)
         self._as_jax = as_jax
 
@@ -196,7 +181,7 @@ class Linearized:
     def __call__(self, *tangents: Any) -> Any:
         """Returns the tangent of the value for one tangent per primal; None stands for zero."""
         types = self.program.inputs[: len(self._paths)]
-        dots = match_tangents(self.name, self._selection, self._paths, types, tangents)
+        dots = match_tangents(self.name, self._arguments, self._paths, types, tangents)
         filled = [
             zeros(t.update()) if dot is None else dot for dot, t in zip(dots, types, strict=True)
         ]
@@ -223,7 +208,7 @@ tree.register_pytree_node(
             d._outputs,
             d._output_types,
             d._active,
-            d._selection,
+            d._arguments,
             d._paths,
             d._as_jax,
         ),
@@ -273,7 +258,7 @@ def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) ->
         value_outputs,
         staged.program.output_types[: value_outputs.arrays],
         part.active[: value_outputs.arrays],
-        arguments.selection,
+        arguments.skeleton.bare(),
         arguments.paths,
         as_jax,
     )

@@ -9,19 +9,12 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import DTypeError, TransposeError
-from ftrans.func.staging import (
-    abstract_inputs,
-    apply,
-    describe,
-    leaf_name,
-    name_of,
-    stage,
-    wants_jax,
-)
+from ftrans.func.staging import abstract_inputs, apply, name_of, stage, wants_jax
 from ftrans.func.vjp import array_outputs, match_cotangents
 from ftrans.interpreters import linear_pullback
 from ftrans.ir import ArrayType, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.pytree import describe, leaf_name
 from ftrans.traceback import boundary
 
 __all__ = ["linear_transpose"]

@@ -14,18 +14,13 @@ import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, FtransError, ShapeError, StructureError
 from ftrans.func.bodies import cast_outputs, execute, flatten_arrays, stage_body
-from ftrans.func.staging import (
-    Staged,
-    describe,
-    leaf_names,
-    name_of,
-    shown,
-)
+from ftrans.func.staging import Staged, name_of
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
 from ftrans.numpy.promotion import as_array, cast, default_dtype, result_type
 from ftrans.primitives import scan_p, while_p
+from ftrans.pytree import describe, leaf_names, shown
 from ftrans.traceback import boundary
 
 __all__ = ["fori_loop", "scan", "while_loop"]
@@ -81,12 +76,7 @@ def _stage_carry(
             ArrayType(type_of(x).shape, type_of(x).dtype, w)
             for x, w in zip(leaves, weak, strict=True)
         ]
-        both = tree.tree_structure(
-            (
-                tree.tree_unflatten(structure, [0] * len(leaves)),
-                *tree.tree_unflatten(more_structure, [0] * len(more)),
-            )
-        )
+        both = tree.treedef_tuple([structure, *more_structure.children()])
         staged, weak_outs = stage_body(name, "the body", body, [*types, *more], both)
         carry_structure = staged.outputs.structure
         if more_structure != _EMPTY:
@@ -226,7 +216,7 @@ def _scan(
 
     body.__name__ = name_of(f)
     types = [type_of(x).update(shape=type_of(x).shape[1:]) for x in elements]
-    element_structure = tree.tree_structure((tree.tree_unflatten(structure, [0] * len(elements)),))
+    element_structure = tree.treedef_tuple([structure])
     staged, carry, _, carried = _stage_carry(name, body, init, types, element_structure)
     captured = len(staged.captured)
     program = _consts_first(staged.program, carried + len(elements), captured)
@@ -286,7 +276,7 @@ def _while(
         )
     staged, carry, structure, count = _stage_carry(name, body_fun, init_val, [], _EMPTY, names)
     types = [type_of(x) for x in carry]
-    one = tree.tree_structure((tree.tree_unflatten(structure, [0] * count),))
+    one = tree.treedef_tuple([structure])
     test, _ = stage_body(name, "the condition", cond_fun, types, one)
     outs = test.program.output_types
     if len(outs) != 1 or outs[0].shape != ():

@@ -18,8 +18,8 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.config import config
-from ftrans.func.staging import Outputs
 from ftrans.ir import Program
+from ftrans.pytree import Skeleton
 from ftrans.runtime.cache import on_clear
 from ftrans.runtime.jaxlink import is_jax
 from ftrans.runtime.lower import lower
@@ -60,7 +60,7 @@ class Record(NamedTuple):
 
     program: Program
     captured: list[Any]
-    outputs: Outputs
+    outputs: Skeleton
 
     def same(self, other: Record) -> bool:
         """Tells whether two records do the same with the same arrays."""

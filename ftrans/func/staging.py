@@ -1,9 +1,8 @@
-"""From Python functions to programs: pytrees flattened, a frame opened, the outputs collected."""
+"""From Python functions to programs: a frame opened, the outputs collected."""
 
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from sys import getrefcount
 from time import perf_counter
@@ -13,38 +12,30 @@ from typing import Any, NamedTuple, TypeVar
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.errors import ArgumentError, DTypeError, StructureError
-from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind, is_tracing, type_of
+from ftrans.errors import ArgumentError, StructureError
+from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind, is_tracing
 from ftrans.ir.frame import Frame, settled
 from ftrans.ir.location import here
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import call_p
+from ftrans.pytree import Skeleton, describe, split
 from ftrans.runtime import keep, note_trace, run
 from ftrans.runtime.faults import raise_ours
 from ftrans.runtime.jaxlink import foreign, is_jax
 from ftrans.runtime.outlived import settle
 
 __all__ = [
-    "Outputs",
     "Staged",
-    "Static",
     "abstract_inputs",
     "apply",
-    "argument_name",
     "check_chunk_size",
-    "describe",
     "is_whole",
     "known_inputs",
-    "leaf_name",
-    "leaf_names",
-    "match_leaf",
-    "match_structure",
     "name_of",
     "named",
     "rule_frame",
-    "shown",
     "sources",
     "split_aux",
     "stage",
@@ -72,95 +63,6 @@ def named(function: F, name: str) -> F:
     return function
 
 
-def describe(x: Any) -> str:
-    """Returns how an error shows a value: with types in the place of arrays, else as it is."""
-    if is_array(x):
-        return str(type_of(x))
-    leaves, structure = tree.tree_flatten(x)
-    if tree.all_leaves([x]) or not leaves:
-        return f"{_shortened(repr(x))} ({type(x).__name__})"
-    return shown(structure, [type_of(leaf) if is_array(leaf) else leaf for leaf in leaves])
-
-
-def shown(structure: Any, leaves: Sequence[Any] | None = None) -> str:
-    """Returns how an error shows a pytree: `{'w': (f32[3], leaf)}`."""
-    filled = [_LEAF] * structure.num_leaves if leaves is None else list(leaves)
-    return _shortened(repr(tree.tree_unflatten(structure, filled)))
-
-
-class _Leaf:
-    def __repr__(self) -> str:
-        return "leaf"
-
-
-_LEAF = _Leaf()
-
-
-def _shortened(text: str, most: int = 72) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-def leaf_name(root: str, path: Sequence[Any]) -> str:
-    """Returns how an error names a leaf: `carry['w'][0]`."""
-    return root + tree.keystr(tuple(path))
-
-
-def leaf_names(root: str, structure: Any) -> list[str]:
-    """Returns how errors name the leaves of a pytree of this structure."""
-    skeleton = tree.tree_unflatten(structure, [0] * structure.num_leaves)
-    return [leaf_name(root, path) for path, _ in tree.tree_flatten_with_path(skeleton)[0]]
-
-
-def argument_name(function: Callable[..., Any], path: Sequence[Any]) -> str:
-    """Returns how an error names a leaf of a function's positional arguments: `params['w'][0]`.
-
-    Args:
-        function: the function, whose signature says how its parameters are called.
-        path: to the leaf in the tuple of arguments.
-    """
-    position, rest = path[0].idx, path[1:]
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    for number, parameter in enumerate(parameters):
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            return leaf_name(f"{parameter.name}[{position - number}]", rest)
-        if number == position and parameter.kind is not parameter.KEYWORD_ONLY:
-            return leaf_name(parameter.name, rest)
-    return leaf_name(f"args[{position}]", rest)
-
-
-class Static(NamedTuple):
-    """Holds an output that is no array, and so passes through as it is."""
-
-    value: Any
-
-
-class Outputs(NamedTuple):
-    """Says how the outputs of a program make the result of a function.
-
-    Attributes:
-        structure: the pytree.
-        leaves: for each leaf None where it is the next output, else its `Static` value.
-    """
-
-    structure: Any
-    leaves: tuple[Static | None, ...]
-
-    @property
-    def arrays(self) -> int:
-        """The number of outputs that are arrays."""
-        return self.leaves.count(None)
-
-    def build(self, values: Sequence[Any]) -> Any:
-        """Returns the pytree with these arrays in it."""
-        given = iter(values)
-        return self.structure.unflatten(
-            [next(given) if leaf is None else leaf.value for leaf in self.leaves]
-        )
-
-
 class Staged(NamedTuple):
     """Is a traced function.
 
@@ -172,7 +74,7 @@ class Staged(NamedTuple):
 
     program: Program
     captured: list[Any]
-    outputs: Outputs
+    outputs: Skeleton
 
 
 def stage(
@@ -213,18 +115,12 @@ def stage(
         state.place = None  # locations are those of the user's code again
         state.trail = frame if kind is Trail else None
         result = function(*tracers)
-        leaves, structure = tree.tree_flatten(result)
-        outs, specs = [], []
-        for leaf in leaves:
-            if passed(leaf):
-                outs.append(as_array(leaf))
-                specs.append(None)
-            else:
-                specs.append(Static(leaf))
+        results, outputs = split(result, passed)
+        outs = list(map(as_array, results))
         program, captured = frame.close(outs)
         # what refers to the frame from here on is what outlives the function
-        result = leaf = None
-        for values in (tracers, leaves, outs):
+        result = None
+        for values in (tracers, results, outs):
             values.clear()
         returned = True
     except ValueError as error:
@@ -256,7 +152,7 @@ def stage(
                 )
             finally:
                 state.by_jax = False
-    return Staged(keep(program), captured, Outputs(structure, tuple(specs)))
+    return Staged(keep(program), captured, outputs)
 
 
 def abstract_inputs(types: Sequence[ArrayType], reason: str) -> list[tuple[ArrayType, Any, bool]]:
@@ -349,55 +245,6 @@ def check_chunk_size(function: str, chunk_size: Any) -> None:
 def is_whole(x: Any) -> bool:
     """Tells whether a value is an integer, of Python or NumPy."""
     return isinstance(x, (int, np.integer)) and not isinstance(x, bool)
-
-
-def match_structure(function: str, what: str, like: str, expected: Any, given: Any) -> list[Any]:
-    """Returns the leaves of `given` where it has the structure `expected`; None is a leaf.
-
-    Raises:
-        StructureError: where it has not.
-    """
-    try:
-        return expected.flatten_up_to(given)
-    except (ValueError, TypeError):
-        raise StructureError(
-            f"{function}: {what} does not have the structure of {like}.\n"
-            f"  {like}: {shown(expected)}\n"
-            f"  {what}: {shown(tree.tree_structure(given))}\n"
-            f"  Pass a pytree of the same containers; None stands for a zero leaf."
-        ) from None
-
-
-def match_leaf(function: str, what: str, expected: ArrayType, given: Any, like: str) -> Any:
-    """Returns a tangent or cotangent as an array of exactly the type that it must have."""
-    from ftrans.errors import ShapeError
-
-    if is_scalar(given) and expected.shape == ():
-        return as_array(given, expected.dtype)
-    if not (is_array(given) or is_scalar(given)):
-        raise StructureError(
-            f"{function}: {what} must be an array.\n  {what}: {describe(given)}\n"
-            f"  Pass {expected}, the type of {like}."
-        )
-    array = as_array(given)
-    t = type_of(array)
-    if t.shape != expected.shape:
-        raise ShapeError(
-            f"{function}: {what} does not have the shape of {like}.\n"
-            f"  {like}: {expected}\n  {what}: {t}\n"
-            f"  Pass an array of shape {expected.shape}."
-        )
-    if t.dtype != expected.dtype:
-        if isinstance(given, Tracer) and given.weak:
-            from ftrans.numpy.promotion import cast
-
-            return cast(array, expected.dtype)
-        raise DTypeError(
-            f"{function}: {what} does not have the dtype of {like}.\n"
-            f"  {like}: {expected}\n  {what}: {t}\n"
-            f"  Convert it: {what}.astype({expected.dtype.name!r})."
-        )
-    return array
 
 
 class rule_frame:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax.tree_util as tree
-
 from ftrans.func.staging import Staged, known_inputs, name_of, stage
 from ftrans.func.vjp import array_outputs
 from ftrans.interpreters import inline, simplify
 from ftrans.ir import Abstract, ArrayType, Program
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.pytree import split
 from ftrans.traceback import bounded
 
 __all__ = ["stage_call", "trace"]
@@ -52,22 +51,19 @@ def stage_call(
 
     Concrete arguments keep their values while `func` is traced, so that it may branch on them.
     """
-    leaves, structure = tree.tree_flatten((args, kwargs))
     name = name_of(func)
     abstract = Abstract(f"an argument of {name}, given as a type")
+    taken, skeleton = split((args, kwargs), lambda x: is_array(x) or is_scalar(x) or _is_type(x))
     inputs, arrays = [], []
-    for leaf in leaves:
+    for leaf in taken:
         if is_array(leaf) or is_scalar(leaf):
             inputs += known_inputs([leaf])
             arrays.append(as_array(leaf))
-        elif _is_type(leaf):
+        else:
             inputs.append((ArrayType(tuple(leaf.shape), leaf.dtype), abstract, False))
-    taken = [is_array(leaf) or is_scalar(leaf) or _is_type(leaf) for leaf in leaves]
 
     def run(*tracers: Any) -> Any:
-        given = iter(tracers)
-        filled = [next(given) if t else leaf for leaf, t in zip(leaves, taken, strict=True)]
-        inner_args, inner_kwargs = tree.tree_unflatten(structure, filled)
+        inner_args, inner_kwargs = skeleton.build(tracers)
         return array_outputs(name, func(*inner_args, **inner_kwargs), "Return the arrays.")
 
     return stage(name, run, inputs, closed=True, once=True, order=4), arrays

@@ -8,27 +8,21 @@ from typing import Any
 import jax.tree_util as tree
 
 from ftrans.errors import DTypeError, StructureError
-from ftrans.func.arguments import Arguments, Selection
-from ftrans.func.staging import (
-    Outputs,
-    apply,
-    describe,
-    known_inputs,
-    leaf_name,
-    leaf_names,
-    match_leaf,
-    match_structure,
-    name_of,
-    shown,
-    sources,
-    split_aux,
-    stage,
-    wants_jax,
-)
+from ftrans.func.arguments import Arguments
+from ftrans.func.staging import apply, known_inputs, name_of, sources, split_aux, stage, wants_jax
 from ftrans.interpreters import detach_outputs, linearize, pullback
 from ftrans.ir import ArrayType, Program, Tracer
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.axes import zeros
+from ftrans.pytree import (
+    Skeleton,
+    describe,
+    leaf_name,
+    leaf_names,
+    match_leaf,
+    match_structure,
+    shown,
+)
 from ftrans.traceback import boundary
 
 __all__ = ["Pullback", "array_outputs", "match_cotangents", "split_outputs", "vjp", "with_aux"]
@@ -81,10 +75,10 @@ class Pullback:
         name: str,
         program: Program,
         residuals: Sequence[Any],
-        outputs: Outputs,
+        outputs: Skeleton,
         output_types: Sequence[ArrayType],
         active: Sequence[bool],
-        selection: Selection,
+        arguments: Skeleton,
         as_jax: bool | None,
     ):
         self.name = name
@@ -93,7 +87,7 @@ class Pullback:
         self._outputs = outputs
         self._output_types = tuple(output_types)
         self._active = tuple(active)
-        self._selection = selection
+        self._arguments = arguments
         self._as_jax = as_jax
 
     @property
@@ -129,7 +123,7 @@ class Pullback:
         operands = [ct for ct, active in zip(matched, self._active, strict=True) if active]
         as_jax = True if self._as_jax or wants_jax(given) else self._as_jax
         found = apply(self.program, [*self.residuals, *operands], as_jax, traced=False)
-        return self._selection.build(found)
+        return self._arguments.alone(found)
 
     def __repr__(self) -> str:
         return f"<pullback of {self.name} with {len(self.residuals)} residuals>"
@@ -139,13 +133,13 @@ tree.register_pytree_node(
     Pullback,
     lambda p: (
         p.residuals,
-        (p.name, p.program, p._outputs, p._output_types, p._active, p._selection, p._as_jax),
+        (p.name, p.program, p._outputs, p._output_types, p._active, p._arguments, p._as_jax),
     ),
     lambda data, residuals: Pullback(data[0], data[1], residuals, *data[2:]),
 )
 
 
-def match_cotangents(name: str, given: Any, outputs: Outputs, types: Sequence[Any]) -> list[Any]:
+def match_cotangents(name: str, given: Any, outputs: Skeleton, types: Sequence[Any]) -> list[Any]:
     """Returns one cotangent per array that a function returned, of exactly its type.
 
     Args:
@@ -211,18 +205,18 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False, **kwargs
         value_outputs,
         program.output_types[: value_outputs.arrays],
         part.active[: value_outputs.arrays],
-        arguments.selection,
+        arguments.skeleton.bare(),
         as_jax,
     )
     value, aux = staged.outputs.build(found[:total])
     return (value, back, aux) if has_aux else (value, back)
 
 
-def split_outputs(outputs: Outputs) -> tuple[Outputs, int]:
+def split_outputs(outputs: Skeleton) -> tuple[Skeleton, int]:
     """Returns the part of `(value, aux)` that is the value, and how many arrays aux has."""
     value_structure, _ = outputs.structure.children()
     leaves = value_structure.num_leaves
     if leaves == len(outputs.leaves):
-        return Outputs(value_structure, outputs.leaves), 0
-    value = Outputs(value_structure, outputs.leaves[:leaves])
+        return Skeleton(value_structure, outputs.leaves), 0
+    value = Skeleton(value_structure, outputs.leaves[:leaves])
     return value, outputs.arrays - value.arrays

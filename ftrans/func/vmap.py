@@ -10,25 +10,14 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import ArgumentError, AxisError, DTypeError, ShapeError, StructureError
-from ftrans.func.staging import (
-    apply,
-    argument_name,
-    check_chunk_size,
-    describe,
-    is_whole,
-    leaf_names,
-    name_of,
-    named,
-    shown,
-    stage,
-    wants_jax,
-)
+from ftrans.func.staging import apply, check_chunk_size, is_whole, name_of, named, stage, wants_jax
 from ftrans.interpreters import batch_in_chunks, place_outputs
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.source import Mapped
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.views import fresh
+from ftrans.pytree import argument_name, describe, leaf_names, shown
 from ftrans.traceback import boundary, bounded
 
 __all__ = ["vmap"]
@@ -305,7 +294,7 @@ def _out_dims(
             if dim is not None and not is_whole(out_dims):
                 raise DTypeError(
                     f"{name}: a result that is no array has no axis.\n"
-                    f"  {labels()[number]}: {describe(leaf.value)}\n  Give it None in out_dims."
+                    f"  {labels()[number]}: {describe(leaf)}\n  Give it None in out_dims."
                 )
             continue
         is_mapped, t = next(given)

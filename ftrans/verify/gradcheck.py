@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ftrans.errors import GradcheckError, GradcheckInputError
-from ftrans.func.staging import describe, name_of
+from ftrans.func.staging import name_of
 from ftrans.func.vjp import vjp
+from ftrans.pytree import describe
 from ftrans.traceback import boundary
 from ftrans.verify.checks.jacobian import Comparison, Settings, check_outputs
 from ftrans.verify.checks.promise import (

@@ -17,9 +17,9 @@ import numpy as np
 
 from ftrans.errors import RuleError
 from ftrans.func.jvp import jvp
-from ftrans.func.staging import argument_name
 from ftrans.func.vjp import vjp
 from ftrans.ir import Tracer
+from ftrans.pytree import argument_name
 from ftrans.verify.coordinates import (
     alike,
     count,

@@ -16,10 +16,11 @@ import numpy as np
 
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.decorators import custom_vjp
+from ftrans.custom.fit import fit
 from ftrans.custom.function import Function
-from ftrans.custom.parts import Parts, fit
 from ftrans.ir import Tracer, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.pytree import Parts
 from ftrans.verify.checks.linear import subsets
 from ftrans.verify.coordinates import host, hosts, is_floating
 from ftrans.verify.probe import Probe

@@ -14,11 +14,11 @@ import numpy as np
 
 from ftrans.errors import FtransError, GradcheckError, GradcheckOutputError
 from ftrans.func.jvp import jvp
-from ftrans.func.staging import describe
 from ftrans.func.trace import trace
 from ftrans.interpreters import runnable
 from ftrans.ir import Program, Tracer
 from ftrans.numpy.promotion import is_array
+from ftrans.pytree import describe
 from ftrans.verify.coordinates import (
     from_coordinates,
     host,

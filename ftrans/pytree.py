@@ -1,0 +1,450 @@
+"""Pytrees: split into arrays and all else, built again, matched, named. The only place that does.
+
+A `Skeleton` is a pytree without its arrays: with others in their place it is a pytree again.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.tree_util as tree
+import numpy as np
+
+from ftrans.errors import DTypeError, RuleError, ShapeError, StructureError
+from ftrans.ir import ArrayType, Tracer, type_of
+from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar
+
+__all__ = [
+    "Parts",
+    "Skeleton",
+    "argument_name",
+    "describe",
+    "flatten_like",
+    "is_constant",
+    "leaf_name",
+    "leaf_names",
+    "match_leaf",
+    "match_structure",
+    "shown",
+    "split",
+]
+
+# ------------------------------------------------------------------------------- split and build
+
+
+class Skeleton:
+    """Is a pytree without the arrays among its leaves.
+
+    Attributes:
+        structure: the pytree's.
+        leaves: None in the place of each array, all other leaves as they are. None itself is no
+            leaf but a container of nothing.
+        arrays: the number of arrays.
+    """
+
+    __slots__ = ("arrays", "leaves", "structure")
+
+    def __init__(self, structure: Any, leaves: Sequence[Any]):
+        self.structure = structure
+        self.leaves = tuple(leaves)
+        self.arrays = sum([leaf is None for leaf in leaves])
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Skeleton)
+            and self.structure == other.structure
+            and self.leaves == other.leaves
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.structure, self.leaves))
+
+    @property
+    def statics(self) -> list[Any]:
+        """The leaves that are no arrays."""
+        return [leaf for leaf in self.leaves if leaf is not None]
+
+    def build(self, values: Sequence[Any]) -> Any:
+        """Returns the pytree with these values in the place of the arrays."""
+        if len(values) == len(self.leaves):
+            return self.structure.unflatten(values)
+        given = iter(values)
+        return self.structure.unflatten(
+            [next(given) if leaf is None else leaf for leaf in self.leaves]
+        )
+
+    def alone(self, values: Sequence[Any]) -> Any:
+        """Returns these values in the structure of the pytree, with None for all other leaves."""
+        given = iter(values)
+        return self.structure.unflatten(
+            [next(given) if leaf is None else None for leaf in self.leaves]
+        )
+
+    def among(self, leaves: Sequence[Any]) -> list[Any]:
+        """Returns, of leaves for the whole pytree, those in the place of the arrays."""
+        return [x for x, leaf in zip(leaves, self.leaves, strict=True) if leaf is None]
+
+    def names(self, root: str) -> list[str]:
+        """Returns how errors name the arrays."""
+        return self.among(leaf_names(root, self.structure))
+
+    def bare(self) -> Skeleton:
+        """Returns the same without the leaves that are no arrays, for `alone` and `among`."""
+        return Skeleton(self.structure, [None if leaf is None else ... for leaf in self.leaves])
+
+    @property
+    def key(self) -> Any:
+        """All that it is, in a form that can be compared and hashed."""
+        return self.structure, *[None if leaf is None else _key(leaf) for leaf in self.leaves]
+
+    @property
+    def kind(self) -> Any:
+        """As `key`, with types in the place of objects that equal none but themselves."""
+        return self.structure, *[None if leaf is None else _kind(leaf) for leaf in self.leaves]
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it can never change."""
+        return all(map(is_constant, self.leaves)) and _is_plain(self.structure)
+
+
+_ARRAY = Skeleton(tree.tree_structure(0), (None,))
+
+
+def split(value: Any, is_part: Callable[[Any], bool] = is_array) -> tuple[list[Any], Skeleton]:
+    """Returns the arrays among the leaves of a pytree, and all else.
+
+    Args:
+        value: the pytree.
+        is_part: which leaves are taken for arrays.
+    """
+    if is_part(value):
+        return [value], _ARRAY
+    leaves, structure = tree.tree_flatten(value)
+    values, rest = [], []
+    for leaf in leaves:
+        if is_part(leaf):
+            values.append(leaf)
+            rest.append(None)
+        else:
+            rest.append(leaf)
+    return values, Skeleton(structure, rest)
+
+
+class Parts(Skeleton):
+    """Is the arguments or the results of a rule: a tuple of values that are arrays or hold some.
+
+    Containers without arrays are handed on as they are, and can be written to; `template` knows
+    but copies of them.
+
+    Args:
+        items: the values.
+        is_part: which leaves are taken for arrays.
+
+    Attributes:
+        values: the arrays, in order.
+    """
+
+    __slots__ = ("_whole", "values")
+
+    def __init__(self, items: Sequence[Any], is_part: Callable[[Any], bool] = is_array):
+        self._whole: list[tuple[int, Any]] = []
+        self.values = [item for item in items if is_part(item)]
+        if len(self.values) == len(items):
+            # as most often
+            super().__init__(_tuple_of(len(items)), (None,) * len(items))
+            return
+        try:
+            self.values, made = split(tuple(items), is_part)
+        except (RecursionError, SystemError):
+            # the pytrees of JAX are no deeper than the stack
+            raise _endless(items) from None
+        super().__init__(made.structure, made.leaves)
+        if not self._is_flat:
+            children = zip(items, self.counts(), self.structure.children(), strict=True)
+            for number, (item, count, child) in enumerate(children):
+                if not (count or item is None or tree.treedef_is_leaf(child)):
+                    self._whole.append((number, item))
+
+    @property
+    def _is_flat(self) -> bool:
+        """Whether no item is a container."""
+        return self.structure.num_nodes == len(self.leaves) + 1
+
+    def template(self) -> Parts:
+        """Returns the same without the arrays."""
+        made = Parts.__new__(Parts)
+        made.structure, made.leaves, made.arrays = self.structure, self.leaves, self.arrays
+        made.values, made._whole = [], []
+        return made
+
+    def __len__(self) -> int:
+        return len(self.structure.children())
+
+    def build(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns the tuple with these values in the place of the arrays."""
+        built = super().build(values)
+        if not self._whole:
+            return built
+        items = list(built)
+        for number, item in self._whole:
+            items[number] = item
+        return tuple(items)
+
+    def counts(self) -> list[int]:
+        """Returns how many arrays each item of the tuple has."""
+        given = iter(self.leaves)
+        return [
+            sum([next(given) is None for _ in range(child.num_leaves)])
+            for child in self.structure.children()
+        ]
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether what is no array can never change, as what can be written to may."""
+        return (self.arrays == len(self.leaves) and self._is_flat) or (
+            super().is_constant and all(type(item) is tuple for _, item in self._whole)
+        )
+
+    def item_names(self, roots: Sequence[str]) -> list[str]:
+        """Returns how errors name the arrays, for names of the items."""
+        found = []
+        for root, child in zip(roots, self.structure.children(), strict=True):
+            found += leaf_names(root, child)
+        return self.among(found)
+
+    def split(self, label: Callable[[], str], items: Sequence[Any]) -> list[Any]:
+        """Returns, of another tuple of this structure, what stands in the place of each array.
+
+        Args:
+            label: returns what begins the error.
+            items: the tuple; None stands for None in the place of all arrays of an item.
+
+        Raises:
+            RuleError: where an item has another structure.
+        """
+        if self.arrays == len(items) and self._is_flat:
+            return list(items)
+        found: list[Any] = []
+        children = self.structure.children()
+        for number, (child, item) in enumerate(zip(children, items, strict=True)):
+            if item is None:
+                found += [None] * child.num_leaves
+                continue
+            value = self.leaves[len(found)] if tree.treedef_is_leaf(child) else None
+            leaves = flatten_like(child, item)
+            if value is not None:
+                _check_static(label, number, value, item)
+            if leaves is None:
+                raise RuleError(
+                    f"{label()}, number {number}: it does not have the structure of what it "
+                    f"belongs to.\n  returned: {shown(tree.tree_structure(item))}\n"
+                    f"  it belongs to: {shown(child)}\n"
+                    f"  Return the same containers; None stands for a zero leaf."
+                )
+            found += leaves
+        return self.among(found)
+
+
+@functools.cache
+def _tuple_of(count: int) -> Any:
+    """Returns the structure of a tuple of so many leaves."""
+    return tree.tree_structure((0,) * count)
+
+
+def _endless(items: Sequence[Any]) -> RuleError:
+    kind = tuple
+    for item in items:
+        try:
+            tree.tree_flatten(item)
+        except (RecursionError, SystemError):
+            kind = type(item)
+            break
+    return RuleError(
+        f"A {kind.__name__} holds itself.\n"
+        f"  It cannot be an argument or a result of a rule, nor stand on the context of a method\n"
+        f"  that asks for plain arrays."
+    )
+
+
+def _check_static(label: Callable[[], str], number: int, value: Any, item: Any) -> None:
+    """Raises where a rule returns something for what is no array."""
+    # a Python number has no gradient here that anybody could ask for
+    if is_scalar(value) and (is_scalar(item) or is_array(item)):
+        return
+    # it was handed on, or there is nothing in it
+    if item is value or _key(item) == _key(value) or not tree.tree_leaves(item):
+        return
+    raise RuleError(
+        f"{label()}, number {number}: it must be None, since it belongs to what is no array.\n"
+        f"  returned: {describe(item)}\n  it belongs to: {describe(value)}"
+    )
+
+
+# --------------------------------------------------------------------- what is no array, compared
+
+
+def is_constant(value: Any) -> bool:
+    """Tells whether a value can never change."""
+    if type(value) is tuple:
+        return all(map(is_constant, value))
+    if type(value) is slice:
+        return is_constant((value.start, value.stop, value.step))
+    return type(value) in _CONSTANTS or isinstance(value, np.dtype)
+
+
+_CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None), type(Ellipsis)})
+
+
+def _is_plain(structure: Any) -> bool:
+    """Tells whether containers are Python's own, and keys are strings."""
+    node = structure.node_data()
+    if node is None:
+        return True  # a leaf
+    kind, data = node
+    if kind is dict and not all(type(key) is str for key in data):
+        return False
+    return kind in (tuple, list, dict, type(None)) and all(map(_is_plain, structure.children()))
+
+
+def _key(value: Any) -> Any:
+    """Returns what stands for a static value: itself, or its identity where it has no hash."""
+    if type(value) is slice:
+        return slice, _key(value.start), _key(value.stop), _key(value.step)
+    try:
+        hash(value)
+    except TypeError:
+        return "id", id(value)
+    kind = type(value)
+    if isinstance(value, (float, complex)):
+        return kind, repr(value)  # NaN, and the sign of zero
+    if kind in _CONSTANTS or kind.__eq__ is object.__eq__:
+        return kind, value
+    return kind, value, repr(value)  # as of dataclasses: 1 and True are equal
+
+
+def _kind(value: Any) -> Any:
+    """Returns what stands for a static value: the type of an object that equals only itself."""
+    by_identity = type(value).__eq__ is object.__eq__ or type(value).__hash__ is None
+    return ("object", type(value)) if by_identity else _key(value)
+
+
+# ------------------------------------------------------------------------------------------ match
+
+
+def flatten_like(structure: Any, given: Any) -> list[Any] | None:
+    """Returns the leaves of a pytree of this structure, None among them; None if it has another."""
+    try:
+        return structure.flatten_up_to(given)
+    except (ValueError, TypeError):
+        return None
+
+
+def match_structure(function: str, what: str, like: str, expected: Any, given: Any) -> list[Any]:
+    """Returns the leaves of `given` where it has the structure `expected`; None is a leaf.
+
+    Raises:
+        StructureError: where it has not.
+    """
+    found = flatten_like(expected, given)
+    if found is None:
+        raise StructureError(
+            f"{function}: {what} does not have the structure of {like}.\n"
+            f"  {like}: {shown(expected)}\n"
+            f"  {what}: {shown(tree.tree_structure(given))}\n"
+            f"  Pass a pytree of the same containers; None stands for a zero leaf."
+        )
+    return found
+
+
+def match_leaf(function: str, what: str, expected: ArrayType, given: Any, like: str) -> Any:
+    """Returns a tangent or cotangent as an array of exactly the type that it must have."""
+    if is_scalar(given) and expected.shape == ():
+        return as_array(given, expected.dtype)
+    if not (is_array(given) or is_scalar(given)):
+        raise StructureError(
+            f"{function}: {what} must be an array.\n  {what}: {describe(given)}\n"
+            f"  Pass {expected}, the type of {like}."
+        )
+    array = as_array(given)
+    t = type_of(array)
+    if t.shape != expected.shape:
+        raise ShapeError(
+            f"{function}: {what} does not have the shape of {like}.\n"
+            f"  {like}: {expected}\n  {what}: {t}\n"
+            f"  Pass an array of shape {expected.shape}."
+        )
+    if t.dtype != expected.dtype:
+        if isinstance(given, Tracer) and given.weak:
+            return cast(array, expected.dtype)
+        raise DTypeError(
+            f"{function}: {what} does not have the dtype of {like}.\n"
+            f"  {like}: {expected}\n  {what}: {t}\n"
+            f"  Convert it: {what}.astype({expected.dtype.name!r})."
+        )
+    return array
+
+
+# ---------------------------------------------------------------------------------- name and show
+
+
+def leaf_name(root: str, path: Sequence[Any]) -> str:
+    """Returns how an error names a leaf: `carry['w'][0]`."""
+    return root + tree.keystr(tuple(path))
+
+
+def leaf_names(root: str, structure: Any) -> list[str]:
+    """Returns how errors name the leaves of a pytree of this structure."""
+    skeleton = structure.unflatten([0] * structure.num_leaves)
+    return [leaf_name(root, path) for path, _ in tree.tree_flatten_with_path(skeleton)[0]]
+
+
+def argument_name(function: Callable[..., Any], path: Sequence[Any]) -> str:
+    """Returns how an error names a leaf of a function's positional arguments: `params['w'][0]`.
+
+    Args:
+        function: the function, whose signature says how its parameters are called.
+        path: to the leaf in the tuple of arguments.
+    """
+    position, rest = path[0].idx, path[1:]
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    for number, parameter in enumerate(parameters):
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return leaf_name(f"{parameter.name}[{position - number}]", rest)
+        if number == position and parameter.kind is not parameter.KEYWORD_ONLY:
+            return leaf_name(parameter.name, rest)
+    return leaf_name(f"args[{position}]", rest)
+
+
+def describe(x: Any) -> str:
+    """Returns how an error shows a value: with types in the place of arrays, else as it is."""
+    if is_array(x):
+        return str(type_of(x))
+    leaves, structure = tree.tree_flatten(x)
+    if tree.all_leaves([x]) or not leaves:
+        return f"{_shortened(repr(x))} ({type(x).__name__})"
+    return shown(structure, [type_of(leaf) if is_array(leaf) else leaf for leaf in leaves])
+
+
+def shown(structure: Any, leaves: Sequence[Any] | None = None) -> str:
+    """Returns how an error shows a pytree: `{'w': (f32[3], leaf)}`."""
+    filled = [_LEAF] * structure.num_leaves if leaves is None else list(leaves)
+    return _shortened(repr(structure.unflatten(filled)))
+
+
+class _Leaf:
+    def __repr__(self) -> str:
+        return "leaf"
+
+
+_LEAF = _Leaf()
+
+
+def _shortened(text: str, most: int = 72) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
