@@ -383,16 +383,118 @@ def gradient_by_a_constant_jvp() -> None:
 
 CASES |= {
     "write by out": lambda: func.grad(lambda x: np.multiply(x, 2, out=np.zeros(3)).sum())(V),
+    "write by out what does not fit": lambda: func.grad(lambda x: np.cumsum(x, out=x[1:]).sum())(V),
+    "write by out given by position": lambda: func.grad(lambda x: np.sum(x, 0, None, x[0]))(V),
+    "write at places by what has no such form": lambda: func.grad(
+        lambda x: np.power.at(x, [0, 0], 2.0) or x.sum()
+    )(V),
+    "copy to a plain array": lambda: func.grad(lambda x: np.copyto(np.zeros(3), x) or x.sum())(V),
+    "copy by a rule": lambda: func.grad(
+        lambda x: np.copyto(x, np.ones(3, np.complex64), casting="safe") or x.sum()
+    )(V),
+    "put in an unknown mode": lambda: func.grad(lambda x: np.put(x, 0, 1.0, "drop") or x.sum())(V),
+    "put by a mask of another size": lambda: func.grad(
+        lambda x: np.putmask(x, [True], 1.0) or x.sum()
+    )(V),
+    "place nothing": lambda: func.grad(lambda x: np.place(x, x > 0, []) or x.sum())(V),
+    "fill the diagonal of a vector": lambda: func.grad(
+        lambda x: fnp.fill_diagonal(x, 0.0) or x.sum()
+    )(V),
+    "add at a number": lambda: func.grad(lambda x: np.add.at(1.0, 0, x) or x.sum())(V),
     "write as pytorch does": lambda: func.grad(lambda x: x.add_(1).sum())(V),
 }
 
 
 @bad
-def write_to_a_view() -> None:
+def write_to_what_was_broadcast() -> None:
     def f(x):
-        y = x[1:]
+        y = np.broadcast_to(x, (2, 3))
         y[0] = 0.0  # here
         return total(x)
+
+    func.grad(f)(V)
+
+
+@bad
+def write_outside_of_a_body() -> None:
+    def f(x):
+        seen = x * 0.0
+
+        def step(carry, item):
+            seen[0] += item  # here
+            return carry + seen[0], None
+
+        return ftrans.scan(step, x[0], x)[0]
+
+    func.grad(f)(V)
+
+
+@bad
+def write_through_a_view_outside_of_a_body() -> None:
+    def f(x):
+        seen = x * 1.0
+
+        def step(carry, item):
+            part = seen[1:]
+            part *= item  # here
+            return carry + part.sum(), None
+
+        return ftrans.scan(step, x[0], x)[0]
+
+    func.grad(f)(V)
+
+
+@bad
+def write_a_mapped_value_outside() -> None:
+    def f(x):
+        seen = x * 0.0
+
+        def example(v):
+            np.add.at(seen, 0, v)  # here
+            return v
+
+        return func.vmap(example)(x).sum()
+
+    func.grad(f)(V)
+
+
+@bad
+def write_to_what_is_not_followed() -> None:
+    left = []
+
+    def f(x):
+        y = x * 2.0
+        left.extend([y, y[1:]])
+        return y.sum()
+
+    func.grad(f)(V)
+    left[1] += 1.0  # here
+
+
+@bad
+def write_what_grows() -> None:
+    def f(x):
+        x += np.ones((2, 3))  # here
+        return x.sum()
+
+    func.grad(f)(V)
+
+
+@bad
+def write_fractions_to_integers() -> None:
+    def f(x):
+        n = fnp.argsort(x)
+        n /= 2  # here
+        return (x * n).sum()
+
+    func.grad(f)(V)
+
+
+@bad
+def write_an_imaginary_part_to_real() -> None:
+    def f(x):
+        x.imag = 1.0  # here
+        return x.sum()
 
     func.grad(f)(V)
 

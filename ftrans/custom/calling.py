@@ -69,8 +69,7 @@ def not_returned(methods: Methods, value: Any) -> RuleError:
     return RuleError(
         f"{methods.name}: an input is marked as dirty, and is not returned.\n"
         f"  input: {type_of(value)}\n  it is defined at {defined(methods.forward)}\n"
-        f"  Return it from forward. x += 1 makes a new traced value: write x[...] = x + 1, and "
-        f"return x."
+        f"  Return it from forward, itself and not a copy: return x."
     )
 
 

@@ -21,9 +21,9 @@ from ftrans.custom.undefined import is_listening, note
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined
 from ftrans.ir import ArrayType, Tracer, type_of
-from ftrans.ir.frame import rebind
 from ftrans.numpy.promotion import as_array, is_array, result_type
 from ftrans.numpy.protocols import may_have_gradient
+from ftrans.numpy.views import overwrite
 from ftrans.primitives import once_p, tied_p
 from ftrans.primitives.rules.missing import missing
 from ftrans.pytree import Parts
@@ -101,7 +101,7 @@ class Call(Author):
         for number, result in self.dirty:
             value = values[number]
             if type(value) is Tracer:
-                rebind(value, results[result])
+                overwrite(f"{self.name}: ctx.mark_dirty(x)", value, results[result])
                 results[result] = value
         return self.make(self.output.build(results))
 
@@ -214,7 +214,7 @@ class Call(Author):
             raise RuleError(
                 f"{self.name}: mark_dirty was given what is no input of forward.\n"
                 f"  it is defined at {defined(self.methods.forward)}\n"
-                f"  x *= 2 makes a new traced value: write x[...] = 2 * x, and return x."
+                f"  Mark what was passed to it, not a copy or a view of that."
             )
         if len(self.dirty) < len(marked):
             warnings.warn(

@@ -78,6 +78,7 @@ class Frame:
         entered: where in the user's code the tracing was asked for.
 
     Attributes:
+        below: how many results each frame below had when this one was pushed.
         order: what is wanted of the custom rules called here: 2 for reverse mode, 4 for forward
             mode, which may transpose a rule; tracing a `backward` takes 2 of it for the rules that
             are called inside, a `jvp` takes 1.
@@ -86,6 +87,7 @@ class Frame:
 
     __slots__ = (
         "__weakref__",
+        "below",
         "captured",
         "closed",
         "demands",
@@ -110,8 +112,8 @@ class Frame:
         self.entered = entered
         self.order = 0
         self.rule = False
-        self.depth = -1
-        self.floor = 0
+        self.depth, self.floor = -1, 0
+        self.below: tuple[int, ...] = ()
         self.input_types: list[ArrayType] = []
         self.sources: list[Any] = []
         self.captured: dict[int, Tracer] = {}
@@ -122,10 +124,13 @@ class Frame:
         self.guarded: list[Any] = []
         self.demands = 0
 
+    count = property(lambda self: len(self.producers), doc="How many results are recorded.")
+
     def push(self) -> None:
         """Makes this the innermost frame; whoever does so takes it off again in a `finally`."""
         stack = state.stack
         self.depth = len(stack)
+        self.below = tuple([frame.count for frame in stack])
         self.floor = self.depth if self.closed or not stack else stack[-1].floor
         stack.append(self)
 

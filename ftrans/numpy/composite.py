@@ -18,6 +18,7 @@ from ftrans.ir import Tracer
 from ftrans.ir.location import user_place
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
+from ftrans.numpy.assign import call_with_out
 from ftrans.numpy.views import is_shared, is_view_of, view_of
 from ftrans.traceback import shorten
 
@@ -38,6 +39,8 @@ def composite(function: Function) -> Function:
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
+            if kwargs and kwargs.get("out") is not None:
+                return call_with_out(called, args, kwargs)
             trail: Any = state.trail
             if trail is None:
                 return function(*args, **kwargs)
@@ -89,7 +92,7 @@ def take_over(
     mark = trail.mark()
     result = function(*args, **kwargs)
     is_view = is_view_of(result, first)
-    if is_view or not is_shared(result):
+    if result is not first and (is_view or not is_shared(result)):  # else it may have been written
         trail.learn(mark, call, result, is_view)
     return result
 

@@ -62,7 +62,7 @@ _ARGS = """
         x: an array.
         axis: an axis; None flattens the array first.
         dtype: the dtype of the result, to which the elements are converted first.
-        out: not supported.
+        out: an array to write the result into, by its name.
     """
 
 cumsum = _running("cumsum", cumsum_p, "Returns the running sums along an axis.")

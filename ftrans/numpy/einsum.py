@@ -25,7 +25,7 @@ from ftrans.numpy.promotion import (
     result_type,
 )
 from ftrans.numpy.rearrangement import diagonal
-from ftrans.numpy.views import fresh
+from ftrans.numpy.views import fresh, view_of
 from ftrans.primitives import dot_p, mul_p, reshape_p, sum_p, transpose_p
 
 __all__ = ["contracted", "einsum", "promoted"]
@@ -188,7 +188,10 @@ def einsum(*operands: Any, optimize: Any = True, dtype: Any = None) -> Any:
         labelled.append((x, of_x))
     ((x, labels),) = labelled
     x, labels = _narrowed(x, labels, sizes, set(output))
-    return fresh(_placed(x, labels, output, shape))
+    out = _placed(x, labels, output, shape)
+    if len(arrays) == 1 and set(inputs[0]) == set(output):
+        return view_of(arrays[0], out)  # its axes in another order, or a diagonal
+    return fresh(out)
 
 
 def _subscripts(

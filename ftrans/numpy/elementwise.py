@@ -14,6 +14,7 @@ from ftrans.ir.dtype import is_complex, is_integer
 from ftrans.numpy.arithmetic import add, divide, divmod, multiply, remainder
 from ftrans.numpy.promotion import as_array, cast, inexact, is_scalar, result_type, unify
 from ftrans.numpy.ufunc import Function, as_strict, binary, copied, marked, read_options, unary
+from ftrans.numpy.views import view_of
 from ftrans.primitives import (
     acos_p,
     acosh_p,
@@ -286,17 +287,17 @@ def _round_whole(x: Any, unit: int) -> Any:
 
 real = unary(
     "real",
-    lambda x: real_p(x) if is_complex(type_of(x).dtype) else x,
-    "Returns the real part.",
+    lambda x: view_of(x, real_p(x)) if is_complex(type_of(x).dtype) else x,
+    "Returns the real part, a view of x.",
 )
 imag = unary(
     "imag",
     lambda x: (
-        imag_p(x)
+        view_of(x, imag_p(x))
         if is_complex(type_of(x).dtype)
         else broadcast_p(scalar(0, type_of(x).dtype), shape=type_of(x).shape, axes=())
     ),
-    "Returns the imaginary part, 0 where x is real.",
+    "Returns the imaginary part, a view of x; 0 where x is real.",
 )
 conj = conjugate = unary(
     "conj",

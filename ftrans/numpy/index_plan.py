@@ -148,6 +148,7 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
     positions: list[int] = []  # of items that count as arrays where there is one
     before = None  # entries of the result, and axes among them, before the first of those
     fancy = False
+    copies = any(isinstance(item, (np.ndarray, jax.Array)) and item.ndim == 0 for item in given)
     axis = rest = 0
 
     def take(low: int, high: int, by: int, back: bool = False) -> None:
@@ -227,7 +228,7 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
         in_bounds=in_bounds,
         place=place,
         result=tuple(result),
-        is_view=not fancy and not (items and len(positions) == len(items)),
+        is_view=not fancy and not copies and not (items and len(positions) == len(items)),
         covers_all=not flipped and not any(start) and stop == shape and all(s == 1 for s in step),
     )
 

@@ -1,7 +1,7 @@
 """Reading and writing at indices: `x[i]`, `x[i] = v` on traced values, `x.at[i].add(v)`.
 
 A program has no memory to write to, so each write makes a new value. `x[i] = v` rebinds the traced
-value `x` to it; a write that NumPy would let others see through a view is refused.
+value `x` to it, and what shares memory with `x` in NumPy to what it reads there.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 from ftrans.errors import DTypeError, MutationError, ShapeError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
-from ftrans.ir.stack import current_frame
+from ftrans.ir.frame import check_alive
 from ftrans.numpy.index_plan import Plan, plan_index
 from ftrans.numpy.promotion import as_array, broadcast_to, is_scalar, result_type
-from ftrans.numpy.views import fresh, others, rebind, view_of
+from ftrans.numpy.view_steps import padding, written_slice
+from ftrans.numpy.views import fresh, is_place_of, overwrite, view_of
 from ftrans.primitives import (
     add_p,
     broadcast_p,
     div_p,
-    dynamic_update_slice_p,
     gather_p,
     maximum_p,
     minimum_p,
@@ -41,7 +41,6 @@ from ftrans.primitives import (
     slice_p,
     transpose_p,
 )
-from ftrans.runtime.outlived import become
 
 __all__ = ["At", "at", "getitem", "setitem"]
 
@@ -160,21 +159,11 @@ def _write_window(op: str, x: Any, plan: Plan, value: Any) -> Any:
         op = "set"
     value = _reshaped(value, plan.sizes)
     value = rev_p(value, axes=plan.flipped) if plan.flipped else value
-    if type_of(value).shape == plan.shape:
-        return value if op == "set" else add_p(x, value)
-    if op == "set" and all(s == 1 for s in plan.step):
-        return dynamic_update_slice_p(x, value, *(scalar(a, "int32") for a in plan.start))
-    ends = zip(plan.start, plan.step, plan.sizes, plan.shape, strict=True)
-    around = {
-        "low": plan.start,
-        "high": tuple(n - (a + s * (m - 1) + 1 if m else a) for a, s, m, n in ends),
-        "interior": tuple(s - 1 for s in plan.step),
-    }
-    spread = pad_p(value, value=0, **around)
-    if op == "add":
-        return add_p(x, spread)
-    here = broadcast_p(scalar(True, bool), shape=plan.sizes, axes=())
-    return select_p(pad_p(here, value=False, **around), spread, x)
+    if op == "add" and type_of(value).shape == plan.shape:
+        return add_p(x, value)
+    if op == "set":
+        return written_slice(x, value, plan.start, plan.stop, plan.step)
+    return add_p(x, pad_p(value, value=0, **padding(plan.start, plan.step, plan.sizes, plan.shape)))
 
 
 def _whole_mask(x: Any, index: Any) -> Any:
@@ -236,9 +225,10 @@ def _as_update(name: str, op: str, x: Any, value: Any) -> Any:
 def setitem(x: Any, index: Any, value: Any) -> None:
     """Does `x[index] = value` on a traced value: `x` denotes the new value from then on.
 
-    All names for the same Python object see the write. What was computed from `x` before keeps the
-    old value, and so does the array that the caller of a transformed function passed for `x`: a
-    write inside the function belongs to that call.
+    All names for the same Python object see the write, and so do its views and what it is a view
+    of, as in NumPy. What was computed from `x` before keeps the old value, and so does the array
+    that the caller of a transformed function passed for `x`: a write inside the function belongs
+    to that call.
 
     Args:
         x: a traced value.
@@ -246,8 +236,8 @@ def setitem(x: Any, index: Any, value: Any) -> None:
         value: what broadcasts to `x[index]`; it is converted to the dtype of `x`.
 
     Raises:
-        MutationError: where `x` is a view of another traced value or has views, which NumPy would
-            change as well; or where `x` is a `jax.Array`, which never changes.
+        MutationError: where `x` is a `jax.Array`, which never changes, or shares memory that cannot
+            be written to, or is seen outside of the function that is traced.
     """
     if isinstance(x, np.ndarray) and not isinstance(value, Tracer):
         x[index] = value
@@ -258,23 +248,9 @@ def setitem(x: Any, index: Any, value: Any) -> None:
             f"  x: {type_of(x)}, a {type(x).__name__}\n  v: {type_of(as_array(value))}\n"
             f"  Write x = ftrans.numpy.at(x)[...].set(v) instead."
         )
-    sharing = others(x)
-    if sharing:
-        raise MutationError(
-            f"x[...] = v: x shares memory with another traced value; that is not supported yet.\n"
-            f"  x: {x.type}, {x.origin}\n  other: {sharing[0].type}, {sharing[0].origin}\n"
-            f"  Where the other must not change, copy first: x = x.copy().\n"
-            f"  Where it is to change, write to it before it is viewed.\n"
-            f"  To leave x as it is, write y = x.at[...].set(v)."
-        )
-    frame = current_frame()
-    if frame is None:
-        # the function that x belongs to has returned; what outlives it is an array
-        become(x, _write("x[...] = v", "set", x.value("x[...] = v"), index, value))
-        return
-    # A write belongs to the function that it stands in: of an outer value it makes a local one.
-    new = _write("x[...] = v", "set", frame.lift(x), index, value)
-    rebind(x, frame.lift(new))
+    if not is_place_of(value, index, x):  # after x[i] += v it is
+        check_alive(x)
+        overwrite("x[...] = v", x, _write("x[...] = v", "set", x, index, value))
 
 
 # ------------------------------------------------------------------------------------- x.at[i]

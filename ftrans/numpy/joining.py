@@ -19,7 +19,7 @@ from ftrans.numpy.promotion import (
     result_type,
 )
 from ftrans.numpy.shaping import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel
-from ftrans.numpy.views import fresh
+from ftrans.numpy.ufunc import copied
 from ftrans.primitives import concatenate_p, reshape_p
 
 __all__ = [
@@ -87,7 +87,7 @@ def _joined(name: str, items: list[Any], axis: int, dtype: Any = None) -> Any:
     if len(around) > 1 or len({t.ndim for t in types}) > 1 or types[0].ndim <= axis:
         lines = "".join(f"\n  operand {i}: {t}" for i, t in enumerate(types))
         raise ShapeError(f"{name}: the arrays do not fit along axis {axis}.{lines}")
-    out = concatenate_p(*items, axis=axis) if len(items) > 1 else fresh(items[0])
+    out = concatenate_p(*items, axis=axis) if len(items) > 1 else copied(items[0])
     return out if dtype is None else as_array(out, dtype)
 
 

@@ -25,6 +25,8 @@ from ftrans.errors import (
 from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_integer
 from ftrans.ir.frame import settled
+from ftrans.numpy import inplace
+from ftrans.numpy.inplace import SIGNS, in_place_of
 from ftrans.numpy.plain import is_storing, meant, stored
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.numpy.ufunc import operator_of, reflected_of
@@ -117,6 +119,8 @@ def install(namespace: Mapping[str, Any]) -> None:
     for name, target in _OPERATORS.items():
         setattr(Tracer, f"__{name}__", operator_of(namespace[target]))
         setattr(Tracer, f"__r{name}__", reflected_of(namespace[target]))
+        if target in SIGNS:
+            setattr(Tracer, f"__i{name}__", in_place_of(namespace[target], SIGNS[target]))
     for name, target in _COMPARISONS.items():
         setattr(Tracer, f"__{name}__", operator_of(namespace[target]))
     # functions handle their errors themselves
@@ -287,8 +291,8 @@ def _missing(self: Any, name: str) -> Any:
 
     hint = ""
     if name.endswith("_") and not name.startswith("_") and hasattr(type(self), name[:-1]):
-        hint = f"\n  Traced values are not overwritten. Write x = x.{name[:-1]}(...)."
-    elif name in ("fill", "put", "itemset"):
+        hint = f"\n  Write x[...] = x.{name[:-1]}(...)."
+    elif name == "itemset":
         hint = "\n  Write x[...] = value."
     elif name in _INSTEAD:
         hint = f"\n  Write {_INSTEAD[name]}."
@@ -402,7 +406,11 @@ def _own_members(namespace: Mapping[str, Any]) -> dict[str, Any]:
         "__deepcopy__": lambda self, memo: fresh(self),
         "__hash__": _no_hash,
         "__reduce_ex__": _no_pickle,
+        "fill": inplace.fill,
         "item": item,
+        "partition": inplace.partition,
+        "put": inplace.put,
+        "sort": inplace.sort,
         "tolist": tolist,
         "block_until_ready": lambda self: self,
         "contiguous": lambda self: self,
@@ -428,7 +436,7 @@ def _own_members(namespace: Mapping[str, Any]) -> dict[str, Any]:
         "itemsize": property(lambda self: self.type.dtype.itemsize),
         "T": property(lambda self: transpose(self)),
         "mT": property(lambda self: namespace["matrix_transpose"](self)),
-        "real": property(lambda self: namespace["real"](self)),
-        "imag": property(lambda self: namespace["imag"](self)),
+        "real": property(lambda self: namespace["real"](self), boundary(inplace.set_real)),
+        "imag": property(lambda self: namespace["imag"](self), boundary(inplace.set_imag)),
         "at": property(lambda self: namespace["at"](self)),
     }

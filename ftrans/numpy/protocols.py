@@ -22,6 +22,7 @@ from ftrans.ir.frame import PAST
 from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
+from ftrans.numpy.inplace import SIGNS, put_along_axis, ufunc_at
 from ftrans.numpy.plain import is_storing, meant, stored
 from ftrans.numpy.promotion import as_array, is_array
 from ftrans.primitives import reshape_p, stop_gradient_p
@@ -39,23 +40,6 @@ _REDUCE = {
     "logical_or": "any",
 }
 _ACCUMULATE = {"add": "cumsum", "multiply": "cumprod", "maximum": "cummax", "minimum": "cummin"}
-
-# what Python writes for array += x and its like
-_IN_PLACE = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "divide": "/",
-    "floor_divide": "//",
-    "remainder": "%",
-    "power": "**",
-    "matmul": "@",
-    "bitwise_and": "&",
-    "bitwise_or": "|",
-    "bitwise_xor": "^",
-    "left_shift": "<<",
-    "right_shift": ">>",
-}
 
 
 def install() -> None:
@@ -95,8 +79,8 @@ def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs:
             )
         return _ours(ufunc, name)(*inputs)
     target = (kwargs.get("out") or (None,))[0]
-    if target is not None and target is inputs[0] and name in _IN_PLACE:
-        sign = _IN_PLACE[name]
+    if target is not None and target is inputs[0] and type(target) is not Tracer and name in SIGNS:
+        sign = SIGNS[name]
         raise MutationError(
             f"array {sign}= x: a plain array cannot be overwritten by a traced value.\n"
             f"  array: {type_of(target)}\n  x: {type_of(as_array(inputs[-1]))}\n"
@@ -104,6 +88,8 @@ def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs:
         )
     if method == "__call__":
         return _ours(ufunc, name)(*inputs, **kwargs)
+    if method == "at":
+        return ufunc_at(name, *inputs)
     if method == "outer":
         x, y = map(as_array, inputs)
         shape = type_of(x).shape + (1,) * type_of(y).ndim
@@ -121,6 +107,8 @@ def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> 
     """Applies a function of NumPy's by the function of the same name."""
     if not all(issubclass(t, (Tracer, np.ndarray)) for t in types):
         return NotImplemented
+    if func is np.put_along_axis:  # ours returns what NumPy's writes
+        return put_along_axis(*args, **kwargs)
     return _ours(func, func.__name__)(*args, **kwargs)
 
 

@@ -62,11 +62,10 @@ __all__ = [
 
 
 def refuse_out(name: str, out: Any) -> None:
-    """Raises where an array to write into is given."""
+    """Raises where an array to write into is given by position; `composite` takes it by name."""
     if out is not None:
         raise UnsupportedError(
-            f"{name}: out= is not supported, since traced values are never overwritten.\n"
-            f"  Bind the result to the name instead: y = {name}(...)."
+            f"{name}: out is taken by its name only.\n  Write {name}(x, ..., out=y)."
         )
 
 
@@ -131,7 +130,7 @@ _REDUCTION_ARGS = """
         x: an array.
         axis: an axis, several, or None for all.
         dtype: the dtype of the result, to which the elements are converted first.
-        out: not supported.
+        out: an array to write the result into, by its name.
         keepdims: whether reduced axes stay, with size 1.
         initial: a value that takes part in the reduction.
         where: a mask of the elements that take part.
@@ -160,7 +159,7 @@ _MASKED_ARGS = """
     Args:
         x: an array.
         axis: an axis, several, or None for all.
-        out: not supported.
+        out: an array to write the result into, by its name.
         keepdims: whether reduced axes stay, with size 1.
         where: a mask of the elements that take part.
     """
@@ -248,7 +247,7 @@ def ptp(x: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> An
     Args:
         x: an array.
         axis: an axis, several, or None for all.
-        out: not supported.
+        out: an array to write the result into, by its name.
         keepdims: whether reduced axes stay, with size 1.
     """
     refuse_out("ptp", out)
@@ -278,7 +277,7 @@ _INDEX_ARGS = """
     Args:
         x: an array.
         axis: an axis; None for the index into the flattened array.
-        out: not supported.
+        out: an array to write the result into, by its name.
         keepdims: whether the axis stays, with size 1.
     """
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.arithmetic import as_strict
+from ftrans.numpy.assign import assign
 from ftrans.numpy.logic import where
 from ftrans.numpy.promotion import as_array
 from ftrans.numpy.ufunc import binary, copied, unary
@@ -283,7 +284,7 @@ def nan_to_num(
 
     Args:
         x: an array; integers are returned as they are.
-        copy: has no meaning here: nothing is overwritten.
+        copy: whether the result is another array; else `x` is written to, and returned.
         nan: what takes the place of NaN.
         posinf: what takes the place of inf; None is the largest number.
         neginf: what takes the place of -inf; None is the smallest number.
@@ -295,11 +296,15 @@ def nan_to_num(
     """
     operand = as_array(x)
     t = type_of(operand)
+    if not copy:
+        new = nan_to_num(x, True, nan, posinf, neginf)
+        assign("nan_to_num(x, copy=False)", operand, new, "x = nan_to_num(x)")
+        return operand
     if not t.is_inexact:
         return copied(operand)
     if is_complex(t.dtype):
         parts = (real_p(operand), imag_p(operand))
-        return complex_p(*(nan_to_num(part, copy, nan, posinf, neginf) for part in parts))
+        return complex_p(*(nan_to_num(part, True, nan, posinf, neginf) for part in parts))
     info = jnp.finfo(t.dtype)
     posinf = float(info.max) if posinf is None else posinf
     neginf = float(info.min) if neginf is None else neginf

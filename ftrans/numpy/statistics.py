@@ -115,7 +115,7 @@ def mean(
         x: an array; integers are averaged in the default dtype.
         axis: an axis, several, or None for all.
         dtype: the dtype of the result.
-        out: not supported.
+        out: an array to write the result into, by its name.
         keepdims: whether reduced axes stay, with size 1.
         where: a mask of the elements that take part.
 
@@ -147,7 +147,7 @@ def var(
         x: an array.
         axis: an axis, several, or None for all.
         dtype: the dtype in which it is computed.
-        out: not supported.
+        out: an array to write the result into, by its name.
         ddof: what is taken off the number of elements that the sum is divided by.
         keepdims: whether reduced axes stay, with size 1.
         where: a mask of the elements that take part.
@@ -194,7 +194,7 @@ def std(
         x: an array.
         axis: an axis, several, or None for all.
         dtype: the dtype in which it is computed.
-        out: not supported.
+        out: an array to write the result into, by its name.
         ddof: what is taken off the number of elements that the sum is divided by.
         keepdims: whether reduced axes stay, with size 1.
         where: a mask of the elements that take part.
@@ -307,7 +307,7 @@ def median(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False)
     Args:
         x: an array.
         axis: an axis, several, or None for all.
-        out: not supported.
+        out: an array to write the result into, by its name.
         keepdims: whether reduced axes stay, with size 1.
 
     Example:

@@ -31,12 +31,14 @@ __all__ = [
     "binary",
     "copied",
     "direct",
+    "is_operand",
     "marked",
     "named",
     "operator_of",
     "read_options",
     "reflected_of",
     "refused",
+    "take_pair_over",
     "unary",
 ]
 
@@ -51,18 +53,13 @@ def read_options(name: str, options: dict[str, Any]) -> np.dtype | None:
     """Returns the dtype among the keyword arguments of a ufunc, and refuses what has no meaning.
 
     Raises:
-        TypeError: for `out` and `where`, which write into an array that is there, and for others.
+        TypeError: for `where` without `out`, which `composite` takes, and for others.
     """
     dtype = options.pop("dtype", None)
-    out = options.pop("out", None)
-    if any(array is not None for array in (out if isinstance(out, tuple) else (out,))):
-        raise UnsupportedError(
-            f"{name}: out= is not supported, since traced values are never overwritten.\n"
-            f"  Bind the result to the name instead: y = {name}(...)."
-        )
+    options.pop("out", None)
     if options.pop("where", True) is not True:
         raise UnsupportedError(
-            f"{name}: where= is not supported, since it leaves elements unset.\n"
+            f"{name}: where= without out= is not supported, since it leaves elements unset.\n"
             f"  Choose between values instead: ftrans.numpy.where(mask, {name}(...), other)."
         )
     if options:
@@ -103,13 +100,14 @@ def unary(
         whole: what is done to integers and booleans instead.
     """
 
-    @composite
-    def general(x: Any, **options: Any) -> Any:
+    def any_operand(x: Any, **options: Any) -> Any:
         dtype = read_options(name, options) if options else None
         (operand,) = unify(name, x, dtype=dtype, to_inexact=floats)
         chosen = primitive if whole is None or type_of(operand).is_inexact else whole
         return marked(chosen(operand), x)
 
+    any_operand.__name__ = name
+    general = composite(any_operand)
     single = isinstance(primitive, Primitive)
 
     def function(x: Any, /, **options: Any) -> Any:
@@ -148,14 +146,15 @@ def binary(
         whole: what is done to integers instead.
     """
 
-    @composite
-    def general(x: Any, y: Any, **options: Any) -> Any:
+    def any_operands(x: Any, y: Any, **options: Any) -> Any:
         dtype = read_options(name, options) if options else None
         operands = unify(name, x, y, dtype=dtype, to_inexact=floats)
         kind = _kind_of(operands)
         chosen = booleans if kind == "b" else whole if kind in "iu" else None
         return marked((chosen or primitive)(*operands), x, y)
 
+    any_operands.__name__ = name
+    general = composite(any_operands)
     single = isinstance(primitive, Primitive)
 
     def function(x: Any, y: Any, /, **options: Any) -> Any:
@@ -212,14 +211,14 @@ def operator_of(function: Function) -> Function:
                     if other.frame is frame and not other.weak and other.type.is_inexact:
                         if primitive is not None and other.type is t:
                             return frame.take_two(primitive, self.index, other.index)
-                        return _take_pair_over(frame, function, self, other)
+                        return take_pair_over(frame, function, self, other)
                 elif kind is np.ndarray:
                     if is_array(other):
                         # as a captured value it can be taken over, see `composite`
                         return function(self, frame.capture(other))
                 elif primitive is not None and (kind is float or kind is int):
                     return frame.take_two(primitive, self.index, scalar(other, t.dtype))
-            if kind is Tracer or _is_operand(other):
+            if kind is Tracer or is_operand(other):
                 return function(self, other)
             return NotImplemented
         except Exception as error:
@@ -229,7 +228,7 @@ def operator_of(function: Function) -> Function:
     return functools.wraps(function)(operator)
 
 
-def _take_pair_over(trail: Any, function: Function, x: Tracer, y: Tracer) -> Any:
+def take_pair_over(trail: Any, function: Function, x: Tracer, y: Tracer) -> Any:
     """Does for two operands of floating point, by a shorter key, what `composite` does for all."""
     user = sys._getframe(2)
     code = user.f_code
@@ -250,7 +249,7 @@ def reflected_of(function: Function) -> Function:
                 t = self.type
                 if (kind is float or kind is int) and t.is_inexact:
                     return frame.take_two(primitive, scalar(other, t.dtype), self.index)
-            return function(other, self) if _is_operand(other) else NotImplemented
+            return function(other, self) if is_operand(other) else NotImplemented
         except Exception as error:
             shorten(error)
             raise
@@ -258,7 +257,8 @@ def reflected_of(function: Function) -> Function:
     return functools.wraps(function)(operator)
 
 
-def _is_operand(x: Any) -> bool:
+def is_operand(x: Any) -> bool:
+    """Tells whether an operator takes it."""
     return is_array(x) or is_scalar(x) or isinstance(x, (list, tuple))
 
 

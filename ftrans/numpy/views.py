@@ -1,8 +1,8 @@
-"""Which traced values would share memory in NumPy, so that a write cannot go wrong silently.
+"""Which traced values share memory in NumPy, so that a write to one is seen by the others.
 
-Writing to a traced value rebinds it: it denotes a new value from then on. A view would not follow,
-so a write is refused while another live value shares the memory. Values that share it stand in one
-`_Memory`; one that is no longer referenced from Python leaves it.
+A value is never written: names are rebound. Where a traced value comes to denote another, so do
+those that are live and overlap it in memory. Those that may stand in one `_Memory`, each with what
+it is a view of; one that Python no longer refers to leaves it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,15 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ftrans.ir import Tracer
-from ftrans.ir import frame as frames
+import numpy as np
 
-__all__ = ["fresh", "is_shared", "is_view_of", "others", "rebind", "view_of"]
+from ftrans.errors import MutationError
+from ftrans.ir import Abstract, Frame, Tracer
+from ftrans.ir import frame as frames
+from ftrans.ir.stack import current_frame, state
+from ftrans.numpy import view_steps
+from ftrans.numpy.view_steps import Layout, Step
+from ftrans.runtime.outlived import become
 
 
 class _Memory:
@@ -26,69 +31,291 @@ class _Memory:
 
 
 class _Member(weakref.ref):
-    """Refers to one value of a memory, and knows where to forget it when it dies."""
+    """Refers to one value of a memory, and outlives it where a view of it is left.
 
-    __slots__ = ("key", "memory")
+    Attributes:
+        key: the identity of the value.
+        parent: what it is a view of; None where it is none.
+        left: the same as an object of its own, for when it is no longer referred to.
+        steps: how it is read from the parent; None until it matters.
+    """
+
+    __slots__ = ("_layout", "key", "left", "memory", "parent", "steps")
+    __eq__, __hash__ = object.__eq__, object.__hash__  # not those of the traced values
     key: int
     memory: _Memory
+    parent: _Member | None
+    left: Tracer
+    steps: list[Step] | None
+    _layout: Layout | None
+
+    @property
+    def value(self) -> Tracer:
+        """What it denotes."""
+        tracer = self()
+        return self.left if tracer is None else tracer
+
+    @property
+    def layout(self) -> Layout:
+        """Where its elements lie, once `_resolve` has been called."""
+        found = self._layout
+        if found is None:
+            if self.parent is None:
+                found = Layout.of(self.left.type.shape)
+            else:
+                found = self.parent.layout.after(self.steps)  # type: ignore[arg-type]
+                if found.is_copy:
+                    self.parent = None
+            self._layout = found
+        return found
 
 
-_memories: dict[int, _Memory] = {}
+memories: dict[int, _Memory] = {}
+"""What traced values share memory, or are known as arrays of rank zero, by id."""
+
+_born: dict[int, tuple[Any, Any]] = {}
+"""The frame in which copies of outer values were made, which the index does not say, by id."""
 
 
 def _forget(member: Any) -> None:
-    _memories.pop(member.key, None)
+    memories.pop(member.key, None)
     member.memory.members.pop(member.key, None)
 
 
-def _join(tracer: Tracer, memory: _Memory) -> None:
+def _join(tracer: Tracer, memory: _Memory, parent: _Member | None) -> None:
     member = _Member(tracer, _forget)
-    member.key, member.memory = id(tracer), memory
-    memory.members[member.key] = member
-    _memories[member.key] = memory
+    key = member.key = id(tracer)
+    member.memory = memory
+    member.parent = parent
+    member.left = Tracer(tracer.frame, tracer.index, tracer.type)
+    member.steps = member._layout = None
+    memory.members[key] = member
+    memories[key] = memory
 
 
 def view_of(base: Any, view: Any) -> Any:
     """Returns `view`, remembered as one of `base` where both are traced and distinct objects."""
     if type(view) is Tracer and view is not base and type(base) is Tracer:
-        memory = _memories.get(id(base))
+        memory = memories.get(id(base))
         if memory is None:
             memory = _Memory()
-            _join(base, memory)
-        _join(view, memory)
+            _join(base, memory, None)
+        _join(view, memory, memory.members[id(base)])
     return view
-
-
-def others(tracer: Tracer) -> list[Tracer]:
-    """Returns the live values that share memory with a traced one."""
-    memory = _memories.get(id(tracer))
-    if memory is None:
-        return []
-    alive = [member() for key, member in list(memory.members.items()) if key != id(tracer)]
-    return [other for other in alive if other is not None]
 
 
 def is_shared(x: Any) -> bool:
     """Tells whether a traced value shares its memory with others, or did."""
-    return id(x) in _memories
+    return id(x) in memories
 
 
 def is_view_of(x: Any, base: Any) -> bool:
     """Tells whether two traced values share their memory."""
-    return x is not base and is_shared(x) and _memories.get(id(base)) is _memories[id(x)]
+    return x is not base and is_shared(x) and memories.get(id(base)) is memories[id(x)]
+
+
+def is_place_of(x: Any, index: Any, base: Tracer) -> bool:
+    """Tells whether a value is the view `base[index]`: to write it there changes nothing."""
+    if type(x) is not Tracer or not is_view_of(x, base):
+        return False
+    members = memories[id(x)].members
+    _resolve("x[...] = v", members[id(x)])
+    try:
+        place = members[id(base)].layout.array[index]
+    except Exception:  # what is no plain index, or traced
+        return False
+    return isinstance(place, np.ndarray) and members[id(x)].layout.is_same(place)
+
+
+def is_array(x: Tracer) -> bool:
+    """Tells whether a value can be changed in place, as arrays can and NumPy's scalars cannot.
+
+    Those of rank zero can where they are views, or were passed as arrays.
+    """
+    if x.type.shape or id(x) in memories:
+        return True
+    source: Any = x
+    while type(source) is Tracer:
+        if source.index >= 0 or ~source.index >= len(source.frame.sources):
+            return False
+        source = source.frame.sources[~source.index]
+    if not isinstance(source, np.ndarray):
+        return False
+    _join(x, _Memory(), None)  # it stays one
+    return True
 
 
 def fresh(x: Any) -> Any:
     """Returns the same value as another Python object, which writes to `x` do not reach."""
-    return Tracer(x.frame, x.index, x.type, x.weak) if type(x) is Tracer else x
+    if type(x) is not Tracer:
+        return x
+    made = Tracer(x.frame, x.index, x.type, x.weak)
+    frame = current_frame()
+    if frame is not x.frame and frame is not None:
+        _bear(made, frame)
+    return made
 
 
-def rebind(tracer: Tracer, new: Any) -> None:
-    """Makes a traced value denote another one, for all that refer to it from now on.
+# ------------------------------------------------------------------------------------- writing
 
-    Frames that captured the old value keep it: what stands for it there is moved to a copy.
+
+def overwrite(name: str, x: Tracer, new: Any) -> None:
+    """Makes a traced value denote another one, for all names and all views of it.
+
+    Nothing has changed where this raises. Frames that captured the old value keep it.
+
+    Args:
+        name: names the write, for errors: "x += v".
+        x: the value.
+        new: what it denotes from now on, of the same type.
+
+    Raises:
+        MutationError: where it shares memory that cannot be written to, or is seen outside of the
+            function in which alone the new value is known.
     """
-    memory = _memories.pop(id(tracer), None)
-    if memory is not None:
-        memory.members.pop(id(tracer), None)
+    frames.check_alive(x)
+    stack = state.stack
+    if stack and type(new) is not Tracer:
+        new = stack[max(stack[-1].floor, _depth(x))].lift(new)
+    memory = memories.get(id(x))
+    if memory is None:
+        _check_seen(name, x, x, new)
+        _rebind(x, new)
+        return
+    member = memory.members[id(x)]
+    sharing = _sharing(name, member)
+    values = {member: new}
+    while sharing and not all(_descends(other, member) for other in sharing):
+        base = member.parent
+        assert base is not None
+        values[base] = view_steps.written(name, base.value, member.steps or (), values[member])
+        member = base
+    for other in sharing:
+        _derive(other, values)
+    found = [(other, other(), value) for other, value in values.items()]
+    for _, tracer, value in found:
+        if tracer is not None:
+            _check_seen(name, x, tracer, value)
+    for other, tracer, value in found:
+        _rebind(other.left, value)
+        if tracer is not None:
+            _rebind(tracer, value)
+
+
+def _sharing(name: str, member: _Member) -> list[_Member]:
+    """Returns the live members of a memory that overlap one."""
+    live = []
+    for other in list(member.memory.members.values()):
+        tracer = other()
+        if tracer is not None and other is not member and _is_alive(tracer):
+            live.append(other)
+    if not live:
+        return live
+    for other in [member, *live]:
+        _resolve(name, other)
+    layout = member.layout
+    return [other for other in live if other.layout.overlaps(layout)]
+
+
+def _is_alive(tracer: Tracer) -> bool:
+    return tracer.frame.depth == frames.PAST or tracer.frame in state.stack
+
+
+def _resolve(name: str, member: _Member) -> None:
+    """Finds how a member is made, and those that it is made of."""
+    node: _Member | None = member
+    while node is not None and node.parent is not None:
+        if node.steps is None:
+            node.steps = view_steps.chain(node.parent.value, node.value)
+            if node.steps is None:
+                raise MutationError(
+                    f"{name}: x shares memory with other values in a way that is no longer known, "
+                    f"since\n"
+                    f"  the function has returned in which a view was made.\n"
+                    f"  view: {node.left.type}\n  of: {node.parent.left.type}\n"
+                    f"  Copy it first: x = x.copy()."
+                )
+        node = node.parent
+
+
+def _descends(member: _Member | None, base: _Member) -> bool:
+    while member is not None and member is not base:
+        member = member.parent
+    return member is not None
+
+
+def _derive(member: _Member, values: dict[_Member, Any]) -> Any:
+    """Returns the new value of a member, made of that of its parent."""
+    found = values.get(member)
+    if found is None:
+        assert member.parent is not None
+        base = _derive(member.parent, values)
+        found = values[member] = view_steps.taken(base, member.steps or ())
+    return found
+
+
+def _rebind(tracer: Tracer, new: Any) -> None:
+    """Rebinds one value; where it was made is kept in mind, if its index will not say it."""
+    if type(new) is not Tracer:
+        become(tracer, new)
+        return
+    frame = state.stack[-1]
+    if (frame is not tracer.frame or frame is not new.frame) and id(tracer) not in _born:
+        _bear(tracer, state.stack[max(_depth_of_birth(tracer), 0)])
     frames.rebind(tracer, new)
+
+
+# ------------------------------------------------------------------ who sees what has been written
+
+
+def _bear(tracer: Tracer, frame: Frame) -> None:
+    key = id(tracer)
+    _born[key] = weakref.ref(tracer, lambda _: _born.pop(key, None)), weakref.ref(frame)
+
+
+def _depth(tracer: Tracer) -> int:
+    """Returns the depth of the frame of a value; -1 where it has outlived that."""
+    return -1 if tracer.frame.depth == frames.PAST else tracer.frame.depth
+
+
+def _depth_of_birth(tracer: Tracer) -> int:
+    """Returns the depth of the innermost function that was running when a value was made."""
+    stack = state.stack
+    known = _born.get(id(tracer))
+    depth = own = _depth(tracer)
+    if known is not None:
+        frame = known[1]()
+        alive = frame is not None and frame.depth < len(stack) and stack[frame.depth] is frame
+        return frame.depth if alive else own
+    while depth >= 0 and depth + 1 < len(stack) and tracer.index >= stack[depth + 1].below[own]:
+        depth += 1
+    return depth
+
+
+def _check_seen(name: str, x: Tracer, seen: Tracer, new: Any) -> None:
+    """Raises where a function changes what it has found outside, and cannot change it there.
+
+    The body of a loop and a rule are not run as often as they are traced; what a value would become
+    that is unknown while tracing, the function outside could not tell.
+    """
+    stack = state.stack
+    if type(new) is not Tracer or stack[-1] is seen.frame:
+        return
+    inside = [
+        frame
+        for frame in stack[_depth(seen) + 1 :]
+        if frame.closed or frame.rule or (frame is new.frame and _is_abstract(frame))
+    ]
+    if not inside or _depth_of_birth(seen) >= inside[-1].depth:
+        return
+    also = "" if seen is x else f"\n  x is a view of it: {x.type}, {x.origin}"
+    raise MutationError(
+        f"{name}: what x stands for was made outside of {inside[-1].name}, and would change "
+        f"inside.\n"
+        f"  outside: {seen.type}, {seen.origin}{also}\n"
+        f"  Write to a copy, x = x.copy(), and return it."
+    )
+
+
+def _is_abstract(frame: Frame) -> bool:
+    return any(isinstance(source, Abstract) for source in frame.sources)

@@ -575,9 +575,7 @@ def test_stop_gradient() -> None:
 
 def test_refusals() -> None:
     x = np.ones(3)
-    with pytest.raises(TypeError, match=r"add: out= is not supported"):
-        fnp.add(x, x, out=x)
-    with pytest.raises(TypeError, match=r"sin: where= is not supported"):
+    with pytest.raises(TypeError, match=r"sin: where= without out= is not supported"):
         fnp.sin(x, where=x > 0)
     with pytest.raises(TypeError, match=r"exp: there is no argument 'axis'"):
         fnp.exp(x, axis=0)

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 import ftrans.numpy as fnp
 from ftrans import func
-from ftrans.errors import ConcretizationError, DTypeError, LeakedTracerError, MutationError
+from ftrans.errors import ConcretizationError, DTypeError, MutationError
 from ftrans.numpy.indexing import At, at, getitem, setitem
 from tests.unit.front_end import assert_same, check_gradients, check_values, program_of, traced
 
@@ -327,7 +327,7 @@ def test_assignment_inside_does_not_reach_outer_captures() -> None:
     assert_same(func.grad(f)(x), [2.0, 2.0])
 
 
-def test_write_to_a_closed_over_value_is_not_silent() -> None:
+def test_write_to_a_closed_over_value_is_seen_outside() -> None:
     def f(x: object) -> object:
         y = x * 1.0
 
@@ -337,8 +337,8 @@ def test_write_to_a_closed_over_value_is_not_silent() -> None:
 
         return func.grad(g)(x[1]) + y.sum()
 
-    with pytest.raises(LeakedTracerError, match=r"grad\(g\): a traced value was used after"):
-        func.grad(f)(np.array([1.0, 2.0]))
+    for _ in range(3):
+        assert_same(func.grad(f)(np.array([1.0, 2.0])), [0.0, 5.0])  # of (2 x + x) + (x + x)
 
 
 def test_write_after_a_pullback_was_made_does_not_reach_it() -> None:
@@ -358,26 +358,35 @@ VIEWS = {
     "reshape": lambda x: x.reshape(-1),
     "transpose": lambda x: x.T,
     "chain": lambda x: x[1:][:, ::-1].T,
-    "split": lambda x: fnp.split(x, 2)[0],
-    "flip": lambda x: fnp.flip(x, 0),
+    "split": lambda x: np.split(x, 2)[0],
+    "flip": lambda x: np.flip(x, 0),
+    "einsum": lambda x: np.einsum("ij->ji", x),
 }
 
 
 @pytest.mark.parametrize("take", VIEWS.values(), ids=VIEWS)
-def test_writing_to_a_view_or_to_what_has_one_raises(take: object) -> None:
+def test_writing_to_a_view_or_to_what_has_one(take: object) -> None:
     def to_view(x: object) -> object:
+        x = x * 1.0
         y = take(x)
-        y[0] = 0.0
-        return x.sum()
+        y[0] = 0.5
+        y *= y
+        return (x**3).sum()
 
     def to_base(x: object) -> object:
+        x = x * 1.0
         y = take(x)
-        x[0] = 0.0
-        return y.sum()
+        x[0] *= x[1]
+        return (y**3).sum()
 
+    x = numbers((2, 3))
     for f in (to_view, to_base):
-        with pytest.raises(MutationError, match="shares memory"):
-            func.grad(f)(numbers((2, 3)))
+        step = 1e-6 * np.eye(6).reshape(6, 2, 3)
+        slopes = [(f(x + s) - f(x - s)) / 2e-6 for s in step]
+        for _ in range(3):
+            gradient, value = func.grad_and_value(f)(x)
+            assert_same(value, f(x))
+            np.testing.assert_allclose(gradient.ravel(), slopes, rtol=1e-6, atol=1e-8)
 
 
 COPIES = {
@@ -392,7 +401,6 @@ COPIES = {
     "repeat": lambda x: fnp.repeat(x, 1, 0),
     "at": lambda x: x.at[:0].set(1.0),
     "get": lambda x: x.at[:].get(),
-    "einsum": lambda x: fnp.einsum("ij->ij", x),
 }
 
 

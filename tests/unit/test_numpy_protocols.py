@@ -88,9 +88,9 @@ def test_matmul_divmod_bits_and_prefixes() -> None:
     check(lambda x: ~(x > 0) & (x < 1) | (x == 2), ~(X > 0) & (X < 1) | (X == 2))
 
 
-def test_augmented_assignment_rebinds() -> None:
+def test_augmented_assignment() -> None:
     def f(x: Any) -> Any:
-        y = x
+        y = x.copy()
         y += 1.0
         y *= x
         y **= 2
@@ -241,7 +241,9 @@ def test_methods(call: str) -> None:
 
 
 def test_missing_methods_say_what_to_write() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'add_'.\n.*\n.*x = x.add\(...\)"):
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'add_'.\n.*\n.*x\[...\] = x.add\(...\)"
+    ):
         probe(lambda x: x.add_(1))
     with pytest.raises(AttributeError, match=r"'einsum'.\n.*\n  Write ftrans.numpy.einsum"):
         probe(lambda x: x.einsum("ij"))
@@ -339,7 +341,7 @@ def test_what_is_not_supported_says_so() -> None:
         probe(lambda x: np.frexp(x))
     with pytest.raises(TypeError, match=r"np.subtract.reduce: there is no such function"):
         probe(lambda x: np.subtract.reduce(x))
-    with pytest.raises(TypeError, match=r"add: out= is not supported"):
+    with pytest.raises(TypeError, match=r"add\(..., out=x\): a plain array cannot hold"):
         probe(lambda x: np.add(x, 1, out=np.zeros((2, 3))))
 
     def in_place(x: Any) -> Any:

@@ -1,0 +1,289 @@
+"""Writing in place, as NumPy does it: `x += v`, `x.fill(v)`, `x.sort()`, `np.copyto`, `np.add.at`.
+
+On a traced value each of these gives the value a new version, which its other names and its views
+see. Scalars, such as `x[0]` of a vector, are no arrays: `+=` gives the name another one.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import ArgumentError, DTypeError, MutationError, ShapeError, UnsupportedError
+from ftrans.ir import Tracer, type_of
+from ftrans.ir.dtype import is_complex
+from ftrans.ir.stack import state
+from ftrans.numpy.assign import assign
+from ftrans.numpy.cumulative import cumsum
+from ftrans.numpy.elementwise import imag, real
+from ftrans.numpy.indexing import at, setitem
+from ftrans.numpy.promotion import as_array, broadcast_to, cast, is_array
+from ftrans.numpy.sorting import partition as partitioned
+from ftrans.numpy.sorting import sort as sorted_
+from ftrans.numpy.taking import clipped, getitem
+from ftrans.numpy.taking import put_along_axis as with_put_along_axis
+from ftrans.numpy.ufunc import Function, direct, operator_of, take_pair_over
+from ftrans.numpy.views import is_array as can_change
+from ftrans.numpy.views import memories
+from ftrans.primitives import reshape_p, scalar, select_p
+from ftrans.traceback import shorten
+
+__all__ = ["copyto", "fill_diagonal", "place", "put", "putmask"]
+
+
+# ------------------------------------------------------------------------------------- x += v
+
+SIGNS = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "floor_divide": "//",
+    "remainder": "%",
+    "power": "**",
+    "matmul": "@",
+    "bitwise_and": "&",
+    "bitwise_or": "|",
+    "bitwise_xor": "^",
+    "left_shift": "<<",
+    "right_shift": ">>",
+}
+"""What Python writes for the functions that have an operator `x += v`."""
+
+
+def in_place_of(function: Function, sign: str) -> Function:
+    """Makes the operator `x += v` of `add`, and so on; the short way is spelled out in it."""
+    primitive, operator = direct.get(function), operator_of(function)
+    name, instead = f"x {sign}= v", f"x = x {sign} v"
+
+    @functools.wraps(function)
+    def in_place(self: Any, other: Any) -> Any:
+        try:
+            frame, kind, t = self.frame, type(other), self.type
+            if frame is state.trail and t.is_inexact and not self.weak and id(self) not in memories:
+                if kind is Tracer:
+                    if other.frame is frame and not other.weak and other.type.is_inexact:
+                        if primitive is not None and other.type is t:
+                            if t.shape:  # no frame further in can have captured it
+                                self.index = frame.take_two(
+                                    primitive, self.index, other.index
+                                ).index
+                                return self
+                            if self.index >= 0:  # what is passed may be an array of rank zero
+                                return frame.take_two(primitive, self.index, other.index)
+                        elif t.shape:
+                            new = take_pair_over(frame, function, self, other)
+                            assign(name, self, new, instead)
+                            return self
+                elif primitive is not None and (kind is float or kind is int):
+                    if t.shape:
+                        self.index = frame.take_two(
+                            primitive, self.index, scalar(other, t.dtype)
+                        ).index
+                        return self
+                    if self.index >= 0:
+                        return frame.take_two(primitive, self.index, scalar(other, t.dtype))
+            result = operator(self, other)
+            if result is NotImplemented or not can_change(self):
+                return result
+            assign(name, self, result, instead)
+            return self
+        except Exception as error:
+            shorten(error)
+            raise
+
+    return in_place
+
+
+# ------------------------------------------------------------------------------------- methods
+
+
+def fill(self: Any, value: Any) -> None:
+    """Sets all elements to a value."""
+    setitem(self, ..., value)
+
+
+def sort(self: Any, axis: int = -1, kind: str | None = None, *, stable: bool = True) -> None:
+    """Sorts in place, as `ftrans.numpy.sort` does in a copy."""
+    assign("x.sort()", self, sorted_(self, axis, kind, stable=stable), "x = ftrans.numpy.sort(x)")
+
+
+def set_real(self: Any, value: Any) -> None:
+    """Sets the real part."""
+    setitem(real(self), ..., value)
+
+
+def set_imag(self: Any, value: Any) -> None:
+    """Sets the imaginary part."""
+    if not is_complex(self.type.dtype):
+        raise DTypeError(f"x.imag = v: x has no imaginary part to set.\n  x: {self.type}")
+    setitem(imag(self), ..., value)
+
+
+def partition(self: Any, kth: Any, axis: int = -1, kind: str = "introselect") -> None:
+    """Partitions in place, as `ftrans.numpy.partition` does in a copy."""
+    new = partitioned(self, kth, axis, kind)
+    assign("x.partition()", self, new, "x = ftrans.numpy.partition(x, kth)")
+
+
+# ----------------------------------------------------------------------------- NumPy's functions
+
+
+def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    """Copies values into an array, in place.
+
+    Args:
+        dst: a traced value, or a NumPy array.
+        src: what broadcasts to it.
+        casting: which conversions are allowed, as in `numpy.can_cast`.
+        where: a mask of the elements that are written.
+    """
+    target, shape = type_of(dst), type_of(dst).shape
+    new = as_array(src, target.dtype if isinstance(src, (int, float)) else None)
+    source = type_of(new)
+    if casting != "same_kind":
+        if casting != "unsafe" and not np.can_cast(source.dtype, target.dtype, casting):
+            raise DTypeError(
+                f"copyto: the values cannot be converted by the rule {casting!r}.\n"
+                f"  dst: {target}\n  src: {source}\n  Write casting='same_kind' or 'unsafe'."
+            )
+        new = cast(new, target.dtype)
+    if where is not True:
+        mask = broadcast_to(as_array(where, bool), shape)
+        new = select_p(mask, broadcast_to(cast(new, target.dtype), shape), as_array(dst))
+    assign("copyto", dst, new, "dst = ftrans.numpy.where(mask, src, dst)", broadcast=True)
+
+
+def _resized(values: Any, places: Any) -> Any:
+    """Returns the values at places, beginning anew after the last."""
+    flat = reshape_p(values, shape=(type_of(values).size,))
+    return getitem(flat, places % type_of(flat).size)
+
+
+def _flat_written(name: str, x: Any, places: Any, values: Any) -> None:
+    t = type_of(x)
+    flat = reshape_p(as_array(x), shape=(t.size,))
+    new = reshape_p(at(flat)[places].set(values), shape=t.shape)
+    assign(name, x, new, "x = ftrans.numpy.at(x)[...].set(v)")
+
+
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    """Sets elements, in place, that are counted in the order of rows.
+
+    Args:
+        a: a traced value, or a NumPy array.
+        ind: the places.
+        v: the values; they begin anew where there are fewer of them than places.
+        mode: what becomes of a place out of bounds: "raise", "wrap" or "clip"; where `ind` is
+            traced, "raise" leaves it out.
+    """
+    size, places, values = type_of(a).size, as_array(ind), as_array(v)
+    places = reshape_p(places, shape=(type_of(places).size,))
+    if mode == "wrap" and size:
+        places = places % size
+    elif mode == "clip" and size:
+        places = clipped(places, size)
+    elif mode != "raise":
+        raise ArgumentError(f"put: mode is 'raise', 'wrap' or 'clip', not {mode!r}.")
+    if type_of(places).size and type_of(values).size:
+        _flat_written("put", a, places, _resized(values, np.arange(type_of(places).size)))
+
+
+def putmask(a: Any, mask: Any, values: Any) -> None:
+    """Sets the elements where a mask holds, in place.
+
+    Args:
+        a: a traced value, or a NumPy array.
+        mask: of as many elements.
+        values: the values, counted in the order of rows as the elements of `a`; they begin anew
+            where there are fewer of them.
+    """
+    t, values = type_of(a), as_array(values)
+    mask = _mask("putmask", a, mask)
+    if type_of(values).size:
+        _put_where("putmask", a, mask, _resized(values, np.arange(t.size)))
+
+
+def place(arr: Any, mask: Any, vals: Any) -> None:
+    """Sets the elements where a mask holds to one value after the other, in place.
+
+    Args:
+        arr: a traced value, or a NumPy array.
+        mask: of as many elements.
+        vals: the values; they begin anew where there are fewer of them.
+    """
+    vals, mask = as_array(vals), _mask("place", arr, mask)
+    if type_of(arr).size:
+        if not type_of(vals).size:
+            raise ShapeError("place: there is no value to set.\n  vals: it is empty")
+        number = cumsum(cast(mask, np.dtype("int32"))) - 1
+        _put_where("place", arr, mask, _resized(vals, number))
+
+
+def _mask(name: str, x: Any, mask: Any) -> Any:
+    t, mask = type_of(x), as_array(mask, bool)
+    if type_of(mask).size != t.size:
+        raise ShapeError(
+            f"{name}: mask and array must have the same number of elements.\n"
+            f"  array: {t}\n  mask: {type_of(mask)}"
+        )
+    return reshape_p(mask, shape=(t.size,))
+
+
+def _put_where(name: str, x: Any, mask: Any, values: Any) -> None:
+    t = type_of(x)
+    flat = reshape_p(as_array(x), shape=(t.size,))
+    new = reshape_p(select_p(mask, cast(values, t.dtype), flat), shape=t.shape)
+    assign(name, x, new, "x = ftrans.numpy.where(mask, v, x)")
+
+
+def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    """Sets the elements of the main diagonal, in place.
+
+    Args:
+        a: a traced value, or a NumPy array, of two axes or more; of more than two, all of one size.
+        val: the values; they begin anew where there are fewer of them.
+        wrap: whether the diagonal begins anew below a square, in a tall matrix.
+    """
+    t = type_of(a)
+    if t.ndim < 2 or (t.ndim > 2 and len(set(t.shape)) > 1):
+        raise ShapeError(f"fill_diagonal: takes matrices, or more axes of one size.\n  a: {t}")
+    step = 1 + int(np.cumprod(t.shape[:0:-1]).sum())
+    end = None if wrap or t.ndim > 2 else t.shape[1] ** 2
+    put(a, np.arange(t.size)[:end:step], val)
+
+
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None = -1) -> None:
+    """Sets elements in place at the places that `take_along_axis` reads, as NumPy's does."""
+    new = with_put_along_axis(arr, indices, values, axis)
+    assign("put_along_axis", arr, new, "x = ftrans.numpy.put_along_axis(x, indices, values, axis)")
+
+
+_AT = {
+    "add": "add",
+    "subtract": "subtract",
+    "multiply": "multiply",
+    "divide": "divide",
+    "minimum": "min",
+    "maximum": "max",
+}
+
+
+def ufunc_at(name: str, x: Any, index: Any, *value: Any) -> None:
+    """Does `np.add.at(x, index, value)`: an element that stands at several indices changes often.
+
+    Raises:
+        UnsupportedError: for other ufuncs than those of which `x.at[index]` has the like.
+    """
+    if name not in _AT:
+        raise UnsupportedError(
+            f"np.{name}.at: there is no such function of traced values.\n"
+            f"  x: {type_of(x)}\n"
+            f"  Where no index stands twice, write x[index] = np.{name}(x[index], ...)."
+        )
+    if not is_array(x):
+        raise MutationError(f"np.{name}.at: x must be an array, not of type {type(x).__name__}.")
+    new = getattr(at(x)[index], _AT[name])(*value)
+    assign(f"np.{name}.at(x, i, v)", x, new, f"x = ftrans.numpy.at(x)[i].{_AT[name]}(v)")
