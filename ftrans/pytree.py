@@ -17,21 +17,6 @@ from ftrans.errors import DTypeError, RuleError, ShapeError, StructureError
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar
 
-__all__ = [
-    "Parts",
-    "Skeleton",
-    "argument_name",
-    "describe",
-    "flatten_like",
-    "is_constant",
-    "leaf_name",
-    "leaf_names",
-    "match_leaf",
-    "match_structure",
-    "shown",
-    "split",
-]
-
 # ------------------------------------------------------------------------------- split and build
 
 

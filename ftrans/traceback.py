@@ -10,8 +10,6 @@ from typing import Any, ParamSpec, TypeVar
 from ftrans.config import config
 from ftrans.errors import FtransError
 
-__all__ = ["LIBRARIES", "boundary", "bounded", "shorten"]
-
 LIBRARIES = frozenset(
     {"contextlib", "functools", "jax", "jaxlib", "ml_dtypes", "numpy", "opt_einsum"}
 )

@@ -165,6 +165,18 @@ def test_no_circles_within_packages() -> None:
     assert not pending, "\n".join(f"{name}: {sorted(pending[name])}" for name in sorted(pending))
 
 
+def test_what_is_imported_above_is_not_imported_in_functions_too() -> None:
+    wrong = []
+    for path, _ in files():
+        above = {module_of(name) for _, name in imported(path, inside=False)}
+        wrong += [
+            f"{path}:{line}: {name}"
+            for line, name in imported(path, inside=True)
+            if name.startswith("ftrans.") and module_of(name) in above
+        ]
+    assert not wrong, "\n".join(wrong)
+
+
 ARRAY_LIBRARIES = {"jax", "jaxlib", "scipy", "torch"}
 
 

@@ -22,15 +22,6 @@ from ftrans.numpy.promotion import as_array
 from ftrans.primitives.axes import moveaxis
 from ftrans.pytree import Parts, describe
 
-__all__ = [
-    "DecoratedBatch",
-    "FunctionBatch",
-    "WrittenBatch",
-    "closed_over",
-    "example_by",
-    "with_closed_over",
-]
-
 
 def closed_over(function: Any) -> list[Tracer]:
     """Returns the traced values that a function of the user's closes over."""

@@ -10,8 +10,6 @@ from ftrans.errors import RuleError
 from ftrans.ir import Tracer
 from ftrans.numpy.promotion import is_array
 
-__all__ = ["FunctionCtx", "VmapInfo", "key_of"]
-
 
 class _State:
     """Is what the methods of a context set, apart from the attributes of the user."""

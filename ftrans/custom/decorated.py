@@ -26,8 +26,6 @@ from ftrans.pytree import Parts, describe
 from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import LIBRARIES, boundary
 
-__all__ = ["Decorated", "DecoratedCall", "results_of"]
-
 
 def _is_number(x: Any) -> bool:
     """Tells whether a leaf is an array, or a Python number that may have a derivative."""

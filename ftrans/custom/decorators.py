@@ -22,8 +22,6 @@ from ftrans.primitives import add_p
 from ftrans.primitives.axes import zeros
 from ftrans.pytree import Parts, describe
 
-__all__ = ["custom_jvp", "custom_vjp", "custom_vmap"]
-
 
 def _described(parts: Parts, types: Sequence[Any]) -> str:
     (found,) = parts.build(types)

@@ -12,8 +12,6 @@ from ftrans.numpy.promotion import as_array, broadcast_to, cast, is_array, is_sc
 from ftrans.primitives import reshape_p, sum_p
 from ftrans.pytree import describe
 
-__all__ = ["chosen", "fit"]
-
 
 def chosen(value: Any, expected: ArrayType, weak: bool) -> Any:
     """Returns a cotangent in the expected dtype where it belongs to a Python number.

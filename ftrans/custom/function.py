@@ -20,8 +20,6 @@ from ftrans.pytree import Parts
 from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import boundary
 
-__all__ = ["Function", "once_differentiable"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -30,8 +30,6 @@ from ftrans.external.captures import content
 from ftrans.numpy import linalg, nn
 from ftrans.pytree import is_constant
 
-__all__ = ["Guards", "Ruled", "guards_of"]
-
 _ABSENT = object()
 
 

@@ -27,8 +27,6 @@ from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.runtime.jaxlink import is_jax_tracing
 from ftrans.traceback import boundary
 
-__all__ = ["custom_linear_solve", "custom_root"]
-
 
 @boundary
 def custom_root(

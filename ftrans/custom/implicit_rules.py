@@ -27,8 +27,6 @@ from ftrans.primitives.rules.missing import missing
 from ftrans.pytree import Parts, describe, shown
 from ftrans.runtime.jaxlink import foreign, is_traced_by_jax
 
-__all__ = ["LinearSolve", "Root"]
-
 # -------------------------------------------------------------------------------- the operator
 
 

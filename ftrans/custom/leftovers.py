@@ -16,8 +16,6 @@ import numpy as np
 
 from ftrans.external.captures import used_by
 
-__all__ = ["left_by"]
-
 
 def left_by(call: Callable[[], Any], functions: Sequence[Any]) -> tuple[Any, tuple[str, ...]]:
     """Calls a function; returns what it returns, and the names under which others find what it did.

@@ -8,8 +8,6 @@ from typing import Any
 
 from ftrans.runtime.cache import on_clear
 
-__all__ = ["Memory", "Remembered"]
-
 
 class Remembered(OrderedDict):
     """Is a dict that forgets what was not used for longest; `ftrans.cache_clear` empties it.

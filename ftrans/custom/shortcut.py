@@ -18,8 +18,6 @@ from ftrans.ir.location import user_place
 from ftrans.ir.trail import Trail
 from ftrans.numpy.composite import add_argument
 
-__all__ = ["Shortcut"]
-
 
 class Shortcut:
     """Is a call at a point of a trace.

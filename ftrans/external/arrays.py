@@ -10,8 +10,6 @@ import numpy as np
 
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 
-__all__ = ["call_writing", "distinct", "is_same", "plain", "read_only", "to_array"]
-
 
 def distinct(values: Sequence[Any]) -> list[Any]:
     """Returns arrays that cannot be written to, no two of which lie in one place."""

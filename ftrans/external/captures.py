@@ -10,8 +10,6 @@ from typing import Any
 from ftrans.errors import RuleError
 from ftrans.ir import Tracer
 
-__all__ = ["captured_error", "check_captures", "content", "defined", "tracers_of", "used_by"]
-
 
 def tracers_of(function: Any) -> dict[str, Tracer]:
     """Returns the traced values that a function uses without being given them, by their names.

@@ -13,8 +13,6 @@ from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array, is_float_array, is_scalar
 from ftrans.pytree import argument_name, describe, split
 
-__all__ = ["Arguments", "chosen"]
-
 
 def chosen(
     name: str, func: Callable[..., Any], args: Sequence[Any], argnums: int | Sequence[int]

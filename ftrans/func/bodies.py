@@ -16,8 +16,6 @@ from ftrans.primitives import convert_p
 from ftrans.pytree import describe, leaf_name
 from ftrans.runtime import run
 
-__all__ = ["cast_outputs", "execute", "flatten_arrays", "stage_body"]
-
 
 def flatten_arrays(
     name: str, root: str, value: Any, verb: str = "be"

@@ -17,8 +17,6 @@ from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import leaf_name, match_leaf, match_structure
 from ftrans.traceback import boundary
 
-__all__ = ["hvp", "vhp"]
-
 
 def _as_tuple(x: Any) -> tuple[Any, ...]:
     return x if isinstance(x, tuple) else (x,)

@@ -35,8 +35,6 @@ from ftrans.primitives import (
 )
 from ftrans.primitives.record import Cost, Primitive, scalar
 
-__all__ = ["Interpreter", "Operation"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

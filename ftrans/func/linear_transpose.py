@@ -17,8 +17,6 @@ from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import describe, leaf_name
 from ftrans.traceback import boundary
 
-__all__ = ["linear_transpose"]
-
 
 @boundary
 def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., tuple[Any, ...]]:

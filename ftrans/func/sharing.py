@@ -24,21 +24,6 @@ from ftrans.runtime.cache import on_clear
 from ftrans.runtime.jaxlink import is_jax
 from ftrans.runtime.lower import lower
 
-__all__ = [
-    "Code",
-    "Record",
-    "Unknown",
-    "User",
-    "clear",
-    "forget",
-    "frozen",
-    "join",
-    "leave",
-    "options_key",
-    "renew",
-    "verified_code",
-]
-
 _LIMIT = 256
 """How many records can be found by functions to come."""
 _LARGE = 1 << 24

@@ -10,8 +10,6 @@ import jax.tree_util as tree
 
 from ftrans.numpy.promotion import is_array, is_scalar
 
-__all__ = ["unwrapped", "wrapped"]
-
 
 @tree.register_static
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import split
 from ftrans.traceback import bounded
 
-__all__ = ["stage_call", "trace"]
-
 
 def trace(func: Callable[..., Any]) -> Callable[..., Program]:
     """Returns a function that traces `func` and returns its program instead of its result.

@@ -20,8 +20,6 @@ from ftrans.numpy.views import fresh
 from ftrans.pytree import argument_name, describe, leaf_names, shown
 from ftrans.traceback import boundary, bounded
 
-__all__ = ["vmap"]
-
 _RANDOMNESS = ("error", "same", "different")
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from ftrans.numpy.dtypes import isdtype
 from ftrans.numpy.promotion import default_dtype
 
-__all__ = ["Info"]
-
 _NAMES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float32", "float64", "complex64", "complex128"),

@@ -16,8 +16,6 @@ from ftrans.errors import MutationError
 from ftrans.ir import Tracer
 from ftrans.ir.location import user_frame
 
-__all__ = ["is_storing", "meant", "stored"]
-
 _CONVERSIONS = {"array", "asarray", "asanyarray", "ascontiguousarray", "float64", "float32"}
 _JOINS = {"r_": "hstack", "c_": "column_stack"}
 _SIZED = {"arange", "empty", "eye", "identity", "ones", "tri", "zeros"}
