@@ -1,4 +1,4 @@
-"""Functions that are defined again: traced again, compiled only where they do something else."""
+"""Functions that are defined again: traced again, compiled only where their program is another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.errors import StaticArgumentError
-from ftrans.func import sharing
 from ftrans.ir.dtype import bfloat16
 from tests.helpers import assert_close
 
@@ -60,17 +59,6 @@ def cell(source: str, **given: Any) -> dict[str, Any]:
     names = {"ftrans": ftrans, "fnp": fnp, "func": func, "np": np, "jnp": jnp, **given}
     exec(compile(source, "<cell>", "exec"), names)
     return names
-
-
-def user_of(function: Any) -> sharing.User:
-    cells = [c.cell_contents for c in function.__closure__]
-    [user] = [content for content in cells if isinstance(content, sharing.User)]
-    return user
-
-
-def is_direct(function: Any) -> bool:
-    """Tells whether a jitted function goes to JAX without asking what is on record."""
-    return user_of(function).direct is not None
 
 
 def test_what_compiles_is_counted() -> None:
@@ -162,7 +150,6 @@ def test_a_cell_that_is_run_again(name: str) -> None:
         assert made.count == 0
         for got, want in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             assert got.tobytes() == want.tobytes()
-    assert is_direct(names["f"]) == (name != "leaves that are no arrays")
 
 
 def test_a_signature_that_is_new_is_compiled_once() -> None:
@@ -176,18 +163,42 @@ def test_a_signature_that_is_new_is_compiled_once() -> None:
     assert made.count == 1
     third = cell(source)["f"]
     with Compilations() as made:
-        third(M)
-        assert not is_direct(third)
-        assert_close(third(M), np.cos(M) * 5)
-        third(V)
+        for f in (third, first):
+            for _ in range(3):
+                assert_close(f(M), np.cos(M) * 5)
+                assert_close(f(V), np.cos(V) * 5)
     assert made.count == 0
-    assert is_direct(third)
-    # the first does not know what the others brought, and asks
-    assert not is_direct(first)
+
+
+def test_signatures_by_turns() -> None:
+    f = ftrans.jit(lambda x, k: fnp.cos(x) * k)
+    given = [(V, 2), (M, 2.5), (V, 2.5), (V.astype("f"), 2), (M, 2)]
+    expected = [np.cos(x) * k for x, k in given]
+    order = [0, 0, 0, 1, 0, 1, 1, 1, 2, 0, 3, 3, 3, 4, 3, 2, 2, 2, 1, 0]
+    for call, want in zip(given, expected, strict=True):
+        assert_close(f(*call), want, 1e-6)
     with Compilations() as made:
-        assert_close(first(M), np.cos(M) * 5)
+        for i in order:
+            got = f(*given[i])
+            assert got.dtype == expected[i].dtype
+            assert_close(got, expected[i], 1e-6)
     assert made.count == 0
-    assert is_direct(first)
+
+
+def test_a_cell_whose_parameters_change_places() -> None:
+    one = """
+@ftrans.jit(static_argnames="n")
+def f(x, n):
+    return x * 10 + n
+"""
+    other = one.replace("f(x, n)", "f(n, x)")
+    for source, by_place in ((one, False), (other, True), (one, False)):
+        f = cell(source)["f"]
+        assert float(f(x=1.0, n=2)) == 12.0
+        for n, x in ((2, 1.0), (3, 1.0), (3, 5.0), (2, 5.0), (2, 1.0)):
+            for _ in range(3):
+                assert float(f(n, x) if by_place else f(x, n)) == 10 * x + n
+                assert float(f(n=n, x=x)) == 10 * x + n
 
 
 def test_a_function_that_does_something_else() -> None:
@@ -214,8 +225,6 @@ def test_functions_that_part_at_their_second_signature() -> None:
         assert_close(second(V), V + 1)
         assert_close(first(M), M + 2)
         assert_close(first(V), V + 1)
-    assert is_direct(first)
-    assert is_direct(second)
 
 
 def test_functions_that_part_at_a_signature_new_to_both() -> None:
@@ -223,8 +232,6 @@ def test_functions_that_part_at_a_signature_new_to_both() -> None:
     first, second = (cell(source, k=k)["f"] for k in (2.0, 3.0))
     assert_close(first(V), V + 1)
     assert_close(second(V), V + 1)
-    assert is_direct(first)
-    assert is_direct(second)
     assert_close(second(M), M + 3)
     assert_close(first(M), M + 2)
     assert_close(second(M), M + 3)
@@ -277,7 +284,6 @@ def test_every_kind_of_argument_is_found_again() -> None:
             # JAX does not tell a scalar array that is weak from a Python scalar
             assert got.dtype == plain.dtype or (x is weak[0] or x is weak[1] or x is weak[2]), x
             assert_close(got, plain, 1e-6, repr(x))
-            assert is_direct(f)
             assert_close(f(x), plain, 1e-6, repr(x))
 
 
@@ -323,13 +329,13 @@ def test_captured_arrays(kind: Any) -> None:
     one, two = kind(np.array([1.0, 2.0, 3.0], "f")), kind(np.array([1.0, 2.0, 4.0], "f"))
     x = np.ones(3, "f")
     assert_close(cell(source, data=one)["f"](x), np.asarray(one))
-    assert_close(cell(source, data=two)["f"](x), np.asarray(two))
     with Compilations() as made:
         assert_close(cell(source, data=two)["f"](x), np.asarray(two))
-    assert made.count == 0
+        assert_close(cell(source, data=one)["f"](x), np.asarray(one))
+    assert made.count == 0  # they are arguments of what is compiled
 
 
-def test_captured_arrays_are_compared_as_they_were() -> None:
+def test_captured_arrays_stay_as_they_were() -> None:
     source = "f = ftrans.jit(lambda x: x * data)"
     data = np.array([1.0, np.nan, 0.0])
     first = cell(source, data=data)["f"]
@@ -374,32 +380,22 @@ def test_functions_do_not_outlive_their_names() -> None:
     assert alive() is None
 
 
-def test_large_captured_arrays_do_not_outlive_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])
+def test_captured_arrays_do_not_outlive_the_function(kind: Any) -> None:
     def make() -> tuple[Any, Any]:
-        data = jnp.arange(5.0)
-        return ftrans.jit(lambda x: x * data), weakref.ref(data)
+        data = kind(np.arange(5.0))
+        f = ftrans.jit(lambda x: x * data)
+        for _ in range(4):
+            assert_close(f(np.ones(5, "f")), np.arange(5.0))
+        return f, weakref.ref(data)
 
-    kept, alive = make()
-    kept(np.ones(5, "f"))
-    del kept
-    gc.collect()
-    assert alive() is not None
-    ftrans.cache_clear()
-    monkeypatch.setattr(sharing, "_LARGE", 10)
-    large, alive = make()
-    large(np.ones(5, "f"))
-    del large
+    before = len(jax.live_arrays())
+    f, alive = make()
+    assert len(jax.live_arrays()) == before + 1
+    del f
     gc.collect()
     assert alive() is None
-
-
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "_LIMIT", 3)
-    for k in range(6):
-        ftrans.jit(lambda x, k=k: x * k, static_argnums=1)(V)
-    assert len(sharing._codes) == 3
-    ftrans.cache_clear()
-    assert not sharing._codes
+    assert len(jax.live_arrays()) == before
 
 
 # ------------------------------------------------------------------------------- when it goes wrong
@@ -427,7 +423,6 @@ def test_an_exception_in_the_function_leaves_nothing_behind() -> None:
     assert_close(f(V), V * 2)
     fails = False
     assert_close(f(M), M * 2)
-    assert is_direct(f)
 
 
 @pytest.mark.parametrize("where", ["trace", "lower"])
@@ -436,25 +431,26 @@ def test_an_interrupt_leaves_nothing_behind(where: str, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     stop = [where == "trace"]
+    k = 2 if where == "trace" else 3
 
     @ftrans.jit
     def f(x: Any) -> Any:
         if stop:
             stop.clear()
             raise KeyboardInterrupt
-        return x * 2
+        return x * k
 
     if where == "lower":
         stop.clear()
-        monkeypatch.setattr(sharing, "lower", interrupted)
-    f_again = cell("f = ftrans.jit(lambda x: x * 2)")["f"]
+        monkeypatch.setattr(sys.modules["ftrans.func.jit"], "lower", interrupted)
+    f_again = cell("f = ftrans.jit(lambda x: x * k)", k=k)["f"]
     with pytest.raises(KeyboardInterrupt):
         f(V)
     monkeypatch.undo()
     stop.clear()
-    assert_close(f(V), V * 2)
-    assert_close(f(M), M * 2)
-    assert_close(f_again(M), M * 2)
+    assert_close(f(V), V * k)
+    assert_close(f(M), M * k)
+    assert_close(f_again(M), M * k)
     assert not ftrans.ir.is_tracing()
     assert not jax.config.jax_enable_x64
 
@@ -465,7 +461,6 @@ def test_static_arguments_that_cannot_be_hashed_leave_nothing_behind() -> None:
         with pytest.raises(StaticArgumentError, match="must be hashable"):
             f(V, [2])
         assert_close(f(V, (2,)), V * 2)
-    assert is_direct(f)
 
 
 def test_wrong_arguments_for_known_code() -> None:
@@ -492,7 +487,6 @@ def test_closures_over_values_that_jax_traces() -> None:
         assert_close(jax.grad(outer)(w), np.sin(V).sum(), 1e-6)
         assert_close(jax.jit(outer)(w), 2 * np.sin(V).sum(), 1e-6)
         assert_close(jax.vmap(outer)(jnp.arange(3.0)), np.arange(3) * np.sin(V).sum(), 1e-6)
-    assert not sharing._codes
 
 
 @pytest.mark.parametrize("lowering", ["splice", "replay"])
@@ -563,35 +557,3 @@ def test_many_threads_that_define_the_same_function() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-
-
-class Meanwhile:
-    """Stands for the scope of 64 bits in which a call goes to JAX; lets something happen before."""
-
-    def __init__(self, happens: Callable[[], Any]):
-        self.happens = happens
-
-    def __enter__(self) -> None:
-        self.happens()
-        self.scope = jax.enable_x64(True)
-        self.scope.__enter__()
-
-    def __exit__(self, *rest: Any) -> None:
-        self.scope.__exit__(*rest)
-
-
-def test_calls_that_are_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other function brings a signature at which this one does something else."""
-    module = sys.modules["ftrans.func.jit"]
-    source = "f = ftrans.jit(lambda x: x + (k if x.ndim == 2 else 1), donate_argnums=0)"
-    for x, expected in ((V, V + 1), (M, M + 2)):
-        ftrans.cache_clear()
-        first, second = (cell(source, k=k)["f"] for k in (2.0, 3.0))
-        first(V.astype("f"))
-        second(V.astype("f"))
-        scopes = [Meanwhile(lambda second=second: second(M.astype("f")))]
-        monkeypatch.setattr(module, "_scopes", scopes)
-        # what it has verified stays right, and what is donated is taken once
-        given = jnp.asarray(x, "float32") if x is V else x.astype("f")
-        assert_close(first(given), expected, 1e-6)
-        monkeypatch.undo()
