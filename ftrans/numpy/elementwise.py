@@ -121,12 +121,17 @@ exp = _elementary("exp", exp_p, "Returns e to the power x.")
 exp2 = _elementary("exp2", exp2_p, "Returns 2 to the power x.")
 expm1 = _elementary("expm1", expm1_p, "Returns exp(x) - 1, exact for small x.")
 log = _elementary("log", log_p, "Returns the natural logarithm.")
-log2 = _elementary(
-    "log2", lambda x: div_p(log_p(x), math.log(2)), "Returns the logarithm to base 2."
-)
-log10 = _elementary(
-    "log10", lambda x: div_p(log_p(x), math.log(10)), "Returns the logarithm to base 10."
-)
+
+
+def _logarithm(x: Any, base: int) -> Any:
+    out, scale = log_p(x), math.log(base)
+    if is_complex(type_of(x).dtype):  # part by part: a complex quotient has products 0 * inf
+        return complex_p(div_p(real_p(out), scale), div_p(imag_p(out), scale))
+    return div_p(out, scale)
+
+
+log2 = _elementary("log2", lambda x: _logarithm(x, 2), "Returns the logarithm to base 2.")
+log10 = _elementary("log10", lambda x: _logarithm(x, 10), "Returns the logarithm to base 10.")
 log1p = _elementary("log1p", log1p_p, "Returns log(1 + x), exact for small x.")
 sin = _elementary("sin", sin_p, "Returns the sine of an angle in radians.")
 cos = _elementary("cos", cos_p, "Returns the cosine of an angle in radians.")

@@ -110,8 +110,8 @@ def adding(function: str) -> Callable[..., Any]:
     """Returns the lowering of a sum or product; half precision is accumulated in single."""
 
     def lower(xp: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
-        if xp is np and is_half(x.dtype):
-            return getattr(np, function)(x, axis=axes, dtype=np.float32).astype(x.dtype)
+        if is_half(x.dtype):
+            return getattr(xp, function)(x, axis=axes, dtype=np.float32).astype(x.dtype)
         return getattr(xp, function)(x, axis=axes, dtype=x.dtype)
 
     return lower

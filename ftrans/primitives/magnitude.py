@@ -51,6 +51,13 @@ def _abs_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
     return None
 
 
+def _sign_lower(xp: Any, x: Any) -> Any:
+    # XLA, and NumPy for bfloat16, keep the sign of a zero
+    if xp is np and x.dtype.kind in "iufc":
+        return xp.sign(x)
+    return xp.where(x == 0, xp.zeros_like(x), xp.sign(x))
+
+
 def _sign_jvp(t: Any, out: Any, x: Any) -> Any:
     # The sign turns by the part of t across x, divided by |x|: i * sign * Im(conj(sign) t) / |x|.
     if not is_complex(type_of(x).dtype):
@@ -74,8 +81,7 @@ abs_p = elementwise(
 sign_p = elementwise(
     "sign",
     kinds="iufc",
-    # XLA's keeps the sign of a zero
-    lower=lambda xp, x: xp.sign(x) if xp is np else xp.where(x == 0, xp.zeros_like(x), xp.sign(x)),
+    lower=_sign_lower,
     jvp=[_sign_jvp],
     samples=[Sample((np.array([0.0, -0.0, 2.0, -3.0]),), smooth=False)],
 )

@@ -105,7 +105,7 @@ lgamma_p = transcendental(
 def _digamma_lower(xp: Any, x: Any) -> Any:
     # a pole of two signs, of which the sign of the zero chooses one; at other poles it is NaN
     pole = xp.where(xp.signbit(x), xp.inf, -xp.inf).astype(x.dtype)
-    return xp.where(x == 0, pole, by_lax(xp, "digamma", x))
+    return xp.where(abs(x) < np.finfo(x.dtype).tiny, pole, by_lax(xp, "digamma", x))
 
 
 digamma_p = transcendental(
