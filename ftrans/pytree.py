@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import jax.tree_util as tree
@@ -407,13 +408,21 @@ def argument_name(function: Callable[..., Any], path: Sequence[Any]) -> str:
     return leaf_name(f"args[{position}]", rest)
 
 
+def holds_arrays(x: Any) -> bool:
+    """Tells whether a leaf is a dataclass with arrays, which JAX takes apart if it is told to."""
+    own = fields(x) if is_dataclass(x) and not isinstance(x, type) else ()
+    return any(map(is_array, tree.tree_leaves([getattr(x, f.name, None) for f in own])))
+
+
 def describe(x: Any) -> str:
     """Returns how an error shows a value: with types in the place of arrays, else as it is."""
     if is_array(x):
         return str(type_of(x))
     leaves, structure = tree.tree_flatten(x)
     if tree.all_leaves([x]) or not leaves:
-        return f"{_shortened(repr(x))} ({type(x).__name__})"
+        kind = type(x).__name__
+        fix = f"no pytree until jax.tree_util.register_dataclass({kind})"
+        return f"{_shortened(repr(x))} ({fix if holds_arrays(x) else kind})"
     return shown(structure, [type_of(leaf) if is_array(leaf) else leaf for leaf in leaves])
 
 
@@ -423,12 +432,7 @@ def shown(structure: Any, leaves: Sequence[Any] | None = None) -> str:
     return _shortened(repr(structure.unflatten(filled)))
 
 
-class _Leaf:
-    def __repr__(self) -> str:
-        return "leaf"
-
-
-_LEAF = _Leaf()
+_LEAF = type("Leaf", (), {"__repr__": lambda self: "leaf"})()
 
 
 def _shortened(text: str, most: int = 72) -> str:

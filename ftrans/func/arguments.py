@@ -11,7 +11,7 @@ import jax.tree_util as tree
 from ftrans.errors import ArgumentError, DTypeError
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array, is_float_array, is_scalar
-from ftrans.pytree import argument_name, describe, split
+from ftrans.pytree import argument_name, describe, holds_arrays, split
 
 
 def chosen(
@@ -95,7 +95,8 @@ class Arguments:
         nested = [not tree.treedef_is_leaf(c) for c in children for _ in range(c.num_leaves)]
         for index, (leaf, inside) in enumerate(zip(self.skeleton.leaves, nested, strict=True)):
             numeric = is_array(leaf) or (is_scalar(leaf) and not inside)
-            if leaf is None or (integers and numeric) or (inside and not numeric):
+            held = inside and not numeric and not holds_arrays(leaf)
+            if leaf is None or (integers and numeric) or held:
                 continue
             label = argument_name(self.func, self._places()[index])
             if not numeric:

@@ -17,7 +17,7 @@ from ftrans.ir.source import Mapped
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.views import fresh
-from ftrans.pytree import argument_name, describe, leaf_names, shown
+from ftrans.pytree import argument_name, describe, holds_arrays, leaf_names, shown
 from ftrans.traceback import boundary, bounded
 
 _RANDOMNESS = ("error", "same", "different")
@@ -94,7 +94,7 @@ def vmap(
                 _whole(leaf) if dim is None else next(given)
                 for leaf, dim in zip(leaves, dims, strict=True)
             ]
-            return func(*structure.unflatten(filled), **tree.tree_map(_whole, kwargs))
+            return func(*structure.unflatten(filled), **_wholes(kwargs))
 
         staged = stage(name, single, inputs, passed=_is_mappable)
         mapped_dims = tuple([dim for dim in dims if dim is not None])
@@ -116,6 +116,12 @@ def _whole(leaf: Any) -> Any:
     if is_scalar(leaf) or isinstance(leaf, (Tracer, np.generic)) or not is_array(leaf):
         return leaf
     return fresh(state.stack[-1].capture(leaf))
+
+
+def _wholes(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Returns keyword arguments with traced arrays; without any they are those that were given."""
+    traced = any(map(is_array, tree.tree_leaves(kwargs)))
+    return tree.tree_map(_whole, kwargs) if traced else kwargs
 
 
 def _is_mappable(leaf: Any) -> bool:
@@ -161,7 +167,8 @@ def _dims(
             dims.append(None)
             continue
         if not is_array(leaf):
-            if lenient and not (is_scalar(leaf) or isinstance(leaf, np.ndarray)):
+            maybe = is_scalar(leaf) or isinstance(leaf, np.ndarray) or holds_arrays(leaf)
+            if lenient and not maybe:
                 dims.append(None)
                 continue
             raise DTypeError(
@@ -289,10 +296,12 @@ def _out_dims(
                 f"  Write where the mapped axis goes in each result."
             )
         if leaf is not None:
-            if dim is not None and not is_whole(out_dims):
+            held = holds_arrays(leaf)
+            if held or (dim is not None and not is_whole(out_dims)):
+                fix = "Return its arrays instead" if held else "Give it None in out_dims"
                 raise DTypeError(
                     f"{name}: a result that is no array has no axis.\n"
-                    f"  {labels()[number]}: {describe(leaf)}\n  Give it None in out_dims."
+                    f"  {labels()[number]}: {describe(leaf)}\n  {fix}."
                 )
             continue
         is_mapped, t = next(given)

@@ -107,6 +107,8 @@ def unknown(what: Use, value: Any, reason: str | None) -> ConcretizationError:
         reason: of the `Abstract` source that it depends on; None for what JAX is tracing.
     """
     advice = _CHOOSE if what == "bool()" else _KEEP
+    if what == "bool()" and value.index < 0 and reason and reason.startswith("an argument of jit"):
+        advice = f"{_STATIC}\n{_CHOOSE}"
     use, advice = (f"{what} of a traced value", advice) if isinstance(what, str) else what()
     if reason is None:
         return ConcretizationError(
@@ -124,6 +126,7 @@ _CHOOSE = (
     "  between computations, ftrans.cond(c, f, g, *operands);\n"
     "  to repeat one, ftrans.while_loop(cond, body, init)."
 )
+_STATIC = "  If it is an option, mark it static: ftrans.jit(f, static_argnames='name')."
 _KEEP = (
     "  Keep it an array, and compute with functions of ftrans.numpy. What a shape depends on must\n"
     "  be known: pass it unmapped under vmap (None in in_dims), static under jit (static_argnums)."

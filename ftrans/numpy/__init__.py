@@ -11,6 +11,7 @@ from types import ModuleType as _ModuleType
 
 from numpy import bool_ as bool
 
+from ftrans.numpy import absent as _absent
 from ftrans.numpy import linalg
 from ftrans.numpy import methods as _methods
 from ftrans.numpy import protocols as _protocols
@@ -24,12 +25,14 @@ from ftrans.numpy.elementwise import *
 from ftrans.numpy.indexing import *
 from ftrans.numpy.info import Info as __array_namespace_info__
 from ftrans.numpy.inplace import *
+from ftrans.numpy.joining import *
 from ftrans.numpy.linalg import matrix_norm, matrix_power, norm, vector_norm
 from ftrans.numpy.linear import *
 from ftrans.numpy.logic import *
-from ftrans.numpy.manipulation import *
 from ftrans.numpy.nn import *
+from ftrans.numpy.rearrangement import *
 from ftrans.numpy.reduction import *
+from ftrans.numpy.shaping import *
 from ftrans.numpy.sorting import *
 from ftrans.numpy.special import *
 from ftrans.numpy.statistics import *
@@ -55,3 +58,4 @@ for _name in _functions:
 
 _methods.install(globals())
 _protocols.install()
+__getattr__ = _absent.attributes_of("numpy")

@@ -14,6 +14,7 @@ from ftrans.errors import ArgumentError, AxisError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy import rearrangement
+from ftrans.numpy.absent import attributes_of
 from ftrans.numpy.einsum import contracted
 from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from ftrans.numpy.promotion import as_array, canonical_axes, inexact
@@ -51,6 +52,9 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+
+
+__getattr__ = attributes_of("numpy.linalg")
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Any:

@@ -277,6 +277,8 @@ _INSTEAD = {
     "new_full": "ftrans.numpy.full(shape, value, x.dtype)",
     "new_ones": "ftrans.numpy.ones(shape, x.dtype)",
     "new_zeros": "ftrans.numpy.zeros(shape, x.dtype)",
+    "requires_grad": "func.grad(f, argnums=...): all that is chosen there is differentiated",
+    "requires_grad_": "func.grad(f, argnums=...): all that is chosen there is differentiated",
     "select": "x[:, i], with as many colons as the axis has others in front",
     "type_as": "x.astype(other.dtype)",
     "unbind": "tuple(x)",
@@ -307,7 +309,8 @@ def _no_hash(self: Any) -> int:
     raise UnsupportedError(
         f"hash(): a traced value has no hash, as arrays have none: == compares elements.\n"
         f"  x: {self.type} in {self.frame.name}\n"
-        f"  As a key take a number, int(x), or the object, id(x)."
+        f"  To look a number up, write ftrans.numpy.asarray(values)[x], without a dictionary;\n"
+        f"  as a key take int(x), or for the object id(x)."
     )
 
 

@@ -12,6 +12,8 @@ import linecache
 from itertools import islice
 from types import FrameType, ModuleType
 
+import numpy as np
+
 from ftrans.errors import MutationError
 from ftrans.ir import Tracer
 from ftrans.ir.location import user_frame
@@ -24,6 +26,10 @@ _SIZED = {"arange", "empty", "eye", "identity", "ones", "tri", "zeros"}
 _CONSTANT = (
     "  Write np.asarray(x.detach()) for a constant, ftrans.numpy.stack(values) for a list of\n"
     "  values, and else ftrans.numpy in the place of what needs a plain array."
+)
+_RANDOM = (
+    "  Draw numbers that do not depend on it, and transform them:\n"
+    "  mean + scale * np.random.default_rng(seed).normal(size=n)."
 )
 _KNOWN = (
     "  Keep it an array, and compute with functions of ftrans.numpy. What a shape depends on must\n"
@@ -75,6 +81,8 @@ def meant(default: str) -> tuple[str, str]:
         advice = _KNOWN
     elif last in namespace.__all__ and (literal or last not in _CONVERSIONS):
         advice = f"  Write ftrans.numpy.{last}(...), with the same arguments."
+    elif hasattr(np.random.Generator, last):
+        advice = _RANDOM
     elif last in _CONVERSIONS or frame is inner:
         advice = _CONSTANT
     elif _root(inner) == "jax":
@@ -107,8 +115,9 @@ def _of_index(default: str, node: ast.Subscript) -> tuple[str, str]:
     if len(table) + len(index) > 60:
         table, index = "table", "[t]"
     return f"indexing {table} by a traced value", (
-        f"  Write ftrans.numpy.asarray({table}){index}, or pass {table} as an argument;\n"
-        f"  to choose between computations, ftrans.cond(c, f, g, *operands) or ftrans.switch."
+        f"  Write ftrans.numpy.asarray({table}){index}; "
+        f"arguments of vmap and jit need no asarray.\n"
+        f"  To choose between computations: ftrans.cond(c, f, g, *operands), or ftrans.switch."
     )
 
 

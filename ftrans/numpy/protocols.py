@@ -11,8 +11,6 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-import jax
-import jax.scipy.special
 import jax.tree_util as tree
 import numpy as np
 
@@ -22,6 +20,7 @@ from ftrans.ir.frame import PAST
 from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
+from ftrans.numpy.absent import instead_of
 from ftrans.numpy.inplace import SIGNS, put_along_axis, ufunc_at
 from ftrans.numpy.plain import is_storing, meant, stored
 from ftrans.numpy.promotion import as_array, is_array
@@ -164,13 +163,7 @@ def _plain(x: Any) -> Any:
 def _missing(label: str, args: Iterable[Any]) -> UnsupportedError:
     """Returns the error for a function that is not there: JAX may have it."""
     shown = ", ".join(str(type_of(x)) if is_array(x) else type(x).__name__ for x in args)
-    target, place = jax, re.sub(r"^np\b", "numpy", label)
-    for part in place.split("."):
-        target = getattr(target, part, None)
-    if callable(target):
-        advice = f"Write ftrans.external.jax(jax.{place})(...), which JAX differentiates"
-    else:
-        advice = "Write it with functions of ftrans.numpy, or call it by ftrans.external"
+    advice = instead_of(re.sub(r"^np\b", "numpy", label))
     return UnsupportedError(
         f"{label}: there is no such function of traced values.\n"
         f"  arguments: {shown or 'a traced value'}\n  {advice};\n"
