@@ -159,8 +159,9 @@ def _hypot(x: Any, y: Any) -> Any:
     # h(x, y) = s h(x/s, y/s) for every s > 0, so s is a constant to the derivative
     x, y = as_strict(x, y)
     far = or_p(eq_p(abs_p(x), math.inf), eq_p(abs_p(y), math.inf))
+    x, y = (select_p(far, 1.0, z) for z in (x, y))
     size = stop_gradient_p(maximum_p(abs_p(x), abs_p(y)))
-    scale = select_p(or_p(eq_p(size, 0.0), far), 1.0, size)
+    scale = select_p(eq_p(size, 0.0), 1.0, size)
     u, v = div_p(x, scale), div_p(y, scale)
     square = add_p(mul_p(u, u), mul_p(v, v))
     at_zero = eq_p(square, 0.0)
