@@ -27,7 +27,7 @@ from ftrans.verify.coordinates import (
     widened,
 )
 from ftrans.verify.diagnosis import diagnose, fitting, sums
-from ftrans.verify.differences import Slope, slope_along
+from ftrans.verify.differences import Slope, slope_along, traced_once
 from ftrans.verify.probe import Probe
 from ftrans.verify.report import Findings
 
@@ -47,7 +47,7 @@ Arrays = Sequence[np.ndarray]
 def check_derivatives(probe: Probe, findings: Findings, directions: int = 3) -> None:
     """Holds derivatives against differences along random directions, and against each other."""
     names = (BACKWARD, JVP, DOT, "no reverse mode", "no forward mode")
-    _Comparison(probe, findings, *names).run(directions)
+    _Comparison(probe, findings, names).run(directions)
 
 
 def check_higher(probe: Probe, findings: Findings, order: int) -> None:
@@ -63,7 +63,7 @@ def check_higher(probe: Probe, findings: Findings, order: int) -> None:
             return
         pulled = None
         with findings.guarded(check, "backward", missing):
-            pulled = _pulled(wide).settled()
+            pulled = _pulled(wide)
         if pulled is None:
             return
         _compare_as(pulled, findings, check, missing)
@@ -71,7 +71,7 @@ def check_higher(probe: Probe, findings: Findings, order: int) -> None:
             # it may go by a rule of its own
             pushed = None
             with findings.guarded(check, "jvp", missing):
-                pushed = _pushed(wide).settled()
+                pushed = _pushed(wide)
             if pushed is not None:
                 _compare_as(pushed, findings, check, missing)
         probe = pulled
@@ -80,7 +80,7 @@ def check_higher(probe: Probe, findings: Findings, order: int) -> None:
 def _compare_as(probe: Probe, findings: Findings, check: str, missing: str) -> None:
     """Compares derivatives along one direction, under one name."""
     inner = Findings(findings.report, findings.sample, probe)
-    _Comparison(probe, inner, check, check, check, missing, missing).run(1)
+    _Comparison(probe, inner, (check, check, check, missing, missing), is_higher=True).run(1)
 
 
 def _pulled(probe: Probe) -> Probe:
@@ -90,9 +90,7 @@ def _pulled(probe: Probe) -> Probe:
     def pullback(*operands: Any) -> list[Any]:
         return list(probe.pullback(operands[:size])(list(operands[size:])))
 
-    made = Probe(pullback, (*probe.values, *probe.cotangents("second")))
-    made.labels = [*probe.labels, *(f"cotangent {i}" for i in range(len(probe.outputs)))]
-    return made
+    return _of_vectors(probe, pullback, "cotangent", probe.cotangents("second"))
 
 
 def _pushed(probe: Probe) -> Probe:
@@ -102,8 +100,14 @@ def _pushed(probe: Probe) -> Probe:
     def pushforward(*operands: Any) -> list[Any]:
         return list(jvp(probe.select, tuple(operands[:size]), tuple(operands[size:]))[1])
 
-    made = Probe(pushforward, (*probe.values, *probe.tangents("second")))
-    made.labels = [*probe.labels, *(f"tangent {i}" for i in range(size))]
+    return _of_vectors(probe, pushforward, "tangent", probe.tangents("second"))
+
+
+def _of_vectors(probe: Probe, function: Any, name: str, vectors: Sequence[Any]) -> Probe:
+    made = Probe(function, (*probe.values, *vectors))
+    made.labels = [*probe.labels, *(f"{name} {i}" for i in range(len(vectors)))]
+    # it is traced wherever it is called, and as exact as the function itself
+    made.leaves, made.precision = made(*made.values), probe.precision
     return made
 
 
@@ -111,22 +115,14 @@ class _Comparison:
     """Compares the derivatives of a probe, under these names of checks and these notes."""
 
     def __init__(
-        self,
-        probe: Probe,
-        findings: Findings,
-        backward: str,
-        forward: str,
-        dot: str,
-        no_backward: str,
-        no_forward: str,
+        self, probe: Probe, findings: Findings, names: Sequence[str], is_higher: bool = False
     ):
         self.probe = probe
         self.findings = findings
-        self.backward = backward
-        self.forward = forward
-        self.dot = dot
-        self.no_backward = no_backward
-        self.no_forward = no_forward
+        self.backward, self.forward, self.dot, self.no_backward, self.no_forward = names
+        self.wide = wide = probe.wide or probe
+        # a pullback costs a trace at each of many points
+        self.function = traced_once(wide.select, wide.values) if is_higher else wide.select
         precision = probe.precision
         # the relative tolerance of the probe's own numbers, and that against the largest one
         self.rtol, self.floor = max(1e-6, 20 * precision**0.6), 20 * precision**0.75
@@ -136,13 +132,13 @@ class _Comparison:
         probe, findings = self.probe, self.findings
         if not probe.outputs or not sum(map(count, probe.arrays)):
             return
-        wide = probe.wide or probe
+        wide = self.wide
         for k in range(directions):
             tangents, cotangents = probe.tangents(str(k)), probe.cotangents(str(k))
             moves = [to_coordinates(t) for t in tangents]
             grads = dots = slopes = None
             with findings.guarded(self.backward, "the function", self.no_backward):
-                slopes = slope_along(wide.select, wide.values, moves, wide.precision)
+                slopes = slope_along(self.function, wide.values, moves, wide.precision)
             if slopes is None:
                 return
             if any(slope.kinked.any() for slope in slopes):
@@ -152,10 +148,10 @@ class _Comparison:
             with findings.guarded(self.forward, "jvp", self.no_forward):
                 dots = probe.push(tangents)
             if not self._fit(grads, dots, cotangents, moves, slopes):
-                slopes = self._blurred(wide, moves, slopes)
+                slopes = self._blurred(moves, slopes)
             holds = True
             if grads is not None:
-                holds &= self._hold_gradients(wide, grads, cotangents, moves, slopes)
+                holds &= self._hold_gradients(grads, cotangents, moves, slopes)
             if dots is not None:
                 holds &= self._hold_tangents(dots, slopes, moves)
             if not holds:
@@ -180,13 +176,13 @@ class _Comparison:
             fits = fits and got.shape == slope.value.shape and bool(self._right(got, slope).all())
         return fits
 
-    def _blurred(self, wide: Probe, moves: Arrays, slopes: Sequence[Slope]) -> list[Slope]:
+    def _blurred(self, moves: Arrays, slopes: Sequence[Slope]) -> list[Slope]:
         """Returns slopes that are as uncertain as the last digits of the arguments make them."""
-        found = []
+        wide, found = self.wide, []
         for seed in range(2):
             values = wide.shaken(seed, self.probe.precision)
             with np.errstate(all="ignore"):
-                found.append(slope_along(wide.select, values, moves, wide.precision))
+                found.append(slope_along(self.function, values, moves, wide.precision))
         blurred = []
         for slope, *others in zip(slopes, *found, strict=True):
             apart = [np.abs(other.value - slope.value) for other in others]
@@ -246,12 +242,7 @@ class _Comparison:
         return True
 
     def _hold_gradients(
-        self,
-        wide: Probe,
-        grads: Arrays,
-        cotangents: Sequence[Any],
-        moves: Arrays,
-        slopes: Sequence[Slope],
+        self, grads: Arrays, cotangents: Sequence[Any], moves: Arrays, slopes: Sequence[Slope]
     ) -> bool:
         probe = self.probe
         for grad, array, label in zip(grads, probe.arrays, probe.labels, strict=True):
@@ -263,7 +254,7 @@ class _Comparison:
         if right:
             self.findings.report.hold(self.backward)
         elif not self._overflows(grads, np.array(size)):
-            self._explain(wide, cotangents, got, expected)
+            self._explain(cotangents, got, expected)
             return False
         return True
 
@@ -296,14 +287,14 @@ class _Comparison:
 
     # ------------------------------------------------------------------------- what is wrong
 
-    def _explain(self, wide: Probe, cotangents: Sequence[Any], got: float, expected: float) -> None:
+    def _explain(self, cotangents: Sequence[Any], got: float, expected: float) -> None:
         """Records a wrong gradient, with all its elements where they are not too many."""
         probe = self.probe
         # real cotangents tell a missing conjugate from a missing factor of -1
         plain = [np.real(ct).astype(ct.dtype) for ct in hosts(cotangents)]
         if sum(map(count, probe.arrays)) <= _MOST:
             given = probe.pull(alike(plain, cotangents))
-            true = gradients_by_differences(wide, plain)
+            true = gradients_by_differences(self.wide, plain)
             for i, (grad, truth) in enumerate(zip(given, true, strict=True)):
                 with np.errstate(all="ignore"):
                     size = float(np.max(np.abs(truth), initial=0.0))
@@ -347,14 +338,14 @@ class _Comparison:
 def gradients_by_differences(probe: Probe, cotangents: Sequence[Any]) -> list[np.ndarray]:
     """Returns the gradients of all arguments by differences, element by element."""
     weights = [to_coordinates(host(ct)) for ct in cotangents]
-    found = []
+    function, found = traced_once(probe.select, probe.values), []
     for position, array in enumerate(probe.arrays):
         scale = scale_of(array)
         gradient = np.zeros(count(array))
         for k in range(count(array)):
             moves = [np.zeros(count(v)) for v in probe.arrays]
             moves[position][k] = scale[k]
-            slopes = slope_along(probe.select, probe.values, moves, probe.precision, short=True)
+            slopes = slope_along(function, probe.values, moves, probe.precision, short=True)
             total = sum(float(w @ s.value) for w, s in zip(weights, slopes, strict=True))
             gradient[k] = total / scale[k]
         found.append(from_coordinates(gradient, widened(array)))
