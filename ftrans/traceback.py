@@ -89,16 +89,12 @@ _REMOVED_BY_JAX = "JAX has removed its internal frames"
 
 
 def _note(error: BaseException) -> str | None:
-    """Returns what is to be said of an error of NumPy's or JAX's, who know no traced values."""
+    """Returns what is to be said of an error of a library that knows no traced values."""
     text = str(error)
-    if isinstance(error, ValueError) and "read-only" in text:
-        return _READ_ONLY
-    if isinstance(error, TypeError) and "ftrans.ir.frame.Tracer" in text:
-        return _NOT_OF_JAX
-    if isinstance(error, TypeError) and "expected a sequence of integers" in text:
-        return _UNKNOWN_SIZE if "Traced(" in text else None
-    if isinstance(error, IndexError) and "arrays are valid indices. Got" in text:
-        return _INDEX_OF_JAX if _sees_traced(error.__traceback__) else None
+    for kind, part, about, note in _NOTES:
+        if isinstance(error, kind) and part in text and about in text:
+            unsure = note is _INDEX_OF_JAX and not _sees_traced(error.__traceback__)
+            return None if unsure else note
     return None
 
 
@@ -119,6 +115,24 @@ _UNKNOWN_SIZE = (
     "ftrans: the size of an array must be known while it is traced.\n"
     "Pass it unmapped under vmap (None in in_dims), static under jit (static_argnums)."
 )
+
+_NOT_OF_TORCH = (
+    "ftrans: a function of PyTorch was given a traced value, which PyTorch does not know.\n"
+    "Write np.sin(x) or ftrans.numpy.sin(x) in the place of torch.sin(x)."
+)
+_NOT_OF_EINOPS = (
+    "ftrans: einops takes traced values by the array API.\n"
+    "Write from einops.array_api import rearrange in the place of from einops import rearrange."
+)
+_NOTES: tuple[tuple[type[Exception], str, str, str], ...] = (
+    (ValueError, "read-only", "", _READ_ONLY),
+    (TypeError, "ftrans.ir.frame.Tracer", "", _NOT_OF_JAX),
+    (TypeError, "must be Tensor, not Tracer", "", _NOT_OF_TORCH),
+    (TypeError, "expected a sequence of integers", "Traced(", _UNKNOWN_SIZE),
+    (IndexError, "arrays are valid indices. Got", "", _INDEX_OF_JAX),
+    (RuntimeError, "unknown to einops", "ftrans.ir.frame.Tracer", _NOT_OF_EINOPS),
+)
+"""For each class of error two parts of its text, and what is added."""
 
 
 def _sees_traced(entry: TracebackType | None) -> bool:

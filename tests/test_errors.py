@@ -810,7 +810,26 @@ _SIZE_NOTE = (
     "ftrans: the size of an array must be known while it is traced.\n"
     "Pass it unmapped under vmap (None in in_dims), static under jit (static_argnums)."
 )
+_TORCH_NOTE = (
+    "ftrans: a function of PyTorch was given a traced value, which PyTorch does not know.\n"
+    "Write np.sin(x) or ftrans.numpy.sin(x) in the place of torch.sin(x)."
+)
+_EINOPS_NOTE = (
+    "ftrans: einops takes traced values by the array API.\n"
+    "Write from einops.array_api import rearrange in the place of from einops import rearrange."
+)
 _TABLE = jax.numpy.arange(3.0)
+
+
+def as_torch(x: Any) -> Any:
+    """Raises as PyTorch's functions do, which is not needed to run the tests."""
+    kind = type(x).__name__
+    raise TypeError(f"sin(): argument 'input' (position 1) must be Tensor, not {kind}")
+
+
+def as_einops(x: Any) -> Any:
+    """Raises as einops does."""
+    raise RuntimeError(f"Tensor type unknown to einops {type(x)}")
 
 
 @pytest.mark.parametrize(
@@ -822,6 +841,8 @@ _TABLE = jax.numpy.arange(3.0)
         (lambda: func.vmap(lambda t: _TABLE[t])(np.arange(2)), IndexError, _INDEX_NOTE),
         (lambda: func.grad(lambda x: x * _TABLE[fnp.argmax(x), None])(V), IndexError, _INDEX_NOTE),
         (lambda: func.vmap(lambda n: np.zeros(n))(np.arange(3)), TypeError, _SIZE_NOTE),
+        (lambda: func.grad(as_torch)(1.0), TypeError, _TORCH_NOTE),
+        (lambda: func.grad(as_einops)(1.0), RuntimeError, _EINOPS_NOTE),
     ],
 )
 def test_errors_of_others_about_traced_values_carry_a_note(
@@ -839,6 +860,8 @@ def test_errors_of_others_about_anything_else_carry_no_note() -> None:
         (lambda: func.vmap(lambda t: _TABLE[1.5] * t)(V), TypeError),
         (lambda: func.vmap(lambda t: np.zeros("a") * t)(V), TypeError),
         (lambda: func.vmap(lambda t: jax.numpy.sin("a") * t)(V), TypeError),
+        (lambda: func.grad(lambda x: as_torch(V))(1.0), TypeError),
+        (lambda: func.grad(lambda x: as_einops("a"))(1.0), RuntimeError),
     ):
         with pytest.raises((error, IndexError)) as caught:
             call()
