@@ -2,8 +2,7 @@
 
 from ftrans.custom.context import FunctionCtx, VmapInfo
 from ftrans.custom.decorators import custom_jvp, custom_vjp, custom_vmap
-from ftrans.custom.front import external
-from ftrans.custom.front_native import ffi, traceable
+from ftrans.custom.front import external, ffi, traceable
 from ftrans.custom.function import Function, once_differentiable
 from ftrans.custom.implicit import custom_linear_solve, custom_root
 

@@ -1,4 +1,4 @@
-"""`external`: a function of arrays that is called, not traced."""
+"""`external` and its kin: functions of arrays that are called, and not traced by ftrans."""
 
 from __future__ import annotations
 
@@ -6,27 +6,30 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.custom.front_rules import check_rules, with_rules
-from ftrans.errors import ArgumentError, DTypeError, RuleError
+from ftrans.custom.decorators import custom_jvp, custom_vjp
+from ftrans.errors import ArgumentError, DTypeError
+from ftrans.external.batching import batch_rule
 from ftrans.external.callee import METHODS, HostCallee
 from ftrans.external.captures import check_captures
-from ftrans.external.linear import Transpose
-from ftrans.external.numba_kernel import MachineCallee, is_machine
+from ftrans.external.linear import transpose_of
+from ftrans.external.numba_kernel import NumbaCallee, is_numba
+from ftrans.external.results import leaves_of
+from ftrans.external.traceable import JaxCallee, traced
 from ftrans.func.staging import name_of, named
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.stack import is_tracing
 from ftrans.numpy.promotion import as_array, is_array, is_numeric, is_scalar
-from ftrans.primitives.rules.external import Callee, external_p
-from ftrans.pytree import describe, flatten_like, leaf_name, shown
+from ftrans.primitives.rules.external import Callee, Same, external_p
+from ftrans.pytree import describe, leaf_name
+from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import boundary, bounded
 
-__all__ = ["calling", "check_method", "external", "flat_rule", "flat_transpose", "shared_key"]
-
-Make = Callable[[str, Any, Any, "tuple[ArrayType, ...]", "tuple[ArrayType, ...]"], Callee]
-"""Makes a callee of its name, the structures of arguments and results, and the types of both."""
+Made = tuple[Any, Callee, Sequence[Any]]
+"""The structure of the results, what computes them, and arrays that it takes besides."""
 
 _LIMIT = 256
 """How many callees one function remembers, one for each signature."""
@@ -86,17 +89,11 @@ def external(
         array([[ 1.,  2.],
                [-1.,  0.]])
     """
-    shown_name = name or name_of(fn)
-    check_method(shown_name, vmap_method)
-    check_rules(shown_name, jvp, vjp, transpose)
+    label = name or name_of(fn)
+    _check_options(label, vmap_method, jvp, vjp, transpose)
 
-    def make(
-        label: str,
-        structure: Any,
-        outs: Any,
-        inputs: tuple[ArrayType, ...],
-        types: tuple[ArrayType, ...],
-    ) -> Callee:
+    def make(structure: Any, inputs: Sequence[ArrayType]) -> Made:
+        outs, types = _out_types(label, out_type, structure, inputs)
         is_flat, is_one = _is_flat(structure, outs), tree.treedef_is_leaf(outs)
 
         def function(*leaves: Any) -> Sequence[Any]:
@@ -105,44 +102,158 @@ def external(
             else:
                 args, kwargs = structure.unflatten(leaves)
                 found = fn(*args, **kwargs)
-            return [found] if is_one else _leaves(label, outs, found)
+            return [found] if is_one else leaves_of(label, outs, found)
 
         method = vmap_method
         if callable(vmap_method):
-            method = flat_rule(label, vmap_method, structure, outs)
-        key = shared_key(fn, structure, outs, vmap_method, transpose)
-        linear = flat_transpose(label, transpose, structure, outs, key)
-        if is_flat and is_machine(fn):
-            return MachineCallee(
-                label, fn, inputs, types, key=key, vmap_method=method, linear=linear
-            )
-        return HostCallee(label, function, types, key=key, vmap_method=method, linear=linear)
+            method = batch_rule(label, vmap_method, structure, outs, types)
+        options: Any = {
+            "key": (Same(fn), structure, outs, Same(vmap_method), Same(transpose)),
+            "vmap_method": method,
+            "linear": transpose_of(label, transpose, structure, outs),
+        }
+        if is_flat and is_numba(fn):
+            return outs, NumbaCallee(label, fn, inputs, types, **options), ()
+        return outs, HostCallee(label, function, types, **options), ()
 
-    return with_rules(calling(fn, shown_name, out_type, make), jvp, vjp)
+    return _with_rules(_calling(fn, label, make), jvp, vjp)
 
 
-def _is_flat(structure: Any, outs: Any) -> bool:
-    """Tells whether arguments and results are arrays by themselves, as machine code takes them."""
-    args, kwargs = structure.unflatten([0] * structure.num_leaves)
-    found = outs.unflatten([0] * outs.num_leaves)
-    return (
-        not kwargs
-        and args == (0,) * structure.num_leaves
-        and found in (0, (0,) * outs.num_leaves)
-        and outs.num_leaves > 0
+@boundary
+def ffi(
+    target: str,
+    out_type: Any,
+    *,
+    vmap_method: str | Callable[..., Any] | None = None,
+    jvp: Any = None,
+    vjp: Any = None,
+    transpose: Any = None,
+    name: str | None = None,
+    **attrs: Any,
+) -> Callable[..., Any]:
+    """Returns a function that calls a compiled handler, registered with `jax.ffi`.
+
+    The call is part of the compiled program, wherever that runs; un-jitted it is dispatched by JAX.
+
+    Args:
+        target: the name under which `jax.ffi.register_ffi_target` knows the handler.
+        out_type: the types of the results, as for `ftrans.external`.
+        vmap_method: how a batch is computed, as for `ftrans.external`: "sequential" loops in the
+            compiled program; the handler reads the sizes of "expand_dims" and "broadcast_all" from
+            its buffers. None is "sequential".
+        jvp: a rule for forward mode, as for `ftrans.external`.
+        vjp: a rule for reverse mode, as there.
+        transpose: the transpose, where it is linear, as there.
+        name: how errors and programs call it; `target` by default.
+        **attrs: attributes of the call, which the handler is given by name. Their types are those
+            of NumPy's scalars: write `np.float32(2)` where the handler takes a `float`.
+
+    Returns:
+        The function, of arrays and pytrees of them.
+    """
+    label = name or target
+    _check_options(label, vmap_method, jvp, vjp, transpose)
+    method = vmap_method if isinstance(vmap_method, str) else "sequential"
+
+    def make(structure: Any, inputs: Sequence[ArrayType]) -> Made:
+        outs, types = _out_types(label, out_type, structure, inputs)
+        specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
+
+        def function(*arrays: Any) -> Any:
+            call: Any = jax.ffi.ffi_call(target, specs, vmap_method=method)
+            return outs.unflatten(call(*arrays, **attrs))
+
+        return _traced(label, function, structure, inputs, vmap_method, transpose)
+
+    return _with_rules(_calling(None, label, make), jvp, vjp)
+
+
+@boundary
+def traceable(
+    fn: Callable[..., Any],
+    *,
+    vmap_method: Callable[..., Any] | None = None,
+    jvp: Any = None,
+    vjp: Any = None,
+    transpose: Any = None,
+    name: str | None = None,
+) -> Callable[..., Any]:
+    """Returns a function that calls one which JAX traces: one equation, whatever it does.
+
+    That may be a Pallas kernel, a function of `jax.scipy` or of another library on JAX. The types
+    of its results are those that JAX finds; its rules are asked of JAX at every order, by
+    `jax.jvp`, `jax.vjp` and `jax.vmap`. As under `jax.jit`, what it closes over is what it was when
+    it was first called on arguments of these types. One that is made anew, as a lambda where it is
+    called, is traced anew, and compiled only where it does something else than before.
+
+    Args:
+        fn: takes and returns pytrees of arrays. It is traced with 64 bits switched on.
+        vmap_method: a rule, `(axis_size, in_batched, *args) -> (out, out_batched)`; None has JAX
+            map it.
+        jvp: a rule for forward mode, as for `ftrans.external`; the rules of JAX are not used then.
+        vjp: a rule for reverse mode, as there.
+        transpose: the transpose, where it is linear, as there.
+        name: how errors and programs call it; the name of `fn` by default.
+
+    Returns:
+        The function.
+
+    Example:
+        >>> import jax, numpy as np
+        >>> from ftrans import func
+        >>> norm = traceable(jax.scipy.special.logsumexp)
+        >>> func.grad(norm)(np.zeros(4))
+        array([0.25, 0.25, 0.25, 0.25])
+    """
+    label = name or name_of(fn)
+    _check_options(label, vmap_method, jvp, vjp, transpose)
+
+    def make(structure: Any, inputs: Sequence[ArrayType]) -> Made:
+        def function(*leaves: Any) -> Any:
+            args, kwargs = structure.unflatten(leaves)
+            return fn(*args, **kwargs)
+
+        return _traced(label, function, structure, inputs, vmap_method, transpose)
+
+    return _with_rules(_calling(fn, label, make), jvp, vjp)
+
+
+def _traced(
+    label: str,
+    function: Callable[..., Any],
+    structure: Any,
+    inputs: Sequence[ArrayType],
+    rule: Any,
+    transpose: Any,
+) -> Made:
+    """Has JAX trace a function of leaves; `rule` and `transpose` are those of the author."""
+    # these take the arguments, and no arrays besides
+    alone = callable(rule) or transpose is not None
+    found = traced(label, function, inputs, apart=not alone)
+    outs, types = _checked_types(label, found.shapes)
+    linear = transpose_of(label, transpose, structure, outs)
+    batch = batch_rule(label, rule, structure, outs, types) if callable(rule) else None
+    written = (structure, outs, Same(rule), linear) if alone else None
+    callee = JaxCallee(
+        label, found.function, types, (found.key, written), rule=batch, linear=linear
     )
+    return outs, callee, found.arrays
 
 
-def calling(fn: Any, name: str, out_type: Any, make: Make) -> Callable[..., Any]:
+# ------------------------------------------------------------------------------- calls and types
+
+
+def _calling(
+    fn: Any, name: str, make: Callable[[Any, Sequence[ArrayType]], Made]
+) -> Callable[..., Any]:
     """Returns a function of pytrees that calls one callee for each signature.
 
     Args:
         fn: whose docstring and signature it has.
         name: how errors call it.
-        out_type: see `external`.
-        make: makes the callee.
+        make: makes the callee, of the structure of the arguments and the types of their leaves.
     """
-    known: dict[Any, tuple[Any, Callee]] = {}
+    known: dict[Any, Made] = {}
     lock = threading.Lock()
 
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -158,113 +269,58 @@ def calling(fn: Any, name: str, out_type: Any, make: Make) -> Callable[..., Any]
         key = structure, inputs
         found = known.get(key)
         if found is None:
-            outs, types = out_types(name, out_type, structure, inputs)
-            found = outs, make(name, structure, outs, inputs, types)
-            with lock:
-                if len(known) >= _LIMIT:
-                    known.clear()
-                found = known.setdefault(key, found)
-        outs, callee = found
-        return outs.unflatten(external_p(*operands, callee=callee))
+            found = make(structure, inputs)
+            if not foreign(found[2]):  # what JAX traces is gone after its transformation
+                with lock:
+                    if len(known) >= _LIMIT:
+                        known.clear()
+                    found = known.setdefault(key, found)
+        outs, callee, arrays = found
+        return outs.unflatten(external_p(*operands, *arrays, callee=callee))
 
     return named(bounded(fn)(called) if callable(fn) else called, name)
 
 
-def out_types(
+def _out_types(
     name: str, out_type: Any, structure: Any, inputs: Sequence[ArrayType]
-) -> tuple[Any, tuple[ArrayType, ...]]:
-    """Returns the structure of the results, and their types.
+) -> tuple[Any, list[ArrayType]]:
+    """Returns the structure of the results, and their types, as they are declared."""
+    if callable(out_type) and not isinstance(out_type, (ArrayType, type)):
+        args, kwargs = structure.unflatten(inputs)
+        out_type = out_type(*args, **kwargs)
+    return _checked_types(name, out_type)
+
+
+def _checked_types(name: str, declared: Any) -> tuple[Any, list[ArrayType]]:
+    """Returns a pytree of types as its structure and its leaves.
 
     Raises:
         DTypeError: where one of them is no type.
     """
-    declared = out_type
-    if callable(out_type) and not isinstance(out_type, (ArrayType, type)):
-        args, kwargs = structure.unflatten(inputs)
-        declared = out_type(*args, **kwargs)
-    leaves, outs = tree.tree_flatten(declared)
-    types = []
-    for path, leaf in zip(tree.tree_flatten_with_path(declared)[0], leaves, strict=True):
+    leaves, outs = tree.tree_flatten_with_path(declared)
+    for path, leaf in leaves:
         if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")) or not is_numeric(
             np.dtype(leaf.dtype)
         ):
             raise DTypeError(
                 f"{name}: out_type must hold the types of the results.\n"
-                f"  {leaf_name('out_type', path[0])}: {leaf!r}\n"
+                f"  {leaf_name('out_type', path)}: {leaf!r}\n"
                 f'  Write ftrans.ArrayType(shape, "float32"), or a function of the types of the\n'
                 f"  arguments: lambda x: x."
             )
-        types.append(ArrayType(tuple(leaf.shape), np.dtype(leaf.dtype)))
-    return outs, tuple(types)
+    return outs, [ArrayType(tuple(leaf.shape), np.dtype(leaf.dtype)) for _, leaf in leaves]
 
 
-def flat_rule(
-    name: str, rule: Callable[..., Any], structure: Any, outs: Any
-) -> Callable[..., tuple[Any, Any]]:
-    """Returns a user's rule for a batch as one that takes and returns sequences of leaves."""
-
-    def flat(size: int, in_batched: Sequence[bool], *leaves: Any) -> tuple[Any, Any]:
-        args, kwargs = structure.unflatten(leaves)
-        flags, _ = structure.unflatten(in_batched)
-        if kwargs:
-            raise RuleError(
-                f"{name}: its rule for vmap takes no keyword arguments.\n"
-                f"  given: {', '.join(kwargs)}\n  Pass them by position."
-            )
-        found = rule(size, list(flags), *args)
-        try:
-            out, batched = found
-        except (TypeError, ValueError):
-            return found, None
-        if isinstance(batched, bool):
-            batched = [batched] * outs.num_leaves
-        else:
-            batched = _leaves(name, outs, batched, "out_batched")
-        return _leaves(name, outs, out), batched
-
-    return flat
-
-
-def flat_transpose(
-    name: str, transpose: Callable[..., Any] | None, structure: Any, outs: Any, key: Any
-) -> Transpose | None:
-    """Returns a user's transpose as one that takes and returns leaves; None where there is none."""
-    if transpose is None:
-        return None
+def _is_flat(structure: Any, outs: Any) -> bool:
+    """Tells whether arguments and results are arrays by themselves, as machine code takes them."""
     args, kwargs = structure.unflatten([0] * structure.num_leaves)
-
-    def function(*leaves: Any) -> list[Any]:
-        found = transpose(outs.unflatten(leaves))
-        if len(args) + len(kwargs) == 1 and not isinstance(found, tuple):
-            found = (found,)
-        expected = tree.tree_structure((*args, *kwargs.values()))
-        matched = flatten_like(expected, tuple(found))
-        if matched is None:
-            raise RuleError(
-                f"{name}: what its transpose returns does not have the structure of the "
-                f"arguments.\n  arguments: {shown(expected)}\n  returned: {describe(found)}\n"
-                f"  Return a tuple of one cotangent for each argument, None where it is zero."
-            )
-        return matched
-
-    return Transpose(name, function, ("transpose", id(transpose) if key is None else key))
-
-
-def _leaves(name: str, outs: Any, found: Any, what: str = "its result") -> list[Any]:
-    """Returns the leaves of what a function returned, which must have the declared structure.
-
-    Raises:
-        RuleError: where it has another one.
-    """
-    leaves = flatten_like(outs, found)
-    if leaves is None:
-        raise RuleError(
-            f"{name}: {what} does not have the structure that it declares.\n"
-            f"  declared: {shown(outs)}\n"
-            f"  returned: {describe(found)}\n"
-            f"  Return a pytree of the same containers, or declare what it returns."
-        )
-    return leaves
+    found = outs.unflatten([0] * outs.num_leaves)
+    return (
+        not kwargs
+        and args == (0,) * structure.num_leaves
+        and found in (0, (0,) * outs.num_leaves)
+        and outs.num_leaves > 0
+    )
 
 
 def _unfit(name: str, arguments: Any, index: int, leaf: Any) -> DTypeError:
@@ -277,20 +333,86 @@ def _unfit(name: str, arguments: Any, index: int, leaf: Any) -> DTypeError:
     )
 
 
-def shared_key(*parts: Any) -> Any:
-    """Returns the parts where they can be hashed, so that equal callees are known for equal."""
-    try:
-        hash(parts)
-    except TypeError:
-        return None
-    return parts
+# ------------------------------------------------------------------------------ rules of authors
 
 
-def check_method(name: str, method: Any) -> None:
-    """Raises unless `vmap_method` is one that there is."""
+class _Both(custom_vjp):
+    """Is a function with a rule for each mode."""
+
+    _kind = "external"
+    rule: Any = None
+    _jvp = custom_jvp._jvp
+
+
+def _with_rules(function: Callable[..., Any], jvp: Any, vjp: Any) -> Callable[..., Any]:
+    """Returns the function with the derivatives that were given for it.
+
+    Args:
+        function: the external function.
+        jvp: `(primals, tangents) -> (out, tangent_out)`, or None.
+        vjp: a pair `(fwd, bwd)`, or `(primals, out, ct) -> cotangents`, or None.
+    """
+    if vjp is None:
+        if jvp is None:
+            return function
+        made: Any = custom_jvp(function)
+        made.lasting = True
+        made.defjvp(jvp)
+        return made
+    made = custom_vjp(function) if jvp is None else _Both(function)
+    made.lasting = True  # the function has no other derivative
+    made.rule = jvp
+    if callable(vjp):
+        made.defvjp(*_pair(made, vjp))
+    else:
+        made.defvjp(*vjp)
+    return made
+
+
+def _pair(function: Callable[..., Any], vjp: Callable[..., Any]) -> tuple[Any, Any]:
+    """Returns `fwd` and `bwd` for a rule that needs no residuals but arguments and result.
+
+    Args:
+        function: with its rule, so that the result, where it is used, is differentiated by that.
+        vjp: the rule.
+    """
+
+    def fwd(*args: Any) -> tuple[Any, Any]:
+        out = function(*args)
+        return out, (args, out)
+
+    def bwd(residuals: Any, ct: Any) -> Any:
+        args, out = residuals
+        found = vjp(args, out, ct)
+        return found if len(args) != 1 or isinstance(found, (tuple, list)) else (found,)
+
+    bwd.__wrapped__ = vjp  # type: ignore[attr-defined]
+    return fwd, bwd
+
+
+def _check_options(name: str, method: Any, jvp: Any, vjp: Any, transpose: Any) -> None:
+    """Raises unless the rules have the forms that there are."""
     if not (method is None or callable(method) or method in METHODS):
         raise ArgumentError(
             f"{name}: vmap_method is none that there is.\n  vmap_method: {method!r}\n"
             f"  Write one of {', '.join(map(repr, METHODS))}, or a rule\n"
             f"  (axis_size, in_batched, *args) -> (out, out_batched)."
         )
+    if transpose is not None and not (jvp is None and vjp is None):
+        raise ArgumentError(
+            f"{name}: transpose= says that it is linear, and all derivatives follow from that.\n"
+            f"  Leave out jvp= and vjp=, or transpose=."
+        )
+    pair = isinstance(vjp, tuple) and len(vjp) == 2 and all(map(callable, vjp))
+    if not (vjp is None or callable(vjp) or pair):
+        raise ArgumentError(
+            f"{name}: vjp= takes a rule, or a pair.\n  vjp: {vjp!r}\n"
+            f"  Write vjp=lambda primals, out, ct: cotangents, or vjp=(fwd, bwd)."
+        )
+    for label, rule in (("jvp", jvp), ("transpose", transpose)):
+        if not (rule is None or callable(rule)):
+            form = "primals, tangents: (out, tangent_out)" if label == "jvp" else "ct: cotangents"
+            raise ArgumentError(
+                f"{name}: {label}= takes a rule.\n  {label}: {rule!r}\n"
+                f"  Write {label}=lambda {form}."
+            )

@@ -209,6 +209,3 @@ class RuleCallee(HostCallee):
             f"  Write it with functions of ftrans.numpy, or let it call another Function that has "
             f"a backward of its own, in the place of {owner}.{method}'s NumPy."
         )
-
-
-RuleCallee.plain = RuleCallee

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.errors import RuleError
+from ftrans.external.results import leaves_of
 from ftrans.interpreters import batch
 from ftrans.ir import ArrayType, Equation, Literal, Params, Program, type_of
 from ftrans.ir.stack import state
@@ -18,8 +19,10 @@ from ftrans.primitives.axes import expand, moveaxis
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.rules.external import Callee, external_p
 from ftrans.primitives.shape import reshape_p
+from ftrans.pytree import describe
 
-__all__ = ["by_rule", "expanded", "moved", "repeated", "ruled"]
+BatchRule = Callable[[int, Sequence[Any], Sequence[int | None]], tuple[list[Any], list[int | None]]]
+"""Records a batch: of its size, the operands and where they are mapped the results, and where."""
 
 
 def moved(operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
@@ -51,64 +54,72 @@ def repeated(size: int, operands: Sequence[Any], dims: Sequence[int | None]) -> 
     ]
 
 
-def ruled(
+def batch_rule(
     name: str,
     rule: Callable[..., Any],
+    structure: Any,
+    outs: Any,
     types: Sequence[ArrayType],
-    size: int,
-    operands: Sequence[Any],
-    dims: Sequence[int | None],
-) -> tuple[list[Any], list[int | None]]:
-    """Records what a user's rule does with a batch.
+) -> BatchRule:
+    """Returns what records what a user's rule does with a batch.
 
     Args:
         name: how errors call the function that the rule belongs to.
-        rule: `(axis_size, in_batched, *args) -> (outs, outs_batched)`, two sequences.
+        rule: `(axis_size, in_batched, *args) -> (out, out_batched)`.
+        structure: that of the arguments, of positional and keyword ones.
+        outs: that of the results.
         types: those of the results for one example.
-        size: the size of the batch.
-        operands: those of the equation.
-        dims: where the mapped axes are.
-
-    Raises:
-        RuleError: where it does not return what it must.
     """
-    given = [x.array if isinstance(x, Literal) else x for x in moved(operands, dims)]
-    before, state.place = state.place, None  # locations are those of the rule
-    try:
-        found = rule(size, [dim is not None for dim in dims], *given)
-    finally:
-        state.place = before
-    try:
-        outs, batched = found
-        outs, batched = list(outs), list(batched)
-        if not len(outs) == len(batched) == len(types):
-            raise ValueError
-        if not all(isinstance(b, (bool, np.bool_)) for b in batched):
-            raise ValueError
-    except (TypeError, ValueError):
-        raise RuleError(
-            f"{name}: its rule for vmap must return the results, and for each whether it is "
-            f"batched.\n  returned: {type(found).__name__}\n"
-            f"  results: {', '.join(map(str, types))}\n"
-            f"  Write return out, True, or for a tuple of results return (a, b), (True, True)."
-        ) from None
-    arrays = []
-    for i, (out, is_batched, t) in enumerate(zip(outs, batched, types, strict=True)):
-        expected = t.update(shape=(size, *t.shape)) if is_batched else t
-        if not (is_array(out) or is_scalar(out)):
+
+    def record(
+        size: int, operands: Sequence[Any], dims: Sequence[int | None]
+    ) -> tuple[list[Any], list[int | None]]:
+        given = [x.array if isinstance(x, Literal) else x for x in moved(operands, dims)]
+        args, kwargs = structure.unflatten(given)
+        flags, _ = structure.unflatten([dim is not None for dim in dims])
+        if kwargs:
             raise RuleError(
-                f"{name}: result {i} of its rule for vmap is no array.\n"
-                f"  returned: {type(out).__name__}\n  expected: {expected}"
+                f"{name}: its rule for vmap takes no keyword arguments.\n"
+                f"  given: {', '.join(kwargs)}\n  Pass them by position."
             )
-        array = as_array(out, expected.dtype) if is_scalar(out) else as_array(out)
-        if type_of(array) is not expected.update():
+        before, state.place = state.place, None  # locations are those of the rule
+        try:
+            found = rule(size, list(flags), *args)
+        finally:
+            state.place = before
+        is_pair = isinstance(found, (tuple, list)) and len(found) == 2
+        out, batched = found if is_pair else (None, None)
+        if isinstance(batched, (bool, np.bool_)):
+            batched = [batched] * len(types)
+        elif is_pair:
+            batched = leaves_of(name, outs, batched, "out_batched")
+        if batched is None or not all(isinstance(b, (bool, np.bool_)) for b in batched):
             raise RuleError(
-                f"{name}: result {i} of its rule for vmap does not have the type that it must "
-                f"have.\n  returned: {type_of(array)}\n  expected: {expected}\n"
-                f"  A batched result has the mapped axis, of size {size}, in front."
+                f"{name}: its rule for vmap must return the results, and for each whether it is "
+                f"batched.\n  returned: {describe(found)}\n"
+                f"  results: {', '.join(map(str, types))}\n"
+                f"  Write return out, True, or for a tuple of results return (a, b), (True, True)."
             )
-        arrays.append(array)
-    return arrays, [0 if b else None for b in batched]
+        values = leaves_of(name, outs, out)
+        arrays = []
+        for i, (out, is_batched, t) in enumerate(zip(values, batched, types, strict=True)):
+            expected = t.update(shape=(size, *t.shape)) if is_batched else t
+            if not (is_array(out) or is_scalar(out)):
+                raise RuleError(
+                    f"{name}: result {i} of its rule for vmap is no array.\n"
+                    f"  returned: {type(out).__name__}\n  expected: {expected}"
+                )
+            array = as_array(out, expected.dtype) if is_scalar(out) else as_array(out)
+            if type_of(array) is not expected.update():
+                raise RuleError(
+                    f"{name}: result {i} of its rule for vmap does not have the type that it must "
+                    f"have.\n  returned: {type_of(array)}\n  expected: {expected}\n"
+                    f"  A batched result has the mapped axis, of size {size}, in front."
+                )
+            arrays.append(array)
+        return arrays, [0 if b else None for b in batched]
+
+    return record
 
 
 def by_rule(callee: Callee, arrays: Sequence[Any], call: Callable[..., Any]) -> Sequence[Any]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.external.arrays import plain
-from ftrans.external.batching import by_rule, expanded, moved, repeated, ruled
+from ftrans.external.batching import BatchRule, by_rule, expanded, moved, repeated
 from ftrans.external.linear import Transpose
 from ftrans.external.results import results
 from ftrans.ir import ArrayType, type_of
@@ -25,12 +25,10 @@ from ftrans.ir.location import here
 from ftrans.ir.stack import state, untraced
 from ftrans.primitives.namespace import without_derivative
 from ftrans.primitives.outside import call_of_the_user
-from ftrans.primitives.rules.external import Callee, external_p
+from ftrans.primitives.rules.external import Callee, Same, external_p
 from ftrans.primitives.rules.missing import raise_missing
-from ftrans.runtime import native
+from ftrans.runtime import native, on_clear
 from ftrans.runtime.faults import keep_raised
-
-__all__ = ["METHODS", "HostCallee"]
 
 METHODS = ("sequential", "expand_dims", "broadcast_all")
 """The words that say how a callee takes a batch."""
@@ -53,16 +51,13 @@ class HostCallee(Callee):
             compared; None compares the functions themselves.
         vmap_method: how a batch is computed: "sequential" loops over it in one call; "expand_dims"
             and "broadcast_all" call the function once, on arrays with a further axis in front,
-            which has size 1, or that of the batch, where an operand is not mapped; a rule,
-            `(axis_size, in_batched, *args) -> (outs, outs_batched)`, is recorded with traced
-            values. None loops, with one warning.
+            which has size 1, or that of the batch, where an operand is not mapped; a rule records
+            it. None loops, with one warning.
         copies: whether the function is given arrays of its own, to write to.
-        linear: its transpose, where it is linear in all operands together; `key` stands for it too.
+        linear: its transpose, where it is linear in all operands together.
     """
 
     is_host = True
-    plain: type[HostCallee]
-    """The class of what computes a batch by the same function."""
 
     def __init__(
         self,
@@ -71,34 +66,19 @@ class HostCallee(Callee):
         types: Sequence[ArrayType],
         *,
         key: Hashable = None,
-        vmap_method: str | Callable[..., Any] | None = "sequential",
+        vmap_method: str | BatchRule | None = "sequential",
         copies: bool = False,
         linear: Transpose | None = None,
     ):
-        self.name = name
         self.function = function
-        self.types = types = tuple(types)
+        self.function_key = Same(function) if key is None else key
         self.vmap_method = vmap_method
         self.copies = copies
         self.linear = linear
-        if key is None:
-            # the callee keeps both alive, and so their identities to itself
-            method = vmap_method if type(vmap_method) is str else id(vmap_method)
-            self.identity: Any = (name, ("id", id(function), linear), types, method, copies)
-        else:
-            method = vmap_method if type(vmap_method) is str else vmap_method is None
-            self.identity = (name, key, types, method, copies)
-        self._hash = hash(self.identity)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            type(other) is type(self)
-            and self._hash == other._hash
-            and self.identity == other.identity
-        )
+        method: Any = vmap_method
+        if callable(vmap_method):
+            method = Same(vmap_method) if key is None else ()
+        super().__init__(name, types, (self.function_key, method, copies, linear))
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the results for arrays of NumPy or JAX."""
@@ -126,12 +106,9 @@ class HostCallee(Callee):
         try:
             return results(self.name, call_of_the_user(self.function, arrays), types, shared)
         except ValueError as error:
-            self._explain(error)
+            if "read-only" in str(error) and not self.copies:
+                error.add_note(_READ_ONLY.format(name=self.name))
             raise
-
-    def _explain(self, error: ValueError) -> None:
-        if "read-only" in str(error) and not self.copies:
-            error.add_note(_READ_ONLY.format(name=self.name))
 
     def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the results for values that JAX traces."""
@@ -183,7 +160,7 @@ class HostCallee(Callee):
         """Records the call for many examples at once."""
         method = self.vmap_method
         if callable(method):
-            return ruled(self.name, method, self.types, size, operands, dims)
+            return method(size, operands, dims)
         if method is None:
             self.warn(size)
         if method in ("expand_dims", "broadcast_all"):
@@ -191,18 +168,9 @@ class HostCallee(Callee):
             given = align(size, operands, dims)
             inputs = [type_of(x) for x in given]
             linear = self.linear and self.linear.batched(size, [t.shape[0] for t in inputs])
-            outs = external_p(*given, callee=self.batched(size, inputs, method, linear))
+            outs = external_p(*given, callee=self.batched(size, inputs, linear))
         else:
-            mapped = tuple(dim is not None for dim in dims)
-            callee = self.plain(
-                self.name,
-                _Loop(self, size, mapped),
-                self.batched_types(size),
-                key=("loop", size, mapped, self.identity),
-                copies=self.copies,
-                linear=self.looped_linear(size, dims),
-            )
-            outs = external_p(*moved(operands, dims), callee=callee)
+            outs = external_p(*moved(operands, dims), callee=self.looped(size, dims))
         return outs, [0] * len(outs)
 
     def batched_types(self, size: int) -> list[ArrayType]:
@@ -214,16 +182,28 @@ class HostCallee(Callee):
         fronts = [None if dim is None else size for dim in dims]
         return self.linear and self.linear.batched(size, fronts)
 
+    def looped(self, size: int, dims: Sequence[int | None]) -> HostCallee:
+        """Returns the callee that loops over a batch."""
+        mapped = tuple(dim is not None for dim in dims)
+        return type(self)(
+            self.name,
+            _Loop(self, size, mapped),
+            self.batched_types(size),
+            key=("loop", size, mapped, self.key),
+            copies=self.copies,
+            linear=self.looped_linear(size, dims),
+        )
+
     def batched(
-        self, size: int, inputs: Sequence[ArrayType], method: str, linear: Transpose | None
+        self, size: int, inputs: Sequence[ArrayType], linear: Transpose | None
     ) -> HostCallee:
         """Returns the callee that computes a batch by one call of the same function."""
-        return self.plain(
+        return type(self)(
             self.name,
             self.function,
             self.batched_types(size),
-            key=self.identity[1],
-            vmap_method=method,
+            key=self.function_key,
+            vmap_method=self.vmap_method,
             copies=self.copies,
             linear=linear,
         )
@@ -247,10 +227,10 @@ class HostCallee(Callee):
 
     def warn_once(self, text: str) -> None:
         """Warns, but not twice of one function."""
-        key = self.name, self.identity[1]
+        key = self.name, self.function_key, text
         if key in _warned:
             return
-        if len(_warned) >= 4096:
+        if len(_warned) >= 256:
             _warned.clear()
         _warned.add(key)
         place = here()
@@ -276,10 +256,8 @@ class HostCallee(Callee):
 
 
 _warned: set[Any] = set()
-"""The callees whose loops the user was told of."""
-
-
-HostCallee.plain = HostCallee
+"""The functions whose loops the user was told of."""
+on_clear(_warned.clear)
 
 
 class _Loop:

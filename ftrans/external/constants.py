@@ -11,7 +11,7 @@ import numpy as np
 
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import Program, type_of
-from ftrans.primitives import Callee, external_p
+from ftrans.primitives.rules.external import Callee, Same, external_p
 
 __all__ = ["with_constants"]
 
@@ -30,19 +30,13 @@ class _Constant(Callee):
     is_host = False
 
     def __init__(self, value: Any):
-        self.name = "constant"
-        self.types = (type_of(value).update(),)
         # what can be written to is copied, and equal to what has the same bytes
-        self.value = value.copy() if isinstance(value, np.ndarray) else value
-        self._key: Any = id(value)
+        key: Any = Same(value)
         if isinstance(value, np.ndarray):
-            self._key = self.types, blake2b(value.tobytes(), digest_size=16).digest()
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Constant) and other._key == self._key
+            value = value.copy()
+            key = blake2b(value.tobytes(), digest_size=16).digest()
+        super().__init__("constant", (type_of(value).update(),), key)
+        self.value = value
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
         return [self.value]

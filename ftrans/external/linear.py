@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.tree_util as tree
+
 from ftrans.errors import RuleError
 from ftrans.external.constants import with_constants
 from ftrans.func.staging import rule_frame
@@ -16,9 +18,8 @@ from ftrans.numpy.reduction import sum as sum_
 from ftrans.primitives.axes import zeros
 from ftrans.primitives.record import Linear
 from ftrans.primitives.rules import linear_call_p
-from ftrans.primitives.rules.external import Callee, external_p
-
-__all__ = ["Transpose"]
+from ftrans.primitives.rules.external import Callee, Same, external_p
+from ftrans.pytree import describe, flatten_like, shown
 
 
 class Transpose:
@@ -124,3 +125,28 @@ class Transpose:
             ]
 
         return Transpose(self.name, function, (self.key, size, tuple(fronts)))
+
+
+def transpose_of(
+    name: str, transpose: Callable[..., Any] | None, structure: Any, outs: Any
+) -> Transpose | None:
+    """Returns a user's transpose as one that takes and returns leaves; None where there is none."""
+    if transpose is None:
+        return None
+    args, kwargs = structure.unflatten([0] * structure.num_leaves)
+
+    def function(*leaves: Any) -> list[Any]:
+        found = transpose(outs.unflatten(leaves))
+        if len(args) + len(kwargs) == 1 and not isinstance(found, tuple):
+            found = (found,)
+        expected = tree.tree_structure((*args, *kwargs.values()))
+        matched = flatten_like(expected, tuple(found))
+        if matched is None:
+            raise RuleError(
+                f"{name}: what its transpose returns does not have the structure of the "
+                f"arguments.\n  arguments: {shown(expected)}\n  returned: {describe(found)}\n"
+                f"  Return a tuple of one cotangent for each argument, None where it is zero."
+            )
+        return matched
+
+    return Transpose(name, function, (Same(transpose), structure, outs))

@@ -13,26 +13,26 @@ import ctypes
 import functools
 import itertools
 import threading
-import warnings
 from collections.abc import Hashable, Sequence
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from ftrans.errors import ArgumentError, RuleError
-from ftrans.external.batching import by_rule, moved
+from ftrans.external.batching import by_rule
 from ftrans.external.callee import HostCallee
 from ftrans.external.linear import Transpose
 from ftrans.ir import ArrayType
-from ftrans.primitives.rules.external import external_p
+from ftrans.primitives.rules.external import Same
 from ftrans.runtime import native
 
-__all__ = ["MachineCallee", "is_machine"]
+__all__ = ["NumbaCallee", "is_numba"]
 
 
-def is_machine(function: Any) -> bool:
+def is_numba(function: Any) -> bool:
     """Tells whether a function is one of numba's for the CPU: jitted, vectorized or a `cfunc`."""
     module = type(function).__module__
     if not module.startswith("numba.") or module.startswith("numba.cuda"):
@@ -48,7 +48,7 @@ def _is_ufunc(function: Any) -> bool:
     return type(function).__name__ in ("DUFunc", "GUFunc")
 
 
-class MachineCallee(HostCallee):
+class NumbaCallee(HostCallee):
     """Is a function that numba compiled.
 
     Args:
@@ -83,12 +83,12 @@ class MachineCallee(HostCallee):
         self._shape = shape
         method = "sequential" if vmap_method is None else vmap_method
         function = self._by_body if masks or pointers else self._by_kernel
-        key = ("id", id(kernel)) if key is None else key
+        self.kernel_key = Same(kernel) if key is None else key
         super().__init__(
             name,
             function,
             types,
-            key=(key, masks),
+            key=(self.kernel_key, masks),
             vmap_method=method,
             copies=copies,
             linear=linear,
@@ -143,46 +143,33 @@ class MachineCallee(HostCallee):
             )
         except Exception as error:
             # whatever numba finds fault with: what the kernel returns, a dtype that it lacks
-            _warn(self.name, self.identity, error)
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self.warn_once(
+                f"{self.name}: compiled programs call it through Python, since numba made no "
+                f"handler of it.\n  reason: {reason}"
+            )
             return None
 
-    def batch(
-        self, size: int, operands: Sequence[Any], dims: Sequence[int | None]
-    ) -> tuple[Sequence[Any], Sequence[int | None]]:
-        """Records the call for many examples at once."""
-        if self.vmap_method != "sequential":
-            return super().batch(size, operands, dims)
-        outs = external_p(*moved(operands, dims), callee=self._looped(size, dims))
-        return outs, [0] * len(outs)
-
-    def _looped(self, size: int, dims: Sequence[int | None]) -> MachineCallee:
+    def looped(self, size: int, dims: Sequence[int | None]) -> NumbaCallee:
+        """Returns the callee that loops over a batch, in machine code."""
         mask = tuple(dim is not None for dim in dims)
-        return MachineCallee(
-            self.name,
-            self.kernel,
-            [
-                t.update(shape=(size, *t.shape)) if m else t
-                for t, m in zip(self.inputs, mask, strict=True)
-            ],
-            self.batched_types(size),
-            key=self.identity[1][0],
-            masks=(mask, *self.masks),
-            linear=self.looped_linear(size, dims),
-        )
+        inputs = [
+            t.update(shape=(size, *t.shape)) if m else t
+            for t, m in zip(self.inputs, mask, strict=True)
+        ]
+        linear = self.looped_linear(size, dims)
+        return self._like(inputs, size, masks=(mask, *self.masks), linear=linear)
 
     def batched(
-        self, size: int, inputs: Sequence[ArrayType], method: str, linear: Transpose | None
-    ) -> HostCallee:
+        self, size: int, inputs: Sequence[ArrayType], linear: Transpose | None
+    ) -> NumbaCallee:
         """Returns the callee that computes a batch by one call of the same kernel."""
-        return MachineCallee(
-            self.name,
-            self.kernel,
-            inputs,
-            self.batched_types(size),
-            key=self.identity[1][0],
-            vmap_method=method,
-            linear=linear,
-        )
+        return self._like(inputs, size, vmap_method=self.vmap_method, linear=linear)
+
+    def _like(self, inputs: Sequence[ArrayType], size: int, **options: Any) -> NumbaCallee:
+        types = self.batched_types(size)
+        key = self.kernel_key
+        return NumbaCallee(self.name, self.kernel, inputs, types, key=key, **options)
 
 
 class _Shape(NamedTuple):
@@ -261,11 +248,11 @@ def _handler(kernel: Any, shape: _Shape, inputs: Any, outputs: Any) -> str:
             except Exception as error:
                 _handlers[key] = error
                 raise
-    return found
+    return found[0]
 
 
-def _made(kernel: Any, shape: _Shape, inputs: Any, outputs: Any) -> str:
-    """Compiles a handler and registers it."""
+def _made(kernel: Any, shape: _Shape, inputs: Any, outputs: Any) -> tuple[Any, ...]:
+    """Compiles a handler and registers it; returns its name, and what it needs to stay alive."""
     numba, tools = import_module("numba"), _tools()
     xs = [f"x{i}" for i in range(len(inputs))]
     outs = [f"out{i}" for i in range(len(outputs))]
@@ -294,27 +281,14 @@ def _made(kernel: Any, shape: _Shape, inputs: Any, outputs: Any) -> str:
     exec(compile("\n".join(lines), "<ftrans: a handler around a kernel>", "exec"), names)
     made = numba.cfunc("int64(int64)", nopython=True)(names["handle"])
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))  # XLA may call it when Python has ended
-    target = f"ftrans_machine_{next(_numbers)}"
+    target = f"ftrans_numba_{next(_numbers)}"
     native.register(target, made.address)
-    _keep.append((made, kernel, names))
-    return target
-
-
-_keep: list[Any] = []
-
-
-class _Tools(NamedTuple):
-    """Are functions that numba compiles into bodies and handlers."""
-
-    word: Any
-    frozen: Any
-    copy: Any
-    array: Any
-    assign: Any
+    return target, made, kernel, names
 
 
 @functools.cache
-def _tools() -> _Tools:
+def _tools() -> SimpleNamespace:
+    """Returns functions that numba compiles into bodies and handlers."""
     numba, extending = import_module("numba"), import_module("numba.extending")
     types, ir = numba.types, import_module("llvmlite.ir")
     borrowed = import_module("numba.core.imputils").impl_ret_borrowed
@@ -383,7 +357,7 @@ def _tools() -> _Tools:
 
         return fill
 
-    return _Tools(word, frozen, copy, array, assign)
+    return SimpleNamespace(word=word, frozen=frozen, copy=copy, array=array, assign=assign)
 
 
 def _check_pointers(
@@ -410,19 +384,3 @@ def _check_pointers(
             f"  vmap_method: {vmap_method!r}\n"
             f"  Leave it out: a batch is a loop in machine code."
         )
-
-
-_warned: set[Any] = set()
-
-
-def _warn(name: str, key: Any, error: Exception) -> None:
-    if key in _warned:
-        return
-    _warned.add(key)
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    warnings.warn(
-        f"{name}: compiled programs call it through Python, since numba made no handler of it.\n"
-        f"  reason: {reason}",
-        RuntimeWarning,
-        stacklevel=2,
-    )

@@ -12,8 +12,7 @@ import numpy as np
 from ftrans.errors import RuleError
 from ftrans.ir import ArrayType, Tracer
 from ftrans.ir.dtype import is_complex, is_float, is_integer
-
-__all__ = ["results"]
+from ftrans.pytree import describe, flatten_like, shown
 
 
 def results(name: str, found: Any, types: Sequence[ArrayType], shared: bool = False) -> list[Any]:
@@ -48,6 +47,23 @@ def results(name: str, found: Any, types: Sequence[ArrayType], shared: bool = Fa
             rounded = isinstance(found[i], jax.Array) and _is_rounded(array.dtype, t.dtype)
             raise _unlike(name, i, ArrayType(array.shape, array.dtype), t, types, rounded)
     return arrays
+
+
+def leaves_of(name: str, outs: Any, found: Any, what: str = "its result") -> list[Any]:
+    """Returns the leaves of what a function returned, which must have the declared structure.
+
+    Raises:
+        RuleError: where it has another one.
+    """
+    leaves = flatten_like(outs, found)
+    if leaves is None:
+        raise RuleError(
+            f"{name}: {what} does not have the structure that it declares.\n"
+            f"  declared: {shown(outs)}\n"
+            f"  returned: {describe(found)}\n"
+            f"  Return a pytree of the same containers, or declare what it returns."
+        )
+    return leaves
 
 
 def _references(found: Any, i: int) -> int:

@@ -7,24 +7,93 @@ asked of JAX again, so that all transforms work at every order that JAX has.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftrans.errors import TransposeError
+from ftrans.errors import RuleError, TransposeError
 from ftrans.external.batching import moved
+from ftrans.external.jaxpr import content_key, key_of
 from ftrans.external.linear import Transpose
-from ftrans.ir import ArrayType, type_of
+from ftrans.ir import ArrayType, Equation, Params, Program, type_of
+from ftrans.ir.stack import untraced
 from ftrans.primitives.record import Linear
 from ftrans.primitives.rules.external import Callee, external_p
-from ftrans.runtime.jaxlink import is_jax, x64
-
-__all__ = ["JaxCallee"]
+from ftrans.runtime import keep
+from ftrans.runtime.choice import compiled
+from ftrans.runtime.executable import run_on_host
+from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, run_jaxpr, x64
 
 Function = Callable[..., Sequence[Any]]
+
+
+class Traced(NamedTuple):
+    """Is what JAX has traced.
+
+    Attributes:
+        function: computes it, of the leaves of the arguments and `arrays`; returns leaves.
+        shapes: the result, with shapes and dtypes in the place of arrays.
+        key: what is equal for functions that do the same.
+        arrays: what the original function closes over, as it was.
+    """
+
+    function: Function
+    shapes: Any
+    key: Hashable
+    arrays: list[Any]
+
+
+def traced(
+    name: str, function: Callable[..., Any], inputs: Sequence[ArrayType], *, apart: bool
+) -> Traced:
+    """Has JAX trace a function.
+
+    Args:
+        name: how errors call it.
+        function: takes arrays, returns a pytree of them.
+        inputs: their types.
+        apart: whether the arrays that it closes over are passed to what is returned; else they are
+            part of it.
+    """
+    specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in inputs]
+    with x64(), untraced():  # it may call functions of ours on what JAX traces
+        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*specs)
+    # others may write to arrays of NumPy later
+    values = [np.array(x) if isinstance(x, np.ndarray) else x for x in closed.consts]
+    passed = [apart and _is_movable(x) for x in values]
+    held = [x for x, p in zip(values, passed, strict=True) if not p]
+
+    structure = key_of(closed.jaxpr)
+
+    def call(*arrays: Any) -> Sequence[Any]:
+        if key_of(closed.jaxpr) != structure:
+            raise RuleError(
+                f"{name}: an array that it closes over was written to after JAX has traced it.\n"
+                "  Pass the array as an argument; or wrap the function where it is called, so "
+                "that it\n  is traced anew: ftrans.external.jax(function)(...)."
+            )
+        given = arrays[len(inputs) :]
+        return run_jaxpr(closed.jaxpr, _merged(passed, given, held), arrays[: len(inputs)])
+
+    key = structure, tuple(passed), tuple(map(content_key, held))
+    arrays = [_on_host(x) for x, p in zip(values, passed, strict=True) if p]
+    return Traced(call, shapes, key, arrays)
+
+
+def _is_movable(array: Any) -> bool:
+    """Tells whether an array may be an operand of ours, one that JAX traces included."""
+    if jnp.issubdtype(array.dtype, jax.dtypes.extended):
+        return False
+    return not is_jax(array) or is_traced_by_jax(array) or on_cpu([array])
+
+
+def _on_host(array: Any) -> Any:
+    """Returns an array as one of NumPy's, as results are unless an argument is one of JAX's."""
+    return array if is_traced_by_jax(array) else np.asarray(array)
 
 
 class JaxCallee(Callee):
@@ -34,46 +103,47 @@ class JaxCallee(Callee):
         name: how errors and the text of programs call it.
         function: takes arrays and returns a sequence of arrays.
         types: the types of the results.
-        key: what stands for the function where two callees are compared; None compares functions.
+        key: what stands for the function where two callees are compared.
         rule: for a batch, `(size, operands, dims) -> outs, out_dims`; None asks JAX.
         linear: its transpose, where the author wrote it; `key` stands for it too.
     """
 
     is_host = False
+    _program: Any = None
 
     def __init__(
         self,
         name: str,
         function: Function,
         types: Sequence[ArrayType],
+        key: Hashable,
         *,
-        key: Hashable = None,
         rule: Callable[..., Any] | None = None,
         linear: Transpose | None = None,
     ):
-        self.name = name
+        super().__init__(name, types, key)
         self.function = function
-        self.types = tuple(types)
         self.rule = rule
         self.linear = linear
-        given = ("id", id(function), id(rule), linear) if key is None else key
-        self.identity: Any = (name, given, self.types)
-        self._hash = hash(self.identity)
-        self._compiled: Any = None
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (type(other) is type(self) and self.identity == other.identity)  # type: ignore[attr-defined]
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the results for arrays of NumPy or JAX, in the container of the arguments."""
-        if self._compiled is None:
-            self._compiled = jax.jit(self.lower)
-        with x64(calls=True), jax.ensure_compile_time_eval():
-            found = self._compiled(arrays)
-        return found if any(map(is_jax, arrays)) else [np.asarray(array) for array in found]
+        on_host = not any(map(is_jax, arrays))
+        with jax.ensure_compile_time_eval():
+            executable = compiled(self._alone(arrays), arrays, on_host)
+            return run_on_host(executable, arrays) if on_host else executable.mixed(arrays)
+
+    def _alone(self, arrays: Sequence[Any]) -> Program:
+        """Returns the program that calls it, by which what is compiled is found and kept."""
+        program = None if self._program is None else self._program()
+        if program is None:
+            types = [type_of(array).update() for array in arrays]
+            count = len(types)
+            equation = Equation(external_p, tuple(range(count)), Params(callee=self), self.types)
+            outs = range(count, count + len(self.types))
+            program = Program.make(types, [equation], outs, name=self.name)
+            self._program = weakref.ref(program)  # which refers to the callee
+        return keep(program)
 
     def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the results for values that JAX traces."""
@@ -93,7 +163,7 @@ class JaxCallee(Callee):
             self.name,
             jax.vmap(self.function, axes, axis_size=size),
             [t.update(shape=(size, *t.shape)) for t in self.types],
-            key=("vmap", size, axes, self.identity),
+            key=("vmap", size, axes, self.key, self.linear),
             linear=self.linear and self.linear.batched(size, fronts),
         )
         if self.linear is not None:
@@ -170,7 +240,7 @@ class Pushforward(JaxCallee):
             f"jvp({base.name})",
             self._push,
             [t for t, m in zip(base.types, moving, strict=True) if m],
-            key=("jvp", active, moving, base.identity),
+            key=("jvp", active, moving, base.key),
         )
 
     def _chosen(self, primals: Sequence[Any]) -> tuple[Function, list[Any]]:
@@ -240,7 +310,7 @@ def _transposed(
         f"transpose({callee.name})",
         function,
         [x.type.update() for x in operands if isinstance(x, Linear)],
-        key=(*key, linear, callee.identity),
+        key=(*key, linear, callee.key),
     )
     known = [x for x in operands if not isinstance(x, Linear)]
     found = iter(external_p(*known, *[ct for ct in cts if ct is not None], callee=made))

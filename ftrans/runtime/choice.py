@@ -16,7 +16,7 @@ from ftrans.runtime import background
 from ftrans.runtime.cache import count, make_room
 from ftrans.runtime.executable import Executable
 from ftrans.runtime.explain import Why
-from ftrans.runtime.plan import Plan, State
+from ftrans.runtime.plan import Plan, State, plan_of
 from ftrans.runtime.segments import Segmented, is_split
 
 
@@ -104,6 +104,20 @@ def _compile(
         _warn_once(state, program)
         return _FAILED
     return wanted._replace(executable=executable)
+
+
+def compiled(program: Program, arrays: Sequence[Any], host: bool) -> Executable:
+    """Returns what is compiled of a program, compiled now where it is not yet.
+
+    Args:
+        program: inlined and simplified, without calls of Python at its top.
+        arrays: its arguments.
+        host: whether all of them are NumPy arrays.
+    """
+    plan = plan_of(program)
+    executable = plan.state.executable or _build(plan, program, arrays, host)
+    assert isinstance(executable, Executable)
+    return executable
 
 
 def _build(

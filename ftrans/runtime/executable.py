@@ -139,6 +139,13 @@ class Executable:
         return found
 
 
+def run_on_host(executable: Executable, arrays: Sequence[Any]) -> list[Any]:
+    """Runs on NumPy arrays, and waits; what is returned may not be written to."""
+    found = executable.host(arrays)
+    executable.patience.wait(found)
+    return [np.asarray(output) for output in found]
+
+
 class _Source:
     """Gives back the program of an executable while it is alive, and an equal one afterwards.
 

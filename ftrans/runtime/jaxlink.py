@@ -94,6 +94,13 @@ def _outside() -> Any:
     return found[0]
 
 
+def run_jaxpr(jaxpr: Any, consts: Any, arrays: Any) -> Any:
+    """Returns the outputs of a jaxpr of `jax.make_jaxpr`, a sequence."""
+    from jax.extend.core import ClosedJaxpr, jaxpr_as_fun  # see above
+
+    return jaxpr_as_fun(ClosedJaxpr(jaxpr, consts))(*arrays)
+
+
 def on_cpu(values: Any) -> bool:
     """Tells whether all `jax.Array`s among the values lie on the CPU that NumPy stands for.
 

@@ -17,7 +17,7 @@ import numpy as np
 from ftrans.ir import ArrayType, Equation, Literal, Location, Program
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.outside import without_warnings
-from ftrans.runtime.executable import Executable, tick
+from ftrans.runtime.executable import Executable, run_on_host, tick
 from ftrans.runtime.jaxlink import to_jax, x64
 from ftrans.runtime.policy import Price, price
 
@@ -238,7 +238,7 @@ class _Chain:
             return functools.partial(_interpret if on_host else _call, program)
         executable = Executable(program)
         self.executables.append((executable, program.inputs))
-        return functools.partial(_run_on_host, executable) if on_host else executable.mixed
+        return functools.partial(run_on_host, executable) if on_host else executable.mixed
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
         """Returns the outputs of the program."""
@@ -268,12 +268,6 @@ def _call(program: Program, arrays: Sequence[Any]) -> list[Any]:
 
 def _read(atoms: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     return [values[atom] if type(atom) is int else atom.array for atom in atoms]
-
-
-def _run_on_host(executable: Executable, arrays: Sequence[Any]) -> list[Any]:
-    found = executable.host(arrays)
-    executable.patience.wait(found)
-    return [np.asarray(output) for output in found]
 
 
 class _NoPatience:

@@ -14,9 +14,8 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
-from ftrans.custom.front import external
-from ftrans.custom.front_native import traceable
-from ftrans.errors import TransposeError
+from ftrans.custom.front import external, traceable
+from ftrans.errors import RuleError, TransposeError
 from tests.helpers import assert_close
 
 X = np.array([0.3, -1.0, 2.0])
@@ -174,3 +173,180 @@ def test_a_kernel_of_pallas() -> None:
     assert_close(f(X), np.exp(X) + 1)
     assert_close(func.vmap(f)(np.stack([X, 2 * X])), np.exp(np.stack([X, 2 * X])) + 1)
     assert_close(func.jvp(f, (X,), (np.ones(3),))[1], np.exp(X))
+
+
+# ---------------------------------------------------------------- functions that are made anew
+
+
+def compilations(call: Callable[[float], Any], times: int = 4) -> int:
+    """Counts what is compiled by calls after the first one."""
+    ftrans.cache_clear()
+    call(1.0)
+    before = ftrans.cache_info().compiled
+    for _ in range(times):
+        call(1.0)
+    return ftrans.cache_info().compiled - before
+
+
+TABLE = np.array([1.0, 2.0, 3.0])
+
+
+SCALE = np.array(2.0)
+
+
+class Scale:
+    factor = 2.0
+
+
+FACTOR = 2.0
+
+INLINE: dict[str, Callable[[float], Any]] = {
+    "constant": lambda k: traceable(lambda x: smooth(x) * 3),
+    "closure": lambda k: traceable(lambda x: smooth(x) * k),
+    "default": lambda k: traceable(lambda x, k=k: smooth(x) * k),
+    "array": lambda k: traceable(lambda x: smooth(x * (TABLE * k))),
+    "array of jax": lambda k: (lambda t: traceable(lambda x: smooth(x * t)))(
+        jnp.full(3, k, "float32")
+    ),
+    "global": lambda k: traceable(lambda x: smooth(x) * FACTOR),
+    "attribute": lambda k: traceable(lambda x: smooth(x) * Scale.factor),
+    "jit inside": lambda k: traceable(lambda x: jax.jit(lambda y: smooth(y * TABLE * k))(x)),
+    "array inside": lambda k: traceable(lambda x: jax.jit(lambda y: smooth(y * TABLE))(x)),
+    "loop": lambda k: traceable(
+        lambda x: jax.lax.scan(lambda c, t: (c * t + k, None), x, TABLE)[0].sum()
+    ),
+    "key": lambda k: traceable(lambda x: (x * jax.random.normal(jax.random.key(3), (3,))).sum()),
+    "callback": lambda k: traceable(lambda x: smooth(jax.pure_callback(np.sort, x, x)) * k),
+    "transpose": lambda k: traceable(lambda x: (x * TABLE * k).sum(), transpose=by_table),
+}
+
+
+def by_table(ct: Any) -> Any:
+    return ct * TABLE
+
+
+@pytest.mark.parametrize("kind", [k for k in INLINE if k != "array inside"])
+def test_a_function_made_at_each_call_is_compiled_once(kind: str) -> None:
+    make = INLINE[kind]
+    assert compilations(lambda k: make(k)(X)) == 0
+    if kind == "callback":  # which vmap refuses
+        return
+    for transform in (func.grad, ftrans.jit, lambda f: ftrans.jit(func.vmap(func.grad(f)))):
+        x = np.stack([X, X]) if transform not in (func.grad, ftrans.jit) else X
+        assert compilations(lambda k, t=transform, x=x: t(lambda x: make(k)(x))(x)) == 0
+
+
+@pytest.mark.parametrize("kind", [k for k in INLINE if k not in ("callback", "transpose")])
+@pytest.mark.parametrize("transform", [lambda f: f, func.grad])
+def test_a_function_made_at_each_call_reads_what_is_there(
+    kind: str, transform: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = by_jax if transform is not func.grad else lambda f, x: by_jax(jax.grad(f), x)
+    for k in (1.0, 2.0, -0.5, 1.0):
+        monkeypatch.setitem(globals(), "FACTOR", k)
+        monkeypatch.setattr(Scale, "factor", k)
+        TABLE[0] = k
+        made = INLINE[kind](k)
+        found = transform(lambda x, made=made: made(x))(X)
+        assert_close(found, ours(lambda x, k=k: plain(kind, k)(x), X))
+    TABLE[0] = 1.0
+
+
+def plain(kind: str, k: float) -> Callable[..., Any]:
+    """The same functions of JAX alone."""
+    seen: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "traceable", lambda f: seen.append(f))
+        INLINE[kind](k)
+    return seen[0]
+
+
+def test_a_function_made_once_keeps_what_it_was_first() -> None:
+    table = np.array([1.0, 2.0, 3.0])
+    f = traceable(lambda x: jnp.sin(x * table))
+    first = f(X)
+    table[0] = 7.0
+    assert_close(f(X), first)
+    assert_close(func.jvp(f, (X,), (np.ones(3),))[1], np.cos(X * [1, 2, 3]) * [1, 2, 3])
+    assert_close(ftrans.jit(func.vmap(f))(X[None]), first[None])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x * SCALE, lambda x: jax.jit(lambda y: y * TABLE)(x)],
+    ids=["a number", "jit inside"],
+)
+def test_arrays_that_are_part_of_what_is_compiled_must_stay_as_they_were(function: Any) -> None:
+    f = traceable(function, name="scaled")
+    first = f(X)
+    try:
+        SCALE[...] = TABLE[0] = 5.0
+        assert_close(f(X), first)
+        with pytest.raises(RuleError) as caught:
+            func.jvp(f, (X,), (X,))
+        assert str(caught.value) == (
+            "scaled: an array that it closes over was written to after JAX has traced it.\n"
+            "  Pass the array as an argument; or wrap the function where it is called, so that it\n"
+            "  is traced anew: ftrans.external.jax(function)(...)."
+        )
+        assert_close(func.jvp(traceable(function), (X,), (X,))[1], by_jax(function, X))
+    finally:
+        SCALE[...], TABLE[0] = 2.0, 1.0
+    assert_close(func.jvp(traceable(function), (X,), (X,))[1], first)
+
+
+def test_literals_are_told_apart() -> None:
+    for value in (0.0, -0.0, 1, 1.0, True, np.nan, np.inf):
+        found = traceable(lambda x, v=value: jnp.copysign(v, x) + jnp.asarray(v).dtype.itemsize)
+        expected = by_jax(lambda x, v=value: jnp.copysign(v, x) + jnp.asarray(v).dtype.itemsize, X)
+        assert_close(found(X), expected)
+        negative = traceable(lambda x, v=value: jnp.signbit(jnp.float32(v)) | (x > 9))
+        assert np.array_equal(negative(X), np.signbit(np.float32(value)) | (X > 9))
+
+
+def test_rules_of_jax_are_told_apart() -> None:
+    def ruled(slope: float) -> Any:
+        f = jax.custom_jvp(lambda x: x * 1.0)
+        f.defjvp(lambda primals, tangents: (primals[0] * 1.0, slope * tangents[0]))
+        return f
+
+    for slope in (2.0, 3.0):
+        g = ruled(slope)
+        f = traceable(lambda x, g=g: g(x).sum())
+        assert_close(f(X), X.sum())
+        assert_close(func.grad(f)(X), np.full(3, slope))
+    for slope in (2.0, 3.0):
+        found = func.grad(traceable(lambda x, s=slope: jax.nn.relu(x * s).sum()))(X)
+        assert_close(found, slope * (X > 0))
+
+
+def test_it_may_close_over_what_jax_traces() -> None:
+    f = traceable(jnp.sin)
+
+    def loss(w: Any) -> Any:
+        return traceable(lambda x: (x * w).sum())(f(X.astype(np.float32)))
+
+    for _ in range(2):
+        found = jax.grad(loss)(jnp.asarray(2.0))
+        assert_close(found, np.sin(X.astype(np.float32)).sum())
+    kept = traceable(lambda x: (x * box[0]).sum())
+    box: list[Any] = []
+
+    def through(w: Any) -> Any:
+        box[:] = [w]
+        return kept(X.astype(np.float32))
+
+    for _ in range(2):
+        assert_close(jax.grad(through)(jnp.asarray(2.0)), X.astype(np.float32).sum())
+
+
+def test_results_follow_the_arguments_whatever_is_closed_over() -> None:
+    table = jnp.ones(3)
+    f = traceable(lambda x: x + table)
+    assert type(f(X.astype(np.float32))) is np.ndarray
+    assert isinstance(f(jnp.ones(3)), jax.Array)
+    key = jax.random.key(1)
+    drawn = traceable(lambda x: x + jax.random.normal(key, (3,)))
+    expected = by_jax(lambda x: x + jax.random.normal(key, (3,)), X)
+    for call in (drawn, ftrans.jit(drawn), lambda x: func.vmap(drawn)(x[None])[0]):
+        assert_close(call(X), expected)

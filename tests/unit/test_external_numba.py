@@ -56,7 +56,7 @@ def test_compiled_programs_call_machine_code() -> None:
         y = Y.astype(x.dtype)
         for call in (f, ftrans.jit(f)):
             assert_close(call(x, y), np.sort(x) * 2)
-    assert "ftrans_machine" in target_of(f, X[0].astype(np.float32), Y.astype(np.float32))
+    assert "ftrans_numba" in target_of(f, X[0].astype(np.float32), Y.astype(np.float32))
 
 
 @pytest.mark.parametrize("dims", [(0, None), (None, 0), (0, 0)])

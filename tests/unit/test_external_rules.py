@@ -12,8 +12,7 @@ import pytest
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
-from ftrans.custom.front import external
-from ftrans.custom.front_native import ffi, traceable
+from ftrans.custom.front import external, ffi, traceable
 from ftrans.errors import ArgumentError, MissingRuleError, RuleError
 from tests.helpers import assert_close
 

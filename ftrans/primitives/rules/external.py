@@ -6,8 +6,10 @@ that raises where it is needed in the end, and costs nothing where it is not.
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -25,21 +27,59 @@ from ftrans.primitives.record import Joint, Linear, Primitive, Sample
 from ftrans.primitives.rules.missing import missing
 
 
+class Same:
+    """Stands in a key for an object: it is that object alone, and is kept alive."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, value: Any):
+        # a bound method is made anew whenever it is asked for
+        is_method = isinstance(value, MethodType)
+        self._parts = (value.__self__, value.__func__) if is_method else (value,)
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self._parts)))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Same)
+            and len(self._parts) == len(other._parts)
+            and all(map(operator.is_, self._parts, other._parts))
+        )
+
+
 class Callee(ABC):
     """Is what an `external` equation calls; equal ones must do the same.
 
-    Attributes:
+    Args:
         name: how errors and the text of programs call it.
         types: the types of the results.
+        key: tells apart callees of one class, name and types that do not do the same.
+
+    Attributes:
         is_host: whether it runs Python on arrays that have values: programs are split at it.
         holds_functions: whether it refers to a function of a user's.
     """
 
+    is_host: bool
     holds_functions = True
 
-    name: str
-    types: tuple[ArrayType, ...]
-    is_host: bool
+    def __init__(self, name: str, types: Sequence[ArrayType], key: Hashable):
+        self.name = name
+        self.types = tuple(types)
+        self.key = key
+        self._hash = hash((name, self.types, key))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Callee)
+            and type(other) is type(self)
+            and self._hash == other._hash
+            and (self.name, self.types, self.key) == (other.name, other.types, other.key)
+        )
 
     def __repr__(self) -> str:
         return self.name
@@ -126,8 +166,7 @@ class _Roll(Callee):
     is_host = True
 
     def __init__(self, type: ArrayType):
-        self.name = "roll"
-        self.types = (type,)
+        super().__init__("roll", (type,), None)
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
         return [np.roll(np.asarray(array), 1, axis=-1) for array in arrays]
