@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 
 from ftrans.config import config
 from ftrans.ir import ArrayType, Literal, Params, Program, bind, check
@@ -24,6 +25,14 @@ TOLERANCE = {
     "complex128": 1e-12,
 }
 """How far two ways of computing one thing may be apart, by dtype."""
+
+
+def sampled(cases: Sequence[Any], n: int) -> list[Any]:
+    """Returns every n-th case as it is, and marks the others to be run with the slow tests."""
+    return [
+        case if number % n == 0 else pytest.param(case, marks=pytest.mark.slow)
+        for number, case in enumerate(cases)
+    ]
 
 
 @contextmanager

@@ -19,16 +19,29 @@ SETTINGS = settings(
 )
 
 
-@settings(SETTINGS, max_examples=200)
+@settings(SETTINGS, max_examples=60)
 @given(rng=st.randoms(use_true_random=False), seed=st.integers(0, 3))
 def test_random_programs_agree_with_jax(rng: random.Random, seed: int) -> None:
     fuzz.compare(fuzz.generate(rng), "interpret", seed)
 
 
-@settings(SETTINGS, max_examples=12)
+@settings(SETTINGS, max_examples=4)
 @given(rng=st.randoms(use_true_random=False))
 def test_random_programs_agree_with_jax_when_compiled(rng: random.Random) -> None:
     fuzz.compare(fuzz.generate(rng, depth=2), "compile")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_many_random_programs_agree_with_jax(part: int) -> None:
+    for seed in range(75 * part, 75 * (part + 1)):
+        fuzz.compare(fuzz.generate(random.Random(seed)), "interpret", seed % 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_more_random_programs_agree_with_jax_when_compiled(seed: int) -> None:
+    fuzz.compare(fuzz.generate(random.Random(seed), depth=2), "compile")
 
 
 @pytest.mark.smoke

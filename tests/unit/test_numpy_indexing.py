@@ -71,9 +71,7 @@ def by_numpy(x: np.ndarray, index: tuple) -> np.ndarray | None:
         return None
 
 
-@settings(quiet, max_examples=600)
-@given(indices())
-def test_reads_what_numpy_reads(case: tuple) -> None:
+def reads_what_numpy_reads(case: tuple) -> None:
     shape, index = case
     x = numbers(shape)
     expected = by_numpy(x, index)
@@ -81,9 +79,7 @@ def test_reads_what_numpy_reads(case: tuple) -> None:
         assert_same(getitem(x, index), expected, f"{shape} {index}")
 
 
-@settings(quiet, max_examples=150)
-@given(indices())
-def test_reads_the_same_when_traced(case: tuple) -> None:
+def reads_the_same_when_traced(case: tuple) -> None:
     shape, index = case
     x = numbers(shape)
     expected = by_numpy(x, index)
@@ -91,9 +87,7 @@ def test_reads_the_same_when_traced(case: tuple) -> None:
         assert_same(traced(lambda x: x[index], x), expected, f"{shape} {index}")
 
 
-@settings(quiet, max_examples=300)
-@given(indices())
-def test_writes_what_numpy_writes(case: tuple) -> None:
+def writes_what_numpy_writes(case: tuple) -> None:
     shape, index = case
     x = numbers(shape)
     expected = by_numpy(x, index)
@@ -114,6 +108,26 @@ def test_writes_what_numpy_writes(case: tuple) -> None:
             y = x.copy()
             ufunc.at(y, index, value)
             assert_same(getattr(At(x)[index], name)(value), y, f"{name} {shape} {index}")
+
+
+LAWS = {
+    "reading": (reads_what_numpy_reads, 200, 600),
+    "reading traced": (reads_the_same_when_traced, 50, 150),
+    "writing": (writes_what_numpy_writes, 80, 300),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_indices_mean_what_they_mean_to_numpy(law: str) -> None:
+    check, few, _ = LAWS[law]
+    settings(quiet, max_examples=few)(given(indices())(check))()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("law", LAWS)
+def test_many_indices_mean_what_they_mean_to_numpy(law: str) -> None:
+    check, _, many = LAWS[law]
+    settings(quiet, max_examples=many)(given(indices())(check))()
 
 
 @settings(quiet, max_examples=40)
