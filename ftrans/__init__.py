@@ -20,6 +20,7 @@ from ftrans.errors import (
     GradcheckError,
     GradcheckInputError,
     GradcheckOutputError,
+    GradientCutWarning,
     IndexingError,
     LeakedTracerError,
     MissingAttributeError,
@@ -56,6 +57,7 @@ from ftrans.func.trace import trace
 from ftrans.ir import ArrayType, Program, check
 from ftrans.numpy.elementwise import stop_gradient
 from ftrans.runtime import cache_clear, cache_info, explain
+from ftrans.runtime.device import get_default_device, set_default_device
 from ftrans.verify import check_rules
 
 __version__ = "0.1.0"
@@ -71,6 +73,7 @@ __all__ = [
     "GradcheckError",
     "GradcheckInputError",
     "GradcheckOutputError",
+    "GradientCutWarning",
     "IndexingError",
     "Interpreter",
     "LeakedTracerError",
@@ -104,6 +107,7 @@ __all__ = [
     "external",
     "fori_loop",
     "func",
+    "get_default_device",
     "get_default_dtype",
     "grad",
     "grad_and_value",
@@ -119,6 +123,7 @@ __all__ = [
     "numpy",
     "primitives",
     "scan",
+    "set_default_device",
     "set_default_dtype",
     "stop_gradient",
     "switch",

@@ -1,4 +1,4 @@
-"""Every error that ftrans raises by name.
+"""Every error that ftrans raises by name, and what it warns of.
 
 Each class derives from `FtransError` and from the built-in that fits, so that `except TypeError`
 keeps working for those who do not know the library.
@@ -16,6 +16,7 @@ __all__ = [
     "GradcheckError",
     "GradcheckInputError",
     "GradcheckOutputError",
+    "GradientCutWarning",
     "IndexingError",
     "LeakedTracerError",
     "MissingAttributeError",
@@ -113,3 +114,7 @@ class GradcheckOutputError(GradcheckError, AssertionError):
 
 class GradcheckInputError(ArgumentError, AssertionError, RuntimeError):
     """Says that `gradcheck` was asked for what it cannot do; is each class that PyTorch raises."""
+
+
+class GradientCutWarning(UserWarning):
+    """Says that a value that is differentiated became a Python number, which has no gradient."""

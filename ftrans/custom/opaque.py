@@ -18,7 +18,7 @@ from ftrans.external.callee import HostCallee
 from ftrans.external.captures import check_captures
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.source import Opaque
-from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.numpy.promotion import as_array, is_array, is_scalar, is_weak
 from ftrans.primitives import external_p
 from ftrans.pytree import Parts
 
@@ -146,7 +146,9 @@ def host_call(
     if remake is not None:
         given += remake.inputs
     kinds = tuple([type_of(x).update() for x in given])
-    numbers = [is_scalar(x) for x in snapshot.values]
+    saved = sum(snapshot.counts()[:2])
+    # what is an attribute was a Python number where it promotes as one
+    numbers = [is_scalar(x) or (i >= saved and is_weak(x)) for i, x in enumerate(snapshot.values)]
     identity = (function, snapshot.key, tuple(numbers), which, needs, kinds, tuple(types), key)
 
     def run(*arrays: Any) -> Sequence[Any]:

@@ -29,7 +29,7 @@ from ftrans.external.captures import captured_error, defined, tracers_of
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.source import evaluated, example
 from ftrans.ir.stack import untraced
-from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.numpy.promotion import as_array, is_array, is_scalar, weakly
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import external_p
 from ftrans.pytree import Parts
@@ -159,7 +159,7 @@ class HostForward:
             key = (key, again[0].shape(False))
             typing = _typings.find(key, lambda: self._typing(key, types, *again))
         outs = [
-            Tracer(x.frame, x.index, x.type, True) if weak and type(x) is Tracer else x
+            weakly(x, weak)
             for x, weak in zip(
                 external_p(*map(as_array, self.inputs), callee=typing.callee),
                 typing.weak,

@@ -20,7 +20,7 @@ from ftrans.func.staging import apply, known_inputs, sources, stage
 from ftrans.ir import Frame, Params, Tracer, bind
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
-from ftrans.numpy.promotion import as_array
+from ftrans.numpy.promotion import as_array, weakly
 from ftrans.numpy.protocols import in_rule
 from ftrans.primitives import custom_p
 from ftrans.primitives.rules import Spec
@@ -242,10 +242,7 @@ def _kept_by(result: Tracer) -> Callable[[], Params | None]:
 
 
 def _bound(operands: Sequence[Any], params: Params, weak: Sequence[bool]) -> list[Any]:
-    return [
-        Tracer(x.frame, x.index, x.type, True) if w and isinstance(x, Tracer) else x
-        for x, w in zip(bind(custom_p, operands, params), weak, strict=True)
-    ]
+    return [weakly(x, w) for x, w in zip(bind(custom_p, operands, params), weak, strict=True)]
 
 
 def _too_often(name: str) -> str:

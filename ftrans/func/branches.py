@@ -16,7 +16,7 @@ from ftrans.func.bodies import cast_outputs, execute, flatten_arrays, stage_body
 from ftrans.func.staging import Staged
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import ArrayType, type_of
-from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar
+from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar, weakly
 from ftrans.primitives import switch_p
 from ftrans.primitives.select import clamp_index
 from ftrans.pytree import describe, shown
@@ -124,7 +124,8 @@ def _switch(
             given = [*own, *(shared[position[id(value)]] for value in part.captured)]
             programs.append(finish(frame, replay(program, given)))
     outs = execute(switch_p, [index, *leaves, *everything], branches=tuple(programs))
-    return staged[0].outputs.build(outs)
+    alike = [all(flags) for flags in zip(*weaks, strict=True)]
+    return staged[0].outputs.build(list(map(weakly, outs, alike)))
 
 
 def _agree(

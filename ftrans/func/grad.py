@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import jax.tree_util as tree
@@ -57,7 +58,8 @@ def gradient_value_aux(
     active = (True,) * count + (False,) * len(staged.captured)
     program = differentiate(staged.program, active, with_value)
     operands = [*sources(inputs), *staged.captured]
-    found = apply(program, operands, wants_jax(args, kwargs))
+    weak = staged.weak[not with_value :] + list(map(itemgetter(2), inputs))
+    found = apply(program, operands, wants_jax(args, kwargs), weak=weak)
     if not with_value:
         found = [None, *found]
     if not has_aux:

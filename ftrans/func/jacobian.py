@@ -62,7 +62,8 @@ def _jacobian(
         active = (True,) * inputs + (False,) * len(staged.captured)
         program = build(staged.program, active, count, chunk_size)
         operands = [*sources(declared), *staged.captured]
-        found = apply(program, operands, wants_jax(args, kwargs))
+        weak = [*staged.weak[count:], *[w for _, _, w in declared] * count]
+        found = apply(program, operands, wants_jax(args, kwargs), weak=weak)
         blocks = found[aux_count:]
         jacobians = [arguments.build(blocks[i * inputs : (i + 1) * inputs]) for i in range(count)]
         result = value_outputs.build(jacobians)

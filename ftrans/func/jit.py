@@ -290,9 +290,10 @@ class _Jitted:
         check_static(self.name, self.func, self.statics, args, kwargs)
         values, run = self._parts(args, kwargs)
         operands = [as_array(x) for x in values]
-        inputs = abstract_inputs([input_type(x) for x in operands], f"an argument of {self.name}")
+        inputs = abstract_inputs([input_type(x) for x in values], f"an argument of {self.name}")
         staged = stage(self.name, run, inputs, closed=True)
-        return staged.outputs.build(apply(staged.program, [*operands, *staged.captured]))
+        operands += staged.captured
+        return staged.outputs.build(apply(staged.program, operands, weak=staged.weak))
 
 
 # ------------------------------------------------------------------------------- what is compiled

@@ -73,7 +73,8 @@ def jvp(
     count = value_outputs.arrays
     program, out_active = push_forward(detach_outputs(staged.program, count), mask)
     operands = [*sources(inputs), *staged.captured, *(d for d in dots if d is not None)]
-    found = apply(program, operands, wants_jax(primals, tangents))
+    weak = [*staged.weak, *(w for w, a in zip(staged.weak, out_active, strict=False) if a)]
+    found = apply(program, operands, wants_jax(primals, tangents), weak=weak)
     if strict and not all(out_active[:count]):
         number = out_active.index(False)
         label = leaf_names("result", value_outputs.structure)[number]
@@ -249,7 +250,7 @@ def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) ->
     part = split(detach_outputs(staged.program, value_outputs.arrays), mask)
     operands = [*sources(inputs), *staged.captured]
     as_jax = wants_jax(primals)
-    found = apply(part.forward, operands, as_jax)
+    found = apply(part.forward, operands, as_jax, weak=staged.weak)
     total = staged.outputs.arrays
     derivative = Linearized(
         name,

@@ -6,6 +6,7 @@ differentiated and batched like any argument.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from ftrans.func.staging import Staged, name_of
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
-from ftrans.numpy.promotion import as_array, cast, default_dtype, result_type
+from ftrans.numpy.promotion import as_array, cast, default_dtype, result_type, weakly
 from ftrans.primitives import scan_p, while_p
 from ftrans.pytree import describe, leaf_names, shown
 from ftrans.traceback import boundary
@@ -98,7 +99,9 @@ def _stage_carry(
                 continue
             if not weak[i] or t.shape != new.shape or not _holds(new.dtype, t.dtype):
                 raise _carry_mismatch(name, names or own_names, types, after)
-            leaves[i] = cast(leaves[i], new.dtype)
+            leaf = leaves[i]
+            is_number = type(leaf) is np.ndarray  # which no equation need convert
+            leaves[i] = leaf.astype(new.dtype) if is_number else cast(leaf, new.dtype)
             weak[i] = weak_outs[i]
             changed = True
         if not changed:
@@ -106,7 +109,14 @@ def _stage_carry(
                 t.dtype for t in staged.program.output_types[len(leaves) :]
             ]
             program = cast_outputs(staged.program, dtypes)
-            return staged._replace(program=program), leaves, structure, len(leaves)
+            kept = list(map(operator.and_, weak, weak_outs))
+            weak_outs = kept + weak_outs[len(kept) :]
+            return (
+                staged._replace(program=program, weak=weak_outs),
+                leaves,
+                structure,
+                len(leaves),
+            )
 
 
 def _holds(dtype: np.dtype, scalar: np.dtype) -> bool:
@@ -230,7 +240,7 @@ def _scan(
         reverse=bool(reverse),
         unroll=int(unroll),
     )
-    return staged.outputs.build(outs)
+    return staged.outputs.build(list(map(weakly, outs, staged.weak)))
 
 
 @boundary
@@ -295,7 +305,7 @@ def _while(
         body_consts=len(staged.captured),
         bound=None if max_steps is None else int(max_steps),
     )
-    return staged.outputs.build(found)
+    return staged.outputs.build(list(map(weakly, found, staged.weak)))
 
 
 @boundary

@@ -129,13 +129,12 @@ def _leaf_type(leaf: Any) -> tuple[tuple[int, ...], np.dtype, bool]:
 
 
 def input_type(leaf: Any) -> ArrayType:
-    """Returns the type of an argument; Python scalars take our default dtype."""
+    """Returns the type of an argument; Python integers take our default dtype."""
     if isinstance(leaf, Tracer):
         return ArrayType(leaf.type.shape, leaf.type.dtype, leaf.weak)
     shape, dtype, weak = _leaf_type(leaf)
     if weak and shape == ():
-        kind = {"b": bool, "i": int, "u": int, "f": float, "c": complex}[dtype.kind]
-        return ArrayType((), default_dtype(kind), weak=True)
+        return ArrayType((), default_dtype(int) if dtype.kind in "iu" else dtype, weak=True)
     return ArrayType(shape, dtype)
 
 

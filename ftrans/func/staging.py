@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from sys import getrefcount
 from time import perf_counter
 from types import FunctionType
@@ -18,7 +19,7 @@ from ftrans.ir.frame import Frame, settled
 from ftrans.ir.location import here
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
-from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.numpy.promotion import as_array, is_array, is_scalar, weakly
 from ftrans.primitives import call_p
 from ftrans.pytree import Skeleton, describe, split
 from ftrans.runtime import keep, note_trace, run
@@ -70,11 +71,13 @@ class Staged(NamedTuple):
         program: its inputs are those declared, then those captured.
         captured: the values that were captured.
         outputs: how the outputs make the result.
+        weak: which outputs promote as Python scalars do, where anything is traced around it.
     """
 
     program: Program
     captured: list[Any]
     outputs: Skeleton
+    weak: list[bool]
 
 
 def stage(
@@ -108,6 +111,7 @@ def stage(
     frame = kind(name, closed, here())
     # what JAX differentiates around a loop of ours needs the rules of what is called in it
     frame.order = 4 if closed and not depth else order
+    frame.differentiates = order > 0
     returned = False
     try:
         frame.push()
@@ -117,6 +121,8 @@ def stage(
         result = function(*tracers)
         results, outputs = split(result, passed)
         outs = list(map(as_array, results))
+        # outside of all frames nobody asks
+        weak = [type(x) is Tracer and x.weak for x in outs] if depth else []
         program, captured = frame.close(outs)
         # what refers to the frame from here on is what outlives the function
         result = None
@@ -152,7 +158,7 @@ def stage(
                 )
             finally:
                 state.by_jax = False
-    return Staged(keep(program), captured, outputs)
+    return Staged(keep(program), captured, outputs, weak)
 
 
 def abstract_inputs(types: Sequence[ArrayType], reason: str) -> list[tuple[ArrayType, Any, bool]]:
@@ -195,7 +201,12 @@ def wants_jax(*trees: Any) -> bool | None:
 
 
 def apply(
-    program: Program, operands: Sequence[Any], as_jax: bool | None = None, *, traced: bool = True
+    program: Program,
+    operands: Sequence[Any],
+    as_jax: bool | None = None,
+    *,
+    traced: bool = True,
+    weak: Sequence[bool] = (),
 ) -> Sequence[Any]:
     """Calls a program: records the call where something traces, else runs it.
 
@@ -204,9 +215,11 @@ def apply(
         operands: values for its inputs.
         as_jax: whether results are to be `jax.Array`s; None follows the operands.
         traced: whether the program was traced for this call, not for an earlier one.
+        weak: which of the first results promote as Python scalars do, where they are traced.
     """
     if is_tracing():
-        return bind(call_p, operands, Params({"program": program}))
+        found = bind(call_p, operands, Params({"program": program}))
+        return [weakly(x, w) for x, w in zip_longest(found, weak, fillvalue=False)]
     if state.began is not None:
         # it may be that of a call that failed after it was traced
         note_trace(perf_counter() - state.began if traced else None)

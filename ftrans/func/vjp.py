@@ -196,7 +196,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False, **kwargs
     part = linearize(differentiated, mask)
     operands = [*sources(inputs), *staged.captured]
     as_jax = wants_jax(primals, kwargs)
-    found = apply(part.forward, operands, as_jax)
+    found = apply(part.forward, operands, as_jax, weak=staged.weak)
     total = value_outputs.arrays + aux_count
     back = Pullback(
         name,

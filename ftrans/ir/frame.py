@@ -83,6 +83,7 @@ class Frame:
             mode, which may transpose a rule; tracing a `backward` takes 2 of it for the rules that
             are called inside, a `jvp` takes 1.
         rule: whether it is a method of a custom rule, which may turn its arguments into NumPy's.
+        differentiates: whether its declared inputs are what is differentiated.
     """
 
     __slots__ = (
@@ -92,6 +93,7 @@ class Frame:
         "closed",
         "demands",
         "depth",
+        "differentiates",
         "entered",
         "equations",
         "floor",
@@ -112,6 +114,7 @@ class Frame:
         self.entered = entered
         self.order = 0
         self.rule = False
+        self.differentiates = False
         self.depth, self.floor = -1, 0
         self.below: tuple[int, ...] = ()
         self.input_types: list[ArrayType] = []

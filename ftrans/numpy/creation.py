@@ -1,7 +1,8 @@
 """Creation of arrays under NumPy's names.
 
-Outside of traced functions they are `jax.Array`s; inside, traced values, recorded as the broadcast
-of a literal or as an index, so that the container of a result is that of the function's inputs.
+Outside of traced functions they are NumPy arrays, or lie on the device that is asked for; inside,
+traced values, recorded as the broadcast of a literal or as an index, so that the container of a
+result is that of the function's inputs, and a program runs where these lie, whatever `device` says.
 What is made from an array, as by `zeros_like`, has the container of that array.
 """
 
@@ -20,18 +21,19 @@ from ftrans.ir.dtype import is_integer
 from ftrans.numpy.arithmetic import divide, multiply, power
 from ftrans.numpy.elementwise import floor, log10
 from ftrans.numpy.logic import less, logical_and, where
+from ftrans.numpy.numbers import numbers_of
 from ftrans.numpy.promotion import (
     as_array,
     broadcast_to,
     canonical_axis,
     canonical_dtype,
     cast,
+    created_dtype,
     default_dtype,
     is_array,
     is_scalar,
-    result_type,
 )
-from ftrans.numpy.ufunc import copied
+from ftrans.numpy.ufunc import copied, marked
 from ftrans.primitives import (
     add_p,
     broadcast_p,
@@ -46,6 +48,7 @@ from ftrans.primitives import (
     sub_p,
     transpose_p,
 )
+from ftrans.runtime.device import placed
 from ftrans.runtime.jaxlink import to_jax, x64
 
 __all__ = [
@@ -74,17 +77,14 @@ __all__ = [
 # ------------------------------------------------------------------------------------ containers
 
 
-def made(x: Any) -> Any:
-    """Returns what a creation function gives: a traced value, or a `jax.Array`."""
+def made(x: Any, device: Any = None) -> Any:
+    """Returns what a creation function gives: a traced value, or an array on a device."""
     if isinstance(x, Tracer):
         return x
     if is_tracing():
         # an equation that simplification drops: it makes the array an input of the program
         return convert_p(x, dtype=type_of(x).dtype)
-    if isinstance(x, jax.Array):
-        return x
-    with x64():
-        return to_jax(x)
+    return placed(x, device)
 
 
 def fill(value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -116,98 +116,112 @@ def canonical_shape(name: str, shape: Any) -> tuple[int, ...]:
 # ---------------------------------------------------------------------------------------- arrays
 
 
-def asarray(x: Any, dtype: Any = None, *, copy: bool | None = None) -> Any:
-    """Returns `x` as an array; a traced value stays what it is.
+def asarray(x: Any, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Any:
+    """Returns `x` as an array; an array of NumPy or JAX and a traced value stay what they are.
 
     Args:
         x: an array, a Python scalar, or nested sequences of them, traced values included.
         dtype: the dtype; None keeps that of arrays, and gives Python numbers the default.
+        device: where to put it; None leaves arrays of JAX where they are, and puts all else where
+            `ftrans.set_default_device` says, which is in NumPy arrays at first.
         copy: whether the result is an array of its own.
 
     Example:
-        >>> asarray([1.0, 2.0]).dtype
-        dtype('float32')
+        >>> asarray([1.0, 2.0])
+        array([1., 2.], dtype=float32)
     """
-    out = made(as_array(x, dtype))
+    out = made(as_array(x, dtype, default_dtype), device)
     return copied(out) if copy and out is x else out
 
 
-def array(x: Any, dtype: Any = None, *, copy: bool = True) -> Any:
+def array(x: Any, dtype: Any = None, *, device: Any = None, copy: bool = True) -> Any:
     """Returns `x` as an array of its own; see `asarray`."""
-    return asarray(x, dtype, copy=copy)
+    return asarray(x, dtype, device=device, copy=copy)
 
 
 ascontiguousarray = asarray
 
 
-def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Any:
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
     """Converts an array to a dtype; complex numbers become real by their real part.
 
     Args:
         x: an array.
         dtype: a dtype, or `bool`, `int`, `float`, `complex` for the default ones.
         copy: whether an array that has the dtype already is copied.
+        device: where to put it; None leaves it where it is.
     """
     operand = as_array(x)
     out = cast(operand, canonical_dtype(dtype))
+    if device is not None:
+        out = made(out, device)
     return copied(out) if copy and out is operand else out
 
 
-def from_dlpack(x: Any, /) -> Any:
-    """Returns the array that another library holds, by DLPack, where possible without a copy."""
-    with x64():
-        return made(jax.numpy.from_dlpack(x))
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
+    """Returns the array that another library holds, by DLPack, where possible without a copy.
+
+    Args:
+        x: the array: NumPy's where it lies on the CPU, else one of JAX.
+        device: where to put it; None as for `asarray`.
+        copy: whether the result is an array of its own.
+    """
+    if x.__dlpack_device__()[0] == 1 and not isinstance(x, jax.Array):  # 1 is the CPU
+        out = np.from_dlpack(x, copy=copy)
+    else:
+        with x64():
+            out = jax.numpy.from_dlpack(x, copy=copy)
+    return made(out, device)
 
 
 # ------------------------------------------------------------------------------------ one value
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Returns an array of one value.
 
     Args:
         shape: an int, or a tuple of them.
         fill_value: a number or an array that broadcasts, traced or not.
         dtype: the dtype; None takes that of the value.
+        device: where to put it, as for `asarray`.
     """
     shape = canonical_shape("full", shape)
     if is_scalar(fill_value):
         own = default_dtype(type(fill_value)) if dtype is None else canonical_dtype(dtype)
-        return made(fill(fill_value, shape, own))
-    value = copied(broadcast_to(as_array(fill_value, dtype), shape))
-    return value if is_array(fill_value) else made(value)
+        return made(fill(fill_value, shape, own), device)
+    value = copied(broadcast_to(as_array(fill_value, dtype, default_dtype), shape))
+    return value if is_array(fill_value) and device is None else made(value, device)
 
 
-def zeros(shape: Any, dtype: Any = float) -> Any:
+def zeros(shape: Any, dtype: Any = float, *, device: Any = None) -> Any:
     """Returns an array of zeros.
 
     Args:
         shape: an int, or a tuple of them.
         dtype: the dtype, the default one at first.
+        device: where to put it, as for `asarray`.
 
     Example:
         >>> zeros(2)
-        Array([0., 0.], dtype=float32)
+        array([0., 0.], dtype=float32)
     """
-    return full(shape, 0, float if dtype is None else dtype)
+    return full(shape, 0, float if dtype is None else dtype, device=device)
 
 
-def ones(shape: Any, dtype: Any = float) -> Any:
-    """Returns an array of ones.
-
-    Args:
-        shape: an int, or a tuple of them.
-        dtype: the dtype, the default one at first.
-    """
-    return full(shape, 1, float if dtype is None else dtype)
+def ones(shape: Any, dtype: Any = float, *, device: Any = None) -> Any:
+    """Returns an array of ones; see `zeros`."""
+    return full(shape, 1, float if dtype is None else dtype, device=device)
 
 
-def empty(shape: Any, dtype: Any = float) -> Any:
+def empty(shape: Any, dtype: Any = float, *, device: Any = None) -> Any:
     """Returns an array of zeros: nothing here is ever uninitialised."""
-    return zeros(shape, dtype)
+    return zeros(shape, dtype, device=device)
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None) -> Any:
+def full_like(
+    x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, device: Any = None
+) -> Any:
     """Returns an array of one value, of the shape and dtype of x.
 
     Args:
@@ -215,30 +229,37 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None) 
         fill_value: a number or an array that broadcasts.
         dtype: another dtype.
         shape: another shape.
+        device: where to put it; None gives the container that x has.
     """
-    operand = as_array(x)
+    operand = as_array(x, None, default_dtype)
     t = type_of(operand)
     dtype = t.dtype if dtype is None else canonical_dtype(dtype)
     shape = t.shape if shape is None else canonical_shape("full_like", shape)
     if not is_scalar(fill_value):
-        return copied(broadcast_to(as_array(fill_value, dtype), shape))
-    out = fill(fill_value, shape, dtype)
-    return made(out) if isinstance(operand, jax.Array) or not is_array(x) else out
+        out = copied(broadcast_to(as_array(fill_value, dtype), shape))
+    else:
+        out = fill(fill_value, shape, dtype)
+    if device is not None or not is_array(x):
+        return made(out, device)
+    if isinstance(operand, jax.Array) and isinstance(out, np.ndarray):
+        with x64():
+            return to_jax(out)
+    return out
 
 
-def zeros_like(x: Any, dtype: Any = None, *, shape: Any = None) -> Any:
+def zeros_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Any:
     """Returns zeros of the shape and dtype of x; see `full_like`."""
-    return full_like(x, 0, dtype, shape=shape)
+    return full_like(x, 0, dtype, shape=shape, device=device)
 
 
-def ones_like(x: Any, dtype: Any = None, *, shape: Any = None) -> Any:
+def ones_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Any:
     """Returns ones of the shape and dtype of x; see `full_like`."""
-    return full_like(x, 1, dtype, shape=shape)
+    return full_like(x, 1, dtype, shape=shape, device=device)
 
 
-def empty_like(x: Any, dtype: Any = None, *, shape: Any = None) -> Any:
+def empty_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Any:
     """Returns zeros of the shape and dtype of x; see `full_like`."""
-    return full_like(x, 0, dtype, shape=shape)
+    return full_like(x, 0, dtype, shape=shape, device=device)
 
 
 # ---------------------------------------------------------------------------------------- ranges
@@ -247,32 +268,35 @@ def empty_like(x: Any, dtype: Any = None, *, shape: Any = None) -> Any:
 def _number(name: str, x: Any) -> Any:
     """Returns the Python or NumPy number behind a scalar, of a traced one its value."""
     if isinstance(x, Tracer):
-        return np.asarray(x.value(f"{name}()"))[()]
+        return numbers_of(x, f"{name}()")[()]
     return np.asarray(x)[()] if is_array(x) else x
 
 
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
+def arange(
+    start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None
+) -> Any:
     """Returns start, start + step, ... up to but without stop.
 
     Args:
         start: the first number; with one argument the stop, and the start is 0.
         stop: the end.
         step: the step; not 0.
-        dtype: the dtype; None is the one that the numbers promote to.
+        dtype: the dtype; None is the default, or that of the numbers that are not Python's.
+        device: where to put it, as for `asarray`.
 
     Example:
         >>> arange(3)
-        Array([0, 1, 2], dtype=int32)
+        array([0, 1, 2], dtype=int32)
     """
     if stop is None:
         start, stop = 0, start
     start, stop, step = (_number("arange", x) for x in (start, stop, step))
-    own = result_type(start, stop, step) if dtype is None else canonical_dtype(dtype)
+    own = created_dtype(start, stop, step) if dtype is None else canonical_dtype(dtype)
     size = max(math.ceil((stop - start) / step), 0)
     line = counted((size,), 0, own)
     if step != 1:
         line = mul_p(line, scalar(step, own))
-    return made(add_p(line, scalar(start, own)) if start != 0 else line)
+    return made(add_p(line, scalar(start, own)) if start != 0 else line, device)
 
 
 def linspace(
@@ -283,6 +307,8 @@ def linspace(
     retstep: bool = False,
     dtype: Any = None,
     axis: int = 0,
+    *,
+    device: Any = None,
 ) -> Any:
     """Returns evenly spaced numbers, of which the last is exactly `stop`.
 
@@ -294,12 +320,13 @@ def linspace(
         retstep: whether to return `(numbers, step)`.
         dtype: the dtype; integers are rounded down.
         axis: where the new axis goes, for arrays.
+        device: where to put it, as for `asarray`.
     """
     num = num.__index__()
     parts = num - 1 if endpoint else num
     ends = [x if is_scalar(x) else as_array(x) for x in (start, stop)]
     shape = np.broadcast_shapes(*(type_of(x).shape for x in ends if not is_scalar(x)))
-    common = result_type(*ends, 0.0)
+    common = created_dtype(*ends, 0.0)
     first, last = (
         fill(x, shape, common) if is_scalar(x) else broadcast_to(cast(x, common), shape)
         for x in ends
@@ -321,9 +348,11 @@ def linspace(
         order = list(range(1, len(shape) + 1))
         order.insert(place, 0)
         out = transpose_p(out, permutation=tuple(order))
-    follows = is_array(start) or is_array(stop)
-    out = out if follows else made(out)
-    return (out, step if follows else made(step)) if retstep else out
+    if device is not None or not (is_array(start) or is_array(stop)):
+        out, step = made(out, device), made(step, device)
+    if isinstance(start, Tracer) or isinstance(stop, Tracer):
+        out, step = marked(out, start, stop), marked(step, start, stop)
+    return (out, step) if retstep else out
 
 
 def logspace(
@@ -349,12 +378,11 @@ def geomspace(
     axis: int = 0,
 ) -> Any:
     """Returns numbers with a constant ratio, from start to stop, both of one sign."""
-    follows = is_array(start) or is_array(stop)
     ends = [x if is_scalar(x) else as_array(x) for x in (start, stop)]
-    common = result_type(*ends, 0.0)
+    common = created_dtype(*ends, 0.0)
     first, last = (fill(x, (), common) if is_scalar(x) else cast(x, common) for x in ends)
     negative = logical_and(less(first, 0), less(last, 0))
-    sign = where(negative, -1.0, 1.0)
+    sign = cast(as_array(where(negative, -1.0, 1.0)), common)
     low, high = (log10(multiply(x, sign)) for x in (first, last))
     line = linspace(low, high, num, endpoint, axis=axis)
     place = canonical_axis("geomspace", axis, type_of(line).ndim)
@@ -365,7 +393,7 @@ def geomspace(
         at_end = eq_p(count, num - 1)
         out = where(at_end, _along(last, type_of(line).shape, place), out)
     out = out if dtype is None else cast(out, canonical_dtype(dtype))
-    return out if follows else made(out)
+    return out if is_array(start) or is_array(stop) else made(out)
 
 
 def _along(x: Any, shape: tuple[int, ...], axis: int) -> Any:
@@ -386,7 +414,7 @@ def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
     """
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}.")
-    lines = [as_array(x) for x in xs]
+    lines = [as_array(x, None, default_dtype) for x in xs]
     lines = [reshape_p(x, shape=(type_of(x).size,)) for x in lines]
     axes = list(range(len(lines)))
     if indexing == "xy" and len(lines) > 1:

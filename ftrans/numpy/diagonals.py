@@ -7,7 +7,7 @@ from typing import Any
 from ftrans.errors import ShapeError
 from ftrans.ir import type_of
 from ftrans.numpy.creation import canonical_shape, counted, fill, made
-from ftrans.numpy.promotion import as_array, canonical_dtype, cast, is_array
+from ftrans.numpy.promotion import as_array, canonical_dtype, cast, default_dtype, is_array
 from ftrans.numpy.rearrangement import diagonal
 from ftrans.primitives import add_p, eq_p, ge_p, pad_p, reshape_p, scalar, select_p
 
@@ -22,7 +22,7 @@ def _below(shape: tuple[int, ...], k: int, compare: Any = ge_p) -> Any:
     return compare(add_p(row, k), column)
 
 
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Any:
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, device: Any = None) -> Any:
     """Returns a matrix with ones on a diagonal.
 
     Args:
@@ -30,9 +30,10 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Any:
         M: the number of columns; None is N.
         k: how far the diagonal lies above the main one.
         dtype: the dtype.
+        device: where to put it, as for `asarray`.
     """
     shape = canonical_shape("eye", (N, N if M is None else M))
-    return made(cast(_below(shape, k, eq_p), canonical_dtype(dtype or float)))
+    return made(cast(_below(shape, k, eq_p), canonical_dtype(dtype or float)), device)
 
 
 def identity(n: int, dtype: Any = float) -> Any:
@@ -89,7 +90,7 @@ def diag(v: Any, k: int = 0) -> Any:
         >>> diag(np.array([[1.0, 2.0], [3.0, 4.0]]))
         array([1., 4.])
     """
-    x = as_array(v)
+    x = as_array(v, None, default_dtype)
     t = type_of(x)
     if t.ndim == 1:
         out = _with_diagonal(x, k)
@@ -114,6 +115,6 @@ def _with_diagonal(x: Any, k: int) -> Any:
 
 def diagflat(v: Any, k: int = 0) -> Any:
     """Returns the matrix whose diagonal holds all elements of an array; see `diag`."""
-    x = as_array(v)
+    x = as_array(v, None, default_dtype)
     out = _with_diagonal(reshape_p(x, shape=(type_of(x).size,)), k)
     return out if is_array(v) else made(out)

@@ -16,28 +16,16 @@ from opt_einsum.parser import parse_einsum_input
 from ftrans.errors import ShapeError
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import (
-    as_array,
     broadcast_to,
-    canonical_dtype,
-    cast,
-    is_array,
-    is_scalar,
-    result_type,
+    promoted,
 )
 from ftrans.numpy.rearrangement import diagonal
 from ftrans.numpy.views import fresh, view_of
 from ftrans.primitives import dot_p, mul_p, reshape_p, sum_p, transpose_p
 
-__all__ = ["contracted", "einsum", "promoted"]
+__all__ = ["contracted", "einsum"]
 
 Labels = tuple[Hashable, ...]
-
-
-def promoted(*xs: Any, dtype: Any = None) -> list[Any]:
-    """Returns arrays as strict operands of one dtype, each with its own shape."""
-    taken = [x if is_array(x) or is_scalar(x) else as_array(x) for x in xs]
-    common = result_type(*taken) if dtype is None else canonical_dtype(dtype)
-    return [cast(as_array(x), common) if is_array(x) else as_array(x, common) for x in taken]
 
 
 # ---------------------------------------------------------------------------------- one product

@@ -13,10 +13,8 @@ from ftrans.numpy.indexing import getitem
 from ftrans.numpy.promotion import (
     as_array,
     canonical_axis,
-    cast,
     is_array,
-    is_scalar,
-    result_type,
+    promoted,
 )
 from ftrans.numpy.shaping import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel
 from ftrans.numpy.ufunc import copied
@@ -46,15 +44,10 @@ def _items(name: str, arrays: Any) -> list[Any]:
     """Returns the arrays to join, as strict operands of the promoted dtype."""
     if is_array(arrays):
         arrays = unstack(arrays)
-    taken = [x if is_array(x) or is_scalar(x) else as_array(x) for x in arrays]
-    if not taken:
+    found = promoted(*arrays)
+    if not found:
         raise ShapeError(f"{name}: takes at least one array.")
-    dtype = result_type(*taken)
-    return [cast(x, dtype) if is_array(x) else as_array(x, dtype) for x in map(_strict, taken)]
-
-
-def _strict(x: Any) -> Any:
-    return as_array(x) if is_array(x) else x
+    return found
 
 
 def concatenate(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> Any:

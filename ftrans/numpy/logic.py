@@ -263,13 +263,13 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     if x is None or y is None:
         raise UnsupportedError("where: takes both x and y, or neither: where(condition, x, y).")
     mask = truth(condition)
-    chosen = [v if is_scalar(v) else as_array(v) for v in (x, y)]
+    given = x, y
     # the three have one shape, but not one dtype
-    x, y = unify("where", *chosen)
-    if all(is_scalar(v) for v in chosen):
+    x, y = unify("where", *given)
+    if all(map(is_scalar, given)):
         dtype = type_of(x).dtype
-        x, y = scalar(chosen[0], dtype), scalar(chosen[1], dtype)
-    return marked(_choose(mask, x, y), *chosen) if not type_of(mask).shape else _choose(mask, x, y)
+        x, y = scalar(given[0], dtype), scalar(given[1], dtype)
+    return marked(_choose(mask, x, y), *given)
 
 
 def _choose(mask: Any, x: Any, y: Any) -> Any:

@@ -19,7 +19,6 @@ from ftrans.errors import (
     DTypeError,
     LeakedTracerError,
     MissingAttributeError,
-    ShapeError,
     UnsupportedError,
 )
 from ftrans.ir import Tracer
@@ -27,8 +26,8 @@ from ftrans.ir.dtype import is_integer
 from ftrans.ir.frame import settled
 from ftrans.numpy import inplace
 from ftrans.numpy.inplace import SIGNS, in_place_of
-from ftrans.numpy.plain import is_storing, meant, stored
-from ftrans.numpy.protocols import may_have_gradient
+from ftrans.numpy.numbers import number_of, numbers_of, only_element
+from ftrans.numpy.plain import meant
 from ftrans.numpy.ufunc import operator_of, reflected_of
 from ftrans.numpy.views import fresh
 from ftrans.traceback import boundary
@@ -174,38 +173,20 @@ def _concrete(x: Any, what: Any) -> np.ndarray:
     return np.asarray(x.value(what))
 
 
-def _one(x: Any, what: Any) -> Any:
-    """Returns the only element as a Python scalar."""
-    if x.type.size != 1:
-        raise ShapeError(
-            f"{what}: takes an array of one element.\n  x: {x.type}\n"
-            f"  Reduce it first: x.sum(), x.any(), x.all(), or read one: x[0]."
-        )
-    return _concrete(x, what).item()
-
-
 def _to_bool(self: Any) -> bool:
-    return bool(_one(self, "bool()"))
+    return bool(only_element(self, "bool()"))
 
 
 def _to_int(self: Any) -> int:
-    return int(_one(self, "int()"))
+    return int(number_of(self, "int()"))
 
 
 def _to_float(self: Any) -> float:
-    _refuse_storing(self)
-    return float(_one(self, "float()"))
+    return float(number_of(self, "float()"))
 
 
 def _to_complex(self: Any) -> complex:
-    _refuse_storing(self)
-    return complex(_one(self, "complex()"))
-
-
-def _refuse_storing(x: Any) -> None:
-    """Raises where `array[i] = x` asks for a number: it would cut the gradient without a word."""
-    if is_storing() and may_have_gradient(x):
-        raise stored(x)
+    return complex(number_of(self, "complex()"))
 
 
 def _to_index(self: Any) -> int:
@@ -214,17 +195,17 @@ def _to_index(self: Any) -> int:
             f"Only an integer of rank zero can be an index or a size.\n  x: {self.type}\n"
             f"  Write int(x) to round a number toward zero."
         )
-    return int(_one(self, lambda: meant("use as an index or a size")))
+    return int(only_element(self, lambda: meant("use as an index or a size")))
 
 
 def item(self: Any, *index: Any) -> Any:
     """Returns the only element, or the one at an index, as a Python scalar."""
-    return _one(self, "item()") if not index else _concrete(self, "item()").item(*index)
+    return number_of(self, "item()") if not index else numbers_of(self, "item()").item(*index)
 
 
 def tolist(self: Any) -> Any:
     """Returns the elements as nested lists of Python scalars."""
-    return _concrete(self, "tolist()").tolist()
+    return numbers_of(self, "tolist()").tolist()
 
 
 def _shown(x: Any, show: Callable[[np.ndarray], str]) -> str:

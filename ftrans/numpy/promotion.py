@@ -2,14 +2,14 @@
 
 Promotion is that of the array API, with the float of the pair where an integer meets a float, as in
 JAX and PyTorch. Python scalars are weak: they take the dtype of the arrays that they meet, and only
-change its kind where they must. Every front-end function begins here.
+change its kind where they must; alone, a float is a float64. Every front-end function begins here.
 """
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, reduce
 from typing import Any
 
 import jax
@@ -29,6 +29,7 @@ __all__ = [
     "canonical_axes",
     "canonical_axis",
     "cast",
+    "created_dtype",
     "default_dtype",
     "inexact",
     "is_array",
@@ -36,8 +37,11 @@ __all__ = [
     "is_numeric",
     "is_scalar",
     "promote_dtypes",
+    "promoted",
     "result_type",
+    "scalar_dtype",
     "unify",
+    "weakly",
 ]
 
 CONCRETE = (np.ndarray, np.generic, jax.Array)
@@ -98,13 +102,23 @@ def is_scalar(x: Any) -> bool:
 
 
 def default_dtype(kind: type) -> np.dtype:
-    """Returns the dtype that a Python scalar of this type takes where nothing else decides."""
+    """Returns the dtype of what is created of Python scalars of this type."""
     real = config.default_dtype
     if kind is bool:
         return np.dtype(bool)
     if issubclass(kind, int):
         return np.dtype("int64" if real == np.float64 else "int32")
     return real if issubclass(kind, float) else complex_of(real)
+
+
+_DOUBLE = np.dtype("float64")
+
+
+def scalar_dtype(kind: type) -> np.dtype:
+    """Returns the dtype of a Python scalar of this type that meets no array: floats are double."""
+    if issubclass(kind, int):
+        return default_dtype(kind)
+    return _DOUBLE if issubclass(kind, float) else complex_of(_DOUBLE)
 
 
 def canonical_dtype(dtype: Any) -> np.dtype:
@@ -123,8 +137,8 @@ def promote_dtypes(x: np.dtype, y: np.dtype) -> np.dtype:
 
 def _scalar_kind(x: Any) -> type:
     """Returns bool, int, float or complex for a weak operand."""
-    if isinstance(x, Tracer):
-        dtype = x.type.dtype
+    if isinstance(x, (Tracer, np.ndarray)):
+        dtype = type_of(x).dtype
         return complex if is_complex(dtype) else float if is_float(dtype) else int
     for kind in (bool, int, float):
         if isinstance(x, kind):
@@ -133,8 +147,18 @@ def _scalar_kind(x: Any) -> type:
 
 
 def is_weak(x: Any) -> bool:
-    """Tells whether an operand promotes as a Python scalar does."""
-    return x.weak if isinstance(x, Tracer) else is_scalar(x)
+    """Tells whether an operand promotes as a Python scalar does; sequences of Python floats do."""
+    if isinstance(x, Tracer):
+        return x.weak
+    if isinstance(x, (list, tuple)):
+        leaves = jax.tree_util.tree_leaves(x)
+        return all(map(is_scalar, leaves)) and _scalar_kind_of(leaves) not in (bool, int)
+    return is_scalar(x)
+
+
+def _scalar_kind_of(xs: Sequence[Any]) -> type:
+    """Returns the kind of several weak operands together, that of an empty sequence for none."""
+    return max(map(_scalar_kind, xs), key=(bool, int, float, complex).index, default=float)
 
 
 def result_type(*xs: Any) -> np.dtype:
@@ -142,38 +166,57 @@ def result_type(*xs: Any) -> np.dtype:
 
     Example:
         >>> result_type(np.zeros(3, "int8"), 2.0)
-        dtype('float32')
+        dtype('float64')
         >>> result_type(np.zeros(3, "float16"), 2.0)
         dtype('float16')
     """
+    return _common(xs, [is_weak(x) for x in xs])
+
+
+def promoted(*xs: Any, dtype: Any = None) -> list[Any]:
+    """Returns strict operands of one dtype, each of its own shape."""
+    taken = [x if is_scalar(x) else as_array(x) for x in xs]
+    common = _common(taken, list(map(is_weak, xs))) if dtype is None else canonical_dtype(dtype)
+    return [as_array(x, common) for x in taken]
+
+
+def _common(xs: Sequence[Any], weak: Sequence[bool]) -> np.dtype:
+    """Is `result_type`, for operands that are said to be weak or not."""
     dtype: np.dtype | None = None
-    for x in xs:
-        if not is_weak(x):
+    for x, is_loose in zip(xs, weak, strict=True):
+        if not is_loose:
             own = type_of(x).dtype
             dtype = own if dtype is None else promote_dtypes(dtype, own)
-    kinds = [_scalar_kind(x) for x in xs if is_weak(x)]
-    if not kinds:
-        assert dtype is not None
+    if dtype is not None and not any(weak):
         return dtype
-    kind = max(kinds, key=(bool, int, float, complex).index)
+    kind = _scalar_kind_of([x for x, is_loose in zip(xs, weak, strict=True) if is_loose])
     if dtype is None:
-        return default_dtype(kind)
+        # what was a number to JAX may be narrower than one of ours
+        traced = [x.type.dtype for x in xs if isinstance(x, Tracer) and x.type.is_inexact]
+        dtype = reduce(promote_dtypes, traced) if traced else scalar_dtype(kind)
     if kind is complex:
-        return complex_of(dtype if is_inexact(dtype) else config.default_dtype)
+        return complex_of(dtype if is_inexact(dtype) else _DOUBLE)
     if kind is float and not is_inexact(dtype):
-        return config.default_dtype
+        return _DOUBLE
     if kind is int and dtype.kind == "b":
         return default_dtype(int)
     return dtype
 
 
-def as_array(x: Any, dtype: Any = None) -> Any:
+def created_dtype(*xs: Any) -> np.dtype:
+    """Returns the dtype of what is created of numbers: the default where all are Python's."""
+    python = all(map(is_scalar, xs))
+    return default_dtype(_scalar_kind_of(xs)) if python else result_type(*xs)
+
+
+def as_array(x: Any, dtype: Any = None, alone: Callable[[type], np.dtype] | None = None) -> Any:
     """Returns a strict operand: a traced value, a NumPy array or a `jax.Array`.
 
     Args:
         x: an array, a Python scalar, or nested sequences of them.
-        dtype: the dtype to convert to; None keeps that of an array, and gives Python scalars the
-            default.
+        dtype: the dtype to convert to; None keeps that of an array.
+        alone: says which dtype Python scalars have then, by their type; None means
+            `scalar_dtype`.
 
     Raises:
         DTypeError: where `x` is no array, naming what it is.
@@ -188,12 +231,12 @@ def as_array(x: Any, dtype: Any = None) -> Any:
             x = np.asarray(x)
         return x if dtype is None else cast(x, dtype)
     if is_scalar(x):
-        dtype = dtype or default_dtype(_scalar_kind(x))
+        dtype = dtype or (alone or scalar_dtype)(_scalar_kind(x))
         _check_fits("asarray", x, dtype)
         with np.errstate(all="ignore"):
             return np.asarray(x).astype(dtype)
     if isinstance(x, (list, tuple)):
-        return _from_sequence(x, dtype)
+        return _from_sequence(x, dtype, alone or scalar_dtype)
     if isinstance(x, numbers.Number) or hasattr(x, "__array__"):
         array = np.asarray(x)
         if is_numeric(array.dtype):
@@ -223,7 +266,9 @@ def _unfit(x: Any) -> DTypeError:
     )
 
 
-def _from_sequence(x: Sequence[Any], dtype: np.dtype | None) -> Any:
+def _from_sequence(
+    x: Sequence[Any], dtype: np.dtype | None, alone: Callable[[type], np.dtype]
+) -> Any:
     """Builds an array from nested sequences; from traced values by stacking them."""
     leaves = jax.tree_util.tree_leaves(x)
     if not any(isinstance(leaf, (Tracer, jax.Array)) for leaf in leaves):
@@ -232,7 +277,7 @@ def _from_sequence(x: Sequence[Any], dtype: np.dtype | None) -> Any:
             raise DTypeError(f"A sequence of dtype {array.dtype} is no array: {x!r:.60}")
         if dtype is None and not any(is_array(leaf) for leaf in leaves):
             kinds = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
-            dtype = default_dtype(kinds[array.dtype.kind])
+            dtype = alone(kinds[array.dtype.kind])
         if dtype is not None and array.size and array.dtype.kind in "iu":
             for extreme in (array.min(), array.max()):
                 _check_fits("array", int(extreme), dtype)
@@ -265,10 +310,20 @@ def strong(x: Any) -> Any:
     return Tracer(x.frame, x.index, x.type) if isinstance(x, Tracer) and x.weak else x
 
 
+def weakly(x: Any, weak: bool = True) -> Any:
+    """Returns a traced value as one that promotes weakly, where `weak` says so."""
+    return Tracer(x.frame, x.index, x.type, weak=True) if weak and type(x) is Tracer else x
+
+
 def inexact(x: Any) -> Any:
-    """Returns a strict operand of floating point: integers and booleans take the default dtype."""
-    x = as_array(x)
-    return x if type_of(x).is_inexact else cast(x, config.default_dtype)
+    """Returns a strict operand of floating point, which Python integers take at float64.
+
+    Arrays of integers and booleans take the default dtype.
+    """
+    operand = as_array(x)
+    if type_of(operand).is_inexact:
+        return operand
+    return cast(operand, _DOUBLE if is_weak(x) else config.default_dtype)
 
 
 def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
@@ -298,15 +353,17 @@ def unify(name: str, *xs: Any, dtype: Any = None, to_inexact: bool = False) -> l
         name: the function, for errors.
         xs: arrays, sequences and Python scalars.
         dtype: the common dtype; None promotes.
-        to_inexact: whether integers and booleans are converted to the default dtype.
+        to_inexact: whether integers and booleans are converted to floating point, as by `inexact`.
 
     Raises:
         ShapeError: where the shapes do not broadcast.
     """
     taken = [x if is_array(x) or is_scalar(x) else as_array(x) for x in xs]
-    common = result_type(*taken) if dtype is None else np.dtype(dtype)
+    loose = [is_weak(x) for x in xs]
+    weak = all(loose)
+    common = _common(taken, loose) if dtype is None else np.dtype(dtype)
     if to_inexact and not is_inexact(common):
-        common = config.default_dtype
+        common = _DOUBLE if weak else config.default_dtype
     if all(is_scalar(x) for x in taken):
         return [as_array(x, common) for x in taken]
     shapes = {type_of(x).shape for x in taken if not is_scalar(x)}
@@ -324,17 +381,13 @@ def unify(name: str, *xs: Any, dtype: Any = None, to_inexact: bool = False) -> l
                 f"{name}: shapes do not broadcast.{lines}\n"
                 f"  Sizes are matched from the last axis on; x[:, None] adds an axis of size 1."
             ) from None
-    weak = all(is_weak(x) for x in taken)
     out = []
     for x in taken:
         if is_scalar(x):
             _check_fits(name, x, common)
             out.append(scalar(x, common))
             continue
-        y = broadcast_to(cast(as_array(x), common), shape)
-        if weak and isinstance(y, Tracer):
-            y = Tracer(y.frame, y.index, y.type, weak=True)
-        out.append(y)
+        out.append(weakly(broadcast_to(cast(as_array(x), common), shape), weak))
     return out
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import ConcretizationError, MutationError, TracedArrayError, UnsupportedError
-from ftrans.ir import Tracer, type_of
+from ftrans.ir import Frame, Tracer, type_of
 from ftrans.ir.frame import PAST
 from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
@@ -25,10 +25,11 @@ from ftrans.numpy.inplace import SIGNS, put_along_axis, ufunc_at
 from ftrans.numpy.plain import is_storing, meant, stored
 from ftrans.numpy.promotion import as_array, is_array
 from ftrans.primitives import reshape_p, stop_gradient_p
+from ftrans.primitives.record import zero
 from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import boundary
 
-__all__ = ["in_rule", "install", "may_have_gradient"]
+__all__ = ["in_rule", "install", "is_differentiated", "may_have_gradient"]
 
 _REDUCE = {
     "add": "sum",
@@ -219,30 +220,53 @@ def in_rule() -> bool:
     return any(frame.rule for frame in state.stack)
 
 
-def may_have_gradient(x: Any) -> bool:
+def may_have_gradient(x: Tracer) -> bool:
     """Tells whether a value depends, other than through `stop_gradient`, on an argument.
 
     Arguments are the declared inputs of frames; what a frame captured from outside is followed.
     Integers and booleans have no gradient.
     """
-    pending, seen = [(x.frame, x.index)], set()
+    return any(True for _ in _arguments(x, beyond=False))
+
+
+def is_differentiated(x: Tracer) -> bool:
+    """Tells whether a value depends on what is being differentiated, as far as frames know.
+
+    In a method of a custom rule one derivative is by the rule, whatever the method does.
+    """
+    return any(frame.differentiates and not ruled for frame, ruled in _arguments(x, beyond=True))
+
+
+def _arguments(x: Tracer, beyond: bool) -> Iterator[tuple[Frame, int]]:
+    """Yields the frames on whose arguments a value depends, other than through `stop_gradient`.
+
+    Args:
+        x: the value.
+        beyond: whether what an argument stands for is followed, in frames further out.
+
+    Yields:
+        A frame, and how many derivatives of it are by the rules in which `x` is.
+    """
+    pending, seen = [(x.frame, x.index, 0)], set()
     while pending:
-        frame, code = pending.pop()
-        if frame.depth == PAST or (id(frame), code) in seen:
+        frame, code, ruled = pending.pop()
+        if frame.depth == PAST or (id(frame), code, ruled) in seen:
             continue
-        seen.add((id(frame), code))
+        seen.add((id(frame), code, ruled))
         if code < 0:
             if not frame.input_types[~code].is_inexact:
                 continue
             if not any(t.index == code for t in frame.captured.values()):
-                return True
+                yield frame, ruled
+                if not beyond:
+                    continue
+                ruled = ruled + 1 if frame.rule else max(ruled - frame.differentiates, 0)
             source = frame.sources[~code]
             if isinstance(source, Tracer):
-                pending.append((source.frame, source.index))
+                pending.append((source.frame, source.index, ruled))
             continue
         equation = frame.produced(code)[0]
-        if equation.primitive is stop_gradient_p:
-            continue
+        if equation.primitive is stop_gradient_p or equation.primitive.jvp == [zero]:
+            continue  # as with a rounding, no gradient is lost that goes through it
         if any(t.is_inexact for t in equation.types):
-            pending += [(frame, c) for c in equation.operands if type(c) is int]
-    return False
+            pending += [(frame, c, ruled) for c in equation.operands if type(c) is int]

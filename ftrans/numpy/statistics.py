@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.config import config
 from ftrans.errors import ShapeError
 from ftrans.ir import type_of
-from ftrans.ir.dtype import is_complex, is_inexact, real_of
+from ftrans.ir.dtype import is_complex, real_of
 from ftrans.numpy.arithmetic import add, divide, multiply, subtract
 from ftrans.numpy.elementwise import maximum
 from ftrans.numpy.logic import isnan, logical_not
@@ -24,6 +23,7 @@ from ftrans.numpy.promotion import (
     canonical_axes,
     canonical_dtype,
     cast,
+    inexact,
 )
 from ftrans.numpy.reduction import all as all_of
 from ftrans.numpy.reduction import any as any_of
@@ -81,12 +81,8 @@ __all__ = [
 
 def _computed_in(x: Any, dtype: Any) -> tuple[Any, np.dtype]:
     """Returns the operand in the dtype in which it is averaged, and the dtype of the result."""
-    x = as_array(x)
-    own = type_of(x).dtype
-    if dtype is None:
-        result = own if is_inexact(own) else config.default_dtype
-    else:
-        result = canonical_dtype(dtype)
+    x = as_array(x) if dtype is not None else inexact(x)
+    result = type_of(x).dtype if dtype is None else canonical_dtype(dtype)
     wide = np.dtype("float32") if result.itemsize == 2 else result
     return cast(x, wide), result
 

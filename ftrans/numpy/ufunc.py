@@ -19,7 +19,7 @@ from ftrans.ir.location import passed_over
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import state
 from ftrans.numpy.composite import composite, take_over
-from ftrans.numpy.promotion import canonical_dtype, is_array, is_scalar, is_weak, unify
+from ftrans.numpy.promotion import canonical_dtype, is_array, is_scalar, is_weak, unify, weakly
 from ftrans.numpy.views import fresh
 from ftrans.primitives import broadcast_p, scalar
 from ftrans.primitives.record import Primitive
@@ -69,9 +69,7 @@ def read_options(name: str, options: dict[str, Any]) -> np.dtype | None:
 
 def marked(out: Any, *xs: Any) -> Any:
     """Returns a traced result as a weak one where all operands promote weakly."""
-    if isinstance(out, Tracer) and all(is_weak(x) for x in xs):
-        return Tracer(out.frame, out.index, out.type, weak=True)
-    return out
+    return weakly(out, isinstance(out, Tracer) and all(map(is_weak, xs)))
 
 
 def named(function: Function, name: str, doc: str) -> Function:
@@ -96,7 +94,7 @@ def unary(
         name: the name.
         primitive: takes a strict operand.
         doc: the docstring.
-        floats: whether integers and booleans are converted to the default dtype.
+        floats: whether integers and booleans are converted to floating point.
         whole: what is done to integers and booleans instead.
     """
 
@@ -141,7 +139,7 @@ def binary(
         name: the name.
         primitive: takes two strict operands.
         doc: the docstring.
-        floats: whether integers and booleans are converted to the default dtype.
+        floats: whether integers and booleans are converted to floating point.
         booleans: what is done to booleans instead.
         whole: what is done to integers instead.
     """

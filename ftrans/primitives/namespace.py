@@ -62,6 +62,15 @@ def rounds() -> bool:
     return not jax.config.read("jax_enable_x64")
 
 
+def held_as(xp: Any, dtype: np.dtype) -> np.dtype:
+    """Returns the dtype that values of `dtype` have in `xp`: outside of our scopes JAX narrows."""
+    if xp is np:
+        return dtype
+    import jax
+
+    return jax.dtypes.canonicalize_dtype(dtype)
+
+
 def is_traced_by_jax(value: Any) -> bool:
     """Tells whether a value belongs to a JAX transformation that is under way."""
     return isinstance(value, _tracer())

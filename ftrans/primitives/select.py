@@ -12,7 +12,7 @@ from ftrans.ir.dtype import is_complex, is_inexact
 from ftrans.primitives.elementwise import common_type, elementwise
 from ftrans.primitives.family import normal
 from ftrans.primitives.logic import gt_p, lt_p
-from ftrans.primitives.namespace import by_lax
+from ftrans.primitives.namespace import by_lax, held_as
 from ftrans.primitives.record import Joint, Linear, New, Sample, scalar, zero
 
 __all__ = ["convert_p", "select_p", "stop_gradient_p"]
@@ -98,7 +98,7 @@ def _convert_lower(xp: Any, x: Any, *, dtype: np.dtype) -> Any:
     # XLA takes what an integer cannot hold for the nearest one that it can, and NaN for 0
     if xp is np and dtype.kind in "iu" and x.dtype.kind not in "biu":
         return _saturated(x, dtype)
-    return x.astype(dtype)
+    return x.astype(held_as(xp, dtype))
 
 
 def _saturated(x: np.ndarray, dtype: np.dtype) -> np.ndarray:

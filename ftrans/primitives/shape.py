@@ -21,6 +21,7 @@ from ftrans.primitives.family import (
     normal,
     structural,
 )
+from ftrans.primitives.namespace import held_as
 from ftrans.primitives.record import (
     LINEAR,
     Absent,
@@ -310,7 +311,7 @@ rev_p = structural(
 
 
 def _iota_lower(xp: Any, *, shape: tuple, dtype: np.dtype, axis: int) -> Any:
-    line = xp.arange(shape[axis]).astype(dtype)
+    line = xp.arange(shape[axis]).astype(held_as(xp, dtype))
     return xp.broadcast_to(
         line.reshape(tuple(-1 if i == axis else 1 for i in range(len(shape)))), shape
     )

@@ -406,7 +406,7 @@ def grow(np: Any, while_loop: Any, **options: Any) -> Any:
 def unrolled(x: Any, w: Any) -> Any:
     """Is the same in Python, which ftrans differentiates as it runs."""
     y = w
-    while float(x) < 10.0:
+    while x < 10.0:
         x, y = x * (1.0 + w * w) + 0.3, fnp.sin(y) + x
     return x, y
 

@@ -1,16 +1,19 @@
-"""Creation functions: values and dtypes of NumPy's, and the containers of section 7."""
+"""Creation functions: values and dtypes of NumPy's, containers and devices."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
+import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
-from ftrans.errors import ShapeError
+from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import Tracer
 from tests.helpers import assert_close
 from tests.unit.front_end import traced
@@ -56,8 +59,8 @@ def test_values(name: str, args: tuple, options: dict[str, Any]) -> None:
     expected = np.asarray(getattr(np, name)(*args, **options))
     function = getattr(fnp, name)
     eager = function(*args, **options)
-    if not any(isinstance(a, np.ndarray) for a in args):
-        assert isinstance(eager, jax.Array)
+    assert type(eager) is np.ndarray
+    eager[...] = eager  # it can be written to
     again = traced(lambda x: fnp.asarray(function(*args, **options)), np.zeros(1))[0]
     for found in (np.asarray(eager), again):
         if "dtype" in options and options["dtype"] is not int:
@@ -76,15 +79,119 @@ def test_float64_is_kept() -> None:
 
 
 def test_containers() -> None:
-    x = np.ones(3)
-    assert isinstance(fnp.asarray(x), jax.Array)
-    assert isinstance(fnp.asarray([1.0]), jax.Array)
-    assert isinstance(fnp.zeros_like(x), np.ndarray)
-    assert isinstance(fnp.zeros_like(fnp.asarray(x)), jax.Array)
-    assert isinstance(fnp.diag(x), np.ndarray)
-    gradient = func.grad(lambda x: (x * (fnp.zeros(3) + fnp.asarray(np.ones(3)))).sum())(x)
-    assert isinstance(gradient, np.ndarray)
-    assert isinstance(func.grad(lambda x: fnp.sum(x))(fnp.asarray(x)), jax.Array)
+    x, on_device = np.ones(3), jax.numpy.ones(3)
+    assert fnp.asarray(x) is x
+    assert fnp.asarray(on_device) is on_device
+    for copy in (fnp.array(x), fnp.asarray(x, copy=True), fnp.astype(x, "float64")):
+        assert type(copy) is np.ndarray
+        assert not np.shares_memory(copy, x)
+    assert isinstance(fnp.array(on_device), jax.Array)
+    assert type(fnp.asarray(x, "float32")) is np.ndarray
+    for like in (fnp.zeros_like, fnp.ones_like, lambda y: fnp.full_like(y, 2.0)):
+        assert type(like(x)) is np.ndarray
+        assert isinstance(like(on_device), jax.Array)
+        assert type(like([1.0])) is np.ndarray
+    gradient = func.grad(lambda x: (x * (fnp.zeros(3) + fnp.asarray(np.ones(3)))).sum())
+    assert type(gradient(x)) is np.ndarray
+    assert isinstance(gradient(on_device), jax.Array)
+
+
+def test_operators_on_what_is_created_keep_their_digits() -> None:
+    made = fnp.asarray([0.1, 0.2], "float64")
+    assert (made * 0.1).dtype == np.float64
+    np.testing.assert_array_equal(made * 0.1, np.array([0.1, 0.2]) * 0.1)
+
+
+CREATION: dict[str, Any] = {
+    "asarray": lambda **o: fnp.asarray([1.0, 2.0], **o),
+    "asarray of an array": lambda **o: fnp.asarray(np.ones(2), **o),
+    "array": lambda **o: fnp.array([1, 2], **o),
+    "zeros": lambda **o: fnp.zeros(2, **o),
+    "ones": lambda **o: fnp.ones(2, **o),
+    "empty": lambda **o: fnp.empty(2, **o),
+    "full": lambda **o: fnp.full(2, 0.5, **o),
+    "full of an array": lambda **o: fnp.full(2, np.ones(2), **o),
+    "arange": lambda **o: fnp.arange(3, **o),
+    "linspace": lambda **o: fnp.linspace(0.0, 1.0, 3, **o),
+    "linspace between arrays": lambda **o: fnp.linspace(np.zeros(2), np.ones(2), 3, **o),
+    "eye": lambda **o: fnp.eye(2, **o),
+    "zeros_like": lambda **o: fnp.zeros_like(np.ones(2), **o),
+    "full_like": lambda **o: fnp.full_like(np.ones(2), 0.5, **o),
+    "astype": lambda **o: fnp.astype(np.ones(2), "float32", **o),
+    "from_dlpack": lambda **o: fnp.from_dlpack(np.ones(2), **o),
+}
+OF_ARRAYS = {"linspace between arrays", "full of an array", "zeros_like", "full_like", "astype"}
+
+
+@pytest.mark.parametrize("name", CREATION)
+def test_a_device_is_asked_for_each_time(name: str) -> None:
+    plain = CREATION[name]()
+    assert type(plain) is np.ndarray
+    (first, *_) = jax.devices()
+    for device in ("cpu", first, jax.sharding.SingleDeviceSharding(first)):
+        placed = CREATION[name](device=device)
+        assert isinstance(placed, jax.Array)
+        assert placed.dtype == plain.dtype
+        assert placed.devices() == {first}
+        np.testing.assert_array_equal(placed, plain)
+    inside = func.grad(lambda x: (x * CREATION[name](device="cpu").sum()).sum())(np.ones(2))
+    assert type(inside) is np.ndarray
+    np.testing.assert_allclose(inside, plain.sum())
+
+
+@pytest.mark.parametrize("name", CREATION)
+def test_a_device_is_asked_for_once(name: str) -> None:
+    (first, *_) = jax.devices()
+    assert ftrans.get_default_device() is None
+    ftrans.set_default_device("cpu")
+    try:
+        assert ftrans.get_default_device() == first
+        found = CREATION[name]()
+        given = jax.numpy.ones(2)
+        assert fnp.asarray(given) is given
+        gradient = func.grad(lambda x: (x * CREATION[name]().sum()).sum())(np.ones(2))
+    finally:
+        ftrans.set_default_device(None)
+    assert type(gradient) is np.ndarray
+    assert isinstance(found, np.ndarray if name in OF_ARRAYS else jax.Array)
+    assert type(CREATION[name]()) is np.ndarray
+
+
+def test_what_is_put_on_a_device_is_a_copy() -> None:
+    x = np.ones(1 << 12)
+    placed = fnp.asarray(x, device="cpu")
+    x[:] = 7
+    np.testing.assert_array_equal(placed, np.ones(1 << 12))
+
+
+def test_devices_that_there_are_not() -> None:
+    with pytest.raises(ArgumentError) as error:
+        fnp.zeros(2, device="gpu")
+    assert str(error.value) == (
+        "JAX finds no device of this platform.\n  device: 'gpu'\n  Write device='cpu'."
+    )
+    with pytest.raises(ArgumentError) as error:
+        ftrans.set_default_device(3)
+    assert str(error.value) == (
+        "A device is a jax.Device, a jax.sharding.Sharding or the name of a platform.\n"
+        "  device: 3 (int)\n"
+        "  Write device=jax.devices()[0], or device='cpu'; device=None asks for none."
+    )
+    assert ftrans.get_default_device() is None
+
+
+def test_creation_does_not_start_jax() -> None:
+    """Which takes seconds where there is an accelerator."""
+    code = (
+        "import ftrans, ftrans.numpy as fnp, numpy as np, jax\n"
+        "fnp.zeros(3), fnp.arange(3), fnp.eye(2), fnp.asarray([1.0]), fnp.linspace(0, 1, 3)\n"
+        "fnp.asarray(np.ones(2)), fnp.geomspace(1, 2, 3), fnp.meshgrid([1, 2], [3]), fnp.tri(2)\n"
+        "from jax._src import xla_bridge\n"
+        "assert not xla_bridge.backends_are_initialized()\n"
+        "fnp.zeros(3, device='cpu')\n"
+        "assert xla_bridge.backends_are_initialized()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_creation_while_tracing_gives_traced_values() -> None:

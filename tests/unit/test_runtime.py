@@ -103,7 +103,7 @@ def test_scalars_of_python_and_numpy(execution: str) -> None:
         found = func.grad(lambda x: x**3)(x)
         assert type(found) is np.ndarray
         assert found.shape == ()
-        assert found.dtype == (np.float32 if type(x) is float else np.float64)
+        assert found.dtype == np.float64
         assert float(found) == 12.0
 
 

@@ -259,9 +259,9 @@ def test_static_values_that_are_equal_and_of_different_types() -> None:
     for _ in range(2):
         f = ftrans.jit(lambda x, n: x + (1 if isinstance(n, bool) else n), static_argnums=1)
         assert f(np.arange(3), 3).dtype == np.int64
-        assert f(np.arange(3), 3.0).dtype == np.float32
+        assert f(np.arange(3), 3.0).dtype == np.float64
         assert_close(f(V, True), V + 1)
-        assert f(np.arange(3), 1.0).dtype == np.float32
+        assert f(np.arange(3), 1.0).dtype == np.float64
         assert f(np.arange(3), 3).dtype == np.int64
 
 
