@@ -18,8 +18,6 @@ from ftrans.numpy.promotion import is_array
 from ftrans.pytree import Parts
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 
-__all__ = ["call_at_once", "check_written", "not_returned"]
-
 
 def call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any:
     """Calls the methods where nothing that they are given is traced; the container follows."""

@@ -13,8 +13,6 @@ from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import Program, type_of
 from ftrans.primitives.rules.external import Callee, Same, external_p
 
-__all__ = ["with_constants"]
-
 
 def with_constants(program: Program, values: Sequence[Any]) -> Program:
     """Returns the program with its last inputs replaced by arrays that a rule closes over."""

@@ -29,8 +29,6 @@ from ftrans.ir import ArrayType
 from ftrans.primitives.rules.external import Same
 from ftrans.runtime import native
 
-__all__ = ["NumbaCallee", "is_numba"]
-
 
 def is_numba(function: Any) -> bool:
     """Tells whether a function is one of numba's for the CPU: jitted, vectorized or a `cfunc`."""

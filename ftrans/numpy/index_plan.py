@@ -31,8 +31,6 @@ from ftrans.primitives import (
 )
 from ftrans.runtime.jaxlink import is_traced_by_jax
 
-__all__ = ["Plan", "plan_index", "wrapped"]
-
 _i32 = np.dtype("int32")
 
 
