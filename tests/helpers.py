@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,9 +29,17 @@ TOLERANCE = {
 
 def sampled(cases: Sequence[Any], n: int) -> list[Any]:
     """Returns every n-th case as it is, and marks the others to be run with the slow tests."""
+    return sampled_rows([(case,) for case in cases], n)
+
+
+def sampled_rows(rows: Iterable[Sequence[Any]], n: int) -> list[Any]:
+    """Does the same for cases of several arguments.
+
+    In a product of lists every item is met where `n` has no factor in common with their lengths.
+    """
     return [
-        case if number % n == 0 else pytest.param(case, marks=pytest.mark.slow)
-        for number, case in enumerate(cases)
+        pytest.param(*row, marks=[pytest.mark.slow] if number % n else [])
+        for number, row in enumerate(rows)
     ]
 
 
