@@ -106,9 +106,9 @@ def traced_once(function: Function, values: Sequence[Any]) -> Function:
     else at the point: nothing may depend on it.
     """
     try:
+        plain = hosts(function(*values))
         types = tuple(map(type_of, values))
         staged, _ = stage_call(lambda *xs: list(function(*xs)), types, {})
-        plain = hosts(function(*values))
 
         def at(*points: Any) -> list[Any]:
             return run(staged.program, [*points, *staged.captured])
