@@ -108,9 +108,8 @@ def _saturated(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     with np.errstate(all="ignore"):
         out = x.astype(dtype)
         # the greatest of 64 bits is no float: it is rounded up, so that high is the first too large
-        inside = (x > low - 1) & (x < high)
-        if not inside.all():
-            out = np.where(inside, out, np.where(x >= high, bounds.max, bounds.min))
+        if x.size and not (x.min() > low - 1 and x.max() < high):
+            out = np.where(x >= high, bounds.max, np.where(x > low - 1, out, bounds.min))
             out = np.where(x == x, out, 0).astype(dtype)
     return out
 
