@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ftrans.errors import RuleError
 from ftrans.ir import Tracer
 from ftrans.numpy.promotion import is_array
+from ftrans.numpy.views import fresh
 
 
 class _State:
@@ -68,6 +69,8 @@ class FunctionCtx:
         made = FunctionCtx()
         for name in _State.__slots__:
             setattr(made._state, name, getattr(self._state, name))
+        made._state.for_backward = tuple(map(fresh, self._state.for_backward))
+        made._state.for_forward = tuple(map(fresh, self._state.for_forward))
         made._state.which = which
         made.__dict__.update(_containers_copied(self.__dict__, {}))
         return made
@@ -134,10 +137,13 @@ class FunctionCtx:
 
 
 def _containers_copied(value: Any, seen: dict[int, Any]) -> Any:
-    """Returns the same in containers of its own, as far as these are Python's."""
+    """Returns the same in containers of its own, as far as these are Python's.
+
+    Traced values are objects of their own as well: a rule that writes to one does so in its call.
+    """
     kind = type(value)
     if kind not in (dict, list, set, tuple):
-        return value
+        return fresh(value)
     if id(value) in seen:
         return seen[id(value)]
     if kind is set:
@@ -164,7 +170,7 @@ def _checked(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
             f"{type(value).__name__}.\n"
             f"  Set what is no array as an attribute: ctx.name = value."
         )
-    return values
+    return tuple(map(fresh, values))  # which keep what they were
 
 
 class VmapInfo(NamedTuple):

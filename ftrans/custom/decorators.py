@@ -18,6 +18,7 @@ from ftrans.external.captures import defined
 from ftrans.func.staging import name_of
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import as_array
+from ftrans.numpy.views import fresh
 from ftrans.primitives import add_p
 from ftrans.primitives.axes import zeros
 from ftrans.pytree import Parts, describe
@@ -140,7 +141,8 @@ class custom_vjp(Decorated):
     def _backward(self, call: DecoratedCall, ct: Any) -> Sequence[Any]:  # type: ignore[override]
         if call.failure is not None:
             raise call.failure
-        found = self.bwd(*call.fixed, call.residuals, ct)  # type: ignore[attr-defined]
+        residuals = tree.tree_map(fresh, call.residuals)  # type: ignore[attr-defined]
+        found = self.bwd(*call.fixed, residuals, ct)
         where = f"{call.name}: what bwd ({defined(self.bwd)}) returns"
         if isinstance(found, list):
             found = tuple(found)
@@ -243,7 +245,7 @@ class custom_jvp(Decorated):
         return self.function, self.rule
 
     def _jvp(self, call: DecoratedCall, tangents: Sequence[Any]) -> Sequence[Any]:  # type: ignore[override]
-        primals = call.parts.build(call.primals)
+        primals = call.parts.build([fresh(x) for x in call.primals])
         found = self.rule(*call.fixed, primals, call.parts.alone(tangents))
         if not (isinstance(found, (tuple, list)) and len(found) == 2) or (
             found[1] is None and any(t.is_inexact for t in call.types)

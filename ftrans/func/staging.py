@@ -178,6 +178,8 @@ def known_inputs(values: Sequence[Any]) -> list[tuple[ArrayType, Any, bool]]:
             declared.append((ArrayType(value.shape, value.dtype), value, False))
         else:
             array = as_array(value)
+            if type(array) is np.ndarray:
+                array.flags.writeable = False  # what stands for a scalar is not to be written to
             declared.append((ArrayType(array.shape, array.dtype), array, is_scalar(value)))
     return declared
 

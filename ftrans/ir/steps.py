@@ -6,7 +6,7 @@ import weakref
 from typing import Any
 
 from ftrans.ir.program import Equation, Program
-from ftrans.ir.types import ArrayType, Literal
+from ftrans.ir.types import Literal
 
 
 class Step:
@@ -48,7 +48,7 @@ class Step:
         self.child: Step | None = None
         self.others: dict[Any, Step] | None = None
         self.ends: dict[Any, weakref.ref[Program]] | None = None
-        self.leaps: dict[Any, tuple[list[Step], int, ArrayType, bool, bool]] | None = None
+        self.leaps: dict[Any, tuple[Any, ...]] | None = None
 
     def find(self, key: Any) -> Step | None:
         """Returns the step with this key that follows, and remembers it as the last one taken."""

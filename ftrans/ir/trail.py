@@ -179,7 +179,7 @@ class Trail(Frame):
         types = child.equation.types  # type: ignore[union-attr]
         return tuple([Tracer(self, first + i, t) for i, t in enumerate(types)])
 
-    def leap(self, call: Any) -> tuple[Tracer, bool] | None:
+    def leap(self, call: Any) -> tuple[Tracer, bool, bool] | None:
         """Takes over the equations of a function that was called at this step before.
 
         Args:
@@ -187,25 +187,26 @@ class Trail(Frame):
                 values by `Tracer.index`, other arguments; hashable.
 
         Returns:
-            The result, and whether it is a view; None where the function is to be called.
+            The result, whether it is a view, and that only of what lies in order; None where the
+            function is to be called.
         """
         leaps = self.step.leaps
         found = None if leaps is None else leaps.get(call)
         if found is None:
             return None
-        steps, code, type_, weak, is_view = found
+        steps, code, type_, weak, *view = found
         self.steps += steps
         self.step = steps[-1]
         if self.visits is not None:
             for step in steps:
                 self._visit(step)
-        return Tracer(self, code, type_, weak), is_view
+        return Tracer(self, code, type_, weak), *view
 
     def mark(self) -> tuple[Step, int, int, int]:
         """Returns what `learn` needs to know of the time before a call."""
         return self.step, len(self.steps), len(self.sources), self.demands
 
-    def learn(self, mark: tuple[Step, int, int, int], call: Any, result: Any, view: bool) -> None:
+    def learn(self, mark: tuple[Step, int, int, int], call: Any, result: Any, *view: bool) -> None:
         """Remembers a call for `leap`, unless it did more than to record equations here."""
         start, count, inputs, demands = mark
         if (
@@ -223,7 +224,7 @@ class Trail(Frame):
                 result.index,
                 result.type,
                 result.weak,
-                view,
+                *view,
             )
 
     def _visit(self, step: Step) -> None:

@@ -19,7 +19,7 @@ from ftrans.ir.location import user_place
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
 from ftrans.numpy.assign import call_with_out
-from ftrans.numpy.views import is_shared, is_view_of, view_of
+from ftrans.numpy.views import relation, view_of
 from ftrans.traceback import shorten
 
 __all__ = ["add_argument", "composite", "take_over"]
@@ -87,13 +87,13 @@ def take_over(
     """
     found = trail.leap(call)
     if found is not None:
-        result, is_view = found
-        return view_of(first, result) if is_view else result
+        result, is_view, in_order = found
+        return view_of(first, result, in_order) if is_view else result
     mark = trail.mark()
     result = function(*args, **kwargs)
-    is_view = is_view_of(result, first)
-    if result is not first and (is_view or not is_shared(result)):  # else it may have been written
-        trail.learn(mark, call, result, is_view)
+    how = relation(result, first)
+    if how is not None:  # else it may have been written
+        trail.learn(mark, call, result, *how)
     return result
 
 

@@ -15,7 +15,7 @@ from ftrans.errors import ArgumentError, DTypeError, MutationError, ShapeError, 
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.ir.stack import state
-from ftrans.numpy.assign import assign
+from ftrans.numpy.assign import assign, may_convert
 from ftrans.numpy.cumulative import cumsum
 from ftrans.numpy.elementwise import imag, real
 from ftrans.numpy.indexing import at, setitem
@@ -124,7 +124,7 @@ def set_imag(self: Any, value: Any) -> None:
 
 def partition(self: Any, kth: Any, axis: int = -1, kind: str = "introselect") -> None:
     """Partitions in place, as `ftrans.numpy.partition` does in a copy."""
-    new = partitioned(self, kth, axis, kind)
+    new = partitioned(self, kth, axis)
     assign("x.partition()", self, new, "x = ftrans.numpy.partition(x, kth)")
 
 
@@ -141,8 +141,8 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
         where: a mask of the elements that are written.
     """
     target, shape = type_of(dst), type_of(dst).shape
-    new = as_array(src, target.dtype if isinstance(src, (int, float)) else None)
-    source = type_of(new)
+    source = type_of(as_array(src))
+    new = _values(src, dst) if may_convert(source.dtype, target.dtype) else as_array(src)
     if casting != "same_kind":
         if casting != "unsafe" and not np.can_cast(source.dtype, target.dtype, casting):
             raise DTypeError(
@@ -154,6 +154,11 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
         mask = broadcast_to(as_array(where, bool), shape)
         new = select_p(mask, broadcast_to(cast(new, target.dtype), shape), as_array(dst))
     assign("copyto", dst, new, "dst = ftrans.numpy.where(mask, src, dst)", broadcast=True)
+
+
+def _values(v: Any, x: Any) -> Any:
+    """Returns what is written to an array; numbers of Python's take its dtype at once."""
+    return as_array(v) if is_array(v) else as_array(v, type_of(x).dtype)
 
 
 def _resized(values: Any, places: Any) -> Any:
@@ -179,7 +184,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
         mode: what becomes of a place out of bounds: "raise", "wrap" or "clip"; where `ind` is
             traced, "raise" leaves it out.
     """
-    size, places, values = type_of(a).size, as_array(ind), as_array(v)
+    size, places, values = type_of(a).size, as_array(ind), _values(v, a)
     places = reshape_p(places, shape=(type_of(places).size,))
     if mode == "wrap" and size:
         places = places % size
@@ -200,7 +205,7 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
         values: the values, counted in the order of rows as the elements of `a`; they begin anew
             where there are fewer of them.
     """
-    t, values = type_of(a), as_array(values)
+    t, values = type_of(a), _values(values, a)
     mask = _mask("putmask", a, mask)
     if type_of(values).size:
         _put_where("putmask", a, mask, _resized(values, np.arange(t.size)))
@@ -214,7 +219,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
         mask: of as many elements.
         vals: the values; they begin anew where there are fewer of them.
     """
-    vals, mask = as_array(vals), _mask("place", arr, mask)
+    vals, mask = _values(vals, arr), _mask("place", arr, mask)
     if type_of(arr).size:
         if not type_of(vals).size:
             raise ShapeError("place: there is no value to set.\n  vals: it is empty")

@@ -21,7 +21,8 @@ from ftrans.numpy.promotion import (
     canonical_axis,
 )
 from ftrans.numpy.promotion import broadcast_to as _broadcast_to
-from ftrans.numpy.views import fresh, view_of
+from ftrans.numpy.ufunc import copied
+from ftrans.numpy.views import view_of
 from ftrans.primitives import reshape_p, transpose_p
 
 __all__ = [
@@ -50,8 +51,7 @@ def copy(x: Any, order: str = "K") -> Any:
         x: an array.
         order: taken for the sake of NumPy's signature: how arrays lie in memory is left to XLA.
     """
-    x = as_array(x)
-    return np.array(x) if isinstance(x, np.ndarray) else fresh(x)
+    return copied(as_array(x))
 
 
 # -------------------------------------------------------------------------------------- shapes
@@ -83,11 +83,9 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     t = type_of(x)
     sizes = _sizes(t, shape)
     if order == "F":
-        # by columns it is a copy, unless there is but one
-        by_columns = reshape(transpose(x), sizes[::-1], copy=copy or t.ndim > 1)
-        return transpose(by_columns)
+        return transpose(reshape(transpose(x), sizes[::-1], copy=copy))
     if sizes == t.shape:
-        return fresh(x) if copy else x
+        return copied(x) if copy else x
     out = reshape_p(x, shape=sizes)
     return out if copy else view_of(x, out)
 
@@ -108,9 +106,15 @@ def _sizes(t: Any, shape: Any) -> tuple[int, ...]:
 
 
 def ravel(x: Any, order: str = "C") -> Any:
-    """Returns the elements as one axis, in the order of rows, or with "F" of columns."""
+    """Returns the elements as one axis, in the order of rows, or with "F" of columns.
+
+    It is a view of what lies in that order, else a copy.
+    """
+    if order == "F":
+        return ravel(transpose(x))
     order = "C" if order == "K" else order
-    return reshape(x, (-1,) if type_of(as_array(x)).size else (0,), order)
+    line = reshape(x, (type_of(as_array(x)).size,), order, copy=True)
+    return view_of(x, line, in_order=True)
 
 
 def squeeze(x: Any, /, axis: Any = None) -> Any:

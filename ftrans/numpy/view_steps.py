@@ -83,7 +83,7 @@ def written(name: str, base: Any, steps: Sequence[Step], view: Any) -> Any:
     Raises:
         MutationError: where an element of the base stands for several of the view.
     """
-    bases = [base]
+    bases = [base][: len(steps)]
     for step in steps[:-1]:
         bases.append(taken(bases[-1], (step,)))
     for (primitive, params, others), old in zip(reversed(steps), reversed(bases), strict=True):

@@ -18,6 +18,7 @@ from ftrans.ir import frame as frames
 from ftrans.ir.stack import current_frame, state
 from ftrans.numpy import view_steps
 from ftrans.numpy.view_steps import Layout, Step
+from ftrans.runtime.guard import is_held
 from ftrans.runtime.outlived import become
 
 
@@ -38,15 +39,17 @@ class _Member(weakref.ref):
         parent: what it is a view of; None where it is none.
         left: the same as an object of its own, for when it is no longer referred to.
         steps: how it is read from the parent; None until it matters.
+        in_order: whether NumPy copies where the parent does not lie in the order of rows.
     """
 
-    __slots__ = ("_layout", "key", "left", "memory", "parent", "steps")
+    __slots__ = ("_layout", "in_order", "key", "left", "memory", "parent", "steps")
     __eq__, __hash__ = object.__eq__, object.__hash__  # not those of the traced values
     key: int
     memory: _Memory
     parent: _Member | None
     left: Tracer
     steps: list[Step] | None
+    in_order: bool
     _layout: Layout | None
 
     @property
@@ -63,7 +66,10 @@ class _Member(weakref.ref):
             if self.parent is None:
                 found = Layout.of(self.left.type.shape)
             else:
-                found = self.parent.layout.after(self.steps)  # type: ignore[arg-type]
+                base = self.parent.layout
+                found = base.after(self.steps)  # type: ignore[arg-type]
+                if self.in_order and not base.array.flags.c_contiguous:
+                    found = Layout.of(self.left.type.shape)._replace(is_copy=True)
                 if found.is_copy:
                     self.parent = None
             self._layout = found
@@ -82,36 +88,55 @@ def _forget(member: Any) -> None:
     member.memory.members.pop(member.key, None)
 
 
-def _join(tracer: Tracer, memory: _Memory, parent: _Member | None) -> None:
+def _join(tracer: Tracer, memory: _Memory, parent: _Member | None, in_order: bool = False) -> None:
     member = _Member(tracer, _forget)
     key = member.key = id(tracer)
     member.memory = memory
     member.parent = parent
+    member.in_order = in_order
     member.left = Tracer(tracer.frame, tracer.index, tracer.type)
     member.steps = member._layout = None
     memory.members[key] = member
     memories[key] = memory
 
 
-def view_of(base: Any, view: Any) -> Any:
-    """Returns `view`, remembered as one of `base` where both are traced and distinct objects."""
+def view_of(base: Any, view: Any, in_order: bool = False) -> Any:
+    """Returns `view`, remembered as one of `base` where both are traced and distinct objects.
+
+    Args:
+        base: what it is a view of.
+        view: the same elements, or some of them.
+        in_order: whether it is a copy after all where those of `base` are not in order.
+    """
     if type(view) is Tracer and view is not base and type(base) is Tracer:
         memory = memories.get(id(base))
         if memory is None:
             memory = _Memory()
             _join(base, memory, None)
-        _join(view, memory, memory.members[id(base)])
+        _join(view, memory, memory.members[id(base)], in_order)
     return view
-
-
-def is_shared(x: Any) -> bool:
-    """Tells whether a traced value shares its memory with others, or did."""
-    return id(x) in memories
 
 
 def is_view_of(x: Any, base: Any) -> bool:
     """Tells whether two traced values share their memory."""
-    return x is not base and is_shared(x) and memories.get(id(base)) is memories[id(x)]
+    memory = memories.get(id(x))
+    return memory is not None and x is not base and memories.get(id(base)) is memory
+
+
+def relation(x: Any, base: Any) -> tuple[bool, bool] | None:
+    """Returns whether one value is a view of another, and only where that lies in order.
+
+    None where that does not say it: where it is the same object, or a view of something else.
+    """
+    memory = None if x is base else memories.get(id(x))
+    if memory is None:
+        return None if x is base else (False, False)
+    if memories.get(id(base)) is not memory:
+        return None
+    member = memory.members[id(x)]
+    if member.in_order and member.parent is not memory.members[id(base)]:
+        return None
+    return True, member.in_order
 
 
 def is_place_of(x: Any, index: Any, base: Tracer) -> bool:
@@ -139,7 +164,7 @@ def is_array(x: Tracer) -> bool:
         if source.index >= 0 or ~source.index >= len(source.frame.sources):
             return False
         source = source.frame.sources[~source.index]
-    if not isinstance(source, np.ndarray):
+    if not isinstance(source, np.ndarray) or not is_held(source):
         return False
     _join(x, _Memory(), None)  # it stays one
     return True
@@ -209,11 +234,11 @@ def _sharing(name: str, member: _Member) -> list[_Member]:
         tracer = other()
         if tracer is not None and other is not member and _is_alive(tracer):
             live.append(other)
-    if not live:
-        return live
     for other in [member, *live]:
         _resolve(name, other)
     layout = member.layout
+    if not live:
+        member.parent = None  # nobody else sees what it is a view of, but it lies where it lay
     return [other for other in live if other.layout.overlaps(layout)]
 
 

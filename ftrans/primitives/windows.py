@@ -159,7 +159,9 @@ dynamic_slice_p = structural(
 # ----------------------------------------------------------------------- dynamic_update_slice
 
 
-def _update_infer(x: ArrayType, update: ArrayType, *starts: ArrayType) -> ArrayType:
+def _update_infer(
+    x: ArrayType, update: ArrayType, *starts: ArrayType, apart: bool = False
+) -> ArrayType:
     if x.dtype != update.dtype or x.ndim != update.ndim:
         raise ShapeError(
             "dynamic_update_slice: the update does not have the dtype and the number of axes of "
@@ -169,17 +171,58 @@ def _update_infer(x: ArrayType, update: ArrayType, *starts: ArrayType) -> ArrayT
     return x.update()
 
 
-def _update_lower(xp: Any, x: Any, update: Any, *starts: Any) -> Any:
+def _update_lower(xp: Any, x: Any, update: Any, *starts: Any, apart: bool = False) -> Any:
     if xp is np:
         out = np.array(x)
         out[_window(out, update.shape, starts)] = update
         return out
     from jax import lax
 
+    if apart:
+        put = lambda x, v: lax.dynamic_update_slice(x, v, starts, allow_negative_indices=False)  # noqa: E731
+        here = put(xp.zeros(x.shape, bool), xp.ones(update.shape, bool))
+        return xp.where(here, put(xp.zeros_like(x), update), x)
     return lax.dynamic_update_slice(x, update, starts, allow_negative_indices=False)
 
 
-def _update_jvp(tangents: Any, out: Any, x: Any, update: Any, *starts: Any) -> Any:
+def _update_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> New | None:
+    """Keeps XLA from overwriting what it has yet to read.
+
+    Where the update reads just the window that it is written to, XLA's CPU compiler writes in place
+    and takes for granted that each element depends on itself alone (as of jaxlib 0.10, which turns
+    `x.at[0].set(x[0, ::-1])` into a palindrome). It does not see that elements are moved between.
+    """
+    if params.get("apart"):
+        return None
+    x, update = operands[:2]
+    base, pending, seen = _unshaped(scope, x), [(update, False)], set()
+    while pending:
+        atom, moved = pending.pop()
+        if (atom, moved) in seen or type(atom) is Literal:
+            continue
+        seen.add((atom, moved))
+        if _unshaped(scope, atom) == base:
+            if moved:
+                return New(dynamic_update_slice_p, operands, {"apart": True})
+            continue
+        made = scope.definition(atom)
+        if made is None or not made.primitive.tags & {"elementwise", "structural"}:
+            continue  # what sums or sorts, say, is computed before anything is written
+        reads = made.primitive is slice_p and _unshaped(scope, made.operands[0]) == base
+        still = reads or made.primitive is reshape_p or "elementwise" in made.primitive.tags
+        pending += [(operand, moved or not still) for operand in made.operands]
+    return None
+
+
+def _unshaped(scope: Any, atom: Any) -> Any:
+    """Returns what a value was before it was only given other shapes."""
+    made = scope.definition(atom)
+    return made.operands[0] if made and made.primitive is reshape_p else atom
+
+
+def _update_jvp(
+    tangents: Any, out: Any, x: Any, update: Any, *starts: Any, apart: bool = False
+) -> Any:
     filled = [
         zeros(type_of(primal)) if t is None else t
         for t, primal in zip(tangents, (x, update), strict=False)
@@ -187,7 +230,7 @@ def _update_jvp(tangents: Any, out: Any, x: Any, update: Any, *starts: Any) -> A
     return dynamic_update_slice_p(*filled, *starts)
 
 
-def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any) -> list[Any]:
+def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any, apart: bool = False) -> list[Any]:
     t = update.type if isinstance(update, Linear) else type_of(update)
     return [
         dynamic_update_slice_p(ct, zeros(t), *starts) if isinstance(x, Linear) else None,
@@ -196,7 +239,7 @@ def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any) -> list[Any]:
     ]
 
 
-def _update_batch(size: int, operands: Any, dims: Any) -> tuple[Any, int]:
+def _update_batch(size: int, operands: Any, dims: Any, apart: bool = False) -> tuple[Any, int]:
     x, update, *starts = operands
     x, update = (
         expand(value, size) if dim is None else moveaxis(value, dim, 0)
@@ -227,6 +270,7 @@ dynamic_update_slice_p = structural(
     jvp=Joint(_update_jvp),
     transpose=Joint(_update_transpose),
     batch=_update_batch,
+    rewrite=_update_rewrite,
     tags=["linear"],
     samples=[
         Sample((normal(5, 3), normal(2, 3), _start(1), _start(0))),

@@ -62,6 +62,11 @@ def release(holder: list[Any]) -> None:
             holder.pop()
 
 
+def is_held(array: np.ndarray) -> bool:
+    """Tells whether an array is read-only only because a trace uses it."""
+    return id(array) in _held
+
+
 def _chain(value: Any) -> Sequence[np.ndarray]:
     """Returns an array and those that it is a view of: it can be written to through them."""
     base = value.base
