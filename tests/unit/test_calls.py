@@ -5,8 +5,10 @@ A count that falls is lowered here; one that rises has to be worth it.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 
 import ftrans
 import ftrans.numpy as fnp
+from ftrans.interpreters import value_and_grad
 
 X = np.arange(1.0, 5.0)
 WARM = 6
@@ -100,3 +103,52 @@ def test_a_warm_gradient() -> None:
 def test_functions_of_numpy_find_their_step(function: Any) -> None:
     """Through NumPy the user's frame lies further down than through `ftrans.numpy`."""
     assert "Trail.record" not in of_operation(lambda x: function(x))
+
+
+@pytest.mark.parametrize("transform", ["grad", "vjp", "jvp"])
+def test_time_grows_as_the_leaves(transform: str) -> None:
+    """Some of it is spent in functions of JAX, which no count of calls sees."""
+
+    def total(xs: Any) -> Any:
+        return xs[0] * 2.0
+
+    def seconds(count: int) -> float:
+        xs = [float(i) for i in range(count)]
+        run = {
+            "grad": lambda: ftrans.func.grad(total)(xs),
+            "vjp": lambda: ftrans.func.vjp(total, xs)[1](1.0),
+            "jvp": lambda: ftrans.func.jvp(total, (xs,), (xs,)),
+        }[transform]
+        run()
+        found = []
+        for _ in range(3):
+            start = thread_time()
+            run()
+            found.append(thread_time() - start)
+        return min(found)
+
+    # eight times the leaves, where each looked at all others some fifty times the seconds
+    assert seconds(2000) < 24 * seconds(250)
+
+
+def test_no_garbage_is_collected_while_a_program_is_transformed() -> None:
+    def long(x: Any) -> Any:
+        for i in range(300):
+            x = np.sin(x) * (i + 0.5)
+        return x.sum()
+
+    program = ftrans.trace(long)(X)
+    before = sum(generation["collections"] for generation in gc.get_stats())
+    made = value_and_grad(program, (True,))
+    assert sum(generation["collections"] for generation in gc.get_stats()) - before <= 1
+    assert len(made) > 600
+    assert gc.isenabled()
+    with pytest.raises(ValueError, match="shorter"):
+        value_and_grad(program, ())
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        value_and_grad(program, (True,), False)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
