@@ -22,8 +22,6 @@ from ftrans.primitives.select import clamp_index
 from ftrans.pytree import describe, shown
 from ftrans.traceback import boundary
 
-__all__ = ["cond", "switch"]
-
 
 @boundary
 def cond(

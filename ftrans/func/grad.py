@@ -27,8 +27,6 @@ from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import describe
 from ftrans.traceback import bounded
 
-__all__ = ["grad", "grad_and_value", "gradient_value_aux", "value_and_grad"]
-
 
 def gradient_value_aux(
     name: str,

@@ -24,8 +24,6 @@ from ftrans.ir.dtype import is_complex, is_float
 from ftrans.pytree import leaf_names
 from ftrans.traceback import boundary, bounded
 
-__all__ = ["hessian", "jacfwd", "jacrev"]
-
 
 def _jacobian(
     transform: str,

@@ -20,8 +20,6 @@ from ftrans.pytree import Skeleton, describe, leaf_name, leaf_names, match_leaf,
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 from ftrans.traceback import boundary
 
-__all__ = ["Linearized", "jvp", "linearize"]
-
 
 @boundary
 def jvp(

@@ -24,8 +24,6 @@ from ftrans.primitives import scan_p, while_p
 from ftrans.pytree import describe, leaf_names, shown
 from ftrans.traceback import boundary
 
-__all__ = ["fori_loop", "scan", "while_loop"]
-
 
 def _carry_mismatch(
     name: str, names: Sequence[str], before: Sequence[ArrayType], after: Sequence[ArrayType]

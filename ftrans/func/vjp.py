@@ -25,9 +25,6 @@ from ftrans.pytree import (
 )
 from ftrans.traceback import boundary
 
-__all__ = ["Pullback", "array_outputs", "match_cotangents", "split_outputs", "vjp", "with_aux"]
-
-
 _AUX = "To return something besides, write return value, aux and pass has_aux=True."
 
 

@@ -22,8 +22,6 @@ from ftrans.numpy.assign import call_with_out
 from ftrans.numpy.views import relation, view_of
 from ftrans.traceback import shorten
 
-__all__ = ["add_argument", "composite", "take_over"]
-
 Function = Callable[..., Any]
 
 _PLAIN = frozenset({bool, int, str, type(None), type, type(...)})  # equal ones mean the same

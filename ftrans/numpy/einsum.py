@@ -23,8 +23,6 @@ from ftrans.numpy.rearrangement import diagonal
 from ftrans.numpy.views import fresh, view_of
 from ftrans.primitives import dot_p, mul_p, reshape_p, sum_p, transpose_p
 
-__all__ = ["contracted", "einsum"]
-
 Labels = tuple[Hashable, ...]
 
 

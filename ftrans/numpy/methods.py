@@ -32,8 +32,6 @@ from ftrans.numpy.ufunc import operator_of, reflected_of
 from ftrans.numpy.views import fresh
 from ftrans.traceback import boundary
 
-__all__ = ["install"]
-
 Function = Callable[..., Any]
 
 # name of the operator, and of its function

@@ -17,8 +17,6 @@ from ftrans.numpy.plain import is_storing, stored
 from ftrans.numpy.protocols import is_differentiated, may_have_gradient
 from ftrans.runtime.cache import on_clear
 
-__all__ = ["number_of", "numbers_of", "only_element"]
-
 
 def only_element(x: Any, what: Any) -> Any:
     """Returns the only element of a traced value as a Python scalar.

@@ -23,27 +23,6 @@ from ftrans.ir.dtype import bfloat16, complex_of, is_complex, is_float, is_inexa
 from ftrans.primitives import broadcast_p, concatenate_p, convert_p, reshape_p, scalar
 from ftrans.runtime.jaxlink import x64
 
-__all__ = [
-    "as_array",
-    "broadcast_to",
-    "canonical_axes",
-    "canonical_axis",
-    "cast",
-    "created_dtype",
-    "default_dtype",
-    "inexact",
-    "is_array",
-    "is_float_array",
-    "is_numeric",
-    "is_scalar",
-    "promote_dtypes",
-    "promoted",
-    "result_type",
-    "scalar_dtype",
-    "unify",
-    "weakly",
-]
-
 CONCRETE = (np.ndarray, np.generic, jax.Array)
 
 

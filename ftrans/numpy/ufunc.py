@@ -25,23 +25,6 @@ from ftrans.primitives import broadcast_p, scalar
 from ftrans.primitives.record import Primitive
 from ftrans.traceback import shorten
 
-__all__ = [
-    "Function",
-    "as_strict",
-    "binary",
-    "copied",
-    "direct",
-    "is_operand",
-    "marked",
-    "named",
-    "operator_of",
-    "read_options",
-    "reflected_of",
-    "refused",
-    "take_pair_over",
-    "unary",
-]
-
 Function: TypeAlias = Callable[..., Any]
 
 direct: dict[Function, Primitive | None] = {}

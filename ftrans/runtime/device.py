@@ -10,8 +10,6 @@ import numpy as np
 from ftrans.errors import ArgumentError
 from ftrans.runtime.jaxlink import x64
 
-__all__ = ["get_default_device", "placed", "set_default_device"]
-
 _default: Any = None
 
 
