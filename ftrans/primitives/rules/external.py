@@ -23,8 +23,8 @@ from ftrans.primitives.family import (
     normal,
 )
 from ftrans.primitives.namespace import is_traced_by_jax
-from ftrans.primitives.record import Joint, Linear, Primitive, Sample
-from ftrans.primitives.rules.missing import missing
+from ftrans.primitives.record import Joint, Primitive, Sample
+from ftrans.primitives.rules.missing import missing, missing_cotangents
 
 
 class Same:
@@ -149,11 +149,7 @@ def _transpose(cts: Any, *operands: Any, callee: Callee) -> list[Any]:
     given = callee.transpose(cts, operands)
     if given is not None:
         return list(given)
-    message = callee.missing("transpose")
-    return [
-        missing([*cts, *operands], [x.type], message)[0] if isinstance(x, Linear) else None
-        for x in operands
-    ]
+    return missing_cotangents(cts, operands, callee.missing("transpose"))
 
 
 def _batch(size: int, operands: Any, dims: Any, *, callee: Callee) -> Any:

@@ -33,6 +33,14 @@ def missing(operands: Sequence[Any], types: Sequence[ArrayType], message: str) -
     return missing_p(*given, types=tuple(t.update() for t in types), message=message)
 
 
+def missing_cotangents(cts: Sequence[Any], operands: Sequence[Any], message: str) -> list[Any]:
+    """Returns values that raise where they are needed for the operands that are `Linear`."""
+    return [
+        missing([*cts, *operands], [x.type], message)[0] if isinstance(x, Linear) else None
+        for x in operands
+    ]
+
+
 class Deferred(str):
     """Is a message that stands for an exception, which is raised as it is.
 
@@ -75,13 +83,6 @@ def _tangents(tangents: Any, outs: Any, *primals: Any, types: Any, message: str)
     return missing([*tangents, *primals], types, message)
 
 
-def _cotangents(cts: Any, *operands: Any, types: Any, message: str) -> list[Any]:
-    return [
-        missing([*cts, *operands], [x.type], message)[0] if isinstance(x, Linear) else None
-        for x in operands
-    ]
-
-
 def _batch(size: int, operands: Any, dims: Any, *, types: Any, message: str) -> Any:
     batched = [t.update(shape=(size, *t.shape)) for t in types]
     return missing(operands, batched, message), [0] * len(types)
@@ -95,7 +96,9 @@ missing_p = Primitive(
     lower=_raise,
     jvp=Joint(_tangents),
     linearize=no_programs,
-    transpose=Joint(_cotangents),
+    transpose=Joint(
+        lambda cts, *operands, types, message: missing_cotangents(cts, operands, message)
+    ),
     batch=_batch,
     prune=no_programs,
     rewrite=no_identity,
