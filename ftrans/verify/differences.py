@@ -243,8 +243,8 @@ def find_kink(
         values: the arguments.
         position: which of them is perturbed.
         coordinates: which of its coordinates are tried.
-        step: the step of the differences that are to be explained.
-        output: the number of the output whose derivative is in question.
+        step: that of the differences that are to be explained.
+        output: the number of the output that they are of.
     """
     value, beside = values[position], Beside(function, values)
     for coordinate in [c for c in coordinates[:8] if c < count(value)]:

@@ -154,12 +154,20 @@ class _Plain:
 
     Args:
         probe: the probe.
+        findings: takes what is found.
         rule: a `Function` class, or a function with `custom_vjp`.
+
+    Attributes:
+        cotangents: those of the first call.
+        base: its gradients, which those of other calls are held against.
     """
 
-    def __init__(self, probe: Probe, rule: Any):
+    def __init__(self, probe: Probe, findings: Findings, rule: Any):
         self.probe = probe
+        self.findings = findings
         self.rule = rule
+        self.cotangents = hosts(probe.cotangents("direct"))
+        self.base: list[np.ndarray] = []
         self.is_class = is_function(rule)
         self.method = backward_of(rule)
         self.args = self._arguments(probe)
@@ -244,60 +252,7 @@ class _Plain:
                 gradients.append(host(fit("backward", gradient, t, "it", reduced=True)))
         return gradients
 
-
-def check_contract(probe: Probe, findings: Findings, rule: Any, other: Probe | None) -> None:
-    """Calls the methods of a rule in ways in which a transform does not.
-
-    Args:
-        probe: the probe.
-        findings: takes what is found.
-        rule: the rule.
-        other: the same function at another point, or None.
-    """
-    if probe.precision > 1e-2 or not any(out.size for out in probe.outs):
-        return
-    cotangents = hosts(probe.cotangents("direct"))
-    given = [ct.copy() for ct in cotangents]
-    try:
-        with np.errstate(all="ignore"):
-            plain = _Plain(probe, rule)
-            base = plain.gradients(given)
-            expected = probe.pull(cotangents)
-    except Exception:
-        # it takes traced values alone, or the transform has failed and said so
-        return
-    # one that writes to its cotangent is harmless where that is traced; else it has failed
-    if all(map(_alike, base, expected)) and all(map(np.array_equal, given, cotangents)):
-        with np.errstate(all="ignore"):
-            contract = _Contract(plain, findings, cotangents, base)
-            contract.check_layouts()
-            if other is not None:
-                contract.check_state(other)
-            if plain.is_class:
-                contract.check_needs()
-            contract.check_none()
-
-
-def _alike(a: np.ndarray, b: np.ndarray) -> bool:
-    a, b = a.astype(np.complex128), b.astype(np.complex128)
-    return a.shape == b.shape and np.allclose(a, b, rtol=1e-4, equal_nan=True)
-
-
-class _Contract:
-    """Holds the gradients that plain calls return against those of the first one.
-
-    Args:
-        plain: the methods.
-        findings: takes what is found.
-        cotangents: those of the first call.
-        base: its gradients.
-    """
-
-    def __init__(self, plain: _Plain, findings: Findings, cotangents: Arrays, base: Arrays):
-        self.plain = plain
-        self.findings = findings
-        self.cotangents = cotangents
-        self.base = base
+    # ------------------------------------------------------------------------- what is held
 
     def _hold(
         self, check: str, what: str, run: Callable[[], Arrays], expected: Arrays, cause: str
@@ -308,14 +263,14 @@ class _Contract:
         except Exception as error:
             self.findings.fail(check, f"{what} raised {type(error).__name__}: {error}", cause=cause)
             return False
-        labels = self.plain.probe.labels
+        labels = self.probe.labels
         return self.findings.same(check, what, got, expected, labels, slack=4, cause=cause)
 
     def check_layouts(self) -> None:
         """Passes cotangents with gaps, in other orders, and expanded."""
         cause, gradients = (
             "the memory layout of the cotangent is taken for granted",
-            self.plain.gradients,
+            self.gradients,
         )
         for name, change in (
             ("with gaps", _with_gaps),
@@ -339,20 +294,20 @@ class _Contract:
 
     def check_state(self, other: Probe) -> None:
         """Runs forward at another point before backward, and backward a second time."""
-        plain, cotangents = self.plain, self.cotangents
+        cotangents = self.cotangents
 
         def interleaved() -> Arrays:
-            first = plain.forward()
-            plain.forward(other)
-            return plain.gradients(cotangents, first)
+            first = self.forward()
+            self.forward(other)
+            return self.gradients(cotangents, first)
 
         cause = "state is shared between calls: keep it on ctx, not on the class or in a global"
         what = "backward differs after another forward"
         self._hold(STATE, what, interleaved, self.base, cause)
-        forward = plain.forward()
+        forward = self.forward()
         try:
-            plain.gradients(cotangents, forward)
-            again = plain.gradients(cotangents, forward)
+            self.gradients(cotangents, forward)
+            again = self.gradients(cotangents, forward)
         except Exception:
             # it may have let go of what was saved, which a pullback keeps for it
             return
@@ -362,13 +317,12 @@ class _Contract:
 
     def check_needs(self) -> None:
         """Asks for the gradients of some inputs alone."""
-        plain = self.plain
-        for subset in subsets([i for i, is_float in enumerate(plain.floats) if is_float]):
-            needs = [i in subset for i in range(len(plain.args))]
-            places = [k for k, i in enumerate(plain.probe.positions) if i in subset]
+        for subset in subsets([i for i, is_float in enumerate(self.floats) if is_float]):
+            needs = [i in subset for i in range(len(self.args))]
+            places = [k for k, i in enumerate(self.probe.positions) if i in subset]
 
             def some(needs: Any = needs, places: Any = places) -> Arrays:
-                found = plain.gradients(self.cotangents, plain.forward(needs=needs))
+                found = self.gradients(self.cotangents, self.forward(needs=needs))
                 return [found[k] for k in places]
 
             what = f"backward differs where needs_input_grad is {tuple(needs)}"
@@ -378,23 +332,59 @@ class _Contract:
 
     def check_none(self) -> None:
         """Passes None for cotangents, to a rule that has asked for it."""
-        plain = self.plain
-        if plain.materializes(plain.forward()[1]):
+        if self.materializes(self.forward()[1]):
             return
         cause = "a cotangent of None is not treated as zero"
         none: list[Any] = [None] * len(self.cotangents)
-        zeros = [np.zeros_like(array) for array in plain.probe.arrays]
+        zeros = [np.zeros_like(array) for array in self.probe.arrays]
         what = "backward of None for all cotangents is not None or zero"
-        if not self._hold(NONE, what, lambda: plain.gradients(none), zeros, cause):
+        if not self._hold(NONE, what, lambda: self.gradients(none), zeros, cause):
             return
         for i, ct in enumerate(self.cotangents) if len(none) > 1 else ():
             some: list[Any] = list(self.cotangents)
             full: list[Any] = list(self.cotangents)
             some[i], full[i] = None, np.zeros_like(ct)
             what = f"backward of None for cotangent {i} is not that of zeros"
-            expected = plain.gradients(full)
-            if not self._hold(NONE, what, lambda s=some: plain.gradients(s), expected, cause):
+            expected = self.gradients(full)
+            if not self._hold(NONE, what, lambda s=some: self.gradients(s), expected, cause):
                 return
+
+
+def check_contract(probe: Probe, findings: Findings, rule: Any, other: Probe | None) -> None:
+    """Calls the methods of a rule in ways in which a transform does not.
+
+    Args:
+        probe: the probe.
+        findings: takes what is found.
+        rule: the rule.
+        other: the same function at another point, or None.
+    """
+    if probe.precision > 1e-2 or not any(out.size for out in probe.outs):
+        return
+    try:
+        with np.errstate(all="ignore"):
+            plain = _Plain(probe, findings, rule)
+            given = [ct.copy() for ct in plain.cotangents]
+            plain.base = plain.gradients(given)
+            expected = probe.pull(plain.cotangents)
+    except Exception:
+        # it takes traced values alone, or the transform has failed and said so
+        return
+    # one that writes to its cotangent is harmless where that is traced; else it has failed
+    unchanged = all(map(np.array_equal, given, plain.cotangents))
+    if unchanged and all(map(_alike, plain.base, expected)):
+        with np.errstate(all="ignore"):
+            plain.check_layouts()
+            if other is not None:
+                plain.check_state(other)
+            if plain.is_class:
+                plain.check_needs()
+            plain.check_none()
+
+
+def _alike(a: np.ndarray, b: np.ndarray) -> bool:
+    a, b = a.astype(np.complex128), b.astype(np.complex128)
+    return a.shape == b.shape and np.allclose(a, b, rtol=1e-4, equal_nan=True)
 
 
 def _with_gaps(ct: np.ndarray) -> np.ndarray:

@@ -48,6 +48,12 @@ class Settings(NamedTuple):
     fast_mode: bool
 
 
+Heard = tuple[str, Exception | None, list[np.ndarray | None]]
+"""A `backward` called with None for all cotangents: its name, what it raised, its gradients.
+
+They are None for zero, and for what has no value yet.
+"""
+
 # By the bits of the mantissa of the coarsest dtype: eps, atol and rtol where differences are taken
 # in double precision, and in its own precision, whose steps are long and noisy.
 _TOLERANCES = {
@@ -78,7 +84,7 @@ class Comparison:
         self.name = name
         self.probe = probe
         self.settings = settings
-        # traced first, since promotion of plain arrays is not always that of traced values
+        self.wide = probe.wide or probe
         dtypes = [array.dtype for array in (*probe.arrays, *probe.outs)]
         bits = min(int(jnp.finfo(dtype).nmant) for dtype in dtypes)
         defaults = _TOLERANCES.get(bits, _TOLERANCES[7])[0 if probe.wide else 1]
@@ -86,15 +92,9 @@ class Comparison:
         self.eps, self.atol, self.rtol = (
             d if g is None else g for g, d in zip(given, defaults, strict=True)
         )
-        self.wide = probe.wide or probe
         self._seen: list[Any] | None = None
         self._rows: dict[int, list[np.ndarray]] = {}
-        self.heard: list[Any] = []
-
-    @property
-    def is_fast(self) -> bool:
-        """Whether random projections of Jacobians are compared, not Jacobians."""
-        return self.settings.fast_mode
+        self.heard: list[Heard] = []
 
     def evaluated(self, *values: Any) -> list[Any]:
         """Returns the leaves of the result, in double precision where that is taken.
@@ -157,7 +157,7 @@ class Comparison:
 
     def compare(self, forward: bool) -> None:
         """Compares all Jacobians, element by element; their projections in fast mode."""
-        if self.is_fast:
+        if self.settings.fast_mode:
             self._compare_fast(forward)
         else:
             self._compare_whole(forward)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ftrans.func.vmap import vmap
 from ftrans.ir import Tracer
 from ftrans.ir.source import evaluated
 from ftrans.runtime.jaxlink import foreign
-from ftrans.verify.checks.jacobian import Comparison
+from ftrans.verify.checks.jacobian import Comparison, Heard
 from ftrans.verify.coordinates import (
     alike,
     count,
@@ -142,28 +142,16 @@ def multiplied_by_cotangent(compared: Comparison) -> None:
 # ------------------------------------------------------------------------- cotangents that are None
 
 
-class Undefined(NamedTuple):
-    """What a `backward` has done with None for all cotangents.
-
-    Attributes:
-        label: names it.
-        error: what it raised, or None.
-        gradients: what it returned for each input; None for zero, and for what has no value yet.
-    """
-
-    label: str
-    error: Exception | None
-    gradients: list[np.ndarray | None]
-
-
-def _undefined(label: str, backward: Any) -> Undefined:
+def _undefined(label: str, backward: Any) -> Heard:
+    """Returns what a `backward` does with None for all cotangents."""
     try:
-        return Undefined(label, None, [None if ct is None else _value(ct) for ct in backward()])
+        return label, None, [None if ct is None else _value(ct) for ct in backward()]
     except Exception as error:
-        return Undefined(label, error, [])
+        return label, error, []
 
 
 def _value(x: Any) -> np.ndarray | None:
+    """Returns what a traced value is; None where it has no value yet."""
     if type(x) is not Tracer:
         return np.asarray(x)
     try:
