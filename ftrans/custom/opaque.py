@@ -182,10 +182,11 @@ class RuleCallee(HostCallee):
         """Warns once that a batch is computed in a loop."""
         owner = self.name.rpartition(".")[0]
         self.warn_once(
+            "batch",
             f"{self.name}: vmap calls it {size} times, once for each example, since it asks for "
             f"plain arrays.\n"
             f"  Write @staticmethod def vmap(info, in_dims, *args) in {owner}, which computes the "
-            f"examples at once."
+            f"examples at once.",
         )
 
     def missing(self, rule: str) -> str:

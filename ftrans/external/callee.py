@@ -219,15 +219,16 @@ class HostCallee(Callee):
     def warn(self, size: int) -> None:
         """Warns once that a batch is computed in a loop."""
         self.warn_once(
+            "batch",
             f"{self.name}: vmap calls it {size} times, once for each example, since it does not "
             f"say how it takes a batch.\n"
             f'  Write vmap_method="broadcast_all" where it takes arrays with one more axis in\n'
-            f'  front, or vmap_method="sequential" where a loop is meant.'
+            f'  front, or vmap_method="sequential" where a loop is meant.',
         )
 
-    def warn_once(self, text: str) -> None:
-        """Warns, but not twice of one function."""
-        key = self.name, self.function_key, text
+    def warn_once(self, about: str, text: str) -> None:
+        """Warns, but not twice about the same of one function."""
+        key = self.name, self.function_key, about
         if key in _warned:
             return
         if len(_warned) >= 256:

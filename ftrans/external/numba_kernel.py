@@ -143,8 +143,9 @@ class NumbaCallee(HostCallee):
             # whatever numba finds fault with: what the kernel returns, a dtype that it lacks
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             self.warn_once(
+                reason,
                 f"{self.name}: compiled programs call it through Python, since numba made no "
-                f"handler of it.\n  reason: {reason}"
+                f"handler of it.\n  reason: {reason}",
             )
             return None
 
