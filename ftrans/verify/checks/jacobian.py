@@ -318,16 +318,15 @@ def check_outputs(
         )
 
     if len(before) != len(after):
-        found = f"outputs: {len(before)}, and {len(after)}"
-        raise differ("the same number of outputs", found)
+        raise differ("the same number of outputs", f"outputs: {len(before)}, and {len(after)}")
     for i in numbers:
         one, other = before[i], after[i]
-        found = f"output {i}: {describe(one)}, and {describe(other)}"
-        if np.shape(one) != np.shape(other):
-            raise differ("outputs with the same shape", found)
         # Python numbers have no dtype of their own
-        if with_dtypes and len({x.dtype for x in (one, other) if is_array(x)}) > 1:
-            raise differ("outputs with the same dtype", found)
+        dtypes = {x.dtype for x in (one, other) if is_array(x)} if with_dtypes else ()
+        what = "shape" if np.shape(one) != np.shape(other) else "dtype" if len(dtypes) > 1 else ""
+        if what:
+            found = f"output {i}: {describe(one)}, and {describe(other)}"
+            raise differ(f"outputs with the same {what}", found)
 
 
 def is_aligned(program: Program, position: int) -> bool:
