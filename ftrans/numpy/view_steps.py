@@ -44,7 +44,8 @@ class Step(NamedTuple):
 def chain(base: Tracer, view: Tracer) -> list[Step] | None:
     """Returns the equations that lead from one value to another; None where there are others."""
     steps: list[Step] = []
-    frame, code = view.frame, view.index
+    frame: Frame = view.frame
+    code: Any = view.index
     while frame is not base.frame or code != base.index:
         if code < 0:
             source = frame.sources[~code] if ~code < len(frame.sources) else None
@@ -198,7 +199,7 @@ class Layout(NamedTuple):
     def overlaps(self, other: Layout) -> bool:
         """Tells whether the two may have elements in common."""
         try:
-            return np.shares_memory(self.region, other.region, max_work=10_000)
+            return np.shares_memory(self.region, other.region, max_work=10_000)  # type: ignore[arg-type]
         except np.exceptions.TooHardError:
             return True
 

@@ -310,8 +310,9 @@ def _depth_of_birth(tracer: Tracer) -> int:
     depth = own = _depth(tracer)
     if known is not None:
         frame = known[1]()
-        alive = frame is not None and frame.depth < len(stack) and stack[frame.depth] is frame
-        return frame.depth if alive else own
+        if frame is None or frame.depth >= len(stack) or stack[frame.depth] is not frame:
+            return own
+        return frame.depth
     while depth >= 0 and depth + 1 < len(stack) and tracer.index >= stack[depth + 1].below[own]:
         depth += 1
     return depth

@@ -188,30 +188,49 @@ def _update_lower(xp: Any, x: Any, update: Any, *starts: Any, apart: bool = Fals
 def _update_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> New | None:
     """Keeps XLA from overwriting what it has yet to read.
 
-    Where the update reads just the window that it is written to, XLA's CPU compiler writes in place
-    and takes for granted that each element depends on itself alone (as of jaxlib 0.10, which turns
-    `x.at[0].set(x[0, ::-1])` into a palindrome). It does not see that elements are moved between.
+    Where the update reads elements that it is written over, XLA's CPU compiler writes in place and
+    takes for granted that each depends on itself alone (as of jaxlib 0.10, which makes a palindrome
+    of `x.at[0].set(x[0, ::-1])`). So it is shown no update in place but where that is so.
     """
     if params.get("apart"):
         return None
-    x, update = operands[:2]
+    apart = New(dynamic_update_slice_p, operands, {"apart": True})
+    x, update, *starts = operands
     base, pending, seen = _unshaped(scope, x), [(update, False)], set()
     while pending:
         atom, moved = pending.pop()
         if (atom, moved) in seen or type(atom) is Literal:
             continue
         seen.add((atom, moved))
+        made = scope.definition(atom)
         if _unshaped(scope, atom) == base:
             if moved:
-                return New(dynamic_update_slice_p, operands, {"apart": True})
-            continue
-        made = scope.definition(atom)
-        if made is None or not made.primitive.tags & {"elementwise", "structural"}:
+                return apart
+        elif made is None or not made.primitive.tags & {"elementwise", "structural"}:
             continue  # what sums or sorts, say, is computed before anything is written
-        reads = made.primitive is slice_p and _unshaped(scope, made.operands[0]) == base
-        still = reads or made.primitive is reshape_p or "elementwise" in made.primitive.tags
-        pending += [(operand, moved or not still) for operand in made.operands]
+        elif made.primitive is slice_p and _unshaped(scope, made.operands[0]) == base:
+            window = None if made.operands[0] != x else made.params
+            shape, sizes = scope.type(x).shape, scope.type(update).shape
+            if not _is_safe(window, starts, shape, sizes, moved):
+                return apart
+        else:
+            still = made.primitive is reshape_p or "elementwise" in made.primitive.tags
+            pending += [(operand, moved or not still) for operand in made.operands]
     return None
+
+
+def _is_safe(
+    window: Any, starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int], moved: bool
+) -> bool:
+    """Tells whether a window that is read is none of what is written, or just that, unmoved."""
+    if window is None or not all(type(start) is Literal for start in starts):
+        return False
+    low = [min(max(int(s.value), 0), d - n) for s, d, n in zip(starts, shape, sizes, strict=True)]
+    ends = list(zip(low, sizes, window["start"], window["stop"], strict=True))
+    if any(a + n <= start or stop <= a for a, n, start, stop in ends):
+        return True
+    same = all((a, a + n) == (start, stop) for a, n, start, stop in ends)
+    return same and not moved and all(step == 1 for step in window["step"])
 
 
 def _unshaped(scope: Any, atom: Any) -> Any:
@@ -275,6 +294,7 @@ dynamic_update_slice_p = structural(
     samples=[
         Sample((normal(5, 3), normal(2, 3), _start(1), _start(0))),
         Sample((normal(5, 3), normal(3, 2), _start(9), _start(-2))),
+        Sample((normal(5, 3), normal(3, 2), _start(9), _start(-2)), {"apart": True}),
         Sample((normal(4), normal(0), _start(2))),
         Sample((normal(), normal(seed=1))),
     ],

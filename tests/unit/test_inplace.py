@@ -676,6 +676,8 @@ MOVED = {
     "in a loop": "for row in b:\n    row[...] = row[::-1]",
     "centred": "b[0] -= b[0].sum()",
     "added": "b[1:] += b[:-1]",
+    "copied down": "b[1:] = b[:-1]",
+    "swapped": "b[:1], b[1:2] = b[1:2].copy(), b[:1].copy()",
 }
 
 
@@ -684,7 +686,7 @@ def test_what_is_written_where_it_is_read(name: str) -> None:
     """XLA's CPU compiler overwrites in place, before it has read what has moved."""
     names: dict[str, Any] = {"np": np}
     body = textwrap.indent(MOVED[name], "    ")
-    exec(f"def f(x):\n    b = x.reshape(3, 6)\n{body}\n    return b", names)
+    exec(f"def f(x):\n    b = (x * 2 / 2 + x * 0).reshape(3, 6)\n{body}\n    return b", names)
     f, x = names["f"], np.arange(18.0)
     expected = f(x.copy())
     assert_close(ftrans.jit(f)(x), expected)
