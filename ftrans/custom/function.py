@@ -39,7 +39,8 @@ class Function:
 
     What `forward` or `backward` compute with traced values, by functions of `ftrans.numpy` or
     NumPy's operators, is traced. A method that asks for plain arrays, by `np.asarray(x)`, is
-    opaque: it is called when the program is run, on arrays that it must not write to.
+    opaque: it is called on arrays that it must not write to; `forward` once, within `apply`, where
+    its arguments have values, and all else when the program is run.
 
     Attributes:
         generate_vmap_rule: is for the sake of code for PyTorch: batches are derived in any case.

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
 
 from ftrans.custom.batching import FunctionBatch, closed_over, example_by
 from ftrans.custom.calling import check_written, not_returned
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.guards import Guards, guards_of
-from ftrans.custom.methods import Methods, asks_needs
-from ftrans.custom.opaque import calls_host, is_opaque
-from ftrans.custom.opaque_forward import HostForward, maker
+from ftrans.custom.methods import Methods, asks_needs, marks_dirty
+from ftrans.custom.opaque import calls_host, is_opaque, missing_of, set_opaque, snapshot_of
+from ftrans.custom.opaque_forward import (
+    Left,
+    OpaqueForward,
+    known_values,
+    left_of,
+    maker,
+    settled,
+)
 from ftrans.custom.recording import record, staged_for_jax
 from ftrans.custom.rule import Rule
 from ftrans.custom.surroundings import Surroundings, surroundings
 from ftrans.custom.tracing import Author
 from ftrans.custom.undefined import is_listening, note
 from ftrans.errors import RuleError
+from ftrans.external.arrays import read_only, to_array
 from ftrans.external.captures import defined
 from ftrans.ir import ArrayType, Tracer, type_of
-from ftrans.numpy.promotion import as_array, is_array, result_type
+from ftrans.ir.source import Opaque
+from ftrans.ir.stack import state
+from ftrans.numpy.promotion import as_array, is_array, is_scalar, result_type
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.numpy.views import overwrite
 from ftrans.primitives import once_p, tied_p
@@ -67,11 +80,16 @@ class Call(Author):
         if self.kwargs or self.listened or not self.parts.is_constant:
             return None
         needs = self._needs() if self.methods.asks_needs else None
-        return self.parts.key, self.passed, needs
+        called = self.called
+        left = None if called is None else (called.key, called.places()[0])
+        return self.parts.key, self.passed, needs, left
 
     def guards(self) -> Guards | None:
         """Returns what the methods read, see `Author.guards`."""
-        if self.host.is_static or not self.output.is_constant:
+        called = self.called
+        if self.host.is_static or self.handed or not self.output.is_constant:
+            return None
+        if called is not None and called.objects:
             return None
         known = self.methods.guards
         if known is not None and known.hold():
@@ -94,16 +112,53 @@ class Call(Author):
             "dirty": self.dirty,
         }
 
+    left: Left | None = None
+    """What an opaque `forward` has left."""
+    called: Left | None = None
+    """The same, where it was called for this call, on the values of its inputs."""
+    host: OpaqueForward
+    """The same, to be called when the program is run."""
+
     def record(self) -> Any:
         """Records the call; returns what `forward` returned, with traced values in it."""
         values = self.parts.values
-        results = record(self, values)
+        while True:
+            self._before = self.opaque
+            try:
+                results = record(self, values, self._known())
+                break
+            except Opaque:
+                if not self.retries():
+                    raise
         for number, result in self.dirty:
             value = values[number]
             if type(value) is Tracer:
                 overwrite(f"{self.name}: ctx.mark_dirty(x)", value, results[result])
                 results[result] = value
         return self.make(self.output.build(results))
+
+    @property
+    def opaque(self) -> tuple[bool, bool]:
+        """Whether `forward` and `setup_context` were found to be opaque."""
+        asked = (self.methods.forward, self.methods.setup_context)
+        return tuple([f is not None and is_opaque(f, self.parts.key) for f in asked])  # type: ignore
+
+    def retries(self) -> bool:
+        """Tells whether the call is recorded once more, see `Author.retries`."""
+        return self.opaque != self._before
+
+    def _known(self) -> Sequence[Any]:
+        """Calls an opaque `forward`, if there are values; returns what is known from there on."""
+        self.handed: dict[int, Any] = {}
+        methods = self.methods
+        self.host = OpaqueForward(methods, self.parts, self.kwargs, self._needs)
+        values = known_values(self.parts.values) if any(self.opaque) else None
+        if values is None:
+            return ()
+        with_context = methods.old or self.opaque[1]
+        self.called = self.left = self.host.called(values, with_context)
+        found = [*self.called.output.values, *self.called.places()[1]]
+        return [x if is_scalar(x) else to_array(x) for x in found]
 
     def _needs(self) -> tuple[bool, ...]:
         given = iter(self.parts.values)
@@ -125,39 +180,13 @@ class Call(Author):
     types: Sequence[ArrayType] = ()
 
     def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
-        """Traces `forward` and `setup_context`, or records that they are to be called."""
-        methods, kwargs = self.methods, self.kwargs
+        """Traces `forward` and `setup_context`, takes what a call has left, or records the call."""
+        count = len(self.parts.values)
+        inputs, known = inputs[:count], inputs[count:]
         self.ctx = ctx = FunctionCtx()
         ctx._state.needs = self._needs
-        args = self.parts.build(inputs)
         self.primals = [as_array(x) for x in inputs]
-        statics = self.parts.key
-        self.host = host = HostForward(methods, self.parts, kwargs, inputs)
-        if methods.old:
-            output = calls_host(
-                methods.forward,
-                statics,
-                lambda: methods.forward(ctx, *args, **kwargs),
-                lambda: host.record(ctx, self._needs_of, True),
-            )
-        else:
-            output = calls_host(
-                methods.forward,
-                statics,
-                lambda: methods.forward(*args, **kwargs),
-                lambda: host.record(ctx, self._needs_of, False),
-            )
-
-            def set_up() -> Any:
-                methods.setup_context(ctx, args, output)
-                return output
-
-            output = calls_host(
-                methods.setup_context,
-                statics,
-                set_up,
-                lambda: host.record(ctx, self._needs_of, True),
-            )
+        output = self._output(inputs, known)
         self.is_tuple = isinstance(output, tuple)
         self.make = maker(output)
         items = output if self.is_tuple else (output,)
@@ -169,14 +198,88 @@ class Call(Author):
                 as_array(x, result_type(x, *dtypes)) if type(x) in (float, complex) else x
                 for x in self.output.values
             ]
-        if output is None and methods.vmap is not None:
+        if output is None and self.methods.vmap is not None:
             self._learn_output()
         self.types = [type_of(x).update() for x in self.output.values]
         self.inputs = [type_of(as_array(x)).update() for x in inputs]
         self.weak = tuple([type(x) is Tracer and x.weak for x in inputs])
-        self._check_dirty(inputs, host)
+        self._check_dirty(inputs)
         self.patterns = not ctx._state.materialize
         return self.output.values
+
+    def _output(self, inputs: Sequence[Any], known: Sequence[Any]) -> Any:
+        """Returns what `forward` returns, with traced values in it, and fills the context."""
+        methods, ctx = self.methods, self.ctx
+        args = self.parts.build(inputs)
+        set_up = None if methods.old else methods.setup_context
+        if not any(map(marks_dirty, (methods.forward, set_up))):
+            state.stack[-1].rule = self._hand_out
+        with_context = methods.old or self.opaque[1]
+        if self.called is not None:
+            output = self._taken(self.called, inputs, known)
+        elif any(self.opaque):
+            output = self.host.record(ctx, inputs, with_context)
+            self.left = self.host.found
+        else:
+            with_context = methods.old
+            with self._watched(methods.forward):
+                output = methods.forward(*((ctx, *args) if with_context else args), **self.kwargs)
+        if not with_context:
+            with self._watched(set_up):
+                set_up(ctx, args, output)
+        return self._settled(inputs, output) if self.handed else output
+
+    @contextmanager
+    def _watched(self, method: Any) -> Iterator[None]:
+        """Remembers of a method that it is opaque, where it turns out to be in a block."""
+        before = len(self.handed)
+        try:
+            yield
+        except Exception as error:
+            if len(self.handed) == before:
+                raise
+            set_opaque(method, self.parts.key)
+            raise Opaque from error  # what fails may do well with nothing but arrays
+        except Opaque:
+            set_opaque(method, self.parts.key)
+            raise
+        if len(self.handed) > before:
+            set_opaque(method, self.parts.key)
+
+    def _hand_out(self, x: Tracer) -> np.ndarray:
+        """Returns the array behind a traced value, where `forward` asks for it and there is one.
+
+        So it is called once, though it turns out to be opaque while it is traced.
+        """
+        frame = x.frame
+        captured = [frame.sources[~t.index] for t in frame.captured.values()]
+        if any(type(value) is Tracer and may_have_gradient(value) for value in captured):
+            raise Opaque  # where it is called on arrays it is told of what it closes over
+        found = self.handed.get(x.index)
+        if found is None:
+            values = known_values([x])
+            if values is None:
+                raise Opaque
+            found = self.handed[x.index] = read_only(np.asarray(values[0]))
+        return found
+
+    def _settled(self, inputs: Sequence[Any], output: Any) -> Any:
+        """Takes what `forward` has left that was handed arrays while it was traced."""
+        context = snapshot_of(self.ctx, {id(x) for x in self.parts.statics})
+        self.left = left = left_of(output, self.ctx, context, self._arrays(inputs))
+        for values in (left.output.values, context.values):
+            values[:] = self._arrays(values)
+        return self._taken(left, inputs, [*left.output.values, *left.places()[1]])
+
+    def _arrays(self, values: Sequence[Any]) -> list[Any]:
+        """Returns the values with arrays in the place of those that were handed out."""
+        return [self.handed.get(x.index, x) if type(x) is Tracer else x for x in values]
+
+    def _taken(self, left: Left, inputs: Sequence[Any], known: Sequence[Any]) -> Any:
+        """Returns what a call has returned, with traced values in it, and fills the context."""
+        found, count = settled(self.name, known, inputs), len(left.output.values)
+        left.fill(self.ctx, inputs, found[:count], found[count:])
+        return left.make(left.output.build(found[:count]))
 
     def _learn_output(self) -> None:
         """Takes what `vmap` returns for the output, where `forward` returns nothing."""
@@ -193,20 +296,23 @@ class Call(Author):
         )
         self.output.values = list(missing(self.primals, types, message)) if types else []
 
-    def _check_dirty(self, inputs: Sequence[Any], host: HostForward) -> None:
+    def _check_dirty(self, inputs: Sequence[Any]) -> None:
         """Finds which results are the inputs that were marked as written to."""
+        left = self.called or self.host.found
         self.dirty: list[tuple[int, int]] = []
         ctx_dirty = self.ctx._state.dirty
         marked = {key_of(x) for x in ctx_dirty}
-        check_written(self.methods, [key_of(inputs[i]) in marked for i in host.written])
+        if left is not None:
+            check_written(self.methods, [key_of(inputs[i]) in marked for i in left.written])
         if not marked:
             return
+        returned = {} if left is None else left.returned
         outs = [key_of(x) for x in self.output.values]
         for number, value in enumerate(inputs):
             key = key_of(value)
             if key not in marked:
                 continue
-            place = outs.index(key) if key in outs else host.returned.get(number)
+            place = outs.index(key) if key in outs else returned.get(number)
             if place is None:
                 raise not_returned(self.methods, value)
             self.dirty.append((number, place))
@@ -236,6 +342,20 @@ class Call(Author):
 
     # ------------------------------------------------------------------------------- rules
 
+    def _undifferentiated(self, found: Sequence[Any], message: str) -> list[Any]:
+        """Returns what a rule has returned, whose derivatives nobody knows."""
+        return [
+            None if x is None else once_p(as_array(x), *self.primals, message=message)
+            for x in found
+        ]
+
+    def _checked(self, found: Sequence[Any]) -> Sequence[Any]:
+        """Lets nobody differentiate what a rule computes with objects of an opaque `forward`."""
+        left = self.left
+        if left is None or not left.objects:
+            return found
+        return self._undifferentiated(found, missing_of(f"{self.name}.forward"))
+
     def _rule(self, name: str, method: Any) -> Rule:
         """Returns one method with what it is given and must return."""
         return Rule(
@@ -261,10 +381,7 @@ class Call(Author):
         message = ""
         if once:
             message = _differentiated_again(rule.label, method)
-            cotangents = [
-                None if ct is None else once_p(ct, *self.primals, message=message)
-                for ct in cotangents
-            ]
+            cotangents = self._undifferentiated(cotangents, message)
 
         def call(given: Sequence[Any]) -> Sequence[Any]:
             return self._called(rule, "backward", rule.gradients, rule.host_gradients, given)
@@ -273,12 +390,7 @@ class Call(Author):
         if self.listened and not ctx._state.materialize:
             self.listened = False  # once, whatever the patterns of cotangents are
             note(rule.label, lambda: call([None] * len(cotangents)))
-        if not once:
-            return found
-        return [
-            None if ct is None else once_p(as_array(ct), *self.primals, message=message)
-            for ct in found
-        ]
+        return self._undifferentiated(found, message) if once else self._checked(found)
 
     def _tied(self, values: Sequence[Any]) -> Sequence[Any]:
         """Lets a rule count on the check of the context that it uses, see `HostForward`."""
@@ -291,13 +403,15 @@ class Call(Author):
         """Calls `jvp`; see `Author.jvp`."""
         rule = self._rule("jvp", self.methods.jvp)
         given = self._tied(tangents)
-        return self._called(rule, "forward", rule.tangents, rule.host_tangents, given)
+        return self._checked(
+            self._called(rule, "forward", rule.tangents, rule.host_tangents, given)
+        )
 
     def _called(
         self, rule: Rule, which: str, now: Any, later: Any, given: Sequence[Any]
     ) -> Sequence[Any]:
         """Calls a method on traced values; or records that it is called later."""
-        ctx, method, remake = self.ctx, rule.method, self.host.remake
+        ctx, method = self.ctx, rule.method
 
         def traced() -> Sequence[Any]:
             found = now(ctx._copied(which), given)
@@ -309,8 +423,7 @@ class Call(Author):
             method,
             self.parts.key,
             traced,
-            lambda: later(ctx._copied(which), given, self._needs_of(method), remake),
-            remake is not None,
+            lambda: later(ctx._copied(which), given, self._needs_of(method)),
         )
 
     def batch(self, around: Surroundings, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:

@@ -11,7 +11,7 @@ from ftrans.custom.remembered import Memory
 from ftrans.errors import MissingRuleError, RuleError
 from ftrans.external.captures import defined
 
-__all__ = ["Methods", "asks_needs", "methods_of"]
+__all__ = ["Methods", "asks_needs", "marks_dirty", "methods_of"]
 
 
 def methods_of(cls: Any) -> Methods:
@@ -170,25 +170,27 @@ def _parameters(forward: Any, with_context: bool) -> tuple[inspect.Signature | N
 
 
 def asks_needs(function: Any) -> bool:
-    """Tells whether the code of a method reads `ctx.needs_input_grad`; None is no method.
+    """Tells whether the code of a method reads `ctx.needs_input_grad`; None is no method."""
+    return _names(function, "needs_input_grad")
 
-    What it wraps, by `functools.wraps`, is looked at as well.
-    """
+
+def marks_dirty(function: Any) -> bool:
+    """Tells whether the code of a method calls `ctx.mark_dirty`; None is no method."""
+    return _names(function, "mark_dirty")
+
+
+def _names(function: Any, name: str) -> bool:
+    """Tells whether the code of a function names something, or what it wraps does."""
     while function is not None:
         code = getattr(function, "__code__", None)
-        if code is not None and _reads_needs(code):
+        if code is not None and _code_names(code, name):
             return True
         function = getattr(function, "__wrapped__", None)
     return False
 
 
 @functools.lru_cache(maxsize=1024)
-def _reads_needs(code: CodeType) -> bool:
-    pending: list[Any] = [code]
-    while pending:
-        code = pending.pop()
-        if code is not None:
-            if "needs_input_grad" in code.co_names:
-                return True
-            pending += [const for const in code.co_consts if isinstance(const, CodeType)]
-    return False
+def _code_names(code: CodeType, name: str) -> bool:
+    return name in code.co_names or any(
+        _code_names(const, name) for const in code.co_consts if isinstance(const, CodeType)
+    )

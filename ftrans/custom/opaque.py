@@ -7,7 +7,7 @@ it as arrays. For `forward`, of which it is not known what it returns, see `opaq
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,16 @@ from ftrans.numpy.promotion import as_array, is_array, is_scalar, is_weak
 from ftrans.primitives import external_p
 from ftrans.pytree import Parts
 
-__all__ = ["Remake", "RuleCallee", "calls_host", "host_call", "is_opaque", "restore", "snapshot_of"]
+__all__ = [
+    "RuleCallee",
+    "calls_host",
+    "host_call",
+    "is_opaque",
+    "missing_of",
+    "restore",
+    "set_opaque",
+    "snapshot_of",
+]
 
 
 _opaque = Remembered(128)
@@ -35,12 +44,13 @@ def is_opaque(function: Any, statics: Any) -> bool:
     return (function, statics) in _opaque
 
 
+def set_opaque(function: Any, statics: Any) -> None:
+    """Remembers of a method that it was found to be opaque."""
+    _opaque.find((function, statics), lambda: True)
+
+
 def calls_host(
-    function: Any,
-    statics: Any,
-    call: Callable[[], Any],
-    host: Callable[[], Any],
-    later: bool = False,
+    function: Any, statics: Any, call: Callable[[], Any], host: Callable[[], Any]
 ) -> Any:
     """Calls a method of a rule on traced values; or records that it is called later.
 
@@ -49,15 +59,13 @@ def calls_host(
         statics: the arguments that are no arrays, on which it may depend what it asks for.
         call: calls it.
         host: records it.
-        later: whether it is to be recorded in any case.
     """
-    key = (function, statics)
-    if later or key in _opaque:
+    if is_opaque(function, statics):
         return host()
     try:
         return call()
     except Opaque:
-        _opaque.find(key, lambda: True)
+        set_opaque(function, statics)
         return host()
 
 
@@ -101,18 +109,6 @@ def restore(snapshot: Parts, values: Sequence[Any], ctx: FunctionCtx) -> None:
 # -------------------------------------------------------------------------------- other methods
 
 
-class Remake(NamedTuple):
-    """Makes what a context holds that is no array, where each call of `forward` makes it anew.
-
-    Attributes:
-        template: takes the inputs of `forward`, arrays; returns the context without its arrays.
-        inputs: those, traced.
-    """
-
-    template: Callable[[Sequence[Any]], Parts]
-    inputs: list[Any]
-
-
 def host_call(
     label: str,
     function: Any,
@@ -122,7 +118,6 @@ def host_call(
     key: Any,
     body: Callable[[FunctionCtx, Sequence[Any]], Sequence[Any]],
     needs: tuple[bool, ...],
-    remake: Remake | None,
 ) -> list[Any]:
     """Records the call of an opaque `backward` or `jvp`.
 
@@ -135,16 +130,12 @@ def host_call(
         key: what the body depends on, apart from the method and the context.
         body: takes a context with arrays in it, and arrays for the operands; returns arrays.
         needs: what `ctx.needs_input_grad` is.
-        remake: makes objects in the context, if each call is to have its own.
     """
     check_captures(label, function)
     snapshot = snapshot_of(ctx)
     template = snapshot.template()
     which, count = ctx._state.which, len(operands)
-    saved_until = count + len(snapshot.values)
     given = [*operands, *(_as_operand(x) for x in snapshot.values)]
-    if remake is not None:
-        given += remake.inputs
     kinds = tuple([type_of(x).update() for x in given])
     saved = sum(snapshot.counts()[:2])
     # what is an attribute was a Python number where it promotes as one
@@ -154,11 +145,9 @@ def host_call(
     def run(*arrays: Any) -> Sequence[Any]:
         inner = FunctionCtx()
         saved = [
-            x.item() if number else x
-            for x, number in zip(arrays[count:saved_until], numbers, strict=True)
+            x.item() if number else x for x, number in zip(arrays[count:], numbers, strict=True)
         ]
-        made = template if remake is None else remake.template(arrays[saved_until:])
-        restore(made, saved, inner)
+        restore(template, saved, inner)
         inner._state.which = which
         inner._state.needs = needs
         return body(inner, arrays[:count])
@@ -173,6 +162,16 @@ def _as_operand(x: Any) -> Any:
     if isinstance(x, (float, complex)):
         return np.asarray(x)
     return as_array(x)
+
+
+def missing_of(name: str) -> str:
+    """Returns the error for what an opaque `forward` has computed, and nobody has a rule for."""
+    return (
+        f"{name}: it is opaque, since it asks for plain arrays, and what it computed in between, "
+        f"or closes over, is differentiated.\n"
+        f"  Return from forward what is saved, so that backward gets its cotangent; or write it "
+        f"with ftrans.numpy."
+    )
 
 
 class RuleCallee(HostCallee):
@@ -193,12 +192,7 @@ class RuleCallee(HostCallee):
         """Returns the error for a method that is differentiated, and cannot be."""
         owner, _, method = self.name.rpartition(".")
         if method == "forward":
-            return (
-                f"{self.name}: it is opaque, since it asks for plain arrays, and what it computed "
-                f"in between, or closes over, is differentiated.\n"
-                f"  Return from forward what is saved, so that backward gets its cotangent; or "
-                f"write it with ftrans.numpy."
-            )
+            return missing_of(self.name)
         if method == "backward" and rule == "transpose":
             return (
                 f"{owner}: its jvp is asked for, and cannot be derived from backward, which is "

@@ -28,12 +28,13 @@ from ftrans.primitives.rules import Spec
 __all__ = ["record", "staged_for_jax"]
 
 
-def record(author: Author, values: Sequence[Any]) -> list[Any]:
+def record(author: Author, values: Sequence[Any], known: Sequence[Any] = ()) -> list[Any]:
     """Calls a custom rule inside a traced function, and records it as one equation.
 
     Args:
         author: the rule.
         values: the inputs: arrays, traced values and Python scalars that are arrays.
+        known: what `forward` takes besides, arrays and numbers that nobody differentiates.
 
     Returns:
         The results.
@@ -41,21 +42,21 @@ def record(author: Author, values: Sequence[Any]) -> list[Any]:
     Raises:
         TracedArrayError: where a method asks for plain arrays that the author does not call later.
     """
-    inputs = known_inputs(values)
+    inputs, extra = known_inputs(values), known_inputs(known)
     around = surroundings()
     key, memory = author.lasting_key, author.memory
     if key is not None:
-        types = tuple([(t, weak) for t, _, weak in inputs])
+        types = tuple([(t, weak) for t, _, weak in (*inputs, *extra)])
         key = (key, types, around, config.default_dtype)
         lasting = memory.get(key)
         if lasting is not None and lasting.guards.hold():
             params = lasting.params()
             if params is not None:
-                return _taken_over(author, params, lasting.known, inputs)
+                return _taken_over(author, params, lasting.known, [*inputs, *extra])
     try:
-        return _recorded(author, inputs, around, key)
+        return _recorded(author, inputs, extra, around, key)
     except Opaque:
-        if in_rule():
+        if in_rule() or author.retries():
             raise  # the rule that this one is called in may be called later
     raise TracedArrayError(
         f"{author.name}: it asks for plain arrays, by np.asarray(x) or its like, and is traced.\n"
@@ -128,11 +129,15 @@ def _taken_over(
 
 
 def _recorded(
-    author: Author, inputs: Sequence[Any], around: Surroundings, lasting_key: Any
+    author: Author,
+    inputs: Sequence[Any],
+    extra: Sequence[Any],
+    around: Surroundings,
+    lasting_key: Any,
 ) -> list[Any]:
     """Traces the call and records it; lets later ones take it over, where that can be."""
     fell_short, state.falls_short = state.falls_short, False
-    traced = _traced(author, inputs, around)
+    traced = _traced(author, inputs, extra, around)
     results = _bound(traced.operands, traced.params, traced.weak)
     if traced.is_closed and results and lasting_key is not None:
         known = _Recorded(traced.weak, author.kept(), state.falls_short)
@@ -157,13 +162,16 @@ class _Traced(NamedTuple):
     is_closed: bool
 
 
-def _traced(author: Author, inputs: Sequence[Any], around: Surroundings) -> _Traced:
+def _traced(
+    author: Author, inputs: Sequence[Any], extra: Sequence[Any], around: Surroundings
+) -> _Traced:
     """Traces `forward` and the rules that can be asked for."""
     demands = _demands()
     has_rules = author.backward is not None or author.jvp is not None
     has_rules = has_rules and any(t.is_inexact for t, _, _ in inputs)
     ruled = has_rules and around.order > 0
-    opened = rule_frame(author.name, inputs, -2 if ruled and author.calls_itself else 0)
+    declared = [*inputs, *extra]
+    opened = rule_frame(author.name, declared, -2 if ruled and author.calls_itself else 0)
     frame = opened.frame
     rules: dict[str, TracedRule] = {}
     patterns: list[tuple[bool, ...]] = []
@@ -183,7 +191,7 @@ def _traced(author: Author, inputs: Sequence[Any], around: Surroundings) -> _Tra
         program, captured = frame.close([*outs, *places.saved])
         demanded = _demands() != demands
     batch, closed_over = author.batch(around, sources(inputs))
-    operands = [*sources(inputs), *captured]
+    operands = [*sources(declared), *captured]
     settled = {
         key: tuple([_settled(place, operands) for place in found])
         for key, found in references.items()
@@ -218,7 +226,7 @@ def _traced(author: Author, inputs: Sequence[Any], around: Surroundings) -> _Tra
             "saved": False,
         }
     )
-    return _Traced(operands, params, weak, not demanded and len(operands) == len(inputs))
+    return _Traced(operands, params, weak, not demanded and len(operands) == len(declared))
 
 
 def _demands() -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.fit import chosen, fit
-from ftrans.custom.opaque import Remake, host_call
+from ftrans.custom.opaque import host_call
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined
 from ftrans.ir import ArrayType
@@ -100,13 +100,10 @@ class Rule(NamedTuple):
         ctx: FunctionCtx,
         cotangents: Sequence[Any],
         needs: tuple[bool, ...],
-        remake: Remake | None,
     ) -> list[Any]:
         """Records that `backward` is called when the program is run."""
         wanted = [i for i, t in enumerate(self.inputs) if t.is_inexact]
-        return self._called_later(
-            self.gradients, ctx, cotangents, needs, remake, wanted, self.inputs
-        )
+        return self._called_later(self.gradients, ctx, cotangents, needs, wanted, self.inputs)
 
     # -------------------------------------------------------------------------------- jvp
 
@@ -142,11 +139,10 @@ class Rule(NamedTuple):
         ctx: FunctionCtx,
         tangents: Sequence[Any],
         needs: tuple[bool, ...],
-        remake: Remake | None,
     ) -> list[Any]:
         """Records that `jvp` is called when the program is run."""
         wanted = [i for i, s in enumerate(self.smooth) if s]
-        return self._called_later(self.tangents, ctx, tangents, needs, remake, wanted, self.types)
+        return self._called_later(self.tangents, ctx, tangents, needs, wanted, self.types)
 
     # ------------------------------------------------------------------------------ shared
 
@@ -156,7 +152,6 @@ class Rule(NamedTuple):
         ctx: FunctionCtx,
         values: Sequence[Any],
         needs: tuple[bool, ...],
-        remake: Remake | None,
         wanted: Sequence[int],
         types: Sequence[ArrayType],
     ) -> list[Any]:
@@ -167,7 +162,6 @@ class Rule(NamedTuple):
             ctx: the context, with traced values in it.
             values: what the method takes, traced, or None.
             needs: what `ctx.needs_input_grad` is.
-            remake: as for `host_call`.
             wanted: which results there are.
             types: those of all results.
         """
@@ -181,7 +175,7 @@ class Rule(NamedTuple):
 
         operands = [x for x in values if x is not None]
         key = (given, *self._key)
-        outs = host_call(self.label, self.method, ctx, operands, kinds, key, body, needs, remake)
+        outs = host_call(self.label, self.method, ctx, operands, kinds, key, body, needs)
         found: list[Any] = [None] * len(types)
         for i, out in zip(wanted, outs, strict=True):
             found[i] = out

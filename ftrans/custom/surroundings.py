@@ -67,7 +67,7 @@ def likely_batch(values: Sequence[Any]) -> tuple[int, tuple[Any, ...], tuple[Any
             continue
         dims = tuple([_axis(x, frame) for x in values])
         if all(dim is None for dim in dims):
-            if any(inner.rule for inner in state.stack[frame.depth :]):
+            if any(inner.rule is not None for inner in state.stack[frame.depth :]):
                 continue
             # the body of a loop, say, does not show what is mapped
             dims = tuple([0 if type(x) is Tracer else None for x in values])

@@ -75,6 +75,10 @@ class Author:
         """Returns the results, arrays; `ruled` says whether the rules are traced after it."""
         raise NotImplementedError
 
+    def retries(self) -> bool:
+        """Tells whether the call is recorded once more, since `forward` turned out to be opaque."""
+        return False
+
     def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
         """Tells which results have tangents."""
         raise NotImplementedError

@@ -17,6 +17,7 @@ from ftrans.errors import ArgumentError, StructureError
 from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind, is_tracing
 from ftrans.ir.frame import Frame, settled
 from ftrans.ir.location import here
+from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array, is_array, is_scalar, weakly
@@ -262,6 +263,10 @@ def is_whole(x: Any) -> bool:
     return isinstance(x, (int, np.integer)) and not isinstance(x, bool)
 
 
+def _no_array(x: Tracer) -> Any:
+    raise Opaque
+
+
 class rule_frame:
     """Opens the frame of one method, in which the user's code records.
 
@@ -284,7 +289,7 @@ class rule_frame:
         stack = state.stack
         kind = Frame if stack and not isinstance(stack[-1], Trail) else Trail
         self.frame = kind(name, closed, here())
-        self.frame.rule = True
+        self.frame.rule = _no_array
         self.frame.order = order
         self.inputs = inputs
 

@@ -82,7 +82,8 @@ class Frame:
         order: what is wanted of the custom rules called here: 2 for reverse mode, 4 for forward
             mode, which may transpose a rule; tracing a `backward` takes 2 of it for the rules that
             are called inside, a `jvp` takes 1.
-        rule: whether it is a method of a custom rule, which may turn its arguments into NumPy's.
+        rule: where it is a method of a custom rule, what gives a plain array for a value of it, or
+            raises `Opaque`; else None.
         differentiates: whether its declared inputs are what is differentiated.
     """
 
@@ -113,7 +114,7 @@ class Frame:
         self.closed = closed
         self.entered = entered
         self.order = 0
-        self.rule = False
+        self.rule: Any = None
         self.differentiates = False
         self.depth, self.floor = -1, 0
         self.below: tuple[int, ...] = ()

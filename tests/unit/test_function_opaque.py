@@ -635,3 +635,123 @@ def test_a_sort_of_nothing() -> None:
         assert_close(func.grad(f)(x), np.ones(shape))
         if len(shape) == 2:
             assert_close(func.vmap(func.grad(f))(x), np.ones(shape))
+
+
+# --------------------------------------------------------------------------------- called once
+
+
+class Kernel(Function):
+    """Counts its calls, and keeps numbers of all kinds."""
+
+    calls = 0
+    number: Any = 2.0
+
+    @staticmethod
+    def forward(ctx, x):
+        Kernel.calls += 1
+        a = np.asarray(x)
+        if a.sum() > 100:
+            raise TooBig("too big")
+        ctx.save_for_backward(x)
+        ctx.number, ctx.mean, ctx.label = Kernel.number, float(a.mean()), "as it is"
+        return a * a
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        assert ctx.label == "as it is"
+        assert ctx.number is Kernel.number or isinstance(Kernel.number, float)
+        return 2 * x * ct
+
+
+KNOWN = {
+    "grad": lambda f: func.grad(lambda x: (f(x * 1) * 1).sum())(X),
+    "value_and_grad": lambda f: func.value_and_grad(lambda x: f(x).sum())(X)[0],
+    "vjp": lambda f: func.vjp(f, X)[1](np.ones(3))[0],
+    "jvp": lambda f: func.jvp(f, (X,), (np.ones(3),))[1],
+    "jacrev": lambda f: np.diag(func.jacrev(f)(X)),
+    "jacfwd": lambda f: np.diag(func.jacfwd(f)(X)),
+    "linearize": lambda f: func.linearize(f, X)[1](np.ones(3)),
+    "hessian": lambda f: np.diag(func.hessian(lambda x: f(x).sum())(X)),
+    "grad of grad": lambda f: func.grad(lambda x: func.grad(lambda x: f(x).sum())(x).sum())(X),
+    "grad over another batch": lambda f: func.grad(
+        lambda x: (func.vmap(lambda k: f(x) * k)(np.arange(2.0))).sum()
+    )(X),
+}
+
+
+@pytest.mark.parametrize("road", ["auto", "interpret", "compile"])
+@pytest.mark.parametrize("transform", KNOWN)
+def test_forward_is_called_exactly_once(transform: str, road: str) -> None:
+    """Where its argument has a value; at the first call as at all others."""
+    ftrans.config.execution = road
+    ftrans.cache_clear()
+
+    class Fresh(Kernel):
+        pass
+
+    slope = {"value_and_grad": 14.0, "hessian": np.full(3, 2.0), "grad of grad": np.full(3, 2.0)}
+    for number in (2, 2.5, 1, 3, 2.5):
+        Kernel.number, before = number, Kernel.calls
+        assert_close(KNOWN[transform](Fresh.apply), slope.get(transform, 2 * X))
+        assert Kernel.calls == before + 1
+
+
+def test_what_forward_raises_is_caught_around_the_call() -> None:
+    def f(x: Any, scale: float) -> Any:
+        try:
+            return Kernel.apply(x * scale).sum()
+        except TooBig:
+            return (x**3).sum()
+
+    for scale, expected in ((1.0, 2 * X), (100.0, 3 * X**2), (2.0, 8 * X), (100.0, 3 * X**2)):
+        assert_close(func.grad(lambda x: f(x, scale))(X), expected)  # noqa: B023
+    assert_nothing_open()
+
+
+def test_python_goes_on_with_what_it_returns() -> None:
+    def f(x: Any) -> Any:
+        y = Kernel.apply(x)
+        return (y * 3).sum() if y.sum() > 10 else y.sum()
+
+    before = Kernel.calls
+    assert_close(func.grad(f)(X), 6 * X)
+    assert_close(func.grad(f)(X / 2), X)
+    assert Kernel.calls == before + 2
+
+
+def test_what_was_computed_in_between_has_no_silent_derivative() -> None:
+    """Not even where it is a Python number, or inside of an object."""
+
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x):
+            a = np.asarray(x)
+            ctx.mean, ctx.holder = float(a.mean()), (lambda ct: ct * 2 * a)
+            return a * a
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ctx.holder(ct) + 0 * ctx.mean
+
+    for _ in range(3):
+        assert_close(func.grad(lambda x: Scaled.apply(x).sum())(X), 2 * X)
+        with pytest.raises(MissingRuleError, match=r"Scaled.forward: it is opaque"):
+            func.grad(lambda x: func.grad(lambda x: Scaled.apply(x).sum())(x).sum())(X)
+
+
+def test_numbers_keep_their_digits() -> None:
+    class Third(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.k = 1 / 3
+            return np.asarray(x) * ctx.k
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct * ctx.k
+
+    for transform in (lambda f: f, ftrans.jit, lambda f: lambda x: func.vmap(f)(x[None])[0]):
+        for _ in range(2):
+            found = transform(func.grad(lambda x: Third.apply(x).sum()))(X)
+            np.testing.assert_array_equal(found, np.full(3, 1 / 3))

@@ -319,18 +319,31 @@ def leaving(how: str, opaque_rule: bool = False) -> Any:
     return Exponential.apply
 
 
+@pytest.mark.parametrize("opaque_rule", [False, True])
+@pytest.mark.parametrize("how", ["dict", "list", "buffer", "class"])
+def test_a_rule_sees_what_forward_has_left(how: str, opaque_rule: bool) -> None:
+    """Which is called before it, where there are values."""
+    f = leaving(how, opaque_rule)
+    for k in range(3):
+        x = np.array([1.0, 2.0]) + k
+        assert_close(func.grad(lambda x: f(x).sum())(x), np.exp(x))
+        assert_close(func.vjp(f, x)[0], np.exp(x))
+
+
+@pytest.mark.filterwarnings("ignore:.*vmap calls it")
 @pytest.mark.parametrize("how", ["dict", "list", "buffer", "class"])
 def test_a_traced_rule_does_not_see_what_an_earlier_call_has_left(how: str) -> None:
+    """Where `forward` is called when the program is run."""
     f = leaving(how)
     x = np.array([1.0, 2.0])
-    for _ in range(2):
-        with pytest.raises(RuleError, match=r"backward: it may use what Exponential.forward leav"):
-            func.grad(lambda x: f(x).sum())(x)
-    assert_close(func.vjp(f, x)[0], np.exp(x))
+    for transform in (func.vmap, lambda g: lambda x: ftrans.jit(g)(x[0])):
+        for _ in range(2):
+            with pytest.raises(RuleError, match=r"backward: it may use what Exponential.forward "):
+                transform(func.grad(lambda x: f(x).sum()))(x[None])
     # a rule that is called after forward does see what it has left
     f = leaving(how, opaque_rule=True)
     for k in range(3):
-        assert_close(func.grad(lambda x, f=f: f(x).sum())(x + k), np.exp(x + k))
+        assert_close(ftrans.jit(func.grad(lambda x, f=f: f(x).sum()))(x + k), np.exp(x + k))
 
 
 @pytest.mark.parametrize("how", ["table", "count"])
