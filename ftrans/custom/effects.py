@@ -14,7 +14,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ftrans.external.captures import used_by
+from ftrans.errors import RuleError
+from ftrans.external.captures import defined, used_by
 
 
 def left_by(call: Callable[[], Any], functions: Sequence[Any]) -> tuple[Any, tuple[str, ...]]:
@@ -27,17 +28,17 @@ def left_by(call: Callable[[], Any], functions: Sequence[Any]) -> tuple[Any, tup
         call: the function.
         functions: the others.
     """
-    before = _seen_by(functions)
+    before = seen_by(functions)
     found = call()
-    after = _seen_by(functions)
-    if not _changed(before, after):
+    after = seen_by(functions)
+    if not changed(before, after):
         return found, ()
     written = {name for name, kept in after.items() if _written(before.get(name, []), kept)}
     call()
-    return found, tuple(sorted(written.union(_changed(after, _seen_by(functions)))))
+    return found, tuple(sorted(written.union(changed(after, seen_by(functions)))))
 
 
-def _seen_by(functions: Sequence[Any]) -> dict[str, list[Any]]:
+def seen_by(functions: Sequence[Any]) -> dict[str, list[Any]]:
     """Returns the numbers and arrays that functions find outside of their arguments, by names."""
     uses = used_by([inspect.unwrap(function) for function in functions], deep=True)
     return {
@@ -73,7 +74,8 @@ def _kept(x: Any) -> tuple[Any, Any]:
     return x, x.copy() if small else None
 
 
-def _changed(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> tuple[str, ...]:
+def changed(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> tuple[str, ...]:
+    """Returns the names of what is not as it was, between two times that `seen_by` was asked."""
     return tuple(name for name in after if not _same(before.get(name, []), after[name]))
 
 
@@ -90,4 +92,15 @@ def _same(before: list[Any], after: list[Any]) -> bool:
     return len(before) == len(after) and all(
         x is y and (x_copy is None or x_copy.tobytes() == y_copy.tobytes())
         for (x, x_copy), (y, y_copy) in zip(before, after, strict=True)
+    )
+
+
+def came_too_late(name: str, label: str, method: Any, names: Sequence[str]) -> RuleError:
+    """Returns the error for a traced rule that may use what an opaque `forward` leaves."""
+    return RuleError(
+        f"{label}: it may use what {name}.forward leaves outside of the context, by "
+        f"{', '.join(names)}.\n"
+        f"  It is traced before that is there, and would get what an earlier call has left.\n"
+        f"  it is defined at {defined(method)}\n"
+        f"  Save it on the context: ctx.save_for_backward(...), or ctx.name = value."
     )

@@ -7,29 +7,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from ftrans.custom.batching import FunctionBatch, closed_over, example_by
 from ftrans.custom.calling import check_written, not_returned
 from ftrans.custom.context import FunctionCtx, key_of
+from ftrans.custom.effects import came_too_late, changed, seen_by
 from ftrans.custom.guards import Guards, guards_of
+from ftrans.custom.left import Handed, Left, known_values, maker, taken
 from ftrans.custom.methods import Methods, asks_needs, marks_dirty
-from ftrans.custom.opaque import calls_host, is_opaque, missing_of, set_opaque, snapshot_of
-from ftrans.custom.opaque_forward import (
-    Left,
-    OpaqueForward,
-    known_values,
-    left_of,
-    maker,
-    settled,
-)
+from ftrans.custom.opaque import calls_host, is_opaque, missing_of, set_opaque
+from ftrans.custom.opaque_forward import OpaqueForward
 from ftrans.custom.recording import record, staged_for_jax
 from ftrans.custom.rule import Rule
 from ftrans.custom.surroundings import Surroundings, surroundings
 from ftrans.custom.tracing import Author
 from ftrans.custom.undefined import is_listening, note
 from ftrans.errors import RuleError
-from ftrans.external.arrays import read_only, to_array
+from ftrans.external.arrays import to_array
 from ftrans.external.captures import defined
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.source import Opaque
@@ -147,16 +140,26 @@ class Call(Author):
         """Tells whether the call is recorded once more, see `Author.retries`."""
         return self.opaque != self._before
 
+    effects: Sequence[str] = ()
+    """The names under which rules find what an opaque `forward` has left outside of the context."""
+
+    def _seen(self) -> dict[str, Any]:
+        """Returns what the rules see outside of their arguments, if they may be differentiated."""
+        rules = [f for f in (self.methods.backward, self.methods.jvp) if f is not None]
+        return seen_by(rules) if surroundings().order > _ONCE else {}
+
     def _known(self) -> Sequence[Any]:
         """Calls an opaque `forward`, if there are values; returns what is known from there on."""
-        self.handed: dict[int, Any] = {}
+        self.handed = Handed()
         methods = self.methods
         self.host = OpaqueForward(methods, self.parts, self.kwargs, self._needs)
         values = known_values(self.parts.values) if any(self.opaque) else None
         if values is None:
             return ()
+        before = self._seen()
         with_context = methods.old or self.opaque[1]
         self.called = self.left = self.host.called(values, with_context)
+        self.effects = changed(before, self._seen())
         found = [*self.called.output.values, *self.called.places()[1]]
         return [x if is_scalar(x) else to_array(x) for x in found]
 
@@ -213,21 +216,28 @@ class Call(Author):
         args = self.parts.build(inputs)
         set_up = None if methods.old else methods.setup_context
         if not any(map(marks_dirty, (methods.forward, set_up))):
-            state.stack[-1].rule = self._hand_out
+            state.stack[-1].rule = self.handed.hand_out
         with_context = methods.old or self.opaque[1]
         if self.called is not None:
-            output = self._taken(self.called, inputs, known)
+            output = taken(self.name, self.called, ctx, inputs, known)
         elif any(self.opaque):
             output = self.host.record(ctx, inputs, with_context)
             self.left = self.host.found
         else:
             with_context = methods.old
+            before = self._seen()
             with self._watched(methods.forward):
                 output = methods.forward(*((ctx, *args) if with_context else args), **self.kwargs)
         if not with_context:
             with self._watched(set_up):
                 set_up(ctx, args, output)
-        return self._settled(inputs, output) if self.handed else output
+        if not self.handed:
+            return output
+        if self.called is None:
+            self.effects = changed(before, self._seen())
+        statics = {id(x) for x in self.parts.statics}
+        self.left = left = self.handed.left(output, ctx, statics, inputs)
+        return taken(self.name, left, ctx, inputs, [*left.output.values, *left.places()[1]])
 
     @contextmanager
     def _watched(self, method: Any) -> Iterator[None]:
@@ -245,41 +255,6 @@ class Call(Author):
             raise
         if len(self.handed) > before:
             set_opaque(method, self.parts.key)
-
-    def _hand_out(self, x: Tracer) -> np.ndarray:
-        """Returns the array behind a traced value, where `forward` asks for it and there is one.
-
-        So it is called once, though it turns out to be opaque while it is traced.
-        """
-        frame = x.frame
-        captured = [frame.sources[~t.index] for t in frame.captured.values()]
-        if any(type(value) is Tracer and may_have_gradient(value) for value in captured):
-            raise Opaque  # where it is called on arrays it is told of what it closes over
-        found = self.handed.get(x.index)
-        if found is None:
-            values = known_values([x])
-            if values is None:
-                raise Opaque
-            found = self.handed[x.index] = read_only(np.asarray(values[0]))
-        return found
-
-    def _settled(self, inputs: Sequence[Any], output: Any) -> Any:
-        """Takes what `forward` has left that was handed arrays while it was traced."""
-        context = snapshot_of(self.ctx, {id(x) for x in self.parts.statics})
-        self.left = left = left_of(output, self.ctx, context, self._arrays(inputs))
-        for values in (left.output.values, context.values):
-            values[:] = self._arrays(values)
-        return self._taken(left, inputs, [*left.output.values, *left.places()[1]])
-
-    def _arrays(self, values: Sequence[Any]) -> list[Any]:
-        """Returns the values with arrays in the place of those that were handed out."""
-        return [self.handed.get(x.index, x) if type(x) is Tracer else x for x in values]
-
-    def _taken(self, left: Left, inputs: Sequence[Any], known: Sequence[Any]) -> Any:
-        """Returns what a call has returned, with traced values in it, and fills the context."""
-        found, count = settled(self.name, known, inputs), len(left.output.values)
-        left.fill(self.ctx, inputs, found[:count], found[count:])
-        return left.make(left.output.build(found[:count]))
 
     def _learn_output(self) -> None:
         """Takes what `vmap` returns for the output, where `forward` returns nothing."""
@@ -350,9 +325,9 @@ class Call(Author):
         ]
 
     def _checked(self, found: Sequence[Any]) -> Sequence[Any]:
-        """Lets nobody differentiate what a rule computes with objects of an opaque `forward`."""
+        """Lets nobody differentiate what a rule may compute of what is not known of `forward`."""
         left = self.left
-        if left is None or not left.objects:
+        if left is None or not (left.objects or self.effects):
             return found
         return self._undifferentiated(found, missing_of(f"{self.name}.forward"))
 
@@ -416,7 +391,7 @@ class Call(Author):
         def traced() -> Sequence[Any]:
             found = now(ctx._copied(which), given)
             if self.host.left:
-                raise _left(self.name, rule.label, method, self.host.left)
+                raise came_too_late(self.name, rule.label, method, self.host.left)
             return found
 
         return calls_host(
@@ -456,14 +431,8 @@ class Call(Author):
         )
 
 
-def _left(name: str, label: str, method: Any, names: Sequence[str]) -> RuleError:
-    return RuleError(
-        f"{label}: it may use what {name}.forward leaves outside of the context, by "
-        f"{', '.join(names)}.\n"
-        f"  It is traced before that is there, and would get what an earlier call has left.\n"
-        f"  it is defined at {defined(method)}\n"
-        f"  Save it on the context: ctx.save_for_backward(...), or ctx.name = value."
-    )
+_ONCE = 2
+"""The order of the derivatives that are asked for where rules are not differentiated themselves."""
 
 
 def _differentiated_again(label: str, method: Any) -> str:

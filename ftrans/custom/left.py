@@ -1,0 +1,241 @@
+"""What one call of an opaque `forward` has left, and how the program takes it from there.
+
+What is known of the inputs is what comes out: arrays, numbers, a context. In the program they stand
+for values that are computed of the inputs in a way that nobody knows the derivative of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ftrans.custom.context import FunctionCtx, key_of
+from ftrans.custom.opaque import missing_of, restore, snapshot_of
+from ftrans.errors import ConcretizationError
+from ftrans.external.arrays import is_same, read_only, to_array
+from ftrans.ir import Tracer, type_of
+from ftrans.ir.source import Opaque, evaluated, example
+from ftrans.ir.stack import state
+from ftrans.numpy.promotion import is_array, is_scalar, weakly
+from ftrans.numpy.protocols import may_have_gradient
+from ftrans.primitives import once_p
+from ftrans.pytree import Parts, is_constant
+from ftrans.runtime.jaxlink import foreign
+
+__all__ = ["Handed", "Left", "known_values", "left_of", "maker", "taken", "values_of"]
+
+
+def known_values(values: Sequence[Any]) -> list[Any] | None:
+    """Returns the arrays behind traced values; None where one of them has none."""
+    if foreign(values):
+        return None
+    try:
+        return values_of(values, examples=False)
+    except ConcretizationError:
+        return None
+
+
+def values_of(values: Sequence[Any], examples: bool) -> list[Any]:
+    """Returns the arrays behind traced values; or examples, where there are none."""
+    with evaluated(lambda x: not foreign([x]), examples):
+        found = [x.value() if type(x) is Tracer else x for x in values]
+    return [example(type_of(x)) if foreign([x]) else x for x in found]
+
+
+class Left(NamedTuple):
+    """Is what one call of `forward` has left.
+
+    Attributes:
+        output: what it returned.
+        make: makes that of its items.
+        ctx: the context.
+        context: what is on it; None where it takes none.
+        inputs: what it was given for the inputs.
+        written: the inputs that it wrote to.
+    """
+
+    output: Parts
+    make: Any
+    ctx: FunctionCtx
+    context: Parts | None
+    inputs: Sequence[Any]
+    written: tuple[int, ...]
+
+    @property
+    def saved(self) -> list[Any]:
+        """The arrays and numbers on the context."""
+        return [] if self.context is None else self.context.values
+
+    def places(self) -> tuple[tuple[tuple[str, int], ...], list[Any]]:
+        """Says of what is saved which input or result it is; returns those that are neither."""
+        places: list[tuple[str, int]] = []
+        own: list[Any] = []
+        for value in self.saved:
+            for kind, others in (("result", self.output.values), ("input", self.inputs)):
+                found = [i for i, x in enumerate(others) if is_same(value, x, exact=True)]
+                if found:
+                    places.append((kind, found[0]))
+                    break
+            else:
+                places.append(("own", len(own)))
+                own.append(value)
+        return tuple(places), own
+
+    @property
+    def rigid(self) -> tuple[int, ...]:
+        """The results that were marked as not differentiable."""
+        marked = {key_of(x) for x in self.ctx._state.rigid}
+        return tuple([i for i, x in enumerate(self.output.values) if key_of(x) in marked])
+
+    @property
+    def dirty(self) -> tuple[int, ...]:
+        """The inputs that were marked as written to."""
+        marked = {key_of(x) for x in self.ctx._state.dirty}
+        return tuple([i for i, x in enumerate(self.inputs) if key_of(x) in marked])
+
+    @property
+    def returned(self) -> dict[int, int]:
+        """For inputs that were returned which result they are."""
+        outs = [key_of(x) for x in self.output.values]
+        given = enumerate(map(key_of, self.inputs))
+        return {i: outs.index(key) for i, key in given if key in outs}
+
+    @property
+    def key(self) -> Any:
+        """All but the arrays, in a form that can be compared and hashed."""
+        context = None if self.context is None else self.context.key
+        dirty = len(self.ctx._state.dirty)
+        return self.output.key, self.make, context, self.rigid, dirty, self.ctx._state.materialize
+
+    @property
+    def objects(self) -> list[Any]:
+        """What is on the context that is neither an array nor a constant."""
+        found = [] if self.context is None else self.context.statics
+        return [x for x in found if not is_constant(x)]
+
+    def fill(self, ctx: FunctionCtx, inputs: Sequence[Any], outs: Sequence[Any], own: Any) -> None:
+        """Gives a context what this one holds, with traced values in the place of the arrays."""
+        if self.context is None:
+            return
+        place = {"input": inputs, "result": outs, "own": own}
+        restore(self.context, [place[kind][i] for kind, i in self.places()[0]], ctx)
+        ctx._state.rigid = tuple([outs[i] for i in self.rigid])
+        ctx._state.dirty = tuple([inputs[i] for i in self.dirty])
+        ctx._state.materialize = self.ctx._state.materialize
+
+
+def _undifferentiated(name: str, found: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """Records what a call has computed of its inputs, whose derivative nobody knows.
+
+    Args:
+        name: that of the class.
+        found: arrays, traced values and Python numbers.
+        inputs: the inputs, traced.
+    """
+    moving = [x for x in inputs if type_of(x).is_inexact]
+    message = missing_of(f"{name}.forward")
+    values = []
+    for x in found:
+        value, weak = x, is_scalar(x)
+        if type(x) is Tracer:
+            weak = x.weak
+        else:
+            value = state.stack[-1].capture(to_array(x))
+        if value.type.is_inexact:
+            value = once_p(value, *moving, message=message)
+        values.append(weakly(value, weak))
+    return values
+
+
+def taken(name: str, left: Left, ctx: FunctionCtx, inputs: Sequence[Any], known: Any) -> Any:
+    """Returns what a call has returned, with traced values in it, and fills the context.
+
+    Args:
+        name: that of the class.
+        left: what the call has left.
+        ctx: the context.
+        inputs: the inputs, traced.
+        known: what it returned and saved besides, traced or not.
+    """
+    found, count = _undifferentiated(name, known, inputs), len(left.output.values)
+    left.fill(ctx, inputs, found[:count], found[count:])
+    return left.make(left.output.build(found[:count]))
+
+
+def left_of(
+    output: Any,
+    ctx: FunctionCtx,
+    context: Parts | None,
+    inputs: Sequence[Any],
+    written: tuple[int, ...] = (),
+) -> Left:
+    """Returns what a call has left, of what it returned and of its context."""
+    items = output if isinstance(output, tuple) else (output,)
+    return Left(Parts(items, _is_array_of_any_kind), maker(output), ctx, context, inputs, written)
+
+
+def maker(output: Any) -> Callable[[tuple[Any, ...]], Any]:
+    """Returns what makes an output like this one of the tuple of its items."""
+    if not isinstance(output, tuple):
+        return _only
+    return getattr(type(output), "_make", tuple)
+
+
+def _only(items: tuple[Any, ...]) -> Any:
+    return items[0]
+
+
+def _is_array_of_any_kind(x: Any) -> bool:
+    """Tells whether a result is an array, also one of another library, or a number."""
+    return is_array(x) or is_scalar(x) or hasattr(x, "__dlpack__") or isinstance(x, np.ndarray)
+
+
+class Handed:
+    """Is the arrays that a method was handed while it was traced, as it asked for them.
+
+    So it is called once, though it turns out to be opaque while it is traced.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: dict[int, np.ndarray] = {}
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def hand_out(self, x: Tracer) -> np.ndarray:
+        """Returns the array behind a traced value of the method.
+
+        Raises:
+            Opaque: where there is none.
+        """
+        frame = x.frame
+        captured = [frame.sources[~t.index] for t in frame.captured.values()]
+        if any(type(value) is Tracer and may_have_gradient(value) for value in captured):
+            raise Opaque  # where it is called on arrays it is told of what it closes over
+        found = self._arrays.get(x.index)
+        if found is None:
+            values = known_values([x])
+            if values is None:
+                raise Opaque
+            found = self._arrays[x.index] = read_only(np.asarray(values[0]))
+        return found
+
+    def left(self, output: Any, ctx: FunctionCtx, statics: Any, inputs: Sequence[Any]) -> Left:
+        """Returns what the method has left.
+
+        Args:
+            output: what it returned.
+            ctx: its context.
+            statics: as for `snapshot_of`.
+            inputs: its inputs, traced.
+        """
+        context = snapshot_of(ctx, statics)
+        found = left_of(output, ctx, context, self._among(inputs))
+        for values in (found.output.values, context.values):
+            values[:] = self._among(values)
+        return found
+
+    def _among(self, values: Sequence[Any]) -> list[Any]:
+        return [self._arrays.get(x.index, x) if type(x) is Tracer else x for x in values]
