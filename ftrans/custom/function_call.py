@@ -218,6 +218,7 @@ class Call(Author):
         if not any(map(marks_dirty, (methods.forward, set_up))):
             state.stack[-1].rule = self.handed.hand_out
         with_context = methods.old or self.opaque[1]
+        before = {} if any(self.opaque) else self._seen()
         if self.called is not None:
             output = taken(self.name, self.called, ctx, inputs, known)
         elif any(self.opaque):
@@ -225,16 +226,14 @@ class Call(Author):
             self.left = self.host.found
         else:
             with_context = methods.old
-            before = self._seen()
             with self._watched(methods.forward):
                 output = methods.forward(*((ctx, *args) if with_context else args), **self.kwargs)
-        if not with_context:
+        if set_up is not None and not with_context:
             with self._watched(set_up):
                 set_up(ctx, args, output)
         if not self.handed:
             return output
-        if self.called is None:
-            self.effects = changed(before, self._seen())
+        self.effects = self.effects or changed(before, self._seen())
         statics = {id(x) for x in self.parts.statics}
         self.left = left = self.handed.left(output, ctx, statics, inputs)
         return taken(self.name, left, ctx, inputs, [*left.output.values, *left.places()[1]])

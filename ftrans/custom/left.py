@@ -210,10 +210,7 @@ class Handed:
         Raises:
             Opaque: where there is none.
         """
-        frame = x.frame
-        captured = [frame.sources[~t.index] for t in frame.captured.values()]
-        if any(type(value) is Tracer and may_have_gradient(value) for value in captured):
-            raise Opaque  # where it is called on arrays it is told of what it closes over
+        _check_captured(x.frame)
         found = self._arrays.get(x.index)
         if found is None:
             values = known_values([x])
@@ -233,9 +230,18 @@ class Handed:
         """
         context = snapshot_of(ctx, statics)
         found = left_of(output, ctx, context, self._among(inputs))
+        _check_captured(state.stack[-1], *found.output.values, *found.saved)
         for values in (found.output.values, context.values):
             values[:] = self._among(values)
         return found
 
     def _among(self, values: Sequence[Any]) -> list[Any]:
         return [self._arrays.get(x.index, x) if type(x) is Tracer else x for x in values]
+
+
+def _check_captured(frame: Any, *values: Any) -> None:
+    """Raises where a method closes over what is differentiated: called on arrays, it is told so."""
+    outside = [frame.sources[~t.index] for t in frame.captured.values()]
+    outside += [x for x in values if type(x) is Tracer and x.frame is not frame]
+    if any(type(x) is Tracer and may_have_gradient(x) for x in outside):
+        raise Opaque

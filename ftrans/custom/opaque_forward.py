@@ -255,7 +255,7 @@ class _Calling:
         self.count = len(of.parts.values)
         # what forward hands on as it is, the rules get as it is
         self.statics = {id(x) for parts in (self.parts, self.named) for x in parts.statics}
-        self.needs = of.needs
+        self.needs: Any = of.needs
 
     def left(self, values: Sequence[Any]) -> Left:
         """Calls it on arrays that it must not write to, and on copies if it does."""
