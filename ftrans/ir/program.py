@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+from ftrans.errors import UnsupportedError
 from ftrans.ir.location import Location
 from ftrans.ir.text import to_html, to_text
 from ftrans.ir.types import ArrayType, Literal
@@ -33,6 +34,9 @@ class Params(dict[str, Any]):
         except AttributeError:
             self._hash = hash(frozenset(self.items()))
             return self._hash
+
+    def __reduce__(self) -> tuple:
+        return Params, (dict(self),)  # hashes are others where it is loaded
 
     def programs(self) -> Iterator[Program]:
         """Yields the programs among the params, those inside tuples included."""
@@ -232,6 +236,23 @@ class Program:
     def __hash__(self) -> int:
         return self.structure.key.hash
 
+    def __copy__(self) -> Program:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
+        return self
+
+    def __reduce__(self) -> tuple:
+        if self.holds_functions:
+            names = [e.primitive.name for e in self.equations if e.params.holds_functions]
+            raise UnsupportedError(
+                f"pickle: the program {self.name} calls Python functions, which are no part of "
+                f"it.\n  equations: {', '.join(dict.fromkeys(names))}\n"
+                f"  Pickle the arguments, and trace the function where they are loaded."
+            )
+        # without source locations: those are code, which is not loaded elsewhere
+        return _loaded, (self.inputs, self.equations, self.outputs, self.name, self.is_simplified)
+
     @property
     def output_types(self) -> tuple[ArrayType, ...]:
         """The types of the outputs."""
@@ -291,3 +312,10 @@ class Program:
 
     def _repr_html_(self) -> str:
         return to_html(self)
+
+
+def _loaded(inputs: Any, equations: Any, outputs: Any, name: str, is_simplified: bool) -> Program:
+    """Returns a program from what was pickled of it."""
+    program = Program.make(inputs, equations, outputs, name=name)
+    program.is_simplified = program.is_simplified or is_simplified
+    return program

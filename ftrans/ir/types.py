@@ -102,6 +102,9 @@ class Literal:
         self._key = (repr(value), self.type)
         self._array: np.ndarray | None = None
 
+    def __reduce__(self) -> tuple:
+        return Literal, (self.value, self.type.dtype)
+
     @property
     def array(self) -> np.ndarray:
         """The value as a NumPy array of rank zero."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ftrans.numpy.dtypes import isdtype
 from ftrans.numpy.promotion import default_dtype
+from ftrans.runtime.device import get_default_device
 
 _NAMES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -30,7 +31,7 @@ class Info:
 
     def default_device(self) -> Any:
         """Returns the device where arrays are created; None stands for NumPy's arrays."""
-        return None
+        return get_default_device()
 
     def devices(self) -> list[Any]:
         """Returns the devices where arrays can lie; None stands for NumPy's arrays."""

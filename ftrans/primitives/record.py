@@ -126,6 +126,11 @@ registry: dict[str, Primitive] = {}
 """Every primitive by its name."""
 
 
+def _registered(name: str) -> Primitive:
+    """Returns the primitive of a name, as where a program is loaded."""
+    return registry[name]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Primitive:
     """Declares one operation with everything that is known of it.
@@ -177,6 +182,9 @@ class Primitive:
             raise ValueError(f"There is a primitive named {self.name} already.")
         registry[self.name] = self
         object.__setattr__(self, "is_higher_order", "control" in self.tags)
+
+    def __reduce__(self) -> tuple:
+        return _registered, (self.name,)
 
     def __repr__(self) -> str:
         return f"{self.name}_p"

@@ -14,6 +14,7 @@ import numpy as np
 from ftrans.ir import Abstract, Frame, Params, Tracer, bind, is_tracing
 from ftrans.ir.frame import PAST
 from ftrans.primitives import call_p
+from ftrans.runtime.cache import keep
 from ftrans.runtime.jaxlink import foreign
 from ftrans.runtime.run import run
 
@@ -32,7 +33,7 @@ def settle(frame: Frame, count: int) -> None:
         return
     name = f"what outlives {frame.name}"
     alive = _alive(frame, count)
-    program, _ = frame.close(alive, name)
+    program = keep(frame.close(alive, name)[0])
     unknown = {i for i, source in enumerate(frame.sources) if isinstance(source, Abstract)}
     number = len(frame.sources)
     for equation in program.equations:
@@ -47,7 +48,8 @@ def settle(frame: Frame, count: int) -> None:
         np.zeros(t.shape, t.dtype) if isinstance(source, Abstract) else source  # needed by no value
         for t, source in zip(frame.input_types, frame.sources, strict=True)
     ]
-    program, _ = frame.close(known, name)
+    if len(known) < len(alive):
+        program = keep(frame.close(known, name)[0])
     if is_tracing():
         values = bind(call_p, operands, Params({"program": program}))
     else:

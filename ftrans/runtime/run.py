@@ -161,13 +161,13 @@ def ready(program: Program) -> Program:
 
 
 def _own(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[np.ndarray]:
-    """Returns the outputs as arrays that share memory with nothing else."""
+    """Returns the outputs as contiguous arrays that share memory with nothing else."""
     taken = set(map(id, inputs))
     owned = []
     for output in outputs:
         array = output if type(output) is np.ndarray else np.asarray(output)
-        if id(array) in taken or array.base is not None or not array.flags.writeable:
-            array = np.array(array)
+        if id(array) in taken or array.base is not None or not array.flags.carray:
+            array = np.array(array, order="C")
         taken.add(id(array))
         owned.append(array)
     return owned

@@ -70,7 +70,13 @@ def test_what_the_namespace_says_of_itself() -> None:
     assert defaults["complex floating"] == fnp.asarray(1j).dtype
     assert defaults["integral"] == fnp.arange(3).dtype
     assert defaults["indexing"] == fnp.argsort(V).dtype
-    assert info.default_device() in info.devices()
+    assert info.default_device() is None
+    ftrans.set_default_device(jax.devices()[0])
+    try:
+        assert info.default_device() == next(iter(fnp.zeros(3).devices())) == jax.devices()[0]
+    finally:
+        ftrans.set_default_device(None)
+    assert None in info.devices()
     assert jax.devices()[0] in info.devices()
     assert info.capabilities()["max dimensions"] >= np.zeros((1,) * 64).ndim
 

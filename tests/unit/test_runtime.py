@@ -615,3 +615,22 @@ def test_results_of_a_program_that_takes_long(monkeypatch: pytest.MonkeyPatch) -
         ones = np.ones_like(m)
         expected = ones @ (m @ m).T + m.T @ ones @ m.T + (m @ m).T @ ones
         assert_close(found, expected, 2e-2)
+
+
+@pytest.mark.parametrize("execution", ["interpret", "compile"])
+def test_results_are_contiguous(execution: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ftrans.config, "execution", execution)
+    x, w = np.arange(12.0).reshape(4, 3), np.arange(15.0).reshape(3, 5)
+    loss = lambda w, x: ((x @ w) ** 2).sum()  # noqa: E731
+    for found in (
+        ftrans.vmap(ftrans.grad(loss), (None, 0))(w, x),
+        ftrans.grad(lambda w: (x @ w).sum())(w),
+        ftrans.func.hessian(lambda w: loss(w, x[0]))(w),
+        ftrans.vmap(lambda x: x.T)(np.zeros((2, 3, 4))),
+        ftrans.vmap(lambda x: x * 2, 1, 1)(np.asfortranarray(x)),
+        ftrans.func.vjp(lambda x: x.T, x)[0],
+        fnp.transpose(x),
+    ):
+        assert found.flags.c_contiguous
+        assert found.flags.owndata
+        assert found.flags.writeable
