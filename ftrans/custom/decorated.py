@@ -192,9 +192,9 @@ class DecoratedCall(Author):
         self.parts = parts
         self.fixed = fixed
         self.apart = apart
-        self.backward = None if decorated._backward is None else self._backward
-        self.jvp = None if decorated._jvp is None else self._jvp
-        self.calls_itself = self.backward is not None  # fwd may call the function
+        self.has_backward = decorated._backward is not None
+        self.has_jvp = decorated._jvp is not None
+        self.calls_itself = self.has_backward  # fwd may call the function
         self.lasting = decorated.lasting
 
     @property
@@ -240,12 +240,14 @@ class DecoratedCall(Author):
         """Tells which results have tangents."""
         return tuple([t.is_inexact for t in self.types])
 
-    def _backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+    def backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        """Calls the rule; see `Author.backward`."""
         pairs = zip(cotangents, self.types, strict=True)
         (ct,) = self.output.alone([zeros(t) if x is None else x for x, t in pairs])
         return self.decorated._backward(self, ct)
 
-    def _jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+    def jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+        """Calls the rule; see `Author.jvp`."""
         return self.decorated._jvp(self, tangents)
 
     def batch(self, around: Surroundings, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:

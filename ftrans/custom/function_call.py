@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from ftrans.custom.batching import FunctionBatch, closed_over, example_by
@@ -64,15 +65,15 @@ class Call(Author):
         self.listened = methods.backward is not None and is_listening()
         self.missing = methods.missing
         self.memory = methods.memory
-        self.backward = None if methods.backward is None else self._backward
-        self.jvp = None if methods.jvp is None else self._jvp
+        self.has_backward = methods.backward is not None
+        self.has_jvp = methods.jvp is not None
 
     @property
     def lasting_key(self) -> Any:
         """What calls that are like one another have in common, see `Author.lasting_key`."""
         if self.kwargs or self.listened or not self.parts.is_constant:
             return None
-        needs = self._needs() if self.methods.asks_needs else None
+        needs = _needs(self.parts) if self.methods.asks_needs else None
         called = self.called
         left = None if called is None else (called.key, called.places()[0])
         return self.parts.key, self.passed, needs, left
@@ -152,7 +153,7 @@ class Call(Author):
         """Calls an opaque `forward`, if there are values; returns what is known from there on."""
         self.handed = Handed()
         methods = self.methods
-        self.host = OpaqueForward(methods, self.parts, self.kwargs, self._needs)
+        self.host = OpaqueForward(methods, self.parts, self.kwargs, partial(_needs, self.parts))
         values = known_values(self.parts.values) if any(self.opaque) else None
         if values is None:
             return ()
@@ -162,15 +163,6 @@ class Call(Author):
         self.effects = changed(before, self._seen())
         found = [*self.called.output.values, *self.called.places()[1]]
         return [x if is_scalar(x) else to_array(x) for x in found]
-
-    def _needs(self) -> tuple[bool, ...]:
-        given = iter(self.parts.values)
-        return tuple(
-            [
-                any(type(x) is Tracer and _moves(x) for x in [next(given) for _ in range(count)])
-                for count in self.parts.counts()
-            ]
-        )
 
     def _needs_of(self, *methods: Any) -> tuple[bool, ...]:
         """Returns what opaque methods are told of the gradients that are needed, if they ask."""
@@ -187,7 +179,7 @@ class Call(Author):
         count = len(self.parts.values)
         inputs, known = inputs[:count], inputs[count:]
         self.ctx = ctx = FunctionCtx()
-        ctx._state.needs = self._needs
+        ctx._state.needs = partial(_needs, self.parts)
         self.primals = [as_array(x) for x in inputs]
         output = self._output(inputs, known)
         self.is_tuple = isinstance(output, tuple)
@@ -346,7 +338,7 @@ class Call(Author):
             self.passed,
         )
 
-    def _backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+    def backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         """Calls `backward`; see `Author.backward`."""
         ctx, method = self.ctx, self.methods.backward
         cotangents = self._tied(cotangents)
@@ -373,7 +365,7 @@ class Call(Author):
             return values
         return [None if x is None else tied_p(x, token) for x in values]
 
-    def _jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+    def jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
         """Calls `jvp`; see `Author.jvp`."""
         rule = self._rule("jvp", self.methods.jvp)
         given = self._tied(tangents)
@@ -444,6 +436,17 @@ def _differentiated_again(label: str, method: Any) -> str:
 
 def _is_result(x: Any) -> bool:
     return is_array(x) or type(x) in (float, complex)
+
+
+def _needs(parts: Parts) -> tuple[bool, ...]:
+    """Returns for each argument whether a gradient with respect to it may be asked for."""
+    given = iter(parts.values)
+    return tuple(
+        [
+            any(type(x) is Tracer and _moves(x) for x in [next(given) for _ in range(count)])
+            for count in parts.counts()
+        ]
+    )
 
 
 def _moves(x: Tracer) -> bool:

@@ -151,6 +151,7 @@ class _Solver(Author):
     more: list[Any]
     has_aux: bool
     holds = True
+    has_jvp = True
 
     def record(self) -> Any:
         """Records the solution; returns it as the solver returned it."""
@@ -232,6 +233,7 @@ class LinearSolve(_Solver):
     """Is one call of `custom_linear_solve`; the arguments are its."""
 
     name = "custom_linear_solve"
+    has_backward = True
 
     def __init__(
         self,
@@ -249,8 +251,6 @@ class LinearSolve(_Solver):
         self.transpose_solve = transpose_solve
         self.symmetric = symmetric
         self.has_aux = has_aux
-        self.jvp = self._jvp
-        self.backward = self._no_transpose if transpose_solve is None else self._backward
 
     def _split(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         count = len(self.closure.captured)
@@ -261,7 +261,8 @@ class LinearSolve(_Solver):
         captured, b = self._split(inputs)
         return self.solve(self.closure.at(captured), self.closure.structure.unflatten(b))
 
-    def _jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+    def jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+        """Solves for the tangents of the solution; see `Author.jvp`."""
         captured, _ = self._split(self.inputs)
         dots, right = self._split(tangents)
         change = self.tangent_of_operator(captured, dots)
@@ -278,7 +279,10 @@ class LinearSolve(_Solver):
         )
         return [*tree.tree_leaves(found), *([None] * (len(self.output.values) - self.count))]
 
-    def _backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+    def backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        """Solves the transposed equation; see `Author.backward`."""
+        if self.transpose_solve is None:
+            return self._no_transpose(cotangents)
         captured, _ = self._split(self.inputs)
         structure, types = self.closure.structure, self.closure.types
         matvec = self.closure.at(captured)
@@ -334,14 +338,13 @@ class Root(_Solver):
         self.solve = solve
         self.tangent_solve = tangent_solve
         self.has_aux = has_aux
-        self.jvp = self._jvp
-        self.backward = None
 
     def solved(self, inputs: Sequence[Any]) -> Any:
         """Calls the solver."""
         return self.solve(self.closure.at(inputs), self.guess)
 
-    def _jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+    def jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+        """Solves for the tangents of the solution; see `Author.jvp`."""
         change = self.tangent_of_operator(self.inputs, tangents)
         assert change is not None
         f, structure = self.closure.at(self.inputs), self.closure.structure

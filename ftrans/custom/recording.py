@@ -167,7 +167,7 @@ def _traced(
 ) -> _Traced:
     """Traces `forward` and the rules that can be asked for."""
     demands = _demands()
-    has_rules = author.backward is not None or author.jvp is not None
+    has_rules = author.has_backward or author.has_jvp
     has_rules = has_rules and any(t.is_inexact for t, _, _ in inputs)
     ruled = has_rules and around.order > 0
     declared = [*inputs, *extra]

@@ -10,7 +10,7 @@ call, as `forward` is.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -41,10 +41,8 @@ class Author:
 
     Attributes:
         name: how errors call it.
-        backward: `(cotangents) -> cotangents`: takes one for each result, `None` where it has none,
-            and returns one for each input, `None` for zero; or None.
-        jvp: `(tangents) -> tangents`: takes one for each input, `None` where it has none, and
-            returns one for each result, `None` for zero; or None.
+        has_backward: whether there is a `backward`.
+        has_jvp: whether there is a `jvp`.
         patterns: whether cotangents that are zero are passed to `backward` as `None`.
         missing: the error where a derivative is needed and there is no rule; None where `forward`
             is differentiated then.
@@ -60,8 +58,8 @@ class Author:
     """
 
     name: str
-    backward: Callable[[Sequence[Any]], Sequence[Any]] | None = None
-    jvp: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+    has_backward = False
+    has_jvp = False
     patterns = False
     missing: str | None = None
     linear = 0
@@ -73,6 +71,14 @@ class Author:
 
     def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
         """Returns the results, arrays; `ruled` says whether the rules are traced after it."""
+        raise NotImplementedError
+
+    def backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        """Takes a cotangent for each result, and returns one for each input; None for zero."""
+        raise NotImplementedError
+
+    def jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+        """Takes a tangent for each input, and returns one for each result; None for zero."""
         raise NotImplementedError
 
     def retries(self) -> bool:
@@ -144,8 +150,7 @@ def trace_rules(
     patterns: list[tuple[bool, ...]] = []
     missing = author.missing
     types = [type_of(out) for out in outs]
-    both = author.backward is not None and author.jvp is not None
-    if author.backward is not None:
+    if author.has_backward:
         if author.patterns and sum(smooth) > 1:
             patterns = _patterns(smooth)
             found = _pull_patterns(author, inputs, types, smooth, patterns)
@@ -153,7 +158,7 @@ def trace_rules(
             rules["backward"] = found[0]
         else:
             rules["backward"] = _tried("backward", author, inputs, types, smooth)
-    if author.jvp is not None and not (both and around.only_reverse):
+    if author.has_jvp and not (author.has_backward and around.only_reverse):
         rules["jvp"] = _tried("jvp", author, inputs, types, smooth)
     return rules, patterns, missing
 
@@ -190,7 +195,7 @@ def _pull(
         taken = [next(cts) if s else None for s in smooth]
         if pattern is not None:
             taken = [ct if p else None for ct, p in zip(taken, pattern, strict=True)]
-        found = author.backward(taken)  # type: ignore[misc]
+        found = author.backward(taken)
         returned, mask = [], []
         for ct, (t, _, _) in zip(found, inputs, strict=True):
             keep = t.is_inexact and (ct is not None or pattern is not None)
@@ -218,7 +223,7 @@ def _push(
     opened = rule_frame(f"{author.name}.jvp", declared, order=_fewer(1), closed=True)
     with opened as given:
         tangents = iter(given)
-        found = author.jvp([next(tangents) if m else None for m in mask])  # type: ignore[misc]
+        found = author.jvp([next(tangents) if m else None for m in mask])
         returned = [
             zeros(t) if dot is None else as_array(dot)
             for dot, t, s in zip(found, types, smooth, strict=True)
