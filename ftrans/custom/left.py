@@ -29,6 +29,8 @@ __all__ = ["Handed", "Left", "known_values", "left_of", "maker", "taken", "value
 
 def known_values(values: Sequence[Any]) -> list[Any] | None:
     """Returns the arrays behind traced values; None where one of them has none."""
+    if not values:
+        return []
     if foreign(values):
         return None
     try:

@@ -261,12 +261,8 @@ class Frame:
                 if first not in needed:
                     needed[first] = equation
                     pending += [c for c in equation.operands if type(c) is int]
-        for first in sorted(needed):
-            equation = needed[first]
-            arrays = [c.array if type(c) is Literal else known[c] for c in equation.operands]
-            results = _evaluate(equation.primitive, arrays, equation.params)
-            for offset, array in enumerate(results):
-                known[first + offset] = array
+        if needed:
+            _evaluate_all([(first, needed[first]) for first in sorted(needed)], known)
         return known[code]
 
     def produced(self, code: int) -> tuple[Equation, Location | None, int]:
@@ -312,19 +308,27 @@ def rebind(tracer: Tracer, new: Tracer) -> None:
     tracer.frame, tracer.index, tracer.weak = new.frame, new.index, new.weak
 
 
-def _no_evaluator(primitive: Any, arrays: Sequence[Any], params: Params) -> tuple[Any, ...]:
+def _no_evaluator(*args: Any) -> Any:
     raise FtransError("No evaluator is installed: import ftrans, not ftrans.ir alone.")
 
 
 _evaluate: Callable[[Any, Sequence[Any], Params], tuple[Any, ...]] = _no_evaluator
+_evaluate_all: Callable[[Sequence[tuple[int, Equation]], dict[int, Any]], None] = _no_evaluator
 
 
 def set_evaluator(
     evaluate: Callable[[Any, Sequence[Any], Params], tuple[Any, ...]],
+    evaluate_all: Callable[[Sequence[tuple[int, Equation]], dict[int, Any]], None],
 ) -> None:
-    """Installs what runs one primitive on arrays; the runtime does so when it is imported."""
-    global _evaluate
-    _evaluate = evaluate
+    """Installs what runs primitives on arrays; the runtime does so when it is imported.
+
+    Args:
+        evaluate: runs one primitive.
+        evaluate_all: runs equations, each given with the code of its first result, on values by
+            their codes; adds the results to those.
+    """
+    global _evaluate, _evaluate_all
+    _evaluate, _evaluate_all = evaluate, evaluate_all
 
 
 def _no_guard(*args: Any) -> None:
