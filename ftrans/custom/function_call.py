@@ -441,12 +441,8 @@ def _is_result(x: Any) -> bool:
 def _needs(parts: Parts) -> tuple[bool, ...]:
     """Returns for each argument whether a gradient with respect to it may be asked for."""
     given = iter(parts.values)
-    return tuple(
-        [
-            any(type(x) is Tracer and _moves(x) for x in [next(given) for _ in range(count)])
-            for count in parts.counts()
-        ]
-    )
+    groups = [[next(given) for _ in range(count)] for count in parts.counts()]
+    return tuple([any(type(x) is Tracer and _moves(x) for x in group) for group in groups])
 
 
 def _moves(x: Tracer) -> bool:

@@ -159,5 +159,6 @@ def evaluated(has_value: Callable[[Any], bool], examples: bool) -> Iterator[None
     finally:
         state.examples, state.has_value = before
         for frame, values in known:
-            values.update(frame.known)
+            if not examples:
+                values.update(frame.known)
             frame.known = values

@@ -132,7 +132,11 @@ TAKEN: dict[str, tuple[Any, Any, Any]] = {
 """What is taken over, and its first two derivatives; None where it does not have them all."""
 
 
-@pytest.mark.parametrize("name", TAKEN)
+VALUED = {"opaque with a context", "opaque with a rule"}
+"""Their rules call an opaque `forward` on values, and so depend on these."""
+
+
+@pytest.mark.parametrize("name", [name for name in TAKEN if name not in VALUED])
 def test_a_call_is_taken_over(name: str) -> None:
     f, expected, _ = TAKEN[name]
     for _ in range(WARM):
