@@ -1,5 +1,6 @@
 """Interpreters: pure functions from programs to programs, remembered on the programs."""
 
+from ftrans.interpreters.affine import linear_rule
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.interpreters.batch import batch, batch_in_chunks, place_outputs
 from ftrans.interpreters.inline import inline, runnable
@@ -14,7 +15,7 @@ from ftrans.interpreters.reverse import (
 )
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.transforms import transforms
-from ftrans.interpreters.transpose import exchange, linear_rule, pull_back, transpose
+from ftrans.interpreters.transpose import exchange, pull_back, transpose
 
 __all__ = [
     "Linearized",

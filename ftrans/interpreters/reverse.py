@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ftrans.interpreters.affine import check_linear
 from ftrans.interpreters.base import building, finish, memoised, replay
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.linearize import linearize, split
 from ftrans.interpreters.simplify import simplify
-from ftrans.interpreters.transpose import check_no_constant_terms, pull_back
+from ftrans.interpreters.transpose import pull_back
 from ftrans.ir import Literal, Program, type_of
 from ftrans.primitives import Linear, broadcast_p, scalar, stop_gradient_p
 from ftrans.primitives.axes import zeros
@@ -92,7 +93,7 @@ def linear_pullback(program: Program, count: int, zeros: tuple[bool, ...]) -> Pr
     """
     linear = tuple(i < count for i in range(len(program.inputs)))
     program = simplify(inline(program))
-    check_no_constant_terms(program, linear, zeros=zeros)
+    check_linear(program, linear, zeros=zeros)
     others = program.inputs[count:]
     kinds = [*others, *program.output_types]
     with building(f"transpose({program.name})", kinds) as (frame, inputs):

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ftrans.errors import RuleError, TransposeError
-from ftrans.interpreters.base import building, finish, memoised, replay
+from ftrans.errors import TransposeError
+from ftrans.interpreters.affine import check_linear
+from ftrans.interpreters.base import building, finish, memoised
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.transforms import transforms
-from ftrans.ir import Atom, Equation, Literal, Program, bind
+from ftrans.ir import Equation, Literal, Program, bind
 from ftrans.ir.stack import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.axes import zeros
-from ftrans.primitives.record import Absent, Joint, Linear, NotLinear, Recursive, scalar
-from ftrans.primitives.rules.missing import Deferred, missing_p
+from ftrans.primitives.record import Absent, Joint, Linear, NotLinear, Recursive
+from ftrans.primitives.rules.missing import missing_p
 
 
 @memoised
@@ -79,7 +80,7 @@ def exchange(program: Program, count: int, message: str) -> Program:
     name = f"transpose({program.name})"
     with building(name, [*program.output_types, *others]) as (frame, inputs):
         try:
-            check_no_constant_terms(program, linear, known_only=True)
+            check_linear(program, linear, known_only=True)
             operands = [*map(Linear, types), *inputs[given:]]
             found = pull_back(program, operands, inputs[:given])[:count]
         except TransposeError as error:
@@ -180,100 +181,3 @@ def _by_rule(
             raise _not_linear(equation, location, reason)
         out[index] = partial(ct, *operands, **equation.params)
     return out
-
-
-# ------------------------------------------------------------------- linear, not merely affine
-
-
-def _constant_term(
-    program: Program,
-    linear: tuple[bool, ...],
-    known_only: bool,
-    first: int,
-    zeros: tuple[bool, ...] = (),
-) -> str:
-    """Returns where a constant that is not zero is added to what is linear; "" if nowhere.
-
-    Args:
-        program: an inlined, simplified program.
-        linear: which inputs it should be linear in.
-        known_only: whether values that are not known, as those of other inputs, are taken for zero.
-        first: the first of the results that should be linear.
-        zeros: which of the last inputs are known to be zero.
-    """
-    depends = list(linear)
-    start = len(program.inputs) - len(zeros)
-    fills = {start + i: scalar(0, "float32") for i, is_zero in enumerate(zeros) if is_zero}
-
-    def is_term(atom: Atom) -> bool:
-        known = atom if isinstance(atom, Literal) else fills.get(atom)
-        return not known_only if known is None else known.value != 0
-
-    for equation, numbers, location in program.numbered():
-        mixed = [type(a) is int and depends[a] for a in equation.operands]
-        if "view" in equation.primitive.tags:
-            (x,) = equation.operands
-            if isinstance(x, Literal) or x in fills:
-                fills[numbers.start] = x if isinstance(x, Literal) else fills[x]
-        if "linear" in equation.primitive.tags and any(mixed):
-            for atom, is_linear in zip(equation.operands, mixed, strict=True):
-                # masks and indices say where terms go
-                if not is_linear and program.type_of(atom).is_inexact and is_term(atom):
-                    place = f"{equation.primitive.name} at {location or 'an unknown place'}"
-                    return f"a constant is part of its result.\n  {place}"
-        depends += [any(mixed)] * len(equation.types)
-    for output in program.outputs[first:]:
-        if not (type(output) is int and depends[output]) and is_term(output):
-            return "a result is constant."
-    return ""
-
-
-def check_no_constant_terms(
-    program: Program,
-    linear: tuple[bool, ...],
-    known_only: bool = False,
-    zeros: tuple[bool, ...] = (),
-) -> None:
-    """Raises where a constant that is not zero is added to what is linear.
-
-    Transposition alone would drop the constant without a word.
-
-    Args:
-        program: an inlined, simplified program.
-        linear: which inputs it should be linear in.
-        known_only: whether values that are not known, as those of other inputs, are taken for zero.
-        zeros: which of the last inputs are known to be zero.
-    """
-    found = _constant_term(program, linear, known_only, 0, zeros)
-    if found:
-        advice = (
-            "Take the constant away, or write func.vjp(f, x) to transpose the derivative of f at x."
-            if "\n" in found
-            else "Return it as it is, outside the function that is transposed."
-        )
-        raise TransposeError(f"the function is affine, not linear: {found}\n  {advice}")
-
-
-@memoised
-def linear_rule(program: Program, count: int, first: int) -> Program:
-    """Returns the program of a `jvp`; where it is affine, one whose tangents raise where needed.
-
-    Values that are not known are taken for zero, so that nothing that may be linear is refused.
-
-    Args:
-        program: from `count` tangents, followed by constants, to results and their tangents.
-        count: the number of tangents.
-        first: the number of the first tangent among its results.
-    """
-    linear = tuple(i < count for i in range(len(program.inputs)))
-    found = _constant_term(simplify(inline(program)), linear, True, first)
-    if not found:
-        return program
-    error = RuleError(
-        f"{program.name}: it is affine in its tangents, not linear: {found}\n"
-        f"  A derivative maps tangents of zero to zero: multiply each term by a tangent."
-    )
-    with building(program.name, program.inputs) as (frame, inputs):
-        types = tuple(program.output_types[first:])
-        outs = replay(program, inputs)[:first]
-        return finish(frame, [*outs, *missing_p(*inputs, types=types, message=Deferred(error))])

@@ -323,6 +323,9 @@ def test_jit_refuses_python_integers_that_do_not_fit() -> None:
         assert_close(static(V, 2**40), V * 2**40)
 
 
+YES = np.asarray(True)
+
+
 @pytest.mark.parametrize(
     ("affine", "linear"),
     [
@@ -330,6 +333,46 @@ def test_jit_refuses_python_integers_that_do_not_fit() -> None:
         (lambda x: fnp.at(np.ones(5))[[0, 2, 2]].add(x), lambda x: fnp.at(x)[0].set(0.0)),
         (lambda x: fnp.pad(x, 1, constant_values=1.0), lambda x: fnp.pad(x, 1)),
         (lambda x: fnp.append(x, np.ones(2)), lambda x: fnp.append(x, np.zeros(2))),
+        (
+            lambda x: fnp.take(x, np.array([0, 7]), mode="fill", fill_value=3.0),
+            lambda x: fnp.take(x, np.array([0, 7]), mode="fill", fill_value=0.0),
+        ),
+        (
+            lambda x: ftrans.scan(lambda c, y: (c + y, c), np.float64(1), x)[1],
+            lambda x: ftrans.scan(lambda c, y: (c + y, c), np.float64(0), x)[1],
+        ),
+        (
+            lambda x: ftrans.scan(lambda c, y: (y, c), np.float64(1), x)[1],
+            lambda x: ftrans.scan(lambda c, y: (y, y), np.float64(1), x)[1],
+        ),
+        (
+            lambda x: ftrans.scan(lambda c, y: (c + y, y), np.float64(1), x)[0],
+            lambda x: ftrans.scan(lambda c, y: (c + 1, c * y), np.float64(1), x)[1],
+        ),
+        (
+            lambda x: ftrans.fori_loop(0, 3, lambda i, s: 2 * s + i, x),
+            lambda x: ftrans.fori_loop(0, 3, lambda i, s: 2 * s + i * x, x),
+        ),
+        (
+            lambda x: ftrans.cond(YES, lambda x: x, lambda x: x * 0 + 1, x),
+            lambda x: ftrans.cond(YES, lambda x: x, lambda x: fnp.zeros_like(x), x),
+        ),
+        (
+            lambda x: ftrans.cond(YES, lambda x: x, lambda x: fnp.ones_like(x), x),
+            lambda x: ftrans.cond(YES, lambda x: 2 * x, lambda x: x, x),
+        ),
+        (
+            lambda x: ftrans.scan(
+                lambda c, on: (ftrans.cond(on, lambda c: c, lambda c: c + 1, c), None),
+                x,
+                np.array([True, False]),
+            )[0],
+            lambda x: ftrans.scan(
+                lambda c, on: (ftrans.cond(on, lambda c: c, lambda c: 2 * c, c), None),
+                x,
+                np.array([True, False]),
+            )[0],
+        ),
     ],
 )
 def test_what_is_written_around_linear_values_is_a_constant_term(affine: Any, linear: Any) -> None:
