@@ -113,6 +113,8 @@ def stage(
     # what JAX differentiates around a loop of ours needs the rules of what is called in it
     frame.order = 4 if closed and not depth else order
     frame.differentiates = order > 0
+    if kind is Frame and not once:
+        frame.made = []
     returned = False
     try:
         frame.push()
@@ -138,9 +140,8 @@ def stage(
         del stack[depth:]
         state.place, state.trail = place, trail
         try:
-            outside = getrefcount(frame) - len(frame.captured) - 2
-            if returned and outside > 0 and not once:
-                settle(frame, outside)
+            if returned and not once and getrefcount(frame) - len(frame.captured) > 2:
+                settle(frame)
             frame.release()
         finally:
             # once more, in case that an interrupt came between; what is done is not done again

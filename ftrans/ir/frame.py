@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, final
+from weakref import ref
 
 from ftrans.errors import FtransError, LeakedTracerError
 from ftrans.ir.location import Location, here
@@ -42,6 +43,14 @@ class Tracer:
         self.index = index
         self.type = type
         self.weak = weak
+        if frame.made is not None:
+            frame.made.append(ref(self))
+
+    def move(self, to: Tracer) -> None:
+        """Makes this denote what another tracer of the same type does."""
+        self.frame, self.index = to.frame, to.index
+        if to.frame.made is not None:
+            to.frame.made.append(ref(self))
 
     @property
     def location(self) -> Location | None:
@@ -85,6 +94,7 @@ class Frame:
         rule: where it is a method of a custom rule, what gives a plain array for a value of it, or
             raises `Opaque`; else None.
         differentiates: whether its declared inputs are what is differentiated.
+        made: weak references to its values, to find those that outlive it; None where few would.
     """
 
     __slots__ = (
@@ -102,6 +112,7 @@ class Frame:
         "input_types",
         "known",
         "locations",
+        "made",
         "name",
         "order",
         "producers",
@@ -113,6 +124,7 @@ class Frame:
         self.name = name
         self.closed = closed
         self.entered = entered
+        self.made: list[ref[Tracer]] | None = None
         self.order = 0
         self.rule: Any = None
         self.differentiates = False
@@ -305,7 +317,8 @@ def rebind(tracer: Tracer, new: Tracer) -> None:
             old = Tracer(tracer.frame, tracer.index, tracer.type, tracer.weak)
             frame.captured[id(old)] = captured
             frame.sources[~captured.index] = old
-    tracer.frame, tracer.index, tracer.weak = new.frame, new.index, new.weak
+    tracer.move(new)
+    tracer.weak = new.weak
 
 
 def _no_evaluator(*args: Any) -> Any:

@@ -107,11 +107,13 @@ class Root:
         step: the step before the first.
         literals: the literals that were seen first, by place and number of the visit to it.
         varying: the places whose literals are inputs.
+        leaves: whether values have outlived a trace, so that the next ones are to know theirs.
     """
 
-    __slots__ = ("literals", "step", "varying")
+    __slots__ = ("leaves", "literals", "step", "varying")
 
     def __init__(self) -> None:
         self.step = Step(None, None, None, 0)
         self.literals: dict[Any, tuple[tuple[int, Literal], ...]] = {}
         self.varying: dict[Any, set[int]] = {}
+        self.leaves = False

@@ -79,6 +79,8 @@ class Trail(Frame):
         # the depth tells the two traces of a Hessian apart, which have one name
         key = (self.name, self.depth, *self.input_types)
         root = _roots.get(key)
+        if root is None or root.leaves:
+            self.made = list(map(weakref.ref, tracers))
         if root is None:
             _counted()
             root = _roots.setdefault(key, Root())

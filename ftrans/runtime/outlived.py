@@ -13,13 +13,14 @@ import numpy as np
 
 from ftrans.ir import Abstract, Frame, Params, Tracer, bind, is_tracing
 from ftrans.ir.frame import PAST
+from ftrans.ir.trail import Trail
 from ftrans.primitives import call_p
 from ftrans.runtime.cache import keep
 from ftrans.runtime.jaxlink import foreign
 from ftrans.runtime.run import run
 
 
-def settle(frame: Frame, count: int) -> None:
+def settle(frame: Frame) -> None:
     """Evaluates the known ones among the values of a frame that outlive it.
 
     What depends on an input without a value, on what JAX is tracing, or on a function that would
@@ -27,16 +28,17 @@ def settle(frame: Frame, count: int) -> None:
 
     Args:
         frame: has been closed and taken off the stack, but still has its sources.
-        count: how many references there are to it from elsewhere, at most.
     """
     if foreign(frame.sources):
         return
     name = f"what outlives {frame.name}"
-    alive = _alive(frame, count)
+    alive = _alive(frame)
+    if not alive:
+        return
     program = keep(frame.close(alive, name)[0])
     unknown = {i for i, source in enumerate(frame.sources) if isinstance(source, Abstract)}
     number = len(frame.sources)
-    for equation in program.equations:
+    for equation in program.equations if unknown or program.calls_host else ():
         results = range(number, number + len(equation.types))
         number = results.stop
         if equation.params.calls_host or not unknown.isdisjoint(equation.operands):
@@ -64,7 +66,7 @@ def settle(frame: Frame, count: int) -> None:
 def become(tracer: Tracer, value: Any) -> None:
     """Makes a traced value denote another one, or an array, of the same type."""
     if type(value) is Tracer:
-        tracer.frame, tracer.index = value.frame, value.index
+        tracer.move(value)
         return
     past = Frame(tracer.frame.name, entered=tracer.frame.entered)
     past.depth = PAST
@@ -73,17 +75,14 @@ def become(tracer: Tracer, value: Any) -> None:
     tracer.frame, tracer.index = past, ~0
 
 
-def _alive(frame: Frame, count: int) -> list[Tracer]:
+def _alive(frame: Frame) -> list[Tracer]:
     """Returns the values of a frame that are referred to, other than as what it captured."""
-    own = {id(tracer) for tracer in frame.captured.values()}
-
-    def among(objects: list[Any]) -> list[Tracer]:
-        return [x for x in objects if type(x) is Tracer and x.frame is frame and id(x) not in own]
-
-    # nobody lists the values of a frame, so that making one costs little; most are new to Python's
-    # collector, which knows them all
-    for generation in (0, 1):
-        found = among(gc.get_objects(generation))
-        if len(found) == count:
-            return found
-    return among(gc.get_referrers(frame))
+    captured = {id(tracer) for tracer in frame.captured.values()}
+    if frame.made is None:
+        # once for each function: only those that have left something before keep account of it
+        found = gc.get_referrers(frame)
+    else:
+        found = {id(made): made for made in [ref() for ref in frame.made]}.values()
+    if isinstance(frame, Trail):
+        frame.root.leaves = True
+    return [x for x in found if type(x) is Tracer and x.frame is frame and id(x) not in captured]

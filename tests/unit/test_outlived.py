@@ -244,6 +244,60 @@ def test_a_function_that_leaves_nothing_is_not_searched(monkeypatch: pytest.Monk
         ftrans.jit(func.grad(f))(V)
 
 
+def test_the_heap_is_searched_once_for_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches, left = [], []
+    search = gc.get_referrers
+
+    def counted(*objects: Any) -> Any:
+        searches.append(objects)
+        return search(*objects)
+
+    monkeypatch.setattr(gc, "get_referrers", counted)
+
+    def leaves_at_once(x: Any) -> Any:
+        left.append(x * 2)
+        return x.sum()
+
+    def leaves_later(x: Any) -> Any:
+        if wanted:
+            left.append(x * 2)
+        return x.sum()
+
+    for function, expected in ((leaves_at_once, 0), (leaves_later, 1)):
+        searches.clear()
+        for wanted in (False, False, True, True, False, True):
+            left.clear()
+            func.grad(function)(V)
+            for value in left:
+                assert_close(value, 2 * V)
+            assert len(left) == (wanted or function is leaves_at_once)
+        assert len(searches) == expected
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+def test_copies_and_what_was_written_to_are_found(warm: bool, nested: bool) -> None:
+    left: list[Any] = []
+
+    def f(x: Any) -> Any:
+        y = x * 2
+        y += 1.0
+        z = y[1:]
+        z *= 3.0
+        left[:] = [x, y, z, copy.copy(y), fnp.asarray(x), x[0] * 2.0]
+        if nested:
+            func.grad(lambda v: y.__iadd__(v)[0] * 1.0)(x * 1.0)
+        return x.sum()
+
+    transform = func.grad(f)
+    for _ in range(3 if warm else 1):
+        transform(V)
+    y = np.array([3.0, 15.0, 21.0])
+    after = y + V if nested else y
+    for value, expected in zip(left, (V, after, after[1:], y, V, 2.0), strict=True):
+        assert_close(value, expected)
+
+
 def test_what_jax_traces_stays_an_error() -> None:
     left: list[Tracer] = []
     jax.jit(lambda x: func.grad(lambda y: left.append(y * 2) or y * y)(x))(2.0)
