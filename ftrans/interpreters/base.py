@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ftrans.interpreters.builder import Builder
 from ftrans.ir import ArrayType, Equation, Frame, Literal, Program, Tracer, bind
-from ftrans.ir.frame import opened
-from ftrans.ir.stack import Placing, current_frame
+from ftrans.ir.stack import Placing, current_frame, opened
 
 P = ParamSpec("P")
 T = TypeVar("T")

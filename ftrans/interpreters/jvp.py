@@ -11,8 +11,7 @@ from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.tangents import Tangents
 from ftrans.interpreters.transforms import transforms
 from ftrans.ir import Literal, Params, Program, Tracer, bind
-from ftrans.ir.frame import opened
-from ftrans.ir.stack import Placing
+from ftrans.ir.stack import Placing, opened
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.record import LINEAR, Absent, Joint, Recursive
 

@@ -15,7 +15,7 @@ from ftrans.interpreters.jvp import push_forward
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.tangents import Tangents
 from ftrans.ir import Program
-from ftrans.ir.frame import opened
+from ftrans.ir.stack import opened
 
 
 class Linearized(NamedTuple):

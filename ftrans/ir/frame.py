@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeVar, final
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, final
 from weakref import ref
 
 from ftrans.errors import FtransError, LeakedTracerError
 from ftrans.ir.location import Location, here
 from ftrans.ir.program import Equation, Params, Program
 from ftrans.ir.source import Abstract, Use, example, unknown
-from ftrans.ir.stack import state
+from ftrans.ir.stack import opened, state
 from ftrans.ir.types import ArrayType, Literal
 
 
@@ -369,29 +369,6 @@ def type_of(value: Any) -> ArrayType:
     if kind is Tracer or kind is Literal:
         return value.type
     return ArrayType(value.shape, value.dtype)
-
-
-F = TypeVar("F", bound=Frame)
-
-
-@contextmanager
-def opened(frame: F) -> Iterator[F]:
-    """Pushes a frame of an interpreter for the length of the block, whatever happens in it."""
-    stack, trail = state.stack, state.trail
-    depth = len(stack)
-    try:
-        state.trail = None
-        frame.push()
-        yield frame
-    finally:
-        # By depth: an interrupt between two frames cannot leave one of them open.
-        del stack[depth:]
-        state.trail = trail
-        try:
-            frame.release()
-        finally:
-            # once more, in case that an interrupt came between; what is done is not done again
-            frame.release()
 
 
 def open_frame(name: str, closed: bool = False) -> AbstractContextManager[Frame]:

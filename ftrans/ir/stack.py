@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ftrans.ir.location import Location, here
 
 if TYPE_CHECKING:
     from ftrans.ir.frame import Frame
+
+F = TypeVar("F", bound="Frame")
 
 
 class _State(threading.local):
@@ -57,6 +59,26 @@ def is_tracing() -> bool:
 def current_frame() -> Frame | None:
     """Returns the innermost frame of this thread."""
     return state.stack[-1] if state.stack else None
+
+
+@contextmanager
+def opened(frame: F) -> Iterator[F]:
+    """Pushes a frame of an interpreter for the length of the block, whatever happens in it."""
+    stack, trail = state.stack, state.trail
+    depth = len(stack)
+    try:
+        state.trail = None
+        frame.push()
+        yield frame
+    finally:
+        # By depth: an interrupt between two frames cannot leave one of them open.
+        del stack[depth:]
+        state.trail = trail
+        try:
+            frame.release()
+        finally:
+            # once more, in case that an interrupt came between; what is done is not done again
+            frame.release()
 
 
 @contextmanager
