@@ -57,7 +57,7 @@ CEILINGS = {
     "func": 3750,
     "interpreters": 1890,
     "ir": 2150,
-    "numpy": 9200,
+    "numpy": 8850,
     "primitives": 7700,
     "runtime": 3400,
     "verify": 4200,

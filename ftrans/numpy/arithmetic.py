@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ftrans import primitives as p
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.promotion import as_array, cast, default_dtype, is_scalar, result_type, unify
@@ -21,31 +22,6 @@ from ftrans.numpy.ufunc import (
     read_options,
     refused,
     unary,
-)
-from ftrans.primitives import (
-    abs_p,
-    add_p,
-    and_p,
-    cbrt_p,
-    convert_p,
-    div_p,
-    eq_p,
-    integer_pow_p,
-    lt_p,
-    mul_p,
-    ne_p,
-    neg_p,
-    or_p,
-    pow_p,
-    rem_p,
-    round_p,
-    rsqrt_p,
-    scalar,
-    select_p,
-    sign_p,
-    sqrt_p,
-    stop_gradient_p,
-    sub_p,
 )
 
 __all__ = [
@@ -77,69 +53,69 @@ __all__ = [
 
 # ------------------------------------------------------------------------------------ arithmetic
 
-add = binary("add", add_p, "Returns x + y; of booleans, x or y.", booleans=or_p)
+add = binary("add", p.add_p, "Returns x + y; of booleans, x or y.", booleans=p.or_p)
 subtract = binary(
     "subtract",
-    sub_p,
+    p.sub_p,
     "Returns x - y.",
     booleans=refused("subtract", "Write x ^ y, or convert one: x.astype(int)."),
 )
-multiply = binary("multiply", mul_p, "Returns x * y; of booleans, x and y.", booleans=and_p)
+multiply = binary("multiply", p.mul_p, "Returns x * y; of booleans, x and y.", booleans=p.and_p)
 divide = true_divide = binary(
-    "divide", div_p, "Returns x / y; of integers in the default dtype.", floats=True
+    "divide", p.div_p, "Returns x / y; of integers in the default dtype.", floats=True
 )
 negative = unary(
     "negative",
-    neg_p,
+    p.neg_p,
     "Returns -x.",
-    whole=lambda x: neg_p(x) if type_of(x).dtype != bool else _no_negative(x),
+    whole=lambda x: p.neg_p(x) if type_of(x).dtype != bool else _no_negative(x),
 )
 _no_negative = refused("negative", "Write ~x.")
 positive = unary("positive", copied, "Returns x.")
 absolute = abs = unary(
     "absolute",
-    abs_p,
+    p.abs_p,
     "Returns `|x|`, real also where x is complex; its gradient at 0 is 0.",
-    whole=lambda x: copied(x) if type_of(x).dtype.kind in "bu" else abs_p(x),
+    whole=lambda x: copied(x) if type_of(x).dtype.kind in "bu" else p.abs_p(x),
 )
-fabs = unary("fabs", abs_p, "Returns `|x|` as a float.", floats=True)
-sign = unary("sign", sign_p, "Returns -1, 0 or 1, and `x / |x|` where x is complex.")
+fabs = unary("fabs", p.abs_p, "Returns `|x|` as a float.", floats=True)
+sign = unary("sign", p.sign_p, "Returns -1, 0 or 1, and `x / |x|` where x is complex.")
 reciprocal = unary(
-    "reciprocal", lambda x: div_p(1, x), "Returns 1 / x; of integers as floats.", floats=True
+    "reciprocal", lambda x: p.div_p(1, x), "Returns 1 / x; of integers as floats.", floats=True
 )
 
 
 def _whole_divide(x: Any, y: Any, divide: Function) -> Any:
     """Divides integers, and gives 0 where the divisor is 0, as NumPy does on every machine."""
     dtype = type_of(x).dtype
-    by_zero = eq_p(y, scalar(0, dtype))
-    out = divide(x, select_p(by_zero, scalar(1, dtype), y))
-    return select_p(by_zero, scalar(0, dtype), out)
+    by_zero = p.eq_p(y, p.scalar(0, dtype))
+    out = divide(x, p.select_p(by_zero, p.scalar(1, dtype), y))
+    return p.select_p(by_zero, p.scalar(0, dtype), out)
 
 
 def _goes_below(x: Any, y: Any, rest: Any) -> Any:
     """Tells where rounding down and rounding toward zero give different quotients."""
-    nothing = scalar(0, type_of(x).dtype)
-    differ = ne_p(lt_p(rest, nothing), lt_p(y, nothing))
-    return and_p(ne_p(rest, nothing), differ)
+    nothing = p.scalar(0, type_of(x).dtype)
+    differ = p.ne_p(p.lt_p(rest, nothing), p.lt_p(y, nothing))
+    return p.and_p(p.ne_p(rest, nothing), differ)
 
 
 def _mod(x: Any, y: Any) -> Any:
-    rest = rem_p(x, y)
-    return select_p(_goes_below(x, y, rest), add_p(rest, y), rest)
+    rest = p.rem_p(x, y)
+    return p.select_p(_goes_below(x, y, rest), p.add_p(rest, y), rest)
 
 
 def _floor_divide(x: Any, y: Any) -> Any:
     # C's fmod is exact, so the quotient of what it leaves differs from a whole number by rounding
-    rest = rem_p(x, y)
-    below = convert_p(_goes_below(x, y, rest), dtype=type_of(x).dtype)
-    whole = sub_p(round_p(div_p(sub_p(x, rest), y)), below)
-    return select_p(eq_p(y, 0.0), div_p(x, y), whole)
+    rest = p.rem_p(x, y)
+    below = p.convert_p(_goes_below(x, y, rest), dtype=type_of(x).dtype)
+    whole = p.sub_p(p.round_p(p.div_p(p.sub_p(x, rest), y)), below)
+    return p.select_p(p.eq_p(y, 0.0), p.div_p(x, y), whole)
 
 
 def _whole_floor_divide(x: Any, y: Any) -> Any:
-    below = convert_p(_goes_below(x, y, rem_p(x, y)), dtype=type_of(x).dtype)
-    return sub_p(div_p(x, y), below)
+    below = p.convert_p(_goes_below(x, y, p.rem_p(x, y)), dtype=type_of(x).dtype)
+    return p.sub_p(p.div_p(x, y), below)
 
 
 def _by_parts(division: Function, whole: Function) -> tuple[Function, Function]:
@@ -157,7 +133,7 @@ def _by_parts(division: Function, whole: Function) -> tuple[Function, Function]:
 _floor_of_floats, _floor_of_integers = _by_parts(_floor_divide, _whole_floor_divide)
 floor_divide = binary(
     "floor_divide",
-    lambda x, y: _floor_of_floats(*map(stop_gradient_p, as_strict(x, y))),
+    lambda x, y: _floor_of_floats(*map(p.stop_gradient_p, as_strict(x, y))),
     "Returns the largest whole number not above x / y; its gradient is 0.",
     whole=_floor_of_integers,
     booleans=refused("floor_divide", "Convert them first: x.astype(int)."),
@@ -172,9 +148,9 @@ mod = remainder = binary(
 )
 fmod = binary(
     "fmod",
-    rem_p,
+    p.rem_p,
     "Returns what the division toward zero leaves, with the sign of x.",
-    whole=_by_parts(rem_p, rem_p)[1],
+    whole=_by_parts(p.rem_p, p.rem_p)[1],
     booleans=refused("fmod", "Convert them first: x.astype(int)."),
 )
 
@@ -209,15 +185,15 @@ def power(x: Any, y: Any, /, **options: Any) -> Any:
         operand = as_array(x)
         t = type_of(operand)
         if isinstance(y, int) and t.dtype != bool:
-            return marked(integer_pow_p(operand, exponent=y), x)
+            return marked(p.integer_pow_p(operand, exponent=y), x)
         if t.is_inexact and y in (1.0, 2.0):
-            return marked(integer_pow_p(operand, exponent=int(y)), x)
+            return marked(p.integer_pow_p(operand, exponent=int(y)), x)
         if t.is_inexact and y == 0.5:
-            return marked(sqrt_p(operand), x)
+            return marked(p.sqrt_p(operand), x)
     operands = unify("power", x, y)
     if type_of(operands[0]).dtype == bool:
         operands = unify("power", x, y, dtype=default_dtype(int))
-    return marked(pow_p(*operands), x, y)
+    return marked(p.pow_p(*operands), x, y)
 
 
 pow = power
@@ -227,15 +203,15 @@ def float_power(x: Any, y: Any, /) -> Any:
     """Returns x to the power y, in float64 or complex128."""
     common = result_type(*(v if is_scalar(v) else as_array(v) for v in (x, y)))
     wide = np.dtype("complex128" if is_complex(common) else "float64")
-    return pow_p(*unify("float_power", x, y, dtype=wide))
+    return p.pow_p(*unify("float_power", x, y, dtype=wide))
 
 
 square = unary(
     "square",
-    lambda x: integer_pow_p(x, exponent=2),
+    lambda x: p.integer_pow_p(x, exponent=2),
     "Returns x * x.",
-    whole=lambda x: copied(x) if type_of(x).dtype == bool else integer_pow_p(x, exponent=2),
+    whole=lambda x: copied(x) if type_of(x).dtype == bool else p.integer_pow_p(x, exponent=2),
 )
-sqrt = unary("sqrt", sqrt_p, "Returns the square root; its slope at 0 is inf.", floats=True)
-rsqrt = unary("rsqrt", rsqrt_p, "Returns 1 / sqrt(x).", floats=True)
-cbrt = unary("cbrt", cbrt_p, "Returns the real cube root.", floats=True)
+sqrt = unary("sqrt", p.sqrt_p, "Returns the square root; its slope at 0 is inf.", floats=True)
+rsqrt = unary("rsqrt", p.rsqrt_p, "Returns 1 / sqrt(x).", floats=True)
+cbrt = unary("cbrt", p.cbrt_p, "Returns the real cube root.", floats=True)

@@ -15,18 +15,18 @@ from typing import Any
 import jax
 import numpy as np
 
+from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.ir.dtype import is_integer
 from ftrans.numpy.arithmetic import divide, multiply, power
 from ftrans.numpy.elementwise import floor, log10
 from ftrans.numpy.logic import less, logical_and, where
-from ftrans.numpy.numbers import numbers_of
+from ftrans.numpy.numbers import scalar_of
 from ftrans.numpy.promotion import (
     as_array,
     broadcast_to,
     canonical_axis,
-    canonical_dtype,
     cast,
     created_dtype,
     default_dtype,
@@ -34,20 +34,6 @@ from ftrans.numpy.promotion import (
     is_scalar,
 )
 from ftrans.numpy.ufunc import copied, marked
-from ftrans.primitives import (
-    add_p,
-    broadcast_p,
-    concatenate_p,
-    convert_p,
-    eq_p,
-    iota_p,
-    mul_p,
-    reshape_p,
-    scalar,
-    select_p,
-    sub_p,
-    transpose_p,
-)
 from ftrans.runtime.device import placed
 from ftrans.runtime.jaxlink import to_jax, x64
 
@@ -57,6 +43,7 @@ __all__ = [
     "asarray",
     "ascontiguousarray",
     "astype",
+    "copy",
     "empty",
     "empty_like",
     "from_dlpack",
@@ -83,16 +70,21 @@ def made(x: Any, device: Any = None) -> Any:
         return x
     if is_tracing():
         # an equation that simplification drops: it makes the array an input of the program
-        return convert_p(x, dtype=type_of(x).dtype)
+        return p.convert_p(x, dtype=type_of(x).dtype)
     return placed(x, device)
 
 
+def owned(x: Any) -> Any:
+    """Returns a copy that can be written to, while tracing by traced values too."""
+    return copied(made(x) if is_tracing() else x)
+
+
 def fill(value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    return broadcast_p(scalar(value, dtype), shape=shape, axes=())
+    return p.broadcast_p(p.scalar(value, dtype), shape=shape, axes=())
 
 
 def counted(shape: tuple[int, ...], axis: int, dtype: Any = np.int32) -> Any:
-    return iota_p(shape=shape, dtype=np.dtype(dtype), axis=axis)
+    return p.iota_p(shape=shape, dtype=np.dtype(dtype), axis=axis)
 
 
 def canonical_shape(name: str, shape: Any) -> tuple[int, ...]:
@@ -139,6 +131,16 @@ def array(x: Any, dtype: Any = None, *, device: Any = None, copy: bool = True) -
     return asarray(x, dtype, device=device, copy=copy)
 
 
+def copy(x: Any, order: str = "K") -> Any:
+    """Returns the same values as another array, which writes to `x` do not reach.
+
+    Args:
+        x: an array.
+        order: taken for the sake of NumPy's signature: how arrays lie in memory is left to XLA.
+    """
+    return owned(as_array(x))
+
+
 ascontiguousarray = asarray
 
 
@@ -147,12 +149,12 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
     Args:
         x: an array.
-        dtype: a dtype, or `bool`, `int`, `float`, `complex` for the default ones.
+        dtype: a dtype; `int`, `float` and `complex` are those of NumPy, of 64, 64 and 128 bits.
         copy: whether an array that has the dtype already is copied.
         device: where to put it; None leaves it where it is.
     """
     operand = as_array(x)
-    out = cast(operand, canonical_dtype(dtype))
+    out = cast(operand, dtype)
     if device is not None:
         out = made(out, device)
     return copied(out) if copy and out is operand else out
@@ -188,33 +190,33 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
     """
     shape = canonical_shape("full", shape)
     if is_scalar(fill_value):
-        own = default_dtype(type(fill_value)) if dtype is None else canonical_dtype(dtype)
+        own = default_dtype(type(fill_value)) if dtype is None else np.dtype(dtype)
         return made(fill(fill_value, shape, own), device)
-    value = copied(broadcast_to(as_array(fill_value, dtype, default_dtype), shape))
+    value = owned(broadcast_to(as_array(fill_value, dtype, default_dtype), shape))
     return value if is_array(fill_value) and device is None else made(value, device)
 
 
-def zeros(shape: Any, dtype: Any = float, *, device: Any = None) -> Any:
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Returns an array of zeros.
 
     Args:
         shape: an int, or a tuple of them.
-        dtype: the dtype, the default one at first.
+        dtype: the dtype; None is `ftrans.get_default_dtype()`.
         device: where to put it, as for `asarray`.
 
     Example:
         >>> zeros(2)
         array([0., 0.], dtype=float32)
     """
-    return full(shape, 0, float if dtype is None else dtype, device=device)
+    return full(shape, 0.0, dtype, device=device)
 
 
-def ones(shape: Any, dtype: Any = float, *, device: Any = None) -> Any:
+def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Returns an array of ones; see `zeros`."""
-    return full(shape, 1, float if dtype is None else dtype, device=device)
+    return full(shape, 1.0, dtype, device=device)
 
 
-def empty(shape: Any, dtype: Any = float, *, device: Any = None) -> Any:
+def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Returns an array of zeros: nothing here is ever uninitialised."""
     return zeros(shape, dtype, device=device)
 
@@ -233,10 +235,10 @@ def full_like(
     """
     operand = as_array(x, None, default_dtype)
     t = type_of(operand)
-    dtype = t.dtype if dtype is None else canonical_dtype(dtype)
+    dtype = t.dtype if dtype is None else np.dtype(dtype)
     shape = t.shape if shape is None else canonical_shape("full_like", shape)
     if not is_scalar(fill_value):
-        out = copied(broadcast_to(as_array(fill_value, dtype), shape))
+        out = owned(broadcast_to(as_array(fill_value, dtype), shape))
     else:
         out = fill(fill_value, shape, dtype)
     if device is not None or not is_array(x):
@@ -265,13 +267,6 @@ def empty_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = No
 # ---------------------------------------------------------------------------------------- ranges
 
 
-def _number(name: str, x: Any) -> Any:
-    """Returns the Python or NumPy number behind a scalar, of a traced one its value."""
-    if isinstance(x, Tracer):
-        return numbers_of(x, f"{name}()")[()]
-    return np.asarray(x)[()] if is_array(x) else x
-
-
 def arange(
     start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None
 ) -> Any:
@@ -290,13 +285,13 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
-    start, stop, step = (_number("arange", x) for x in (start, stop, step))
-    own = created_dtype(start, stop, step) if dtype is None else canonical_dtype(dtype)
+    start, stop, step = (scalar_of(x, "arange()") for x in (start, stop, step))
+    own = created_dtype(start, stop, step) if dtype is None else np.dtype(dtype)
     size = max(math.ceil((stop - start) / step), 0)
     line = counted((size,), 0, own)
     if step != 1:
-        line = mul_p(line, scalar(step, own))
-    return made(add_p(line, scalar(start, own)) if start != 0 else line, device)
+        line = p.mul_p(line, p.scalar(step, own))
+    return made(p.add_p(line, p.scalar(start, own)) if start != 0 else line, device)
 
 
 def linspace(
@@ -331,23 +326,25 @@ def linspace(
         fill(x, shape, common) if is_scalar(x) else broadcast_to(cast(x, common), shape)
         for x in ends
     )
-    gap = sub_p(last, first)
+    gap = p.sub_p(last, first)
     step = divide(gap, float(parts)) if parts else multiply(gap, math.nan)
     full_shape = (num, *shape)
     inner = tuple(range(1, len(shape) + 1))
     count = counted(full_shape, 0, common)
-    first, last, each = (broadcast_p(x, shape=full_shape, axes=inner) for x in (first, last, step))
-    out = add_p(first, mul_p(count, each)) if parts else first
+    first, last, each = (
+        p.broadcast_p(x, shape=full_shape, axes=inner) for x in (first, last, step)
+    )
+    out = p.add_p(first, p.mul_p(count, each)) if parts else first
     if endpoint and num > 1:
-        out = select_p(eq_p(count, float(num - 1)), last, out)
+        out = p.select_p(p.eq_p(count, float(num - 1)), last, out)
     if dtype is not None:
-        wanted = canonical_dtype(dtype)
+        wanted = np.dtype(dtype)
         out = cast(floor(out) if is_integer(wanted) else out, wanted)
     if axis not in (0, -len(shape) - 1):
         place = canonical_axis("linspace", axis, len(shape) + 1)
         order = list(range(1, len(shape) + 1))
         order.insert(place, 0)
-        out = transpose_p(out, permutation=tuple(order))
+        out = p.transpose_p(out, permutation=tuple(order))
     if device is not None or not (is_array(start) or is_array(stop)):
         out, step = made(out, device), made(step, device)
     if isinstance(start, Tracer) or isinstance(stop, Tracer):
@@ -366,7 +363,7 @@ def logspace(
 ) -> Any:
     """Returns the powers of a base with evenly spaced exponents; see `linspace`."""
     out = power(base, linspace(start, stop, num, endpoint, axis=axis))
-    return out if dtype is None else cast(out, canonical_dtype(dtype))
+    return out if dtype is None else cast(out, dtype)
 
 
 def geomspace(
@@ -388,11 +385,11 @@ def geomspace(
     place = canonical_axis("geomspace", axis, type_of(line).ndim)
     count = counted(type_of(line).shape, place)
     out = multiply(power(10.0, line), _along(sign, type_of(line).shape, place))
-    out = where(eq_p(count, 0), _along(first, type_of(line).shape, place), out)
+    out = where(p.eq_p(count, 0), _along(first, type_of(line).shape, place), out)
     if endpoint:
-        at_end = eq_p(count, num - 1)
+        at_end = p.eq_p(count, num - 1)
         out = where(at_end, _along(last, type_of(line).shape, place), out)
-    out = out if dtype is None else cast(out, canonical_dtype(dtype))
+    out = out if dtype is None else cast(out, dtype)
     return out if is_array(start) or is_array(stop) else made(out)
 
 
@@ -400,7 +397,7 @@ def _along(x: Any, shape: tuple[int, ...], axis: int) -> Any:
     """Broadcasts an array along a new axis."""
     inner = tuple(n for i, n in enumerate(shape) if i != axis)
     rest = tuple(i for i in range(len(shape)) if i != axis)
-    return broadcast_p(broadcast_to(x, inner), shape=shape, axes=rest)
+    return p.broadcast_p(broadcast_to(x, inner), shape=shape, axes=rest)
 
 
 def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> list[Any]:
@@ -415,7 +412,7 @@ def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}.")
     lines = [as_array(x, None, default_dtype) for x in xs]
-    lines = [reshape_p(x, shape=(type_of(x).size,)) for x in lines]
+    lines = [p.reshape_p(x, shape=(type_of(x).size,)) for x in lines]
     axes = list(range(len(lines)))
     if indexing == "xy" and len(lines) > 1:
         axes[:2] = [1, 0]
@@ -426,19 +423,20 @@ def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
     for axis, x in zip(axes, lines, strict=True):
         shape = tuple(n if i == axis else 1 for i, n in enumerate(sizes))
         full_shape = shape if sparse else tuple(sizes)
-        out.append(broadcast_p(x, shape=full_shape, axes=(axis,)))
+        out.append(p.broadcast_p(x, shape=full_shape, axes=(axis,)))
     return [y if is_array(x) else made(y) for x, y in zip(xs, out, strict=True)]
 
 
-def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
+def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
     """Returns the index of each element of a grid, one array per axis.
 
     Args:
         dimensions: the shape of the grid.
-        dtype: the dtype.
+        dtype: the dtype; None is the default of integers.
         sparse: whether to return a tuple of arrays in which the other axes have size 1.
     """
-    shape, own = canonical_shape("indices", dimensions), canonical_dtype(dtype)
+    shape = canonical_shape("indices", dimensions)
+    own = default_dtype(int) if dtype is None else np.dtype(dtype)
     if sparse:
         ones_but = [
             tuple(n if i == a else 1 for i, n in enumerate(shape)) for a in range(len(shape))
@@ -447,4 +445,4 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     if not shape:
         return made(fill(0, (0,), own))
     parts = [counted((1, *shape), axis + 1, own) for axis in range(len(shape))]
-    return made(concatenate_p(*parts, axis=0))
+    return made(p.concatenate_p(*parts, axis=0))

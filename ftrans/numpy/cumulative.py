@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ftrans import primitives as p
 from ftrans.errors import AxisError
 from ftrans.ir import type_of
 from ftrans.numpy.logic import isnan, where
-from ftrans.numpy.promotion import as_array, canonical_axis, canonical_dtype, cast, inexact
+from ftrans.numpy.promotion import as_array, canonical_axis, cast, inexact
 from ftrans.numpy.reduction import accumulating_dtype, refuse_out
 from ftrans.numpy.ufunc import Function, named
-from ftrans.primitives import (
-    broadcast_p,
-    concatenate_p,
-    cumlogsumexp_p,
-    cummax_p,
-    cummin_p,
-    cumprod_p,
-    cumsum_p,
-    reshape_p,
-    scalar,
-)
 
 __all__ = [
     "cummax",
@@ -39,7 +29,7 @@ def _along(name: str, x: Any, axis: Any) -> tuple[Any, int]:
     """Returns the operand and the axis; flattened where that is None."""
     t = type_of(x)
     if axis is None:
-        return reshape_p(x, shape=(t.size,)), 0
+        return p.reshape_p(x, shape=(t.size,)), 0
     return x, canonical_axis(name, axis, t.ndim)
 
 
@@ -49,7 +39,7 @@ def _running(name: str, primitive: Function, doc: str) -> Function:
     def function(x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         refuse_out(name, out)
         x = as_array(x)
-        own = accumulating_dtype(type_of(x).dtype) if dtype is None else canonical_dtype(dtype)
+        own = accumulating_dtype(type_of(x).dtype) if dtype is None else dtype
         x, axis = _along(name, cast(x, own), axis)
         return primitive(x, axis=axis, reverse=False)
 
@@ -65,8 +55,8 @@ _ARGS = """
         out: an array to write the result into, by its name.
     """
 
-cumsum = _running("cumsum", cumsum_p, "Returns the running sums along an axis.")
-cumprod = _running("cumprod", cumprod_p, "Returns the running products along an axis.")
+cumsum = _running("cumsum", p.cumsum_p, "Returns the running sums along an axis.")
+cumprod = _running("cumprod", p.cumprod_p, "Returns the running products along an axis.")
 
 
 def _extremum(name: str, primitive: Function, doc: str) -> Function:
@@ -77,8 +67,8 @@ def _extremum(name: str, primitive: Function, doc: str) -> Function:
     return named(function, name, doc)
 
 
-cummax = _extremum("cummax", cummax_p, "Returns the running maxima along an axis.")
-cummin = _extremum("cummin", cummin_p, "Returns the running minima along an axis.")
+cummax = _extremum("cummax", p.cummax_p, "Returns the running maxima along an axis.")
+cummin = _extremum("cummin", p.cummin_p, "Returns the running minima along an axis.")
 
 
 def logcumsumexp(x: Any, axis: Any = None) -> Any:
@@ -89,7 +79,7 @@ def logcumsumexp(x: Any, axis: Any = None) -> Any:
         axis: an axis; None flattens the array first.
     """
     x, axis = _along("logcumsumexp", inexact(x), axis)
-    return cumlogsumexp_p(x, axis=axis, reverse=False)
+    return p.cumlogsumexp_p(x, axis=axis, reverse=False)
 
 
 def _array_api(name: str, running: Function, start: int, doc: str) -> Function:
@@ -112,8 +102,8 @@ def _array_api(name: str, running: Function, start: int, doc: str) -> Function:
             return total
         t = type_of(total)
         shape = tuple(1 if i == axis else n for i, n in enumerate(t.shape))
-        first = broadcast_p(scalar(start, t.dtype), shape=shape, axes=())
-        return concatenate_p(first, total, axis=axis)
+        first = p.broadcast_p(p.scalar(start, t.dtype), shape=shape, axes=())
+        return p.concatenate_p(first, total, axis=axis)
 
     return named(function, name, doc)
 

@@ -7,7 +7,7 @@ from typing import Any
 from ftrans.errors import ShapeError
 from ftrans.ir import type_of
 from ftrans.numpy.creation import canonical_shape, counted, fill, made
-from ftrans.numpy.promotion import as_array, canonical_dtype, cast, default_dtype, is_array
+from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array
 from ftrans.numpy.rearrangement import diagonal
 from ftrans.primitives import add_p, eq_p, ge_p, pad_p, reshape_p, scalar, select_p
 
@@ -22,29 +22,29 @@ def _below(shape: tuple[int, ...], k: int, compare: Any = ge_p) -> Any:
     return compare(add_p(row, k), column)
 
 
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, device: Any = None) -> Any:
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Any:
     """Returns a matrix with ones on a diagonal.
 
     Args:
         N: the number of rows.
         M: the number of columns; None is N.
         k: how far the diagonal lies above the main one.
-        dtype: the dtype.
+        dtype: the dtype; None is `ftrans.get_default_dtype()`.
         device: where to put it, as for `asarray`.
     """
     shape = canonical_shape("eye", (N, N if M is None else M))
-    return made(cast(_below(shape, k, eq_p), canonical_dtype(dtype or float)), device)
+    return made(cast(_below(shape, k, eq_p), dtype or default_dtype(float)), device)
 
 
-def identity(n: int, dtype: Any = float) -> Any:
+def identity(n: int, dtype: Any = None) -> Any:
     """Returns the square matrix with ones on the main diagonal."""
     return eye(n, dtype=dtype)
 
 
-def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Any:
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
     """Returns a matrix with ones on a diagonal and below it; see `eye`."""
     shape = canonical_shape("tri", (N, N if M is None else M))
-    return made(cast(_below(shape, k), canonical_dtype(dtype or float)))
+    return made(cast(_below(shape, k), dtype or default_dtype(float)))
 
 
 def _triangle(name: str, x: Any, k: int, lower: bool) -> Any:

@@ -17,7 +17,6 @@ from ftrans.numpy import promotion
 from ftrans.numpy.promotion import (
     as_array,
     canonical_axes,
-    canonical_dtype,
     is_array,
     is_scalar,
     promote_dtypes,
@@ -94,7 +93,7 @@ issubdtype = jnp.issubdtype
 
 
 def _dtype_of(x: Any) -> np.dtype:
-    return type_of(x).dtype if is_array(x) else canonical_dtype(x)
+    return type_of(x).dtype if is_array(x) else np.dtype(x)
 
 
 def result_type(*xs: Any) -> np.dtype:
@@ -107,7 +106,7 @@ def result_type(*xs: Any) -> np.dtype:
         >>> result_type(np.float16, 2.0)
         dtype('float16')
     """
-    taken = [x if is_array(x) or is_scalar(x) else np.empty((), canonical_dtype(x)) for x in xs]
+    taken = [x if is_array(x) or is_scalar(x) else np.empty((), np.dtype(x)) for x in xs]
     return promotion.result_type(*taken)
 
 
@@ -118,7 +117,7 @@ def promote_types(type1: Any, type2: Any) -> np.dtype:
         >>> promote_types("int8", "uint8")
         dtype('int16')
     """
-    return promote_dtypes(canonical_dtype(type1), canonical_dtype(type2))
+    return promote_dtypes(np.dtype(type1), np.dtype(type2))
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
@@ -129,7 +128,7 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
         to: a dtype.
         casting: NumPy's rule: "safe" keeps every value.
     """
-    return np.can_cast(_dtype_of(from_), canonical_dtype(to), casting)  # type: ignore[arg-type]
+    return np.can_cast(_dtype_of(from_), np.dtype(to), casting)  # type: ignore[arg-type]
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
@@ -144,7 +143,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         >>> isdtype(bfloat16, "real floating")
         True
     """
-    own = canonical_dtype(dtype)
+    own = np.dtype(dtype)
     if isinstance(kind, tuple):
         return any(isdtype(own, one) for one in kind)
     signed = is_integer(own) and not is_unsigned(own)
@@ -157,7 +156,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         "complex floating": is_complex(own),
         "numeric": is_integer(own) or is_float(own) or is_complex(own),
     }
-    return kinds[kind] if kind in kinds else own == canonical_dtype(kind)
+    return kinds[kind] if kind in kinds else own == np.dtype(kind)
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:

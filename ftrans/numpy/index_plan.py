@@ -15,20 +15,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from ftrans import primitives as p
 from ftrans.errors import IndexingError
 from ftrans.ir import Tracer, type_of
 from ftrans.numpy.promotion import as_array, broadcast_to
-from ftrans.primitives import (
-    add_p,
-    concatenate_p,
-    convert_p,
-    ge_p,
-    lt_p,
-    or_p,
-    reshape_p,
-    scalar,
-    select_p,
-)
 from ftrans.runtime.jaxlink import is_traced_by_jax
 
 _i32 = np.dtype("int32")
@@ -366,10 +356,10 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
             column = wrapped(item, size)
         else:
             column = _checked(type_, axis, np.asarray(item))
-        columns.append(reshape_p(broadcast_to(column, batch), shape=(*batch, 1)))
+        columns.append(p.reshape_p(broadcast_to(column, batch), shape=(*batch, 1)))
     if len(columns) == 1:
         return columns[0], in_bounds
-    return concatenate_p(*columns, axis=len(batch)), in_bounds
+    return p.concatenate_p(*columns, axis=len(batch)), in_bounds
 
 
 def _checked(type_: Any, axis: int, item: np.ndarray) -> np.ndarray:
@@ -393,12 +383,12 @@ def wrapped(item: Any, size: int) -> Any:
     dtype = type_of(item).dtype
     if dtype.itemsize > _i32.itemsize or dtype == np.uint32:
         # int32 must not fold what is far out of bounds back inside
-        beyond = ge_p(item, scalar(size, dtype))
+        beyond = p.ge_p(item, p.scalar(size, dtype))
         if dtype.kind == "i":
-            beyond = or_p(beyond, lt_p(item, scalar(-size, dtype)))
-        item = select_p(beyond, scalar(size, dtype), item)
+            beyond = p.or_p(beyond, p.lt_p(item, p.scalar(-size, dtype)))
+        item = p.select_p(beyond, p.scalar(size, dtype), item)
     if dtype != _i32:
-        item = convert_p(item, dtype=_i32)
+        item = p.convert_p(item, dtype=_i32)
     if dtype.kind == "u":
         return item
-    return select_p(lt_p(item, 0), add_p(item, size), item)
+    return p.select_p(p.lt_p(item, 0), p.add_p(item, size), item)

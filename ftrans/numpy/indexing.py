@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ftrans import primitives as p
 from ftrans.errors import DTypeError, MutationError, ShapeError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
@@ -19,28 +20,6 @@ from ftrans.numpy.index_plan import Plan, plan_index
 from ftrans.numpy.promotion import as_array, broadcast_to, is_scalar, result_type
 from ftrans.numpy.view_steps import padding, written_slice
 from ftrans.numpy.views import fresh, is_place_of, overwrite, view_of
-from ftrans.primitives import (
-    add_p,
-    broadcast_p,
-    div_p,
-    gather_p,
-    maximum_p,
-    minimum_p,
-    mul_p,
-    neg_p,
-    pad_p,
-    reshape_p,
-    rev_p,
-    scalar,
-    scatter_add_p,
-    scatter_max_p,
-    scatter_min_p,
-    scatter_mul_p,
-    scatter_p,
-    select_p,
-    slice_p,
-    transpose_p,
-)
 
 __all__ = ["At", "at", "getitem", "setitem"]
 
@@ -77,7 +56,7 @@ def _read(x: Any, plan: Plan, fill: Any = None) -> Any:
     out = _read_window(_reshaped(x, plan.shape), plan)
     if plan.indices is not None:
         out = _transposed(out, plan.to_front)
-        out = gather_p(out, plan.indices, in_bounds=plan.in_bounds, fill=fill)
+        out = p.gather_p(out, plan.indices, in_bounds=plan.in_bounds, fill=fill)
         out = _transposed(out, plan.to_place)
     return _reshaped(out, plan.result)
 
@@ -85,18 +64,18 @@ def _read(x: Any, plan: Plan, fill: Any = None) -> Any:
 def _read_window(x: Any, plan: Plan) -> Any:
     """Returns the window of a plan, without the axes at whole numbers."""
     if not plan.covers_all:
-        x = slice_p(x, start=plan.start, stop=plan.stop, step=plan.step)
-        x = rev_p(x, axes=plan.flipped) if plan.flipped else x
+        x = p.slice_p(x, start=plan.start, stop=plan.stop, step=plan.step)
+        x = p.rev_p(x, axes=plan.flipped) if plan.flipped else x
     return _reshaped(x, plan.window)
 
 
 def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
-    return x if type_of(x).shape == shape else reshape_p(x, shape=shape)
+    return x if type_of(x).shape == shape else p.reshape_p(x, shape=shape)
 
 
 def _transposed(x: Any, permutation: tuple[int, ...]) -> Any:
     in_order = permutation == tuple(range(len(permutation)))
-    return x if in_order else transpose_p(x, permutation=permutation)
+    return x if in_order else p.transpose_p(x, permutation=permutation)
 
 
 def _inverse(permutation: tuple[int, ...]) -> tuple[int, ...]:
@@ -106,18 +85,18 @@ def _inverse(permutation: tuple[int, ...]) -> tuple[int, ...]:
 # ------------------------------------------------------------------------------------ writing
 
 _scatters = {
-    "set": scatter_p,
-    "add": scatter_add_p,
-    "mul": scatter_mul_p,
-    "min": scatter_min_p,
-    "max": scatter_max_p,
+    "set": p.scatter_p,
+    "add": p.scatter_add_p,
+    "mul": p.scatter_mul_p,
+    "min": p.scatter_min_p,
+    "max": p.scatter_max_p,
 }
 _updates = {
     "set": lambda x, v: v,
-    "add": add_p,
-    "mul": mul_p,
-    "min": minimum_p,
-    "max": maximum_p,
+    "add": p.add_p,
+    "mul": p.mul_p,
+    "min": p.minimum_p,
+    "max": p.maximum_p,
 }
 
 
@@ -158,12 +137,14 @@ def _write_window(op: str, x: Any, plan: Plan, value: Any) -> Any:
         value = _updates[op](_read_window(x, plan), _reshaped(value, plan.window))
         op = "set"
     value = _reshaped(value, plan.sizes)
-    value = rev_p(value, axes=plan.flipped) if plan.flipped else value
+    value = p.rev_p(value, axes=plan.flipped) if plan.flipped else value
     if op == "add" and type_of(value).shape == plan.shape:
-        return add_p(x, value)
+        return p.add_p(x, value)
     if op == "set":
         return written_slice(x, value, plan.start, plan.stop, plan.step)
-    return add_p(x, pad_p(value, value=0, **padding(plan.start, plan.step, plan.sizes, plan.shape)))
+    return p.add_p(
+        x, p.pad_p(value, value=0, **padding(plan.start, plan.step, plan.sizes, plan.shape))
+    )
 
 
 def _whole_mask(x: Any, index: Any) -> Any:
@@ -179,13 +160,13 @@ def _whole_mask(x: Any, index: Any) -> Any:
 def _write_masked(op: str, x: Any, mask: Any, value: Any) -> Any:
     """Returns `x` with one value set, added, ... wherever a mask holds; the mask can be batched."""
     shape, ndim = type_of(x).shape, type_of(mask).ndim
-    mask = broadcast_p(mask, shape=shape, axes=tuple(range(ndim)))
-    value = broadcast_p(value, shape=shape, axes=tuple(range(ndim, len(shape))))
+    mask = p.broadcast_p(mask, shape=shape, axes=tuple(range(ndim)))
+    value = p.broadcast_p(value, shape=shape, axes=tuple(range(ndim, len(shape))))
     if op in ("add", "mul"):
         # elsewhere the neutral element, so that no infinite value can spoil a gradient there
-        neutral = scalar(0 if op == "add" else 1, type_of(x).dtype)
-        return _updates[op](x, select_p(mask, value, neutral))
-    return select_p(mask, _updates[op](x, value), x)
+        neutral = p.scalar(0 if op == "add" else 1, type_of(x).dtype)
+        return _updates[op](x, p.select_p(mask, value, neutral))
+    return p.select_p(mask, _updates[op](x, value), x)
 
 
 def _squeezed(value: Any, ndim: int) -> Any:
@@ -316,7 +297,7 @@ class _Place:
     def subtract(self, value: Any) -> Any:
         """Returns the array with a value subtracted from the elements."""
         new = _as_update("x.at[...].subtract", "add", self._array, value)
-        return self._write("subtract", "add", neg_p(new))
+        return self._write("subtract", "add", p.neg_p(new))
 
     def multiply(self, value: Any) -> Any:
         """Returns the array with the elements multiplied by a value."""
@@ -332,8 +313,8 @@ class _Place:
                 f"x.at[...].divide: the quotient of integers is no integer.\n  x: {t}\n"
                 f"  Write x.astype('float32').at[...].divide(v)."
             )
-        ones = broadcast_p(scalar(1, t.dtype), shape=t.shape, axes=())
-        return div_p(self._array, _write("x.at[...].divide", "mul", ones, self._index, value))
+        ones = p.broadcast_p(p.scalar(1, t.dtype), shape=t.shape, axes=())
+        return p.div_p(self._array, _write("x.at[...].divide", "mul", ones, self._index, value))
 
     def min(self, value: Any) -> Any:
         """Returns the array with the smaller of each element and a value."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
@@ -18,25 +19,8 @@ from ftrans.numpy.absent import attributes_of
 from ftrans.numpy.einsum import contracted
 from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from ftrans.numpy.promotion import as_array, canonical_axes, inexact
-from ftrans.numpy.shaping import copy, matrix_transpose
-from ftrans.primitives import (
-    abs_p,
-    add_p,
-    broadcast_p,
-    convert_p,
-    eq_p,
-    imag_p,
-    max_p,
-    min_p,
-    mul_p,
-    ne_p,
-    pow_p,
-    real_p,
-    reshape_p,
-    select_p,
-    sqrt_p,
-    sum_p,
-)
+from ftrans.numpy.shaping import matrix_transpose
+from ftrans.numpy.ufunc import copied
 
 __all__ = [
     "cross",
@@ -100,27 +84,27 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 def _kept(x: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
     if not keepdims:
         return x
-    return reshape_p(x, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
+    return p.reshape_p(x, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
 
 
 def _vector_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
     if order == 2:
-        return _root(sum_p(_squares(x), axes=axes))
-    size = abs_p(x)
+        return _root(p.sum_p(_squares(x), axes=axes))
+    size = p.abs_p(x)
     if order == 1:
-        return sum_p(size, axes=axes)
+        return p.sum_p(size, axes=axes)
     if order == math.inf:
         # an empty vector has norm 0, as in NumPy
-        return max_p(size, axes=axes) if _nonempty(x, axes) else sum_p(size, axes=axes)
+        return p.max_p(size, axes=axes) if _nonempty(x, axes) else p.sum_p(size, axes=axes)
     if order == -math.inf:
-        return min_p(size, axes=axes)
+        return p.min_p(size, axes=axes)
     if order == 0:
-        return sum_p(convert_p(ne_p(x, 0), dtype=type_of(size).dtype), axes=axes)
+        return p.sum_p(p.convert_p(p.ne_p(x, 0), dtype=type_of(size).dtype), axes=axes)
     if isinstance(order, str):
         raise ArgumentError(f"norm: vectors have no norm of order {order!r}.")
     if order < 0:
-        return pow_p(sum_p(pow_p(size, float(order)), axes=axes), 1.0 / order)
-    return _power(sum_p(_power(size, float(order)), axes=axes), 1.0 / order)
+        return p.pow_p(p.sum_p(p.pow_p(size, float(order)), axes=axes), 1.0 / order)
+    return _power(p.sum_p(_power(size, float(order)), axes=axes), 1.0 / order)
 
 
 def _nonempty(x: Any, axes: tuple[int, ...]) -> bool:
@@ -129,20 +113,20 @@ def _nonempty(x: Any, axes: tuple[int, ...]) -> bool:
 
 def _squares(x: Any) -> Any:
     if is_complex(type_of(x).dtype):
-        return add_p(_squares(real_p(x)), _squares(imag_p(x)))
-    return mul_p(x, x)
+        return p.add_p(_squares(p.real_p(x)), _squares(p.imag_p(x)))
+    return p.mul_p(x, x)
 
 
 def _root(x: Any) -> Any:
     """Returns the root of what is not negative, with derivative 0 at 0."""
-    is_zero = eq_p(x, 0)
-    return select_p(is_zero, 0.0, sqrt_p(select_p(is_zero, 1.0, x)))
+    is_zero = p.eq_p(x, 0)
+    return p.select_p(is_zero, 0.0, p.sqrt_p(p.select_p(is_zero, 1.0, x)))
 
 
 def _power(x: Any, exponent: float) -> Any:
     """Returns a positive power of what is not negative, with derivative 0 at 0."""
-    is_zero = eq_p(x, 0)
-    return select_p(is_zero, 0.0, pow_p(select_p(is_zero, 1.0, x), exponent))
+    is_zero = p.eq_p(x, 0)
+    return p.select_p(is_zero, 0.0, p.pow_p(p.select_p(is_zero, 1.0, x), exponent))
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
@@ -174,8 +158,8 @@ def _matrix_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
     if order not in (1, -1, math.inf, -math.inf):
         raise ArgumentError(f"norm: matrices have no norm of order {order!r}.")
     summed, left = (rows, columns) if abs(order) == 1 else (columns, rows)
-    sums = sum_p(abs_p(x), axes=(summed,))
-    return (max_p if order > 0 else min_p)(sums, axes=(left - (left > summed),))
+    sums = p.sum_p(p.abs_p(x), axes=(summed,))
+    return (p.max_p if order > 0 else p.min_p)(sums, axes=(left - (left > summed),))
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
@@ -222,7 +206,7 @@ def matrix_power(x: Any, n: int) -> Any:
     if n < 0:
         raise NotImplementedError("matrix_power: a negative power needs the inverse.")
     if n == 0:
-        eye = broadcast_p(
+        eye = p.broadcast_p(
             np.eye(t.shape[-1], dtype=t.dtype), shape=t.shape, axes=(t.ndim - 2, t.ndim - 1)
         )
         return eye
@@ -234,7 +218,7 @@ def matrix_power(x: Any, n: int) -> Any:
         n //= 2
         if n:
             x = _times(x, x, batch)
-    return copy(result)
+    return copied(result)
 
 
 def _times(x: Any, y: Any, batch: tuple[int, ...]) -> Any:

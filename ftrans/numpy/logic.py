@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ftrans import primitives as p
 from ftrans.errors import ShapeError, UnsupportedError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_complex
@@ -16,30 +17,6 @@ from ftrans.numpy.elementwise import imag
 from ftrans.numpy.promotion import as_array, broadcast_to, is_scalar, unify
 from ftrans.numpy.sorting import nonzero
 from ftrans.numpy.ufunc import binary, marked, named, unary
-from ftrans.primitives import (
-    abs_p,
-    all_p,
-    and_p,
-    broadcast_p,
-    convert_p,
-    eq_p,
-    ge_p,
-    gt_p,
-    imag_p,
-    is_finite_p,
-    le_p,
-    lt_p,
-    ne_p,
-    not_p,
-    or_p,
-    real_p,
-    scalar,
-    select_p,
-    shift_left_p,
-    shift_right_p,
-    sub_p,
-    xor_p,
-)
 
 __all__ = [
     "allclose",
@@ -80,12 +57,12 @@ __all__ = [
 
 # ----------------------------------------------------------------------------------- comparisons
 
-equal = binary("equal", eq_p, "Tells where x and y are equal; NaN equals nothing.")
-not_equal = binary("not_equal", ne_p, "Tells where x and y differ; NaN differs from all.")
-less = binary("less", lt_p, "Tells where x < y.")
-less_equal = binary("less_equal", le_p, "Tells where x <= y.")
-greater = binary("greater", gt_p, "Tells where x > y.")
-greater_equal = binary("greater_equal", ge_p, "Tells where x >= y.")
+equal = binary("equal", p.eq_p, "Tells where x and y are equal; NaN equals nothing.")
+not_equal = binary("not_equal", p.ne_p, "Tells where x and y differ; NaN differs from all.")
+less = binary("less", p.lt_p, "Tells where x < y.")
+less_equal = binary("less_equal", p.le_p, "Tells where x <= y.")
+greater = binary("greater", p.gt_p, "Tells where x > y.")
+greater_equal = binary("greater_equal", p.ge_p, "Tells where x >= y.")
 
 
 # ----------------------------------------------------------------------------------------- logic
@@ -95,7 +72,7 @@ def truth(x: Any) -> Any:
     """Returns where an array, a sequence or a Python scalar is not zero, as strict booleans."""
     operand = as_array(x)
     t = type_of(operand)
-    return operand if t.dtype == bool else ne_p(operand, scalar(0, t.dtype))
+    return operand if t.dtype == bool else p.ne_p(operand, p.scalar(0, t.dtype))
 
 
 def _logical(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
@@ -105,27 +82,27 @@ def _logical(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
     return named(function, name, doc)
 
 
-logical_and = _logical("logical_and", and_p, "Tells where x1 and x2 are both not zero.")
-logical_or = _logical("logical_or", or_p, "Tells where x1 or x2 is not zero.")
-logical_xor = _logical("logical_xor", xor_p, "Tells where just one of x1 and x2 is not zero.")
+logical_and = _logical("logical_and", p.and_p, "Tells where x1 and x2 are both not zero.")
+logical_or = _logical("logical_or", p.or_p, "Tells where x1 or x2 is not zero.")
+logical_xor = _logical("logical_xor", p.xor_p, "Tells where just one of x1 and x2 is not zero.")
 
 
 def logical_not(x: Any) -> Any:
     """Tells where x is zero."""
-    return not_p(truth(x))
+    return p.not_p(truth(x))
 
 
-bitwise_and = binary("bitwise_and", and_p, "Returns the bits that are set in both x and y.")
-bitwise_or = binary("bitwise_or", or_p, "Returns the bits that are set in x or y.")
-bitwise_xor = binary("bitwise_xor", xor_p, "Returns the bits that are set in one of x and y.")
+bitwise_and = binary("bitwise_and", p.and_p, "Returns the bits that are set in both x and y.")
+bitwise_or = binary("bitwise_or", p.or_p, "Returns the bits that are set in x or y.")
+bitwise_xor = binary("bitwise_xor", p.xor_p, "Returns the bits that are set in one of x and y.")
 invert = bitwise_not = bitwise_invert = unary(
-    "invert", not_p, "Flips every bit of integers; of booleans, returns not x."
+    "invert", p.not_p, "Flips every bit of integers; of booleans, returns not x."
 )
 left_shift = bitwise_left_shift = binary(
-    "left_shift", shift_left_p, "Shifts the bits of x to the left by y places."
+    "left_shift", p.shift_left_p, "Shifts the bits of x to the left by y places."
 )
 right_shift = bitwise_right_shift = binary(
-    "right_shift", shift_right_p, "Shifts the bits of x to the right by y places."
+    "right_shift", p.shift_right_p, "Shifts the bits of x to the right by y places."
 )
 
 
@@ -133,37 +110,37 @@ right_shift = bitwise_right_shift = binary(
 
 
 def _filled(value: bool, t: ArrayType) -> Any:
-    return broadcast_p(scalar(value, np.bool_), shape=t.shape, axes=())
+    return p.broadcast_p(p.scalar(value, np.bool_), shape=t.shape, axes=())
 
 
 def _all(value: bool) -> Callable[..., Any]:
     return lambda x: _filled(value, type_of(x))
 
 
-def _test(name: str, of_real: Any, doc: str, *, whole: bool, both: Any = or_p) -> Any:
+def _test(name: str, of_real: Any, doc: str, *, whole: bool, both: Any = p.or_p) -> Any:
     """Makes a test on numbers; of a complex one `both` joins the tests of its parts."""
 
     def of_float(x: Any) -> Any:
         if is_complex(type_of(x).dtype):
-            return both(of_real(real_p(x)), of_real(imag_p(x)))
+            return both(of_real(p.real_p(x)), of_real(p.imag_p(x)))
         return of_real(x)
 
     return unary(name, of_float, doc, whole=_all(whole))
 
 
-isnan = _test("isnan", lambda x: ne_p(x, x), "Tells where x is NaN.", whole=False)
+isnan = _test("isnan", lambda x: p.ne_p(x, x), "Tells where x is NaN.", whole=False)
 isinf = _test(
-    "isinf", lambda x: eq_p(abs_p(x), math.inf), "Tells where x is inf or -inf.", whole=False
+    "isinf", lambda x: p.eq_p(p.abs_p(x), math.inf), "Tells where x is inf or -inf.", whole=False
 )
 isfinite = _test(
     "isfinite",
-    is_finite_p,
+    p.is_finite_p,
     "Tells where x is neither inf, -inf nor NaN.",
     whole=True,
-    both=and_p,
+    both=p.and_p,
 )
-isposinf = _test("isposinf", lambda x: eq_p(x, math.inf), "Tells where x is inf.", whole=False)
-isneginf = _test("isneginf", lambda x: eq_p(x, -math.inf), "Tells where x is -inf.", whole=False)
+isposinf = _test("isposinf", lambda x: p.eq_p(x, math.inf), "Tells where x is inf.", whole=False)
+isneginf = _test("isneginf", lambda x: p.eq_p(x, -math.inf), "Tells where x is -inf.", whole=False)
 
 
 def isreal(x: Any) -> Any:
@@ -198,23 +175,23 @@ def isclose(x: Any, y: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
     """
     x, y = unify("isclose", x, y)
     t = type_of(x) if not type_of(x).weak else type_of(y)
-    x, y = (broadcast_p(v, shape=t.shape, axes=()) if type_of(v).weak else v for v in (x, y))
-    same = eq_p(x, y)
+    x, y = (p.broadcast_p(v, shape=t.shape, axes=()) if type_of(v).weak else v for v in (x, y))
+    same = p.eq_p(x, y)
     if t.dtype == bool:
         return same
     wide = t.dtype if t.is_inexact else np.dtype("float64")
-    x, y = convert_p(x, dtype=wide), convert_p(y, dtype=wide)
+    x, y = p.convert_p(x, dtype=wide), p.convert_p(y, dtype=wide)
     finite = logical_and(isfinite(x), isfinite(y))
-    gap = absolute(sub_p(x, y))
+    gap = absolute(p.sub_p(x, y))
     within = less_equal(gap, add(atol, multiply(rtol, absolute(y))))
-    close = or_p(same, and_p(finite, within))
-    return or_p(close, and_p(isnan(x), isnan(y))) if equal_nan else close
+    close = p.or_p(same, p.and_p(finite, within))
+    return p.or_p(close, p.and_p(isnan(x), isnan(y))) if equal_nan else close
 
 
 def allclose(x: Any, y: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
     """Tells whether all elements are close, as a boolean of rank zero; see `isclose`."""
     close = isclose(x, y, rtol, atol, equal_nan)
-    return all_p(close, axes=tuple(range(type_of(close).ndim)))
+    return p.all_p(close, axes=tuple(range(type_of(close).ndim)))
 
 
 def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Any:
@@ -224,8 +201,8 @@ def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Any:
         return _filled(False, ArrayType((), np.bool_))
     same = equal(x, y)
     if equal_nan:
-        same = or_p(same, and_p(isnan(x), isnan(y)))
-    return all_p(same, axes=tuple(range(type_of(same).ndim)))
+        same = p.or_p(same, p.and_p(isnan(x), isnan(y)))
+    return p.all_p(same, axes=tuple(range(type_of(same).ndim)))
 
 
 def array_equiv(x: Any, y: Any) -> Any:
@@ -236,7 +213,7 @@ def array_equiv(x: Any, y: Any) -> Any:
     except ValueError:
         return _filled(False, ArrayType((), np.bool_))
     same = equal(x, y)
-    return all_p(same, axes=tuple(range(type_of(same).ndim)))
+    return p.all_p(same, axes=tuple(range(type_of(same).ndim)))
 
 
 # -------------------------------------------------------------------------------------- choosing
@@ -268,7 +245,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     x, y = unify("where", *given)
     if all(map(is_scalar, given)):
         dtype = type_of(x).dtype
-        x, y = scalar(given[0], dtype), scalar(given[1], dtype)
+        x, y = p.scalar(given[0], dtype), p.scalar(given[1], dtype)
     return marked(_choose(mask, x, y), *given)
 
 
@@ -282,4 +259,4 @@ def _choose(mask: Any, x: Any, y: Any) -> Any:
             f"  x: {type_of(x)}\n  y: {type_of(y)}"
         ) from None
     mask, x, y = (v if type_of(v).weak else broadcast_to(v, shape) for v in (mask, x, y))
-    return select_p(mask, x, y)
+    return p.select_p(mask, x, y)

@@ -5,45 +5,27 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ftrans import primitives as p
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.promotion import canonical_axes, inexact, unify
 from ftrans.numpy.reduction import kept, max
 from ftrans.numpy.ufunc import as_strict, unary
-from ftrans.primitives import (
-    add_p,
-    and_p,
-    convert_p,
-    div_p,
-    eq_p,
-    exp_p,
-    gelu_p,
-    is_finite_p,
-    le_p,
-    log_p,
-    logistic_p,
-    mul_p,
-    not_p,
-    real_p,
-    scalar,
-    select_p,
-    stop_gradient_p,
-    sub_p,
-    sum_p,
-)
 from ftrans.primitives.axes import restore
 
 __all__ = ["gelu", "log_softmax", "logsumexp", "relu", "silu", "softmax"]
 
 relu = unary(
     "relu",
-    lambda x: select_p(le_p(x, scalar(0, type_of(x).dtype)), scalar(0, type_of(x).dtype), x),
+    lambda x: p.select_p(
+        p.le_p(x, p.scalar(0, type_of(x).dtype)), p.scalar(0, type_of(x).dtype), x
+    ),
     "Returns x where it is positive, else 0; its gradient at 0 is 0.",
 )
-silu = unary("silu", lambda x: mul_p(x, logistic_p(x)), "Returns x sigmoid(x).", floats=True)
+silu = unary("silu", lambda x: p.mul_p(x, p.logistic_p(x)), "Returns x sigmoid(x).", floats=True)
 gelu = unary(
     "gelu",
-    gelu_p,
+    p.gelu_p,
     "Returns x times the chance that a standard normal number is below it.",
     floats=True,
 )
@@ -54,9 +36,9 @@ def _largest(x: Any, axes: tuple[int, ...]) -> Any:
 
     All that is computed with them does not depend on them, so no derivative goes through.
     """
-    fixed = stop_gradient_p(x)
+    fixed = p.stop_gradient_p(x)
     if is_complex(type_of(x).dtype):
-        fixed = real_p(fixed)
+        fixed = p.real_p(fixed)
     # an empty maximum is an error without an initial value
     return max(fixed, axis=axes, initial=None if type_of(x).size else -math.inf)
 
@@ -64,7 +46,7 @@ def _largest(x: Any, axes: tuple[int, ...]) -> Any:
 def _less(x: Any, y: Any, axes: tuple[int, ...]) -> Any:
     """Subtracts from x what was reduced along some axes."""
     t = type_of(x)
-    return sub_p(x, restore(convert_p(y, dtype=t.dtype), t.shape, axes))
+    return p.sub_p(x, restore(p.convert_p(y, dtype=t.dtype), t.shape, axes))
 
 
 def logsumexp(x: Any, axis: Any = None, b: Any = None, *, keepdims: bool = False) -> Any:
@@ -86,20 +68,20 @@ def logsumexp(x: Any, axis: Any = None, b: Any = None, *, keepdims: bool = False
         x, b = as_strict(*unify("logsumexp", x, b))
     t = type_of(x)
     axes = canonical_axes("logsumexp", axis, t.ndim)
-    largest = _largest(x if b is None else select_p(eq_p(b, 0.0), -math.inf, x), axes)
+    largest = _largest(x if b is None else p.select_p(p.eq_p(b, 0.0), -math.inf, x), axes)
     # inf - inf is NaN, and what is infinite needs no shift
-    shift = select_p(is_finite_p(largest), largest, 0.0)
-    terms = exp_p(_less(x, shift, axes))
+    shift = p.select_p(p.is_finite_p(largest), largest, 0.0)
+    terms = p.exp_p(_less(x, shift, axes))
     if b is not None:
         # what has the factor 0 may be beyond the largest of the others, and infinite
-        lost = and_p(eq_p(b, 0.0), not_p(is_finite_p(terms)))
-        terms = select_p(lost, 0.0, mul_p(terms, b))
-    total = sum_p(terms, axes=axes)
+        lost = p.and_p(p.eq_p(b, 0.0), p.not_p(p.is_finite_p(terms)))
+        terms = p.select_p(lost, 0.0, p.mul_p(terms, b))
+    total = p.sum_p(terms, axes=axes)
     # a sum of nothing counts as 1, and its slope is finite: the logarithm comes from the shift
-    nothing = eq_p(total, 0.0)
-    logarithm = log_p(add_p(total, convert_p(nothing, dtype=t.dtype)))
-    shift = select_p(nothing, -math.inf, convert_p(shift, dtype=t.dtype))
-    return kept(add_p(logarithm, shift), t.shape, axes, keepdims)
+    nothing = p.eq_p(total, 0.0)
+    logarithm = p.log_p(p.add_p(total, p.convert_p(nothing, dtype=t.dtype)))
+    shift = p.select_p(nothing, -math.inf, p.convert_p(shift, dtype=t.dtype))
+    return kept(p.add_p(logarithm, shift), t.shape, axes, keepdims)
 
 
 def softmax(x: Any, axis: Any = -1) -> Any:
@@ -119,10 +101,10 @@ def softmax(x: Any, axis: Any = -1) -> Any:
     x = inexact(x)
     t = type_of(x)
     axes = canonical_axes("softmax", axis, t.ndim)
-    raised = exp_p(_less(x, _largest(x, axes), axes))
+    raised = p.exp_p(_less(x, _largest(x, axes), axes))
     # one division for each sum, not for each element, forwards and backwards
-    scale = div_p(1.0, sum_p(raised, axes=axes))
-    return mul_p(raised, restore(scale, t.shape, axes))
+    scale = p.div_p(1.0, p.sum_p(raised, axes=axes))
+    return p.mul_p(raised, restore(scale, t.shape, axes))
 
 
 def log_softmax(x: Any, axis: Any = -1) -> Any:
@@ -136,4 +118,4 @@ def log_softmax(x: Any, axis: Any = -1) -> Any:
     t = type_of(x)
     axes = canonical_axes("log_softmax", axis, t.ndim)
     shifted = _less(x, _largest(x, axes), axes)
-    return _less(shifted, log_p(sum_p(exp_p(shifted), axes=axes)), axes)
+    return _less(shifted, p.log_p(p.sum_p(p.exp_p(shifted), axes=axes)), axes)

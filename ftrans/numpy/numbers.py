@@ -14,6 +14,7 @@ from ftrans.errors import GradientCutWarning, ShapeError
 from ftrans.ir import Tracer
 from ftrans.ir.location import Location, location_of, user_frame
 from ftrans.numpy.plain import is_storing, stored
+from ftrans.numpy.promotion import is_array
 from ftrans.numpy.protocols import is_differentiated, may_have_gradient
 from ftrans.runtime.cache import on_clear
 
@@ -49,6 +50,13 @@ def numbers_of(x: Any, what: str) -> np.ndarray:
     if place is not None:
         _warn_of_cut(x, what, *place)
     return array
+
+
+def scalar_of(x: Any, what: str) -> Any:
+    """Returns the Python or NumPy number behind a scalar, of a traced one its value."""
+    if isinstance(x, Tracer):
+        return numbers_of(x, what)[()]
+    return np.asarray(x)[()] if is_array(x) else x
 
 
 _warned: set[Location] = set()

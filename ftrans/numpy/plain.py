@@ -50,8 +50,9 @@ def stored(x: Tracer) -> MutationError:
     return MutationError(
         f"array[i] = x: a plain array takes neither a traced value nor a traced index.\n"
         f"  traced: {x.type}, {x.origin}\n"
-        f"  Write array = ftrans.numpy.at(array)[i].set(x), or collect the values in a list\n"
-        f"  and write ftrans.numpy.stack(values)."
+        f"  Create it by ftrans.numpy.zeros(shape), write\n"
+        f"  array = ftrans.numpy.at(array)[i].set(x), or collect the values in a list and write\n"
+        f"  ftrans.numpy.stack(values)."
     )
 
 

@@ -100,13 +100,6 @@ def scalar_dtype(kind: type) -> np.dtype:
     return _DOUBLE if issubclass(kind, float) else complex_of(_DOUBLE)
 
 
-def canonical_dtype(dtype: Any) -> np.dtype:
-    """Returns the NumPy dtype for what users pass as `dtype`: Python types mean the defaults."""
-    if isinstance(dtype, type) and dtype in (bool, int, float, complex):
-        return default_dtype(dtype)
-    return np.dtype(dtype)
-
-
 @cache
 def promote_dtypes(x: np.dtype, y: np.dtype) -> np.dtype:
     """Returns the dtype to which two arrays are promoted."""
@@ -155,7 +148,7 @@ def result_type(*xs: Any) -> np.dtype:
 def promoted(*xs: Any, dtype: Any = None) -> list[Any]:
     """Returns strict operands of one dtype, each of its own shape."""
     taken = [x if is_scalar(x) else as_array(x) for x in xs]
-    common = _common(taken, list(map(is_weak, xs))) if dtype is None else canonical_dtype(dtype)
+    common = _common(taken, list(map(is_weak, xs))) if dtype is None else np.dtype(dtype)
     return [as_array(x, common) for x in taken]
 
 
@@ -202,7 +195,7 @@ def as_array(x: Any, dtype: Any = None, alone: Callable[[type], np.dtype] | None
     """
     if type(x) is Tracer and dtype is None:
         return x
-    dtype = None if dtype is None else canonical_dtype(dtype)
+    dtype = None if dtype is None else np.dtype(dtype)
     if type(x) in _array_types or isinstance(x, (Tracer, *CONCRETE)):
         if not is_array(x):
             raise _unfit(x)

@@ -84,7 +84,8 @@ def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs:
         raise MutationError(
             f"array {sign}= x: a plain array cannot be overwritten by a traced value.\n"
             f"  array: {type_of(target)}\n  x: {type_of(as_array(inputs[-1]))}\n"
-            f"  Write array = array {sign} x instead."
+            f"  Write array = array {sign} x, or create it in the traced function by\n"
+            f"  ftrans.numpy.zeros(shape) or ftrans.numpy.array(array)."
         )
     if method == "__call__":
         return _ours(ufunc, name)(*inputs, **kwargs)

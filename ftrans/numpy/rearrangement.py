@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer, type_of
 from ftrans.numpy.indexing import getitem
@@ -16,24 +17,12 @@ from ftrans.numpy.promotion import (
     broadcast_to,
     canonical_axes,
     canonical_axis,
-    canonical_dtype,
     cast,
     is_array,
     is_scalar,
 )
 from ftrans.numpy.reduction import accumulating_dtype
 from ftrans.numpy.views import fresh, view_of
-from ftrans.primitives import (
-    broadcast_p,
-    concatenate_p,
-    ne_p,
-    pad_p,
-    reshape_p,
-    rev_p,
-    sub_p,
-    sum_p,
-    transpose_p,
-)
 
 __all__ = [
     "delete",
@@ -69,7 +58,7 @@ def _pick(x: Any, places: Any, axis: int) -> Any:
 
 
 def _flat(x: Any) -> Any:
-    return reshape_p(x, shape=(type_of(x).size,)) if type_of(x).ndim != 1 else x
+    return p.reshape_p(x, shape=(type_of(x).size,)) if type_of(x).ndim != 1 else x
 
 
 # ------------------------------------------------------------------------------------ repeating
@@ -102,8 +91,8 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
         return _pick(x, np.repeat(np.arange(shape[axis]), times), axis)
     n = int(times.reshape(()))
     axes = tuple(i + (i > axis) for i in range(len(shape)))
-    spread = broadcast_p(x, shape=(*shape[: axis + 1], n, *shape[axis + 1 :]), axes=axes)
-    return reshape_p(spread, shape=(*shape[:axis], shape[axis] * n, *shape[axis + 1 :]))
+    spread = p.broadcast_p(x, shape=(*shape[: axis + 1], n, *shape[axis + 1 :]), axes=axes)
+    return p.reshape_p(spread, shape=(*shape[:axis], shape[axis] * n, *shape[axis + 1 :]))
 
 
 def tile(x: Any, reps: Any) -> Any:
@@ -122,8 +111,8 @@ def tile(x: Any, reps: Any) -> Any:
     shape = (1,) * offset + shape
     pairs = tuple(size for pair in zip(times, shape, strict=True) for size in pair)
     axes = tuple(2 * i + 1 for i in range(offset, ndim))
-    spread = broadcast_p(x, shape=pairs, axes=axes)
-    return reshape_p(spread, shape=tuple(n * m for n, m in zip(times, shape, strict=True)))
+    spread = p.broadcast_p(x, shape=pairs, axes=axes)
+    return p.reshape_p(spread, shape=tuple(n * m for n, m in zip(times, shape, strict=True)))
 
 
 # ----------------------------------------------------------------------- reversing and shifting
@@ -133,7 +122,7 @@ def flip(x: Any, /, axis: Any = None) -> Any:
     """Reverses the order along axes; along all where `axis` is None."""
     x = as_array(x)
     axes = canonical_axes("flip", axis, type_of(x).ndim)
-    return view_of(x, rev_p(x, axes=axes)) if axes else x
+    return view_of(x, p.rev_p(x, axes=axes)) if axes else x
 
 
 def fliplr(x: Any) -> Any:
@@ -157,7 +146,7 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
     x = as_array(x)
     t = type_of(x)
     if axis is None:
-        return reshape_p(roll(_flat(x), shift, 0), shape=t.shape)
+        return p.reshape_p(roll(_flat(x), shift, 0), shape=t.shape)
     shifts = _static("roll", "a traced shift", shift)
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     numbers, places = np.broadcast_arrays(shifts, np.asarray(given))
@@ -167,7 +156,7 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
         at = -by % t.shape[i] if t.shape[i] else 0
         if at:
             parts = (_pick(out, slice(at, None), i), _pick(out, slice(None, at), i))
-            out = concatenate_p(*parts, axis=i)
+            out = p.concatenate_p(*parts, axis=i)
     return out
 
 
@@ -183,8 +172,8 @@ def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     if turns == 2:
         return flip(x, (a, b))
     if turns == 1:
-        return view_of(x, transpose_p(flip(x, b), permutation=tuple(order)))
-    return view_of(x, flip(transpose_p(x, permutation=tuple(order)), b))
+        return view_of(x, p.transpose_p(flip(x, b), permutation=tuple(order)))
+    return view_of(x, flip(p.transpose_p(x, permutation=tuple(order)), b))
 
 
 # -------------------------------------------------------------------------------------- padding
@@ -239,19 +228,19 @@ def _padded(x: Any, widths: list[list[int]], values: Any) -> Any:
         value = np.asarray(values).astype(t.dtype).item()
         if _equals_itself_alone(value):
             low, high = ((tuple(pair[i] for pair in widths)) for i in (0, 1))
-            return pad_p(x, low=low, high=high, interior=none, value=value)
+            return p.pad_p(x, low=low, high=high, interior=none, value=value)
     pairs = broadcast_to(as_array(values, t.dtype), (t.ndim, 2))
     for axis, (low, high) in enumerate(widths):
         shape = type_of(x).shape
         before, after = (
-            broadcast_p(
+            p.broadcast_p(
                 getitem(pairs, (axis, side)),
                 shape=(*shape[:axis], n, *shape[axis + 1 :]),
                 axes=(),
             )
             for side, n in ((0, low), (1, high))
         )
-        x = concatenate_p(before, x, after, axis=axis)
+        x = p.concatenate_p(before, x, after, axis=axis)
     return x
 
 
@@ -297,10 +286,10 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
         # a single place takes as many as there are along the first axis of the values
         shape = type_of(new).shape
         shape = (1,) * (t.ndim - len(shape)) + shape
-        new = reshape_p(new, shape=shape)
+        new = p.reshape_p(new, shape=shape)
         order = list(range(1, t.ndim))
         order.insert(axis, 0)
-        new = transpose_p(new, permutation=tuple(order))
+        new = p.transpose_p(new, permutation=tuple(order))
         count = type_of(new).shape[axis]
     else:
         count = places.size if places.size != 1 else None
@@ -311,7 +300,7 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     added = t.shape[axis] + np.arange(count)
     at = places.ravel() if places.size == count else places.ravel().repeat(count)
     order = np.insert(np.arange(t.shape[axis]), at if places.ndim else int(places), added)
-    return _pick(concatenate_p(x, new, axis=axis), order, axis)
+    return _pick(p.concatenate_p(x, new, axis=axis), order, axis)
 
 
 # ------------------------------------------------------------------- differences and diagonals
@@ -351,7 +340,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
             if part is not None
         ]
         x = concatenate(parts, axis=axis)
-    difference = ne_p if type_of(x).dtype == bool else sub_p
+    difference = p.ne_p if type_of(x).dtype == bool else p.sub_p
     for _ in range(n):
         size = type_of(x).shape[axis]
         if size == 0:
@@ -387,7 +376,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         raise AxisError(f"diagonal: takes an array of two axes or more.\n  x: {t}")
     a, b = canonical_axes("diagonal", (axis1, axis2), t.ndim)
     rest = tuple(i for i in range(t.ndim) if i not in (a, b))
-    moved = transpose_p(x, permutation=(*rest, a, b))
+    moved = p.transpose_p(x, permutation=(*rest, a, b))
     rows, columns = t.shape[a], t.shape[b]
     count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     places = np.arange(count)
@@ -407,6 +396,6 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     """
     line = diagonal(x, offset, axis1, axis2)
     t = type_of(line)
-    own = accumulating_dtype(t.dtype) if dtype is None else canonical_dtype(dtype)
+    own = accumulating_dtype(t.dtype) if dtype is None else np.dtype(dtype)
     line = cast(line, own)
-    return sum_p(line, axes=(t.ndim - 1,))
+    return p.sum_p(line, axes=(t.ndim - 1,))

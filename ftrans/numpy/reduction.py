@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ftrans import primitives as p
 from ftrans.errors import UnsupportedError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer, is_unsigned
@@ -22,25 +23,10 @@ from ftrans.numpy.promotion import (
     broadcast_to,
     canonical_axes,
     canonical_axis,
-    canonical_dtype,
     cast,
     default_dtype,
 )
 from ftrans.numpy.ufunc import Function, copied, named
-from ftrans.primitives import (
-    all_p,
-    any_p,
-    argmax_p,
-    argmin_p,
-    broadcast_p,
-    max_p,
-    min_p,
-    prod_p,
-    reshape_p,
-    scalar,
-    select_p,
-    sum_p,
-)
 
 __all__ = [
     "all",
@@ -73,7 +59,7 @@ def kept(x: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) 
     """Gives a reduced operand axes of size 1 in the place of those that were reduced."""
     if not keepdims or not axes:
         return x
-    return reshape_p(x, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
+    return p.reshape_p(x, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
 
 
 def accumulating_dtype(dtype: np.dtype) -> np.dtype:
@@ -92,7 +78,7 @@ def masked(x: Any, mask: Any, identity: Any) -> Any:
         return x
     shape = np.broadcast_shapes(type_of(as_array(mask)).shape, type_of(x).shape)
     mask, x = broadcast_to(truth(mask), shape), broadcast_to(x, shape)
-    return select_p(mask, x, scalar(identity, type_of(x).dtype))
+    return p.select_p(mask, x, p.scalar(identity, type_of(x).dtype))
 
 
 def _reduce(x: Any, primitive: Function, axes: tuple[int, ...], keepdims: bool) -> Any:
@@ -115,7 +101,7 @@ def _total(name: str, primitive: Function, join: Function, identity: int, doc: s
     ) -> Any:
         refuse_out(name, out)
         x = as_array(x)
-        own = accumulating_dtype(type_of(x).dtype) if dtype is None else canonical_dtype(dtype)
+        own = accumulating_dtype(type_of(x).dtype) if dtype is None else np.dtype(dtype)
         x = masked(cast(x, own), where, identity)
         axes = canonical_axes(name, axis, type_of(x).ndim)
         total = _reduce(x, primitive, axes, keepdims)
@@ -137,8 +123,8 @@ _REDUCTION_ARGS = """
     """
 
 
-sum = _total("sum", sum_p, add, 0, "Adds up elements.")
-prod = _total("prod", prod_p, multiply, 1, "Multiplies elements; exact also where some are 0.")
+sum = _total("sum", p.sum_p, add, 0, "Adds up elements.")
+prod = _total("prod", p.prod_p, multiply, 1, "Multiplies elements; exact also where some are 0.")
 
 
 def _logical(name: str, primitive: Function, identity: bool, doc: str) -> Function:
@@ -164,8 +150,8 @@ _MASKED_ARGS = """
         where: a mask of the elements that take part.
     """
 
-any = _logical("any", any_p, False, "Tells whether any element is not 0.")
-all = _logical("all", all_p, True, "Tells whether all elements are not 0.")
+any = _logical("any", p.any_p, False, "Tells whether any element is not 0.")
+all = _logical("all", p.all_p, True, "Tells whether all elements are not 0.")
 
 
 def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -217,7 +203,7 @@ def _extremum(name: str, primitive: Function, join: Function, sign: int, doc: st
             return _reduce(x, primitive, axes, keepdims)
         if 0 in (t.shape[i] for i in axes):
             t = t.update(shape=tuple(1 if i in axes else n for i, n in enumerate(t.shape)))
-            x = broadcast_p(scalar(_lowest(t.dtype, sign), t.dtype), shape=t.shape, axes=())
+            x = p.broadcast_p(p.scalar(_lowest(t.dtype, sign), t.dtype), shape=t.shape, axes=())
         return join(_reduce(x, primitive, axes, keepdims), initial)
 
     return named(function, name, doc + _MASKED_ARGS.replace("where: a", _INITIAL + "where: a"))
@@ -227,14 +213,14 @@ _INITIAL = "initial: a value that takes part.\n        "
 
 max = amax = _extremum(
     "max",
-    max_p,
+    p.max_p,
     maximum,
     1,
     "Returns the largest element; equal ones share the gradient evenly, and NaN is largest.",
 )
 min = amin = _extremum(
     "min",
-    min_p,
+    p.min_p,
     minimum,
     -1,
     "Returns the smallest element; equal ones share the gradient evenly, and NaN is smallest.",
@@ -262,7 +248,7 @@ def _index_of(name: str, primitive: Function, doc: str) -> Function:
         x = as_array(x)
         t = type_of(x)
         if axis is None:
-            axes, flat = tuple(range(t.ndim)), reshape_p(x, shape=(t.size,))
+            axes, flat = tuple(range(t.ndim)), p.reshape_p(x, shape=(t.size,))
             found = primitive(flat, axis=0)
         else:
             axes = (canonical_axis(name, axis, t.ndim),)
@@ -281,5 +267,5 @@ _INDEX_ARGS = """
         keepdims: whether the axis stays, with size 1.
     """
 
-argmax = _index_of("argmax", argmax_p, "Returns the index of the largest element, the first.")
-argmin = _index_of("argmin", argmin_p, "Returns the index of the smallest element, the first.")
+argmax = _index_of("argmax", p.argmax_p, "Returns the index of the largest element, the first.")
+argmin = _index_of("argmin", p.argmin_p, "Returns the index of the smallest element, the first.")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, ShapeError
 from ftrans.ir import type_of
 from ftrans.numpy.index_plan import concrete
@@ -23,26 +24,6 @@ from ftrans.numpy.promotion import (
     promote_dtypes,
 )
 from ftrans.numpy.taking import clipped, fill_like, integers, take
-from ftrans.primitives import (
-    add_p,
-    and_p,
-    any_p,
-    broadcast_p,
-    eq_p,
-    gather_p,
-    lt_p,
-    ne_p,
-    not_p,
-    or_p,
-    reshape_p,
-    rev_p,
-    scalar,
-    scatter_add_p,
-    select_p,
-    shift_right_p,
-    sort_p,
-    sub_p,
-)
 
 __all__ = [
     "argwhere",
@@ -65,7 +46,7 @@ _i32 = np.dtype("int32")
 
 
 def _flat(x: Any) -> Any:
-    return reshape_p(x, shape=(type_of(x).size,))
+    return p.reshape_p(x, shape=(type_of(x).size,))
 
 
 # ----------------------------------------------------------------- places of what is not zero
@@ -130,32 +111,32 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     a, v = cast(a, dtype), cast(v, dtype)
     # Halves an interval [low, high) for each element; NaN counts as larger than all else.
     size, shape = type_of(a).shape[0], type_of(v).shape
-    low = broadcast_p(scalar(0, _i32), shape=shape, axes=())
+    low = p.broadcast_p(p.scalar(0, _i32), shape=shape, axes=())
     if size == 0:
         return low
-    high = broadcast_p(scalar(size, _i32), shape=shape, axes=())
+    high = p.broadcast_p(p.scalar(size, _i32), shape=shape, axes=())
     for _ in range(size.bit_length()):
-        middle = add_p(low, _half(sub_p(high, low)))
-        inside = lt_p(low, high)
-        at = select_p(inside, middle, broadcast_p(scalar(0, _i32), shape=shape, axes=()))
-        found = gather_p(a, reshape_p(at, shape=(*shape, 1)), in_bounds=True)
-        right = _before(found, v) if side == "left" else not_p(_before(v, found))
-        right = and_p(inside, right)
-        low = select_p(right, add_p(middle, 1), low)
-        high = select_p(or_p(right, not_p(inside)), high, middle)
+        middle = p.add_p(low, _half(p.sub_p(high, low)))
+        inside = p.lt_p(low, high)
+        at = p.select_p(inside, middle, p.broadcast_p(p.scalar(0, _i32), shape=shape, axes=()))
+        found = p.gather_p(a, p.reshape_p(at, shape=(*shape, 1)), in_bounds=True)
+        right = _before(found, v) if side == "left" else p.not_p(_before(v, found))
+        right = p.and_p(inside, right)
+        low = p.select_p(right, p.add_p(middle, 1), low)
+        high = p.select_p(p.or_p(right, p.not_p(inside)), high, middle)
     return low
 
 
 def _half(x: Any) -> Any:
-    return shift_right_p(x, fill_like(1, x))
+    return p.shift_right_p(x, fill_like(1, x))
 
 
 def _before(x: Any, y: Any) -> Any:
     """Tells where x sorts before y: NaN comes last."""
-    less = lt_p(x, y)
+    less = p.lt_p(x, y)
     if not type_of(x).is_inexact:
         return less
-    return or_p(less, and_p(eq_p(x, x), ne_p(y, y)))
+    return p.or_p(less, p.and_p(p.eq_p(x, x), p.ne_p(y, y)))
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
@@ -172,8 +153,8 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     if size > 1:
         ends = concrete(getitem(bins, np.array([0, size - 1])), "digitize()")
         if ends[0] > ends[1]:
-            at = searchsorted(rev_p(bins, axes=(0,)), x, side)
-            return sub_p(fill_like(size, at), at)
+            at = searchsorted(p.rev_p(bins, axes=(0,)), x, side)
+            return p.sub_p(fill_like(size, at), at)
     return searchsorted(bins, x, side)
 
 
@@ -198,7 +179,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     n = type_of(x).size
     if weights is None:
         dtype = default_dtype(int)
-        counts = broadcast_p(scalar(1, dtype), shape=(n,), axes=())
+        counts = p.broadcast_p(p.scalar(1, dtype), shape=(n,), axes=())
     else:
         counts = as_array(weights)
         if type_of(counts).shape != (n,):
@@ -207,8 +188,8 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
                 f"  weights: {type_of(counts)}"
             )
         dtype = type_of(counts).dtype
-    empty = broadcast_p(scalar(0, dtype), shape=(length,), axes=())
-    return scatter_add_p(empty, reshape_p(x, shape=(n, 1)), counts, in_bounds=False)
+    empty = p.broadcast_p(p.scalar(0, dtype), shape=(length,), axes=())
+    return p.scatter_add_p(empty, p.reshape_p(x, shape=(n, 1)), counts, in_bounds=False)
 
 
 def isin(x: Any, test_elements: Any, *, invert: bool = False) -> Any:
@@ -224,19 +205,21 @@ def isin(x: Any, test_elements: Any, *, invert: bool = False) -> Any:
     x, others = cast(x, dtype), _flat(cast(others, dtype))
     shape, size = type_of(x).shape, type_of(others).size
     if size == 0:
-        return broadcast_p(scalar(invert, bool), shape=shape, axes=())
+        return p.broadcast_p(p.scalar(invert, bool), shape=shape, axes=())
     if dtype.kind in "bc" or size < 32:
         full = (*shape, size)
-        same = eq_p(
-            broadcast_p(x, shape=full, axes=tuple(range(len(shape)))),
-            broadcast_p(others, shape=full, axes=(len(shape),)),
+        same = p.eq_p(
+            p.broadcast_p(x, shape=full, axes=tuple(range(len(shape)))),
+            p.broadcast_p(others, shape=full, axes=(len(shape),)),
         )
-        found = any_p(same, axes=(len(shape),))
+        found = p.any_p(same, axes=(len(shape),))
     else:
-        (ordered,) = sort_p(others, axis=0, keys=1)
+        (ordered,) = p.sort_p(others, axis=0, keys=1)
         places = clipped(searchsorted(ordered, x), size)
-        found = eq_p(gather_p(ordered, reshape_p(places, shape=(*shape, 1)), in_bounds=True), x)
-    return not_p(found) if invert else found
+        found = p.eq_p(
+            p.gather_p(ordered, p.reshape_p(places, shape=(*shape, 1)), in_bounds=True), x
+        )
+    return p.not_p(found) if invert else found
 
 
 def unique(

@@ -31,7 +31,6 @@ __all__ = [
     "atleast_3d",
     "broadcast_arrays",
     "broadcast_to",
-    "copy",
     "expand_dims",
     "matrix_transpose",
     "moveaxis",
@@ -42,16 +41,6 @@ __all__ = [
     "swapaxes",
     "transpose",
 ]
-
-
-def copy(x: Any, order: str = "K") -> Any:
-    """Returns the same values as another array, which writes to `x` do not reach.
-
-    Args:
-        x: an array.
-        order: taken for the sake of NumPy's signature: how arrays lie in memory is left to XLA.
-    """
-    return copied(as_array(x))
 
 
 # -------------------------------------------------------------------------------------- shapes

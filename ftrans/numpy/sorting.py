@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
 from ftrans.numpy import searching, taking
@@ -22,27 +23,6 @@ from ftrans.numpy.promotion import (
 from ftrans.numpy.searching import *  # noqa: F403
 from ftrans.numpy.taking import *  # noqa: F403
 from ftrans.numpy.taking import take_along_axis
-from ftrans.primitives import (
-    add_p,
-    any_p,
-    broadcast_p,
-    ceil_p,
-    convert_p,
-    div_p,
-    eq_p,
-    floor_p,
-    iota_p,
-    max_p,
-    mul_p,
-    ne_p,
-    reshape_p,
-    rev_p,
-    round_p,
-    select_p,
-    sort_p,
-    sub_p,
-    transpose_p,
-)
 
 __all__ = [
     *searching.__all__,
@@ -62,7 +42,7 @@ _i32 = np.dtype("int32")
 
 
 def _flat(x: Any) -> Any:
-    return reshape_p(x, shape=(type_of(x).size,))
+    return p.reshape_p(x, shape=(type_of(x).size,))
 
 
 def _prepared(name: str, x: Any, axis: int | None) -> tuple[Any, int]:
@@ -102,8 +82,8 @@ def sort(
     """
     _check_kind("sort", kind)
     x, axis = _prepared("sort", x, axis)
-    (out,) = sort_p(x, axis=axis, keys=1)
-    return rev_p(out, axes=(axis,)) if descending else out
+    (out,) = p.sort_p(x, axis=axis, keys=1)
+    return p.rev_p(out, axes=(axis,)) if descending else out
 
 
 def sort_complex(x: Any) -> Any:
@@ -133,12 +113,14 @@ def argsort(
     _check_kind("argsort", kind)
     x, axis = _prepared("argsort", x, axis)
     t = type_of(x)
-    places = iota_p(shape=t.shape, dtype=_i32, axis=axis)
+    places = p.iota_p(shape=t.shape, dtype=_i32, axis=axis)
     if descending:
         # Reversed before and after, so that equal elements keep their order.
-        _, out = sort_p(rev_p(x, axes=(axis,)), rev_p(places, axes=(axis,)), axis=axis, keys=1)
-        return rev_p(out, axes=(axis,))
-    return sort_p(x, places, axis=axis, keys=1)[1]
+        _, out = p.sort_p(
+            p.rev_p(x, axes=(axis,)), p.rev_p(places, axes=(axis,)), axis=axis, keys=1
+        )
+        return p.rev_p(out, axes=(axis,))
+    return p.sort_p(x, places, axis=axis, keys=1)[1]
 
 
 def lexsort(keys: Any, axis: int = -1) -> Any:
@@ -157,8 +139,8 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
         raise ShapeError("lexsort: takes at least one key.")
     t = type_of(columns[0])
     axis = canonical_axis("lexsort", axis, t.ndim)
-    places = iota_p(shape=t.shape, dtype=_i32, axis=axis)
-    return sort_p(*columns[::-1], places, axis=axis, keys=len(columns))[-1]
+    places = p.iota_p(shape=t.shape, dtype=_i32, axis=axis)
+    return p.sort_p(*columns[::-1], places, axis=axis, keys=len(columns))[-1]
 
 
 def partition(x: Any, kth: Any, axis: int | None = -1) -> Any:
@@ -254,44 +236,44 @@ def percentile(
     x = inexact(x)
     q = as_array(q, None if hasattr(q, "dtype") else type_of(x).dtype)
     q = q if type_of(q).is_inexact else cast(q, type_of(x).dtype)
-    return quantile(x, div_p(q, 100.0), axis, method=method, keepdims=keepdims)
+    return quantile(x, p.div_p(q, 100.0), axis, method=method, keepdims=keepdims)
 
 
 def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:
     t = type_of(x)
     axes = canonical_axes("quantile", axis, t.ndim)
     rest = tuple(i for i in range(t.ndim) if i not in axes)
-    lines = transpose_p(x, permutation=(*axes, *rest))
+    lines = p.transpose_p(x, permutation=(*axes, *rest))
     kept = tuple(t.shape[i] for i in rest)
     count = math.prod(t.shape[i] for i in axes)
     if count == 0:
         raise ShapeError(f"quantile: there are no elements to take it of.\n  x: {t}")
-    lines = reshape_p(lines, shape=(count, *kept))
-    spoiled = any_p(ne_p(lines, lines), axes=(0,))
-    (lines,) = sort_p(lines, axis=0, keys=1)
+    lines = p.reshape_p(lines, shape=(count, *kept))
+    spoiled = p.any_p(p.ne_p(lines, lines), axes=(0,))
+    (lines,) = p.sort_p(lines, axis=0, keys=1)
     shape = type_of(q).shape
-    at = mul_p(cast(q, t.dtype), float(count - 1))
-    low, high = floor_p(at), ceil_p(at)
+    at = p.mul_p(cast(q, t.dtype), float(count - 1))
+    low, high = p.floor_p(at), p.ceil_p(at)
     full = (*shape, *kept)
 
     def read(place: Any) -> Any:
-        return getitem(lines, convert_p(place, dtype=_i32))
+        return getitem(lines, p.convert_p(place, dtype=_i32))
 
     def over(z: Any) -> Any:
-        return broadcast_p(z, shape=full, axes=tuple(range(len(shape))))
+        return p.broadcast_p(z, shape=full, axes=tuple(range(len(shape))))
 
     if method in ("lower", "higher", "nearest"):
-        out = read({"lower": low, "higher": high, "nearest": round_p(at)}[method])
+        out = read({"lower": low, "higher": high, "nearest": p.round_p(at)}[method])
     elif method in ("linear", "midpoint"):
         below, above = read(low), read(high)
-        part = sub_p(at, low)
+        part = p.sub_p(at, low)
         if method == "midpoint":
-            between = ne_p(low, high)
-            part = mul_p(convert_p(between, dtype=t.dtype), 0.5)
+            between = p.ne_p(low, high)
+            part = p.mul_p(p.convert_p(between, dtype=t.dtype), 0.5)
         # an infinite element does not count where its part is 0
-        share = mul_p(over(part), above)
-        share = select_p(over(eq_p(part, 0.0)), 0.0, share)
-        out = add_p(mul_p(over(sub_p(1.0, part)), below), share)
+        share = p.mul_p(over(part), above)
+        share = p.select_p(over(p.eq_p(part, 0.0)), 0.0, share)
+        out = p.add_p(p.mul_p(over(p.sub_p(1.0, part)), below), share)
     else:
         raise ArgumentError(
             f"quantile: there is no method {method!r}: choose 'linear', 'lower', 'higher', "
@@ -299,11 +281,11 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:
         )
     # the NaN is an element's, and so has its gradient
     spoiled, worst = (
-        broadcast_p(z, shape=full, axes=tuple(range(len(shape), len(full))))
-        for z in (spoiled, max_p(lines, axes=(0,)))
+        p.broadcast_p(z, shape=full, axes=tuple(range(len(shape), len(full))))
+        for z in (spoiled, p.max_p(lines, axes=(0,)))
     )
-    out = select_p(spoiled, worst, out)
+    out = p.select_p(spoiled, worst, out)
     if keepdims:
         sizes = tuple(1 if i in axes else n for i, n in enumerate(t.shape))
-        out = reshape_p(out, shape=(*shape, *sizes))
+        out = p.reshape_p(out, shape=(*shape, *sizes))
     return out

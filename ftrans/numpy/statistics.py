@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ftrans import primitives as p
 from ftrans.errors import ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, real_of
@@ -21,7 +22,6 @@ from ftrans.numpy.promotion import (
     as_array,
     broadcast_to,
     canonical_axes,
-    canonical_dtype,
     cast,
     inexact,
 )
@@ -40,25 +40,6 @@ from ftrans.numpy.reduction import (
     sum,
 )
 from ftrans.numpy.ufunc import Function, named
-from ftrans.primitives import (
-    add_p,
-    and_p,
-    broadcast_p,
-    eq_p,
-    imag_p,
-    integer_pow_p,
-    iota_p,
-    is_finite_p,
-    ne_p,
-    real_p,
-    reshape_p,
-    select_p,
-    sort_p,
-    sqrt_p,
-    stop_gradient_p,
-    sub_p,
-    transpose_p,
-)
 
 __all__ = [
     "average",
@@ -82,7 +63,7 @@ __all__ = [
 def _computed_in(x: Any, dtype: Any) -> tuple[Any, np.dtype]:
     """Returns the operand in the dtype in which it is averaged, and the dtype of the result."""
     x = as_array(x) if dtype is not None else inexact(x)
-    result = type_of(x).dtype if dtype is None else canonical_dtype(dtype)
+    result = type_of(x).dtype if dtype is None else np.dtype(dtype)
     wide = np.dtype("float32") if result.itemsize == 2 else result
     return cast(x, wide), result
 
@@ -159,12 +140,12 @@ def var(
     offset = ddof if correction is None else correction
     center = mean(x, axes, keepdims=True, where=where)
     # masked before it is squared, so that a NaN that takes no part has no derivative either
-    gap = masked(sub_p(x, broadcast_to(center, type_of(x).shape)), where, 0)
+    gap = masked(p.sub_p(x, broadcast_to(center, type_of(x).shape)), where, 0)
     if is_complex(type_of(x).dtype):
-        parts = (integer_pow_p(part(gap), exponent=2) for part in (real_p, imag_p))
-        square = add_p(*parts)
+        parts = (p.integer_pow_p(part(gap), exponent=2) for part in (p.real_p, p.imag_p))
+        square = p.add_p(*parts)
     else:
-        square = integer_pow_p(gap, exponent=2)
+        square = p.integer_pow_p(gap, exponent=2)
     count = _count(x, axes, where, keepdims)
     if isinstance(count, float):
         count = count - offset if count > offset else 0.0
@@ -202,8 +183,8 @@ def std(
 
 def root(square: Any) -> Any:
     """Returns the square root with the gradient 0 at 0, which a length has there."""
-    at_zero = eq_p(square, 0.0)
-    return select_p(at_zero, 0.0, sqrt_p(select_p(at_zero, 1.0, square)))
+    at_zero = p.eq_p(square, 0.0)
+    return p.select_p(at_zero, 0.0, p.sqrt_p(p.select_p(at_zero, 1.0, square)))
 
 
 def average(
@@ -243,8 +224,8 @@ def average(
                     f"  weights: {given}\n  axis: {axis}"
                 )
             order = tuple(sorted(range(len(axes)), key=axes.__getitem__))
-            weights = transpose_p(weights, permutation=order)
-            weights = broadcast_p(weights, shape=t.shape, axes=tuple(sorted(axes)))
+            weights = p.transpose_p(weights, permutation=order)
+            weights = p.broadcast_p(weights, shape=t.shape, axes=tuple(sorted(axes)))
         total = sum(weights, axis=axes, keepdims=keepdims)
         out = divide(sum(multiply(x, weights), axis=axes, keepdims=keepdims), total)
     if not returned:
@@ -264,34 +245,34 @@ def _median(x: Any, axes: tuple[int, ...], keepdims: bool, skip: bool) -> Any:
     shape = (*(t.shape[i] for i in rest), size)
     if size == 0:
         raise ShapeError(f"median: an empty axis has no median.\n  x: {t}, axes {axes}")
-    x = reshape_p(transpose_p(x, permutation=(*rest, *axes)), shape=shape)
-    fixed = stop_gradient_p(x)
-    ordered = sort_p(fixed, axis=len(rest), keys=1)[0]
-    place = iota_p(shape=shape, dtype=np.dtype("int32"), axis=len(rest))
+    x = p.reshape_p(p.transpose_p(x, permutation=(*rest, *axes)), shape=shape)
+    fixed = p.stop_gradient_p(x)
+    ordered = p.sort_p(fixed, axis=len(rest), keys=1)[0]
+    place = p.iota_p(shape=shape, dtype=np.dtype("int32"), axis=len(rest))
     count: Any = size
     if skip:
-        count = sum(eq_p(fixed, fixed), axis=-1, keepdims=True, dtype=np.int32)
+        count = sum(p.eq_p(fixed, fixed), axis=-1, keepdims=True, dtype=np.int32)
     out = None
     for number in ((count - 1) // 2, count // 2):
         number = broadcast_to(as_array(number, "int32"), shape)
-        middle = sum(masked(ordered, eq_p(place, number), 0), axis=-1, keepdims=True)
+        middle = sum(masked(ordered, p.eq_p(place, number), 0), axis=-1, keepdims=True)
         share = _shared(x, broadcast_to(middle, shape), middle)
         out = share if out is None else add(out, share)
     out = multiply(out, 0.5)
-    lost = (all_of if skip else any_of)(ne_p(fixed, fixed), axis=-1, keepdims=True)
+    lost = (all_of if skip else any_of)(p.ne_p(fixed, fixed), axis=-1, keepdims=True)
     # whose NaN has the gradient shared by all that are NaN
     out = choose(lost, max(x, axis=-1, keepdims=True), out)
-    out = reshape_p(out, shape=shape[:-1])
+    out = p.reshape_p(out, shape=shape[:-1])
     return cast(kept(out, t.shape, axes, keepdims), result)
 
 
 def _shared(x: Any, middle: Any, value: Any) -> Any:
     """Returns `value`, with a gradient that the elements equal to it share evenly."""
-    hit = eq_p(x, middle)
+    hit = p.eq_p(x, middle)
     count = sum(hit, axis=-1, keepdims=True)
     # the value and nothing else; of infinities, which have no difference, their mean
-    known = [select_p(is_finite_p(v), v, 0.0) for v in (middle, value)]
-    gap = select_p(hit, sub_p(x, known[0]), 0.0)
+    known = [p.select_p(p.is_finite_p(v), v, 0.0) for v in (middle, value)]
+    gap = p.select_p(hit, p.sub_p(x, known[0]), 0.0)
     return add(known[1], divide(sum(gap, axis=-1, keepdims=True), maximum(count, 1)))
 
 
@@ -332,7 +313,7 @@ def _skipping(name: str, reduce: Function, doc: str) -> Function:
         x = as_array(x)
         known = logical_not(isnan(x))
         if options.get("where", True) is not True:
-            known = and_p(known, broadcast_to(as_array(options["where"]), type_of(x).shape))
+            known = p.and_p(known, broadcast_to(as_array(options["where"]), type_of(x).shape))
         return reduce(x, axis=axis, **{**options, "where": known})
 
     return named(function, name, doc)
@@ -351,7 +332,7 @@ def _extremum_without_nan(name: str, reduce: Function, worst: float, doc: str) -
         if not type_of(x).is_inexact:
             return reduce(x, axis=axis, **options)
         unknown = isnan(x)
-        found = reduce(select_p(unknown, worst, x), axis=axis, **options)
+        found = reduce(p.select_p(unknown, worst, x), axis=axis, **options)
         if reduce in (argmax, argmin) or options.get("initial") is not None:
             return found
         keepdims = options.get("keepdims", False)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ftrans import primitives as p
 from ftrans.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer
@@ -20,18 +21,6 @@ from ftrans.numpy.promotion import (
 )
 from ftrans.numpy.shaping import moveaxis
 from ftrans.numpy.views import fresh
-from ftrans.primitives import (
-    add_p,
-    broadcast_p,
-    concatenate_p,
-    gather_p,
-    ge_p,
-    lt_p,
-    rem_p,
-    reshape_p,
-    scalar,
-    select_p,
-)
 
 __all__ = [
     "choose",
@@ -45,7 +34,7 @@ _i32 = np.dtype("int32")
 
 
 def _flat(x: Any) -> Any:
-    return reshape_p(x, shape=(type_of(x).size,))
+    return p.reshape_p(x, shape=(type_of(x).size,))
 
 
 def integers(name: str, indices: Any) -> Any:
@@ -103,8 +92,8 @@ def take(
         )
     count = type_of(indices).ndim
     places = wrapped(indices, size)
-    tuples = reshape_p(places, shape=(*type_of(places).shape, 1))
-    out = gather_p(moveaxis(x, axis, 0), tuples, in_bounds=False, fill=fill_value)
+    tuples = p.reshape_p(places, shape=(*type_of(places).shape, 1))
+    out = p.gather_p(moveaxis(x, axis, 0), tuples, in_bounds=False, fill=fill_value)
     return moveaxis(out, tuple(range(count)), tuple(range(axis, axis + count)))
 
 
@@ -116,22 +105,22 @@ def _wide(indices: Any, size: int) -> Any:
 
 def _around(indices: Any, size: int) -> Any:
     indices = _wide(indices, size)
-    left = rem_p(indices, fill_like(size, indices))
+    left = p.rem_p(indices, fill_like(size, indices))
     if type_of(indices).dtype.kind == "u":
         return left
-    return select_p(lt_p(left, 0), add_p(left, size), left)
+    return p.select_p(p.lt_p(left, 0), p.add_p(left, size), left)
 
 
 def fill_like(value: Any, x: Any) -> Any:
     """Returns a Python scalar as an array of the type of `x`."""
     t = type_of(x)
-    return broadcast_p(scalar(value, t.dtype), shape=t.shape, axes=())
+    return p.broadcast_p(p.scalar(value, t.dtype), shape=t.shape, axes=())
 
 
 def clipped(indices: Any, size: int) -> Any:
     indices = _wide(indices, size)
-    indices = select_p(ge_p(indices, size), fill_like(size - 1, indices), indices)
-    return select_p(lt_p(indices, 0), fill_like(0, indices), indices)
+    indices = p.select_p(p.ge_p(indices, size), fill_like(size - 1, indices), indices)
+    return p.select_p(p.lt_p(indices, 0), fill_like(0, indices), indices)
 
 
 def _along(name: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
@@ -187,7 +176,7 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> Any:
     x, indices = as_array(x), integers("put_along_axis", indices)
     if axis is None:
         line = put_along_axis(_flat(x), indices, values, 0)
-        return reshape_p(line, shape=type_of(x).shape)
+        return p.reshape_p(line, shape=type_of(x).shape)
     axis = canonical_axis("put_along_axis", axis, type_of(x).ndim)
     return At(x)[_along("put_along_axis", x, indices, axis)].set(values)
 
@@ -205,12 +194,12 @@ def choose(indices: Any, choices: Any, mode: str = "raise") -> Any:
     shapes = [type_of(x).shape for x in (indices, *arrays)]
     shape = np.broadcast_shapes(*shapes)
     rows = [_spread(x, shape) for x in arrays]
-    stacked = concatenate_p(*(reshape_p(x, shape=(1, *shape)) for x in rows), axis=0)
+    stacked = p.concatenate_p(*(p.reshape_p(x, shape=(1, *shape)) for x in rows), axis=0)
     places = broadcast_to(indices, shape)
     if mode in ("wrap", "clip"):
         places = (_around if mode == "wrap" else clipped)(places, len(rows))
-    places = reshape_p(places, shape=(1, *shape))
-    return reshape_p(take_along_axis(stacked, places, 0), shape=shape)
+    places = p.reshape_p(places, shape=(1, *shape))
+    return p.reshape_p(take_along_axis(stacked, places, 0), shape=shape)
 
 
 def select(conditions: Any, choices: Any, default: Any = 0) -> Any:
@@ -234,10 +223,10 @@ def select(conditions: Any, choices: Any, default: Any = 0) -> Any:
     shape = np.broadcast_shapes(*(type_of(z).shape for z in (*masks, *values, out)))
     out = _spread(out, shape)
     for mask, value in zip(masks[::-1], values[::-1], strict=True):
-        out = select_p(broadcast_to(mask, shape), _spread(value, shape), out)
+        out = p.select_p(broadcast_to(mask, shape), _spread(value, shape), out)
     return out
 
 
 def _spread(x: Any, shape: tuple[int, ...]) -> Any:
     t = type_of(x)
-    return broadcast_p(x, shape=shape, axes=()) if t.weak else broadcast_to(x, shape)
+    return p.broadcast_p(x, shape=shape, axes=()) if t.weak else broadcast_to(x, shape)

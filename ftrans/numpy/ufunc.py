@@ -19,7 +19,7 @@ from ftrans.ir.location import passed_over
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import state
 from ftrans.numpy.composite import composite, take_over
-from ftrans.numpy.promotion import canonical_dtype, is_array, is_scalar, is_weak, unify, weakly
+from ftrans.numpy.promotion import is_array, is_scalar, is_weak, unify, weakly
 from ftrans.numpy.views import fresh
 from ftrans.primitives import broadcast_p, scalar
 from ftrans.primitives.record import Primitive
@@ -47,7 +47,7 @@ def read_options(name: str, options: dict[str, Any]) -> np.dtype | None:
         )
     if options:
         raise UnsupportedError(f"{name}: there is no argument {next(iter(options))!r}.")
-    return None if dtype is None else canonical_dtype(dtype)
+    return None if dtype is None else np.dtype(dtype)
 
 
 def marked(out: Any, *xs: Any) -> Any:

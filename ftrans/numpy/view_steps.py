@@ -12,25 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ftrans import primitives as p
 from ftrans.errors import MutationError
 from ftrans.ir import Frame, Tracer, bind, type_of
 from ftrans.ir.program import Params
-from ftrans.primitives import (
-    broadcast_p,
-    complex_p,
-    dynamic_update_slice_p,
-    gather_p,
-    imag_p,
-    pad_p,
-    real_p,
-    reshape_p,
-    rev_p,
-    scalar,
-    scatter_p,
-    select_p,
-    slice_p,
-    transpose_p,
-)
 
 
 class Step(NamedTuple):
@@ -88,7 +73,7 @@ def written(name: str, base: Any, steps: Sequence[Step], view: Any) -> Any:
     for step in steps[:-1]:
         bases.append(taken(bases[-1], (step,)))
     for (primitive, params, others), old in zip(reversed(steps), reversed(bases), strict=True):
-        if primitive is broadcast_p and type_of(old).size != type_of(view).size:
+        if primitive is p.broadcast_p and type_of(old).size != type_of(view).size:
             raise MutationError(
                 f"{name}: x was broadcast, so that several of its elements are one in memory.\n"
                 f"  x: {type_of(view)}, broadcast from {type_of(old)}\n"
@@ -109,10 +94,10 @@ def written_slice(
     if sizes == shape:
         return value
     if all(s == 1 for s in step):
-        return dynamic_update_slice_p(x, value, *(scalar(a, "int32") for a in start))
+        return p.dynamic_update_slice_p(x, value, *(p.scalar(a, "int32") for a in start))
     around = padding(start, step, sizes, shape)
-    here = broadcast_p(scalar(True, bool), shape=sizes, axes=())
-    return select_p(pad_p(here, value=False, **around), pad_p(value, value=0, **around), x)
+    here = p.broadcast_p(p.scalar(True, bool), shape=sizes, axes=())
+    return p.select_p(p.pad_p(here, value=False, **around), p.pad_p(value, value=0, **around), x)
 
 
 def padding(
@@ -129,12 +114,12 @@ def padding(
 
 def _written_broadcast(x: Any, value: Any, *, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     order = sorted(axes)
-    value = reshape_p(value, shape=tuple(shape[axis] for axis in order))
-    return transpose_p(value, permutation=tuple(order.index(axis) for axis in axes))
+    value = p.reshape_p(value, shape=tuple(shape[axis] for axis in order))
+    return p.transpose_p(value, permutation=tuple(order.index(axis) for axis in axes))
 
 
 def _written_places(x: Any, value: Any, indices: Any, *, in_bounds: bool, fill: Any = None) -> Any:
-    return scatter_p(x, indices, value, in_bounds=in_bounds)
+    return p.scatter_p(x, indices, value, in_bounds=in_bounds)
 
 
 def _inverse(permutation: Sequence[int]) -> tuple[int, ...]:
@@ -142,16 +127,16 @@ def _inverse(permutation: Sequence[int]) -> tuple[int, ...]:
 
 
 _writers: dict[Any, Callable[..., Any]] = {
-    slice_p: written_slice,
-    rev_p: lambda x, value, *, axes: rev_p(value, axes=axes),
-    reshape_p: lambda x, value, *, shape: reshape_p(value, shape=type_of(x).shape),
-    transpose_p: lambda x, value, *, permutation: transpose_p(
+    p.slice_p: written_slice,
+    p.rev_p: lambda x, value, *, axes: p.rev_p(value, axes=axes),
+    p.reshape_p: lambda x, value, *, shape: p.reshape_p(value, shape=type_of(x).shape),
+    p.transpose_p: lambda x, value, *, permutation: p.transpose_p(
         value, permutation=_inverse(permutation)
     ),
-    broadcast_p: _written_broadcast,
-    gather_p: _written_places,
-    real_p: lambda x, value: complex_p(value, imag_p(x)),
-    imag_p: lambda x, value: complex_p(real_p(x), value),
+    p.broadcast_p: _written_broadcast,
+    p.gather_p: _written_places,
+    p.real_p: lambda x, value: p.complex_p(value, p.imag_p(x)),
+    p.imag_p: lambda x, value: p.complex_p(p.real_p(x), value),
 }
 """For each primitive that a view can be made by: `(base, view, *others, **params) -> base`."""
 
@@ -185,14 +170,14 @@ class Layout(NamedTuple):
         array, region, exact = self.array, self.region, self.array is self.region
         is_copy = False
         for primitive, params, others in steps:
-            if primitive is gather_p:
+            if primitive is p.gather_p:
                 region, exact = array if exact else region, False
                 array = _gathered(array, type_of(others[0]).shape)
                 continue
-            if primitive is real_p or primitive is imag_p:  # which of them, the layout does not say
+            if primitive in (p.real_p, p.imag_p):  # which of them, the layout does not say
                 region, exact = array if exact else region, False
             array, before = _placed(primitive, params, array), array
-            if primitive is reshape_p and array.size and not np.may_share_memory(array, before):
+            if primitive is p.reshape_p and array.size and not np.may_share_memory(array, before):
                 is_copy, exact, array = True, True, np.empty(array.shape, np.bool_)
         return Layout(array, array if exact else region, is_copy)
 
@@ -219,16 +204,16 @@ def _gathered(array: np.ndarray, indices: tuple[int, ...]) -> np.ndarray:
 
 
 def _placed(primitive: Any, params: Params, array: np.ndarray) -> np.ndarray:
-    if primitive is slice_p:
+    if primitive is p.slice_p:
         ends = zip(params["start"], params["stop"], params["step"], strict=True)
         return array[tuple([slice(*end) for end in ends])]
-    if primitive is rev_p:
+    if primitive is p.rev_p:
         return np.flip(array, params["axes"])
-    if primitive is reshape_p:
+    if primitive is p.reshape_p:
         return array.reshape(params["shape"])
-    if primitive is transpose_p:
+    if primitive is p.transpose_p:
         return array.transpose(params["permutation"])
-    if primitive is broadcast_p:
+    if primitive is p.broadcast_p:
         shape, axes = params["shape"], params["axes"]
         array = array.transpose(sorted(range(len(axes)), key=axes.__getitem__))
         aligned = np.expand_dims(array, tuple(i for i in range(len(shape)) if i not in axes))

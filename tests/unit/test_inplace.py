@@ -694,3 +694,63 @@ def test_what_is_written_where_it_is_read(name: str) -> None:
     jacobian = np.stack([f(row) for row in np.eye(18)], -1)  # all of them are linear
     assert_close(ftrans.jit(func.jacrev(f))(x), jacobian)
     assert_close(ftrans.jit(func.jacfwd(f))(x), jacobian)
+
+
+# -------------------------------------------------------------------- what is created while tracing
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda: fnp.zeros(4, "float64"),
+        lambda: fnp.ones(4, float),
+        lambda: fnp.empty(4, float),
+        lambda: fnp.full(4, X),
+        lambda: fnp.array(X),
+        lambda: fnp.asarray(X.copy()),  # outside it is the array itself
+        lambda: fnp.copy(X),
+        lambda: fnp.zeros_like(X),
+        lambda: fnp.full_like(X, X),
+        lambda: fnp.arange(4, dtype=float),
+        lambda: fnp.eye(4, dtype=float)[1],
+    ],
+)
+def test_what_a_traced_function_creates_can_be_written_to(create: Callable[[], Any]) -> None:
+    def f(x: Any) -> Any:
+        total = create()
+        total += x**2
+        total[1:] *= x[0]
+        return (total * x).sum()
+
+    before = X.copy()
+    check(f)
+    assert_close(X, before)
+    assert isinstance(create(), np.ndarray)  # outside it is a plain array, which is written to
+
+
+def test_a_sum_that_begins_with_zeros_in_a_loop_and_in_a_nested_function() -> None:
+    def norms(rows: Any) -> Any:
+        def step(carry: Any, row: Any) -> Any:
+            total = fnp.zeros((), row.dtype)
+            total = total + (row**2).sum()
+            parts = fnp.zeros(3, row.dtype)
+            parts += row
+            return carry + total * parts.sum(), None
+
+        return ftrans.scan(step, np.zeros(()), rows)[0]
+
+    slopes = 2 * M * M.sum(1, keepdims=True) + (M**2).sum(1, keepdims=True)
+    assert_close(func.grad(norms)(M), slopes, 1e-12)
+
+    def outer(x: Any) -> Any:
+        total = fnp.zeros(4, x.dtype)
+
+        def inner(y: Any) -> Any:
+            part = fnp.zeros(4, y.dtype)
+            part += y**3
+            return part.sum()
+
+        total += func.grad(inner)(x)
+        return total.sum()
+
+    assert_close(func.grad(outer)(X), 6 * X, 1e-12)

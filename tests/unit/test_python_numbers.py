@@ -201,6 +201,29 @@ def test_creation_has_the_default_dtype(default: str) -> None:
         ftrans.set_default_dtype("float32")
 
 
+@pytest.mark.parametrize("kind", [bool, int, float, complex])
+def test_the_types_of_python_are_numpys_as_dtypes(kind: type) -> None:
+    want = np.ones(2).astype(kind).dtype
+    x = np.ones(2, "float32")
+    made = [
+        fnp.zeros(2, kind), fnp.ones(2, kind), fnp.empty(2, kind), fnp.full(2, 1, kind),
+        fnp.asarray([0, 1], kind), fnp.eye(2, dtype=kind), fnp.tri(2, dtype=kind),
+        fnp.identity(2, kind), fnp.indices((2,), kind), fnp.astype(x, kind),
+        fnp.zeros_like(x, kind), ftrans.jit(lambda x: x.astype(kind))(x),
+        ftrans.vmap(lambda x: x.to(kind))(x),
+    ]  # fmt: skip
+    assert {y.dtype for y in made} == {want}
+    assert fnp.result_type(kind, "bool") == want
+    assert fnp.isdtype(want, kind)
+
+
+def test_a_conversion_to_float_keeps_the_digits() -> None:
+    x = np.array([1 + 1e-12, 2.0])
+    assert_close(func.grad(lambda x: (x.astype(float) - 1.0).prod())(x), [1.0, 1e-12], 1e-4)
+    for default in (fnp.zeros(2), fnp.eye(2), fnp.tri(2), fnp.identity(2), fnp.empty(2, None)):
+        assert default.dtype == ftrans.get_default_dtype()
+
+
 # ----------------------------------------------------------------------------------- custom rules
 
 
