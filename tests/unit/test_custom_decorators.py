@@ -15,6 +15,7 @@ from jax import numpy as jnp
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
+from ftrans.custom import recording
 from ftrans.errors import MissingRuleError, RuleError, TransposeError
 from tests.helpers import assert_close, sampled_rows
 from tests.unit.clean import assert_nothing_open
@@ -875,3 +876,24 @@ def test_python_numbers_that_jax_traces(x: Any) -> None:
     np.testing.assert_allclose(jax.grad(f)(x), expected, rtol=1e-6)
     with jax.enable_x64(True):
         np.testing.assert_allclose(jax.jvp(f, (1.0,), (1.0,))[1], 3 * np.cos(3.0), rtol=1e-14)
+
+
+def test_to_compare_fwd_with_the_function_leaves_nothing_in_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which is done at the first call, whose program is to be like the next ones."""
+    recorded = []
+    taken = recording._bound
+    monkeypatch.setattr(
+        recording, "_bound", lambda *args: recorded.append(args[1]["forward"]) or taken(*args)
+    )
+
+    def f(x):
+        return fnp.sin(x)
+
+    for _ in range(2):
+        for function in (f, lambda x: fnp.sin(fnp.array(x.detach()) * 0 + x)):
+            rule = ftrans.custom_vjp(function)
+            rule.defvjp(lambda x: (fnp.sin(x), x), lambda x, ct: (ct * fnp.cos(x),))
+            func.grad(lambda x, r=rule: r(x).sum())(np.ones(3))
+    assert [len(program.equations) for program in recorded] == [1] * 4
