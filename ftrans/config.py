@@ -35,7 +35,8 @@ class _Config:
         host_calls: how compiled code calls Python functions. "ffi" has XLA call them on the CPU
             without JAX; "callback" goes through `jax.pure_callback`, which takes five times as long
             and works everywhere; "auto" takes the former where it works.
-        check: whether every program is checked before it is run; on where the environment variable
+        check: whether every program is checked before it is run, and what is taken over from an
+            earlier call is traced anew and compared; on where the environment variable
             FTRANS_CHECK is "1".
         cache_entries: how many programs are remembered.
         cache_bytes: how many bytes of compiled code are.

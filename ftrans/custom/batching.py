@@ -9,8 +9,10 @@ from typing import Any
 
 import jax.tree_util as tree
 
+from ftrans.config import config
 from ftrans.custom.context import VmapInfo
 from ftrans.custom.guards import Guards
+from ftrans.custom.recheck import compare_batches
 from ftrans.custom.surroundings import likely_batch, surroundings
 from ftrans.errors import RuleError
 from ftrans.external.captures import content, defined
@@ -116,8 +118,8 @@ class WrittenBatch:
             is_tuple,
             self.types,
             order,
-            None if guards is None else guards.token,
             extra,
+            None if guards is None else guards.token,
         )
 
     def __hash__(self) -> int:
@@ -132,6 +134,11 @@ class WrittenBatch:
 
     def __repr__(self) -> str:
         return self.name
+
+    @property
+    def unguarded(self) -> Any:
+        """What makes two rules equal that were traced at different times."""
+        return self._identity[:-1], self.captured
 
     @property
     def traces_anew(self) -> bool:
@@ -180,6 +187,8 @@ class WrittenBatch:
             found = self._traced(*key)
             if self.guards is not None:
                 self._programs[key] = found
+        elif config.check and self.guards.hold():  # type: ignore[union-attr]
+            compare_batches(self.name, self.guards, found, lambda: self._traced(*key))
         return found
 
     def _check_unchanged(self) -> None:

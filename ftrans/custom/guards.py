@@ -50,6 +50,12 @@ class Guards:
         self.asks_needs = False
         self.token = object()
 
+    @property
+    def reads(self) -> str:
+        """The names of what is read outside of the functions."""
+        names = {name for _, name, _ in self._names}
+        return ", ".join(sorted(names | {f.__qualname__ for f, *_ in self._functions}))
+
     def hold(self) -> bool:
         """Tells whether all of it is as it was."""
         if len(vars(FunctionCtx)) != _CONTEXT:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ftrans.config import config
+from ftrans.custom.recheck import compare_rules
 from ftrans.custom.surroundings import Surroundings, surroundings
 from ftrans.custom.tracing import (
     Author,
@@ -18,6 +20,8 @@ from ftrans.custom.tracing import (
 from ftrans.errors import TracedArrayError
 from ftrans.func.staging import apply, known_inputs, sources, stage
 from ftrans.ir import Frame, Params, Tracer, bind
+from ftrans.ir.frame import opened
+from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, weakly
@@ -52,6 +56,9 @@ def record(author: Author, values: Sequence[Any], known: Sequence[Any] = ()) -> 
         if lasting is not None and lasting.guards.hold():
             params = lasting.params()
             if params is not None:
+                if config.check:
+                    anew = functools.partial(_traced_anew, author, inputs, extra, around)
+                    compare_rules(author.name, lasting.guards, (params, lasting.known), anew)
                 return _taken_over(author, params, lasting.known, [*inputs, *extra])
     try:
         return _recorded(author, inputs, extra, around, key)
@@ -126,6 +133,27 @@ def _taken_over(
     author.__dict__.update(known.kept, taken_over=not known.falls_short)
     state.falls_short |= known.falls_short
     return _bound(sources(inputs), params, known.weak)
+
+
+def _traced_anew(
+    author: Author, inputs: Sequence[Any], extra: Sequence[Any], around: Surroundings
+) -> tuple[Params | None, _Recorded]:
+    """Traces a call in plain frames, inside one that is thrown away; nothing of it is left.
+
+    Returns:
+        The params of the equation, None where it captures something; and what else there is.
+    """
+    before, fell_short = dict(author.__dict__), state.falls_short
+    state.falls_short = False
+    try:
+        with opened(Frame(author.name, entered=here())):
+            traced = _traced(author, inputs, extra, around)
+        known = _Recorded(traced.weak, author.kept(), state.falls_short)
+        return traced.params if traced.is_closed else None, known
+    finally:
+        state.falls_short = fell_short
+        author.__dict__.clear()
+        author.__dict__.update(before)
 
 
 def _recorded(

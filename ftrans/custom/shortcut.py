@@ -29,11 +29,12 @@ class Shortcut:
         passed: how many of them were passed, not filled in.
     """
 
-    __slots__ = ("_call", "_mark", "_trail")
+    __slots__ = ("_call", "_mark", "_name", "_trail")
 
     def __init__(self, trail: Trail, methods: Methods, args: tuple[Any, ...], passed: int):
         self._trail = trail
         self._call: Any = None
+        self._name = methods.name
         guards = methods.guards
         if guards is None or guards.asks_needs or not guards.hold():
             return
@@ -56,5 +57,8 @@ class Shortcut:
 
     def learn(self, call: Call, result: Any) -> None:
         """Remembers the call, which was recorded since, if that has no other effect."""
-        if self._call is not None and call.taken_over and not call.dirty:
-            self._trail.learn(self._mark, self._call, result, False)
+        if self._call is not None:
+            view = None if call.dirty else (False,)
+            self._trail.learn(
+                self._mark, self._call, result, view, self._name, lasting=call.taken_over
+            )

@@ -11,12 +11,13 @@ import sys
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from operator import attrgetter
 from types import FrameType
 from typing import Any
 
 from ftrans.config import config
-from ftrans.errors import FtransError
+from ftrans.errors import CheckError, FtransError
 from ftrans.ir.frame import Frame, Tracer
 from ftrans.ir.location import Location, location_of, passed_over, user_frame
 from ftrans.ir.program import NO_PARAMS, Equation, Params, Program
@@ -190,11 +191,11 @@ class Trail(Frame):
 
         Returns:
             The result, whether it is a view, and that only of what lies in order; None where the
-            function is to be called.
+            function is to be called, as it always is under `config.check`: `learn` compares then.
         """
         leaps = self.step.leaps
         found = None if leaps is None else leaps.get(call)
-        if found is None:
+        if found is None or config.check:
             return None
         steps, code, type_, weak, *view = found
         self.steps += steps
@@ -208,26 +209,46 @@ class Trail(Frame):
         """Returns what `learn` needs to know of the time before a call."""
         return self.step, len(self.steps), len(self.sources), self.demands
 
-    def learn(self, mark: tuple[Step, int, int, int], call: Any, result: Any, *view: bool) -> None:
-        """Remembers a call for `leap`, unless it did more than to record equations here."""
+    def learn(
+        self,
+        mark: tuple[Step, int, int, int],
+        call: Any,
+        result: Any,
+        view: tuple[bool, ...] | None,
+        name: str,
+        lasting: bool = True,
+    ) -> None:
+        """Remembers a call for `leap`, unless it did more than to record equations here.
+
+        Args:
+            mark: that of the time before the call.
+            call: as for `leap`.
+            result: what the function returned.
+            view: what `leap` returns besides; None where that does not say what the result is.
+            name: that of the function.
+            lasting: whether the call may be remembered; if not, it is only compared.
+
+        Raises:
+            CheckError: under `config.check`, where an earlier call was another.
+        """
         start, count, inputs, demands = mark
+        learnt: tuple[Any, ...] | None = None
         if (
-            type(result) is Tracer
+            view is not None
+            and type(result) is Tracer
             and result.frame is self
             and result.index >= start.stop
             and len(self.sources) == inputs
             and self.demands == demands
         ):
+            learnt = (self.steps[count:], result.index, result.type, result.weak, *view)
+        if config.check and start.leaps is not None and call in start.leaps:
+            _compare(name, start.leaps[call], learnt, self.steps[count:])
+        elif lasting and learnt is not None:
             _counted()
             if start.leaps is None:
                 start.leaps = {}
-            start.leaps[call] = (
-                self.steps[count:],
-                result.index,
-                result.type,
-                result.weak,
-                *view,
-            )
+            start.leaps[call] = learnt
 
     def _visit(self, step: Step) -> None:
         visits, place = self.visits, step.key[:1] + step.key[2:4]
@@ -340,6 +361,22 @@ class Trail(Frame):
 
 
 _stop = attrgetter("stop")
+
+
+def _compare(name: str, before: Any, now: Any, steps: list[Step]) -> None:
+    """Raises where a call that could have been leapt over does not do what it did before."""
+    then = [step.equation for step in before[0]]
+    found = [step.equation for step in steps]
+    if now is not None and then == found and before[1:] == now[1:]:
+        return
+    differ = [pair for pair in zip_longest(then, found) if pair[0] != pair[1]]
+    recorded, records = differ[0] if differ else (before[1:], now and now[1:])
+    raise CheckError(
+        f"{name}: a call that would have been taken over from an earlier one does something else.\n"
+        f"  it recorded: {recorded}\n"
+        f"  it records:  {records or 'what cannot be taken over'}\n"
+        f"  It reads what is neither an argument of it nor a constant, and has changed."
+    )
 
 
 def _takes_inputs(primitive: Any) -> bool:

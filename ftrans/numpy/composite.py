@@ -89,9 +89,8 @@ def take_over(
         return view_of(first, result, in_order) if is_view else result
     mark = trail.mark()
     result = function(*args, **kwargs)
-    how = relation(result, first)
-    if how is not None:  # else it may have been written
-        trail.learn(mark, call, result, *how)
+    how = relation(result, first)  # without one it may have been written
+    trail.learn(mark, call, result, how, function.__name__)
     return result
 
 
