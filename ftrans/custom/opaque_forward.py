@@ -18,7 +18,7 @@ from jax.tree_util import tree_leaves as leaves
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.effects import left_by
 from ftrans.custom.left import Left, known_values, left_of, values_of
-from ftrans.custom.methods import Methods
+from ftrans.custom.methods import Methods, marks_dirty
 from ftrans.custom.opaque import RuleCallee, snapshot_of
 from ftrans.custom.remembered import Remembered
 from ftrans.errors import FtransError, RuleError
@@ -249,6 +249,7 @@ class _Calling:
     def __init__(self, of: OpaqueForward, with_context: bool):
         self.methods = of.methods
         self.with_context = with_context
+        self.writes = any(map(marks_dirty, (of.methods.forward, of.methods.setup_context)))
         self.parts = of.parts.template()
         self.named = of.named.template()
         self.names = of.names
@@ -259,7 +260,7 @@ class _Calling:
 
     def left(self, values: Sequence[Any]) -> Left:
         """Calls it on arrays that it must not write to, and on copies if it does."""
-        (output, ctx), given, written = call_writing(self._call, distinct(values))
+        (output, ctx), given, written = call_writing(self._call, distinct(values), self.writes)
         context = snapshot_of(ctx, self.statics) if self.with_context else None
         return left_of(output, ctx, context, given[: self.count], written)
 

@@ -39,17 +39,25 @@ def plain(array: Any) -> Any:
     return read_only(np.asarray(array))
 
 
-def call_writing(call: Any, arrays: list[Any]) -> tuple[Any, list[Any], tuple[int, ...]]:
+def call_writing(
+    call: Any, arrays: list[Any], writes: bool = False
+) -> tuple[Any, list[Any], tuple[int, ...]]:
     """Calls a function that may write to its arguments, which are read-only at first.
+
+    Args:
+        call: the function, of a list of arrays.
+        arrays: the arguments.
+        writes: whether it is known to write, and is given copies.
 
     Returns:
         What it returns, the arrays that it was given, and which of them it wrote to.
     """
-    try:
-        return call(arrays), arrays, ()
-    except ValueError as error:
-        if "read-only" not in str(error):
-            raise
+    if not writes:
+        try:
+            return call(arrays), arrays, ()
+        except ValueError as error:
+            if "read-only" not in str(error):
+                raise
     copies = [np.array(x) for x in arrays]
     found = call(copies)
     pairs = enumerate(zip(copies, arrays, strict=True))

@@ -755,3 +755,53 @@ def test_numbers_keep_their_digits() -> None:
         for _ in range(2):
             found = transform(func.grad(lambda x: Third.apply(x).sum()))(X)
             np.testing.assert_array_equal(found, np.full(3, 1 / 3))
+
+
+def test_a_method_that_works_in_place_is_called_once() -> None:
+    """But for the first call, which finds out that it asks for arrays."""
+    calls = []
+
+    class Exponential(Function):
+        @staticmethod
+        def forward(ctx, x):
+            calls.append(1)
+            a = np.asarray(x)
+            np.exp(a, out=a)
+            ctx.mark_dirty(x)
+            ctx.save_for_backward(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct * ctx.saved_tensors[0]
+
+    gradient = func.grad(lambda x: Exponential.apply(x * 1).sum())
+    for n in (2, 3, 4):
+        assert_close(gradient(X), np.exp(X))
+        assert len(calls) == n
+    assert_close(Exponential.apply(X.copy()), np.exp(X))
+    assert len(calls) == 5
+
+
+def test_an_output_buffer_that_is_used_again() -> None:
+    buffer = np.empty(3)
+
+    class Doubled(Function):
+        @staticmethod
+        def forward(ctx, x):
+            np.multiply(np.asarray(x), 2.0, out=buffer)
+            ctx.kept = buffer
+            return buffer
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct * ctx.kept / ctx.kept * 2
+
+    kept = [func.vjp(Doubled.apply, k * X) for k in (1.0, 10.0)]
+    for k, (out, pull) in zip((1.0, 10.0), kept, strict=True):
+        assert_close(out, 2 * k * X)
+        assert_close(pull(np.ones(3))[0], [2.0, 2.0, 2.0])
+    # two results in one buffer are an error, not the same values
+    with pytest.raises(ValueError, match="read-only"):
+        func.grad(lambda x: (Doubled.apply(x) * Doubled.apply(x + 1)).sum())(X)
+    assert_nothing_open()
