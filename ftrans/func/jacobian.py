@@ -7,6 +7,7 @@ from typing import Any
 
 from ftrans.errors import DTypeError
 from ftrans.func.arguments import chosen
+from ftrans.func.derivative import split_outputs, with_aux
 from ftrans.func.staging import (
     apply,
     check_chunk_size,
@@ -17,7 +18,6 @@ from ftrans.func.staging import (
     stage,
     wants_jax,
 )
-from ftrans.func.vjp import split_outputs, with_aux
 from ftrans.interpreters import jacobian_forward, jacobian_reverse
 from ftrans.ir import Program
 from ftrans.ir.dtype import is_complex, is_float

@@ -19,6 +19,7 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.config import config
+from ftrans.func.derivative import array_outputs
 from ftrans.func.signature import (
     Chosen,
     check_integers,
@@ -29,7 +30,6 @@ from ftrans.func.signature import (
     wrapped,
 )
 from ftrans.func.staging import abstract_inputs, apply, name_of, named, stage
-from ftrans.func.vjp import array_outputs
 from ftrans.interpreters import inline, simplify
 from ftrans.ir import Program, Tracer, is_tracing
 from ftrans.ir.frame import settled

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax.tree_util as tree
-
 from ftrans.errors import ArgumentError, StructureError
 from ftrans.func.arguments import Arguments
+from ftrans.func.derivative import Derivative, evaluate, split_outputs, with_aux
 from ftrans.func.staging import apply, known_inputs, name_of, sources, stage, wants_jax
-from ftrans.func.vjp import split_outputs, with_aux
+from ftrans.interpreters import Linearized as Split
 from ftrans.interpreters import detach_outputs
 from ftrans.interpreters import jvp as push_forward
-from ftrans.interpreters import linearize as split
 from ftrans.ir import ArrayType, Program, is_tracing
 from ftrans.primitives.axes import zeros
 from ftrans.pytree import Skeleton, describe, leaf_name, leaf_names, match_leaf, match_structure
@@ -139,7 +137,7 @@ def match_tangents(
     return dots
 
 
-class Linearized:
+class Linearized(Derivative):
     """Is the derivative of a function at a point: a linear function of tangents.
 
     It can be called any number of times, and is a pytree whose leaves are the residuals.
@@ -149,27 +147,12 @@ class Linearized:
         program: the linear program, from tangents and residuals to tangents.
     """
 
-    def __init__(
-        self,
-        name: str,
-        program: Program,
-        residuals: Sequence[Any],
-        outputs: Skeleton,
-        output_types: Sequence[ArrayType],
-        active: Sequence[bool],
-        arguments: Skeleton,
-        paths: Sequence[tuple[Any, ...]],
-        as_jax: bool | None,
-    ):
-        self.name = name
-        self.program = program
-        self.residuals = list(residuals)
-        self._outputs = outputs
-        self._output_types = tuple(output_types)
-        self._active = tuple(active)
-        self._arguments = arguments
-        self._paths = tuple(paths)
-        self._as_jax = as_jax
+    title = "derivative"
+
+    @staticmethod
+    def program_of(program: Program, mask: tuple[bool, ...], part: Split) -> Program:
+        """Returns the linear program."""
+        return part.linear
 
     @property
     def nbytes(self) -> int:
@@ -193,28 +176,6 @@ class Linearized:
             ]
         )
 
-    def __repr__(self) -> str:
-        return f"<derivative of {self.name} with {len(self.residuals)} residuals>"
-
-
-tree.register_pytree_node(
-    Linearized,
-    lambda d: (
-        d.residuals,
-        (
-            d.name,
-            d.program,
-            d._outputs,
-            d._output_types,
-            d._active,
-            d._arguments,
-            d._paths,
-            d._as_jax,
-        ),
-    ),
-    lambda data, residuals: Linearized(data[0], data[1], residuals, *data[2:]),
-)
-
 
 @boundary
 def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
@@ -234,32 +195,4 @@ def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) ->
         >>> float(derivative(1.0)), float(derivative(2.0))
         (6.0, 12.0)
     """
-    name = f"linearize({name_of(func)})"
-    arguments = Arguments(name, func, primals, range(len(primals)), integers=True)
-
-    def run(*tracers: Any) -> Any:
-        return with_aux(name, has_aux, arguments.call(func, tracers, {}))
-
-    inputs = known_inputs(arguments.values)
-    staged = stage(name, run, inputs, order=4)
-    value_outputs, _ = split_outputs(staged.outputs)
-    count = len(inputs)
-    mask = (True,) * count + (False,) * len(staged.captured)
-    part = split(detach_outputs(staged.program, value_outputs.arrays), mask)
-    operands = [*sources(inputs), *staged.captured]
-    as_jax = wants_jax(primals)
-    found = apply(part.forward, operands, as_jax, weak=staged.weak)
-    total = staged.outputs.arrays
-    derivative = Linearized(
-        name,
-        part.linear,
-        found[total:],
-        value_outputs,
-        staged.program.output_types[: value_outputs.arrays],
-        part.active[: value_outputs.arrays],
-        arguments.skeleton.bare(),
-        arguments.paths,
-        as_jax,
-    )
-    value, aux = staged.outputs.build(found[:total])
-    return (value, derivative, aux) if has_aux else (value, derivative)
+    return evaluate(Linearized, f"linearize({name_of(func)})", func, primals, {}, has_aux)

@@ -9,8 +9,9 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import DTypeError, TransposeError
+from ftrans.func.derivative import array_outputs
 from ftrans.func.staging import abstract_inputs, apply, name_of, stage, wants_jax
-from ftrans.func.vjp import array_outputs, match_cotangents
+from ftrans.func.vjp import match_cotangents
 from ftrans.interpreters import linear_pullback
 from ftrans.ir import ArrayType, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar

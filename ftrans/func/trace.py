@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ftrans.func.derivative import array_outputs
 from ftrans.func.staging import Staged, known_inputs, name_of, stage
-from ftrans.func.vjp import array_outputs
 from ftrans.interpreters import inline, simplify
 from ftrans.ir import Abstract, ArrayType, Program
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
