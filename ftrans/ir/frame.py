@@ -159,6 +159,7 @@ class Frame:
         self.captured.clear()
         self.sources.clear()
         self.known.clear()
+        self.made = None
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input; `source` is its value: an array, an outer tracer or `Abstract`."""
