@@ -37,6 +37,11 @@ def hosts(arrays: Sequence[Any]) -> list[np.ndarray]:
     return [np.asarray(array) for array in arrays]
 
 
+def with_gaps(array: np.ndarray) -> np.ndarray:
+    """Returns an array with gaps between its elements in memory."""
+    return np.repeat(array, 2, axis=-1)[..., ::2] if array.ndim else array
+
+
 def like(array: Any, original: Any) -> Any:
     """Returns a NumPy array as a `jax.Array` where the original was one."""
     if not is_jax(original):
@@ -62,8 +67,10 @@ def widened(array: Any) -> np.ndarray:
 
 
 def last_digits(array: np.ndarray, seed: int, precision: float | None = None) -> np.ndarray:
-    """Returns a floating array moved by a few last digits, at random."""
+    """Returns an array moved by a few last digits, at random; one of integers as it is."""
     precision = precision_of(array) if precision is None else precision
+    if array.dtype.kind in "biu":
+        return array
     signs = np.random.default_rng(seed).choice([-2.0, -1.0, 1.0, 2.0], array.shape)
     return (array * (1 + precision * signs)).astype(array.dtype)
 

@@ -291,7 +291,9 @@ class Probe:
         if all(map(_is_widened, self.leaves, found)):
             return wide
         # what is ill-conditioned differs by more, but not by more than its last digits make it
-        moved = [wide(*self._rounded(wide, seed)) for seed in range(3)]
+        pairs = list(zip(wide.arrays, map(precision_of, self.arrays), strict=True))
+        shaken = [[last_digits(a, seed, p) for a, p in pairs] for seed in range(3)]
+        moved = [wide(*alike(values, wide.values)) for values in shaken]
         shapes = list(map(np.shape, found))
         if any(list(map(np.shape, m)) != shapes for m in moved):
             return None
@@ -300,15 +302,6 @@ class Probe:
             for i, x in enumerate(found)
         ]
         return wide if all(map(_is_widened, self.leaves, found, spreads)) else None
-
-    def _rounded(self, wide: Probe, seed: int) -> list[Any]:
-        """Returns the values in double precision, moved by last digits of their own."""
-        draw = np.random.default_rng(seed)
-        moved = [
-            array * (1 + precision_of(value) * draw.choice([-1.0, 1.0], array.shape))
-            for array, value in zip(wide.arrays, self.values, strict=True)
-        ]
-        return alike(moved, wide.values)
 
 
 def _is_single(array: np.ndarray) -> bool:

@@ -26,9 +26,19 @@ def describe_sample(number: int, args: Sequence[Any]) -> str:
 
 def nearby(probe: Probe) -> Probe:
     """Returns the function at another point: elements in another order, and a little larger."""
-    moved = [a if is_structured(a) else np.roll(a, 1) for a in probe.arrays]
-    larger = [(a * np.asarray(1.0625, a.dtype)).astype(a.dtype) for a in moved]
-    return probe.at(alike(larger, probe.values))
+    return probe.at(alike([moved(array, 1) for array in probe.arrays], probe.values))
+
+
+def moved(array: np.ndarray, steps: int) -> np.ndarray:
+    """Returns the same elements in another order, where they may be, and a little larger."""
+    return scaled(array if is_structured(array) else np.roll(array, steps), steps)
+
+
+def scaled(array: np.ndarray, steps: int) -> np.ndarray:
+    """Returns an array with elements a little larger; one of integers as it is."""
+    if array.dtype.kind in "biu":
+        return array
+    return (array * np.asarray(1 + 0.0625 * steps, array.dtype)).astype(array.dtype)
 
 
 def is_structured(array: np.ndarray) -> bool:

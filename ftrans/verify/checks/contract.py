@@ -22,7 +22,7 @@ from ftrans.ir import Tracer, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import Parts
 from ftrans.verify.checks.linear import subsets
-from ftrans.verify.coordinates import host, hosts, is_floating
+from ftrans.verify.coordinates import host, hosts, is_floating, with_gaps
 from ftrans.verify.probe import Probe
 from ftrans.verify.report import Findings
 
@@ -268,12 +268,10 @@ class _Plain:
 
     def check_layouts(self) -> None:
         """Passes cotangents with gaps, in other orders, and expanded."""
-        cause, gradients = (
-            "the memory layout of the cotangent is taken for granted",
-            self.gradients,
-        )
+        cause = "the memory layout of the cotangent is taken for granted"
+        gradients = self.gradients
         for name, change in (
-            ("with gaps", _with_gaps),
+            ("with gaps", with_gaps),
             ("in Fortran order", np.asfortranarray),
             ("with negative strides", _reversed),
         ):
@@ -385,10 +383,6 @@ def check_contract(probe: Probe, findings: Findings, rule: Any, other: Probe | N
 def _alike(a: np.ndarray, b: np.ndarray) -> bool:
     a, b = a.astype(np.complex128), b.astype(np.complex128)
     return a.shape == b.shape and np.allclose(a, b, rtol=1e-4, equal_nan=True)
-
-
-def _with_gaps(ct: np.ndarray) -> np.ndarray:
-    return np.repeat(ct, 2, axis=-1)[..., ::2] if ct.ndim else ct
 
 
 def _reversed(ct: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ from ftrans.verify.coordinates import (
     hosts,
     like,
     precision_of,
+    with_gaps,
 )
 from ftrans.verify.differences import jacobian
 from ftrans.verify.probe import Probe
@@ -33,7 +34,7 @@ def random_like(seed: int, originals: Sequence[Any], strided: bool = False) -> l
     draw = np.random.default_rng(seed)
     arrays = [from_coordinates(draw.uniform(-1, 1, count(x)), x) for x in originals]
     if strided:
-        arrays = [np.repeat(a, 2, axis=-1)[..., ::2] if a.ndim else a for a in arrays]
+        arrays = list(map(with_gaps, arrays))
     return alike(arrays, originals)
 
 
