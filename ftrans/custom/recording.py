@@ -237,7 +237,6 @@ def _traced(
         settled.get("jvp", ()),
         missing,
         batch,
-        around.order,
         tuple(patterns),
         # a jvp that raised has no results in the place of those of `forward` either
         author.lasting or (jvp is not None and jvp.failed),

@@ -59,7 +59,6 @@ class Spec(NamedTuple):
         missing: the error where a derivative is needed and there is no rule; None where `forward`
             is differentiated then.
         batch: the author's rule for batches, or None.
-        order: how many derivatives the rules were traced for.
         patterns: for each of the `variants` of `backward` which results have a cotangent.
         lasting: whether derivatives of derivatives of results are by the rules again, as PyTorch
             has it; else they are those of `forward`, as JAX has it.
@@ -77,7 +76,6 @@ class Spec(NamedTuple):
     pushed: tuple[tuple[str, int], ...] = ()
     missing: str | None = None
     batch: BatchRule | None = None
-    order: int = 0
     patterns: tuple[Mask, ...] = ()
     lasting: bool = True
     linear: int = 0
