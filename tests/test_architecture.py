@@ -57,7 +57,7 @@ CEILINGS = {
     "func": 3580,
     "interpreters": 1890,
     "ir": 2080,
-    "numpy": 8850,
+    "numpy": 8830,
     "primitives": 7700,
     "runtime": 3250,
     "verify": 4165,

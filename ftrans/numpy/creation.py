@@ -30,6 +30,8 @@ from ftrans.numpy.promotion import (
     cast,
     created_dtype,
     default_dtype,
+    filled,
+    flattened,
     is_array,
     is_scalar,
 )
@@ -77,10 +79,6 @@ def made(x: Any, device: Any = None) -> Any:
 def owned(x: Any) -> Any:
     """Returns a copy that can be written to, while tracing by traced values too."""
     return copied(made(x) if is_tracing() else x)
-
-
-def fill(value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    return p.broadcast_p(p.scalar(value, dtype), shape=shape, axes=())
 
 
 def counted(shape: tuple[int, ...], axis: int, dtype: Any = np.int32) -> Any:
@@ -191,7 +189,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
     shape = canonical_shape("full", shape)
     if is_scalar(fill_value):
         own = default_dtype(type(fill_value)) if dtype is None else np.dtype(dtype)
-        return made(fill(fill_value, shape, own), device)
+        return made(filled(fill_value, shape, own), device)
     value = owned(broadcast_to(as_array(fill_value, dtype, default_dtype), shape))
     return value if is_array(fill_value) and device is None else made(value, device)
 
@@ -240,7 +238,7 @@ def full_like(
     if not is_scalar(fill_value):
         out = owned(broadcast_to(as_array(fill_value, dtype), shape))
     else:
-        out = fill(fill_value, shape, dtype)
+        out = filled(fill_value, shape, dtype)
     if device is not None or not is_array(x):
         return made(out, device)
     if isinstance(operand, jax.Array) and isinstance(out, np.ndarray):
@@ -323,7 +321,7 @@ def linspace(
     shape = np.broadcast_shapes(*(type_of(x).shape for x in ends if not is_scalar(x)))
     common = created_dtype(*ends, 0.0)
     first, last = (
-        fill(x, shape, common) if is_scalar(x) else broadcast_to(cast(x, common), shape)
+        filled(x, shape, common) if is_scalar(x) else broadcast_to(cast(x, common), shape)
         for x in ends
     )
     gap = p.sub_p(last, first)
@@ -377,7 +375,7 @@ def geomspace(
     """Returns numbers with a constant ratio, from start to stop, both of one sign."""
     ends = [x if is_scalar(x) else as_array(x) for x in (start, stop)]
     common = created_dtype(*ends, 0.0)
-    first, last = (fill(x, (), common) if is_scalar(x) else cast(x, common) for x in ends)
+    first, last = (filled(x, (), common) if is_scalar(x) else cast(x, common) for x in ends)
     negative = logical_and(less(first, 0), less(last, 0))
     sign = cast(as_array(where(negative, -1.0, 1.0)), common)
     low, high = (log10(multiply(x, sign)) for x in (first, last))
@@ -412,7 +410,7 @@ def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}.")
     lines = [as_array(x, None, default_dtype) for x in xs]
-    lines = [p.reshape_p(x, shape=(type_of(x).size,)) for x in lines]
+    lines = [flattened(x) for x in lines]
     axes = list(range(len(lines)))
     if indexing == "xy" and len(lines) > 1:
         axes[:2] = [1, 0]
@@ -443,6 +441,6 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
         ]
         return tuple(made(counted(line, axis, own)) for axis, line in enumerate(ones_but))
     if not shape:
-        return made(fill(0, (0,), own))
+        return made(filled(0, (0,), own))
     parts = [counted((1, *shape), axis + 1, own) for axis in range(len(shape))]
     return made(p.concatenate_p(*parts, axis=0))

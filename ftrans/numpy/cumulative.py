@@ -8,7 +8,7 @@ from ftrans import primitives as p
 from ftrans.errors import AxisError
 from ftrans.ir import type_of
 from ftrans.numpy.logic import isnan, where
-from ftrans.numpy.promotion import as_array, canonical_axis, cast, inexact
+from ftrans.numpy.promotion import as_array, canonical_axis, cast, filled, flattened, inexact
 from ftrans.numpy.reduction import accumulating_dtype, refuse_out
 from ftrans.numpy.ufunc import Function, named
 
@@ -29,7 +29,7 @@ def _along(name: str, x: Any, axis: Any) -> tuple[Any, int]:
     """Returns the operand and the axis; flattened where that is None."""
     t = type_of(x)
     if axis is None:
-        return p.reshape_p(x, shape=(t.size,)), 0
+        return flattened(x), 0
     return x, canonical_axis(name, axis, t.ndim)
 
 
@@ -102,7 +102,7 @@ def _array_api(name: str, running: Function, start: int, doc: str) -> Function:
             return total
         t = type_of(total)
         shape = tuple(1 if i == axis else n for i, n in enumerate(t.shape))
-        first = p.broadcast_p(p.scalar(start, t.dtype), shape=shape, axes=())
+        first = filled(start, shape, t.dtype)
         return p.concatenate_p(first, total, axis=axis)
 
     return named(function, name, doc)

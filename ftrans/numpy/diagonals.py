@@ -6,8 +6,8 @@ from typing import Any
 
 from ftrans.errors import ShapeError
 from ftrans.ir import type_of
-from ftrans.numpy.creation import canonical_shape, counted, fill, made
-from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array
+from ftrans.numpy.creation import canonical_shape, counted, made
+from ftrans.numpy.promotion import as_array, cast, default_dtype, filled, flattened, is_array
 from ftrans.numpy.rearrangement import diagonal
 from ftrans.primitives import add_p, eq_p, ge_p, pad_p, reshape_p, scalar, select_p
 
@@ -106,7 +106,7 @@ def _with_diagonal(x: Any, k: int) -> Any:
     n = type_of(x).size
     size = n + abs(k)
     if n == 0:
-        return fill(0, (size, size), type_of(x).dtype)
+        return filled(0, (size, size), type_of(x).dtype)
     start = k if k >= 0 else -k * size
     end = size * size - start - (n - 1) * (size + 1) - 1
     flat = pad_p(x, low=(start,), high=(end,), interior=(size,), value=0)
@@ -116,5 +116,5 @@ def _with_diagonal(x: Any, k: int) -> Any:
 def diagflat(v: Any, k: int = 0) -> Any:
     """Returns the matrix whose diagonal holds all elements of an array; see `diag`."""
     x = as_array(v, None, default_dtype)
-    out = _with_diagonal(reshape_p(x, shape=(type_of(x).size,)), k)
+    out = _with_diagonal(flattened(x), k)
     return out if is_array(v) else made(out)

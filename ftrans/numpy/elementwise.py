@@ -13,7 +13,7 @@ from ftrans.errors import DTypeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, is_integer
 from ftrans.numpy.arithmetic import add, divide, divmod, multiply, remainder
-from ftrans.numpy.promotion import as_array, cast, inexact, is_scalar, result_type, unify
+from ftrans.numpy.promotion import as_array, cast, filled, inexact, is_scalar, result_type, unify
 from ftrans.numpy.ufunc import Function, as_strict, binary, copied, marked, read_options, unary
 from ftrans.numpy.views import view_of
 
@@ -259,7 +259,7 @@ imag = unary(
     lambda x: (
         view_of(x, p.imag_p(x))
         if is_complex(type_of(x).dtype)
-        else p.broadcast_p(p.scalar(0, type_of(x).dtype), shape=type_of(x).shape, axes=())
+        else filled(0, type_of(x).shape, type_of(x).dtype)
     ),
     "Returns the imaginary part, a view of x; 0 where x is real.",
 )

@@ -17,7 +17,7 @@ from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
 from ftrans.ir.frame import check_alive
 from ftrans.numpy.index_plan import Plan, plan_index
-from ftrans.numpy.promotion import as_array, broadcast_to, is_scalar, result_type
+from ftrans.numpy.promotion import as_array, broadcast_to, filled, is_scalar, result_type
 from ftrans.numpy.view_steps import padding, written_slice
 from ftrans.numpy.views import fresh, is_place_of, overwrite, view_of
 
@@ -313,7 +313,7 @@ class _Place:
                 f"x.at[...].divide: the quotient of integers is no integer.\n  x: {t}\n"
                 f"  Write x.astype('float32').at[...].divide(v)."
             )
-        ones = p.broadcast_p(p.scalar(1, t.dtype), shape=t.shape, axes=())
+        ones = filled(1, t.shape, t.dtype)
         return p.div_p(self._array, _write("x.at[...].divide", "mul", ones, self._index, value))
 
     def min(self, value: Any) -> Any:

@@ -19,7 +19,7 @@ from ftrans.numpy.assign import assign, may_convert
 from ftrans.numpy.cumulative import cumsum
 from ftrans.numpy.elementwise import imag, real
 from ftrans.numpy.indexing import at, setitem
-from ftrans.numpy.promotion import as_array, broadcast_to, cast, is_array
+from ftrans.numpy.promotion import as_array, broadcast_to, cast, flattened, is_array
 from ftrans.numpy.sorting import partition as partitioned
 from ftrans.numpy.sorting import sort as sorted_
 from ftrans.numpy.taking import clipped, getitem
@@ -163,13 +163,13 @@ def _values(v: Any, x: Any) -> Any:
 
 def _resized(values: Any, places: Any) -> Any:
     """Returns the values at places, beginning anew after the last."""
-    flat = reshape_p(values, shape=(type_of(values).size,))
+    flat = flattened(values)
     return getitem(flat, places % type_of(flat).size)
 
 
 def _flat_written(name: str, x: Any, places: Any, values: Any) -> None:
     t = type_of(x)
-    flat = reshape_p(as_array(x), shape=(t.size,))
+    flat = flattened(as_array(x))
     new = reshape_p(at(flat)[places].set(values), shape=t.shape)
     assign(name, x, new, "x = ftrans.numpy.at(x)[...].set(v)")
 
@@ -185,7 +185,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
             traced, "raise" leaves it out.
     """
     size, places, values = type_of(a).size, as_array(ind), _values(v, a)
-    places = reshape_p(places, shape=(type_of(places).size,))
+    places = flattened(places)
     if mode == "wrap" and size:
         places = places % size
     elif mode == "clip" and size:
@@ -234,12 +234,12 @@ def _mask(name: str, x: Any, mask: Any) -> Any:
             f"{name}: mask and array must have the same number of elements.\n"
             f"  array: {t}\n  mask: {type_of(mask)}"
         )
-    return reshape_p(mask, shape=(t.size,))
+    return flattened(mask)
 
 
 def _put_where(name: str, x: Any, mask: Any, values: Any) -> None:
     t = type_of(x)
-    flat = reshape_p(as_array(x), shape=(t.size,))
+    flat = flattened(as_array(x))
     new = reshape_p(select_p(mask, cast(values, t.dtype), flat), shape=t.shape)
     assign(name, x, new, "x = ftrans.numpy.where(mask, v, x)")
 

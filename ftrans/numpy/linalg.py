@@ -19,6 +19,7 @@ from ftrans.numpy.absent import attributes_of
 from ftrans.numpy.einsum import contracted
 from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from ftrans.numpy.promotion import as_array, canonical_axes, inexact
+from ftrans.numpy.reduction import kept
 from ftrans.numpy.shaping import matrix_transpose
 from ftrans.numpy.ufunc import copied
 
@@ -78,13 +79,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     """
     x = inexact(x)
     axes = canonical_axes("vector_norm", axis, type_of(x).ndim)
-    return _kept(_vector_norm(x, axes, ord), type_of(x).shape, axes, keepdims)
-
-
-def _kept(x: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
-    if not keepdims:
-        return x
-    return p.reshape_p(x, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
+    return kept(_vector_norm(x, axes, ord), type_of(x).shape, axes, keepdims)
 
 
 def _vector_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
@@ -143,7 +138,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     if ndim < 2:
         raise AxisError(f"matrix_norm: takes matrices.\n  x: {type_of(x)}")
     axes = (ndim - 2, ndim - 1)
-    return _kept(_matrix_norm(x, axes, ord), type_of(x).shape, axes, keepdims)
+    return kept(_matrix_norm(x, axes, ord), type_of(x).shape, axes, keepdims)
 
 
 def _matrix_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
@@ -189,7 +184,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         raise AxisError(
             f"norm: a norm of order {ord!r} takes one axis or two.\n  x: {t}, axis={axis}"
         )
-    return _kept(found, t.shape, axes, keepdims)
+    return kept(found, t.shape, axes, keepdims)
 
 
 def matrix_power(x: Any, n: int) -> Any:

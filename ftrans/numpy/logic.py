@@ -10,11 +10,11 @@ import numpy as np
 
 from ftrans import primitives as p
 from ftrans.errors import ShapeError, UnsupportedError
-from ftrans.ir import ArrayType, type_of
+from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.arithmetic import absolute, add, multiply
 from ftrans.numpy.elementwise import imag
-from ftrans.numpy.promotion import as_array, broadcast_to, is_scalar, unify
+from ftrans.numpy.promotion import as_array, broadcast_to, filled, is_scalar, unify
 from ftrans.numpy.sorting import nonzero
 from ftrans.numpy.ufunc import binary, marked, named, unary
 
@@ -109,12 +109,8 @@ right_shift = bitwise_right_shift = binary(
 # --------------------------------------------------------------------------------------- testing
 
 
-def _filled(value: bool, t: ArrayType) -> Any:
-    return p.broadcast_p(p.scalar(value, np.bool_), shape=t.shape, axes=())
-
-
 def _all(value: bool) -> Callable[..., Any]:
-    return lambda x: _filled(value, type_of(x))
+    return lambda x: filled(value, type_of(x).shape, np.bool_)
 
 
 def _test(name: str, of_real: Any, doc: str, *, whole: bool, both: Any = p.or_p) -> Any:
@@ -198,7 +194,7 @@ def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Any:
     """Tells whether two arrays have the same shape and elements, as a boolean of rank zero."""
     x, y = as_array(x), as_array(y)
     if type_of(x).shape != type_of(y).shape:
-        return _filled(False, ArrayType((), np.bool_))
+        return filled(False, (), np.bool_)
     same = equal(x, y)
     if equal_nan:
         same = p.or_p(same, p.and_p(isnan(x), isnan(y)))
@@ -211,7 +207,7 @@ def array_equiv(x: Any, y: Any) -> Any:
     try:
         np.broadcast_shapes(type_of(x).shape, type_of(y).shape)
     except ValueError:
-        return _filled(False, ArrayType((), np.bool_))
+        return filled(False, (), np.bool_)
     same = equal(x, y)
     return p.all_p(same, axes=tuple(range(type_of(same).ndim)))
 

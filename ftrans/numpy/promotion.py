@@ -298,6 +298,16 @@ def inexact(x: Any) -> Any:
     return cast(operand, _DOUBLE if is_weak(x) else config.default_dtype)
 
 
+def filled(value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Returns a strict operand of one value."""
+    return broadcast_p(scalar(value, dtype), shape=shape, axes=())
+
+
+def flattened(x: Any) -> Any:
+    """Returns the elements of a strict operand, in the order of rows, as one axis."""
+    return reshape_p(x, shape=(type_of(x).size,))
+
+
 def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
     """Broadcasts a strict operand to a shape by NumPy's rules."""
     t = type_of(x)

@@ -18,6 +18,7 @@ from ftrans.numpy.promotion import (
     canonical_axes,
     canonical_axis,
     cast,
+    flattened,
     is_array,
     is_scalar,
 )
@@ -57,10 +58,6 @@ def _pick(x: Any, places: Any, axis: int) -> Any:
     return getitem(x, (*(slice(None),) * axis, places))
 
 
-def _flat(x: Any) -> Any:
-    return p.reshape_p(x, shape=(type_of(x).size,)) if type_of(x).ndim != 1 else x
-
-
 # ------------------------------------------------------------------------------------ repeating
 
 
@@ -78,7 +75,7 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     """
     x = as_array(x)
     if axis is None:
-        x, axis = _flat(x), 0
+        x, axis = flattened(x), 0
     shape = type_of(x).shape
     axis = canonical_axis("repeat", axis, len(shape))
     times = _static("repeat", "traced repeats", repeats)
@@ -146,7 +143,7 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
     x = as_array(x)
     t = type_of(x)
     if axis is None:
-        return p.reshape_p(roll(_flat(x), shift, 0), shape=t.shape)
+        return p.reshape_p(roll(flattened(x), shift, 0), shape=t.shape)
     shifts = _static("roll", "a traced shift", shift)
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     numbers, places = np.broadcast_arrays(shifts, np.asarray(given))
@@ -257,7 +254,7 @@ def delete(x: Any, obj: Any, axis: int | None = None) -> Any:
     """
     x = as_array(x)
     if axis is None:
-        x, axis = _flat(x), 0
+        x, axis = flattened(x), 0
     axis = canonical_axis("delete", axis, type_of(x).ndim)
     if isinstance(obj, Tracer):
         obj = obj.value("delete() with traced places")
@@ -275,7 +272,7 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     """
     x = as_array(x)
     if axis is None:
-        x, axis = _flat(x), 0
+        x, axis = flattened(x), 0
     t = type_of(x)
     axis = canonical_axis("insert", axis, t.ndim)
     if isinstance(obj, slice):
@@ -352,12 +349,12 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """Returns the differences of neighbouring elements, with values put in front and behind."""
     x = as_array(x)
-    parts = [diff(_flat(x))]
+    parts = [diff(flattened(x))]
     dtype = type_of(x).dtype
     if to_begin is not None:
-        parts.insert(0, _flat(as_array(to_begin, dtype)))
+        parts.insert(0, flattened(as_array(to_begin, dtype)))
     if to_end is not None:
-        parts.append(_flat(as_array(to_end, dtype)))
+        parts.append(flattened(as_array(to_end, dtype)))
     return concatenate(parts)
 
 

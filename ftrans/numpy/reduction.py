@@ -25,6 +25,8 @@ from ftrans.numpy.promotion import (
     canonical_axis,
     cast,
     default_dtype,
+    filled,
+    flattened,
 )
 from ftrans.numpy.ufunc import Function, copied, named
 
@@ -203,7 +205,7 @@ def _extremum(name: str, primitive: Function, join: Function, sign: int, doc: st
             return _reduce(x, primitive, axes, keepdims)
         if 0 in (t.shape[i] for i in axes):
             t = t.update(shape=tuple(1 if i in axes else n for i, n in enumerate(t.shape)))
-            x = p.broadcast_p(p.scalar(_lowest(t.dtype, sign), t.dtype), shape=t.shape, axes=())
+            x = filled(_lowest(t.dtype, sign), t.shape, t.dtype)
         return join(_reduce(x, primitive, axes, keepdims), initial)
 
     return named(function, name, doc + _MASKED_ARGS.replace("where: a", _INITIAL + "where: a"))
@@ -248,7 +250,7 @@ def _index_of(name: str, primitive: Function, doc: str) -> Function:
         x = as_array(x)
         t = type_of(x)
         if axis is None:
-            axes, flat = tuple(range(t.ndim)), p.reshape_p(x, shape=(t.size,))
+            axes, flat = tuple(range(t.ndim)), flattened(x)
             found = primitive(flat, axis=0)
         else:
             axes = (canonical_axis(name, axis, t.ndim),)

@@ -21,6 +21,8 @@ from ftrans.numpy.promotion import (
     canonical_axis,
     cast,
     default_dtype,
+    filled,
+    flattened,
     promote_dtypes,
 )
 from ftrans.numpy.taking import clipped, fill_like, integers, take
@@ -43,10 +45,6 @@ __all__ = [
 ]
 
 _i32 = np.dtype("int32")
-
-
-def _flat(x: Any) -> Any:
-    return p.reshape_p(x, shape=(type_of(x).size,))
 
 
 # ----------------------------------------------------------------- places of what is not zero
@@ -78,14 +76,14 @@ def compress(condition: Any, x: Any, axis: int | None = None) -> Any:
     """Takes the places of an axis at which a condition holds, which must be known while tracing."""
     x = as_array(x)
     if axis is None:
-        x, axis = _flat(x), 0
+        x, axis = flattened(x), 0
     axis = canonical_axis("compress", axis, type_of(x).ndim)
     return getitem(x, (*(slice(None),) * axis, flatnonzero(condition)))
 
 
 def extract(condition: Any, x: Any) -> Any:
     """Returns the elements at which a condition holds, which must be known while tracing."""
-    return getitem(_flat(as_array(x)), flatnonzero(condition))
+    return getitem(flattened(as_array(x)), flatnonzero(condition))
 
 
 # ------------------------------------------------------------------------------------ searching
@@ -111,14 +109,14 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     a, v = cast(a, dtype), cast(v, dtype)
     # Halves an interval [low, high) for each element; NaN counts as larger than all else.
     size, shape = type_of(a).shape[0], type_of(v).shape
-    low = p.broadcast_p(p.scalar(0, _i32), shape=shape, axes=())
+    low = filled(0, shape, _i32)
     if size == 0:
         return low
-    high = p.broadcast_p(p.scalar(size, _i32), shape=shape, axes=())
+    high = filled(size, shape, _i32)
     for _ in range(size.bit_length()):
         middle = p.add_p(low, _half(p.sub_p(high, low)))
         inside = p.lt_p(low, high)
-        at = p.select_p(inside, middle, p.broadcast_p(p.scalar(0, _i32), shape=shape, axes=()))
+        at = p.select_p(inside, middle, filled(0, shape, _i32))
         found = p.gather_p(a, p.reshape_p(at, shape=(*shape, 1)), in_bounds=True)
         right = _before(found, v) if side == "left" else p.not_p(_before(v, found))
         right = p.and_p(inside, right)
@@ -179,7 +177,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     n = type_of(x).size
     if weights is None:
         dtype = default_dtype(int)
-        counts = p.broadcast_p(p.scalar(1, dtype), shape=(n,), axes=())
+        counts = filled(1, (n,), dtype)
     else:
         counts = as_array(weights)
         if type_of(counts).shape != (n,):
@@ -188,7 +186,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
                 f"  weights: {type_of(counts)}"
             )
         dtype = type_of(counts).dtype
-    empty = p.broadcast_p(p.scalar(0, dtype), shape=(length,), axes=())
+    empty = filled(0, (length,), dtype)
     return p.scatter_add_p(empty, p.reshape_p(x, shape=(n, 1)), counts, in_bounds=False)
 
 
@@ -202,10 +200,10 @@ def isin(x: Any, test_elements: Any, *, invert: bool = False) -> Any:
     """
     x, others = as_array(x), as_array(test_elements)
     dtype = promote_dtypes(type_of(x).dtype, type_of(others).dtype)
-    x, others = cast(x, dtype), _flat(cast(others, dtype))
+    x, others = cast(x, dtype), flattened(cast(others, dtype))
     shape, size = type_of(x).shape, type_of(others).size
     if size == 0:
-        return p.broadcast_p(p.scalar(invert, bool), shape=shape, axes=())
+        return filled(invert, shape, bool)
     if dtype.kind in "bc" or size < 32:
         full = (*shape, size)
         same = p.eq_p(
@@ -248,7 +246,7 @@ def unique(
         concrete(x, "unique()"), True, True, True, axis, equal_nan=equal_nan
     )
     if axis is None:
-        values = getitem(_flat(x), index)
+        values = getitem(flattened(x), index)
     else:
         axis = canonical_axis("unique", axis, type_of(x).ndim)
         values = getitem(x, (*(slice(None),) * axis, index))

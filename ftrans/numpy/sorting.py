@@ -17,6 +17,7 @@ from ftrans.numpy.promotion import (
     canonical_axes,
     canonical_axis,
     cast,
+    flattened,
     inexact,
     promote_dtypes,
 )
@@ -41,14 +42,10 @@ __all__ = [
 _i32 = np.dtype("int32")
 
 
-def _flat(x: Any) -> Any:
-    return p.reshape_p(x, shape=(type_of(x).size,))
-
-
 def _prepared(name: str, x: Any, axis: int | None) -> tuple[Any, int]:
     x = as_array(x)
     if axis is None:
-        return _flat(x), 0
+        return flattened(x), 0
     if type_of(x).ndim == 0:
         raise AxisError(f"{name}: an array without axes cannot be sorted.")
     return x, canonical_axis(name, axis, type_of(x).ndim)

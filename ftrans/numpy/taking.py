@@ -17,6 +17,8 @@ from ftrans.numpy.promotion import (
     broadcast_to,
     canonical_axis,
     cast,
+    filled,
+    flattened,
     unify,
 )
 from ftrans.numpy.shaping import moveaxis
@@ -31,10 +33,6 @@ __all__ = [
 ]
 
 _i32 = np.dtype("int32")
-
-
-def _flat(x: Any) -> Any:
-    return p.reshape_p(x, shape=(type_of(x).size,))
 
 
 def integers(name: str, indices: Any) -> Any:
@@ -74,7 +72,7 @@ def take(
     """
     x = as_array(x)
     if axis is None:
-        x, axis = _flat(x), 0
+        x, axis = flattened(x), 0
     axis = canonical_axis("take", axis, type_of(x).ndim)
     indices = integers("take", indices)
     size = type_of(x).shape[axis]
@@ -114,7 +112,7 @@ def _around(indices: Any, size: int) -> Any:
 def fill_like(value: Any, x: Any) -> Any:
     """Returns a Python scalar as an array of the type of `x`."""
     t = type_of(x)
-    return p.broadcast_p(p.scalar(value, t.dtype), shape=t.shape, axes=())
+    return filled(value, t.shape, t.dtype)
 
 
 def clipped(indices: Any, size: int) -> Any:
@@ -157,7 +155,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     """
     x, indices = as_array(x), integers("take_along_axis", indices)
     if axis is None:
-        x, axis = _flat(x), 0
+        x, axis = flattened(x), 0
     axis = canonical_axis("take_along_axis", axis, type_of(x).ndim)
     return getitem(x, _along("take_along_axis", x, indices, axis))
 
@@ -175,7 +173,7 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> Any:
     """
     x, indices = as_array(x), integers("put_along_axis", indices)
     if axis is None:
-        line = put_along_axis(_flat(x), indices, values, 0)
+        line = put_along_axis(flattened(x), indices, values, 0)
         return p.reshape_p(line, shape=type_of(x).shape)
     axis = canonical_axis("put_along_axis", axis, type_of(x).ndim)
     return At(x)[_along("put_along_axis", x, indices, axis)].set(values)
