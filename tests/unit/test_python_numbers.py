@@ -219,7 +219,8 @@ def test_the_types_of_python_are_numpys_as_dtypes(kind: type) -> None:
 
 def test_a_conversion_to_float_keeps_the_digits() -> None:
     x = np.array([1 + 1e-12, 2.0])
-    assert_close(func.grad(lambda x: (x.astype(float) - 1.0).prod())(x), [1.0, 1e-12], 1e-4)
+    slopes = func.grad(lambda x: (x.astype(float) - 1.0).prod())(x)
+    assert_close(slopes[1] / 1e-12, 1.0, 1e-3)  # 0 in single precision
     for default in (fnp.zeros(2), fnp.eye(2), fnp.tri(2), fnp.identity(2), fnp.empty(2, None)):
         assert default.dtype == ftrans.get_default_dtype()
 
