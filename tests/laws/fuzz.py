@@ -41,7 +41,7 @@ LARGEST = 1e9
 
 def _choose(condition: Any, yes: Any, no: Any, x: Any) -> Any:
     """Branches in Python, on a value; the second branch also asks for a number."""
-    return yes() if condition else no() * float(fnp.sum(x))
+    return yes() if condition else no() * float(ftrans.stop_gradient(fnp.sum(x)))
 
 
 def _choose_spelled_out(condition: Any, yes: Any, no: Any, x: Any) -> Any:
