@@ -9,7 +9,7 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx
-from ftrans.custom.methods import Methods, marks_dirty
+from ftrans.custom.methods import Methods
 from ftrans.errors import RuleError
 from ftrans.external.arrays import call_writing, read_only, to_array
 from ftrans.external.captures import defined
@@ -33,9 +33,7 @@ def call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any:
         return output
 
     values = [read_only(x) for x in parts.values]
-    output, given, written = call_writing(
-        call, values, any(map(marks_dirty, (methods.forward, methods.setup_context)))
-    )
+    output, given, written = call_writing(call, values, methods.marks_dirty)
     places = {id(x): i for i, x in enumerate(given)}
     dirty = [places[id(x)] for x in ctx._state.dirty if id(x) in places]
     check_written(methods, [i in dirty for i in written])

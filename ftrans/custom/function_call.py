@@ -14,7 +14,7 @@ from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.effects import came_too_late, changed, seen_by
 from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.left import Handed, Left, known_values, maker, taken
-from ftrans.custom.methods import Methods, asks_needs, marks_dirty
+from ftrans.custom.methods import Methods, asks_needs
 from ftrans.custom.opaque import calls_host, is_opaque, missing_of, set_opaque
 from ftrans.custom.opaque_forward import OpaqueForward
 from ftrans.custom.recording import record, staged_for_jax
@@ -75,7 +75,7 @@ class Call(Author):
             return None
         needs = _needs(self.parts) if self.methods.asks_needs else None
         called = self.called
-        left = None if called is None else (called.key, called.places()[0])
+        left = None if called is None else (called.key, called.places[0])
         return self.parts.key, self.passed, needs, left
 
     def guards(self) -> Guards | None:
@@ -146,8 +146,7 @@ class Call(Author):
 
     def _seen(self) -> dict[str, Any]:
         """Returns what the rules see outside of their arguments, if they may be differentiated."""
-        rules = [f for f in (self.methods.backward, self.methods.jvp) if f is not None]
-        return seen_by(rules) if surroundings().order > _ONCE else {}
+        return seen_by(self.methods.rules) if surroundings().order > _ONCE else {}
 
     def _known(self) -> Sequence[Any]:
         """Calls an opaque `forward`, if there are values; returns what is known from there on."""
@@ -161,7 +160,7 @@ class Call(Author):
         with_context = methods.old or self.opaque[1]
         self.called = self.left = self.host.called(values, with_context)
         self.effects = changed(before, self._seen())
-        found = [*self.called.output.values, *self.called.places()[1]]
+        found = [*self.called.output.values, *self.called.places[1]]
         return [x if is_scalar(x) else to_array(x) for x in found]
 
     def _needs_of(self, *methods: Any) -> tuple[bool, ...]:
@@ -207,7 +206,7 @@ class Call(Author):
         methods, ctx = self.methods, self.ctx
         args = self.parts.build(inputs)
         set_up = None if methods.old else methods.setup_context
-        if not any(map(marks_dirty, (methods.forward, set_up))):
+        if not methods.marks_dirty:
             state.stack[-1].rule = self.handed.hand_out
         with_context = methods.old or self.opaque[1]
         before = {} if any(self.opaque) else self._seen()
@@ -228,7 +227,7 @@ class Call(Author):
         self.effects = self.effects or changed(before, self._seen())
         statics = {id(x) for x in self.parts.statics}
         self.left = left = self.handed.left(output, ctx, statics, inputs)
-        return taken(self.name, left, ctx, inputs, [*left.output.values, *left.places()[1]])
+        return taken(self.name, left, ctx, inputs, [*left.output.values, *left.places[1]])
 
     @contextmanager
     def _watched(self, method: Any) -> Iterator[None]:

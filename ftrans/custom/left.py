@@ -7,7 +7,9 @@ for values that are computed of the inputs in a way that nobody knows the deriva
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +48,8 @@ def values_of(values: Sequence[Any], examples: bool) -> list[Any]:
     return [example(type_of(x)) if foreign([x]) else x for x in found]
 
 
-class Left(NamedTuple):
+@dataclass
+class Left:
     """Is what one call of `forward` has left.
 
     Attributes:
@@ -70,6 +73,7 @@ class Left(NamedTuple):
         """The arrays and numbers on the context."""
         return [] if self.context is None else self.context.values
 
+    @cached_property
     def places(self) -> tuple[tuple[tuple[str, int], ...], list[Any]]:
         """Says of what is saved which input or result it is; returns those that are neither."""
         places: list[tuple[str, int]] = []
@@ -122,7 +126,7 @@ class Left(NamedTuple):
         if self.context is None:
             return
         place = {"input": inputs, "result": outs, "own": own}
-        restore(self.context, [place[kind][i] for kind, i in self.places()[0]], ctx)
+        restore(self.context, [place[kind][i] for kind, i in self.places[0]], ctx)
         ctx._state.rigid = tuple([outs[i] for i in self.rigid])
         ctx._state.dirty = tuple([inputs[i] for i in self.dirty])
         ctx._state.materialize = self.ctx._state.materialize

@@ -11,7 +11,7 @@ from ftrans.custom.remembered import Memory
 from ftrans.errors import MissingRuleError, RuleError
 from ftrans.external.captures import defined
 
-__all__ = ["Methods", "asks_needs", "marks_dirty", "methods_of"]
+__all__ = ["Methods", "asks_needs", "methods_of"]
 
 
 def methods_of(cls: Any) -> Methods:
@@ -109,6 +109,16 @@ class Methods:
         """Whether one of the methods reads `ctx.needs_input_grad`."""
         return any(map(asks_needs, self._written))
 
+    @functools.cached_property
+    def marks_dirty(self) -> bool:
+        """Whether what computes the results calls `ctx.mark_dirty`."""
+        return _names(self.forward, "mark_dirty") or _names(self.setup_context, "mark_dirty")
+
+    @property
+    def rules(self) -> list[Any]:
+        """The methods that give derivatives."""
+        return [method for method in (self.backward, self.jvp) if method is not None]
+
     def traced(self) -> list[Any]:
         """Returns the functions that may be traced."""
         all_ = (self.forward, self.setup_context, self.backward, self.jvp, self.vmap)
@@ -172,11 +182,6 @@ def _parameters(forward: Any, with_context: bool) -> tuple[inspect.Signature | N
 def asks_needs(function: Any) -> bool:
     """Tells whether the code of a method reads `ctx.needs_input_grad`; None is no method."""
     return _names(function, "needs_input_grad")
-
-
-def marks_dirty(function: Any) -> bool:
-    """Tells whether the code of a method calls `ctx.mark_dirty`; None is no method."""
-    return _names(function, "mark_dirty")
 
 
 def _names(function: Any, name: str) -> bool:

@@ -18,7 +18,7 @@ from jax.tree_util import tree_leaves as leaves
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.effects import left_by
 from ftrans.custom.left import Left, known_values, left_of, values_of
-from ftrans.custom.methods import Methods, marks_dirty
+from ftrans.custom.methods import Methods
 from ftrans.custom.opaque import RuleCallee, snapshot_of
 from ftrans.custom.remembered import Remembered
 from ftrans.errors import FtransError, RuleError
@@ -83,7 +83,8 @@ class OpaqueForward:
             try:
                 return call.left([*values, *named])
             except FtransError as error:
-                raise _captured(self.methods, error) from error
+                _check_captured(self.methods, error)
+                raise
 
     # ------------------------------------------------------------- called when the program is run
 
@@ -120,15 +121,15 @@ class OpaqueForward:
         self, key: Any, operands: Sequence[Any], types: Sequence[ArrayType], with_context: bool
     ) -> _Typing:
         """Calls the method on an example, and notes what it returns."""
-        rules = [f for f in (self.methods.backward, self.methods.jvp) if f is not None]
         call = _Calling(self, with_context)
         name = f"{self.methods.name}.forward"
         values = values_of(operands, examples=True)
         try:
             with untraced():
-                found, left = left_by(lambda: call.left(values), rules)
+                found, left = left_by(lambda: call.left(values), self.methods.rules)
         except FtransError as error:
-            raise _captured(self.methods, error) from error
+            _check_captured(self.methods, error)
+            raise
         except Exception as error:
             error.add_note(
                 f"ftrans: {name} asks for plain arrays; it was called on an example to learn what "
@@ -143,7 +144,7 @@ class OpaqueForward:
         for x in found.objects:
             if not (id(x) in call.statics or isinstance(x, _LASTING)):
                 raise _made(name, self.methods.forward, found.ctx, x)
-        places, own = found.places()
+        places, own = found.places
         returned = [*found.output.values, *own]
         if found.context is not None:
             returned.append(_CHECKED)
@@ -249,7 +250,6 @@ class _Calling:
     def __init__(self, of: OpaqueForward, with_context: bool):
         self.methods = of.methods
         self.with_context = with_context
-        self.writes = any(map(marks_dirty, (of.methods.forward, of.methods.setup_context)))
         self.parts = of.parts.template()
         self.named = of.named.template()
         self.names = of.names
@@ -260,7 +260,9 @@ class _Calling:
 
     def left(self, values: Sequence[Any]) -> Left:
         """Calls it on arrays that it must not write to, and on copies if it does."""
-        (output, ctx), given, written = call_writing(self._call, distinct(values), self.writes)
+        (output, ctx), given, written = call_writing(
+            self._call, distinct(values), self.methods.marks_dirty
+        )
         context = snapshot_of(ctx, self.statics) if self.with_context else None
         return left_of(output, ctx, context, given[: self.count], written)
 
@@ -281,12 +283,11 @@ def _shown(types: Iterable[ArrayType]) -> str:
     return ", ".join(map(str, types)) or "no arrays"
 
 
-def _captured(methods: Methods, error: Exception) -> Exception:
-    """Returns the error for a `forward` that closes over a traced value, else this one."""
+def _check_captured(methods: Methods, error: Exception) -> None:
+    """Raises, in the place of an error, that `forward` closes over a traced value, if it does."""
     value = next(iter(tracers_of(methods.forward).values()), None)
-    if value is None:
-        return error
-    return captured_error(f"{methods.name}.forward", methods.forward, value)
+    if value is not None:
+        raise captured_error(f"{methods.name}.forward", methods.forward, value) from error
 
 
 def _named(methods: Methods, names: Sequence[str]) -> RuleError:
