@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import jax.tree_util as tree
@@ -13,6 +15,7 @@ from ftrans.custom.methods import Methods
 from ftrans.errors import RuleError
 from ftrans.external.arrays import call_writing, read_only, to_array
 from ftrans.external.captures import defined
+from ftrans.external.results import owned
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array
 from ftrans.pytree import Parts
@@ -49,6 +52,9 @@ def call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any:
         else:
             originals[id(given[i])] = given[i]
     as_jax = any(is_jax(x) for x in parts.values)
+    leaves, structure = tree.tree_flatten(output)
+    held = Counter(map(id, (*leaves, *ctx._held())))
+    held.update({number: inf for number in originals})  # type: ignore[arg-type]
 
     def returned(leaf: Any) -> Any:
         leaf = originals.get(id(leaf), leaf)
@@ -59,7 +65,7 @@ def call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any:
                 return to_jax(leaf)
         return leaf
 
-    return tree.tree_map(returned, output)
+    return structure.unflatten(map(returned, owned(leaves, held)))
 
 
 def not_returned(methods: Methods, value: Any) -> RuleError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ftrans.errors import RuleError
@@ -74,6 +75,12 @@ class FunctionCtx:
         made._state.which = which
         made.__dict__.update(_containers_copied(self.__dict__, {}))
         return made
+
+    def _held(self) -> list[Any]:
+        """Returns what it refers to, once for each reference; containers are not looked into."""
+        state = self._state
+        lists = (state.for_backward, state.for_forward, state.rigid, state.dirty)
+        return [*self.__dict__.values(), *chain(*lists)]
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Saves arrays for `backward`; the last call counts.

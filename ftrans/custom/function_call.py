@@ -23,12 +23,11 @@ from ftrans.custom.surroundings import Surroundings, surroundings
 from ftrans.custom.tracing import Author
 from ftrans.custom.undefined import is_listening, note
 from ftrans.errors import RuleError
-from ftrans.external.arrays import to_array
 from ftrans.external.captures import defined
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
-from ftrans.numpy.promotion import as_array, is_array, is_scalar, result_type
+from ftrans.numpy.promotion import as_array, is_array, result_type
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.numpy.views import overwrite
 from ftrans.primitives import once_p, tied_p
@@ -160,8 +159,7 @@ class Call(Author):
         with_context = methods.old or self.opaque[1]
         self.called = self.left = self.host.called(values, with_context)
         self.effects = changed(before, self._seen())
-        found = [*self.called.output.values, *self.called.places[1]]
-        return [x if is_scalar(x) else to_array(x) for x in found]
+        return self.called.known()
 
     def _needs_of(self, *methods: Any) -> tuple[bool, ...]:
         """Returns what opaque methods are told of the gradients that are needed, if they ask."""
@@ -227,7 +225,7 @@ class Call(Author):
         self.effects = self.effects or changed(before, self._seen())
         statics = {id(x) for x in self.parts.statics}
         self.left = left = self.handed.left(output, ctx, statics, inputs)
-        return taken(self.name, left, ctx, inputs, [*left.output.values, *left.places[1]])
+        return taken(self.name, left, ctx, inputs, left.known())
 
     @contextmanager
     def _watched(self, method: Any) -> Iterator[None]:

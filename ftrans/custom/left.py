@@ -6,9 +6,11 @@ for values that are computed of the inputs in a way that nobody knows the deriva
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.opaque import missing_of, restore, snapshot_of
 from ftrans.errors import ConcretizationError
 from ftrans.external.arrays import is_same, read_only, to_array
+from ftrans.external.results import owned
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.source import Opaque, evaluated, example
 from ftrans.ir.stack import state
@@ -88,6 +91,15 @@ class Left:
                 places.append(("own", len(own)))
                 own.append(value)
         return tuple(places), own
+
+    def known(self) -> list[Any]:
+        """Returns the results, and what is saved besides, as arrays that nobody else refers to."""
+        results, own = self.output.values, self.places[1]
+        held = Counter(map(id, (*results, *own, *self.saved, *self.ctx._held())))
+        held.subtract({id(x) for x in (*results, *own)})
+        held.update({id(x): inf for x in self.inputs})  # type: ignore[arg-type]
+        found = [*owned(results, held), *owned(own, held)]
+        return [x if type(x) is Tracer or is_scalar(x) else to_array(x) for x in found]
 
     @property
     def rigid(self) -> tuple[int, ...]:

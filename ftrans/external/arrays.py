@@ -66,7 +66,7 @@ def call_writing(
 
 
 def to_array(value: Any) -> Any:
-    """Returns an array of any kind, or a number, as an array of NumPy or JAX."""
+    """Returns an array of any kind, or a number, as one of NumPy or JAX; of others it is a copy."""
     if is_array(value):
         return value
     if is_scalar(value):
@@ -76,8 +76,8 @@ def to_array(value: Any) -> Any:
     if getattr(value, "requires_grad", False) is True:
         value = value.detach()
     if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
-    return np.asarray(value)
+        value = np.from_dlpack(value)
+    return np.array(value)
 
 
 def read_only(array: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -66,9 +66,26 @@ def leaves_of(name: str, outs: Any, found: Any, what: str = "its result") -> lis
     return leaves
 
 
+def owned(values: Sequence[Any], held: Mapping[int, float]) -> list[Any]:
+    """Returns results with those arrays copied that somebody else refers to, and may write to.
+
+    Args:
+        values: the results, of any kind.
+        held: by identity, how many references to an array are known besides that of the sequence.
+    """
+    found = []
+    for i in range(len(values)):
+        known = _FRESH + held.get(id(values[i]), 0)
+        if type(values[i]) is np.ndarray and _references(values, i) > known:
+            found.append(_plain(values[i]))
+        else:
+            found.append(values[i])
+    return found
+
+
 def _references(found: Any, i: int) -> int:
     """Counts the references to a result; one that is a view never looks new."""
-    return sys.getrefcount(found[i]) if found[i].base is None else 0
+    return sys.getrefcount(found[i]) if found[i].base is None else sys.maxsize
 
 
 _FRESH = _references((np.empty(1),), 0)
