@@ -54,7 +54,7 @@ def call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any:
     as_jax = any(is_jax(x) for x in parts.values)
     leaves, structure = tree.tree_flatten(output)
     held = Counter(map(id, (*leaves, *ctx._held())))
-    held.update({number: inf for number in originals})  # type: ignore[arg-type]
+    held.update(dict.fromkeys(originals, inf))  # type: ignore[arg-type]
 
     def returned(leaf: Any) -> Any:
         leaf = originals.get(id(leaf), leaf)

@@ -122,6 +122,15 @@ def batch_rule(
     return record
 
 
+def alone(callee: Callee, types: Sequence[ArrayType]) -> Program:
+    """Returns the program that does nothing but call it, on operands of these types."""
+    count = len(types)
+    equation = Equation(external_p, tuple(range(count)), Params(callee=callee), callee.types)
+    return Program.make(
+        types, [equation], range(count, count + len(callee.types)), name=callee.name
+    )
+
+
 def by_rule(callee: Callee, arrays: Sequence[Any], call: Callable[..., Any]) -> Sequence[Any]:
     """Calls what JAX is to batch as the callee says, and not as JAX would.
 
@@ -130,17 +139,13 @@ def by_rule(callee: Callee, arrays: Sequence[Any], call: Callable[..., Any]) -> 
         arrays: values that JAX traces.
         call: computes the results.
     """
-    types = [ArrayType(array.shape, array.dtype) for array in arrays]
+    program = alone(callee, [ArrayType(array.shape, array.dtype) for array in arrays])
+    every = (True,) * len(callee.types)
     wrapped = jax.custom_batching.custom_vmap(lambda *given: list(call(*given)))
 
     @wrapped.def_vmap
     def _(size: int, mapped: Sequence[bool], *given: Any) -> tuple[list[Any], list[bool]]:
-        count, params = len(types), Params({"callee": callee})
-        equation = Equation(external_p, tuple(range(count)), params, callee.types)
-        outs = list(range(count, count + len(callee.types)))
-        program = Program.make(types, [equation], outs, name=callee.name)
-        dims, every = tuple(0 if m else None for m in mapped), (True,) * len(callee.types)
-        batched, _ = batch(program, size, dims, every)
+        batched, _ = batch(program, size, tuple(0 if m else None for m in mapped), every)
         return evaluate(jnp, batched, given), list(every)
 
     return wrapped(*arrays)

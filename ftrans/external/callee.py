@@ -208,14 +208,6 @@ class HostCallee(Callee):
             linear=linear,
         )
 
-    def jvp(self, tangents: Sequence[Any], primals: Sequence[Any]) -> Sequence[Any] | None:
-        """Records the tangents of the results, where the function is linear."""
-        return None if self.linear is None else self.linear.jvp(self, tangents, primals)
-
-    def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any] | None:
-        """Records the cotangents of the operands, where the function is linear."""
-        return None if self.linear is None else self.linear.transpose(self, cts, operands)
-
     def warn(self, size: int) -> None:
         """Warns once that a batch is computed in a loop."""
         self.warn_once(

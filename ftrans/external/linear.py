@@ -8,10 +8,10 @@ from typing import Any
 import jax.tree_util as tree
 
 from ftrans.errors import RuleError
+from ftrans.external.batching import alone
 from ftrans.external.constants import with_constants
 from ftrans.func.staging import rule_frame
 from ftrans.func.vmap import vmap
-from ftrans.interpreters.base import building, finish
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.reduction import sum as sum_
@@ -56,9 +56,8 @@ class Transpose:
         given = [zeros(t) if ct is None else ct for ct, t in zip(cts, callee.types, strict=True)]
         types = [(x.type if isinstance(x, Linear) else type_of(x)).update() for x in operands]
         program = self._program(callee, types)
-        with building(callee.name, types) as (frame, inputs):
-            back = finish(frame, external_p(*inputs, callee=callee))
         # the transpose of the transpose is the callee: so second derivatives need no other rule
+        back = alone(callee, types)
         found = linear_call_p(
             *given, call=program, transpose=back, count=len(given), variants=(), patterns=()
         )

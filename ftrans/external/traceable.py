@@ -16,13 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.errors import RuleError, TransposeError
-from ftrans.external.batching import moved
-from ftrans.external.jaxpr import content_key, key_of
+from ftrans.external.batching import alone, moved
 from ftrans.external.linear import Transpose
-from ftrans.ir import ArrayType, Equation, Params, Program, type_of
+from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.stack import untraced
 from ftrans.primitives.record import Linear
-from ftrans.primitives.rules.external import Callee, external_p
+from ftrans.primitives.rules.external import Callee, Same, external_p
 from ftrans.runtime import keep
 from ftrans.runtime.choice import compiled
 from ftrans.runtime.executable import run_on_host
@@ -96,6 +95,74 @@ def _on_host(array: Any) -> Any:
     return array if is_traced_by_jax(array) else np.asarray(array)
 
 
+# ----------------------------------------------------------- what tells two functions apart
+#
+# A function that is made anew at each call is traced anew, so that nothing can have changed unseen;
+# what is compiled is found by the structure of the jaxpr.
+
+
+def key_of(jaxpr: Any) -> Hashable:
+    """Returns what is equal for jaxprs that do the same the same way.
+
+    What cannot be compared is like itself alone, as the rules are of `jax.custom_jvp`: they are
+    functions that JAX makes for each trace.
+    """
+    numbers: dict[Any, int] = {}
+
+    def atom(x: Any) -> Hashable:
+        if hasattr(x, "val"):
+            return static_key(x.val), x.aval
+        return numbers.setdefault(x, len(numbers))
+
+    inputs = tuple([(atom(x), x.aval) for x in (*jaxpr.constvars, *jaxpr.invars)])
+    equations = tuple(
+        [
+            (
+                equation.primitive,
+                tuple(map(atom, equation.invars)),
+                static_key(equation.params),
+                tuple(map(atom, equation.outvars)),
+                static_key(equation.ctx),
+                frozenset(equation.effects),
+            )
+            for equation in jaxpr.eqns
+        ]
+    )
+    return inputs, equations, tuple(map(atom, jaxpr.outvars))
+
+
+def static_key(value: Any) -> Hashable:
+    """Returns what stands in a key for params, literals, and arrays inside of a jaxpr."""
+    kind = type(value)
+    if hasattr(value, "eqns"):
+        return kind, key_of(value), static_key(getattr(value, "consts", ()))
+    if isinstance(value, dict):
+        return kind, tuple([(name, static_key(value[name])) for name in sorted(value)])
+    if isinstance(value, (tuple, list)):
+        return kind, tuple(map(static_key, value))
+    if isinstance(value, (float, complex)):
+        return kind, repr(value)  # which tells zeros apart, and not NaN
+    if isinstance(value, np.ndarray) and value.ndim:
+        return Same(value), value.tobytes()  # since others may write to it
+    if isinstance(value, (np.ndarray, np.generic)):
+        return content_key(value)
+    try:
+        hash(value)
+    except TypeError:
+        return Same(value)
+    return kind, value
+
+
+def content_key(array: Any) -> Hashable:
+    """Returns what stands in a key for an array that nobody writes to any more."""
+    return (
+        Same(array) if isinstance(array, jax.Array) else (array.dtype, array.shape, array.tobytes())
+    )
+
+
+# ------------------------------------------------------------------------------------ the callees
+
+
 class JaxCallee(Callee):
     """Is a function that JAX traces.
 
@@ -137,11 +204,7 @@ class JaxCallee(Callee):
         """Returns the program that calls it, by which what is compiled is found and kept."""
         program = None if self._program is None else self._program()
         if program is None:
-            types = [type_of(array).update() for array in arrays]
-            count = len(types)
-            equation = Equation(external_p, tuple(range(count)), Params(callee=self), self.types)
-            outs = range(count, count + len(self.types))
-            program = Program.make(types, [equation], outs, name=self.name)
+            program = alone(self, [type_of(array).update() for array in arrays])
             self._program = weakref.ref(program)  # which refers to the callee
         return keep(program)
 
@@ -157,30 +220,24 @@ class JaxCallee(Callee):
         """Records the function for many examples at once."""
         if self.rule is not None:
             return self.rule(size, operands, dims)
-        axes = tuple(dims)
-        fronts = [None if dim is None else size for dim in dims]
+        linear, axes = self.linear, tuple(dims)
+        if linear is not None:
+            # its transpose has the mapped axes in front
+            operands, axes = moved(operands, dims), tuple(None if d is None else 0 for d in dims)
         callee = JaxCallee(
             self.name,
             jax.vmap(self.function, axes, axis_size=size),
             [t.update(shape=(size, *t.shape)) for t in self.types],
-            key=("vmap", size, axes, self.key, self.linear),
-            linear=self.linear and self.linear.batched(size, fronts),
+            key=("vmap", size, axes, self.key, linear),
+            linear=linear and linear.batched(size, [None if d is None else size for d in dims]),
         )
-        if self.linear is not None:
-            # its transpose has the mapped axes in front
-            operands, callee.function = (
-                moved(operands, dims),
-                jax.vmap(
-                    self.function, [None if dim is None else 0 for dim in dims], axis_size=size
-                ),
-            )
         outs = external_p(*operands, callee=callee)
         return outs, [0] * len(outs)
 
     def jvp(self, tangents: Sequence[Any], primals: Sequence[Any]) -> Sequence[Any]:
         """Records the tangents of the results; None where a tangent is zero."""
         if self.linear is not None:
-            return self.linear.jvp(self, tangents, primals)
+            return super().jvp(tangents, primals)  # type: ignore[return-value]
         active = tuple(t is not None for t in tangents)
         moving = tuple(t.is_inexact for t in self.types)
         callee = Pushforward(self, active, moving)
@@ -191,7 +248,7 @@ class JaxCallee(Callee):
     def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
         """Records the cotangents of the operands that are `Linear`; None elsewhere."""
         if self.linear is not None:
-            return self.linear.transpose(self, cts, operands)
+            return super().transpose(cts, operands)  # type: ignore[return-value]
         linear = [isinstance(x, Linear) for x in operands]
         present = [ct is not None for ct in cts]
         types = [type_of(x) if not m else x.type for x, m in zip(operands, linear, strict=True)]
