@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import jax.tree_util as tree
@@ -58,49 +59,32 @@ def split_outputs(outputs: Skeleton) -> tuple[Skeleton, int]:
     return value, outputs.arrays - value.arrays
 
 
+@dataclass(eq=False, repr=False)
 class Derivative:
     """Is the derivative of a function at a point, a pytree whose leaves are the residuals.
 
     Attributes:
         title: names the kind.
-        residuals: the values that the point determined, arrays.
         program: is called with the residuals and with tangents or cotangents.
+        residuals: the values that the point determined, arrays.
     """
 
     title: ClassVar[str]
 
+    name: str
+    program: Program
+    residuals: Sequence[Any]
+    _outputs: Skeleton
+    _output_types: tuple[ArrayType, ...]
+    _active: tuple[bool, ...]
+    _arguments: Skeleton
+    _paths: tuple[tuple[Any, ...], ...]
+    _as_jax: bool | None
+
     def __init_subclass__(cls) -> None:
-        data = ("name", "program", "_outputs", "_output_types", "_active")
-        data += ("_arguments", "_paths", "_as_jax")
-
-        def build(data: tuple[Any, ...], residuals: Sequence[Any]) -> Any:
-            return cls(data[0], data[1], residuals, *data[2:])
-
-        tree.register_pytree_node(
-            cls, lambda x: (x.residuals, tuple([getattr(x, name) for name in data])), build
-        )
-
-    def __init__(
-        self,
-        name: str,
-        program: Program,
-        residuals: Sequence[Any],
-        outputs: Skeleton,
-        output_types: Sequence[ArrayType],
-        active: Sequence[bool],
-        arguments: Skeleton,
-        paths: Sequence[tuple[Any, ...]],
-        as_jax: bool | None,
-    ):
-        self.name = name
-        self.program = program
-        self.residuals = list(residuals)
-        self._outputs = outputs
-        self._output_types = tuple(output_types)
-        self._active = tuple(active)
-        self._arguments = arguments
-        self._paths = tuple(paths)
-        self._as_jax = as_jax
+        names = [field.name for field in fields(Derivative)]
+        names.remove("residuals")
+        tree.register_dataclass(cls, data_fields=["residuals"], meta_fields=names)
 
     @staticmethod
     def program_of(program: Program, mask: tuple[bool, ...], part: Split) -> Program:
@@ -142,10 +126,10 @@ def evaluate(
         kind.program_of(program, mask, part),
         found[total:],
         value_outputs,
-        staged.program.output_types[:count],
-        part.active[:count],
+        tuple(staged.program.output_types[:count]),
+        tuple(part.active[:count]),
         arguments.skeleton.bare(),
-        arguments.paths,
+        tuple(arguments.paths),
         as_jax,
     )
     value, aux = staged.outputs.build(found[:total])

@@ -1,13 +1,18 @@
-"""Dense Jacobians and Hessians: `jacrev`, `jacfwd`, `hessian`."""
+"""Jacobians and Hessians: dense, `jacrev`, `jacfwd`, `hessian`; or times a vector, `hvp`, `vhp`."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import jax.tree_util as tree
 
 from ftrans.errors import DTypeError
 from ftrans.func.arguments import chosen
 from ftrans.func.derivative import split_outputs, with_aux
+from ftrans.func.grad import gradient_value_aux
+from ftrans.func.jvp import jvp
 from ftrans.func.staging import (
     apply,
     check_chunk_size,
@@ -18,10 +23,12 @@ from ftrans.func.staging import (
     stage,
     wants_jax,
 )
+from ftrans.func.vjp import vjp
 from ftrans.interpreters import jacobian_forward, jacobian_reverse
-from ftrans.ir import Program
+from ftrans.ir import Program, type_of
 from ftrans.ir.dtype import is_complex, is_float
-from ftrans.pytree import leaf_names
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.pytree import leaf_name, leaf_names, match_leaf, match_structure
 from ftrans.traceback import boundary, bounded
 
 
@@ -174,3 +181,83 @@ def hessian(
     inner = _jacobian("jacrev", jacobian_reverse, func, *options)
     outer = _jacobian("jacfwd", jacobian_forward, inner, *options)
     return named(outer, f"hessian({name_of(func)})")
+
+
+# ------------------------------------------------------------------------ products with the Hessian
+
+
+def _product(
+    name: str, func: Callable[..., Any], inputs: Any, v: Any, multiply: Callable[..., Any]
+) -> tuple[Any, Any]:
+    """Returns the value, and what `multiply` makes of gradient, primals and vectors."""
+    structure = tree.tree_structure(inputs)
+    vectors = match_structure(name, "v", "inputs", structure, v)
+    paths, _ = tree.tree_flatten_with_path(inputs)
+    for (path, leaf), vector in zip(paths, vectors, strict=True):
+        if (is_array(leaf) or is_scalar(leaf)) and vector is not None:
+            t = type_of(as_array(leaf))
+            if t.is_inexact:
+                match_leaf(name, leaf_name("v", path), t, vector, leaf_name("inputs", path))
+    many = isinstance(inputs, tuple)
+    primals, vectors = (inputs, v) if many else ((inputs,), (v,))
+
+    @functools.wraps(func)
+    def gradient(*inputs: Any) -> tuple[Any, Any]:
+        numbers = range(len(primals))
+        found, value, _ = gradient_value_aux(name, func, numbers, False, inputs, {})
+        return found, value
+
+    value, product = multiply(gradient, primals, vectors)
+    return value, product if many else product[0]
+
+
+@boundary
+def hvp(func: Callable[..., Any], inputs: Any, v: Any) -> tuple[Any, Any]:
+    """Computes the product of the Hessian of `func` with a vector, forward over reverse.
+
+    Args:
+        func: returns a real scalar.
+        inputs: the argument, a pytree, or a tuple of the positional arguments.
+        v: the vector, in the structure of `inputs`.
+
+    Returns:
+        `(func(*inputs), product)`, with the product in the structure of `inputs`.
+
+    Example:
+        >>> import numpy as np
+        >>> value, product = hvp(lambda x: (x**3).sum(), np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+        >>> product
+        array([ 6., 12.])
+    """
+
+    def multiply(gradient: Any, primals: Any, vectors: Any) -> tuple[Any, Any]:
+        _, product, value = jvp(gradient, primals, vectors, has_aux=True)
+        return value, product
+
+    return _product(f"hvp({name_of(func)})", func, inputs, v, multiply)
+
+
+@boundary
+def vhp(func: Callable[..., Any], inputs: Any, v: Any) -> tuple[Any, Any]:
+    """Computes the product of a vector with the Hessian of `func`, reverse over reverse.
+
+    Args:
+        func: returns a real scalar.
+        inputs: the argument, a pytree, or a tuple of the positional arguments.
+        v: the vector, in the structure of `inputs`.
+
+    Returns:
+        `(func(*inputs), product)`, with the product in the structure of `inputs`.
+
+    Example:
+        >>> import numpy as np
+        >>> value, product = vhp(lambda x: (x**3).sum(), np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+        >>> product
+        array([ 6., 12.])
+    """
+
+    def multiply(gradient: Any, primals: Any, vectors: Any) -> tuple[Any, Any]:
+        _, pull, value = vjp(gradient, *primals, has_aux=True)
+        return value, pull(vectors)
+
+    return _product(f"vhp({name_of(func)})", func, inputs, v, multiply)

@@ -55,7 +55,8 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
 
     Args:
         func: takes and returns pytrees of arrays. Leaves of the arguments that are no arrays are
-            static: with a new value, the function is traced anew.
+            static: with a new value, the function is traced anew. An object that equals only
+            itself, as `self` often does, has no value to tell; it must be a pytree, or be named.
         options: those of `jax.jit`: `static_argnums`, `static_argnames`, `donate_argnums`,
             `in_shardings`, `out_shardings`, ...
 
@@ -64,7 +65,8 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
         `lower` and `clear_cache` are those of `jax.jit`.
 
     Raises:
-        StaticArgumentError: when it is called with a static argument that cannot be hashed.
+        StaticArgumentError: when it is called with a static argument that cannot be hashed, or
+            with an object that equals only itself and is not named as static.
 
     Example:
         >>> import numpy as np

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -171,7 +174,8 @@ def wrapped(
     """Returns the arguments with leaves that are no arrays made static.
 
     Raises:
-        StaticArgumentError: where what is static, an argument or such a leaf, cannot be hashed.
+        StaticArgumentError: where what is static, an argument or such a leaf, cannot be hashed, and
+            where such a leaf equals only itself.
     """
     check_static(name, func, statics, args, kwargs)
     values, rest = split(statics.apart(args, kwargs), is_given)
@@ -182,7 +186,11 @@ def wrapped(
 def check_static(
     name: str, func: Callable[..., Any], statics: Chosen, args: Any, kwargs: Any
 ) -> None:
-    """Raises where what is static, an argument or a leaf that is no array, cannot be hashed."""
+    """Raises where what is static, an argument or a leaf that is no array, cannot be.
+
+    What is static must be hashable. What nobody has said to be static must have a value besides: an
+    object that equals only itself may hold something else at the next call, and look the same.
+    """
     positions = statics.positions(args)
     given = [((tree.SequenceKey(i),), arg, i in positions) for i, arg in enumerate(args)]
     given += [((tree.GetAttrKey(k),), arg, k in statics.names) for k, arg in kwargs.items()]
@@ -191,8 +199,36 @@ def check_static(
             _check_hashable(name, _label(func, root), value)
             continue
         for path, leaf in tree.tree_flatten_with_path(value)[0]:
-            if not (is_array(leaf) or is_scalar(leaf)):
-                _check_hashable(name, _label(func, (*root, *path)), leaf)
+            if is_array(leaf) or is_scalar(leaf):
+                continue
+            label = _label(func, (*root, *path))
+            _check_hashable(name, label, leaf)
+            holder = _known_by_itself(leaf)
+            if holder is not None:
+                kind = type(holder).__name__
+                raise StaticArgumentError(
+                    f"{name}: an object that equals only itself is no static argument: when what "
+                    f"it holds has changed,\n  the function would not be traced anew.\n"
+                    f"  {label}: {describe(leaf)}\n"
+                    f"  Make it a pytree, jax.tree_util.register_dataclass({kind}); "
+                    f"or give its class __eq__ and __hash__;\n"
+                    f"  or, where it never changes, name it in static_argnums or static_argnames."
+                )
+
+
+_FUNCTIONS = (type, FunctionType, BuiltinFunctionType, ModuleType, np.ufunc, Enum, jax.Device)
+"""What equals only itself, and is what it is: a function is taken with what it closes over."""
+
+
+def _known_by_itself(value: Any) -> Any:
+    """Returns the object in it that equals only itself, and may hold what changes; None if none."""
+    if isinstance(value, MethodType):
+        return _known_by_itself(value.__self__)
+    if isinstance(value, functools.partial):
+        parts = (value.func, *value.args, *value.keywords.values())
+        return next((x for x in map(_known_by_itself, parts) if x is not None), None)
+    by_identity = type(value).__eq__ is object.__eq__ and type(value) is not object
+    return value if by_identity and not isinstance(inspect.unwrap(value), _FUNCTIONS) else None
 
 
 def _label(func: Callable[..., Any], path: Any) -> str:

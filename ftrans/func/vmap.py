@@ -160,7 +160,7 @@ def _dims(
             )
         flat, lenient = [], False
         for number, (spec, arg) in enumerate(zip(in_dims, args, strict=True)):
-            flat += _broadcast_dims(name, f"in_dims[{number}]", spec, arg)
+            flat += _spread(name, "in_dims", f"in_dims[{number}]", spec, arg)
     dims: list[int | None] = []
     for number, (leaf, dim) in enumerate(zip(leaves, flat, strict=True)):
         if dim is None:
@@ -188,36 +188,52 @@ def _dims(
     return dims
 
 
-def _broadcast_dims(name: str, label: str, spec: Any, arg: Any) -> list[int | None]:
-    """Spreads one entry of in_dims over the leaves of its argument."""
-    leaves, structure = tree.tree_flatten(arg)
+_FITS = {
+    "in_dims": ("an argument", "one int or None for the whole argument"),
+    "out_dims": ("the result", "one int for all"),
+}
+_ENTRIES = {
+    "in_dims": "the axis that is mapped, or None where nothing is",
+    "out_dims": "where the mapped axis goes in each result",
+}
+
+
+def _spread(name: str, option: str, label: str, spec: Any, value: Any) -> list[int | None]:
+    """Returns for each leaf of a pytree what an option says, which may be a prefix of the pytree.
+
+    Args:
+        name: of the transform, for errors.
+        option: "in_dims" or "out_dims".
+        label: names the spec.
+        spec: what the option says of the value.
+        value: the pytree.
+    """
+    structure = tree.tree_structure(value)
     if spec is None or is_whole(spec):
-        return [spec] * len(leaves)
+        return [spec] * structure.num_leaves
     is_none = lambda x: x is None  # noqa: E731
     try:
-        # the spec may be a prefix of the argument, with None as a leaf
         spread = tree.tree_map(
-            lambda dim, sub: [dim] * tree.tree_structure(sub).num_leaves,
+            lambda dim, part: [dim] * tree.tree_structure(part).num_leaves,
             spec,
-            arg,
+            value,
             is_leaf=is_none,
         )
     except (ValueError, TypeError):
+        what, fix = _FITS[option]
         raise StructureError(
-            f"{name}: in_dims does not fit the structure of an argument.\n"
+            f"{name}: {option} does not fit the structure of {what}.\n"
             f"  {label}: {spec}\n"
-            f"  argument: {shown(structure)}\n"
-            f"  Use the same containers, or one int or None for the whole argument."
+            f"  {what.split()[1]}: {shown(structure)}\n"
+            f"  Use the same containers, or {fix}."
         ) from None
-    flat: list[int | None] = []
-    for dim in tree.tree_leaves(spread, is_leaf=is_none):
-        if dim is not None and not is_whole(dim):
-            raise StructureError(
-                f"{name}: the entries of in_dims are ints and None.\n"
-                f"  {label}: {describe(spec)}\n"
-                f"  Write the axis that is mapped, or None where nothing is."
-            )
-        flat.append(dim)
+    flat = tree.tree_leaves(spread, is_leaf=is_none)
+    if not all(dim is None or is_whole(dim) for dim in flat):
+        raise StructureError(
+            f"{name}: the entries of {option} are ints and None.\n"
+            f"  {label}: {describe(spec)}\n"
+            f"  Write {_ENTRIES[option]}."
+        )
     return flat
 
 
@@ -266,35 +282,11 @@ def _out_dims(
     if type(out_dims) is int and out_dims == 0 and outputs.arrays == len(outputs.leaves):
         return (0,) * outputs.arrays
     template = outputs.build([0] * outputs.arrays)
-    if out_dims is None or is_whole(out_dims):
-        flat = [out_dims] * len(outputs.leaves)
-    else:
-        try:
-            flat = tree.tree_leaves(
-                tree.tree_map(
-                    lambda dim, sub: [dim] * tree.tree_structure(sub).num_leaves,
-                    out_dims,
-                    template,
-                    is_leaf=lambda x: x is None,
-                ),
-                is_leaf=lambda x: x is None,
-            )
-        except (ValueError, TypeError):
-            raise StructureError(
-                f"{name}: out_dims does not fit the structure of the result.\n"
-                f"  out_dims: {out_dims}\n  result: {shown(outputs.structure)}\n"
-                f"  Use the same containers, or one int for all."
-            ) from None
+    flat = _spread(name, "out_dims", "out_dims", out_dims, template)
     where: list[int | None] = []
     given = iter(zip(which, program.output_types, strict=True))
     labels = functools.cache(lambda: leaf_names("result", outputs.structure))
     for number, (dim, leaf) in enumerate(zip(flat, outputs.leaves, strict=True)):
-        if dim is not None and not is_whole(dim):
-            raise StructureError(
-                f"{name}: the entries of out_dims are ints and None.\n"
-                f"  out_dims: {describe(out_dims)}\n"
-                f"  Write where the mapped axis goes in each result."
-            )
         if leaf is not None:
             held = holds_arrays(leaf)
             if held or (dim is not None and not is_whole(out_dims)):

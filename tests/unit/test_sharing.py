@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import gc
@@ -461,6 +462,82 @@ def test_static_arguments_that_cannot_be_hashed_leave_nothing_behind() -> None:
         with pytest.raises(StaticArgumentError, match="must be hashable"):
             f(V, [2])
         assert_close(f(V, (2,)), V * 2)
+
+
+class Layer:
+    """Equals only itself, as most objects do, and holds what may change."""
+
+    def __init__(self, w: float):
+        self.w = w
+
+    def __repr__(self) -> str:
+        return "Layer(...)"
+
+    @ftrans.jit
+    def loss(self, x: Any) -> Any:
+        return self.w * x
+
+    def apply(self, x: Any) -> Any:
+        return self.w * x
+
+
+def test_an_object_that_may_change_unseen_is_no_static_argument() -> None:
+    layer = Layer(2.0)
+    bound = "<bound method Layer.apply of Layer(...)>"
+    for run, name, label in (
+        (lambda: layer.loss(V), "loss", "self: Layer(...) (Layer)"),
+        (lambda: func.grad(lambda x: layer.loss(x).sum())(V), "loss", "self: Layer(...) (Layer)"),
+        (lambda: ftrans.jit(late)(V, layers=[layer]), "late", "layers[0]: Layer(...) (Layer)"),
+        (lambda: ftrans.jit(call)(layer.apply, V), "call", f"f: {bound} (method)"),
+        (
+            lambda: ftrans.jit(call)(functools.partial(layer.apply), V),
+            "call",
+            f"f: functools.partial({bound}) (partial)",
+        ),
+    ):
+        with pytest.raises(StaticArgumentError) as caught:
+            run()
+        assert str(caught.value) == (
+            f"jit({name}): an object that equals only itself is no static argument: when what it "
+            f"holds has changed,\n  the function would not be traced anew.\n"
+            f"  {label}\n"
+            f"  Make it a pytree, jax.tree_util.register_dataclass(Layer); "
+            f"or give its class __eq__ and __hash__;\n"
+            f"  or, where it never changes, name it in static_argnums or static_argnames."
+        )
+
+
+def call(f: Any, x: Any) -> Any:
+    return f(x)
+
+
+def late(x: Any, layers: Any) -> Any:
+    return layers[0].apply(x)
+
+
+class Mode(enum.Enum):
+    TWICE = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed:
+    w: float
+
+
+def test_static_arguments_that_have_a_value_or_never_change() -> None:
+    layer = Layer(2.0)
+    named = ftrans.jit(Layer.apply, static_argnums=0)
+    assert_close(named(layer, V), 2 * V)
+    assert_close(named(Layer(3.0), V), 3 * V)
+    given = ftrans.jit(lambda kind, x: x * getattr(kind, "w", None) if kind else x)
+    assert_close(given(Fixed(2.0), V), 2 * V)
+    assert_close(given(Fixed(3.0), V), 3 * V)
+    for function in (np.sin, fnp.sin, lambda x: fnp.sin(x), ftrans.jit(fnp.sin)):
+        assert_close(ftrans.jit(call)(function, V), np.sin(V))
+    assert_close(ftrans.jit(lambda f, x: x)(jax.jit(jnp.sin), V), V)
+    assert_close(ftrans.jit(lambda mode, x: mode.value * x)(Mode.TWICE, V), 2 * V)
+    assert_close(ftrans.jit(lambda kind, x: kind(x))(fnp.asarray, V), V)
+    assert_close(ftrans.jit(lambda missing, x: x)(object(), V), V)
 
 
 def test_wrong_arguments_for_known_code() -> None:
