@@ -12,6 +12,7 @@ from ftrans.ir import ArrayType, Params
 from ftrans.primitives import conv_p, dot_p
 from ftrans.primitives.evaluate import evaluate
 from tests.helpers import sampled
+from tests.oracle import jaxpr
 from tests.unit.transforming import (
     assert_close,
     check_batches,
@@ -203,8 +204,7 @@ def test_conv_is_batched(name: str, dims: tuple) -> None:
         for a, dim in zip(arrays, dims, strict=True)
     ]
     mapped, _ = batch(program, 2, dims)
-    with jax.enable_x64(True):
-        expected = jax.vmap(lambda x, k: lax_conv(x, k, **params), dims)(*operands)
+    expected = jaxpr.evaluate(jax.vmap(lambda x, k: lax_conv(x, k, **params), dims))(*operands)
     (found,) = run(mapped, operands)
     assert_close(found, expected)
 

@@ -15,6 +15,7 @@ from ftrans.ir import ArrayType, Program, check
 from ftrans.ir.dtype import is_inexact
 from ftrans.primitives.control.common import program_from
 from ftrans.primitives.evaluate import evaluate
+from tests.oracle import jaxpr
 
 
 def assert_close(found: Any, expected: Any, rtol: float = 1e-10) -> None:
@@ -37,9 +38,9 @@ def program_of(function: Callable[..., Any], arrays: Sequence[Any]) -> Program:
 def run(program: Program, arrays: Sequence[Any]) -> list[np.ndarray]:
     """Runs a program on NumPy and on JAX, which must agree."""
     found = [np.asarray(out) for out in evaluate(np, program, arrays)]
-    with jax.enable_x64(True):
-        for ours, theirs in zip(found, evaluate(jnp, program, arrays), strict=True):
-            assert_close(theirs, ours)
+    by_jax = jaxpr.evaluate(lambda *operands: list(evaluate(jnp, program, operands)))
+    for ours, theirs in zip(found, by_jax(*arrays), strict=True):
+        assert_close(theirs, ours)
     for out, t in zip(found, program.output_types, strict=True):
         assert (out.shape, out.dtype) == (t.shape, t.dtype)
     return found
@@ -108,9 +109,8 @@ def check_derivatives(
 
         taken = [arrays[i] for i in chosen]
         tangents = like(taken, 1)
-        with jax.enable_x64(True):
-            outs, dots = jax.jvp(varied, [jnp.asarray(x) for x in taken], tangents)
-            _, pull = jax.vjp(varied, *taken)
+        pushed = jaxpr.evaluate(lambda taken, tangents: jax.jvp(varied, taken, tangents))
+        outs, dots = pushed(taken, tangents)
         given = dict(zip(chosen, tangents, strict=True))
         found = forward(program, arrays, [given.get(i) for i in range(len(arrays))])
         count = len(outs)
@@ -120,13 +120,14 @@ def check_derivatives(
             if is_inexact(ours.dtype):
                 assert_close(ours, theirs, rtol)
         cotangents = like(outs, 2)
-        with jax.enable_x64(True):
-            expected = pull(
-                [
-                    ct if is_inexact(ct.dtype) else np.zeros(ct.shape, jax.dtypes.float0)
-                    for ct in cotangents
-                ]
-            )
+        pulled = jaxpr.evaluate(lambda taken, given: jax.vjp(varied, *taken)[1](given))
+        expected = pulled(
+            taken,
+            [
+                ct if is_inexact(ct.dtype) else np.zeros(ct.shape, jax.dtypes.float0)
+                for ct in cotangents
+            ],
+        )
         active = [i in chosen for i in range(len(arrays))]
         for ours, theirs in zip(
             backward(program, arrays, active, cotangents), expected, strict=True
