@@ -6,27 +6,170 @@ are those of the code of the rule, as in JAX.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.tree_util as tree
 
-from ftrans.custom.decorated import Decorated, DecoratedCall, results_of
-from ftrans.custom.fit import chosen, fit
+from ftrans.custom.decorated_call import DecoratedCall
+from ftrans.custom.guards import Ruled
+from ftrans.custom.methods import Parameters
+from ftrans.custom.recording import staged_for_jax
+from ftrans.custom.remembered import Memory
 from ftrans.errors import MissingRuleError, RuleError, UnsupportedError
-from ftrans.external.captures import defined
-from ftrans.func.staging import name_of, rule_frame
-from ftrans.ir import type_of
-from ftrans.numpy.promotion import as_array
-from ftrans.numpy.views import fresh
+from ftrans.func.staging import name_of, named
+from ftrans.ir import Tracer, is_tracing, type_of
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import add_p
 from ftrans.primitives.axes import zeros
 from ftrans.pytree import Parts, describe
+from ftrans.runtime.jaxlink import foreign
+from ftrans.traceback import LIBRARIES, boundary
+
+_LIBRARIES = LIBRARIES | {"scipy"}
+_DEFINE = ("defvjp", "defjvp", "defjvps", "def_vmap")
 
 
-def _described(parts: Parts, types: Sequence[Any]) -> str:
-    (found,) = parts.build(types)
-    return repr(found)
+class Decorated(Ruled):
+    """Is a function with a rule: what the three decorators share.
+
+    Args:
+        function: what it computes.
+        nondiff_argnums: arguments that are passed to the rule apart, and have no derivative.
+        nondiff_argnames: more of them, by their names.
+
+    Attributes:
+        fwd: the rules, and so are the following; None where they are not defined.
+        bwd: see `fwd`.
+        rule: see `fwd`.
+        vmap_rule: see `fwd`.
+        lasting: as of `Author`.
+        checked: the types for which `fwd` returns what the function does.
+    """
+
+    fwd: Any = None
+    bwd: Any = None
+    rule: Any = None
+    vmap_rule: Any = None
+    lasting = False
+    own = frozenset(
+        {
+            *("function", "nondiff_argnums", "memory", "checked", "_parameters"),
+            *("fwd", "bwd", "rule", "vmap_rule"),
+            *functools.WRAPPER_ASSIGNMENTS,
+            *("__wrapped__", "__ftrans_name__"),
+        }
+    )
+    _define = ""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        nondiff_argnums: int | Sequence[int] = (),
+        nondiff_argnames: str | Sequence[str] = (),
+    ):
+        if not callable(function):
+            raise RuleError(
+                f"{type(self).__name__}: it takes a function.\n  given: {describe(function)}"
+            )
+        copied = () if isinstance(function, Decorated) else functools.WRAPPER_UPDATES
+        functools.update_wrapper(self, function, updated=copied)
+        named(self, name_of(function))  # type: ignore[type-var]
+        self.function = function
+        self.memory = Memory()
+        self.checked: set[Any] = set()
+        self._parameters = _parameters(function)
+        numbers = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else nondiff_argnums
+        names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else nondiff_argnames
+        self.nondiff_argnums = (*numbers, *map(self._number_of, names))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        # as a method, it is bound as functions are
+        return self if instance is None else functools.partial(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        # what another decorator below this one has
+        if name in _DEFINE and isinstance(self.__dict__.get("function"), Decorated):
+            return getattr(self.function, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {name_of(self.function)}>"
+
+    def traced(self) -> tuple[Any, ...]:
+        """Returns the functions that may be traced."""
+        all_ = (self.function, self.fwd, self.bwd, self.rule, self.vmap_rule)
+        return tuple([function for function in all_ if function is not None])
+
+    @boundary
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function; inside a transform, records it with its rule."""
+        if self.bwd is None and self.rule is None and self.vmap_rule is None:
+            raise MissingRuleError(
+                f"{name_of(self.function)}: its rule is not defined.\n"
+                f"  Write {self._define.format(name_of(self.function))} it is called."
+            )
+        args = self._positional(args, kwargs)
+        count = len(args)
+        apart = {n % count for n in self.nondiff_argnums if -count <= n < count}
+        parts = Parts([x for i, x in enumerate(args) if i not in apart], _is_number)
+        fixed = [x for i, x in enumerate(args) if i in apart]
+        if any(type(x) is Tracer for x in parts.values):
+            return DecoratedCall(self, parts, fixed, apart).record()
+        if is_tracing() or not foreign(parts.values):
+            return self.function(*args)
+
+        def call(*tracers: Any) -> Any:
+            given = Parts(parts.build(tracers), _is_number)
+            return DecoratedCall(self, given, fixed, apart).record()
+
+        return staged_for_jax(name_of(self.function), call, parts.values)
+
+    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        if kwargs and self._parameters.signature is None:
+            raise RuleError(
+                f"{name_of(self.function)}: its arguments have no names that are known.\n"
+                f"  keywords: {', '.join(kwargs)}\n  Pass them by position."
+            )
+        args, named = self._parameters.bound(
+            args, kwargs, lambda error, _: RuleError(f"{name_of(self.function)}: {error}.")
+        )
+        if kwargs and (passed := [name for name in named if name in kwargs]):
+            raise RuleError(
+                f"{name_of(self.function)}: a function with a rule takes no keyword-only "
+                f"arguments, since the rule is given positional ones.\n"
+                f"  keyword-only: {', '.join(passed)}\n  Make them positional."
+            )
+        return args
+
+    def _number_of(self, name: str) -> int:
+        signature = self._parameters.signature
+        names = [] if signature is None else list(signature.parameters)
+        if name not in names:
+            raise RuleError(
+                f"{name_of(self.function)}: nondiff_argnames names what is no argument.\n"
+                f"  name: {name!r}\n  arguments: {', '.join(names)}"
+            )
+        return names.index(name)
+
+
+def _parameters(function: Any) -> Parameters:
+    """Returns how a function takes its arguments; the defaults of libraries are their own."""
+    found = Parameters(function)
+    written = inspect.unwrap(function)
+    while isinstance(written, functools.partial):
+        written = written.func
+    module = (getattr(written, "__module__", None) or "").partition(".")[0]
+    if not inspect.isroutine(written) or inspect.isbuiltin(written) or module in _LIBRARIES:
+        found.leave_to_it()
+    return found
+
+
+def _is_number(x: Any) -> bool:
+    """Tells whether a leaf is an array, or a Python number that may have a derivative."""
+    return is_array(x) or (is_scalar(x) and isinstance(x, (float, complex)))
 
 
 class custom_vjp(Decorated):
@@ -54,18 +197,7 @@ class custom_vjp(Decorated):
     Reference: https://docs.jax.dev/en/latest/_autosummary/jax.custom_vjp.html
     """
 
-    _kind = "custom_vjp"
-    fwd: Any = None
-    bwd: Any = None
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        nondiff_argnums: int | Sequence[int] = (),
-        nondiff_argnames: str | Sequence[str] = (),
-    ):
-        super().__init__(function, nondiff_argnums, nondiff_argnames)
-        self._checked: set[Any] = set()
+    _define = "{}.defvjp(fwd, bwd) before"
 
     def defvjp(
         self,
@@ -89,78 +221,7 @@ class custom_vjp(Decorated):
                 "  Leave it out: cotangents that are not needed are not computed."
             )
         self.fwd, self.bwd = fwd, bwd
-        self._checked.clear()
-
-    def _check(self) -> None:
-        if self.bwd is None:
-            raise MissingRuleError(
-                f"{name_of(self.function)}: its rule is not defined.\n"
-                f"  Write {name_of(self.function)}.defvjp(fwd, bwd) before it is called."
-            )
-
-    def traced(self) -> tuple[Any, ...]:
-        """Returns the functions that may be traced."""
-        return self.function, self.fwd, self.bwd
-
-    def _forward(self, call: DecoratedCall, args: tuple[Any, ...], ruled: bool) -> Any:
-        if not ruled:
-            return self.function(*args)
-        try:
-            found = self.fwd(*args)
-        except Exception as error:
-            # as of every rule, where its result is needed, which may be nowhere
-            call.failure = error
-            return self.function(*args)
-        if not (isinstance(found, (tuple, list)) and len(found) == 2):
-            raise RuleError(
-                f"{call.name}: fwd must return two things, the result and the residuals.\n"
-                f"  returned: {describe(found)}\n  it is defined at {defined(self.fwd)}\n"
-                f"  Write return out, residuals."
-            )
-        output, call.residuals = found  # type: ignore[attr-defined]
-        self._check_like(call, args, output)
-        return output
-
-    def _check_like(self, call: DecoratedCall, args: tuple[Any, ...], output: Any) -> None:
-        """Raises where fwd does not return what the function does; asked once for each types."""
-        parts = results_of(output)
-        shape = (parts.key, tuple([type_of(x).update() for x in parts.values]))
-        key = (call.parts.key, tuple([type_of(as_array(x)).update() for x in call.primals]), shape)
-        if key in self._checked:
-            return
-        with rule_frame(call.name, (), closed=True):  # it is no part of what fwd records
-            expected = results_of(self.function(*args))
-        types = tuple([type_of(x).update() for x in expected.values])
-        if (expected.key, types) != shape:
-            raise RuleError(
-                f"{call.name}: fwd does not return the result that the function returns.\n"
-                f"  fwd: {describe(output)}\n  the function: {_described(expected, types)}\n"
-                f"  fwd is defined at {defined(self.fwd)}\n  Write return out, residuals."
-            )
-        self._checked.add(key)
-
-    def _backward(self, call: DecoratedCall, ct: Any) -> Sequence[Any]:  # type: ignore[override]
-        if call.failure is not None:
-            raise call.failure
-        residuals = tree.tree_map(fresh, call.residuals)  # type: ignore[attr-defined]
-        found = self.bwd(*call.fixed, residuals, ct)
-        where = f"{call.name}: what bwd ({defined(self.bwd)}) returns"
-        if isinstance(found, list):
-            found = tuple(found)
-        if not isinstance(found, tuple) or len(found) != len(call.parts):
-            raise RuleError(
-                f"{where} must be a tuple with one cotangent for each argument.\n"
-                f"  expected {len(call.parts)}, got {describe(found)}\n"
-                f"  Return None for an argument that has no cotangent."
-            )
-        flat = call.parts.split(lambda: where, found)
-        given = zip(flat, call.inputs, call.weak, strict=True)
-        return [
-            None
-            if x is None or not t.is_inexact
-            else fit(f"{where}, number {i}", chosen(x, t, weak), t, "the argument")
-            for i, (x, t, weak) in enumerate(given)
-        ]
+        self.checked.clear()
 
 
 class custom_jvp(Decorated):
@@ -187,8 +248,7 @@ class custom_jvp(Decorated):
     Reference: https://docs.jax.dev/en/latest/_autosummary/jax.custom_jvp.html
     """
 
-    _kind = "custom_jvp"
-    rule: Any = None
+    _define = "@{}.defjvp above the rule, before"
 
     def defjvp(self, rule: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
         """Defines the rule, `(primals, tangents) -> (out, tangent_out)`; can be a decorator.
@@ -234,34 +294,6 @@ class custom_jvp(Decorated):
 
         self.rule = rule
 
-    def _check(self) -> None:
-        if self.rule is None:
-            raise MissingRuleError(
-                f"{name_of(self.function)}: its rule is not defined.\n"
-                f"  Write @{name_of(self.function)}.defjvp above the rule, before it is called."
-            )
-
-    def traced(self) -> tuple[Any, ...]:
-        """Returns the functions that may be traced."""
-        return self.function, self.rule
-
-    def _jvp(self, call: DecoratedCall, tangents: Sequence[Any]) -> Sequence[Any]:  # type: ignore[override]
-        primals = call.parts.build([fresh(x) for x in call.primals])
-        found = self.rule(*call.fixed, primals, call.parts.alone(tangents))
-        if not (isinstance(found, (tuple, list)) and len(found) == 2) or (
-            found[1] is None and any(t.is_inexact for t in call.types)
-        ):
-            raise RuleError(
-                f"{call.name}: its rule must return two things, the result and its tangent.\n"
-                f"  returned: {describe(found)}\n  it is defined at {defined(self.rule)}\n"
-                f"  Write return out, tangent_out."
-            )
-        where = f"{call.name}: the result that its rule returns ({defined(self.rule)})"
-        outs = call.output.split(lambda: where, (found[0],))
-        pairs = zip(outs, call.types, strict=True)
-        call.rule_outs = [fit(where, x, t, "what the function returns") for x, t in pairs]
-        return call.fitted("tangent that its rule returns", found[1], self.rule)
-
 
 def _add(x: Any, y: Any) -> Any:
     return add_p(as_array(x), as_array(y))
@@ -290,7 +322,7 @@ class custom_vmap(Decorated):
     Reference: https://docs.jax.dev/en/latest/_autosummary/jax.custom_batching.custom_vmap.html
     """
 
-    _kind = "custom_vmap"
+    _define = "@{}.def_vmap above the rule, before"
     lasting = True
 
     def __init__(self, function: Callable[..., Any]):
@@ -303,16 +335,5 @@ class custom_vmap(Decorated):
             rule: is given mapped arguments with the mapped axis in front, and for each argument a
                 pytree of booleans that says what is mapped; returns the result, and the same of it.
         """
-        self._vmap = rule
+        self.vmap_rule = rule
         return rule
-
-    def traced(self) -> tuple[Any, ...]:
-        """Returns the functions that may be traced."""
-        return self.function, self._vmap
-
-    def _check(self) -> None:
-        if self._vmap is None:
-            raise MissingRuleError(
-                f"{name_of(self.function)}: its rule is not defined.\n"
-                f"  Write @{name_of(self.function)}.def_vmap above the rule, before it is called."
-            )

@@ -336,14 +336,6 @@ def _unfit(name: str, arguments: Any, index: int, leaf: Any) -> DTypeError:
 # ------------------------------------------------------------------------------ rules of authors
 
 
-class _Both(custom_vjp):
-    """Is a function with a rule for each mode."""
-
-    _kind = "external"
-    rule: Any = None
-    _jvp = custom_jvp._jvp
-
-
 def _with_rules(function: Callable[..., Any], jvp: Any, vjp: Any) -> Callable[..., Any]:
     """Returns the function with the derivatives that were given for it.
 
@@ -359,7 +351,7 @@ def _with_rules(function: Callable[..., Any], jvp: Any, vjp: Any) -> Callable[..
         made.lasting = True
         made.defjvp(jvp)
         return made
-    made = custom_vjp(function) if jvp is None else _Both(function)
+    made = custom_vjp(function)
     made.lasting = True  # the function has no other derivative
     made.rule = jvp
     if callable(vjp):

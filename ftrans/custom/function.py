@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, TypeVar
 
-from ftrans.custom.calling import call_at_once
+import jax.tree_util as tree
+import numpy as np
+
 from ftrans.custom.context import FunctionCtx, VmapInfo
 from ftrans.custom.function_call import Call, record_for_jax
-from ftrans.custom.methods import methods_of
+from ftrans.custom.methods import Methods, methods_of
+from ftrans.custom.rule import listener
 from ftrans.custom.shortcut import Shortcut
-from ftrans.custom.undefined import is_listening
 from ftrans.errors import RuleError
+from ftrans.external.arrays import call_writing, read_only, to_array
+from ftrans.external.results import owned
 from ftrans.ir import Tracer, is_tracing
 from ftrans.ir.stack import state
+from ftrans.numpy.promotion import is_array
 from ftrans.pytree import Parts
-from ftrans.runtime.jaxlink import foreign
+from ftrans.runtime.jaxlink import foreign, is_jax, to_jax, x64
 from ftrans.traceback import boundary
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -137,10 +144,10 @@ class Function:
         """
         passed = len(args) + len(kwargs)
         methods = methods_of(cls)
-        args, kwargs = methods.bound(args, kwargs)
+        args, kwargs = methods.parameters.bound(args, kwargs, methods.unfit)
         trail: Any = state.trail
         shortcut = None
-        if trail is not None and not kwargs and not is_listening():
+        if trail is not None and not kwargs and listener() is None:
             shortcut = Shortcut(trail, methods, args, passed)
             found = shortcut.take()
             if found is not None:
@@ -148,7 +155,7 @@ class Function:
         parts = Parts(args)
         if not is_tracing() or not any(type(x) is Tracer for x in parts.values):
             if not foreign(parts.values):
-                return call_at_once(methods, parts, kwargs)
+                return _call_at_once(methods, parts, kwargs)
             return record_for_jax(methods, parts, kwargs)
         call = Call(methods, parts, kwargs, min(passed, len(parts)))
         result = call.record()
@@ -158,6 +165,52 @@ class Function:
 
 
 Function._ftrans_apply = Function.__dict__["apply"].__func__
+
+
+def _call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any:
+    """Calls the methods where nothing that they are given is traced; the container follows."""
+    ctx = FunctionCtx()
+    ctx._state.needs = (False,) * len(parts)
+
+    def call(values: Sequence[Any]) -> Any:
+        args = parts.build(values)
+        if methods.old:
+            return methods.forward(ctx, *args, **kwargs)
+        output = methods.forward(*args, **kwargs)
+        methods.setup_context(ctx, args, output)
+        return output
+
+    values = [read_only(x) for x in parts.values]
+    output, given, written = call_writing(call, values, methods.marks_dirty)
+    places = {id(x): i for i, x in enumerate(given)}
+    dirty = [places[id(x)] for x in ctx._state.dirty if id(x) in places]
+    methods.check_written([i in dirty for i in written])
+    returned_as_they_are = set(map(id, tree.tree_leaves(output))) if dirty else set()
+    for i in dirty:
+        if id(given[i]) not in returned_as_they_are:
+            raise methods.not_returned(given[i])
+    originals = {id(x): original for x, original in zip(given, parts.values, strict=True)}
+    for i in dirty:
+        original = parts.values[i]
+        if isinstance(original, np.ndarray):
+            np.copyto(original, given[i])  # what was declared is done
+        else:
+            originals[id(given[i])] = given[i]
+    as_jax = any(is_jax(x) for x in parts.values)
+    leaves, structure = tree.tree_flatten(output)
+    held = Counter(map(id, (*leaves, *ctx._held())))
+    held.update(dict.fromkeys(originals, inf))  # type: ignore[arg-type]
+
+    def returned(leaf: Any) -> Any:
+        leaf = originals.get(id(leaf), leaf)
+        if not is_array(leaf) and (hasattr(leaf, "__dlpack__") or isinstance(leaf, np.ndarray)):
+            leaf = to_array(leaf)
+        if as_jax and type(leaf) is np.ndarray:
+            with x64():
+                return to_jax(leaf)
+        return leaf
+
+    return structure.unflatten(map(returned, owned(leaves, held)))
 
 
 def once_differentiable(function: F) -> F:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from ftrans.custom.batching import FunctionBatch, closed_over, example_by
-from ftrans.custom.calling import check_written, not_returned
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.effects import came_too_late, changed, seen_by
 from ftrans.custom.guards import Guards, guards_of
@@ -18,10 +17,9 @@ from ftrans.custom.methods import Methods, asks_needs
 from ftrans.custom.opaque import calls_host, is_opaque, missing_of, set_opaque
 from ftrans.custom.opaque_forward import OpaqueForward
 from ftrans.custom.recording import record, staged_for_jax
-from ftrans.custom.rule import Rule
+from ftrans.custom.rule import Rule, listener
 from ftrans.custom.surroundings import Surroundings, surroundings
 from ftrans.custom.tracing import Author
-from ftrans.custom.undefined import is_listening, note
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined
 from ftrans.ir import ArrayType, Tracer, type_of
@@ -61,7 +59,7 @@ class Call(Author):
         self.name = methods.name
         self.parts = parts
         self.kwargs = kwargs
-        self.listened = methods.backward is not None and is_listening()
+        self.listener = None if methods.backward is None else listener()
         self.missing = methods.missing
         self.memory = methods.memory
         self.has_backward = methods.backward is not None
@@ -70,7 +68,7 @@ class Call(Author):
     @property
     def lasting_key(self) -> Any:
         """What calls that are like one another have in common, see `Author.lasting_key`."""
-        if self.kwargs or self.listened or not self.parts.is_constant:
+        if self.kwargs or self.listener or not self.parts.is_constant:
             return None
         needs = _needs(self.parts) if self.methods.asks_needs else None
         called = self.called
@@ -266,7 +264,7 @@ class Call(Author):
         ctx_dirty = self.ctx._state.dirty
         marked = {key_of(x) for x in ctx_dirty}
         if left is not None:
-            check_written(self.methods, [key_of(inputs[i]) in marked for i in left.written])
+            self.methods.check_written([key_of(inputs[i]) in marked for i in left.written])
         if not marked:
             return
         returned = {} if left is None else left.returned
@@ -277,7 +275,7 @@ class Call(Author):
                 continue
             place = outs.index(key) if key in outs else returned.get(number)
             if place is None:
-                raise not_returned(self.methods, value)
+                raise self.methods.not_returned(value)
             self.dirty.append((number, place))
         if len(self.dirty) < len(marked) and any(type(x) is Tracer for x in ctx_dirty):
             raise RuleError(
@@ -319,10 +317,11 @@ class Call(Author):
             return found
         return self._undifferentiated(found, missing_of(f"{self.name}.forward"))
 
-    def _rule(self, name: str, method: Any) -> Rule:
+    def _rule(self, name: str, which: str, method: Any) -> Rule:
         """Returns one method with what it is given and must return."""
         return Rule(
             f"{self.name}.{name}",
+            which,
             method,
             self.parts.template(),
             self.output.template(),
@@ -330,29 +329,25 @@ class Call(Author):
             tuple(self.types),
             self.moving,
             self.ctx._state.materialize,
-            self.methods.names(),
+            self.methods.parameters.names,
             self.weak,
             self.passed,
         )
 
     def backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         """Calls `backward`; see `Author.backward`."""
-        ctx, method = self.ctx, self.methods.backward
+        method, message = self.methods.backward, ""
         cotangents = self._tied(cotangents)
         once = getattr(method, "__ftrans_once__", False)
-        rule = self._rule(self.methods.backward_name, method)
-        message = ""
+        rule = self._rule(self.methods.backward_name, "backward", method)
         if once:
             message = _differentiated_again(rule.label, method)
             cotangents = self._undifferentiated(cotangents, message)
-
-        def call(given: Sequence[Any]) -> Sequence[Any]:
-            return self._called(rule, "backward", rule.gradients, rule.host_gradients, given)
-
-        found = call(cotangents)
-        if self.listened and not ctx._state.materialize:
-            self.listened = False  # once, whatever the patterns of cotangents are
-            note(rule.label, lambda: call([None] * len(cotangents)))
+        found = self._called(rule, cotangents)
+        if self.listener is not None and not self.ctx._state.materialize:
+            # once, whatever the patterns of cotangents are
+            heard, self.listener = self.listener, None
+            heard(rule.label, lambda: self._called(rule, [None] * len(cotangents)))
         return self._undifferentiated(found, message) if once else self._checked(found)
 
     def _tied(self, values: Sequence[Any]) -> Sequence[Any]:
@@ -364,20 +359,15 @@ class Call(Author):
 
     def jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
         """Calls `jvp`; see `Author.jvp`."""
-        rule = self._rule("jvp", self.methods.jvp)
-        given = self._tied(tangents)
-        return self._checked(
-            self._called(rule, "forward", rule.tangents, rule.host_tangents, given)
-        )
+        rule = self._rule("jvp", "forward", self.methods.jvp)
+        return self._checked(self._called(rule, self._tied(tangents)))
 
-    def _called(
-        self, rule: Rule, which: str, now: Any, later: Any, given: Sequence[Any]
-    ) -> Sequence[Any]:
+    def _called(self, rule: Rule, given: Sequence[Any]) -> Sequence[Any]:
         """Calls a method on traced values; or records that it is called later."""
         ctx, method = self.ctx, rule.method
 
         def traced() -> Sequence[Any]:
-            found = now(ctx._copied(which), given)
+            found = rule(ctx._copied(rule.which), given)
             if self.host.left:
                 raise came_too_late(self.name, rule.label, method, self.host.left)
             return found
@@ -386,7 +376,7 @@ class Call(Author):
             method,
             self.parts.key,
             traced,
-            lambda: later(ctx._copied(which), given, self._needs_of(method)),
+            lambda: rule.later(ctx._copied(rule.which), given, self._needs_of(method)),
         )
 
     def batch(self, around: Surroundings, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:

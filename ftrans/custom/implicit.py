@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 
 import jax.tree_util as tree
 
-from ftrans.custom.fit import fit
 from ftrans.custom.implicit_rules import LinearSolve, Root, flat_like, solution_and_aux
+from ftrans.custom.rule import fit
 from ftrans.errors import RuleError
 from ftrans.func.staging import abstract_inputs, name_of, stage
 from ftrans.ir import ArrayType, is_tracing, type_of

@@ -8,8 +8,8 @@ from typing import Any
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.custom.fit import fit
 from ftrans.custom.recording import record, staged_for_jax
+from ftrans.custom.rule import fit
 from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
 from ftrans.custom.remembered import Memory
 from ftrans.errors import MissingRuleError, RuleError
 from ftrans.external.captures import defined
-
-__all__ = ["Methods", "asks_needs", "methods_of"]
+from ftrans.ir import type_of
 
 
 def methods_of(cls: Any) -> Methods:
@@ -62,6 +62,7 @@ class Methods:
         generate_vmap_rule: as in the class.
         memory: what is remembered of calls, see `Author`.
         missing: the error where a derivative is asked for, and no rule is written; or None.
+        parameters: how `forward` takes its arguments.
         guards: what the methods read, where none of them is opaque and all of it is understood.
     """
 
@@ -102,7 +103,7 @@ class Methods:
                 f"  or @staticmethod def jvp(ctx, *tangents), which returns a tangent for each "
                 f"output."
             )
-        self._signature, self._count = _parameters(self.forward, self.old)
+        self.parameters = Parameters(self.forward, self.old)
 
     @property
     def asks_needs(self) -> bool:
@@ -124,59 +125,96 @@ class Methods:
         all_ = (self.forward, self.setup_context, self.backward, self.jvp, self.vmap)
         return [method for method in all_ if method is not None]
 
-    def names(self) -> tuple[str, ...]:
-        """Returns the names of the positional parameters of `forward`, as far as they have any."""
-        if self._signature is None:
-            return ()
-        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return tuple([p.name for p in self._signature.parameters.values() if p.kind in positional])
+    def unfit(self, error: TypeError, count: int) -> RuleError:
+        """Returns the error for so many arguments that are not those of `forward`."""
+        hint, known = "", self.parameters.signature
+        if self.old and known is not None and len(known.parameters) < count:
+            hint = (
+                "\n  Without setup_context, forward takes a context in front: write "
+                "forward(ctx, x, ...);\n"
+                "  or write @staticmethod def setup_context(ctx, inputs, output) as well."
+            )
+        return RuleError(
+            f"{self.name}.apply: the arguments are not those of forward: {error}.\n"
+            f"  forward{inspect.signature(self.forward)}, defined at {defined(self.forward)}{hint}"
+        )
+
+    def not_returned(self, value: Any) -> RuleError:
+        """Returns the error for an input that is marked as dirty, and is not among the results."""
+        return RuleError(
+            f"{self.name}: an input is marked as dirty, and is not returned.\n"
+            f"  input: {type_of(value)}\n  it is defined at {defined(self.forward)}\n"
+            f"  Return it from forward, itself and not a copy: return x."
+        )
+
+    def check_written(self, marked: Sequence[bool]) -> None:
+        """Raises where `forward` has written to what is not marked."""
+        if not all(marked):
+            raise RuleError(
+                f"{self.name}.forward: it writes into an argument, and does not say so.\n"
+                f"  it is defined at {defined(self.forward)}\n"
+                f"  Write into a copy, x = np.array(x); or mark the argument, ctx.mark_dirty(x), "
+                f"and return it."
+            )
+
+
+class Parameters:
+    """Is how a function takes its arguments.
+
+    Args:
+        function: the function.
+        with_context: whether a context is passed in front of them.
+
+    Attributes:
+        signature: without the context; None where it is not known.
+        names: those of the positional parameters.
+    """
+
+    _positional: int | None = None  # so many positional arguments need no binding; None for any
+
+    def __init__(self, function: Any, with_context: bool = False):
+        self.signature: inspect.Signature | None = None
+        self.names: tuple[str, ...] = ()
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):
+            return
+        found = list(signature.parameters.values())
+        if with_context and found and found[0].kind is not inspect.Parameter.VAR_POSITIONAL:
+            found = found[1:]
+        self.signature = signature.replace(parameters=found)
+        self.names = tuple([p.name for p in found if p.kind in _POSITIONAL])
+        kinds = {p.kind for p in found} - {inspect.Parameter.VAR_KEYWORD}
+        if kinds != {inspect.Parameter.VAR_POSITIONAL}:
+            # what takes some and any number, or keyword-only defaults, is bound at each call
+            self._positional = len(self.names) if kinds <= _POSITIONAL else -1
+
+    def leave_to_it(self) -> None:
+        """Lets the function fill in its defaults itself, where it is called without keywords."""
+        self._positional = None
 
     def bound(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], unfit: Callable[..., RuleError]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns the positional arguments with defaults, and those that are keyword-only."""
-        signature, count = self._signature, self._count
-        if not kwargs and (len(args) == count or (count == -1 and signature is None)):
+        """Returns the positional arguments with defaults, and those that are keyword-only.
+
+        Args:
+            args: the positional arguments.
+            kwargs: the others.
+            unfit: makes the error of what the function would raise, and the number of arguments.
+        """
+        known = not kwargs and self._positional in (None, len(args))
+        if known or self.signature is None:
             return args, kwargs
-        assert signature is not None
         try:
-            found = signature.bind(*args, **kwargs)
+            found = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            hint = ""
-            if self.old and len(signature.parameters) < len(args) + len(kwargs):
-                hint = (
-                    "\n  Without setup_context, forward takes a context in front: write "
-                    "forward(ctx, x, ...);\n"
-                    "  or write @staticmethod def setup_context(ctx, inputs, output) as well."
-                )
-            raise RuleError(
-                f"{self.name}.apply: the arguments are not those of forward: {error}.\n"
-                f"  forward{inspect.signature(self.forward)}, defined at "
-                f"{defined(self.forward)}{hint}"
-            ) from None
+            raise unfit(error, len(args) + len(kwargs)) from None
         found.apply_defaults()
         return found.args, found.kwargs
 
 
-def _parameters(forward: Any, with_context: bool) -> tuple[inspect.Signature | None, int]:
-    """Returns the signature without the context, and the number of arguments that need no binding.
-
-    That is -1 where any number does.
-    """
-    try:
-        signature = inspect.signature(forward)
-    except (TypeError, ValueError):
-        return None, -1
-    parameters = list(signature.parameters.values())
-    if with_context and parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
-        parameters = parameters[1:]
-    signature = signature.replace(parameters=parameters)
-    kinds = {p.kind for p in parameters}
-    if inspect.Parameter.KEYWORD_ONLY in kinds:
-        return signature, -2
-    if inspect.Parameter.VAR_POSITIONAL in kinds:
-        return signature, -1
-    return signature, sum(p.kind is not inspect.Parameter.VAR_KEYWORD for p in parameters)
+_POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
 
 def asks_needs(function: Any) -> bool:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx
-from ftrans.custom.fit import chosen, fit
 from ftrans.custom.opaque import host_call
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined
-from ftrans.ir import ArrayType
-from ftrans.ir.stack import is_tracing
+from ftrans.ir import ArrayType, Tracer, type_of
+from ftrans.ir.stack import is_tracing, state
+from ftrans.numpy.promotion import as_array, broadcast_to, cast, is_array, is_scalar, is_weak
+from ftrans.primitives import reshape_p, sum_p
 from ftrans.primitives.axes import zeros
-from ftrans.pytree import Parts
-
-__all__ = ["Rule"]
+from ftrans.pytree import Parts, describe
 
 
 class Rule(NamedTuple):
@@ -25,6 +26,7 @@ class Rule(NamedTuple):
 
     Attributes:
         label: names it: "F.backward".
+        which: "backward", or "forward" for `jvp`.
         method: the user's function.
         parts: the arguments of `apply`, without the arrays.
         output: the results, without the arrays.
@@ -39,6 +41,7 @@ class Rule(NamedTuple):
     """
 
     label: str
+    which: str
     method: Any
     parts: Parts
     output: Parts
@@ -50,149 +53,90 @@ class Rule(NamedTuple):
     weak: tuple[bool, ...]
     passed: int
 
-    # --------------------------------------------------------------------------- backward
+    def __call__(self, ctx: FunctionCtx, given: Sequence[Any]) -> list[Any]:
+        """Calls the method on cotangents, or tangents; None stands for zero.
 
-    def gradients(self, ctx: FunctionCtx, cotangents: Sequence[Any]) -> list[Any]:
-        """Calls `backward`; returns a cotangent of the right type, or None, for each input."""
-        given = cotangents
+        Returns:
+            A cotangent of the right type for each input, or a tangent for each result; or None.
+        """
+        return self._gradients(ctx, given) if self.which == "backward" else self._dots(ctx, given)
+
+    def _gradients(self, ctx: FunctionCtx, cotangents: Sequence[Any]) -> list[Any]:
+        given, count = cotangents, len(self.parts)
         if self.materialize:
-            given = [
-                _zeros(t) if ct is None else ct
-                for ct, t in zip(cotangents, self.types, strict=True)
-            ]
-        found = self.method(ctx, *self.output.alone(given))
-        gradients = list(found) if isinstance(found, tuple) else [found]
-        count = len(self.parts)
-        if isinstance(found, list) and count > 1:
-            gradients = list(found)
-        while len(gradients) > count and gradients[-1] is None:
-            gradients.pop()
-        if self.passed <= len(gradients) < count:
-            gradients += [None] * (count - len(gradients))
-        if len(gradients) != count:
-            raise RuleError(
-                f"{self._where}: it must return one gradient for each argument of forward.\n"
-                f"  expected {count}, got {len(gradients)}\n"
-                f"  Return None for an argument that has no gradient."
-            )
-        flat = self.parts.split(lambda: f"{self._where}: a gradient", gradients)
+            pairs = zip(cotangents, self.types, strict=True)
+            given = [_zeros(t) if ct is None else ct for ct, t in pairs]
+        found = _listed(self.method(ctx, *self.output.alone(given)), count)
+        while len(found) > count and found[-1] is None:
+            found.pop()
+        if self.passed <= len(found) < count:
+            found += [None] * (count - len(found))
+        flat = self._flat(self.parts, found, "gradient", "argument")
         return [
-            None if ct is None or not t.is_inexact else self._gradient(i, ct, t)
+            None
+            if ct is None or not t.is_inexact
+            else self._fitted("gradient", i, chosen(ct, t, self.weak[i]), t)
             for i, (ct, t) in enumerate(zip(flat, self.inputs, strict=True))
         ]
 
-    def _gradient(self, number: int, ct: Any, t: ArrayType) -> Any:
-        ct = chosen(ct, t, self.weak[number])
-        return self._fit("gradient", lambda: self._inputs()[number], ct, t, reduced=True)
+    def _dots(self, ctx: FunctionCtx, tangents: Sequence[Any]) -> list[Any]:
+        found = _listed(self.method(ctx, *self.parts.alone(tangents)), len(self.output))
+        flat = self._flat(self.output, found, "tangent", "output")
+        for i, (dot, t, s) in enumerate(zip(flat, self.types, self.smooth, strict=True)):
+            if dot is not None and t.is_inexact and not s:
+                raise RuleError(
+                    f"{self._where}: result {i} is marked as not differentiable, and has a "
+                    f"tangent.\n"
+                    f"  Return None for it."
+                )
+        return [
+            None if dot is None or not s else self._fitted("tangent", i, dot, t)
+            for i, (dot, t, s) in enumerate(zip(flat, self.types, self.smooth, strict=True))
+        ]
 
-    def _fit(
-        self, what: str, name: Callable[[], str], value: Any, t: ArrayType, reduced: bool = False
-    ) -> Any:
-        # the label is made only where it is needed: it costs more than the check
+    def _flat(self, parts: Parts, found: list[Any], what: str, like: str) -> list[Any]:
+        """Returns what a method returned for each array; raises where it does not fit."""
+        if len(found) != len(parts):
+            raise RuleError(
+                f"{self._where}: it must return one {what} for each {like} of forward.\n"
+                f"  expected {len(parts)}, got {len(found)}\n"
+                f"  Return None for an {like} that has no {what}."
+            )
+        return parts.split(lambda: f"{self._where}: a {what}", found)
+
+    def _fitted(self, what: str, number: int, value: Any, t: ArrayType) -> Any:
+        is_gradient = what == "gradient"
+        # its name is made only where it is needed: it costs more than the check
         try:
-            return fit("", value, t, "", reduced)
+            return fit("", value, t, "", is_gradient)
         except RuleError:
-            label = f"{self._where}: the {what} of {name()}"
-        return fit(label, value, t, name(), reduced)
+            name = self._inputs()[number] if is_gradient else f"result {number}"
+        return fit(f"{self._where}: the {what} of {name}", value, t, name, is_gradient)
 
-    def host_gradients(
-        self,
-        ctx: FunctionCtx,
-        cotangents: Sequence[Any],
-        needs: tuple[bool, ...],
-    ) -> list[Any]:
-        """Records that `backward` is called when the program is run."""
-        wanted = [i for i, t in enumerate(self.inputs) if t.is_inexact]
-        return self._called_later(self.gradients, ctx, cotangents, needs, wanted, self.inputs)
-
-    # -------------------------------------------------------------------------------- jvp
-
-    def tangents(self, ctx: FunctionCtx, tangents: Sequence[Any]) -> list[Any]:
-        """Calls `jvp`; returns a tangent of the right type, or None, for each result."""
-        found = self.method(ctx, *self.parts.alone(tangents))
-        dots = found if isinstance(found, tuple) else (found,)
-        if isinstance(found, list) and len(self.output) > 1:
-            dots = tuple(found)
-        if len(dots) != len(self.output):
-            raise RuleError(
-                f"{self._where}: it must return one tangent for each output of forward.\n"
-                f"  expected {len(self.output)}, got {len(dots)}\n"
-                f"  Return None for an output that has no tangent."
-            )
-        flat = self.output.split(lambda: f"{self._where}: a tangent", dots)
-        given = enumerate(zip(flat, self.types, self.smooth, strict=True))
-        return [None if dot is None else self._tangent(i, dot, t, s) for i, (dot, t, s) in given]
-
-    def _tangent(self, number: int, dot: Any, t: ArrayType, smooth: bool) -> Any:
-        if smooth:
-            return self._fit("tangent", lambda: f"result {number}", dot, t)
-        if t.is_inexact:
-            raise RuleError(
-                f"{self._where}: result {number} is marked as not differentiable, and has a "
-                f"tangent.\n"
-                f"  Return None for it."
-            )
-        return None
-
-    def host_tangents(
-        self,
-        ctx: FunctionCtx,
-        tangents: Sequence[Any],
-        needs: tuple[bool, ...],
-    ) -> list[Any]:
-        """Records that `jvp` is called when the program is run."""
-        wanted = [i for i, s in enumerate(self.smooth) if s]
-        return self._called_later(self.tangents, ctx, tangents, needs, wanted, self.types)
-
-    # ------------------------------------------------------------------------------ shared
-
-    def _called_later(
-        self,
-        call: Callable[[FunctionCtx, Sequence[Any]], list[Any]],
-        ctx: FunctionCtx,
-        values: Sequence[Any],
-        needs: tuple[bool, ...],
-        wanted: Sequence[int],
-        types: Sequence[ArrayType],
-    ) -> list[Any]:
-        """Records a call of the method on arrays; returns the results that are wanted, else None.
+    def later(self, ctx: FunctionCtx, values: Sequence[Any], needs: tuple[bool, ...]) -> list[Any]:
+        """Records that the method is called on arrays when the program is run.
 
         Args:
-            call: calls the method.
             ctx: the context, with traced values in it.
             values: what the method takes, traced, or None.
             needs: what `ctx.needs_input_grad` is.
-            wanted: which results there are.
-            types: those of all results.
         """
-        given = tuple(x is not None for x in values)
-        kinds = [types[i] for i in wanted]
+        types, wanted = self.types, self.smooth
+        if self.which == "backward":
+            types, wanted = self.inputs, tuple([t.is_inexact for t in self.inputs])
+        kinds = [t for t, w in zip(types, wanted, strict=True) if w]
+        given = tuple([x is not None for x in values])
 
         def body(inner: FunctionCtx, arrays: Sequence[Any]) -> list[Any]:
             rest = iter(arrays)
-            found = call(inner, [next(rest) if g else None for g in given])
-            return _filled([found[i] for i in wanted], kinds)
+            found = zip(self(inner, [next(rest) if g else None for g in given]), types, strict=True)
+            returned = [np.zeros(t.shape, t.dtype) if x is None else x for x, t in found]
+            return [x for x, w in zip(returned, wanted, strict=True) if w]
 
         operands = [x for x in values if x is not None]
-        key = (given, *self._key)
-        outs = host_call(self.label, self.method, ctx, operands, kinds, key, body, needs)
-        found: list[Any] = [None] * len(types)
-        for i, out in zip(wanted, outs, strict=True):
-            found[i] = out
-        return found
-
-    @property
-    def _key(self) -> tuple[Any, ...]:
-        return (
-            self.parts.key,
-            self.output.key,
-            self.inputs,
-            self.types,
-            self.smooth,
-            self.materialize,
-            self.weak,
-            self.passed,
-        )
+        key = given, self._replace(method=None, parts=self.parts.key, output=self.output.key)
+        found = iter(host_call(self.label, self.method, ctx, operands, kinds, key, body, needs))
+        return [next(found) if w else None for w in wanted]
 
     @property
     def _where(self) -> str:
@@ -204,12 +148,118 @@ class Rule(NamedTuple):
         return self.parts.item_names(roots)
 
 
-def _filled(values: Sequence[Any], types: Sequence[ArrayType]) -> list[Any]:
-    return [
-        np.zeros(t.shape, t.dtype) if x is None else x for x, t in zip(values, types, strict=True)
-    ]
+def _listed(found: Any, count: int) -> list[Any]:
+    several = isinstance(found, tuple) or (isinstance(found, list) and count > 1)
+    return list(found) if several else [found]
 
 
 def _zeros(t: ArrayType) -> Any:
     """Returns zeros; while something is traced, they are not made unless they are used."""
     return zeros(t) if is_tracing() else np.zeros(t.shape, t.dtype)
+
+
+# ------------------------------------------------------------------------- what a rule has returned
+
+
+def chosen(value: Any, expected: ArrayType, weak: bool) -> Any:
+    """Returns a cotangent in the expected dtype where it belongs to a Python number.
+
+    Nobody has chosen the dtype of that.
+    """
+    inexact = is_scalar(value) or (is_array(value) and type_of(value).is_inexact)
+    return cast(as_array(value), expected.dtype) if weak and inexact else value
+
+
+def fit(label: str, value: Any, expected: ArrayType, like: str, reduced: bool = False) -> Any:
+    """Returns what a rule returned as an array of exactly the type that it must have.
+
+    Args:
+        label: names what it is, for the error: "F.backward (file:line): the gradient of x".
+        value: what was returned.
+        expected: its type.
+        like: says whose type that is, for the error.
+        reduced: whether a value that `expected` broadcasts to is summed to it.
+
+    Raises:
+        RuleError: where it is no array, or has another shape or dtype.
+    """
+    if type(value) is np.ndarray and value.shape == expected.shape:
+        if value.dtype == expected.dtype:
+            return value
+    elif not (is_array(value) or is_scalar(value)):
+        if isinstance(value, (list, tuple)) or not hasattr(value, "__array__"):
+            raise RuleError(
+                f"{label} is no array.\n  returned: {describe(value)}\n"
+                f"  Return {expected}, or None where it is zero."
+            )
+        value = as_array(value)
+    weak = is_weak(value)
+    array = as_array(value)
+    t = type_of(array)
+    if t.shape != expected.shape:
+        if weak and t.shape == ():
+            array = broadcast_to(array, expected.shape)
+        else:
+            array = _summed(array, expected.shape) if reduced else None
+        if array is None:
+            raise RuleError(
+                f"{label} has the wrong shape.\n  returned: {t}\n  {like}: {expected}\n"
+                f"  Return an array of shape {expected.shape}."
+            )
+    if t.dtype != expected.dtype:
+        if weak and (expected.is_inexact or not t.is_inexact):
+            return cast(array, expected.dtype)
+        raise RuleError(
+            f"{label} has the wrong dtype.\n  returned: {t}\n  {like}: {expected}\n"
+            f"  Convert it: .astype({expected.dtype.name!r})."
+        )
+    if isinstance(array, Tracer) and array.weak:
+        return cast(array, expected.dtype)
+    return array
+
+
+def _summed(array: Any, target: tuple[int, ...]) -> Any:
+    """Returns the sum of an array that has a shape which broadcasts to its own; None for others."""
+    shape = type_of(array).shape
+    extra = len(shape) - len(target)
+    pairs = list(zip((1,) * extra + target, shape, strict=False))
+    if extra < 0 or any(n not in (1, m) for n, m in pairs):
+        return None
+    array = sum_p(array, axes=tuple([i for i, (n, m) in enumerate(pairs) if i < extra or n != m]))
+    return array if type_of(array).shape == target else reshape_p(array, shape=target)
+
+
+# --------------------------------------------------------------- who listens to calls of `backward`
+
+Heard = Callable[[str, Callable[[], Sequence[Any]]], None]
+"""Is told the name of a `backward`, and how to call it with None for all cotangents.
+
+No transform calls it so, since what comes of that has to be zero; PyTorch's engine does.
+"""
+
+
+class _Listener(threading.local):
+    heard: Heard | None = None
+    depth = 0
+
+
+_listener = _Listener()
+
+
+@contextmanager
+def listening(heard: Heard) -> Iterator[None]:
+    """Tells of each `backward` that is traced in the block, called by the functions traced there.
+
+    Those deeper inside, in the rules of others or in `jit`, do not count.
+    """
+    before = _listener.heard, _listener.depth
+    _listener.heard, _listener.depth = heard, len(state.stack) + 1
+    try:
+        yield
+    finally:
+        _listener.heard, _listener.depth = before
+
+
+def listener() -> Heard | None:
+    """Returns who listens to a call that is recorded now."""
+    return _listener.heard if len(state.stack) == _listener.depth else None

@@ -16,8 +16,8 @@ import numpy as np
 
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.decorators import custom_vjp
-from ftrans.custom.fit import fit
 from ftrans.custom.function import Function
+from ftrans.custom.rule import fit
 from ftrans.ir import Tracer, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import Parts

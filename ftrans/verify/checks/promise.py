@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.custom.undefined import listening
+from ftrans.custom.rule import listening
 from ftrans.errors import ConcretizationError, GradcheckError
 from ftrans.func.jvp import jvp
 from ftrans.func.vmap import vmap
