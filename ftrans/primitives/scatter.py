@@ -81,7 +81,7 @@ def _last_wins(x: Any, indices: Any, updates: Any, in_bounds: bool, unique: bool
         none = jnp.zeros(x.shape[:k], _i32)
         last = jax_scatter("scatter_max", none, indices, numbers, in_bounds, False)
         winner = gather_p.lower(jnp, last, indices, in_bounds=in_bounds, fill=0)
-        flat = updates.reshape(-1, *updates.shape[len(shape) :])
+        flat = updates.reshape(numbers.size, *updates.shape[len(shape) :])
         updates = gather_p.lower(jnp, flat, winner[..., None], in_bounds=True)
         return plain(x, indices, updates)
 
