@@ -201,8 +201,7 @@ def _dynamic_update_slice(x: Any, update: Any, *starts: Any) -> Any:
 
 
 def _sort(*xs: Any, dimension: int, is_stable: bool, num_keys: int) -> list[Any]:
-    assert num_keys == 1
-    order = np.argsort(xs[0], axis=dimension, kind="stable")
+    order = np.lexsort(xs[:num_keys][::-1], axis=dimension)
     return [np.take_along_axis(x, order, dimension) for x in xs]
 
 

@@ -97,14 +97,16 @@ def check_derivatives(
 ) -> None:
     """Compares value, jvp and vjp with those of JAX, with all and with each inexact operand."""
     program = program_of(function, arrays)
+    with jax.enable_x64(True):
+        constants = [jnp.asarray(array) for array in arrays]
     at = [i for i, array in enumerate(arrays) if is_inexact(array.dtype)]
     for chosen in {tuple(at), *((i,) for i in at)}:
 
         def varied(*values: Any, chosen: tuple[int, ...] = chosen) -> Any:
-            operands = list(arrays)
+            operands = list(constants)
             for i, value in zip(chosen, values, strict=True):
                 operands[i] = value
-            out = oracle(*(jnp.asarray(operand) for operand in operands))
+            out = oracle(*operands)
             return list(out) if isinstance(out, (tuple, list)) else [out]
 
         taken = [arrays[i] for i in chosen]
