@@ -201,7 +201,8 @@ class _Reader:
         if owner in self._spaces:
             return True
         self._spaces.add(owner)
-        attributes = {k: v for k, v in vars(owner).items() if k != "_ftrans_methods"}
+        attributes = dict(vars(owner))
+        attributes.pop("_ftrans_methods", None)
         self.guards._spaces.append((owner, attributes))
         return all(
             name in known

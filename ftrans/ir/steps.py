@@ -83,9 +83,10 @@ class Step:
 
         What a function closes over would live as long as its step.
         """
-        holding = [key for key, step in (self.others or {}).items() if step.holds_functions]
+        others = self.others or {}
+        holding = [key for key, step in list(others.items()) if step.holds_functions]
         for key in holding[: max(len(holding) - _HOLDING, 0)]:
-            del self.others[key]  # type: ignore[index]
+            others.pop(key, None)
 
     @property
     def holds_functions(self) -> bool:

@@ -36,7 +36,8 @@ _STEPS_PER_PROGRAM = 32
 def forget_trails() -> None:
     """Forgets all that was traced; traces under way go on."""
     global _count
-    gone = [root.step for root in _roots.values()]
+    # in lists that are made at once: other threads go on adding
+    gone = [root.step for root in list(_roots.values())]
     _roots.clear()
     _count = 0
     # whoever holds a traced value holds its steps, but need not hold all that others did after them

@@ -14,6 +14,8 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.ir import ArrayType, Equation, Literal, Params, Program, is_tracing
+from ftrans.ir.steps import Step
+from ftrans.ir.trail import forget_trails
 from ftrans.primitives import mul_p, sin_p
 from tests.helpers import assert_close
 
@@ -240,3 +242,35 @@ def test_programs_are_interned_once_though_threads_race() -> None:
         for same in zip(*made, strict=True):
             assert len({id(program) for program in same}) == 1
             assert len({id(program.structure) for program in same}) == 1
+
+
+def test_trails_are_forgotten_while_others_are_begun() -> None:
+    begun = threading.Event()
+
+    def work(number: int) -> None:
+        if number:
+            try:
+                for size in range(1, 120):
+                    x = np.full(number * 120 + size, 2.0)
+                    assert_close(func.grad(lambda x: (x * x).sum())(x), 2 * x)
+            finally:
+                begun.set()
+        while not (number or begun.is_set()):
+            forget_trails()
+
+    at_once(work, 4)
+
+
+def test_steps_let_go_of_functions_while_others_are_added() -> None:
+    step = Step(None, None, None, 0)
+    holding = Params(rule=type("Rule", (), {"holds_functions": True})())
+    t = ArrayType((), "float64")
+
+    def work(number: int) -> None:
+        for i in range(3000):
+            key = number, i
+            step.add(Step(key, Equation(sin_p, (0,), holding, (t,)), None, 1))
+            step.forget_functions()
+
+    at_once(work, 4)
+    assert len(step.others or ()) < 40
