@@ -7,12 +7,7 @@ from ftrans.interpreters.inline import inline, runnable
 from ftrans.interpreters.jacobian import jacobian_forward, jacobian_reverse
 from ftrans.interpreters.jvp import jvp
 from ftrans.interpreters.linearize import Linearized, linearize
-from ftrans.interpreters.reverse import (
-    detach_outputs,
-    linear_pullback,
-    pullback,
-    value_and_grad,
-)
+from ftrans.interpreters.reverse import detach_outputs, linear_pullback, pullback, value_and_grad
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.transforms import transforms
 from ftrans.interpreters.transpose import exchange, pull_back, transpose

@@ -18,10 +18,7 @@ from ftrans.primitives.record import Absent, Recursive
 
 @batching
 def batch(
-    program: Program,
-    size: int,
-    dims: tuple[int | None, ...],
-    force: tuple[bool, ...] | None = None,
+    program: Program, size: int, dims: tuple[int | None, ...], force: tuple[bool, ...] | None = None
 ) -> tuple[Program, tuple[bool, ...]]:
     """Maps `program` over one axis of some of its inputs.
 

@@ -6,6 +6,7 @@ All are linear, and each is the transpose of one of them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -47,9 +48,17 @@ def _broadcast_transpose(ct: Any, x: Linear, *, shape: tuple, axes: tuple) -> An
     return ct if order == tuple(range(len(axes))) else transpose_p(ct, permutation=order)
 
 
-def _broadcast_batch(size: int, operands: Any, dims: Any, *, shape: tuple, axes: tuple) -> Any:
-    x = moveaxis(operands[0], dims[0], 0)
-    return broadcast_p(x, shape=(size, *shape), axes=(0, *(axis + 1 for axis in axes))), 0
+def in_front(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the batch rule that computes on operands which have the mapped axis in front.
+
+    Args:
+        rule: `(size, *operands, **params) -> result`, which has it in front as well.
+    """
+
+    def batch(size: int, operands: Any, dims: Any, **params: Any) -> tuple[Any, int]:
+        return rule(size, *map(to_front, repeat(size), operands, dims), **params), 0
+
+    return batch
 
 
 def _broadcast_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
@@ -69,7 +78,11 @@ broadcast_p = structural(
     lower=_broadcast_lower,
     jvp=LINEAR,
     transpose=[_broadcast_transpose],
-    batch=_broadcast_batch,
+    batch=in_front(
+        lambda size, x, *, shape, axes: broadcast_p(
+            x, shape=(size, *shape), axes=(0, *(axis + 1 for axis in axes))
+        )
+    ),
     rewrite=_broadcast_rewrite,
     tags=["linear", "broadcast", "view"],
     samples=[
@@ -95,6 +108,11 @@ def expand(x: Any, size: int) -> Any:
     if isinstance(x, Literal):
         return broadcast_p(x, shape=(size,), axes=())
     return broadcast_p(x, shape=(size, *t.shape), axes=tuple(range(1, t.ndim + 1)))
+
+
+def filled(tangent: Any, primal: Any) -> Any:
+    """Returns a tangent, zeros of the type of the primal where it is None."""
+    return zeros(type_of(primal)) if tangent is None else tangent
 
 
 # ---------------------------------------------------------------------------------------- sum
@@ -150,11 +168,6 @@ def _inverse(permutation: tuple) -> tuple[int, ...]:
     return tuple(sorted(range(len(permutation)), key=permutation.__getitem__))
 
 
-def _transpose_batch(size: int, operands: Any, dims: Any, *, permutation: tuple) -> Any:
-    x = moveaxis(operands[0], dims[0], 0)
-    return transpose_p(x, permutation=(0, *(axis + 1 for axis in permutation))), 0
-
-
 def _transpose_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
     (x,) = operands
     permutation = params["permutation"]
@@ -177,7 +190,11 @@ transpose_p = structural(
     lower=lambda xp, x, *, permutation: xp.transpose(x, permutation),
     jvp=LINEAR,
     transpose=[lambda ct, x, *, permutation: transpose_p(ct, permutation=_inverse(permutation))],
-    batch=_transpose_batch,
+    batch=in_front(
+        lambda size, x, *, permutation: transpose_p(
+            x, permutation=(0, *(axis + 1 for axis in permutation))
+        )
+    ),
     rewrite=_transpose_rewrite,
     tags=["linear", "view"],
     samples=[
@@ -195,3 +212,8 @@ def moveaxis(x: Any, source: int, destination: int) -> Any:
     order = [axis for axis in range(type_of(x).ndim) if axis != source]
     order.insert(destination, source)
     return transpose_p(x, permutation=tuple(order))
+
+
+def to_front(size: int, x: Any, dim: int | None) -> Any:
+    """Moves the mapped axis of an operand to the front; repeats one that has none."""
+    return expand(x, size) if dim is None else moveaxis(x, dim, 0)

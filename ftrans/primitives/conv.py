@@ -19,14 +19,8 @@ import numpy as np
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.axes import moveaxis, transpose_p, zeros
-from ftrans.primitives.family import (
-    check_kind,
-    no_identity,
-    no_programs,
-    normal,
-    total_bytes,
-)
-from ftrans.primitives.record import Cost, Linear, Primitive, Sample
+from ftrans.primitives.family import check_kind, normal, plain, total_bytes
+from ftrans.primitives.record import Cost, Linear, Sample
 from ftrans.primitives.shape import reshape_p, rev_p
 
 __all__ = ["conv_p"]
@@ -281,9 +275,9 @@ def _samples() -> list[Sample]:
     ]
 
 
-conv_p = Primitive(
-    name="conv",
-    tags=frozenset({"contraction", "multilinear"}),
+conv_p = plain(
+    "conv",
+    tags=["contraction", "multilinear"],
     kinds="iufc",
     infer=_infer,
     lower=_lower,
@@ -291,13 +285,9 @@ conv_p = Primitive(
         lambda t, out, x, kernel, **params: conv_p(t, kernel, **params),
         lambda t, out, x, kernel, **params: conv_p(x, t, **params),
     ],
-    linearize=no_programs,
     transpose=[_transpose_x, _transpose_kernel],
     batch=_batch,
-    prune=no_programs,
-    rewrite=no_identity,
     cost=_cost,
     samples=_samples,
     source="https://openxla.org/xla/operation_semantics#conv_convolution",
-    multiple=False,
 )

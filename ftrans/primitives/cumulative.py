@@ -18,14 +18,7 @@ from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_half
 from ftrans.primitives.arithmetic import add_p, mul_p, sub_p
 from ftrans.primitives.elementary import exp_p, log1p_p, logistic_p
-from ftrans.primitives.family import (
-    check_kind,
-    no_identity,
-    no_programs,
-    normal,
-    not_linear,
-    one_pass_cost,
-)
+from ftrans.primitives.family import check_kind, normal, not_linear, one_pass_cost, plain
 from ftrans.primitives.logic import eq_p, ge_p, le_p, ne_p, or_p
 from ftrans.primitives.magnitude import abs_p
 from ftrans.primitives.record import LINEAR, Primitive, Sample, scalar
@@ -141,18 +134,15 @@ def cumulative(
         (dim,) = dims
         return primitive(operands[0], axis=axis + (axis >= dim), reverse=reverse), dim
 
-    primitive = Primitive(
-        name=name,
-        tags=frozenset({"cumulative", *tags}),
+    primitive = plain(
+        name,
+        tags=["cumulative", *tags],
         kinds=kinds,
         infer=infer,
         lower=lower,
         jvp=jvp,
-        linearize=no_programs,
         transpose=transpose,
         batch=batch,
-        prune=no_programs,
-        rewrite=no_identity,
         cost=one_pass_cost,
         samples=lambda: [
             Sample((normal(5),), {"axis": 0, "reverse": False}),
@@ -162,8 +152,6 @@ def cumulative(
             Sample((normal(2, 0),), {"axis": 1, "reverse": False}),
             *samples,
         ],
-        source=None,
-        multiple=False,
     )
     return primitive
 

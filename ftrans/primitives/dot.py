@@ -6,7 +6,7 @@ The axes of the result are the batch axes, the free axes of `x`, the free axes o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_half
 from ftrans.primitives.axes import transpose_p
-from ftrans.primitives.family import check_kind, no_identity, no_programs, normal, total_bytes
-from ftrans.primitives.record import Cost, Linear, Primitive, Sample
+from ftrans.primitives.family import check_kind, normal, plain, total_bytes
+from ftrans.primitives.record import Cost, Sample, operand_type
 
 __all__ = ["dot_p"]
 
@@ -78,40 +78,27 @@ def _lower(xp: Any, x: Any, y: Any, *, contract: Pair, batch: Pair) -> Any:
     return out.astype(dtype, copy=False)
 
 
-def _shape(operand: Any) -> tuple[int, ...]:
-    return operand.type.shape if isinstance(operand, Linear) else type_of(operand).shape
+def _transposed(which: int) -> Callable[..., Any]:
+    """Returns the transpose rule of one operand, x or y."""
 
+    def rule(ct: Any, *operands: Any, contract: Pair, batch: Pair) -> Any:
+        # For x: ct has the axes (batch, free of x, free of y). Contracting the last ones with y
+        # leaves (batch, free of x, contracted axes in the order of y), which go back to where x
+        # has them. For y the roles are exchanged.
+        other = 1 - which
+        ndims = [operand_type(operand).ndim for operand in operands]
+        free = [_free(n, *axes) for n, *axes in zip(ndims, contract, batch, strict=True)]
+        lead = tuple(range(len(batch[0])))
+        first = len(lead) + (len(free[0]) if other else 0)
+        taken = tuple(range(first, first + len(free[other])))
+        out = dot_p(ct, operands[other], contract=(taken, free[other]), batch=(lead, batch[other]))
+        left = sorted(range(len(contract[other])), key=contract[other].__getitem__)
+        order = batch[which] + free[which] + tuple(contract[which][i] for i in left)
+        permutation = tuple(sorted(range(len(order)), key=order.__getitem__))
+        ordered = permutation == tuple(range(len(order)))
+        return out if ordered else transpose_p(out, permutation=permutation)
 
-def _transpose_x(ct: Any, x: Any, y: Any, *, contract: Pair, batch: Pair) -> Any:
-    # ct has the axes (batch, free of x, free of y). Contracting the last ones with y leaves
-    # (batch, free of x, contracted axes in the order of y), which go back to where x has them.
-    free_x = _free(len(_shape(x)), contract[0], batch[0])
-    free_y = _free(len(_shape(y)), contract[1], batch[1])
-    lead = len(batch[0])
-    last = tuple(range(lead + len(free_x), type_of(ct).ndim))
-    out = dot_p(ct, y, contract=(last, free_y), batch=(tuple(range(lead)), batch[1]))
-    left = sorted(range(len(contract[1])), key=contract[1].__getitem__)
-    order = batch[0] + free_x + tuple(contract[0][i] for i in left)
-    return _put_back(out, order)
-
-
-def _transpose_y(ct: Any, x: Any, y: Any, *, contract: Pair, batch: Pair) -> Any:
-    # the same with the roles exchanged: (batch, free of y, contracted axes in the order of x)
-    free_x = _free(len(_shape(x)), contract[0], batch[0])
-    free_y = _free(len(_shape(y)), contract[1], batch[1])
-    lead = len(batch[0])
-    middle = tuple(range(lead, lead + len(free_x)))
-    out = dot_p(ct, x, contract=(middle, free_x), batch=(tuple(range(lead)), batch[0]))
-    left = sorted(range(len(contract[0])), key=contract[0].__getitem__)
-    order = batch[1] + free_y + tuple(contract[1][i] for i in left)
-    return _put_back(out, order)
-
-
-def _put_back(out: Any, order: Sequence[int]) -> Any:
-    """Moves axis i of `out` to `order[i]`."""
-    permutation = tuple(sorted(range(len(order)), key=order.__getitem__))
-    ordered = permutation == tuple(range(len(order)))
-    return out if ordered else transpose_p(out, permutation=permutation)
+    return rule
 
 
 def _batch(size: int, operands: Any, dims: Any, *, contract: Pair, batch: Pair) -> tuple[Any, int]:
@@ -157,9 +144,9 @@ def _samples() -> list[Sample]:
     ]
 
 
-dot_p = Primitive(
-    name="dot",
-    tags=frozenset({"contraction", "multilinear"}),
+dot_p = plain(
+    "dot",
+    tags=["contraction", "multilinear"],
     kinds="biufc",
     infer=_infer,
     lower=_lower,
@@ -167,13 +154,8 @@ dot_p = Primitive(
         lambda t, out, x, y, **params: dot_p(t, y, **params),
         lambda t, out, x, y, **params: dot_p(x, t, **params),
     ],
-    linearize=no_programs,
-    transpose=[_transpose_x, _transpose_y],
+    transpose=[_transposed(0), _transposed(1)],
     batch=_batch,
-    prune=no_programs,
-    rewrite=no_identity,
     cost=_cost,
     samples=_samples,
-    source=None,
-    multiple=False,
 )

@@ -149,7 +149,7 @@ pow_p = transcendental(
         Sample(
             (np.array([0.0, 0.0, 0.0, -2.0, 1.0]), np.array([0.0, 1.0, 2.0, 3.0, 0.0])),
             smooth=False,
-        ),
+        )
     ],
     source="https://dlmf.nist.gov/4.2.E26",
 )
@@ -301,7 +301,7 @@ atan2_p = transcendental(
         Sample(
             (np.array([0.0, -0.0, 1.0, 0.0, -0.0]), np.array([0.0, -0.0, 0.0, -1.0, -1.0])),
             smooth=False,
-        ),
+        )
     ],
 )
 

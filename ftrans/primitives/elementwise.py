@@ -13,7 +13,7 @@ import numpy as np
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.primitives.axes import broadcast_p, moveaxis
-from ftrans.primitives.family import check_kind, elementwise_cost, no_programs, not_linear
+from ftrans.primitives.family import check_kind, elementwise_cost, not_linear, plain
 from ftrans.primitives.record import New, Primitive, Sample
 
 
@@ -139,22 +139,19 @@ def elementwise(
         ]
         return [*([] if infer else drawn), *samples]
 
-    primitive = Primitive(
-        name=name,
-        tags=frozenset({"elementwise", *tags}),
+    primitive = plain(
+        name,
+        tags=["elementwise", *tags],
         kinds=kinds,
         infer=infer or infer_type,
         lower=lower,
         jvp=jvp,
-        linearize=no_programs,
         transpose=transpose,
         batch=batch,
-        prune=no_programs,
         rewrite=simpler,
         cost=elementwise_cost,
         samples=draw,
         source=source,
-        multiple=False,
     )
     return primitive
 

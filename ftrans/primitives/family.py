@@ -72,24 +72,26 @@ def in_single(lower: Callable[..., Any]) -> Callable[..., Any]:
     return lowered
 
 
-def structural(
+def plain(
     name: str,
     *,
-    infer: Callable[..., ArrayType],
+    tags: Sequence[str],
+    kinds: str,
+    infer: Callable[..., Any],
     lower: Callable[..., Any],
     jvp: Any,
     transpose: Any,
-    batch: Callable[..., Any],
-    samples: Sequence[Sample],
-    tags: Sequence[str] = (),
-    kinds: str = "biufc",
-    cost: Callable[..., Cost] = free_cost,
+    batch: Callable[..., Any] | Absent,
+    cost: Callable[..., Cost],
+    samples: Callable[[], list[Sample]] | Sequence[Sample],
     rewrite: Callable[..., Any] | Absent = no_identity,
+    source: str | None = None,
+    multiple: bool = False,
 ) -> Primitive:
-    """Declares a primitive that moves elements about and computes nothing."""
+    """Declares a primitive that carries no programs; the arguments are those of `Primitive`."""
     return Primitive(
         name=name,
-        tags=frozenset({"structural", *tags}),
+        tags=frozenset(tags),
         kinds=kinds,
         infer=infer,
         lower=lower,
@@ -100,10 +102,18 @@ def structural(
         prune=no_programs,
         rewrite=rewrite,
         cost=cost,
-        samples=lambda: list(samples),
-        source=None,
-        multiple=False,
+        samples=samples if callable(samples) else lambda: list(samples),
+        source=source,
+        multiple=multiple,
     )
+
+
+def structural(
+    name: str, *, tags: Sequence[str] = (), kinds: str = "biufc", **declared: Any
+) -> Primitive:
+    """Declares a primitive that moves elements about and computes nothing."""
+    tags = ["structural", *tags]
+    return plain(name, tags=tags, kinds=kinds, cost=free_cost, **declared)
 
 
 def reduced(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -159,22 +169,18 @@ def reduction(
         Sample((normal(3),), {"axes": (0,)}),
         Sample((normal(0, 3),), {"axes": (1,)}),
     ]
-    primitive = Primitive(
-        name=name,
-        tags=frozenset({"reduction", *tags}),
+    primitive = plain(
+        name,
+        tags=["reduction", *tags],
         kinds=kinds,
         infer=infer,
         lower=lower,
         jvp=jvp,
-        linearize=no_programs,
         transpose=transpose,
         batch=batch,
-        prune=no_programs,
         rewrite=rewrite,
         cost=one_pass_cost,
         samples=lambda: [*drawn, *samples],
-        source=None,
-        multiple=False,
     )
     return primitive
 

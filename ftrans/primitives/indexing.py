@@ -17,25 +17,11 @@ import numpy as np
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_inexact, is_integer
-from ftrans.primitives.axes import (
-    expand,
-    moveaxis,
-    zeros,
-)
-from ftrans.primitives.family import (
-    check_kind,
-    no_identity,
-    no_programs,
-    normal,
-    structural,
-    total_bytes,
-)
+from ftrans.primitives.axes import expand, filled, moveaxis, zeros
+from ftrans.primitives.family import check_kind, normal, plain, structural, total_bytes
 from ftrans.primitives.record import Absent, Cost, Joint, Primitive, Sample
 from ftrans.primitives.select import convert_p
-from ftrans.primitives.shape import (
-    concatenate_p,
-    iota_p,
-)
+from ftrans.primitives.shape import concatenate_p, iota_p
 
 __all__ = ["gather_p", "scatter_add_p"]
 
@@ -145,11 +131,9 @@ def _gather_lower(xp: Any, x: Any, indices: Any, *, in_bounds: bool, fill: Any =
     )
 
 
-def _gather_jvp(
-    t: Any, out: Any, x: Any, indices: Any, *, in_bounds: bool, fill: Any = None
-) -> Any:
-    # what is read out of bounds is a constant, so its tangent is zero, and never the NaN
-    return gather_p(t, indices, in_bounds=in_bounds, fill=None if in_bounds else 0)
+def read(x: Any, indices: Any, *, in_bounds: bool, **params: Any) -> Any:
+    """Gathers tangents or cotangents; out of bounds is a constant, and so it is zero, not NaN."""
+    return gather_p(x, indices, in_bounds=in_bounds, fill=None if in_bounds else 0)
 
 
 def _gather_transpose(ct: Any, x: Any, indices: Any, *, in_bounds: bool, fill: Any = None) -> Any:
@@ -175,7 +159,7 @@ gather_p = structural(
     "gather",
     infer=_gather_infer,
     lower=_gather_lower,
-    jvp=[_gather_jvp, no_index_tangent],
+    jvp=[lambda t, out, x, indices, **params: read(t, indices, **params), no_index_tangent],
     transpose=[_gather_transpose, no_index_tangent],
     batch=_gather_batch,
     tags=["linear"],
@@ -297,22 +281,17 @@ def scattering(
         flops = 0 if name == "scatter" else operands[2].size
         return Cost(flops, total_bytes(operands, results))
 
-    primitive = Primitive(
-        name=name,
-        tags=frozenset({"scatter", *tags}),
+    primitive = plain(
+        name,
+        tags=["scatter", *tags],
         kinds=kinds,
         infer=infer,
         lower=lower,
         jvp=jvp,
-        linearize=no_programs,
         transpose=transpose,
         batch=batch,
-        prune=no_programs,
-        rewrite=no_identity,
         cost=cost,
         samples=lambda: list(samples),
-        source=None,
-        multiple=False,
     )
     return primitive
 
@@ -329,10 +308,6 @@ def combining(ufunc: np.ufunc) -> Callable[[Any, Any, Any], None]:
         ufunc.at(out.reshape(-1), elements.reshape(-1), updates.reshape(-1))
 
     return write
-
-
-def filled(tangent: Any, primal: Any) -> Any:
-    return zeros(type_of(primal)) if tangent is None else tangent
 
 
 _rows_twice = np.array([[2], [0], [2]], np.int32)
@@ -359,12 +334,6 @@ def _add_jvp(tangents: Any, out: Any, x: Any, indices: Any, updates: Any, **para
     return scatter_add_p(filled(t_x, x), indices, t_updates, **params)
 
 
-def _add_transpose(
-    ct: Any, x: Any, indices: Any, updates: Any, *, in_bounds: bool, unique: bool = False
-) -> Any:
-    return gather_p(ct, indices, in_bounds=in_bounds, fill=None if in_bounds else 0)
-
-
 scatter_add_p = scattering(
     "scatter_add",
     kinds="iufc",
@@ -373,7 +342,7 @@ scatter_add_p = scattering(
     transpose=[
         lambda ct, x, indices, updates, **params: ct,
         no_index_tangent,
-        _add_transpose,
+        lambda ct, x, indices, updates, **params: read(ct, indices, **params),
     ],
     tags=["linear"],
     samples=scatter_samples(),

@@ -71,18 +71,10 @@ or_p = elementwise(
     tags=["commutative"],
 )
 xor_p = elementwise(
-    "xor",
-    kinds="biu",
-    lower=lambda xp, x, y: xp.bitwise_xor(x, y),
-    jvp=_two,
-    tags=["commutative"],
+    "xor", kinds="biu", lower=lambda xp, x, y: xp.bitwise_xor(x, y), jvp=_two, tags=["commutative"]
 )
 not_p = elementwise(
-    "not",
-    rewrite=_not_rewrite,
-    kinds="biu",
-    lower=lambda xp, x: xp.invert(x),
-    jvp=[_no_tangent],
+    "not", rewrite=_not_rewrite, kinds="biu", lower=lambda xp, x: xp.invert(x), jvp=[_no_tangent]
 )
 shift_left_p = elementwise(
     "shift_left",
@@ -110,12 +102,7 @@ def _comparison(name: str, function: str, kinds: str = "biuf") -> Primitive:
         return getattr(xp, function)(x, y)
 
     return elementwise(
-        name,
-        kinds=kinds,
-        lower=lower,
-        jvp=_two,
-        dtype=lambda dtype: np.bool_,
-        tags=["comparison"],
+        name, kinds=kinds, lower=lower, jvp=_two, dtype=lambda dtype: np.bool_, tags=["comparison"]
     )
 
 

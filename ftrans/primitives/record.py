@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ftrans.errors import DTypeError, MissingRuleError
-from ftrans.ir import ArrayType, Literal, Params, Tracer, bind
+from ftrans.ir import ArrayType, Literal, Params, Tracer, bind, type_of
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import recording_place
@@ -103,6 +103,11 @@ class Linear:
 
     def __getattr__(self, name: str) -> Any:
         raise NotLinear("it depends on their values")
+
+
+def operand_type(operand: Any) -> ArrayType:
+    """Returns the type of an operand of a transpose rule, which may be `Linear`."""
+    return operand.type if isinstance(operand, Linear) else type_of(operand)
 
 
 class NotLinear(AttributeError):

@@ -14,11 +14,10 @@ from ftrans.primitives.axes import adding, restore, sum_p, transpose_p
 from ftrans.primitives.cumulative import cumprod_p, shift
 from ftrans.primitives.family import (
     check_kind,
-    no_identity,
-    no_programs,
     normal,
     not_linear,
     one_pass_cost,
+    plain,
     reduced,
     reduction,
 )
@@ -27,15 +26,7 @@ from ftrans.primitives.record import Absent, Primitive, Sample
 from ftrans.primitives.select import convert_p, select_p
 from ftrans.primitives.shape import reshape_p
 
-__all__ = [
-    "all_p",
-    "any_p",
-    "argmax_p",
-    "argmin_p",
-    "max_p",
-    "min_p",
-    "prod_p",
-]
+__all__ = ["all_p", "any_p", "argmax_p", "argmin_p", "max_p", "min_p", "prod_p"]
 
 
 # --------------------------------------------------------------------------------------- prod
@@ -131,18 +122,15 @@ def _index_of_extremum(name: str) -> Primitive:
         return primitive(operands[0], axis=axis + (axis >= dim)), dim - (axis < dim)
 
     ties = np.array([[1.0, 2.0, 2.0, 1.0], [0.0, np.nan, 3.0, -1.0]])
-    primitive = Primitive(
-        name=name,
-        tags=frozenset({"reduction"}),
+    primitive = plain(
+        name,
+        tags=["reduction"],
         kinds="biuf",
         infer=infer,
         lower=lambda xp, x, *, axis: getattr(xp, name)(x, axis=axis).astype(np.int32),
         jvp=[Absent("its values are integers, which have no tangents")],
-        linearize=no_programs,
         transpose=not_linear,
         batch=batch,
-        prune=no_programs,
-        rewrite=no_identity,
         cost=one_pass_cost,
         samples=lambda: [
             Sample((normal(4),), {"axis": 0}),
@@ -150,8 +138,6 @@ def _index_of_extremum(name: str) -> Primitive:
             Sample((ties,), {"axis": 1}, False),
             Sample((normal(0, 3),), {"axis": 1}),
         ],
-        source=None,
-        multiple=False,
     )
     return primitive
 

@@ -13,27 +13,22 @@ import numpy as np
 
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.arithmetic import div_p, mul_p
-from ftrans.primitives.axes import broadcast_p, zeros
+from ftrans.primitives.axes import broadcast_p, filled, zeros
+from ftrans.primitives.cumulative import shift
 from ftrans.primitives.indexing import (
     combining,
-    filled,
     gather_p,
     jax_scatter,
     no_index_tangent,
+    read,
     scatter_add_p,
     scatter_samples,
     scattering,
 )
-from ftrans.primitives.logic import and_p, eq_p
-from ftrans.primitives.record import Absent, Joint, Linear, Primitive, scalar
+from ftrans.primitives.logic import eq_p
+from ftrans.primitives.record import Absent, Joint, Linear, Primitive, operand_type, scalar
 from ftrans.primitives.select import convert_p, select_p
-from ftrans.primitives.shape import (
-    iota_p,
-    pad_p,
-    reshape_p,
-    rev_p,
-    slice_p,
-)
+from ftrans.primitives.shape import iota_p, part, reshape_p
 from ftrans.primitives.sorting import sort_p
 
 __all__ = ["scatter_max_p", "scatter_min_p", "scatter_mul_p", "scatter_p"]
@@ -44,10 +39,6 @@ _i32 = np.dtype("int32")
 def _rows(indices: Any) -> int:
     """Returns the number of index tuples."""
     return math.prod(type_of(indices).shape[:-1])
-
-
-def _type(operand: Any) -> ArrayType:
-    return operand.type if isinstance(operand, Linear) else type_of(operand)
 
 
 def _over_window(mask: Any, updates: ArrayType) -> Any:
@@ -90,18 +81,15 @@ def _last_wins(x: Any, indices: Any, updates: Any, in_bounds: bool, unique: bool
     return lax.platform_dependent(x, indices, updates, cpu=plain, default=canonical)
 
 
-def _set_transpose(
-    ct: Any, x: Any, indices: Any, updates: Any, *, in_bounds: bool, unique: bool = False
-) -> list[Any]:
-    params = {"in_bounds": in_bounds, "unique": unique}
-    u = _type(updates)
+def _set_transpose(ct: Any, x: Any, indices: Any, updates: Any, **params: Any) -> list[Any]:
+    u = operand_type(updates)
     ct_x = ct_updates = None
     if isinstance(x, Linear):
         ct_x = scatter_p(ct, indices, zeros(u), **params)
     if isinstance(updates, Linear):
-        ct_updates = gather_p(ct, indices, in_bounds=in_bounds, fill=None if in_bounds else 0)
-        if not unique and _rows(indices) > 1:
-            won = _won(type_of(ct).shape, indices, in_bounds)
+        ct_updates = read(ct, indices, **params)
+        if not params.get("unique") and _rows(indices) > 1:
+            won = _won(type_of(ct).shape, indices, params["in_bounds"])
             ct_updates = _masked(_over_window(won, u), ct_updates)
     return [ct_x, None, ct_updates]
 
@@ -112,8 +100,7 @@ def _won(shape: tuple[int, ...], indices: Any, in_bounds: bool) -> Any:
     numbers = reshape_p(iota_p(shape=(_rows(indices),), dtype=_i32, axis=0), shape=t.shape[:-1])
     none = zeros(ArrayType(shape[: t.shape[-1]], _i32))
     last = scatter_max_p(none, indices, numbers, in_bounds=in_bounds)
-    found = gather_p(last, indices, in_bounds=in_bounds, fill=None if in_bounds else 0)
-    return eq_p(found, numbers)
+    return eq_p(read(last, indices, in_bounds=in_bounds), numbers)
 
 
 def _numpy_set(out: Any, places: Any, updates: Any) -> None:
@@ -149,26 +136,15 @@ scatter_p = scattering(
 # are built up by doubling.
 
 
-def _mul_jvp(
-    tangents: Any,
-    out: Any,
-    x: Any,
-    indices: Any,
-    updates: Any,
-    *,
-    in_bounds: bool,
-    unique: bool = False,
-) -> Any:
-    params = {"in_bounds": in_bounds, "unique": unique}
+def _mul_jvp(tangents: Any, out: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Any:
     t_x, _, t_updates = tangents
     total = None if t_x is None else scatter_mul_p(t_x, indices, updates, **params)
     if t_updates is None:
         return total
-    factor = gather_p(x, indices, in_bounds=in_bounds, fill=None if in_bounds else 0)
-    if not unique and _rows(indices) > 1:
+    factor = read(x, indices, **params)
+    if not params.get("unique") and _rows(indices) > 1:
         factor = mul_p(factor, _product_of_others(indices, updates))
-    start = zeros(type_of(x)) if total is None else total
-    return scatter_add_p(start, indices, mul_p(t_updates, factor), **params)
+    return scatter_add_p(filled(total, x), indices, mul_p(t_updates, factor), **params)
 
 
 def _product_of_others(indices: Any, updates: Any) -> Any:
@@ -180,7 +156,7 @@ def _product_of_others(indices: Any, updates: Any) -> Any:
         return reshape_p(_product_around([], factors), shape=t.shape)
     numbers = iota_p(shape=(n,), dtype=_i32, axis=0)
     flat = reshape_p(indices, shape=(n, k))
-    columns = [reshape_p(_part(flat, 1, a, a + 1), shape=(n,)) for a in range(k)]
+    columns = [reshape_p(part(flat, 1, a, a + 1), shape=(n,)) for a in range(k)]
     *columns, order = sort_p(*columns, numbers, axis=0, keys=k)
     order = reshape_p(order, shape=(n, 1))
     around = _product_around(columns, gather_p(factors, order, in_bounds=True))
@@ -190,52 +166,30 @@ def _product_of_others(indices: Any, updates: Any) -> Any:
 
 def _product_around(columns: Sequence[Any], factors: Any) -> Any:
     """Returns for each factor the product of its neighbours that have the same columns."""
-    backwards = [rev_p(column, axes=(0,)) for column in columns]
-    after = _product_before(backwards, rev_p(factors, axes=(0,)))
-    return mul_p(_product_before(columns, factors), rev_p(after, axes=(0,)))
+    before, after = (_product_before(columns, factors, reverse) for reverse in (False, True))
+    return mul_p(before, after)
 
 
-def _product_before(columns: Sequence[Any], factors: Any) -> Any:
-    """Returns for each factor the product of those before it that have the same columns."""
+def _product_before(columns: Sequence[Any], factors: Any, reverse: bool) -> Any:
+    """Returns for each factor the product of those before it that have the same columns.
+
+    Where `reverse`, it is of those after it.
+    """
     t = type_of(factors)
-    n = t.shape[0]
-    one = scalar(1, t.dtype)
 
     def shifted(x: Any, by: int) -> Any:
         """Returns at each place what stands `by` places before, 1 where the columns differ."""
-        same = None
+        moved = shift(x, by, 1.0, axis=0, reverse=reverse)
         for column in columns:
-            equal = eq_p(_part(column, 0, by, n), _part(column, 0, 0, n - by))
-            same = equal if same is None else and_p(same, equal)
-        none = (0,) * (t.ndim - 1)
-        moved = pad_p(
-            _part(x, 0, 0, n - by),
-            low=(by, *none),
-            high=(0, *none),
-            interior=(0, *none),
-            value=1,
-        )
-        if same is None:
-            return moved
-        same = pad_p(same, low=(by,), high=(0,), interior=(0,), value=False)
-        return select_p(_over_window(same, t), moved, one)
+            same = eq_p(column, shift(column, by, 0, axis=0, reverse=reverse))
+            moved = select_p(_over_window(same, t), moved, scalar(1, t.dtype))
+        return moved
 
     product, by = factors, 1
-    while by < n:
+    while by < t.shape[0]:
         product = mul_p(product, shifted(product, by))
         by *= 2
     return shifted(product, 1)
-
-
-def _part(x: Any, axis: int, start: int, stop: int) -> Any:
-    """Returns the part of `x` between two places of one axis."""
-    shape = type_of(x).shape
-    return slice_p(
-        x,
-        start=tuple(start if a == axis else 0 for a in range(len(shape))),
-        stop=tuple(stop if a == axis else size for a, size in enumerate(shape)),
-        step=(1,) * len(shape),
-    )
 
 
 scatter_mul_p = scattering(
@@ -259,28 +213,20 @@ scatter_mul_p = scattering(
 
 
 def _extremum_jvp(
-    tangents: Any,
-    out: Any,
-    x: Any,
-    indices: Any,
-    updates: Any,
-    *,
-    in_bounds: bool,
-    unique: bool = False,
+    tangents: Any, out: Any, x: Any, indices: Any, updates: Any, **params: Any
 ) -> Any:
-    params = {"in_bounds": in_bounds, "unique": unique}
     t_x, _, t_updates = tangents
     t = type_of(x)
     wins = eq_p(x, out)
-    found = gather_p(out, indices, in_bounds=in_bounds)
+    found = gather_p(out, indices, in_bounds=params["in_bounds"])
     update_wins = eq_p(updates, found)
     count = scatter_add_p(
         convert_p(wins, dtype=t.dtype), indices, convert_p(update_wins, dtype=t.dtype), **params
     )
     total = None if t_x is None else _masked(wins, t_x)
     if t_updates is not None:
-        start = zeros(t) if total is None else total
-        total = scatter_add_p(start, indices, _masked(update_wins, t_updates), **params)
+        won = _masked(update_wins, t_updates)
+        total = scatter_add_p(filled(total, x), indices, won, **params)
     return div_p(total, count)
 
 

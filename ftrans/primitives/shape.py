@@ -13,14 +13,8 @@ import numpy as np
 
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
-from ftrans.primitives.axes import broadcast_p, expand, moveaxis, zeros
-from ftrans.primitives.family import (
-    free_cost,
-    no_identity,
-    no_programs,
-    normal,
-    structural,
-)
+from ftrans.primitives.axes import broadcast_p, filled, in_front
+from ftrans.primitives.family import free_cost, normal, plain, structural
 from ftrans.primitives.namespace import held_as
 from ftrans.primitives.record import (
     LINEAR,
@@ -29,18 +23,11 @@ from ftrans.primitives.record import (
     Linear,
     New,
     NotLinear,
-    Primitive,
     Sample,
+    operand_type,
 )
 
-__all__ = [
-    "concatenate_p",
-    "iota_p",
-    "pad_p",
-    "reshape_p",
-    "rev_p",
-    "slice_p",
-]
+__all__ = ["concatenate_p", "iota_p", "pad_p", "reshape_p", "rev_p", "slice_p"]
 
 
 # ------------------------------------------------------------------------------------ reshape
@@ -50,10 +37,6 @@ def _reshape_infer(x: ArrayType, *, shape: tuple) -> ArrayType:
     if math.prod(shape) != x.size:
         raise ShapeError(f"reshape: {x} has {x.size} elements, {shape} takes {math.prod(shape)}.")
     return x.update(shape=shape)
-
-
-def _reshape_batch(size: int, operands: Any, dims: Any, *, shape: tuple) -> Any:
-    return reshape_p(moveaxis(operands[0], dims[0], 0), shape=(size, *shape)), 0
 
 
 def _reshape_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
@@ -76,7 +59,7 @@ reshape_p = structural(
     lower=lambda xp, x, *, shape: xp.reshape(x, shape),
     jvp=LINEAR,
     transpose=[lambda ct, x, *, shape: reshape_p(ct, shape=x.type.shape)],
-    batch=_reshape_batch,
+    batch=in_front(lambda size, x, *, shape: reshape_p(x, shape=(size, *shape))),
     rewrite=_reshape_rewrite,
     tags=["linear", "view"],
     samples=[
@@ -105,32 +88,16 @@ def _concatenate_infer(*types: ArrayType, axis: int) -> ArrayType:
 
 
 def _concatenate_jvp(tangents: Any, out: Any, *primals: Any, axis: int) -> Any:
-    filled = [zeros(type_of(x)) if t is None else t for t, x in zip(tangents, primals, strict=True)]
-    return concatenate_p(*filled, axis=axis)
+    return concatenate_p(*map(filled, tangents, primals), axis=axis)
 
 
 def _concatenate_transpose(ct: Any, *operands: Any, axis: int) -> list[Any]:
     out, start = [], 0
-    shape = type_of(ct).shape
     for operand in operands:
-        t = operand.type if isinstance(operand, Linear) else type_of(operand)
-        stop = start + t.shape[axis]
-        if isinstance(operand, Linear):
-            starts = tuple(start if i == axis else 0 for i in range(len(shape)))
-            stops = tuple(stop if i == axis else size for i, size in enumerate(shape))
-            out.append(slice_p(ct, start=starts, stop=stops, step=(1,) * len(shape)))
-        else:
-            out.append(None)
+        stop = start + operand_type(operand).shape[axis]
+        out.append(part(ct, axis, start, stop) if isinstance(operand, Linear) else None)
         start = stop
     return out
-
-
-def _concatenate_batch(size: int, operands: Any, dims: Any, *, axis: int) -> Any:
-    front = [
-        expand(x, size) if dim is None else moveaxis(x, dim, 0)
-        for x, dim in zip(operands, dims, strict=True)
-    ]
-    return concatenate_p(*front, axis=axis + 1), 0
 
 
 concatenate_p = structural(
@@ -139,7 +106,7 @@ concatenate_p = structural(
     lower=lambda xp, *xs, axis: xp.concatenate(xs, axis=axis),
     jvp=Joint(_concatenate_jvp),
     transpose=Joint(_concatenate_transpose),
-    batch=_concatenate_batch,
+    batch=in_front(lambda size, *xs, axis: concatenate_p(*xs, axis=axis + 1)),
     tags=["linear"],
     samples=[
         Sample((normal(2, 3), normal(1, 3)), {"axis": 0}),
@@ -179,20 +146,17 @@ def _slice_transpose(ct: Any, x: Linear, *, start: tuple, stop: tuple, step: tup
     return pad_p(ct, low=start, high=tuple(high), interior=interior, value=0)
 
 
-def _slice_batch(
-    size: int, operands: Any, dims: Any, *, start: tuple, stop: tuple, step: tuple
-) -> Any:
-    x = moveaxis(operands[0], dims[0], 0)
-    return slice_p(x, start=(0, *start), stop=(size, *stop), step=(1, *step)), 0
-
-
 slice_p = structural(
     "slice",
     infer=_slice_infer,
     lower=_slice_lower,
     jvp=LINEAR,
     transpose=[_slice_transpose],
-    batch=_slice_batch,
+    batch=in_front(
+        lambda size, x, *, start, stop, step: slice_p(
+            x, start=(0, *start), stop=(size, *stop), step=(1, *step)
+        )
+    ),
     tags=["linear", "view"],
     samples=[
         Sample((normal(5, 4),), {"start": (1, 0), "stop": (5, 3), "step": (2, 1)}),
@@ -200,6 +164,14 @@ slice_p = structural(
         Sample((normal(4),), {"start": (2,), "stop": (2,), "step": (1,)}),
     ],
 )
+
+
+def part(x: Any, axis: int, start: int, stop: int) -> Any:
+    """Returns the part of `x` between two places of one axis."""
+    shape = type_of(x).shape
+    starts = tuple(start if i == axis else 0 for i in range(len(shape)))
+    stops = tuple(stop if i == axis else size for i, size in enumerate(shape))
+    return slice_p(x, start=starts, stop=stops, step=(1,) * len(shape))
 
 
 # ---------------------------------------------------------------------------------------- pad
@@ -257,20 +229,17 @@ def _pad_transpose(
     return slice_p(ct, start=start, stop=stop, step=tuple(i + 1 for i in interior))
 
 
-def _pad_batch(
-    size: int, operands: Any, dims: Any, *, low: tuple, high: tuple, interior: tuple, value: Any
-) -> Any:
-    x = moveaxis(operands[0], dims[0], 0)
-    return pad_p(x, low=(0, *low), high=(0, *high), interior=(0, *interior), value=value), 0
-
-
 pad_p = structural(
     "pad",
     infer=_pad_infer,
     lower=_pad_lower,
     jvp=[_pad_jvp],
     transpose=[_pad_transpose],
-    batch=_pad_batch,
+    batch=in_front(
+        lambda size, x, *, low, high, interior, value: pad_p(
+            x, low=(0, *low), high=(0, *high), interior=(0, *interior), value=value
+        )
+    ),
     tags=["linear"],
     samples=[
         Sample((normal(3),), {"low": (1,), "high": (2,), "interior": (1,), "value": 0}),
@@ -290,18 +259,16 @@ def _rev_infer(x: ArrayType, *, axes: tuple) -> ArrayType:
     return x
 
 
-def _rev_batch(size: int, operands: Any, dims: Any, *, axes: tuple) -> Any:
-    dim = dims[0]
-    return rev_p(operands[0], axes=tuple(a + (a >= dim) for a in axes)), dim
-
-
 rev_p = structural(
     "rev",
     infer=_rev_infer,
     lower=lambda xp, x, *, axes: xp.flip(x, axes),
     jvp=LINEAR,
     transpose=[lambda ct, x, *, axes: rev_p(ct, axes=axes)],
-    batch=_rev_batch,
+    batch=lambda size, operands, dims, *, axes: (
+        rev_p(operands[0], axes=tuple(axis + (axis >= dims[0]) for axis in axes)),
+        dims[0],
+    ),
     tags=["linear", "view"],
     samples=[Sample((normal(2, 3),), {"axes": (1,)}), Sample((normal(2, 3),), {"axes": (0, 1)})],
 )
@@ -317,23 +284,18 @@ def _iota_lower(xp: Any, *, shape: tuple, dtype: np.dtype, axis: int) -> Any:
     )
 
 
-iota_p = Primitive(
-    name="iota",
-    tags=frozenset({"structural"}),
+iota_p = plain(
+    "iota",
+    tags=["structural"],
     kinds="",
     infer=lambda *, shape, dtype, axis: ArrayType(shape, dtype),
     lower=_iota_lower,
     jvp=[],
-    linearize=no_programs,
     transpose=[],
     batch=Absent("it has no operands, so none can be mapped"),
-    prune=no_programs,
-    rewrite=no_identity,
     cost=free_cost,
     samples=lambda: [
         Sample((), {"shape": (2, 3), "dtype": np.dtype("int32"), "axis": 1}),
         Sample((), {"shape": (3,), "dtype": np.dtype("float32"), "axis": 0}),
     ],
-    source=None,
-    multiple=False,
 )

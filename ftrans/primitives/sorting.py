@@ -14,14 +14,9 @@ from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import bfloat16, is_complex
 from ftrans.primitives.elementwise import align
-from ftrans.primitives.family import (
-    no_identity,
-    no_programs,
-    normal,
-    total_bytes,
-)
+from ftrans.primitives.family import normal, plain, total_bytes
 from ftrans.primitives.indexing import gather_p
-from ftrans.primitives.record import Absent, Cost, Primitive, Recursive, Sample
+from ftrans.primitives.record import Absent, Cost, Recursive, Sample
 from ftrans.primitives.shape import iota_p, reshape_p
 
 __all__ = ["sort_p"]
@@ -102,20 +97,16 @@ def _samples() -> list[Sample]:
     ]
 
 
-sort_p = Primitive(
-    name="sort",
-    tags=frozenset({"sort"}),
+sort_p = plain(
+    "sort",
+    tags=["sort"],
     kinds="biufc",
     infer=_infer,
     lower=_lower,
     jvp=Recursive(_jvp),
-    linearize=no_programs,
     transpose=Absent("it is not linear"),
     batch=_batch,
-    prune=no_programs,
-    rewrite=no_identity,
     cost=_cost,
     samples=_samples,
-    source=None,
     multiple=True,
 )

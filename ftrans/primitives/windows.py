@@ -13,10 +13,10 @@ import numpy as np
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.primitives.arithmetic import add_p
-from ftrans.primitives.axes import broadcast_p, expand, moveaxis, transpose_p, zeros
+from ftrans.primitives.axes import broadcast_p, filled, moveaxis, to_front, transpose_p, zeros
 from ftrans.primitives.family import normal, structural
 from ftrans.primitives.indexing import append_iota, gather_p
-from ftrans.primitives.record import Joint, Linear, New, Sample, scalar
+from ftrans.primitives.record import Joint, Linear, New, Sample, operand_type, scalar
 from ftrans.primitives.scatter import scatter_p
 from ftrans.primitives.select import clamp_index
 from ftrans.primitives.shape import concatenate_p, iota_p, reshape_p, slice_p
@@ -242,15 +242,11 @@ def _unshaped(scope: Any, atom: Any) -> Any:
 def _update_jvp(
     tangents: Any, out: Any, x: Any, update: Any, *starts: Any, apart: bool = False
 ) -> Any:
-    filled = [
-        zeros(type_of(primal)) if t is None else t
-        for t, primal in zip(tangents, (x, update), strict=False)
-    ]
-    return dynamic_update_slice_p(*filled, *starts)
+    return dynamic_update_slice_p(*map(filled, tangents, (x, update)), *starts)
 
 
 def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any, apart: bool = False) -> list[Any]:
-    t = update.type if isinstance(update, Linear) else type_of(update)
+    t = operand_type(update)
     return [
         dynamic_update_slice_p(ct, zeros(t), *starts) if isinstance(x, Linear) else None,
         dynamic_slice_p(ct, *starts, sizes=t.shape) if isinstance(update, Linear) else None,
@@ -260,10 +256,7 @@ def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any, apart: bool = 
 
 def _update_batch(size: int, operands: Any, dims: Any, apart: bool = False) -> tuple[Any, int]:
     x, update, *starts = operands
-    x, update = (
-        expand(value, size) if dim is None else moveaxis(value, dim, 0)
-        for value, dim in zip((x, update), dims[:2], strict=True)
-    )
+    x, update = to_front(size, x, dims[0]), to_front(size, update, dims[1])
     if all(dim is None for dim in dims[2:]):
         return dynamic_update_slice_p(x, update, scalar(0, np.int32), *starts), 0
     sizes = type_of(update).shape[1:]

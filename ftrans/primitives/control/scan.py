@@ -190,10 +190,7 @@ def linearize_scan(
         v and a not in xs_at and a not in ys_at for v, a in zip(varies, residual_atoms, strict=True)
     )
     forward = restrict(
-        transforms,
-        part.forward,
-        (True,) * len(primals),
-        (True,) * outs_count + stacked,
+        transforms, part.forward, (True,) * len(primals), (True,) * outs_count + stacked
     )
     outs = scan_p(*primals, body=forward, consts=consts, carry=carry, length=length, **rest)
     stacks = iter(outs[outs_count:])
@@ -229,8 +226,7 @@ def linearize_scan(
         residuals = [next(res_) if v else next(inv_) for v in varies]
         dots = spread(transforms.replay(part.linear, [*ct, *st, *et, *residuals]), part.active)
         step = transforms.finish(
-            frame,
-            [*fill_zeros(dots[:carry], state, carry_mask), *pick(dots[carry:], ys_mask)],
+            frame, [*fill_zeros(dots[:carry], state, carry_mask), *pick(dots[carry:], ys_mask)]
         )
     tc, ts, tx = _split(tangents, consts, carry)
     dots = scan_p(
@@ -398,8 +394,7 @@ def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
     body, consts, carry = params["body"], params["consts"], params["carry"]
     ys_used = used[carry:]
     carry_kept = stable(
-        used[:carry],
-        lambda mask: needed_inputs(body, (*mask, *ys_used))[consts : consts + carry],
+        used[:carry], lambda mask: needed_inputs(body, (*mask, *ys_used))[consts : consts + carry]
     )
     outputs = (*carry_kept, *ys_used)
     needed = needed_inputs(body, outputs)
@@ -423,18 +418,8 @@ def _cost(operands: Any, results: Any, params: Any) -> Cost:
 
 def _samples() -> list[Sample]:
     t, n = ArrayType((2,), "float64"), ArrayType((), "int32")
-    body = program_from(
-        lambda w, x, e: [add_p(mul_p(w, x), e), mul_p(x, e)],
-        t,
-        t,
-        t,
-    )
-    counted = program_from(
-        lambda w, i, x: [add_p(i, 1), mul_p(w, x), x],
-        t,
-        n,
-        t,
-    )
+    body = program_from(lambda w, x, e: [add_p(mul_p(w, x), e), mul_p(x, e)], t, t, t)
+    counted = program_from(lambda w, i, x: [add_p(i, 1), mul_p(w, x), x], t, n, t)
     common = {"length": 3, "unroll": 1}
     return [
         Sample(

@@ -15,15 +15,10 @@ from typing import Any
 import numpy as np
 
 from ftrans.ir import ArrayType, type_of
-from ftrans.primitives.axes import expand, moveaxis
-from ftrans.primitives.family import (
-    free_cost,
-    no_identity,
-    no_programs,
-    normal,
-)
+from ftrans.primitives.axes import to_front
+from ftrans.primitives.family import free_cost, normal, plain
 from ftrans.primitives.namespace import is_traced_by_jax
-from ftrans.primitives.record import Joint, Primitive, Sample
+from ftrans.primitives.record import Joint, Sample
 from ftrans.primitives.rules.missing import missing, missing_cotangents
 
 
@@ -154,10 +149,6 @@ def _transpose(cts: Any, *operands: Any, callee: Callee) -> list[Any]:
     return missing_cotangents(cts, operands, callee.missing("transpose"))
 
 
-def _batch(size: int, operands: Any, dims: Any, *, callee: Callee) -> Any:
-    return callee.batch(size, operands, dims)
-
-
 class _Roll(Callee):
     """Is the sample: NumPy's `roll` along the last axis, whatever is in front of it."""
 
@@ -175,29 +166,25 @@ class _Roll(Callee):
         return [jnp.roll(array, 1, axis=-1) for array in arrays]
 
     def batch(self, size: int, operands: Any, dims: Any) -> Any:
-        x = expand(operands[0], size) if dims[0] is None else moveaxis(operands[0], dims[0], 0)
+        x = to_front(size, operands[0], dims[0])
         return external_p(x, callee=_Roll(type_of(x))), [0]
 
     def missing(self, rule: str) -> str:
         return f"roll: it is a sample, without {rule}."
 
 
-external_p = Primitive(
-    name="external",
-    tags=frozenset({"external"}),
+external_p = plain(
+    "external",
+    tags=["external"],
     kinds="",
     infer=lambda *operands, callee: callee.types,
     lower=_lower,
     jvp=Joint(_jvp),
-    linearize=no_programs,
     transpose=Joint(_transpose),
-    batch=_batch,
-    prune=no_programs,
-    rewrite=no_identity,
+    batch=lambda size, operands, dims, *, callee: callee.batch(size, operands, dims),
     cost=free_cost,
     samples=lambda: [
         Sample((normal(2, 3),), {"callee": _Roll(ArrayType((2, 3), "float64"))}, smooth=False)
     ],
-    source=None,
     multiple=True,
 )

@@ -28,12 +28,7 @@ def _lower(xp: Any, *arrays: Any, call: Program, **params: Any) -> list[Any]:
 
 def _differentiate(mode: str) -> Recursive:
     def rule(
-        transforms: Any,
-        tangents: Any,
-        *primals: Any,
-        call: Program,
-        count: int,
-        **params: Any,
+        transforms: Any, tangents: Any, *primals: Any, call: Program, count: int, **params: Any
     ) -> Any:
         params |= {"call": call, "count": count}
         outs = linear_call_p(*primals, **params)
@@ -73,13 +68,7 @@ def _transpose(
 
 
 def _batch(
-    transforms: Any,
-    size: int,
-    operands: Any,
-    dims: Any,
-    *,
-    call: Program,
-    **params: Any,
+    transforms: Any, size: int, operands: Any, dims: Any, *, call: Program, **params: Any
 ) -> tuple[Any, list[int | None]]:
     program, mapped = transforms.batch(call, size, tuple(dims))
     return transforms.replay(program, operands), [0 if m else None for m in mapped]

@@ -15,9 +15,9 @@ import numpy as np
 from ftrans.errors import MissingRuleError
 from ftrans.ir import ArrayType
 from ftrans.primitives.axes import expand
-from ftrans.primitives.family import free_cost, no_identity, no_programs, normal
+from ftrans.primitives.family import free_cost, normal, plain
 from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
-from ftrans.primitives.record import Joint, Linear, Primitive, Sample
+from ftrans.primitives.record import Joint, Linear, Sample
 
 
 def missing(operands: Sequence[Any], types: Sequence[ArrayType], message: str) -> Sequence[Any]:
@@ -88,20 +88,17 @@ def _batch(size: int, operands: Any, dims: Any, *, types: Any, message: str) -> 
     return missing(operands, batched, message), [0] * len(types)
 
 
-missing_p = Primitive(
-    name="missing",
-    tags=frozenset({"missing", "external"}),
+missing_p = plain(
+    "missing",
+    tags=["missing", "external"],
     kinds="",
     infer=lambda *operands, types, message: types,
     lower=_raise,
     jvp=Joint(_tangents),
-    linearize=no_programs,
     transpose=Joint(
         lambda cts, *operands, types, message: missing_cotangents(cts, operands, message)
     ),
     batch=_batch,
-    prune=no_programs,
-    rewrite=no_identity,
     cost=free_cost,
     samples=lambda: [
         Sample(
@@ -110,7 +107,6 @@ missing_p = Primitive(
             smooth=False,
         )
     ],
-    source=None,
     multiple=True,
 )
 
@@ -131,22 +127,17 @@ def _lower_once(xp: Any, x: Any, *used: Any, message: str) -> Any:
     return without_derivative(lambda x, *_: x, (x, *used), lambda: raise_missing(message))
 
 
-once_p = Primitive(
-    name="once",
-    tags=frozenset({"once", "structural"}),
+once_p = plain(
+    "once",
+    tags=["once", "structural"],
     kinds="biufc",
     infer=lambda x, *used, message: x,
     lower=_lower_once,
     jvp=Joint(_once_tangent),
-    linearize=no_programs,
     transpose=Joint(_once_cotangents),
     batch=lambda size, operands, dims, *, message: (once_p(*operands, message=message), dims[0]),
-    prune=no_programs,
-    rewrite=no_identity,
     cost=free_cost,
     samples=lambda: [Sample((normal(3),), {"message": "a sample"}, smooth=False)],
-    source=None,
-    multiple=False,
 )
 """Is its first operand, which cannot be differentiated; the transpose is of the same kind.
 
@@ -169,25 +160,20 @@ def _lower_tied(xp: Any, x: Any, token: Any) -> Any:
     return xp.where(xp.all(token), x, xp.full_like(x, other))
 
 
-tied_p = Primitive(
-    name="tied",
-    tags=frozenset({"structural"}),
+tied_p = plain(
+    "tied",
+    tags=["structural"],
     kinds="biufc",
     infer=lambda x, token: x,
     lower=_lower_tied,
     jvp=Joint(
         lambda tangents, out, x, token: None if tangents[0] is None else tied_p(tangents[0], token)
     ),
-    linearize=no_programs,
     transpose=Joint(
         lambda ct, x, token: [tied_p(ct, token) if isinstance(x, Linear) else None, None]
     ),
     batch=_batch_tied,
-    prune=no_programs,
-    rewrite=no_identity,
     cost=free_cost,
     samples=lambda: [Sample((normal(3), np.bool_(True)))],
-    source=None,
-    multiple=False,
 )
 """Is its first operand; the second is computed as well."""
