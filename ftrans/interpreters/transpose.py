@@ -15,10 +15,11 @@ from ftrans.interpreters.base import building, finish, memoised
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.transforms import transforms
-from ftrans.ir import Equation, Literal, Program, bind
+from ftrans.ir import Equation, Literal, Params, Program, bind
 from ftrans.ir.stack import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.axes import zeros
+from ftrans.primitives.control.common import Mask, merged, moved, opposite, pick, spread, unknown
 from ftrans.primitives.record import Absent, Joint, Linear, NotLinear, Recursive
 from ftrans.primitives.rules.missing import missing_p
 
@@ -117,11 +118,11 @@ def _pull_back(
 
     for equation, numbers, location in program.numbered():
         taken = [read(atom) for atom in equation.operands]
-        if any(isinstance(value, Linear) for value in taken):
+        place.move(location)
+        if any(linear := unknown(taken)):
             linear_equations.append((equation, numbers, location, taken))
-            values += [Linear(t) for t in equation.types]
+            values += _results(equation, taken, moved(equation, linear))
         else:
-            place.move(location)
             values += bind(equation.primitive, taken, equation.params)
 
     sums: dict[int, Any] = {}
@@ -141,6 +142,17 @@ def _pull_back(
         for atom, cotangent in zip(equation.operands, found, strict=True):
             add(atom, cotangent)
     return [sums.get(number) for number in range(len(program.inputs))]
+
+
+def _results(equation: Equation, operands: Sequence[Any], moving: Mask) -> list[Any]:
+    """Returns what the results are: `Linear` where they move, else values that are computed."""
+    primitive, still = equation.primitive, opposite(moving)
+    pruned = None if all(moving) else primitive.prune(transforms, still, operands, equation.params)
+    if pruned is None or any(unknown(pruned[0])):
+        return [*map(Linear, equation.types)]
+    taken, params, kept = pruned
+    values = spread(bind(primitive, taken, Params(params)), kept)
+    return merged(map(Linear, pick(equation.types, moving)), pick(values, still), moving)
 
 
 def _cotangents(

@@ -11,7 +11,7 @@ import numpy as np
 from ftrans.errors import AxisError, DTypeError, ShapeError
 from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.ir.dtype import is_complex, is_half, is_inexact
-from ftrans.primitives.record import Absent, Cost, Primitive, Sample
+from ftrans.primitives.record import Absent, Cost, Primitive, Recursive, Sample
 
 no_programs = Absent("it carries no program")
 no_identity = Absent("no identity makes it simpler")
@@ -105,6 +105,38 @@ def plain(
         samples=samples if callable(samples) else lambda: list(samples),
         source=source,
         multiple=multiple,
+    )
+
+
+def carrier(
+    name: str,
+    *,
+    tags: Sequence[str] = (),
+    infer: Callable[..., Any],
+    lower: Callable[..., Any],
+    jvp: Callable[..., Any] | Absent,
+    linearize: Callable[..., Any] | Absent,
+    transpose: Callable[..., Any] | Absent,
+    batch: Callable[..., Any] | Absent,
+    prune: Callable[..., Any],
+    cost: Callable[..., Cost],
+    samples: Callable[[], list[Sample]],
+) -> Primitive:
+    """Declares a primitive that carries programs; its rules are those of `Recursive`."""
+    rules = {"jvp": jvp, "linearize": linearize, "transpose": transpose, "batch": batch}
+    return Primitive(
+        name=name,
+        tags=frozenset({"control", *tags}),
+        kinds="",
+        infer=infer,
+        lower=lower,
+        prune=prune,
+        rewrite=no_identity,
+        cost=cost,
+        samples=samples,
+        source=None,
+        multiple=True,
+        **{slot: Recursive(rule) if callable(rule) else rule for slot, rule in rules.items()},
     )
 
 

@@ -456,6 +456,40 @@ def test_while_without_a_bound_has_no_reverse_mode_and_says_so() -> None:
     assert_close(func.grad(stopped)(F64(0.5)), f(F64(0.5), F64(0.5))[0])
 
 
+def test_what_is_linear_in_a_loop_or_branch_is_transposed_beside_what_is_not() -> None:
+    """Counters and conditions are computed as they are; in closed form, `f(x) = c * A @ x`."""
+    a = np.array([[2.0, 1.0], [0.0, 3.0]])
+
+    def bounded(x: Any, steps: int = 5) -> Any:
+        step = lambda s: (s[0] + 1, a @ s[1])  # noqa: E731
+        count, x = ftrans.while_loop(lambda s: s[0] < 3, step, (0, x), max_steps=steps)
+        return count * x
+
+    def branching(x: Any) -> Any:
+        def body(state: Any, _: Any) -> Any:
+            grow = lambda i, x: (i + 1, a @ x)  # noqa: E731
+            i, x = ftrans.cond(state[0] < 2, grow, lambda i, x: (i, x), *state)
+            return (i, i * x), x
+
+        (_, last), every = ftrans.scan(body, (0, x), None, length=4)
+        return last + every[1]
+
+    square = np.linalg.matrix_power(a, 2)
+    cases = [
+        (bounded, 3 * np.linalg.matrix_power(a, 3)),
+        (lambda x: bounded(x, steps=2), 2 * square),
+        (branching, 9 * square),
+    ]
+    for f, matrix in cases:
+        x = np.array([1.0, -2.0])
+        assert_close(f(x), matrix @ x)
+        assert_close(func.linear_transpose(f, x)(x)[0], matrix.T @ x)
+        assert_close(ftrans.jit(lambda x, f=f: func.linear_transpose(f, x)(x)[0])(x), matrix.T @ x)
+    stop = lambda x: ftrans.while_loop(lambda x: x < 3, lambda x: 2 * x, x, max_steps=9)  # noqa: E731
+    with pytest.raises(TransposeError, match=r"switch at .*: it depends on their values"):
+        func.linear_transpose(stop, 1.0)(1.0)
+
+
 def test_the_bound_stops_the_loop() -> None:
     f = lambda x: ftrans.while_loop(lambda s: s > 0, lambda s: s * 2, x, max_steps=3)  # noqa: E731
     assert_close(f(F64(1.5)), 12.0)

@@ -12,8 +12,8 @@ from ftrans.ir import ArrayType, Program
 from ftrans.primitives.arithmetic import mul_p
 from ftrans.primitives.control.common import program_cost, program_from
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.family import no_identity, normal
-from ftrans.primitives.record import Absent, Primitive, Sample
+from ftrans.primitives.family import carrier, normal
+from ftrans.primitives.record import Absent, Sample
 
 
 def _infer(*types: ArrayType, program: Program) -> tuple[ArrayType, ...]:
@@ -33,10 +33,8 @@ def _samples() -> list[Sample]:
 
 _inlined = Absent("interpreters inline it before they look at equations")
 
-call_p = Primitive(
-    name="call",
-    tags=frozenset({"control"}),
-    kinds="",
+call_p = carrier(
+    "call",
     infer=_infer,
     lower=_lower,
     jvp=_inlined,
@@ -44,9 +42,6 @@ call_p = Primitive(
     transpose=_inlined,
     batch=_inlined,
     prune=lambda transforms, used, operands, params: None,
-    rewrite=no_identity,
     cost=lambda operands, results, params: program_cost(params["program"]),
     samples=_samples,
-    source=None,
-    multiple=True,
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import repeat
 from typing import Any
 
-from ftrans.ir import Abstract, ArrayType, Program, open_frame, type_of
+from ftrans.ir import Abstract, ArrayType, Equation, Program, open_frame, type_of
 from ftrans.primitives.axes import zeros
-from ftrans.primitives.record import Cost
+from ftrans.primitives.record import Cost, Linear
 
 Mask = tuple[bool, ...]
 
@@ -21,6 +23,33 @@ def spread(values: Iterable[Any], mask: Iterable[bool], other: Any = None) -> li
     """Puts values back to where `mask` is true, and `other` elsewhere: undoes `pick`."""
     given = iter(values)
     return [next(given) if keep else other for keep in mask]
+
+
+def merged(values: Iterable[Any], others: Iterable[Any], mask: Iterable[bool]) -> list[Any]:
+    """Returns values in turn where `mask` is true, and others in turn elsewhere."""
+    first, second = iter(values), iter(others)
+    return [next(first) if marked else next(second) for marked in mask]
+
+
+def present(values: Iterable[Any]) -> Mask:
+    """Tells which values are there: which tangents are not zero, which operands are mapped."""
+    return tuple(value is not None for value in values)
+
+
+def unknown(operands: Iterable[Any]) -> Mask:
+    """Tells which operands of a transpose rule are `Linear`."""
+    return tuple(isinstance(x, Linear) for x in operands)
+
+
+def opposite(mask: Iterable[bool]) -> Mask:
+    """Returns where a mask is false."""
+    return tuple(not marked for marked in mask)
+
+
+def split(values: Sequence[Any], first: int, second: int) -> tuple[Any, Any, Any]:
+    """Splits the operands of a loop: `first` of them, the `second` that follow, and the rest."""
+    both = first + second
+    return values[:first], values[first:both], values[both:]
 
 
 def union(*masks: Sequence[bool]) -> Mask:
@@ -55,9 +84,32 @@ def varying(program: Program, inputs: Mask) -> Mask:
     """Tells which outputs depend on the inputs marked."""
     depends = list(inputs)
     for equation in program.equations:
-        moves = any(type(a) is int and depends[a] for a in equation.operands)
-        depends += [moves] * len(equation.types)
+        depends += moved(equation, [type(a) is int and depends[a] for a in equation.operands])
     return tuple(type(a) is int and depends[a] for a in program.outputs)
+
+
+def moved(equation: Equation, operands: Sequence[bool]) -> Mask:
+    """Tells which results of an equation depend on the operands marked."""
+    params, every = equation.params, (any(operands),) * len(equation.types)
+    if "branches" in params and not operands[0]:
+        return union(*(varying(branch, tuple(operands[1:])) for branch in params["branches"]))
+    if "cond" in params:
+        first, second = params["cond_consts"], params["body_consts"]
+        found = carried(params["body"], operands[first:], second, len(every))
+        tested = varying(params["cond"], (*operands[:first], *found))
+        return every if tested[0] else found
+    if "body" in params:
+        consts, carry = params["consts"], params["carry"]
+        found = carried(params["body"], operands, consts, carry)
+        inputs = (*operands[:consts], *found, *operands[consts + carry :])
+        return (*found, *varying(params["body"], inputs)[carry:])
+    return every
+
+
+def carried(body: Program, operands: Sequence[bool], consts: int, carry: int) -> Mask:
+    """Tells which carried values of a loop depend on the operands marked, in the end."""
+    fixed, init, xs = split(tuple(operands), consts, carry)
+    return stable(init, lambda mask: varying(body, (*fixed, *mask, *xs))[:carry])
 
 
 def needed_inputs(program: Program, outputs: Mask) -> Mask:
@@ -66,11 +118,13 @@ def needed_inputs(program: Program, outputs: Mask) -> Mask:
     for atom, keep in zip(program.outputs, outputs, strict=True):
         if keep and type(atom) is int:
             needed[atom] = True
-    numbered = list(program.numbered())
-    for equation, numbers, _ in reversed(numbered):
-        if any(needed[number] for number in numbers):
-            for atom in equation.operands:
-                if type(atom) is int:
+    for equation, numbers, _ in reversed(list(program.numbered())):
+        used = tuple([needed[number] for number in numbers])
+        if any(used):
+            branches = () if all(used) else equation.params.get("branches", ())
+            taken = union(*((True, *needed_inputs(branch, used)) for branch in branches))
+            for atom, is_taken in zip(equation.operands, taken or repeat(True)):  # noqa: B905
+                if type(atom) is int and is_taken:
                     needed[atom] = True
     return tuple(needed[: len(program.inputs)])
 
@@ -96,6 +150,62 @@ def restrict(transforms: Any, program: Program, inputs: Mask, outputs: Mask) -> 
         return transforms.finish(frame, outs)
 
 
+@contextmanager
+def grouped(
+    transforms: Any, name: str, *groups: Sequence[ArrayType]
+) -> Iterator[tuple[Any, list[list[Any]]]]:
+    """Opens a frame as `building` does, with inputs for several groups of types."""
+    with transforms.building(name, [t for group in groups for t in group]) as (frame, inputs):
+        given = iter(inputs)
+        yield frame, [[next(given) for _ in group] for group in groups]
+
+
+def push_loop(
+    transforms: Any,
+    tangents: Sequence[Any],
+    primals: Sequence[Any],
+    body: Program,
+    consts: int,
+    carry: int,
+    run: Callable[[Program, int, int, list[Any]], Sequence[Any]],
+) -> tuple[list[Any], list[Any]]:
+    """Returns the results of a loop and their tangents, in forward mode.
+
+    Args:
+        transforms: the interpreters.
+        tangents: those of the operands, `None` for zero.
+        primals: the operands: what is constant, what is carried, and what the loop goes through.
+        body: `(*consts, *carry, *elements) -> (*carry, *results)`.
+        consts: the number of operands that are constant.
+        carry: the number of those that are carried.
+        run: from the body of the loop that carries tangents too, its counts and operands to what
+            that returns.
+    """
+    const_mask, init_mask, xs_mask = split(present(tangents), consts, carry)
+    carry_mask = stable(
+        init_mask, lambda mask: transforms.jvp(body, (*const_mask, *mask, *xs_mask))[1][:carry]
+    )
+    program, active = transforms.jvp(body, (*const_mask, *carry_mask, *xs_mask))
+    ys_mask, count = active[carry:], len(active)
+    fixed, state, elements = split(body.inputs, consts, carry)
+    moving = pick(fixed, const_mask), pick(state, carry_mask), pick(elements, xs_mask)
+    groups = (fixed, moving[0], state, moving[1], elements, moving[2])
+    with grouped(transforms, program.name, *groups) as (frame, (c, ct, s, st, e, et)):
+        outs = transforms.replay(program, [*c, *s, *e, *ct, *st, *et])
+        dots = spread(outs[count:], active)
+        next_dots = fill_zeros(dots[:carry], state, carry_mask)
+        ys_dots = pick(dots[carry:], ys_mask)
+        step = transforms.finish(frame, [*outs[:carry], *next_dots, *outs[carry:count], *ys_dots])
+    pc, ps, px = split(primals, consts, carry)
+    tc, ts, tx = split(tangents, consts, carry)
+    front = [*pc, *pick(tc, const_mask), *ps, *fill_zeros(ts, state, carry_mask)]
+    operands = [*front, *px, *pick(tx, xs_mask)]
+    outs = run(step, consts + sum(const_mask), carry + sum(carry_mask), operands)
+    last, dots, ys = split(outs, carry, sum(carry_mask))
+    ys, ys_dots = ys[: len(ys_mask)], ys[len(ys_mask) :]
+    return [*last, *ys], [*spread(dots, carry_mask), *spread(ys_dots, ys_mask)]
+
+
 def derivative(
     transforms: Any, mode: str, program: Program, primals: Sequence[Any], tangents: Sequence[Any]
 ) -> list[Any]:
@@ -108,7 +218,7 @@ def derivative(
         primals: its operands.
         tangents: their tangents, `None` for zero.
     """
-    active = tuple(t is not None for t in tangents)
+    active = present(tangents)
     moving = pick(tangents, active)
     count = len(program.outputs)
     if mode == "jvp":

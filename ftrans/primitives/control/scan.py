@@ -7,7 +7,6 @@ The params are `body, consts, carry` (two counts), `length, reverse, unroll`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,34 +14,36 @@ import numpy as np
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, Program
 from ftrans.primitives.arithmetic import accumulate, add_p, mul_p
-from ftrans.primitives.axes import expand, moveaxis, zeros
+from ftrans.primitives.axes import moveaxis, to_front, zeros
 from ftrans.primitives.control.common import (
     Mask,
+    carried,
     fill_zeros,
+    grouped,
+    merged,
     needed_inputs,
+    opposite,
     pick,
+    present,
     program_cost,
     program_from,
+    push_loop,
     restrict,
+    split,
     spread,
     stable,
+    unknown,
     varying,
 )
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.family import no_identity, normal
-from ftrans.primitives.record import Cost, Linear, Primitive, Recursive, Sample
-
-
-def _split(values: Sequence[Any], consts: int, carry: int) -> tuple[list, list, list]:
-    """Splits operands into consts, carry and elements."""
-    both = consts + carry
-    return list(values[:consts]), list(values[consts:both]), list(values[both:])
+from ftrans.primitives.family import carrier, normal
+from ftrans.primitives.record import Cost, Sample
 
 
 def _infer(
     *types: ArrayType, body: Program, consts: int, carry: int, length: int, **rest: Any
 ) -> tuple[ArrayType, ...]:
-    _, _, xs = _split(types, consts, carry)
+    _, _, xs = split(types, consts, carry)
     for t in xs:
         if not t.shape or t.shape[0] != length:
             raise ShapeError(f"scan: {t} is not stacked {length} times along axis 0.")
@@ -67,7 +68,7 @@ def _lower(
     reverse: bool,
     unroll: int,
 ) -> Any:
-    fixed, state, xs = _split(arrays, consts, carry)
+    fixed, state, xs = split(arrays, consts, carry)
     if xp is np:
         types = body.output_types[carry:]
         ys = [np.empty((length, *t.shape), t.dtype) for t in types]
@@ -88,20 +89,6 @@ def _lower(
     return [*last, *ys]
 
 
-def _active_carry(
-    transforms: Any, body: Program, consts: Mask, init: Mask, xs: Mask, mode: Any
-) -> Mask:
-    """Finds the least set of carried values that have tangents, closed under the body."""
-    count = len(init)
-    return stable(init, lambda mask: mode((*consts, *mask, *xs))[:count])
-
-
-def _masks(tangents: Any, consts: int, carry: int) -> tuple[Mask, Mask, Mask]:
-    active = tuple(t is not None for t in tangents)
-    a, b, c = _split(active, consts, carry)
-    return tuple(a), tuple(b), tuple(c)
-
-
 def _jvp(
     transforms: Any,
     tangents: Any,
@@ -111,47 +98,10 @@ def _jvp(
     carry: int,
     **rest: Any,
 ) -> Any:
-    const_mask, init_mask, xs_mask = _masks(tangents, consts, carry)
-    carry_mask = _active_carry(
-        transforms, body, const_mask, init_mask, xs_mask, lambda m: transforms.jvp(body, m)[1]
-    )
-    active = (*const_mask, *carry_mask, *xs_mask)
-    program, out_active = transforms.jvp(body, active)
-    ys_mask = out_active[carry:]
-    fixed, state, elements = _split(body.inputs, consts, carry)
-    groups = (fixed, pick(fixed, const_mask), state, pick(state, carry_mask))
-    types = [*(t for g in groups for t in g), *elements, *pick(elements, xs_mask)]
-    with transforms.building(program.name, types) as (frame, inputs):
-        given = iter(inputs)
-        c, ct, s, st = ([next(given) for _ in group] for group in groups)
-        e = [next(given) for _ in elements]
-        et = list(given)
-        outs = transforms.replay(program, [*c, *s, *e, *ct, *st, *et])
-        primal_outs, dots = outs[: len(out_active)], outs[len(out_active) :]
-        dots = spread(dots, out_active)
-        next_dots = fill_zeros(dots[:carry], state, carry_mask)
-        step = transforms.finish(
-            frame,
-            [*primal_outs[:carry], *next_dots, *primal_outs[carry:], *pick(dots[carry:], ys_mask)],
-        )
-    pc, ps, px = _split(primals, consts, carry)
-    tc, ts, tx = _split(tangents, consts, carry)
-    outs = scan_p(
-        *pc,
-        *pick(tc, const_mask),
-        *ps,
-        *fill_zeros(ts, state, carry_mask),
-        *px,
-        *pick(tx, xs_mask),
-        body=step,
-        consts=consts + sum(const_mask),
-        carry=carry + sum(carry_mask),
-        **rest,
-    )
-    lengths = (carry, sum(carry_mask), len(out_active) - carry)
-    a, b, c = _split(outs, lengths[0], lengths[1])
-    ys, ys_dots = c[: lengths[2]], c[lengths[2] :]
-    return [*a, *ys], [*spread(b, carry_mask), *spread(ys_dots, ys_mask)]
+    def run(step: Program, consts: int, carry: int, operands: list[Any]) -> Any:
+        return scan_p(*operands, body=step, consts=consts, carry=carry, **rest)
+
+    return push_loop(transforms, tangents, primals, body, consts, carry, run)
 
 
 def linearize_scan(
@@ -165,19 +115,15 @@ def linearize_scan(
     **rest: Any,
 ) -> Any:
     """Splits a scan into one that also stacks residuals, and a linear one that reads them."""
-    const_mask, init_mask, xs_mask = _masks(tangents, consts, carry)
-    carry_mask = _active_carry(
-        transforms,
-        body,
-        const_mask,
+    const_mask, init_mask, xs_mask = split(present(tangents), consts, carry)
+    carry_mask = stable(
         init_mask,
-        xs_mask,
-        lambda m: transforms.linearize(body, m).active,
+        lambda mask: transforms.linearize(body, (*const_mask, *mask, *xs_mask)).active[:carry],
     )
     part = transforms.linearize(body, (*const_mask, *carry_mask, *xs_mask))
     outs_count = len(part.active)
     ys_mask = part.active[carry:]
-    pc, _, px = _split(primals, consts, carry)
+    pc, _, px = split(primals, consts, carry)
 
     # Residuals that depend on consts alone are computed once, before the loop; those that are
     # elements of xs or of ys are stacked already.
@@ -189,19 +135,15 @@ def linearize_scan(
     stacked = tuple(
         v and a not in xs_at and a not in ys_at for v, a in zip(varies, residual_atoms, strict=True)
     )
-    forward = restrict(
-        transforms, part.forward, (True,) * len(primals), (True,) * outs_count + stacked
-    )
+    every = (True,) * len(primals)
+    forward = restrict(transforms, part.forward, every, (True,) * outs_count + stacked)
     outs = scan_p(*primals, body=forward, consts=consts, carry=carry, length=length, **rest)
     stacks = iter(outs[outs_count:])
-    invariant_mask = tuple(not v for v in varies)
-    hoisted = restrict(
-        transforms,
-        part.forward,
-        (True,) * consts + (False,) * (len(primals) - consts),
-        (False,) * outs_count + invariant_mask,
+    invariant_mask = opposite(varies)
+    hoisted = (False,) * outs_count + invariant_mask
+    invariants = transforms.replay(
+        restrict(transforms, part.forward, opposite(moving), hoisted), pc
     )
-    invariants = transforms.replay(hoisted, pc)
     per_step = []
     for atom in pick(residual_atoms, varies):
         if atom in xs_at:
@@ -210,7 +152,7 @@ def linearize_scan(
             per_step.append(outs[ys_at[atom]] if atom in ys_at else next(stacks))
 
     # The linear loop: consts are their tangents and invariants, elements theirs and residuals.
-    fixed, state, elements = _split(body.inputs, consts, carry)
+    fixed, state, elements = split(body.inputs, consts, carry)
     residual_types = part.linear.inputs[sum((*const_mask, *carry_mask, *xs_mask)) :]
     groups = (
         pick(fixed, const_mask),
@@ -219,16 +161,13 @@ def linearize_scan(
         pick(elements, xs_mask),
         pick(residual_types, varies),
     )
-    with transforms.building(part.linear.name, [t for g in groups for t in g]) as (frame, inputs):
-        given = iter(inputs)
-        ct, inv, st, et, res = ([next(given) for _ in group] for group in groups)
-        inv_, res_ = iter(inv), iter(res)
-        residuals = [next(res_) if v else next(inv_) for v in varies]
+    with grouped(transforms, part.linear.name, *groups) as (frame, (ct, inv, st, et, res)):
+        residuals = merged(res, inv, varies)
         dots = spread(transforms.replay(part.linear, [*ct, *st, *et, *residuals]), part.active)
         step = transforms.finish(
             frame, [*fill_zeros(dots[:carry], state, carry_mask), *pick(dots[carry:], ys_mask)]
         )
-    tc, ts, tx = _split(tangents, consts, carry)
+    tc, ts, tx = split(tangents, consts, carry)
     dots = scan_p(
         *pick(tc, const_mask),
         *invariants,
@@ -245,7 +184,7 @@ def linearize_scan(
     return outs[:outs_count], [*carried, *spread(dots[sum(carry_mask) :], ys_mask)]
 
 
-def _transpose(
+def transpose_scan(
     transforms: Any,
     cts: Any,
     *operands: Any,
@@ -256,23 +195,19 @@ def _transpose(
     reverse: bool,
     **rest: Any,
 ) -> Any:
-    is_linear = tuple(isinstance(x, Linear) for x in operands)
-    const_mask, init_mask, xs_mask = (tuple(g) for g in _split(is_linear, consts, carry))
-    carry_mask = stable(
-        init_mask, lambda mask: varying(body, (*const_mask, *mask, *xs_mask))[:carry]
-    )
-    fixed, state, elements = _split(body.inputs, consts, carry)
-    oc, os, ox = _split(operands, consts, carry)
-    constant_c, constant_x = pick(oc, _not(const_mask)), pick(ox, _not(xs_mask))
-    if not all(carry_mask):
+    """Runs a scan the other way, after what is not linear in it has been run as it is."""
+    const_mask, init_mask, xs_mask = split(unknown(operands), consts, carry)
+    carry_mask = carried(body, unknown(operands), consts, carry)
+    fixed, state, elements = split(body.inputs, consts, carry)
+    constant_c = pick(operands[:consts], opposite(const_mask))
+    constant_x = pick(operands[consts + carry :], opposite(xs_mask))
+    kept, constant_s = opposite(carry_mask), []
+    if any(kept):
         # Carried values that are not linear are computed first, and their history kept.
-        history = _histories(transforms, body, consts, carry, carry_mask, const_mask, xs_mask)
-        kept = _not(carry_mask)
+        given = (*opposite(const_mask), *kept, *opposite(xs_mask))
         ran = scan_p(
-            *constant_c,
-            *pick(os, kept),
-            *constant_x,
-            body=history,
+            *pick(operands, given),
+            body=_histories(transforms, body, given, kept, len(constant_c)),
             consts=len(constant_c),
             carry=sum(kept),
             length=length,
@@ -280,28 +215,24 @@ def _transpose(
             **rest,
         )
         constant_s = list(ran[sum(kept) :])
-    else:
-        constant_s = []
     ct_carry = fill_zeros(cts[:carry], state, carry_mask)
-    ys_mask = tuple(ct is not None for ct in cts[carry:])
+    ys_mask = present(cts[carry:])
     linear = (*const_mask, *carry_mask, *xs_mask)
     program, found = transforms.transpose(body, linear, (*carry_mask, *ys_mask))
 
     # The loop runs the other way; its carry holds the cotangents of the carry and those of the
     # consts, which are summed up.
     groups = (
-        pick(fixed, _not(const_mask)),
+        pick(fixed, opposite(const_mask)),
         pick(state, carry_mask),
         pick(fixed, const_mask),
-        pick(state, _not(carry_mask)),
-        pick(elements, _not(xs_mask)),
+        pick(state, kept),
+        pick(elements, opposite(xs_mask)),
         pick(body.output_types[carry:], ys_mask),
     )
-    with transforms.building(program.name, [t for g in groups for t in g]) as (frame, inputs):
-        given = iter(inputs)
-        c, ct_s, sums, s, e, ct_y = ([next(given) for _ in group] for group in groups)
+    with grouped(transforms, program.name, *groups) as (frame, (c, ct_s, sums, s, e, ct_y)):
         got = spread(transforms.replay(program, [*c, *s, *e, *ct_s, *ct_y]), found)
-        got_c, got_s, got_x = _split(got, len(sums), len(ct_s))
+        got_c, got_s, got_x = split(got, len(sums), len(ct_s))
         step = transforms.finish(
             frame,
             [
@@ -324,7 +255,7 @@ def _transpose(
         reverse=not reverse,
         **rest,
     )
-    ct_s, ct_c, ct_x = _split(results, len(groups[1]), len(groups[2]))
+    ct_s, ct_c, ct_x = split(results, len(groups[1]), len(groups[2]))
     ct_s = [
         ct if wanted else None
         for ct, wanted in zip(spread(ct_s, carry_mask), init_mask, strict=True)
@@ -332,25 +263,12 @@ def _transpose(
     return [*spread(ct_c, const_mask), *ct_s, *spread(ct_x, xs_mask)]
 
 
-def _not(mask: Mask) -> Mask:
-    return tuple(not m for m in mask)
-
-
-def _histories(
-    transforms: Any,
-    body: Program,
-    consts: int,
-    carry: int,
-    carry_mask: Mask,
-    const_mask: Mask,
-    xs_mask: Mask,
-) -> Program:
-    """Returns the part of the body that is not linear; it also returns the carry it is given."""
-    kept = _not(carry_mask)
-    inputs = (*_not(const_mask), *kept, *_not(xs_mask))
-    part = restrict(transforms, body, inputs, (*kept, *(False,) * (len(body.outputs) - carry)))
+def _histories(transforms: Any, body: Program, inputs: Mask, carry: Mask, consts: int) -> Program:
+    """Returns the part of a body that is not linear; it also returns the carry it is given."""
+    rest = (False,) * (len(body.outputs) - len(carry))
+    part = restrict(transforms, body, inputs, (*carry, *rest))
     with transforms.building(part.name, part.inputs) as (frame, given):
-        start = given[consts - sum(const_mask) :][: sum(kept)]
+        _, start, _ = split(given, consts, sum(carry))
         return transforms.finish(frame, [*transforms.replay(part, given), *start])
 
 
@@ -365,23 +283,17 @@ def _batch(
     carry: int,
     **rest: Any,
 ) -> Any:
-    oc, os, ox = _split(operands, consts, carry)
-    dc, ds, dx = _split(dims, consts, carry)
+    oc, os, ox = split(operands, consts, carry)
+    dc, ds, dx = split(dims, consts, carry)
     dx_inner = [None if dim is None else 0 for dim in dx]
 
     def inner(mask: Mask) -> tuple:
         return (*dc, *(0 if m else None for m in mask), *dx_inner)
 
-    mapped = stable(
-        tuple(dim is not None for dim in ds),
-        lambda mask: transforms.batch(body, size, inner(mask))[1][:carry],
-    )
+    mapped = stable(present(ds), lambda mask: transforms.batch(body, size, inner(mask))[1][:carry])
     force = (*mapped, *(False,) * (len(body.outputs) - carry))
     program, out_mapped = transforms.batch(body, size, inner(mapped), force)
-    init = [
-        (expand(x, size) if dim is None else moveaxis(x, dim, 0)) if m else x
-        for x, dim, m in zip(os, ds, mapped, strict=True)
-    ]
+    init = [to_front(size, x, dim) if m else x for x, dim, m in zip(os, ds, mapped, strict=True)]
     xs = [x if dim is None else moveaxis(x, dim, 1) for x, dim in zip(ox, dx, strict=True)]
     outs = scan_p(*oc, *init, *xs, body=program, consts=consts, carry=carry, **rest)
     return outs, [
@@ -398,7 +310,7 @@ def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
     )
     outputs = (*carry_kept, *ys_used)
     needed = needed_inputs(body, outputs)
-    c, _, x = _split(needed, consts, carry)
+    c, _, x = split(needed, consts, carry)
     inputs = (*c, *carry_kept, *x)
     if all(inputs) and all(outputs):
         return None
@@ -439,20 +351,15 @@ def _samples() -> list[Sample]:
     ]
 
 
-scan_p = Primitive(
-    name="scan",
-    tags=frozenset({"control"}),
-    kinds="",
+scan_p = carrier(
+    "scan",
     infer=_infer,
     lower=_lower,
-    jvp=Recursive(_jvp),
-    linearize=Recursive(linearize_scan),
-    transpose=Recursive(_transpose),
-    batch=Recursive(_batch),
+    jvp=_jvp,
+    linearize=linearize_scan,
+    transpose=transpose_scan,
+    batch=_batch,
     prune=_prune,
-    rewrite=no_identity,
     cost=_cost,
     samples=_samples,
-    source=None,
-    multiple=True,
 )

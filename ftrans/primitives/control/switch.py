@@ -13,22 +13,25 @@ import numpy as np
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.primitives.arithmetic import add_p, mul_p, neg_p
-from ftrans.primitives.axes import broadcast_p, expand, moveaxis, zeros
+from ftrans.primitives.axes import broadcast_p, to_front, zeros
 from ftrans.primitives.control.common import (
     Mask,
     fill_zeros,
     needed_inputs,
+    opposite,
     pick,
+    present,
     program_cost,
     program_from,
     restrict,
     spread,
     union,
+    unknown,
 )
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.family import no_identity, normal
+from ftrans.primitives.family import carrier, normal
 from ftrans.primitives.logic import eq_p
-from ftrans.primitives.record import Cost, Linear, Primitive, Recursive, Sample, scalar
+from ftrans.primitives.record import Cost, Sample, scalar
 from ftrans.primitives.select import clamp_index, select_p, stop_gradient_p
 
 
@@ -68,7 +71,7 @@ def _with_outputs(transforms: Any, program: Program, have: Mask, want: Mask, typ
 
 
 def _jvp(transforms: Any, tangents: Any, index: Any, *primals: Any, branches: tuple) -> Any:
-    active = tuple(t is not None for t in tangents[1:])
+    active = present(tangents[1:])
     results = [transforms.jvp(branch, active) for branch in branches]
     out_active = union(*(mask for _, mask in results))
     types = branches[0].output_types
@@ -80,7 +83,7 @@ def _jvp(transforms: Any, tangents: Any, index: Any, *primals: Any, branches: tu
 
 
 def _linearize(transforms: Any, tangents: Any, index: Any, *primals: Any, branches: tuple) -> Any:
-    active = tuple(t is not None for t in tangents[1:])
+    active = present(tangents[1:])
     parts = [transforms.linearize(branch, active) for branch in branches]
     out_active = union(*(part.active for part in parts))
     types = branches[0].output_types
@@ -134,15 +137,14 @@ def _is_input(atom: Any, operands: Any) -> bool:
 
 
 def _transpose(transforms: Any, cts: Any, index: Any, *operands: Any, branches: tuple) -> Any:
-    linear = tuple(isinstance(x, Linear) for x in operands)
-    nonzero = tuple(ct is not None for ct in cts)
+    linear, nonzero = unknown(operands), present(cts)
     results = [transforms.transpose(branch, linear, nonzero) for branch in branches]
     have = union(*(mask for _, mask in results))
     types = pick(branches[0].inputs, linear)
     joined = tuple(
         _with_outputs(transforms, program, mask, have, types) for program, mask in results
     )
-    constants = [x for x in operands if not isinstance(x, Linear)]
+    constants = pick(operands, opposite(linear))
     found = switch_p(index, *constants, *pick(cts, nonzero), branches=joined)
     return [None, *spread(spread(found, have), linear)]
 
@@ -170,10 +172,7 @@ def _batch(
     # The index differs between examples: all branches run and the results are selected. Examples
     # that do not take a branch feed it values without tangents, so no NaN comes back from it.
     index = clamp_index(index, len(branches))
-    front = [
-        expand(x, size) if dim is None else moveaxis(x, dim, 0)
-        for x, dim in zip(rest, dims[1:], strict=True)
-    ]
+    front = [to_front(size, x, dim) for x, dim in zip(rest, dims[1:], strict=True)]
     outs: list[Any] | None = None
     for number, branch in enumerate(branches):
         lanes = eq_p(index, scalar(number, np.int32))
@@ -219,20 +218,15 @@ def _samples() -> list[Sample]:
     ]
 
 
-switch_p = Primitive(
-    name="switch",
-    tags=frozenset({"control"}),
-    kinds="",
+switch_p = carrier(
+    "switch",
     infer=_infer,
     lower=_lower,
-    jvp=Recursive(_jvp),
-    linearize=Recursive(_linearize),
-    transpose=Recursive(_transpose),
-    batch=Recursive(_batch),
+    jvp=_jvp,
+    linearize=_linearize,
+    transpose=_transpose,
+    batch=_batch,
     prune=_prune,
-    rewrite=no_identity,
     cost=_cost,
     samples=_samples,
-    source=None,
-    multiple=True,
 )

@@ -9,7 +9,7 @@ loop has a reverse mode: it is that of a scan whose steps do nothing once the co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,44 +17,54 @@ from ftrans.errors import ShapeError, TransposeError
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.stack import recording_place
 from ftrans.primitives.arithmetic import add_p, mul_p
-from ftrans.primitives.axes import expand, moveaxis
+from ftrans.primitives.axes import to_front
 from ftrans.primitives.control.common import (
     Mask,
-    fill_zeros,
+    grouped,
     needed_inputs,
     pick,
+    present,
     program_cost,
     program_from,
+    push_loop,
     restrict,
-    spread,
+    split,
     stable,
     types_of,
+    union,
 )
-from ftrans.primitives.control.scan import linearize_scan
+from ftrans.primitives.control.scan import linearize_scan, transpose_scan
 from ftrans.primitives.control.switch import select_lanes, switch_p
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.family import no_identity, normal
+from ftrans.primitives.family import carrier, normal
 from ftrans.primitives.logic import lt_p
-from ftrans.primitives.record import Cost, Primitive, Recursive, Sample
+from ftrans.primitives.record import Cost, Sample
 from ftrans.primitives.reduction import any_p
 from ftrans.primitives.select import convert_p, stop_gradient_p
 
 
-def _split(values: Sequence[Any], cond_consts: int, body_consts: int) -> tuple[list, list, list]:
-    values = list(values)
-    both = cond_consts + body_consts
-    return values[:cond_consts], values[cond_consts:both], values[both:]
+class _Loop(NamedTuple):
+    """Is what the params of a loop say."""
+
+    cond: Program
+    body: Program
+    cond_consts: int
+    body_consts: int
+    bound: int | None
+
+    def split(self, values: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """Splits operands into the constants of the condition, those of the body, and the carry."""
+        return split(values, self.cond_consts, self.body_consts)
+
+    def run(self, operands: Sequence[Any], **changed: Any) -> Any:
+        """Records the loop, with some of its params changed."""
+        return while_p(*operands, **self._replace(**changed)._asdict())
 
 
-def _infer(
-    *types: ArrayType,
-    cond: Program,
-    body: Program,
-    cond_consts: int,
-    body_consts: int,
-    bound: int | None,
-) -> tuple[ArrayType, ...]:
-    cc, bc, state = _split([t.update() for t in types], cond_consts, body_consts)
+def _infer(*types: ArrayType, **params: Any) -> tuple[ArrayType, ...]:
+    loop = _Loop(**params)
+    cond, body = loop.cond, loop.body
+    cc, bc, state = loop.split([t.update() for t in types])
     if list(cond.inputs) != cc + state or list(body.inputs) != bc + state:
         raise ShapeError(f"while: cond takes {cond.inputs}, body {body.inputs}; given are {types}.")
     outs = [t.update() for t in body.output_types]
@@ -66,22 +76,16 @@ def _infer(
     return tuple(state)
 
 
-def _lower(
-    xp: Any,
-    *arrays: Any,
-    cond: Program,
-    body: Program,
-    cond_consts: int,
-    body_consts: int,
-    bound: int | None,
-) -> Any:
-    cc, bc, state = _split(arrays, cond_consts, body_consts)
+def _lower(xp: Any, *arrays: Any, **params: Any) -> Any:
+    loop = _Loop(**params)
+    cond, body, bound = loop.cond, loop.body, loop.bound
+    cc, bc, state = loop.split(arrays)
     if xp is np:
         steps = 0
         while (bound is None or steps < bound) and evaluate(np, cond, [*cc, *state])[0]:
             state = evaluate(np, body, [*bc, *state])
             steps += 1
-        return state
+        return list(state)
     from jax import lax
 
     state = [xp.asarray(value) for value in state]
@@ -99,94 +103,65 @@ def _lower(
     return last
 
 
-def _carry_mask(body_mask: Mask, init: Mask, step: Any) -> Mask:
-    return stable(init, lambda mask: step((*body_mask, *mask)))
+def _jvp(transforms: Any, tangents: Any, *primals: Any, **params: Any) -> Any:
+    loop = _Loop(**params)
+    cond, first = loop.cond, loop.cond_consts
 
+    def run(step: Program, consts: int, carry: int, operands: list[Any]) -> Any:
+        more = types_of(operands)[consts + len(cond.inputs) - first :]
+        with transforms.building(cond.name, [*cond.inputs, *more]) as (frame, inputs):
+            test = transforms.finish(frame, transforms.replay(cond, inputs[: len(cond.inputs)]))
+        operands = [*primals[:first], *operands]
+        return loop.run(operands, cond=test, body=step, body_consts=consts)
 
-def _jvp(
-    transforms: Any,
-    tangents: Any,
-    *primals: Any,
-    cond: Program,
-    body: Program,
-    cond_consts: int,
-    body_consts: int,
-    bound: int | None,
-) -> Any:
-    active = tuple(t is not None for t in tangents)
-    _, body_mask, init = (tuple(g) for g in _split(active, cond_consts, body_consts))
-    mask = _carry_mask(body_mask, init, lambda m: transforms.jvp(body, m)[1])
-    program, out_active = transforms.jvp(body, (*body_mask, *mask))
-    cc, bc, state = _split(primals, cond_consts, body_consts)
-    _, tb, ts = _split(tangents, cond_consts, body_consts)
-    fixed, carried = body.inputs[:body_consts], body.inputs[body_consts:]
-    groups = (fixed, pick(fixed, body_mask), carried, pick(carried, mask))
-    with transforms.building(program.name, [t for g in groups for t in g]) as (frame, inputs):
-        given = iter(inputs)
-        c, ct, s, st = ([next(given) for _ in group] for group in groups)
-        outs = transforms.replay(program, [*c, *s, *ct, *st])
-        dots = spread(outs[len(carried) :], out_active)
-        step = transforms.finish(frame, [*outs[: len(carried)], *fill_zeros(dots, carried, mask)])
-    with transforms.building(cond.name, [*cond.inputs, *groups[3]]) as (frame, inputs):
-        test = transforms.finish(frame, transforms.replay(cond, inputs[: len(cond.inputs)]))
-    outs = while_p(
-        *cc,
-        *bc,
-        *pick(tb, body_mask),
-        *state,
-        *fill_zeros(ts, carried, mask),
-        cond=test,
-        body=step,
-        cond_consts=cond_consts,
-        body_consts=body_consts + sum(body_mask),
-        bound=bound,
+    return push_loop(
+        transforms,
+        tangents[first:],
+        primals[first:],
+        loop.body,
+        loop.body_consts,
+        len(cond.inputs) - first,
+        run,
     )
-    return outs[: len(carried)], spread(outs[len(carried) :], mask)
 
 
-def _linearize(
-    transforms: Any, tangents: Any, *primals: Any, bound: int | None, **params: Any
-) -> Any:
-    if bound is not None:
-        operands, scan_params = _as_scan(transforms, primals, bound=bound, **params)
-        return linearize_scan(transforms, tangents, *operands, **scan_params)
+def _linearize(transforms: Any, tangents: Any, *primals: Any, **params: Any) -> Any:
+    if params["bound"] is not None:
+        return linearize_scan(transforms, tangents, *primals, **_as_scan(transforms, **params))
     # Without a bound the number of steps, and so of residuals, is not known: the tangent loop runs
     # the primal one along. It can be applied to tangents, but not transposed.
-    outs = while_p(*primals, bound=None, **params)
-    _, dots = _jvp(transforms, tangents, *primals, bound=None, **params)
+    outs = while_p(*primals, **params)
+    _, dots = _jvp(transforms, tangents, *primals, **params)
     return outs, dots
 
 
-def _as_scan(
-    transforms: Any,
-    operands: Any,
-    *,
-    cond: Program,
-    body: Program,
-    cond_consts: int,
-    body_consts: int,
-    bound: int,
-) -> tuple[Any, dict[str, Any]]:
-    """Returns operands and params of the scan that takes `bound` steps, most of them idle."""
-    cc, bc, state = (types_of(g) for g in _split(operands, cond_consts, body_consts))
-    with transforms.building(body.name, [*bc, *state]) as (frame, inputs):
-        idle = transforms.finish(frame, inputs[body_consts:])
-    with transforms.building(body.name, [*cc, *bc, *state]) as (frame, inputs):
-        c, b, s = _split(inputs, cond_consts, body_consts)
-        (going,) = transforms.replay(cond, [*c, *s])
+def _as_scan(transforms: Any, **params: Any) -> dict[str, Any]:
+    """Returns the params of the scan that takes `bound` steps, most of them idle."""
+    loop = _Loop(**params)
+    cc, bc, state = split(
+        [*loop.cond.inputs[: loop.cond_consts], *loop.body.inputs],
+        loop.cond_consts,
+        loop.body_consts,
+    )
+    with grouped(transforms, loop.body.name, bc, state) as (frame, (_, s)):
+        idle = transforms.finish(frame, s)
+    with grouped(transforms, loop.body.name, cc, bc, state) as (frame, (c, b, s)):
+        (going,) = transforms.replay(loop.cond, [*c, *s])
         index = convert_p(going, dtype=np.dtype("int32"))
-        step = transforms.finish(frame, switch_p(index, *b, *s, branches=(idle, body)))
-    return operands, {
+        step = transforms.finish(frame, switch_p(index, *b, *s, branches=(idle, loop.body)))
+    return {
         "body": step,
-        "consts": cond_consts + body_consts,
+        "consts": loop.cond_consts + loop.body_consts,
         "carry": len(state),
-        "length": bound,
+        "length": loop.bound,
         "reverse": False,
         "unroll": 1,
     }
 
 
 def _transpose(transforms: Any, cts: Any, *operands: Any, **params: Any) -> Any:
+    if params["bound"] is not None:
+        return transpose_scan(transforms, cts, *operands, **_as_scan(transforms, **params))
     raise TransposeError(
         f"while_loop: reverse mode needs to know how many steps there can be.\n"
         f"  while_loop at {recording_place()}\n"
@@ -195,81 +170,47 @@ def _transpose(transforms: Any, cts: Any, *operands: Any, **params: Any) -> Any:
     )
 
 
-def _batch(
-    transforms: Any,
-    size: int,
-    operands: Any,
-    dims: Any,
-    *,
-    cond: Program,
-    body: Program,
-    cond_consts: int,
-    body_consts: int,
-    bound: int | None,
-) -> Any:
-    oc, ob, os = _split(operands, cond_consts, body_consts)
-    dc, db, ds = _split(dims, cond_consts, body_consts)
+def _batch(transforms: Any, size: int, operands: Any, dims: Any, **params: Any) -> Any:
+    loop = _Loop(**params)
+    oc, ob, os = loop.split(operands)
+    dc, db, ds = loop.split(dims)
     count = len(os)
 
     def inner(mask: Mask) -> tuple:
         return tuple(0 if m else None for m in mask)
 
     def step(mask: Mask) -> Mask:
-        moved = transforms.batch(body, size, (*db, *inner(mask)))[1]
+        moved = transforms.batch(loop.body, size, (*db, *inner(mask)))[1]
         # a condition that differs between examples makes all of the carry differ
-        differs = transforms.batch(cond, size, (*dc, *inner(mask)))[1][0]
+        differs = transforms.batch(loop.cond, size, (*dc, *inner(mask)))[1][0]
         return (True,) * count if differs else moved
 
-    mask = stable(tuple(dim is not None for dim in ds), step)
-    program, _ = transforms.batch(body, size, (*db, *inner(mask)), mask)
-    test, (differs,) = transforms.batch(cond, size, (*dc, *inner(mask)))
-    init = [
-        (expand(x, size) if dim is None else moveaxis(x, dim, 0)) if m else x
-        for x, dim, m in zip(os, ds, mask, strict=True)
-    ]
+    mask = stable(present(ds), step)
+    program, _ = transforms.batch(loop.body, size, (*db, *inner(mask)), mask)
+    test, (differs,) = transforms.batch(loop.cond, size, (*dc, *inner(mask)))
+    init = [to_front(size, x, dim) if m else x for x, dim, m in zip(os, ds, mask, strict=True)]
     if not differs:
-        outs = while_p(
-            *oc,
-            *ob,
-            *init,
-            cond=test,
-            body=program,
-            cond_consts=cond_consts,
-            body_consts=body_consts,
-            bound=bound,
-        )
-        return outs, [0 if m else None for m in mask]
+        return loop.run([*oc, *ob, *init], cond=test, body=program), list(inner(mask))
     # The loop goes on while any example does; those that have finished keep their values.
-    test_types = [*types_of(oc), *types_of(init)]
-    with transforms.building(cond.name, test_types) as (frame, inputs):
+    tc, tb, ts = types_of(oc), types_of(ob), types_of(init)
+    with transforms.building(loop.cond.name, [*tc, *ts]) as (frame, inputs):
         (lanes,) = transforms.replay(test, inputs)
         going = transforms.finish(frame, [any_p(lanes, axes=(0,))])
-    step_types = [*types_of(oc), *types_of(ob), *types_of(init)]
-    with transforms.building(body.name, step_types) as (frame, inputs):
-        c, b, s = _split(inputs, cond_consts, body_consts)
+    with grouped(transforms, loop.body.name, tc, tb, ts) as (frame, (c, b, s)):
         (lanes,) = transforms.replay(test, [*c, *s])
         taken = [*b, *s]
-        if bound is not None:
+        if loop.bound is not None:
             # In reverse mode a finished example must send no NaN back, to the consts neither: it
             # feeds the body values without tangents.
             dims = [*db, *inner(mask)]
             taken, dims = _without_finished(size, lanes, taken, dims)
-            program, _ = transforms.batch(body, size, dims, mask)
+            program, _ = transforms.batch(loop.body, size, dims, mask)
         new = transforms.replay(program, taken)
         masked = transforms.finish(
             frame, [select_lanes(lanes, x, y) for x, y in zip(new, s, strict=True)]
         )
-    outs = while_p(
-        *oc,
-        *oc,
-        *ob,
-        *init,
-        cond=going,
-        body=masked,
-        cond_consts=cond_consts,
-        body_consts=cond_consts + body_consts,
-        bound=bound,
-    )
+    consts = loop.cond_consts + loop.body_consts
+    outs = loop.run([*oc, *oc, *ob, *init], cond=going, body=masked, body_consts=consts)
     return outs, [0] * count
 
 
@@ -280,7 +221,7 @@ def _without_finished(
     out, out_dims = [], []
     for x, dim in zip(values, dims, strict=True):
         if type_of(x).is_inexact:
-            x, dim = (expand(x, size) if dim is None else moveaxis(x, dim, 0)), 0
+            x, dim = to_front(size, x, dim), 0
             x = select_lanes(lanes, x, stop_gradient_p(x))
         out.append(x)
         out_dims.append(dim)
@@ -288,25 +229,21 @@ def _without_finished(
 
 
 def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
-    cond, body = params["cond"], params["body"]
-    cond_consts, body_consts = params["cond_consts"], params["body_consts"]
-    tested = needed_inputs(cond, (True,))
-    kept = stable(
-        tuple(u or t for u, t in zip(used, tested[cond_consts:], strict=True)),
-        lambda mask: needed_inputs(body, mask)[body_consts:],
-    )
-    body_inputs = needed_inputs(body, kept)[:body_consts]
-    inputs = (*tested[:cond_consts], *body_inputs, *kept)
+    loop = _Loop(**params)
+    cond, body = loop.cond, loop.body
+    tested, state, _ = split(needed_inputs(cond, (True,)), loop.cond_consts, len(used))
+    kept = stable(union(used, state), lambda mask: needed_inputs(body, mask)[loop.body_consts :])
+    body_inputs = needed_inputs(body, kept)[: loop.body_consts]
+    inputs = (*tested, *body_inputs, *kept)
     if all(inputs):
         return None
-    pruned = {
-        **params,
-        "cond": restrict(transforms, cond, (*tested[:cond_consts], *kept), (True,)),
-        "body": restrict(transforms, body, (*body_inputs, *kept), kept),
-        "cond_consts": sum(tested[:cond_consts]),
-        "body_consts": sum(body_inputs),
-    }
-    return tuple(pick(operands, inputs)), pruned, kept
+    pruned = loop._replace(
+        cond=restrict(transforms, cond, (*tested, *kept), (True,)),
+        body=restrict(transforms, body, (*body_inputs, *kept), kept),
+        cond_consts=sum(tested),
+        body_consts=sum(body_inputs),
+    )
+    return tuple(pick(operands, inputs)), pruned._asdict(), kept
 
 
 def _cost(operands: Any, results: Any, params: Any) -> Cost:
@@ -325,20 +262,15 @@ def _samples() -> list[Sample]:
     return [Sample(operands, {**params, "bound": bound}) for bound in (None, 5, 2)]
 
 
-while_p = Primitive(
-    name="while",
-    tags=frozenset({"control"}),
-    kinds="",
+while_p = carrier(
+    "while",
     infer=_infer,
     lower=_lower,
-    jvp=Recursive(_jvp),
-    linearize=Recursive(_linearize),
-    transpose=Recursive(_transpose),
-    batch=Recursive(_batch),
+    jvp=_jvp,
+    linearize=_linearize,
+    transpose=_transpose,
+    batch=_batch,
     prune=_prune,
-    rewrite=no_identity,
     cost=_cost,
     samples=_samples,
-    source=None,
-    multiple=True,
 )
