@@ -45,9 +45,7 @@ LAYERS = [
     {"errors"},
 ]
 
-LONG = {
-    "primitives/control/scan.py": 480,
-}
+LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
@@ -55,10 +53,10 @@ CEILINGS = {
     "custom": 5714,
     "external": 1795,
     "func": 3570,
-    "interpreters": 1890,
+    "interpreters": 1810,
     "ir": 2080,
     "numpy": 8830,
-    "primitives": 7700,
+    "primitives": 7440,
     "runtime": 3250,
     "verify": 4165,
 }

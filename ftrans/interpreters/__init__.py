@@ -1,15 +1,13 @@
 """Interpreters: pure functions from programs to programs, remembered on the programs."""
 
 from ftrans.interpreters.affine import linear_rule
-from ftrans.interpreters.base import building, finish, replay
+from ftrans.interpreters.base import building, finish, replay, simplify
 from ftrans.interpreters.batch import batch, batch_in_chunks, place_outputs
+from ftrans.interpreters.builder import transforms
 from ftrans.interpreters.inline import inline, runnable
 from ftrans.interpreters.jacobian import jacobian_forward, jacobian_reverse
-from ftrans.interpreters.jvp import jvp
-from ftrans.interpreters.linearize import Linearized, linearize
+from ftrans.interpreters.jvp import Linearized, jvp, linearize
 from ftrans.interpreters.reverse import detach_outputs, linear_pullback, pullback, value_and_grad
-from ftrans.interpreters.simplify import simplify
-from ftrans.interpreters.transforms import transforms
 from ftrans.interpreters.transpose import exchange, pull_back, transpose
 
 __all__ = [

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ftrans.errors import RuleError, TransposeError
-from ftrans.interpreters.base import building, finish, memoised, replay
+from ftrans.interpreters.base import building, finish, memoised, replay, simplify
 from ftrans.interpreters.inline import inline
-from ftrans.interpreters.simplify import simplify
 from ftrans.ir import Equation, Literal, Program
 from ftrans.primitives.control import scan_p, switch_p, while_p
 from ftrans.primitives.rules import custom_p

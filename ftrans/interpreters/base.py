@@ -1,4 +1,4 @@
-"""What all interpreters share: memory on programs, building a new program, replaying one."""
+"""What all interpreters share: memory on programs; building, replaying and simplifying one."""
 
 from __future__ import annotations
 
@@ -143,3 +143,21 @@ def replay(program: Program, operands: Sequence[Any]) -> list[Any]:
     if type(frame) is Builder and frame.closed:  # then all of it lands there
         return frame.splice(program, operands)
     return walk(program, operands, lambda e, taken: bind(e.primitive, taken, e.params))
+
+
+def simplify(program: Program) -> Program:
+    """Returns a program that computes the same, to the last bit, with fewer equations.
+
+    To simplify a program is to build it anew: a `Builder` applies the identities that primitives
+    declare, folds constants, merges equal equations, and leaves out what no output needs.
+
+    Args:
+        program: any program; its sub-programs are simplified too.
+    """
+    return program if program.is_simplified else _simplified(program)
+
+
+@memoised
+def _simplified(program: Program) -> Program:
+    with building(program.name, program.inputs) as (frame, inputs):
+        return finish(frame, replay(program, inputs))

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from ftrans.interpreters.base import batching, building, finish, memoised, replay, walk
+from ftrans.interpreters.builder import transforms
 from ftrans.interpreters.inline import inline
-from ftrans.interpreters.transforms import transforms
-from ftrans.ir import Program, bind, type_of
-from ftrans.primitives import concatenate_p, reshape_p, scan_p, slice_p
+from ftrans.ir import ArrayType, Program, bind, type_of
+from ftrans.primitives import concatenate_p, reshape_p, scan_p
 from ftrans.primitives.axes import expand, moveaxis
+from ftrans.primitives.control.common import Mask, merged, opposite, pick, present
 from ftrans.primitives.record import Absent, Recursive
+from ftrans.primitives.shape import part
 
 
 @batching
@@ -32,11 +34,7 @@ def batch(
         The program, whose mapped outputs have the axis in front; and which outputs are mapped.
     """
     program = inline(program)
-    types = [
-        t if dim is None else t.update(shape=(*t.shape[:dim], size, *t.shape[dim:]))
-        for t, dim in zip(program.inputs, dims, strict=True)
-    ]
-    with building(program.name, types) as (frame, inputs):
+    with building(program.name, _mapped_types(program, size, dims)) as (frame, inputs):
         pairs = walk(
             program,
             list(zip(inputs, dims, strict=True)),
@@ -89,30 +87,25 @@ def batch_in_chunks(
     if chunk is None or chunk >= size:
         return batch(program, size, dims)
     count, rest = divmod(size, chunk)
-    mapped = [dim is not None for dim in dims]
+    mapped = present(dims)
     every = (True,) * len(program.outputs)
     fronts = tuple(None if dim is None else 0 for dim in dims)
-    types = [
-        t if dim is None else t.update(shape=(*t.shape[:dim], size, *t.shape[dim:]))
-        for t, dim in zip(program.inputs, dims, strict=True)
-    ]
-    with building(program.name, types) as (frame, inputs):
-        values = [
-            x if dim is None else moveaxis(x, dim, 0) for x, dim in zip(inputs, dims, strict=True)
+    with building(program.name, _mapped_types(program, size, dims)) as (frame, inputs):
+        fixed = pick(inputs, opposite(mapped))
+        moving = [
+            moveaxis(x, dim, 0) for x, dim in zip(inputs, dims, strict=True) if dim is not None
         ]
-        consts = [x for x, m in zip(values, mapped, strict=True) if not m]
         body, _ = batch(program, chunk, fronts, every)
         body = _consts_first(body, mapped)
         stacked = [
-            reshape_p(_rows(x, 0, count * chunk), shape=(count, chunk, *type_of(x).shape[1:]))
-            for x, m in zip(values, mapped, strict=True)
-            if m
+            reshape_p(part(x, 0, 0, count * chunk), shape=(count, chunk, *type_of(x).shape[1:]))
+            for x in moving
         ]
         found = scan_p(
-            *consts,
+            *fixed,
             *stacked,
             body=body,
-            consts=len(consts),
+            consts=len(fixed),
             carry=0,
             length=count,
             reverse=False,
@@ -121,29 +114,25 @@ def batch_in_chunks(
         outs = [reshape_p(y, shape=(count * chunk, *type_of(y).shape[2:])) for y in found]
         if rest:
             last, _ = batch(program, rest, fronts, every)
-            tail = replay(
-                last,
-                [
-                    _rows(x, count * chunk, size) if m else x
-                    for x, m in zip(values, mapped, strict=True)
-                ],
-            )
+            rows = [part(x, 0, count * chunk, size) for x in moving]
+            tail = replay(last, merged(rows, fixed, mapped))
             outs = [concatenate_p(y, z, axis=0) for y, z in zip(outs, tail, strict=True)]
         return finish(frame, outs), every
 
 
-def _rows(x: Any, start: int, stop: int) -> Any:
-    shape = type_of(x).shape
-    zeros = (0,) * (len(shape) - 1)
-    return slice_p(x, start=(start, *zeros), stop=(stop, *shape[1:]), step=(1,) * len(shape))
+def _mapped_types(program: Program, size: int, dims: tuple[int | None, ...]) -> list[ArrayType]:
+    return [
+        t if dim is None else t.update(shape=(*t.shape[:dim], size, *t.shape[dim:]))
+        for t, dim in zip(program.inputs, dims, strict=True)
+    ]
 
 
-def _consts_first(body: Program, mapped: list[bool]) -> Program:
+def _consts_first(body: Program, mapped: Mask) -> Program:
     """Reorders the inputs of a body as scan takes them: what is not mapped comes first."""
-    order = [i for i, m in enumerate(mapped) if not m] + [i for i, m in enumerate(mapped) if m]
-    with building(body.name, [body.inputs[i] for i in order]) as (frame, inputs):
-        given = dict(zip(order, inputs, strict=True))
-        return finish(frame, replay(body, [given[i] for i in range(len(order))]))
+    groups = pick(body.inputs, opposite(mapped)), pick(body.inputs, mapped)
+    with building(body.name, [*groups[0], *groups[1]]) as (frame, inputs):
+        count = len(groups[0])
+        return finish(frame, replay(body, merged(inputs[count:], inputs[:count], mapped)))
 
 
 @memoised

@@ -9,14 +9,20 @@ traced values of their results.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
-from ftrans.interpreters.transforms import transforms
 from ftrans.ir import Abstract, ArrayType, Atom, Equation, Frame, Literal, Params, Program, Tracer
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import Placing, recording_place
 from ftrans.primitives import broadcast_p
 from ftrans.primitives.record import Absent, New
+
+transforms = SimpleNamespace()
+"""The interpreters as one value, which rules of primitives that carry programs are handed.
+
+It stands below all of them, since they call such rules; the package fills it in.
+"""
 
 INPUT = Abstract("an interpreter's input")
 _SCALAR = Params({"shape": (), "axes": ()})

@@ -8,32 +8,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ftrans.interpreters.base import building, finish, memoised, replay, walk
-from ftrans.interpreters.simplify import simplify
+from ftrans.interpreters.base import building, finish, memoised, replay, simplify, walk
 from ftrans.ir import Equation, Program, bind
 from ftrans.primitives import missing_p
 from ftrans.primitives.control import call_p
 from ftrans.primitives.rules import custom_p, linear_call_p
 from ftrans.primitives.rules.missing import raise_missing
 
+_CALLS = {call_p: "program"}
+_RULES = {custom_p: "forward", linear_call_p: "call", missing_p: ""}
+"""What is replaced, and the param with the program that stands for it."""
+
 
 @memoised
-def _has_call(program: Program) -> bool:
+def _holds(program: Program, rules: bool) -> bool:
+    """Tells whether calls, or rules, are to be replaced somewhere in a program."""
+    replaced = _RULES if rules else _CALLS
     return any(
-        equation.primitive is call_p or any(_has_call(sub) for sub in equation.params.programs())
+        equation.primitive in replaced
+        or any(_holds(sub, rules) for sub in equation.params.programs())
         for equation in program.equations
     )
 
 
-@memoised
-def _has_rules(program: Program) -> bool:
-    return any(
-        equation.primitive in _RULES or any(_has_rules(sub) for sub in equation.params.programs())
-        for equation in program.equations
-    )
+def _expanded(program: Program, operands: Sequence[Any], rules: bool) -> list[Any]:
+    """Replays a program with calls, or rules, replaced by what they run."""
+    if not _holds(program, rules):
+        return replay(program, operands)
+    replaced, within = (_RULES, _without_rules) if rules else (_CALLS, inline)
 
+    def step(equation: Equation, taken: list[Any]) -> Sequence[Any]:
+        primitive, params = equation.primitive, equation.params
+        if body := params.get(replaced.get(primitive, "")):
+            return _expanded(body, taken[: len(body.inputs)], rules)[: len(equation.types)]
+        if primitive.is_higher_order:
+            params = params.map_programs(within)
+        return bind(primitive, taken, params)
 
-_RULES = (custom_p, linear_call_p, missing_p)
+    return walk(program, operands, step)
 
 
 def runnable(program: Program) -> Program:
@@ -42,37 +54,19 @@ def runnable(program: Program) -> Program:
     Raises:
         MissingRuleError: where an output depends on a derivative that there is no rule for.
     """
-    program = inline(program)
-    return _without_rules(program) if _has_rules(program) else program
+    return _without_rules(inline(program))
+
+
+def _without_rules(program: Program) -> Program:
+    return _run_rules(program) if _holds(program, True) else program
 
 
 @memoised
-def _without_rules(program: Program) -> Program:
+def _run_rules(program: Program) -> Program:
     with building(program.name, program.inputs) as (frame, inputs):
-        found = finish(frame, _run_rules(program, inputs))
-    found = simplify(found)
+        found = simplify(finish(frame, _expanded(program, inputs, True)))
     _check_none_missing(found)
     return found
-
-
-def _run_rules(program: Program, operands: Sequence[Any]) -> list[Any]:
-    def step(equation: Equation, taken: list[Any]) -> Sequence[Any]:
-        primitive, params = equation.primitive, equation.params
-        if primitive is custom_p:
-            forward = params["forward"]
-            outs = _run_rules(forward, taken[: len(forward.inputs)])
-            return outs[: len(equation.types)]
-        if primitive is linear_call_p:
-            return _run_rules(params["call"], taken)
-        if primitive.is_higher_order:
-            params = params.map_programs(_within)
-        return bind(primitive, taken, params)
-
-    return walk(program, operands, step)
-
-
-def _within(program: Program) -> Program:
-    return _without_rules(program) if _has_rules(program) else program
 
 
 def _check_none_missing(program: Program) -> None:
@@ -84,7 +78,7 @@ def _check_none_missing(program: Program) -> None:
 
 def inline(program: Program) -> Program:
     """Returns an equal program without `call`, in sub-programs neither."""
-    return _inlined(program) if _has_call(program) else program
+    return _inlined(program) if _holds(program, False) else program
 
 
 @memoised
@@ -93,7 +87,7 @@ def _inlined(program: Program) -> Program:
     if found is not None:
         return found
     with building(program.name, program.inputs) as (frame, inputs):
-        return finish(frame, _run(program, inputs))
+        return finish(frame, _expanded(program, inputs, False))
 
 
 def _only_call(program: Program) -> Program | None:
@@ -110,7 +104,7 @@ def _only_call(program: Program) -> Program | None:
     if (
         callee is None
         or not callee.is_simplified
-        or _has_call(callee)
+        or _holds(callee, False)
         or equation.operands != tuple(range(count))
         or program.outputs != tuple(range(count, count + len(callee.outputs)))
     ):
@@ -120,18 +114,3 @@ def _only_call(program: Program) -> Program | None:
     )
     found.is_simplified = True
     return found
-
-
-def _run(program: Program, operands: Sequence[Any]) -> list[Any]:
-    if not _has_call(program):
-        return replay(program, operands)
-
-    def step(equation: Equation, taken: list[Any]) -> Sequence[Any]:
-        if equation.primitive is call_p:
-            return _run(equation.params["program"], taken)
-        params = equation.params
-        if equation.primitive.is_higher_order:
-            params = params.map_programs(inline)
-        return bind(equation.primitive, taken, params)
-
-    return walk(program, operands, step)

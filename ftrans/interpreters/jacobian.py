@@ -6,17 +6,19 @@ more than a chunk of it ever exists.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ftrans.interpreters.base import batching, building, finish, replay
 from ftrans.interpreters.batch import batch_in_chunks
-from ftrans.interpreters.linearize import linearize
+from ftrans.interpreters.jvp import linearize
 from ftrans.interpreters.transpose import transpose
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.primitives import broadcast_p, convert_p, eq_p, iota_p, reshape_p, scalar
-from ftrans.primitives.axes import moveaxis, zeros
+from ftrans.primitives.axes import expand, moveaxis, zeros
+from ftrans.primitives.control.common import pick, spread, types_of
 
 INDEX = ArrayType((), np.int32)
 
@@ -31,22 +33,24 @@ def _one_hot(index: Any, t: ArrayType) -> Any:
 
 
 def _over_basis(
-    program: Program, t: ArrayType, constants: list[Any], chunk: int | None
+    name: str,
+    t: ArrayType,
+    residuals: list[Any],
+    chunk: int | None,
+    apply: Callable[[Any, list[Any]], list[Any]],
 ) -> list[Any]:
-    """Maps a program of a basis number and constants over the basis of type `t`."""
-    size = t.size
-    dims = (0, *(None for _ in constants))
-    mapped, which = batch_in_chunks(program, size, dims, chunk)
-    line = iota_p(shape=(size,), dtype=INDEX.dtype, axis=0)
-    outs = replay(mapped, [line, *constants])
-    return [
-        out if m else broadcast_p(out, shape=(size, *type_of(out).shape), axes=_tail(out))
-        for out, m in zip(outs, which, strict=True)
-    ]
+    """Maps a function of a vector and the residuals over the basis of type `t`."""
+    with building(name, [INDEX, *types_of(residuals)]) as (frame, given):
+        row = finish(frame, apply(_one_hot(given[0], t), given[1:]))
+    mapped, which = batch_in_chunks(row, t.size, (0, *(None for _ in residuals)), chunk)
+    line = iota_p(shape=(t.size,), dtype=INDEX.dtype, axis=0)
+    outs = replay(mapped, [line, *residuals])
+    return [out if m else expand(out, t.size) for out, m in zip(outs, which, strict=True)]
 
 
-def _tail(x: Any) -> tuple[int, ...]:
-    return tuple(range(1, type_of(x).ndim + 1))
+def _shaped(block: Any, type: ArrayType) -> Any:
+    """Returns a Jacobian in its shape; `None` is zero."""
+    return zeros(type) if block is None else reshape_p(block, shape=type.shape)
 
 
 @batching
@@ -66,8 +70,7 @@ def jacobian_reverse(
         the others by its Jacobian with respect to each active input, of shape `(*output, *input)`.
     """
     part = linearize(program, active)
-    kinds = [t for t, a in zip(program.inputs, active, strict=True) if a]
-    count = len(kinds)
+    kinds = pick(program.inputs, active)
     with building(program.name, program.inputs) as (frame, inputs):
         outs = replay(part.forward, inputs)
         residuals = outs[len(part.active) :]
@@ -75,21 +78,15 @@ def jacobian_reverse(
         position = {i: n for n, i in enumerate(i for i, a in enumerate(part.active) if a)}
         for index in range(outputs):
             t = program.output_types[index].update()
-            if index not in position:
-                blocks += [zeros(k.update(shape=t.shape + k.shape)) for k in kinds]
-                continue
-            chosen = tuple(i == position[index] for i in range(len(position)))
-            linear = (True,) * count + (False,) * len(residuals)
-            back, found = transpose(part.linear, linear, chosen)
-            types = [INDEX, *(type_of(r) for r in residuals)]
-            with building(back.name, types) as (inner, given):
-                row = finish(inner, replay(back, [*given[1:], _one_hot(given[0], t)]))
-            rows = iter(_over_basis(row, t, residuals, chunk))
-            for has, k in zip(found, kinds, strict=True):
-                shape = t.shape + k.shape
-                blocks.append(
-                    reshape_p(next(rows), shape=shape) if has else zeros(k.update(shape=shape))
-                )
+            rows: list[Any] = [None] * len(kinds)
+            if index in position:
+                chosen = tuple(i == position[index] for i in range(len(position)))
+                linear = (True,) * len(kinds) + (False,) * len(residuals)
+                back, found = transpose(part.linear, linear, chosen)
+                pull = lambda ct, given, back=back: replay(back, [*given, ct])  # noqa: E731
+                rows = spread(_over_basis(back.name, t, residuals, chunk, pull), found)
+            types = [k.update(shape=t.shape + k.shape) for k in kinds]
+            blocks += map(_shaped, rows, types)
         return finish(frame, [*outs[outputs : len(part.active)], *blocks])
 
 
@@ -99,35 +96,21 @@ def jacobian_forward(
 ) -> Program:
     """Returns the program of Jacobians, by forward mode; as `jacobian_reverse`."""
     part = linearize(program, active)
-    kinds = [t for t, a in zip(program.inputs, active, strict=True) if a]
+    kinds = pick(program.inputs, active)
+    differentiated = program.output_types[:outputs]
     with building(program.name, program.inputs) as (frame, inputs):
         outs = replay(part.forward, inputs)
         residuals = outs[len(part.active) :]
         columns: list[list[Any]] = []
         for index, t in enumerate(kinds):
-            types = [INDEX, *(type_of(r) for r in residuals)]
-            with building(part.linear.name, types) as (inner, given):
-                dots = [
-                    _one_hot(given[0], k) if i == index else zeros(k) for i, k in enumerate(kinds)
-                ]
-                column = finish(inner, replay(part.linear, [*dots, *given[1:]]))
-            found = iter(_over_basis(column, t, residuals, chunk))
-            column_blocks = []
-            for out_index, is_active in enumerate(part.active):
-                out = program.output_types[out_index]
-                block = next(found) if is_active else None
-                if out_index >= outputs:
-                    continue
-                shape = out.shape + t.shape
-                if block is None:
-                    column_blocks.append(zeros(out.update(shape=shape)))
-                else:
-                    column_blocks.append(reshape_p(moveaxis_last(block), shape=shape))
-            columns.append(column_blocks)
+
+            def push(dot: Any, given: list[Any], index: int = index) -> list[Any]:
+                dots = [dot if i == index else zeros(k) for i, k in enumerate(kinds)]
+                return replay(part.linear, [*dots, *given])
+
+            found = _over_basis(part.linear.name, t, residuals, chunk, push)
+            last = [moveaxis(block, 0, type_of(block).ndim - 1) for block in found]
+            types = [out.update(shape=out.shape + t.shape) for out in differentiated]
+            columns.append([*map(_shaped, spread(last, part.active), types)])
         blocks = [column[i] for i in range(outputs) for column in columns]
         return finish(frame, [*outs[outputs : len(part.active)], *blocks])
-
-
-def moveaxis_last(x: Any) -> Any:
-    """Moves the first axis to the end."""
-    return moveaxis(x, 0, type_of(x).ndim - 1)

@@ -1,18 +1,23 @@
-"""Forward mode: a program that maps primals and tangents to primals and tangents."""
+"""Forward mode, whose two halves are linearization: what is known, and what is linear.
+
+`jvp` maps primals and tangents to primals and tangents, in one frame. `linearize` runs the same
+pass with two nested frames. Primal work lands in the outer one, tangent work in the inner one, and
+what the inner frame captures is precisely the set of residuals.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ftrans.interpreters.base import finish, memoised
+from ftrans.interpreters.base import building, finish, memoised, simplify
+from ftrans.interpreters.builder import transforms
 from ftrans.interpreters.inline import inline
-from ftrans.interpreters.simplify import simplify
 from ftrans.interpreters.tangents import Tangents
-from ftrans.interpreters.transforms import transforms
 from ftrans.ir import Literal, Params, Program, Tracer, bind
 from ftrans.ir.stack import Placing, opened
 from ftrans.primitives.arithmetic import accumulate
+from ftrans.primitives.control.common import pick, present, spread
 from ftrans.primitives.record import LINEAR, Absent, Joint, Recursive
 
 
@@ -31,12 +36,10 @@ def jvp(program: Program, active: tuple[bool, ...]) -> tuple[Program, tuple[bool
     program = simplify(inline(program))
     with opened(Tangents(program.name, closed=True)) as frame:
         primals = [frame.input(t) for t in program.inputs]
-        tangents = [
-            frame.tangent(t) if a else None for t, a in zip(program.inputs, active, strict=True)
-        ]
+        tangents = spread(map(frame.tangent, pick(program.inputs, active)), active)
         outs, out_tangents = push_forward(program, primals, tangents, "jvp")
-        result = finish(frame, [*outs, *(t for t in out_tangents if t is not None)])
-    return result, tuple(t is not None for t in out_tangents)
+        out_active = present(out_tangents)
+        return finish(frame, [*outs, *pick(out_tangents, out_active)]), out_active
 
 
 def push_forward(
@@ -101,3 +104,60 @@ def tangents_of(
             raise primitive.absent("jvp", partial.reason)
         total = accumulate(total, partial(tangent, given, *primals, **params))
     return outs, [total]
+
+
+class Linearized(NamedTuple):
+    """Is a program split for reverse mode.
+
+    Attributes:
+        forward: from the inputs to the outputs, followed by the residuals.
+        linear: from the tangents of the active inputs, followed by the residuals, to the tangents
+            of those outputs that are active.
+        active: for each output whether it has a tangent.
+    """
+
+    forward: Program
+    linear: Program
+    active: tuple[bool, ...]
+
+    @property
+    def residuals(self) -> int:
+        """The number of residuals."""
+        return len(self.forward.outputs) - len(self.active)
+
+
+@memoised
+def linearize(program: Program, active: tuple[bool, ...]) -> Linearized:
+    """Splits `program` into what the primals determine and what is linear in the tangents.
+
+    Args:
+        program: any program.
+        active: for each input whether it has a tangent.
+    """
+    program = simplify(inline(program))
+    with building(program.name, program.inputs) as (known, primals):
+        outs, linear, residuals, out_active = split(program, primals, active)
+        forward = finish(known, [*outs, *residuals])
+    return Linearized(forward, linear, out_active)
+
+
+def split(
+    program: Program, primals: Sequence[Any], active: tuple[bool, ...]
+) -> tuple[list[Any], Program, list[Any], tuple[bool, ...]]:
+    """Runs `program` in the frame of its operands, and its derivative in a frame of its own.
+
+    Args:
+        program: a program without `call`.
+        primals: its operands.
+        active: for each input whether it has a tangent.
+
+    Returns:
+        The outputs; the linear program; the residuals, in the frame of the operands; and for each
+        output whether it has a tangent.
+    """
+    with opened(Tangents(f"linear({program.name})", closed=False)) as inner:
+        tangents = spread(map(inner.tangent, pick(program.inputs, active)), active)
+        outs, dots = push_forward(program, primals, tangents, "linearize")
+        out_active = present(dots)
+        linear, residuals = inner.close(pick(dots, out_active))
+    return outs, linear, residuals, out_active

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ftrans.interpreters.affine import check_linear
-from ftrans.interpreters.base import building, finish, memoised, replay
+from ftrans.interpreters.base import building, finish, memoised, replay, simplify
 from ftrans.interpreters.inline import inline
-from ftrans.interpreters.linearize import linearize, split
-from ftrans.interpreters.simplify import simplify
+from ftrans.interpreters.jvp import linearize, split
 from ftrans.interpreters.transpose import pull_back
 from ftrans.ir import Literal, Program, type_of
 from ftrans.primitives import Linear, broadcast_p, scalar, stop_gradient_p

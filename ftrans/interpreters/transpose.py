@@ -11,15 +11,24 @@ from typing import Any
 
 from ftrans.errors import TransposeError
 from ftrans.interpreters.affine import check_linear
-from ftrans.interpreters.base import building, finish, memoised
+from ftrans.interpreters.base import building, finish, memoised, simplify
+from ftrans.interpreters.builder import transforms
 from ftrans.interpreters.inline import inline
-from ftrans.interpreters.simplify import simplify
-from ftrans.interpreters.transforms import transforms
 from ftrans.ir import Equation, Literal, Params, Program, bind
 from ftrans.ir.stack import Placing
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.axes import zeros
-from ftrans.primitives.control.common import Mask, merged, moved, opposite, pick, spread, unknown
+from ftrans.primitives.control.common import (
+    Mask,
+    grouped,
+    merged,
+    moved,
+    opposite,
+    pick,
+    present,
+    spread,
+    unknown,
+)
 from ftrans.primitives.record import Absent, Joint, Linear, NotLinear, Recursive
 from ftrans.primitives.rules.missing import missing_p
 
@@ -41,24 +50,12 @@ def transpose(
         input whether it is among them.
     """
     program = inline(program)
-    constant_types = [
-        t for t, is_linear in zip(program.inputs, linear, strict=True) if not is_linear
-    ]
-    given_types = [t for t, given in zip(program.output_types, nonzero, strict=True) if given]
-    name = f"transpose({program.name})"
-    with building(name, [*constant_types, *given_types]) as (frame, inputs):
-        constants = iter(inputs[: len(constant_types)])
-        given = iter(inputs[len(constant_types) :])
-        operands = [
-            Linear(t) if is_linear else next(constants)
-            for t, is_linear in zip(program.inputs, linear, strict=True)
-        ]
-        cotangents = pull_back(
-            program, operands, [next(given) if is_given else None for is_given in nonzero]
-        )
-        wanted = [ct for ct, is_linear in zip(cotangents, linear, strict=True) if is_linear]
-        result = finish(frame, [ct for ct in wanted if ct is not None])
-    return result, tuple(ct is not None for ct in wanted)
+    types = pick(program.inputs, opposite(linear)), pick(program.output_types, nonzero)
+    with grouped(transforms, f"transpose({program.name})", *types) as (frame, (constants, given)):
+        operands = merged(map(Linear, pick(program.inputs, linear)), constants, linear)
+        cotangents = pick(pull_back(program, operands, spread(given, nonzero)), linear)
+        found = present(cotangents)
+        return finish(frame, pick(cotangents, found)), found
 
 
 @memoised

@@ -91,6 +91,8 @@ def varying(program: Program, inputs: Mask) -> Mask:
 def moved(equation: Equation, operands: Sequence[bool]) -> Mask:
     """Tells which results of an equation depend on the operands marked."""
     params, every = equation.params, (any(operands),) * len(equation.types)
+    if not equation.primitive.is_higher_order:
+        return every
     if "branches" in params and not operands[0]:
         return union(*(varying(branch, tuple(operands[1:])) for branch in params["branches"]))
     if "cond" in params:
