@@ -12,18 +12,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from types import CodeType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import jax.tree_util as tree
 
-from ftrans.custom.implicit_rules import LinearSolve, Root, flat_like, solution_and_aux
-from ftrans.custom.rule import fit
+from ftrans.custom.remembered import Remembered
+from ftrans.custom.solver import LinearSolve, Root, Unknown, of_shape, with_aux
 from ftrans.errors import RuleError
 from ftrans.func.staging import abstract_inputs, name_of, stage
-from ftrans.ir import ArrayType, is_tracing, type_of
-from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.ir import is_tracing
 from ftrans.runtime.jaxlink import is_jax_tracing
 from ftrans.traceback import boundary
 
@@ -127,58 +124,44 @@ def custom_linear_solve(
 
 def _at_once(name: str, f: Any, start: Any, solve: Any, has_aux: bool) -> Any:
     """Calls the solver, and checks that structure and shapes are those that a transform needs."""
-    leaves, structure = tree.tree_flatten(start)
-    types = tuple([type_of(as_array(leaf)).update() for leaf in leaves])
-    _check_operator(name, f, structure, types)
+    unknown = Unknown(name, start)
+    _check_operator(unknown, f)
     found = solve(f, start)
-    x, aux = solution_and_aux(name, solve, found) if has_aux else (found, None)
-    where, solution = flat_like(name, solve, structure, x)
-    fitted = _of_shapes(where, solution, types)
-    if all(new is old for new, old in zip(fitted, solution, strict=True)):
+    x, aux = with_aux(name, solve, found, has_aux)
+    fitted = unknown.leaves(solve, x, of_shape)
+    if all(new is old for new, old in zip(fitted, tree.tree_leaves(x), strict=True)):
         return found
-    x = structure.unflatten(fitted)
+    x = unknown.structure.unflatten(fitted)
     return (x, aux) if has_aux else x
 
 
-def _check_operator(name: str, f: Any, structure: Any, types: tuple[ArrayType, ...]) -> None:
+def _check_operator(unknown: Unknown, f: Any) -> None:
     """Raises where a function does not return what it takes; asked once for each signature."""
-    code = _code_of(f)
-    known = set() if code is None else _CHECKED.setdefault(code, set())
-    key = (name, structure, types)
-    if key in known:
-        return
 
     def flat(*tracers: Any) -> None:
-        where, found = flat_like(name, f, structure, f(structure.unflatten(tracers)))
-        _of_shapes(where, found, types)
+        unknown.leaves(f, f(unknown.structure.unflatten(tracers)), of_shape)
 
-    try:
-        stage(name, flat, abstract_inputs(types, f"an argument of {name_of(f)}"), once=True)
-    except RuleError:
-        raise
-    except Exception:  # it asks for values, say: that is for the solver to find out, or to allow
-        pass
-    known.add(key)
+    def check() -> bool:
+        inputs = abstract_inputs(unknown.types, f"an argument of {name_of(f)}")
+        try:
+            stage(unknown.name, flat, inputs, once=True)
+        except RuleError:
+            raise
+        except Exception:  # it asks for values, say: that is for the solver to find out, or allow
+            pass
+        return True
+
+    _checked.find((_code_of(f), unknown.name, unknown.structure, unknown.types), check)
 
 
-_CHECKED: WeakKeyDictionary[CodeType, set[Any]] = WeakKeyDictionary()
+_checked = Remembered(256)
 """For which unknowns functions have been checked, by their code."""
 
 
-def _code_of(function: Any) -> CodeType | None:
-    """Returns the code of a function of the user's; None where it has none."""
+def _code_of(function: Any) -> Any:
+    """Returns the code of a function of the user's; itself where it has none."""
     function = inspect.unwrap(function)
     while isinstance(function, functools.partial):
         function = inspect.unwrap(function.func)
     code = getattr(function, "__code__", None)
-    return code or getattr(type(function).__call__, "__code__", None)
-
-
-def _of_shapes(where: str, leaves: list[Any], types: tuple[ArrayType, ...]) -> list[Any]:
-    """Returns arrays and scalars of these shapes; what is broadcast in a transform is broadcast."""
-    return [
-        leaf
-        if (is_array(leaf) or is_scalar(leaf)) and type_of(as_array(leaf)).shape == t.shape
-        else fit(where, leaf, t, "the unknown")
-        for leaf, t in zip(leaves, types, strict=True)
-    ]
+    return code or getattr(type(function).__call__, "__code__", function)

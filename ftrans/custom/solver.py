@@ -1,0 +1,357 @@
+"""The rules of solutions: the authors of what `custom_root` and `custom_linear_solve` record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.tree_util as tree
+import numpy as np
+
+from ftrans.custom.recording import record, staged_for_jax
+from ftrans.custom.rule import fit
+from ftrans.custom.tracing import Author
+from ftrans.errors import RuleError
+from ftrans.external.captures import defined
+from ftrans.func import jvp, linear_transpose, vjp
+from ftrans.func.staging import abstract_inputs, apply, name_of, stage
+from ftrans.ir import ArrayType, Tracer, type_of
+from ftrans.ir.program import NO_PARAMS
+from ftrans.ir.stack import state
+from ftrans.numpy.elementwise import stop_gradient
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.primitives import neg_p, stop_gradient_p, sub_p
+from ftrans.primitives.axes import zeros
+from ftrans.primitives.complex import conjugate
+from ftrans.primitives.rules.missing import missing
+from ftrans.pytree import Parts, describe, shown
+from ftrans.runtime.jaxlink import foreign, is_traced_by_jax
+
+# ------------------------------------------------------------------------------------- the unknown
+
+
+class Unknown:
+    """Is what is solved for.
+
+    Args:
+        name: how errors call the function that solves for it.
+        start: the argument that says what it is: of its structure, shapes and dtypes.
+    """
+
+    def __init__(self, name: str, start: Any):
+        leaves, self.structure = tree.tree_flatten(start)
+        self.name = name
+        self.arrays = [as_array(leaf) for leaf in leaves]
+        self.types = tuple([type_of(x).update() for x in self.arrays])
+
+    def leaves(self, function: Any, value: Any, fitted: Callable[..., Any]) -> list[Any]:
+        """Returns the leaves of what a function of the user's returned, made to fit.
+
+        Args:
+            function: the function.
+            value: what it returned.
+            fitted: takes how errors call it, a leaf, and its type; returns the leaf.
+
+        Raises:
+            RuleError: where it does not have the structure of the unknown.
+        """
+        where = f"{self.name}: what {name_of(function)} ({defined(function)}) returns"
+        leaves, found = tree.tree_flatten(value)
+        if found != self.structure:
+            raise RuleError(
+                f"{where} does not have the structure of the unknown.\n"
+                f"  returned: {describe(value)}\n"
+                f"  the unknown: {shown(self.structure)}\n  Return the same containers."
+            )
+        return [fitted(where, leaf, t) for leaf, t in zip(leaves, self.types, strict=True)]
+
+    def exact(self, where: str, leaf: Any, t: ArrayType) -> Any:
+        """Returns a leaf as an array of exactly this type."""
+        if is_array(leaf) and type_of(leaf).shape == t.shape:
+            wide = type_of(leaf).dtype
+            if wide != t.dtype and np.promote_types(wide, t.dtype) == wide:
+                start = "b" if self.name == "custom_linear_solve" else "initial_guess"
+                raise RuleError(
+                    f"{where} has a wider dtype than {start}, which says what the unknown is.\n"
+                    f"  returned: {type_of(leaf).update()}\n  {start}: {t}\n"
+                    f"  Pass np.asarray({start}, {wide.name!r})."
+                )
+        return fit(where, leaf, t, "the unknown")
+
+
+def of_shape(where: str, leaf: Any, t: ArrayType) -> Any:
+    """Returns an array or scalar of this shape; what is broadcast in a transform is broadcast."""
+    if (is_array(leaf) or is_scalar(leaf)) and type_of(as_array(leaf)).shape == t.shape:
+        return leaf
+    return fit(where, leaf, t, "the unknown")
+
+
+def with_aux(name: str, solve: Any, found: Any, has_aux: bool) -> tuple[Any, Any]:
+    """Returns the solution that a solver returned, and what it returned besides, or None."""
+    if has_aux and not (isinstance(found, (tuple, list)) and len(found) == 2):
+        raise RuleError(
+            f"{name}: with has_aux=True {name_of(solve)} ({defined(solve)}) returns a pair.\n"
+            f"  returned: {describe(found)}\n  Write return solution, aux."
+        )
+    return (found[0], found[1]) if has_aux else (found, None)
+
+
+# --------------------------------------------------------------------------------------- the rules
+
+
+def _detached(call: Callable[[], Any]) -> Any:
+    """Calls a solver such that no derivative enters it: what it closes over is held constant."""
+    staged = stage("solve", call, [])
+    moves = [type(x) is Tracer or is_traced_by_jax(x) for x in staged.captured]
+    operands = [stop_gradient(x) if m else x for x, m in zip(staged.captured, moves, strict=True)]
+    return staged.outputs.build(apply(staged.program, operands))
+
+
+def _as_result(leaf: Any) -> Any:
+    """Returns a value as a result of the innermost frame, that of `forward`.
+
+    A rule finds what it needs of the solution there, whose derivative is that of the solution. A
+    value of another frame, as what the solver closes over, would have one of its own, or none.
+    """
+    return state.stack[-1].record(stop_gradient_p, [leaf], NO_PARAMS)[0]
+
+
+class _Solver(Author):
+    """Is the author of a rule whose inputs are what an operator closes over, and more.
+
+    Args:
+        operator: takes and returns what is like the unknown.
+        start: says what that is.
+        solve: finds it.
+        has_aux: whether `solve` returns something besides.
+    """
+
+    holds = True
+    has_jvp = True
+
+    def __init__(self, operator: Any, start: Any, solve: Any, has_aux: bool):
+        self.unknown = unknown = Unknown(self.name, start)
+        self.start = unknown.structure.unflatten(unknown.arrays)
+        self.solve, self.has_aux = solve, has_aux
+        self.count = len(unknown.types)
+
+        def flat(*tracers: Any) -> Any:
+            value = operator(unknown.structure.unflatten(tracers))
+            return unknown.leaves(operator, value, unknown.exact)
+
+        inputs = abstract_inputs(unknown.types, f"an argument of {self.name}")
+        staged = stage(self.name, flat, inputs, order=4)  # the solver may differentiate it
+        self.program, self.captured = staged.program, staged.captured
+        self.values: list[Any] = [*self.captured]
+
+    def operator(self, captured: Sequence[Any]) -> Callable[[Any], Any]:
+        """Returns the operator closing over these values in the place of its own."""
+        structure = self.unknown.structure
+        where = f"{self.name}: what the solver passes to the operator"
+
+        def function(x: Any) -> Any:
+            pairs = zip(structure.flatten_up_to(x), self.unknown.types, strict=True)
+            leaves = [fit(where, leaf, t, "the unknown") for leaf, t in pairs]
+            return structure.unflatten(apply(self.program, [*leaves, *captured]))
+
+        return function
+
+    def solved(self, inputs: Sequence[Any]) -> Any:
+        """Calls the solver."""
+        raise NotImplementedError
+
+    def record(self) -> Any:
+        """Records the solution; returns it as the solver returned it."""
+        if any(type(x) is Tracer for x in self.values):
+            return self._recorded(*self.values)
+        if foreign(self.values):
+            return staged_for_jax(self.name, self._recorded, self.values)
+        _, value = self._solution(self.values)  # it is constant, since nothing moves the equation
+        return value
+
+    def _recorded(self, *values: Any) -> Any:
+        found = record(self, values)
+        (output,) = self.output.build(found)
+        return output
+
+    def _solution(
+        self, inputs: Sequence[Any], taken: Callable[[Any], Any] = lambda leaf: leaf
+    ) -> tuple[list[Any], Any]:
+        """Calls the solver, held constant; returns the leaves of the unknown, and all of it."""
+        found = _detached(lambda: self.solved(inputs))
+        found, aux = with_aux(self.name, self.solve, found, self.has_aux)
+        leaves = list(map(taken, self.unknown.leaves(self.solve, found, self.unknown.exact)))
+        value = self.unknown.structure.unflatten(leaves)
+        return leaves, (value, aux) if self.has_aux else value
+
+    def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
+        """Solves the equation; see `Author.forward`."""
+        self.inputs = list(inputs)
+        self.solution, value = self._solution(inputs, _as_result)
+        self.output = Parts((value,), is_array)
+        return self.output.values
+
+    def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
+        """Tells which results have tangents: those of the unknown, but not aux."""
+        return tuple([i < self.count and type_of(x).is_inexact for i, x in enumerate(outs)])
+
+    def _with_aux(self, found: Any) -> Sequence[Any]:
+        """Returns the tangents of all results."""
+        return [*tree.tree_leaves(found), *([None] * (len(self.output.values) - self.count))]
+
+    def _change(self, captured: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        """Returns how the operator at the solution changes with what it closes over, or None."""
+        moving = [i for i, t in enumerate(tangents) if t is not None]
+        if not moving:
+            return None
+        primals = tuple(captured[i] for i in moving)
+        at = self._at_solution(captured, moving)
+        return jvp(at, primals, tuple(tangents[i] for i in moving))[1]
+
+    def _at_solution(self, captured: Sequence[Any], moving: Sequence[int]) -> Callable[..., Any]:
+        """Returns the operator at the solution, as a function of some of what it closes over."""
+
+        def at(*values: Any) -> Any:
+            full = list(captured)
+            for i, value in zip(moving, values, strict=True):
+                full[i] = value
+            return tuple(apply(self.program, [*self.solution, *full]))
+
+        return at
+
+
+class LinearSolve(_Solver):
+    """Is one call of `custom_linear_solve`; the arguments are its."""
+
+    name = "custom_linear_solve"
+    has_backward = True
+
+    def __init__(
+        self,
+        matvec: Any,
+        b: Any,
+        solve: Any,
+        transpose_solve: Any,
+        symmetric: bool,
+        has_aux: bool = False,
+    ):
+        super().__init__(matvec, b, solve, has_aux)
+        self.values += self.unknown.arrays
+        self.transpose_solve = transpose_solve
+        self.symmetric = symmetric
+
+    def _split(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        count = len(self.captured)
+        return values[:count], values[count:]
+
+    def solved(self, inputs: Sequence[Any]) -> Any:
+        """Calls the solver."""
+        captured, b = self._split(inputs)
+        return self.solve(self.operator(captured), self.unknown.structure.unflatten(b))
+
+    def jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+        """Solves for the tangents of the solution; see `Author.jvp`."""
+        captured, _ = self._split(self.inputs)
+        dots, right = self._split(tangents)
+        change = self._change(captured, dots)
+        pairs = zip(right, self.unknown.types, strict=True)
+        rhs = [zeros(t) if dot is None else dot for dot, t in pairs]
+        if change is not None:
+            rhs = [sub_p(x, as_array(y)) for x, y in zip(rhs, change, strict=True)]
+        solvers = self._plain(self.solve), self._plain(self.transpose_solve)
+        return self._with_aux(self._solved(self.operator(captured), rhs, *solvers))
+
+    def backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        """Solves the transposed equation; see `Author.backward`."""
+        if self.transpose_solve is None:
+            return self._no_transpose(cotangents)
+        captured, _ = self._split(self.inputs)
+        structure, types = self.unknown.structure, self.unknown.types
+        operator = self.operator(captured)
+        if not self.symmetric:
+            operator = _transposed(operator, structure, types)
+        cts = [zeros(t) if ct is None else ct for ct, t in zip(cotangents, types, strict=False)]
+        solvers = self._plain(self.transpose_solve), self._plain(self.solve)
+        found = self._solved(operator, [conjugate(ct) for ct in cts], *solvers)
+        adjoint = [conjugate(as_array(x)) for x in tree.tree_leaves(found)]
+        moving = [i for i, w in enumerate(captured) if type_of(w).is_inexact]
+        by_captured: list[Any] = [None] * len(captured)
+        if moving:
+            _, pull = vjp(self._at_solution(captured, moving), *[captured[i] for i in moving])
+            pulled = pull(tuple([neg_p(x) for x in adjoint]))
+            for i, ct in zip(moving, pulled, strict=True):
+                by_captured[i] = ct
+        return [*by_captured, *adjoint]
+
+    def _solved(self, operator: Any, rhs: Sequence[Any], solve: Any, transpose_solve: Any) -> Any:
+        b = self.unknown.structure.unflatten(rhs)
+        return _solved_in_rule(operator, b, solve, transpose_solve, self.symmetric)
+
+    def _no_transpose(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        message = (
+            "custom_linear_solve: reverse mode needs to solve with the transposed operator.\n"
+            "  Pass transpose_solve=..., or symmetric=True where the operator is symmetric."
+        )
+        wanted = [type_of(x).is_inexact for x in self.inputs]
+        types = tuple([type_of(x).update() for x in self.inputs if type_of(x).is_inexact])
+        found = iter(missing(cotangents, types, message))
+        return [next(found) if w else None for w in wanted]
+
+    def _plain(self, solve: Any) -> Any:
+        """Returns the solver without aux."""
+        if not self.has_aux or solve is None:
+            return solve
+        return lambda matvec, b: solve(matvec, b)[0]
+
+
+class Root(_Solver):
+    """Is one call of `custom_root`; the arguments are its."""
+
+    name = "custom_root"
+
+    def __init__(self, f: Any, guess: Any, solve: Any, tangent_solve: Any, has_aux: bool):
+        super().__init__(f, guess, solve, has_aux)
+        self.tangent_solve = tangent_solve
+
+    def solved(self, inputs: Sequence[Any]) -> Any:
+        """Calls the solver."""
+        return self.solve(self.operator(inputs), self.start)
+
+    def jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+        """Solves for the tangents of the solution; see `Author.jvp`."""
+        change = self._change(self.inputs, tangents)
+        assert change is not None
+        f, structure = self.operator(self.inputs), self.unknown.structure
+        x = structure.unflatten(self.solution)
+        asked = False
+
+        def slope(dx: Any) -> Any:
+            nonlocal asked
+            asked = True
+            return jvp(f, (x,), (dx,))[1]
+
+        rhs = structure.unflatten([neg_p(as_array(y)) for y in change])
+        solve = self.tangent_solve
+        found = solve(slope, rhs)
+        if asked:
+            # it solves for any operator that it is given, so also for the transposed one
+            found = _solved_in_rule(slope, rhs, solve, solve, symmetric=False)
+        return self._with_aux(found)
+
+
+def _solved_in_rule(matvec: Any, b: Any, solve: Any, transpose_solve: Any, symmetric: bool) -> Any:
+    """Records the solution of a linear system in a rule, which JAX may transpose."""
+    call = LinearSolve(matvec, b, solve, transpose_solve, symmetric)
+    call.linear = call.count
+    return call.record()
+
+
+def _transposed(matvec: Any, structure: Any, types: Sequence[ArrayType]) -> Callable[[Any], Any]:
+    """Returns the plain transpose of an operator, without conjugation."""
+    transpose = linear_transpose(matvec, structure.unflatten(types))
+
+    def vecmat(x: Any) -> Any:
+        (found,) = transpose(tree.tree_map(conjugate, x))
+        return tree.tree_map(conjugate, found)
+
+    return vecmat
