@@ -39,7 +39,8 @@ def _expanded(program: Program, operands: Sequence[Any], rules: bool) -> list[An
 
     def step(equation: Equation, taken: list[Any]) -> Sequence[Any]:
         primitive, params = equation.primitive, equation.params
-        if body := params.get(replaced.get(primitive, "")):
+        body = params.get(replaced.get(primitive, ""))
+        if body is not None:
             return _expanded(body, taken[: len(body.inputs)], rules)[: len(equation.types)]
         if primitive.is_higher_order:
             params = params.map_programs(within)

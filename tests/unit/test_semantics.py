@@ -523,3 +523,11 @@ def test_arrays_that_are_not_mapped_are_traced() -> None:
 
     assert_close(func.vmap(write, in_dims=(None, 0))(table, t), table[1:].sum() + 3.0 * t)
     assert_close(table[0], [0.0, 1.0, 2.0])
+
+
+def test_transforms_of_a_function_that_computes_nothing() -> None:
+    """Its program has no equation, and is a program all the same."""
+    x, same = np.array([1.0, 2.0, 3.0]), lambda y: y
+    assert_close(func.grad(lambda x: func.vmap(same)(x).sum())(x), np.ones(3))
+    assert_close(func.vmap(lambda x: func.jvp(same, (x,), (2 * x,))[1])(x), 2 * x)
+    assert_close(ftrans.jit(lambda x: func.jacrev(same)(x))(x), np.eye(3))
