@@ -49,16 +49,16 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 60,
-    "custom": 5672,
-    "external": 1795,
-    "func": 3570,
-    "interpreters": 1810,
-    "ir": 2080,
-    "numpy": 8830,
-    "primitives": 7440,
-    "runtime": 3250,
-    "verify": 4165,
+    "autograd": 19,
+    "custom": 5500,
+    "external": 1792,
+    "func": 3592,
+    "interpreters": 1806,
+    "ir": 2126,
+    "numpy": 8824,
+    "primitives": 7434,
+    "runtime": 3242,
+    "verify": 4163,
 }
 """How many lines a package may have."""
 

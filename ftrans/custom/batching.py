@@ -12,14 +12,15 @@ import jax.tree_util as tree
 from ftrans.config import config
 from ftrans.custom.context import VmapInfo
 from ftrans.custom.guards import Guards
-from ftrans.custom.recheck import compare_batches
-from ftrans.custom.surroundings import likely_batch, surroundings
+from ftrans.custom.likely import likely_batch
+from ftrans.custom.reuse import compare
 from ftrans.errors import RuleError
 from ftrans.external.captures import content, defined
 from ftrans.external.constants import with_constants
 from ftrans.func.staging import is_whole, rule_frame
 from ftrans.interpreters import runnable
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
+from ftrans.ir.stack import Asks
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives.axes import moveaxis
 from ftrans.pytree import Parts, describe
@@ -79,7 +80,7 @@ class WrittenBatch:
         parts: the arguments, without the arrays.
         output: the results, without the arrays.
         types: those of the results for one example.
-        order: how many derivatives of it are wanted.
+        around: what is asked of the call.
         guards: what it reads, as it was at the call; None where that is not known.
         extra: what else it depends on.
     """
@@ -94,7 +95,7 @@ class WrittenBatch:
         output: Parts,
         is_tuple: bool,
         types: Sequence[ArrayType],
-        order: int,
+        around: Asks,
         guards: Guards | None,
         extra: Any,
     ):
@@ -104,7 +105,7 @@ class WrittenBatch:
         self.output = output
         self.is_tuple = is_tuple
         self.types = tuple(types)
-        self.order = order
+        self.around = around
         self.guards = guards
         self.extra = extra
         self._programs: dict[Any, Any] = {}
@@ -117,7 +118,7 @@ class WrittenBatch:
             output.key,
             is_tuple,
             self.types,
-            order,
+            around,
             extra,
             None if guards is None else guards.token,
         )
@@ -188,7 +189,8 @@ class WrittenBatch:
             if self.guards is not None:
                 self._programs[key] = found
         elif config.check and self.guards.hold():  # type: ignore[union-attr]
-            compare_batches(self.name, self.guards, found, lambda: self._traced(*key))
+            facts = lambda found: dict(zip(("the program", "out_dims"), found, strict=True))  # noqa: E731
+            compare(self.name, found, self.guards, facts(found), lambda: facts(self._traced(*key)))
         return found
 
     def _check_unchanged(self) -> None:
@@ -211,8 +213,7 @@ class WrittenBatch:
         values = closed_over(self.function)
         inputs = [(t.update(), source, False) for t in types]
         inputs += [(v.type.update(), source, False) for v in values]
-        order = self.order - surroundings().order
-        opened = rule_frame(self.name, inputs, order, closed=True)
+        opened = rule_frame(self.name, inputs, self.around, closed=True)
         with opened as tracers:
             function = with_closed_over(self.function, tracers[len(types) :])
             output, out_dims = self.call(function, size, tracers[: len(types)], tuple(dims))
@@ -291,22 +292,20 @@ class FunctionBatch(WrittenBatch):
 
     Args:
         shared: see `WrittenBatch`, all but `extra`.
-        randomness: as of `vmap`.
         kwargs: the keyword-only arguments, which it takes too.
     """
 
-    def __init__(self, *shared: Any, randomness: str, kwargs: dict[str, Any]):
+    def __init__(self, *shared: Any, kwargs: dict[str, Any]):
         named = Parts(tuple(kwargs.values()))
         arrays = tuple(map(id, named.values))
-        super().__init__(*shared, extra=(randomness, tuple(kwargs), named.key, arrays))
-        self.randomness = randomness
+        super().__init__(*shared, extra=(tuple(kwargs), named.key, arrays))
         self.kwargs = kwargs
 
     def returned(self, function: Any, size: int, tracers: Any, dims: Any) -> tuple[Any, Any]:
         """Calls the rule; returns the output and `out_dims`."""
         # positive axes, as `vmap` counts them, for each argument in its structure
         found = function(
-            VmapInfo(size, self.randomness),
+            VmapInfo(size, self.around.randomness),
             self.parts.alone(dims),
             *self.parts.build(tracers),
             **self.kwargs,
@@ -376,7 +375,7 @@ def example_by(
         return None
     size, types, dims = guess
     source = Abstract(f"a batch that {rule.name} is given")
-    opened = rule_frame(rule.name, [(t, source, False) for t in types], 0, closed=True)
+    opened = rule_frame(rule.name, [(t, source, False) for t in types], closed=True)
     with opened as tracers:
         output, out_dims = rule.returned(rule.function, size, tracers, dims)
         is_tuple = isinstance(output, tuple)

@@ -11,12 +11,12 @@ from ftrans.custom.batching import DecoratedBatch, closed_over
 from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.recording import record
 from ftrans.custom.rule import chosen, fit
-from ftrans.custom.surroundings import Surroundings
 from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined
 from ftrans.func.staging import name_of, rule_frame
 from ftrans.ir import type_of
+from ftrans.ir.stack import Asks
 from ftrans.numpy.promotion import as_array, is_array, is_scalar, is_weak
 from ftrans.numpy.views import fresh
 from ftrans.primitives.axes import zeros
@@ -173,7 +173,7 @@ class DecoratedCall(Author):
             for dot, t in pairs
         ]
 
-    def batch(self, around: Surroundings, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    def batch(self, around: Asks, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """Returns the author's rule for batches, if there is one, and what it closes over."""
         rule = self.decorated.vmap_rule
         if rule is None:
@@ -185,7 +185,7 @@ class DecoratedCall(Author):
             self.output.template(),
             False,
             self.types,
-            around.order,
+            around,
             None if self.lasting_key is None else self.guards(),
             None,
         )

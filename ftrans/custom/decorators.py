@@ -17,7 +17,7 @@ from ftrans.custom.decorated_call import DecoratedCall
 from ftrans.custom.guards import Ruled
 from ftrans.custom.methods import Parameters
 from ftrans.custom.recording import staged_for_jax
-from ftrans.custom.remembered import Memory
+from ftrans.custom.reuse import Memory
 from ftrans.errors import MissingRuleError, RuleError, UnsupportedError
 from ftrans.func.staging import name_of, named
 from ftrans.ir import Tracer, is_tracing, type_of

@@ -15,8 +15,8 @@ import numpy as np
 from ftrans.custom.context import FunctionCtx, VmapInfo
 from ftrans.custom.function_call import Call, record_for_jax
 from ftrans.custom.methods import Methods, methods_of
+from ftrans.custom.reuse import Leap
 from ftrans.custom.rule import listener
-from ftrans.custom.shortcut import Shortcut
 from ftrans.errors import RuleError
 from ftrans.external.arrays import call_writing, read_only, to_array
 from ftrans.external.results import owned
@@ -146,10 +146,10 @@ class Function:
         methods = methods_of(cls)
         args, kwargs = methods.parameters.bound(args, kwargs, methods.unfit)
         trail: Any = state.trail
-        shortcut = None
+        leap = None
         if trail is not None and not kwargs and listener() is None:
-            shortcut = Shortcut(trail, methods, args, passed)
-            found = shortcut.take()
+            leap = Leap(trail, methods, args, passed)
+            found = leap.take()
             if found is not None:
                 return found
         parts = Parts(args)
@@ -159,8 +159,8 @@ class Function:
             return record_for_jax(methods, parts, kwargs)
         call = Call(methods, parts, kwargs, min(passed, len(parts)))
         result = call.record()
-        if shortcut is not None:
-            shortcut.learn(call, result)
+        if leap is not None:
+            leap.learn(call, result)
         return result
 
 

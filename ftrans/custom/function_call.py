@@ -18,13 +18,12 @@ from ftrans.custom.opaque import calls_host, is_opaque, missing_of, set_opaque
 from ftrans.custom.opaque_forward import OpaqueForward
 from ftrans.custom.recording import record, staged_for_jax
 from ftrans.custom.rule import Rule, listener
-from ftrans.custom.surroundings import Surroundings, surroundings
 from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.source import Opaque
-from ftrans.ir.stack import state
+from ftrans.ir.stack import Asks, asks, state
 from ftrans.numpy.promotion import as_array, is_array, result_type
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.numpy.views import overwrite
@@ -143,7 +142,7 @@ class Call(Author):
 
     def _seen(self) -> dict[str, Any]:
         """Returns what the rules see outside of their arguments, if they may be differentiated."""
-        return seen_by(self.methods.rules) if surroundings().order > _ONCE else {}
+        return seen_by(self.methods.rules) if asks().order > _ONCE else {}
 
     def _known(self) -> Sequence[Any]:
         """Calls an opaque `forward`, if there are values; returns what is known from there on."""
@@ -244,7 +243,7 @@ class Call(Author):
 
     def _learn_output(self) -> None:
         """Takes what `vmap` returns for the output, where `forward` returns nothing."""
-        rule = self._batch_rule(0, surroundings().randomness, None)
+        rule = self._batch_rule(asks()._replace(order=0), None)
         found = example_by(rule, self.parts.values)
         if found is None:
             return
@@ -379,7 +378,7 @@ class Call(Author):
             lambda: rule.later(ctx._copied(rule.which), given, self._needs_of(method)),
         )
 
-    def batch(self, around: Surroundings, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    def batch(self, around: Asks, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """Returns the author's rule for batches, if there is one, and what it closes over."""
         vmap = self.methods.vmap
         if vmap is None:
@@ -390,11 +389,11 @@ class Call(Author):
                 f"  vmap is defined at {defined(vmap)}\n  Keep one of them."
             )
         guards = None if self.lasting_key is None else self.guards()
-        rule = self._batch_rule(around.order, around.randomness, guards)
+        rule = self._batch_rule(around, guards)
         rule.trace_at_call(values)
         return rule, closed_over(vmap)
 
-    def _batch_rule(self, order: int, randomness: str, guards: Guards | None) -> FunctionBatch:
+    def _batch_rule(self, around: Asks, guards: Guards | None) -> FunctionBatch:
         return FunctionBatch(
             f"{self.name}.vmap",
             self.methods.vmap,
@@ -402,9 +401,8 @@ class Call(Author):
             self.output.template(),
             self.is_tuple,
             self.types,
-            order,
+            around,
             guards,
-            randomness=randomness,
             kwargs=self.kwargs,
         )
 

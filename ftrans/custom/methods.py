@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
-from ftrans.custom.remembered import Memory
+from ftrans.custom.reuse import Memory
 from ftrans.errors import MissingRuleError, RuleError
 from ftrans.external.captures import defined
 from ftrans.ir import type_of

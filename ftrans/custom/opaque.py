@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx
-from ftrans.custom.remembered import Remembered
+from ftrans.custom.reuse import Remembered
 from ftrans.errors import RuleError
 from ftrans.external.callee import HostCallee
 from ftrans.external.captures import check_captures

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ftrans.config import config
-from ftrans.custom.recheck import compare_rules
-from ftrans.custom.surroundings import Surroundings, surroundings
-from ftrans.custom.tracing import (
-    Author,
-    TracedRule,
-    position,
-    rule_frame,
-    trace_rules,
-)
+from ftrans.custom.reuse import compare, facts
+from ftrans.custom.tracing import Author, Rules, TracedRule, position
 from ftrans.errors import TracedArrayError
-from ftrans.func.staging import apply, known_inputs, sources, stage
+from ftrans.func.staging import apply, known_inputs, rule_frame, sources, stage
 from ftrans.ir import Frame, Params, Tracer, bind
 from ftrans.ir.frame import opened
 from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
-from ftrans.ir.stack import state
+from ftrans.ir.stack import Asks, asks, state
 from ftrans.numpy.promotion import as_array, weakly
 from ftrans.numpy.protocols import in_rule
 from ftrans.primitives import custom_p
 from ftrans.primitives.rules import Spec
+from ftrans.runtime.jaxlink import foreign
 
 __all__ = ["record", "staged_for_jax"]
 
@@ -47,24 +39,34 @@ def record(author: Author, values: Sequence[Any], known: Sequence[Any] = ()) -> 
         TracedArrayError: where a method asks for plain arrays that the author does not call later.
     """
     inputs, extra = known_inputs(values), known_inputs(known)
-    around = surroundings()
-    key, memory = author.lasting_key, author.memory
+    if not state.by_jax and foreign(values):
+        state.by_jax = True
+    around, key = asks(), author.lasting_key
     if key is not None:
         types = tuple([(t, weak) for t, _, weak in (*inputs, *extra)])
         key = (key, types, around, config.default_dtype)
-        lasting = memory.get(key)
-        if lasting is not None and lasting.guards.hold():
-            params = lasting.params()
-            if params is not None:
-                if config.check:
-                    anew = functools.partial(_traced_anew, author, inputs, extra, around)
-                    compare_rules(author.name, lasting.guards, (params, lasting.known), anew)
-                return _taken_over(author, params, lasting.known, [*inputs, *extra])
+        reuse = author.memory.get(key)
+        params = None if reuse is None else reuse.params
+        if reuse is not None and params is not None:
+            if config.check:
+                now = lambda: _traced_anew(author, inputs, extra, around)  # noqa: E731
+                before = facts(params, reuse.weak, reuse.kept)
+                compare(author.name, reuse, reuse.guards, before, now)
+            author.__dict__.update(reuse.kept, taken_over=True)
+            return _bound(sources([*inputs, *extra]), params, reuse.weak)
     try:
-        return _recorded(author, inputs, extra, around, key)
+        traced = _traced(author, inputs, extra, around)
+        if asks() != around:
+            # it closes over what JAX is tracing
+            traced = _traced(author, inputs, extra, asks())
     except Opaque:
         if in_rule() or author.retries():
             raise  # the rule that this one is called in may be called later
+    else:
+        results = _bound(traced.operands, traced.params, traced.weak)
+        if key is not None and traced.is_closed and results:
+            author.memory.learn(key, author.guards, results[0], traced.weak, author.kept())
+        return results
     raise TracedArrayError(
         f"{author.name}: it asks for plain arrays, by np.asarray(x) or its like, and is traced.\n"
         f"  Write it with functions of ftrans.numpy; or wrap what needs plain arrays in\n"
@@ -87,91 +89,22 @@ def staged_for_jax(name: str, call: Callable[..., Any], values: Sequence[Any]) -
     return staged.outputs.build(apply(staged.program, [*sources(inputs), *staged.captured]))
 
 
-class _Recorded(NamedTuple):
-    """Is what a call of a rule has shown, apart from its params.
-
-    Attributes:
-        weak: which results were Python scalars.
-        kept: what the author has left.
-        falls_short: as for the state, of the call and of those inside it.
-    """
-
-    weak: list[bool]
-    kept: dict[str, Any]
-    falls_short: bool
-
-
-class _Lasting(NamedTuple):
-    """Is a call of a rule that later ones take over.
-
-    Attributes:
-        guards: what must be as it was.
-        params: of the equation, weakly: programs are kept by the cache of programs. And they keep
-            the rule alive, which this is remembered with.
-        known: the rest.
-    """
-
-    guards: Any
-    params: Callable[[], Params | None]
-    known: _Recorded
-
-
-class _Never:
-    """Stands for the guards of what reads more than is understood."""
-
-    @staticmethod
-    def hold() -> bool:
-        return False
-
-
-_NEVER = _Lasting(_Never, lambda: None, _Recorded([], {}, False))
-
-
-def _taken_over(
-    author: Author, params: Params, known: _Recorded, inputs: Sequence[Any]
-) -> list[Any]:
-    author.__dict__.update(known.kept, taken_over=not known.falls_short)
-    state.falls_short |= known.falls_short
-    return _bound(sources(inputs), params, known.weak)
-
-
 def _traced_anew(
-    author: Author, inputs: Sequence[Any], extra: Sequence[Any], around: Surroundings
-) -> tuple[Params | None, _Recorded]:
+    author: Author, inputs: Sequence[Any], extra: Sequence[Any], around: Asks
+) -> dict[str, Any]:
     """Traces a call in plain frames, inside one that is thrown away; nothing of it is left.
 
     Returns:
-        The params of the equation, None where it captures something; and what else there is.
+        What is to be compared of it.
     """
-    before, fell_short = dict(author.__dict__), state.falls_short
-    state.falls_short = False
+    before = dict(author.__dict__)
     try:
         with opened(Frame(author.name, entered=here())):
             traced = _traced(author, inputs, extra, around)
-        known = _Recorded(traced.weak, author.kept(), state.falls_short)
-        return traced.params if traced.is_closed else None, known
+        return facts(traced.params if traced.is_closed else None, traced.weak, author.kept())
     finally:
-        state.falls_short = fell_short
         author.__dict__.clear()
         author.__dict__.update(before)
-
-
-def _recorded(
-    author: Author,
-    inputs: Sequence[Any],
-    extra: Sequence[Any],
-    around: Surroundings,
-    lasting_key: Any,
-) -> list[Any]:
-    """Traces the call and records it; lets later ones take it over, where that can be."""
-    fell_short, state.falls_short = state.falls_short, False
-    traced = _traced(author, inputs, extra, around)
-    results = _bound(traced.operands, traced.params, traced.weak)
-    if traced.is_closed and results and lasting_key is not None:
-        known = _Recorded(traced.weak, author.kept(), state.falls_short)
-        _remember(author, lasting_key, results[0], known)
-    state.falls_short |= fell_short
-    return results
 
 
 class _Traced(NamedTuple):
@@ -190,16 +123,15 @@ class _Traced(NamedTuple):
     is_closed: bool
 
 
-def _traced(
-    author: Author, inputs: Sequence[Any], extra: Sequence[Any], around: Surroundings
-) -> _Traced:
+def _traced(author: Author, inputs: Sequence[Any], extra: Sequence[Any], around: Asks) -> _Traced:
     """Traces `forward` and the rules that can be asked for."""
     demands = _demands()
     has_rules = author.has_backward or author.has_jvp
     has_rules = has_rules and any(t.is_inexact for t, _, _ in inputs)
     ruled = has_rules and around.order > 0
     declared = [*inputs, *extra]
-    opened = rule_frame(author.name, declared, -2 if ruled and author.calls_itself else 0)
+    inside = around.fewer(2) if ruled and author.calls_itself else around
+    opened = rule_frame(author.name, declared, inside)
     frame = opened.frame
     rules: dict[str, TracedRule] = {}
     patterns: list[tuple[bool, ...]] = []
@@ -209,11 +141,10 @@ def _traced(
         smooth = author.smooth(outs)
         weak = [isinstance(out, Tracer) and out.weak for out in outs]
         if has_rules and any(smooth):
-            if around.order > 0:
-                rules, patterns, missing = trace_rules(author, inputs, outs, smooth, around)
+            if ruled:
+                rules, patterns = Rules(author, inputs, outs, smooth, around).traced()
             else:
                 missing = _too_often(author.name)
-                state.falls_short = True
         places = _Places(frame, outs)
         references = {key: places.of(rule.captured) for key, rule in rules.items()}
         program, captured = frame.close([*outs, *places.saved])
@@ -259,21 +190,6 @@ def _traced(
 def _demands() -> int:
     """Returns how often values have been asked for in all that is being traced."""
     return sum([frame.demands for frame in state.stack])
-
-
-def _remember(author: Author, key: Any, result: Tracer, known: _Recorded) -> None:
-    """Lets later calls take this one over, as long as what its code reads is as it is."""
-    if author.memory.get(key) is not _NEVER:
-        guards = author.guards()
-        author.memory.put(
-            key, _NEVER if guards is None else _Lasting(guards, _kept_by(result), known)
-        )
-
-
-def _kept_by(result: Tracer) -> Callable[[], Params | None]:
-    """Returns the params of the equation that was recorded, weakly: an equal one may have been."""
-    equation, _, _ = result.frame.produced(result.index)
-    return weakref.ref(equation.params)
 
 
 def _bound(operands: Sequence[Any], params: Params, weak: Sequence[bool]) -> list[Any]:

@@ -17,7 +17,7 @@ from ftrans.func import jvp, linear_transpose, vjp
 from ftrans.func.staging import abstract_inputs, apply, name_of, stage
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.program import NO_PARAMS
-from ftrans.ir.stack import state
+from ftrans.ir.stack import FORWARD, state
 from ftrans.numpy.elementwise import stop_gradient
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import neg_p, stop_gradient_p, sub_p
@@ -140,7 +140,7 @@ class _Solver(Author):
             return unknown.leaves(operator, value, unknown.exact)
 
         inputs = abstract_inputs(unknown.types, f"an argument of {self.name}")
-        staged = stage(self.name, flat, inputs, order=4)  # the solver may differentiate it
+        staged = stage(self.name, flat, inputs, order=FORWARD)  # the solver may differentiate it
         self.program, self.captured = staged.program, staged.captured
         self.values: list[Any] = [*self.captured]
 

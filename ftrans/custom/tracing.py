@@ -10,17 +10,16 @@ call, as `forward` is.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
 from ftrans.custom.guards import Guards
-from ftrans.custom.remembered import Memory
-from ftrans.custom.surroundings import Surroundings
+from ftrans.custom.reuse import Memory
 from ftrans.func.staging import rule_frame
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
 from ftrans.ir.program import Equation
-from ftrans.ir.stack import state
+from ftrans.ir.stack import Asks, state
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives import missing_p
 from ftrans.primitives.axes import zeros
@@ -28,12 +27,7 @@ from ftrans.primitives.complex import conjugate
 from ftrans.primitives.rules import BatchRule
 from ftrans.primitives.rules.missing import Deferred
 
-__all__ = [
-    "Author",
-    "TracedRule",
-    "position",
-    "trace_rules",
-]
+__all__ = ["Author", "Rules", "TracedRule", "position"]
 
 
 class Author:
@@ -89,9 +83,7 @@ class Author:
         """Tells which results have tangents."""
         raise NotImplementedError
 
-    def batch(
-        self, around: Surroundings, values: Sequence[Any]
-    ) -> tuple[BatchRule | None, Sequence[Any]]:
+    def batch(self, around: Asks, values: Sequence[Any]) -> tuple[BatchRule | None, Sequence[Any]]:
         """Returns how it is batched, or None; and the values that this closes over.
 
         Args:
@@ -135,105 +127,139 @@ class TracedRule(NamedTuple):
     failed: bool = False
 
 
-_Inputs = Sequence[tuple[ArrayType, Any, bool]]
+class Rules:
+    """Traces the rules of one call, while the frame of its `forward` is open.
 
+    Args:
+        author: what the author wrote.
+        inputs: as for `Frame.declare`.
+        outs: the results.
+        smooth: which of them have tangents.
+        around: what is asked of the call.
+    """
 
-def trace_rules(
-    author: Author,
-    inputs: _Inputs,
-    outs: Sequence[Any],
-    smooth: tuple[bool, ...],
-    around: Surroundings,
-) -> tuple[dict[str, TracedRule], list[tuple[bool, ...]], str | None]:
-    """Returns the rules that there are, the patterns of cotangents, and what is missing."""
-    rules: dict[str, TracedRule] = {}
-    patterns: list[tuple[bool, ...]] = []
-    missing = author.missing
-    types = [type_of(out) for out in outs]
-    if author.has_backward:
-        if author.patterns and sum(smooth) > 1:
-            patterns = _patterns(smooth)
-            found = _pull_patterns(author, inputs, types, smooth, patterns)
-            rules = {f"backward {i}": rule for i, rule in enumerate(found[1:])}
-            rules["backward"] = found[0]
-        else:
-            rules["backward"] = _tried("backward", author, inputs, types, smooth)
-    if author.has_jvp and not (author.has_backward and around.only_reverse):
-        rules["jvp"] = _tried("jvp", author, inputs, types, smooth)
-    return rules, patterns, missing
+    def __init__(
+        self,
+        author: Author,
+        inputs: Sequence[tuple[ArrayType, Any, bool]],
+        outs: Sequence[Any],
+        smooth: tuple[bool, ...],
+        around: Asks,
+    ):
+        self.author = author
+        self.inputs = inputs
+        self.types = [type_of(out) for out in outs]
+        self.smooth = smooth
+        self.around = around
+        # the tangent of a Python number has no more of a dtype than the number has
+        self.moving = [(t.update(), weak) for t, _, weak in inputs if t.is_inexact]
+        self.outcome = [t.update() for t, s in zip(self.types, smooth, strict=True) if s]
 
+    def traced(self) -> tuple[dict[str, TracedRule], list[tuple[bool, ...]]]:
+        """Returns the rules that there are, and the patterns of cotangents."""
+        rules: dict[str, TracedRule] = {}
+        patterns: list[tuple[bool, ...]] = []
+        author = self.author
+        if author.has_backward:
+            if author.patterns and sum(self.smooth) > 1:
+                patterns = _patterns(self.smooth)
+                found = self._pull_patterns(patterns)
+                rules = {f"backward {i}": rule for i, rule in enumerate(found[1:])}
+                rules["backward"] = found[0]
+            else:
+                rules["backward"] = self._tried("backward", self._pull)
+        if author.has_jvp and not (author.has_backward and self.around.only_reverse):
+            rules["jvp"] = self._tried("jvp", self._push)
+        return rules, patterns
 
-def _tried(
-    method: str,
-    author: Author,
-    inputs: _Inputs,
-    types: Sequence[ArrayType],
-    smooth: tuple[bool, ...],
-) -> TracedRule:
-    """Traces a rule; what it raises is raised where its result is needed, which may be nowhere."""
-    trace = _pull if method == "backward" else _push
-    try:
-        return trace(author, inputs, types, smooth)
-    except Exception as error:
-        return _failed(method, author, inputs, types, smooth, error)
+    def _tried(self, method: str, trace: Callable[..., TracedRule], *given: Any) -> TracedRule:
+        """Traces a rule; what it raises is raised where its result is needed: maybe nowhere."""
+        try:
+            return trace(*given)
+        except Exception as error:
+            return self._failed(method, error)
 
+    def _pull(self, pattern: tuple[bool, ...] | None = None) -> TracedRule:
+        """Traces `backward`, with `None` for the cotangents that are not in the pattern."""
+        author = self.author
+        source = Abstract(f"a cotangent of {author.name}")
+        declared = [(t, source, False) for t in self.outcome]
+        opened = rule_frame(f"{author.name}.backward", declared, self.around.fewer(2), closed=True)
+        with opened as given:
+            cts = iter(map(conjugate, given))
+            taken = [next(cts) if s else None for s in self.smooth]
+            if pattern is not None:
+                taken = [ct if p else None for ct, p in zip(taken, pattern, strict=True)]
+            found = author.backward(taken)
+            returned, mask = [], []
+            for ct, (t, _, _) in zip(found, self.inputs, strict=True):
+                keep = t.is_inexact and (ct is not None or pattern is not None)
+                mask.append(keep)
+                if keep:
+                    returned.append(zeros(t) if ct is None else conjugate(as_array(ct)))
+            program, captured = opened.frame.close(returned)
+        return TracedRule(program, captured, tuple(mask))
 
-def _pull(
-    author: Author,
-    inputs: _Inputs,
-    types: Sequence[ArrayType],
-    smooth: tuple[bool, ...],
-    pattern: tuple[bool, ...] | None = None,
-) -> TracedRule:
-    """Traces `backward`, with `None` for the cotangents that are not in the pattern."""
-    name = f"{author.name}.backward"
-    source = Abstract(f"a cotangent of {author.name}")
-    declared = [(t.update(), source, False) for t, s in zip(types, smooth, strict=True) if s]
-    opened = rule_frame(name, declared, order=_fewer(2), closed=True)
-    with opened as given:
-        cts = iter(map(conjugate, given))
-        taken = [next(cts) if s else None for s in smooth]
-        if pattern is not None:
-            taken = [ct if p else None for ct, p in zip(taken, pattern, strict=True)]
-        found = author.backward(taken)
-        returned, mask = [], []
-        for ct, (t, _, _) in zip(found, inputs, strict=True):
-            keep = t.is_inexact and (ct is not None or pattern is not None)
-            mask.append(keep)
-            if keep:
-                returned.append(zeros(t) if ct is None else conjugate(as_array(ct)))
-        program, captured = opened.frame.close(returned)
-    return TracedRule(program, captured, tuple(mask))
+    def _push(self) -> TracedRule:
+        """Traces `jvp`."""
+        author = self.author
+        source = Abstract(f"a tangent of {author.name}")
+        mask = tuple([t.is_inexact for t, _, _ in self.inputs])
+        declared = [(t, source, weak) for t, weak in self.moving]
+        opened = rule_frame(f"{author.name}.jvp", declared, self.around.fewer(1), closed=True)
+        with opened as given:
+            tangents = iter(given)
+            found = author.jvp([next(tangents) if m else None for m in mask])
+            returned = [
+                zeros(t) if dot is None else as_array(dot)
+                for dot, t, s in zip(found, self.types, self.smooth, strict=True)
+                if s
+            ]
+            if not author.lasting:
+                # JAX goes on with what the rule returns as the result
+                returned = [*author.rule_outs, *returned]
+            program, captured = opened.frame.close(returned)
+        return TracedRule(program, captured, mask)
 
+    def _pull_patterns(self, patterns: Sequence[tuple[bool, ...]]) -> list[TracedRule]:
+        """Traces `backward` for all cotangents and for each pattern; all take the same captures.
 
-def _fewer(count: int) -> int:
-    """Returns what the frame of a rule adds, so that inside so much less is wanted than outside."""
-    # where `forward` may call itself, its frame says so already
-    return -count - state.stack[-1].order
-
-
-def _push(
-    author: Author, inputs: _Inputs, types: Sequence[ArrayType], smooth: tuple[bool, ...]
-) -> TracedRule:
-    """Traces `jvp`."""
-    source = Abstract(f"a tangent of {author.name}")
-    mask = tuple([t.is_inexact for t, _, _ in inputs])
-    # the tangent of a Python number has no more of a dtype than the number has
-    declared = [(t.update(), source, weak) for t, _, weak in inputs if t.is_inexact]
-    opened = rule_frame(f"{author.name}.jvp", declared, order=_fewer(1), closed=True)
-    with opened as given:
-        tangents = iter(given)
-        found = author.jvp([next(tangents) if m else None for m in mask])
-        returned = [
-            zeros(t) if dot is None else as_array(dot)
-            for dot, t, s in zip(found, types, smooth, strict=True)
-            if s
+        What it raises for one pattern may be meant for others.
+        """
+        found = [self._tried("backward", self._pull, p) for p in (self.smooth, *patterns)]
+        captured: list[Any] = []
+        places = [[position(v, captured) for v in rule.captured] for rule in found]
+        kinds = [type_of(value) for value in captured]
+        return [
+            rule._replace(
+                program=_with_captures(rule.program, len(self.outcome), kinds, place),
+                captured=captured,
+            )
+            for rule, place in zip(found, places, strict=True)
         ]
-        if not author.lasting:
-            # JAX goes on with what the rule returns as the result
-            returned = [*author.rule_outs, *returned]
-        program, captured = opened.frame.close(returned)
-    return TracedRule(program, captured, mask)
+
+    def _failed(self, method: str, error: Exception) -> TracedRule:
+        """Returns a rule that raises where it is needed."""
+        traceback.clear_frames(error.__traceback__)  # of what was traced only the lines are kept
+        name = f"{self.author.name}.{method}"
+        inner = [t for t, _ in self.moving]
+        pulls = method == "backward"
+        given, wanted = (self.outcome, inner) if pulls else (inner, self.outcome)
+        source = Abstract(f"an argument of {name}")
+        opened = rule_frame(name, [(t, source, False) for t in given], closed=True)
+        # what it may be computed from as well, so that its derivatives are missing too, and not
+        # zero: who knows what it would have closed over
+        used = [
+            Tracer(frame, ~i, t)
+            for frame in state.stack
+            for i, t in enumerate(frame.input_types)
+            if t.is_inexact
+        ]
+        with opened as tracers:
+            found = missing_p(*tracers, *used, types=tuple(wanted), message=Deferred(error))
+            program, captured = opened.frame.close(found)
+        mask = tuple([t.is_inexact for t, _, _ in self.inputs])
+        return TracedRule(program, captured, mask, failed=True)
 
 
 _MOST_PATTERNS = 3
@@ -252,71 +278,6 @@ def _patterns(smooth: tuple[bool, ...]) -> list[tuple[bool, ...]]:
         for size in sizes
         for chosen in combinations(places, size)
     ]
-
-
-def _pull_patterns(
-    author: Author,
-    inputs: _Inputs,
-    types: Sequence[ArrayType],
-    smooth: tuple[bool, ...],
-    patterns: Sequence[tuple[bool, ...]],
-) -> list[TracedRule]:
-    """Traces `backward` for all cotangents, and for each pattern; all take the same captures."""
-    found = []
-    for pattern in (smooth, *patterns):
-        try:
-            found.append(_pull(author, inputs, types, smooth, pattern))
-        except Exception as error:
-            # it may be meant for other patterns than this one
-            found.append(_failed("backward", author, inputs, types, smooth, error))
-    captured: list[Any] = []
-    for rule in found:
-        for value in rule.captured:
-            position(value, captured)
-    count = sum(smooth)
-    kinds = [type_of(value) for value in captured]
-    return [
-        TracedRule(
-            _with_captures(
-                rule.program, count, kinds, [position(v, captured) for v in rule.captured]
-            ),
-            captured,
-            rule.mask,
-            rule.failed,
-        )
-        for rule in found
-    ]
-
-
-def _failed(
-    method: str,
-    author: Author,
-    inputs: _Inputs,
-    types: Sequence[ArrayType],
-    smooth: tuple[bool, ...],
-    error: Exception,
-) -> TracedRule:
-    """Returns a rule that raises where it is needed."""
-    traceback.clear_frames(error.__traceback__)  # of what was traced only the lines are kept
-    message = Deferred(error)
-    source = Abstract(f"an argument of {author.name}.{method}")
-    mask = tuple(t.is_inexact for t, _, _ in inputs)
-    outer = [t.update() for t, s in zip(types, smooth, strict=True) if s]
-    inner = [t.update() for t, _, _ in inputs if t.is_inexact]
-    given, wanted = (outer, inner) if method == "backward" else (inner, outer)
-    opened = rule_frame(f"{author.name}.{method}", [(t, source, False) for t in given], closed=True)
-    # what it may be computed from as well, so that its derivatives are missing too, and not zero:
-    # who knows what it would have closed over
-    used = [
-        Tracer(frame, ~i, t)
-        for frame in state.stack
-        for i, t in enumerate(frame.input_types)
-        if t.is_inexact
-    ]
-    with opened as tracers:
-        found = missing_p(*tracers, *used, types=tuple(wanted), message=message)
-        program, captured = opened.frame.close(found)
-    return TracedRule(program, captured, mask, failed=True)
 
 
 def _with_captures(

@@ -14,6 +14,7 @@ from ftrans.func.staging import apply, known_inputs, sources, split_aux, stage, 
 from ftrans.interpreters import Linearized as Split
 from ftrans.interpreters import detach_outputs, linearize
 from ftrans.ir import ArrayType, Program, Tracer
+from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import Skeleton, describe, leaf_name
 
@@ -110,7 +111,7 @@ def evaluate(
         return with_aux(name, has_aux, arguments.call(func, tracers, kwargs))
 
     inputs = known_inputs(arguments.values)
-    staged = stage(name, run, inputs, order=4)
+    staged = stage(name, run, inputs, order=FORWARD)
     value_outputs, _ = split_outputs(staged.outputs)
     count = value_outputs.arrays
     mask = (True,) * len(inputs) + (False,) * len(staged.captured)

@@ -23,6 +23,7 @@ from ftrans.func.staging import (
 from ftrans.interpreters import value_and_grad as differentiate
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_float
+from ftrans.ir.stack import REVERSE
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import describe
 from ftrans.traceback import bounded
@@ -51,7 +52,7 @@ def gradient_value_aux(
         return _check_scalar(name, value, True), aux
 
     inputs = known_inputs(arguments.values)
-    staged = stage(name, scalar_first, inputs, order=2)
+    staged = stage(name, scalar_first, inputs, order=REVERSE)
     count = len(inputs)
     active = (True,) * count + (False,) * len(staged.captured)
     program = differentiate(staged.program, active, with_value)

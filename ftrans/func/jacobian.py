@@ -27,6 +27,7 @@ from ftrans.func.vjp import vjp
 from ftrans.interpreters import jacobian_forward, jacobian_reverse
 from ftrans.ir import Program, type_of
 from ftrans.ir.dtype import is_complex, is_float
+from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import leaf_name, leaf_names, match_leaf, match_structure
 from ftrans.traceback import boundary, bounded
@@ -56,7 +57,7 @@ def _jacobian(
         def run(*tracers: Any) -> Any:
             return with_aux(name, has_aux, arguments.call(func, tracers, kwargs))
 
-        staged = stage(name, run, declared, order=4)
+        staged = stage(name, run, declared, order=FORWARD)
         value_outputs, aux_count = split_outputs(staged.outputs)
         count = value_outputs.arrays
         for number, t in enumerate(staged.program.output_types[:count]):

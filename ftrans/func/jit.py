@@ -34,6 +34,7 @@ from ftrans.interpreters import inline, simplify
 from ftrans.ir import Program, Tracer, is_tracing
 from ftrans.ir.frame import settled
 from ftrans.ir.source import Sampled
+from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import Skeleton, split
 from ftrans.runtime.faults import is_marked, raised
@@ -244,7 +245,7 @@ class _Jitted:
                 # what cannot be traced, and so must be called to learn what it returns, is given it
                 source = Sampled(reason, as_array(leaf, t.dtype))
             inputs.append((t, source, weak))
-        staged = stage(self.name, run, inputs, closed=True, once=True, order=4)
+        staged = stage(self.name, run, inputs, closed=True, once=True, order=FORWARD)
         program = simplify(inline(staged.program))
         function = _function(self.shown, self.statics, key, program, staged.outputs)
         options = self._options(args, kwargs)

@@ -13,6 +13,7 @@ from ftrans.interpreters import Linearized as Split
 from ftrans.interpreters import detach_outputs
 from ftrans.interpreters import jvp as push_forward
 from ftrans.ir import ArrayType, Program, is_tracing
+from ftrans.ir.stack import FORWARD
 from ftrans.primitives.axes import zeros
 from ftrans.pytree import Skeleton, describe, leaf_name, leaf_names, match_leaf, match_structure
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
@@ -62,7 +63,7 @@ def jvp(
     def run(*tracers: Any) -> Any:
         return with_aux(name, has_aux, arguments.call(func, tracers, {}))
 
-    staged = stage(name, run, inputs, order=4)
+    staged = stage(name, run, inputs, order=FORWARD)
     value_outputs, _ = split_outputs(staged.outputs)
     active = tuple(dot is not None for dot in dots)
     mask = (*active, *(False,) * len(staged.captured))

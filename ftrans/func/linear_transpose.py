@@ -14,6 +14,7 @@ from ftrans.func.staging import abstract_inputs, apply, name_of, stage, wants_ja
 from ftrans.func.vjp import match_cotangents
 from ftrans.interpreters import linear_pullback
 from ftrans.ir import ArrayType, type_of
+from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import describe, leaf_name
 from ftrans.traceback import boundary
@@ -67,7 +68,9 @@ def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., t
             name, func(*tree.tree_unflatten(structure, tracers)), "Return the arrays."
         )
 
-    staged = stage(name, run, abstract_inputs(types, "an argument of linear_transpose"), order=4)
+    staged = stage(
+        name, run, abstract_inputs(types, "an argument of linear_transpose"), order=FORWARD
+    )
     program = staged.program
     # a captured array of zeros is no constant term, wherever it is written to or joined
     zeros = tuple(isinstance(x, np.ndarray) and not np.any(x) for x in staged.captured)

@@ -18,14 +18,14 @@ from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind, is_tra
 from ftrans.ir.frame import Frame, settled
 from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
-from ftrans.ir.stack import state
+from ftrans.ir.stack import FORWARD, Asks, differentiated, state
 from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array, is_array, is_scalar, weakly
 from ftrans.primitives import call_p
 from ftrans.pytree import Skeleton, describe, split
 from ftrans.runtime import keep, note_trace, run
 from ftrans.runtime.faults import raise_ours
-from ftrans.runtime.jaxlink import foreign, is_jax
+from ftrans.runtime.jaxlink import is_jax
 from ftrans.runtime.outlived import settle
 
 __all__ = [
@@ -89,7 +89,9 @@ def stage(
     closed: bool = False,
     once: bool = False,
     order: int = 0,
+    randomness: str | None = None,
     passed: Callable[[Any], bool] = is_array,
+    by_jax: bool = False,
 ) -> Staged:
     """Traces `function` into a program.
 
@@ -100,8 +102,10 @@ def stage(
         closed: whether all that happens inside stays inside.
         once: whether the result is kept, as by `jit`, rather than traced again at each call; then
             Python scalars are constants of the program, in functions traced inside as well.
-        order: how many derivatives are taken of it, see `Frame.order`.
+        order: what it adds to the derivatives that are wanted, see `Asks`.
+        randomness: what a `vmap` was told of it.
         passed: which leaves of the result are outputs; the others pass through as they are.
+        by_jax: whether it is known to close over what JAX is tracing.
     """
     stack = state.stack
     depth, place, trail = len(stack), state.place, state.trail
@@ -110,14 +114,20 @@ def stage(
         state.began = None
     kind = Frame if once or (stack and not isinstance(stack[-1], Trail)) else Trail
     frame = kind(name, closed, here())
-    # what JAX differentiates around a loop of ours needs the rules of what is called in it
-    frame.order = 4 if closed and not depth else order
     frame.differentiates = order > 0
     if kind is Frame and not once:
         frame.made = []
     returned = False
     try:
         frame.push()
+        state.by_jax |= by_jax
+        if closed and not depth:
+            # what JAX differentiates around a loop of ours needs the rules of what is called in it
+            order = FORWARD
+        if order:
+            frame.asks = differentiated(frame.asks, order)
+        if randomness is not None:
+            frame.asks = frame.asks._replace(randomness=randomness)
         tracers = frame.declare(inputs)
         state.place = None  # locations are those of the user's code again
         state.trail = frame if kind is Trail else None
@@ -149,17 +159,19 @@ def stage(
                 frame.release()
     if not depth and not once:
         state.began = began  # what is kept is not run by this call, as what failed is not
-    if not depth and state.falls_short:
-        state.falls_short = False
-        if foreign(captured) and not state.by_jax:
-            # the function closes over what JAX is tracing, which was seen too late
-            state.by_jax = True
-            try:
-                return stage(
-                    name, function, inputs, closed=closed, once=once, order=order, passed=passed
-                )
-            finally:
-                state.by_jax = False
+    if not depth and state.by_jax and state.asked:
+        # of the rules that were called before that was seen JAX may ask more than was traced
+        return stage(
+            name,
+            function,
+            inputs,
+            closed=closed,
+            once=once,
+            order=order,
+            randomness=randomness,
+            passed=passed,
+            by_jax=True,
+        )
     return Staged(keep(program), captured, outputs, weak)
 
 
@@ -274,24 +286,24 @@ class rule_frame:
     Args:
         name: names the frame.
         inputs: as for `Frame.declare`.
-        order: added to the derivatives that are wanted of what is traced inside.
+        asks: what is asked inside; None for what is asked outside.
         closed: as for `Frame`.
     """
 
-    __slots__ = ("_before", "_depth", "frame", "inputs")
+    __slots__ = ("_asks", "_before", "_depth", "frame", "inputs")
 
     def __init__(
         self,
         name: str,
         inputs: Sequence[tuple[ArrayType, Any, bool]],
-        order: int = 0,
+        asks: Asks | None = None,
         closed: bool = False,
     ) -> None:
         stack = state.stack
         kind = Frame if stack and not isinstance(stack[-1], Trail) else Trail
         self.frame = kind(name, closed, here())
         self.frame.rule = _no_array
-        self.frame.order = order
+        self._asks = asks
         self.inputs = inputs
 
     def __enter__(self) -> list[Tracer]:
@@ -299,6 +311,8 @@ class rule_frame:
         self._before = state.place, state.trail
         frame = self.frame
         frame.push()
+        if self._asks is not None:
+            frame.asks = self._asks
         try:
             tracers = frame.declare(self.inputs)
         except BaseException:

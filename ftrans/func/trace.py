@@ -9,6 +9,7 @@ from ftrans.func.derivative import array_outputs
 from ftrans.func.staging import Staged, known_inputs, name_of, stage
 from ftrans.interpreters import inline, simplify
 from ftrans.ir import Abstract, ArrayType, Program
+from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import split
 from ftrans.traceback import bounded
@@ -64,7 +65,7 @@ def stage_call(
         inner_args, inner_kwargs = skeleton.build(tracers)
         return array_outputs(name, func(*inner_args, **inner_kwargs), "Return the arrays.")
 
-    return stage(name, run, inputs, closed=True, once=True, order=4), arrays
+    return stage(name, run, inputs, closed=True, once=True, order=FORWARD), arrays
 
 
 def _is_type(leaf: Any) -> bool:

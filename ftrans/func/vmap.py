@@ -84,7 +84,7 @@ def vmap(
                 continue
             array = as_array(leaf)
             t = type_of(array)
-            source = Mapped(reason, randomness, array, dim)
+            source = Mapped(reason, array, dim)
             inputs.append((ArrayType(t.shape[:dim] + t.shape[dim + 1 :], t.dtype), source, False))
             operands.append(array)
 
@@ -96,7 +96,7 @@ def vmap(
             ]
             return func(*structure.unflatten(filled), **_wholes(kwargs))
 
-        staged = stage(name, single, inputs, passed=_is_mappable)
+        staged = stage(name, single, inputs, randomness=randomness, passed=_is_mappable)
         mapped_dims = tuple([dim for dim in dims if dim is not None])
         all_dims = mapped_dims + (None,) * len(staged.captured)
         program, which = batch_in_chunks(staged.program, size, all_dims, chunk_size)

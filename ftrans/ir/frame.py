@@ -19,7 +19,7 @@ from ftrans.errors import FtransError, LeakedTracerError
 from ftrans.ir.location import Location, here
 from ftrans.ir.program import Equation, Params, Program
 from ftrans.ir.source import Abstract, Use, example, unknown
-from ftrans.ir.stack import opened, state
+from ftrans.ir.stack import NOTHING, opened, state
 from ftrans.ir.types import ArrayType, Literal
 
 
@@ -88,9 +88,7 @@ class Frame:
 
     Attributes:
         below: how many results each frame below had when this one was pushed.
-        order: what is wanted of the custom rules called here: 2 for reverse mode, 4 for forward
-            mode, which may transpose a rule; tracing a `backward` takes 2 of it for the rules that
-            are called inside, a `jvp` takes 1.
+        asks: what is asked of the custom rules that are called here, once it is pushed.
         rule: where it is a method of a custom rule, what gives a plain array for a value of it, or
             raises `Opaque`; else None.
         differentiates: whether its declared inputs are what is differentiated.
@@ -99,6 +97,7 @@ class Frame:
 
     __slots__ = (
         "__weakref__",
+        "asks",
         "below",
         "captured",
         "closed",
@@ -114,7 +113,6 @@ class Frame:
         "locations",
         "made",
         "name",
-        "order",
         "producers",
         "rule",
         "sources",
@@ -125,7 +123,7 @@ class Frame:
         self.closed = closed
         self.entered = entered
         self.made: list[ref[Tracer]] | None = None
-        self.order = 0
+        self.asks = NOTHING
         self.rule: Any = None
         self.differentiates = False
         self.depth, self.floor = -1, 0
@@ -148,6 +146,10 @@ class Frame:
         self.depth = len(stack)
         self.below = tuple([frame.count for frame in stack])
         self.floor = self.depth if self.closed or not stack else stack[-1].floor
+        if stack:
+            self.asks = stack[-1].asks
+        else:
+            state.by_jax = state.asked = False
         stack.append(self)
 
     def release(self) -> None:

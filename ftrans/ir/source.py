@@ -54,16 +54,14 @@ class Mapped(Abstract):
 
     Args:
         reason: as for `Abstract`.
-        randomness: what `vmap` was told of it.
         array: the argument that is mapped.
         dim: its mapped axis.
     """
 
-    __slots__ = ("array", "dim", "randomness")
+    __slots__ = ("array", "dim")
 
-    def __init__(self, reason: str, randomness: str, array: Any, dim: int):
+    def __init__(self, reason: str, array: Any, dim: int):
         super().__init__(reason)
-        self.randomness = randomness
         self.array = array
         self.dim = dim
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ftrans.ir.location import Location, here
 
@@ -13,6 +14,56 @@ if TYPE_CHECKING:
     from ftrans.ir.frame import Frame
 
 F = TypeVar("F", bound="Frame")
+
+
+class Asks(NamedTuple):
+    """Is what a frame asks of the custom rules that are called in it, and in frames inside.
+
+    Attributes:
+        order: how many derivatives of them are wanted, in halves: `REVERSE` and `FORWARD` say what
+            a transform adds. Inside a `backward` it is 2 less, inside a `jvp` 1, which may be
+            transposed. Not positive where no rule is traced.
+        only_reverse: whether nothing but gradients is asked for, so that a `backward` is enough.
+        randomness: what the innermost `vmap` was told of randomness.
+        by_jax: whether JAX may differentiate the whole besides, which says nothing of that.
+    """
+
+    order: int = 0
+    only_reverse: bool = True
+    randomness: str = "error"
+    by_jax: bool = False
+
+    def fewer(self, count: int) -> Asks:
+        """Returns the same for so many halves of a derivative less."""
+        return self._replace(order=self.order - count)
+
+
+NOTHING = Asks()
+REVERSE = 2
+FORWARD = 4  # forward mode may transpose a rule that it goes through
+_BY_JAX = 8
+
+
+def asks() -> Asks:
+    """Returns what is asked of a rule that is called now."""
+    found = state.stack[-1].asks if state.stack else NOTHING
+    if not state.by_jax:
+        state.asked = True
+    elif not found.by_jax:
+        return _asks_by_jax(found)
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def differentiated(outside: Asks, order: int) -> Asks:
+    """Returns what is asked inside of a transform that adds to the order."""
+    reverse = outside.only_reverse and order <= REVERSE
+    return outside._replace(order=outside.order + order, only_reverse=reverse)
+
+
+@functools.lru_cache(maxsize=256)
+def _asks_by_jax(found: Asks) -> Asks:
+    return found._replace(order=found.order + _BY_JAX, only_reverse=False, by_jax=True)
 
 
 class _State(threading.local):
@@ -32,14 +83,14 @@ class _State(threading.local):
     """Tells which of the arrays outside may be asked for their values; None for all."""
 
     by_jax: bool
-    """Whether JAX is known to trace what is closed over, though it may be seen later."""
+    """Whether what is traced depends on values that JAX is tracing, as far as it was seen."""
 
-    falls_short: bool
-    """Whether a rule was called with fewer rules inside it than JAX may ask for."""
+    asked: bool
+    """Whether a rule was called before that was seen."""
 
     def __init__(self) -> None:
         self.by_jax = False
-        self.falls_short = False
+        self.asked = False
         self.examples = False
         self.has_value = None
         self.stack = []
@@ -84,12 +135,12 @@ def opened(frame: F) -> Iterator[F]:
 @contextmanager
 def untraced() -> Iterator[None]:
     """Lets a block run as outside of all that is traced at present."""
-    before = state.stack, state.place, state.trail, state.began
-    state.stack, state.place, state.trail, state.began = [], None, None, None
+    before = state.stack, state.place, state.trail, state.began, state.by_jax
+    state.stack, state.place, state.trail, state.began, state.by_jax = [], None, None, None, False
     try:
         yield
     finally:
-        state.stack, state.place, state.trail, state.began = before
+        state.stack, state.place, state.trail, state.began, state.by_jax = before
 
 
 class Placing:

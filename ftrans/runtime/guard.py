@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from ftrans.ir.frame import set_guard
+from ftrans.ir.stack import state
+from ftrans.primitives.namespace import is_traced_by_jax
 
 _held: dict[int, tuple[np.ndarray, set[int]]] = {}
 """The arrays that are read-only for traces, each with the identities of the lists that hold it."""
@@ -24,10 +26,10 @@ _lock = threading.RLock()
 
 
 def hold(values: Iterable[Any], holder: list[Any]) -> None:
-    """Marks arrays read-only until `release(holder)`.
+    """Marks arrays read-only until `release(holder)`; notes what JAX is tracing.
 
     Args:
-        values: anything; only NumPy arrays are marked.
+        values: the sources of inputs; only NumPy arrays are marked.
         holder: receives each array before anything is done to it, so that an interrupt at any
             moment leaves nothing marked that is not released.
     """
@@ -46,6 +48,8 @@ def hold(values: Iterable[Any], holder: list[Any]) -> None:
                     if flags.writeable:
                         _held[id(value)] = (value, {key})
                         flags.writeable = False
+            elif is_traced_by_jax(getattr(value, "array", value)):
+                state.by_jax = True
 
 
 def release(holder: list[Any]) -> None:

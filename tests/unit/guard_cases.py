@@ -29,7 +29,7 @@ def gradient(f: Callable[..., Any], x: Any = X) -> Any:
 
 def traces(f: Callable[[], Any]) -> int:
     """Returns how many rules are traced by a call."""
-    with mock.patch.object(recording, "_recorded", wraps=recording._recorded) as traced:
+    with mock.patch.object(recording, "_traced", wraps=recording._traced) as traced:
         f()
     return traced.call_count
 

@@ -234,7 +234,7 @@ def test_rules_that_call_each_other_are_not_traced_exponentially_often() -> None
         assert_close(found, np.exp(0.3))
         return traced
 
-    assert 8 <= count(8) < count(16) < 8 * count(8)
+    assert 8 <= count(8) < count(16) < 16 * count(8)
 
 
 @pytest.mark.parametrize("calls", [1, 3])

@@ -13,7 +13,7 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
 from ftrans.custom.guards import Guards
-from ftrans.custom.remembered import Memory
+from ftrans.custom.reuse import Memory
 from ftrans.errors import CheckError
 from ftrans.ir import ArrayType, Params
 from ftrans.ir.program import Equation
