@@ -16,7 +16,7 @@ from typing import Any
 
 import jax.tree_util as tree
 
-from ftrans.custom.remembered import Remembered
+from ftrans.custom.reuse import Remembered
 from ftrans.custom.solver import LinearSolve, Root, Unknown, of_shape, with_aux
 from ftrans.errors import RuleError
 from ftrans.func.staging import abstract_inputs, name_of, stage
