@@ -92,7 +92,7 @@ class TransposeError(FtransError, ValueError):
     """Says that a function is not linear in the inputs that it should be linear in."""
 
 
-class MutationError(FtransError, TypeError):
+class MutationError(FtransError, TypeError, ValueError):
     """Says that an in-place write of or to a traced value cannot be honoured."""
 
 

@@ -183,7 +183,7 @@ class Trail(Frame):
         types = child.equation.types  # type: ignore[union-attr]
         return tuple([Tracer(self, first + i, t) for i, t in enumerate(types)])
 
-    def leap(self, call: Any) -> tuple[Tracer, bool, bool] | None:
+    def leap(self, call: Any) -> tuple[Any, ...] | None:
         """Takes over the equations of a function that was called at this step before.
 
         Args:
@@ -191,7 +191,7 @@ class Trail(Frame):
                 values by `Tracer.index`, other arguments; hashable.
 
         Returns:
-            The result, whether it is a view, and that only of what lies in order; None where the
+            The result, and what `learn` was told of how it is a view; None where the
             function is to be called, as it always is under `config.check`: `learn` compares then.
         """
         leaps = self.step.leaps

@@ -17,12 +17,12 @@ from ftrans.numpy.ufunc import (
     Function,
     as_strict,
     binary,
-    copied,
     marked,
     read_options,
     refused,
     unary,
 )
+from ftrans.numpy.views import copied
 
 __all__ = [
     "abs",

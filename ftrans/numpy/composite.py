@@ -85,8 +85,10 @@ def take_over(
     """
     found = trail.leap(call)
     if found is not None:
-        result, is_view, in_order = found
-        return view_of(first, result, in_order) if is_view else result
+        result, is_view, in_order, read_only = found
+        if is_view:
+            view_of(first, result, in_order=in_order, read_only=read_only)
+        return result
     mark = trail.mark()
     result = function(*args, **kwargs)
     how = relation(result, first)  # without one it may have been written

@@ -31,11 +31,12 @@ from ftrans.numpy.promotion import (
     created_dtype,
     default_dtype,
     filled,
-    flattened,
     is_array,
     is_scalar,
 )
-from ftrans.numpy.ufunc import copied, marked
+from ftrans.numpy.shaping import ravel, spread
+from ftrans.numpy.ufunc import marked
+from ftrans.numpy.views import copied, viewed
 from ftrans.runtime.device import placed
 from ftrans.runtime.jaxlink import to_jax, x64
 
@@ -134,9 +135,12 @@ def copy(x: Any, order: str = "K") -> Any:
 
     Args:
         x: an array.
-        order: taken for the sake of NumPy's signature: how arrays lie in memory is left to XLA.
+        order: how a plain array lies in memory; how others do is left to XLA.
     """
-    return owned(as_array(x))
+    x = as_array(x)
+    if isinstance(x, np.ndarray) and not is_tracing():
+        return x.copy(order)  # type: ignore[arg-type]
+    return owned(x)
 
 
 ascontiguousarray = asarray
@@ -405,12 +409,12 @@ def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
         *xs: the coordinates along each axis, f32[n], f32[m], ...
         indexing: "xy" swaps the first two axes, "ij" does not.
         sparse: whether the other axes have size 1.
-        copy: has no meaning here.
+        copy: whether the results are arrays of their own; else they are views of `xs`.
     """
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}.")
     lines = [as_array(x, None, default_dtype) for x in xs]
-    lines = [flattened(x) for x in lines]
+    lines = [ravel(x) for x in lines]
     axes = list(range(len(lines)))
     if indexing == "xy" and len(lines) > 1:
         axes[:2] = [1, 0]
@@ -420,8 +424,9 @@ def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
     out = []
     for axis, x in zip(axes, lines, strict=True):
         shape = tuple(n if i == axis else 1 for i, n in enumerate(sizes))
-        full_shape = shape if sparse else tuple(sizes)
-        out.append(p.broadcast_p(x, shape=full_shape, axes=(axis,)))
+        grid = viewed(x, p.reshape_p, shape=shape)
+        grid = grid if sparse else spread(grid, tuple(sizes))
+        out.append(copied(grid) if copy else grid)
     return [y if is_array(x) else made(y) for x, y in zip(xs, out, strict=True)]
 
 

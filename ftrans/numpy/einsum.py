@@ -15,11 +15,13 @@ from opt_einsum.parser import parse_einsum_input
 
 from ftrans.errors import ShapeError
 from ftrans.ir import type_of
+from ftrans.ir.program import Params
+from ftrans.numpy.access import Step, taken
 from ftrans.numpy.promotion import (
     broadcast_to,
     promoted,
 )
-from ftrans.numpy.rearrangement import diagonal
+from ftrans.numpy.rearrangement import diagonal_of
 from ftrans.numpy.views import fresh, view_of
 from ftrans.primitives import dot_p, mul_p, reshape_p, sum_p, transpose_p
 
@@ -162,22 +164,24 @@ def einsum(*operands: Any, optimize: Any = True, dtype: Any = None) -> Any:
     sizes = _sizes(*labelled)
     shape = tuple(sizes[label] for label in output)
     for positions in _path(inputs, output, tuple(shapes), optimize):
-        taken = [labelled.pop(i) for i in sorted(positions, reverse=True)]
-        x, of_x = taken.pop()
-        while taken:
-            y, of_y = taken.pop()
-            needed = {*output, *(label for _, labels in [*labelled, *taken] for label in labels)}
+        parts = [labelled.pop(i) for i in sorted(positions, reverse=True)]
+        x, of_x = parts.pop()
+        while parts:
+            y, of_y = parts.pop()
+            needed = {*output, *(label for _, labels in [*labelled, *parts] for label in labels)}
             left = tuple(dict.fromkeys(a for a in (*of_x, *of_y) if a in needed))
-            if not labelled and not taken:
+            if not labelled and not parts:
                 left = output
             x, of_x = contracted(x, of_x, y, of_y, left), left
         labelled.append((x, of_x))
     ((x, labels),) = labelled
+    if len(arrays) == 1 and set(labels) == set(output):
+        # its axes in another order, or a diagonal
+        order = tuple(map(labels.index, output))
+        step = Step(transpose_p, Params(permutation=order), type_of(x).shape)
+        return view_of(arrays[0], x if labels == output else taken(x, (step,)))
     x, labels = _narrowed(x, labels, sizes, set(output))
-    out = _placed(x, labels, output, shape)
-    if len(arrays) == 1 and set(inputs[0]) == set(output):
-        return view_of(arrays[0], out)  # its axes in another order, or a diagonal
-    return fresh(out)
+    return fresh(_placed(x, labels, output, shape))
 
 
 def _subscripts(
@@ -213,7 +217,7 @@ def _without_repeats(x: Any, labels: Labels) -> tuple[Any, Labels]:
                     f"einsum: axes of one label have sizes {shape[a]} and {shape[b]}.\n"
                     f"  operand: {type_of(x)}, label {label!r}"
                 )
-            x = diagonal(x, 0, a, b)
+            x = diagonal_of(x, 0, a, b)
             labels = (*(labels[i] for i in range(len(labels)) if i not in (a, b)), label)
     return x, labels
 

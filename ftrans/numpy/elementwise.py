@@ -14,8 +14,8 @@ from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, is_integer
 from ftrans.numpy.arithmetic import add, divide, divmod, multiply, remainder
 from ftrans.numpy.promotion import as_array, cast, filled, inexact, is_scalar, result_type, unify
-from ftrans.numpy.ufunc import Function, as_strict, binary, copied, marked, read_options, unary
-from ftrans.numpy.views import view_of
+from ftrans.numpy.ufunc import Function, as_strict, binary, marked, read_options, unary
+from ftrans.numpy.views import copied, viewed
 
 __all__ = [
     "acos",
@@ -251,13 +251,13 @@ def _round_whole(x: Any, unit: int) -> Any:
 
 real = unary(
     "real",
-    lambda x: view_of(x, p.real_p(x)) if is_complex(type_of(x).dtype) else x,
+    lambda x: viewed(x, p.real_p) if is_complex(type_of(x).dtype) else x,
     "Returns the real part, a view of x.",
 )
 imag = unary(
     "imag",
     lambda x: (
-        view_of(x, p.imag_p(x))
+        viewed(x, p.imag_p)
         if is_complex(type_of(x).dtype)
         else filled(0, type_of(x).shape, type_of(x).dtype)
     ),

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,69 +17,26 @@ import numpy as np
 from ftrans import primitives as p
 from ftrans.errors import IndexingError
 from ftrans.ir import Tracer, type_of
+from ftrans.ir.program import Params
+from ftrans.numpy.access import Step
 from ftrans.numpy.promotion import as_array, broadcast_to
 from ftrans.runtime.jaxlink import is_traced_by_jax
 
 _i32 = np.dtype("int32")
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(NamedTuple):
     """Says how to read an index from an array, or write to it.
 
     Attributes:
-        shape: that of the array, with an axis of size 1 for each boolean that is no array.
-        start: of the window, for each axis.
-        stop: of the window.
-        step: of the window, at least 1.
-        flipped: the axes that are read backwards.
-        window: the shape of the window without the axes at whole numbers.
-        axes: the axes of it that are indexed by arrays.
-        indices: the places on them, i32[..., k], or None where there are none.
-        in_bounds: whether the places are known to exist.
-        place: how many of the other axes stand in front of those that index arrays make.
-        result: the shape of what is read.
+        steps: what leads from the array to what is read.
+        shape: that of what is read.
         is_view: whether NumPy would read a view of the array.
-        covers_all: whether the window is the whole array, read forwards.
     """
 
+    steps: tuple[Step, ...]
     shape: tuple[int, ...]
-    start: tuple[int, ...]
-    stop: tuple[int, ...]
-    step: tuple[int, ...]
-    flipped: tuple[int, ...]
-    window: tuple[int, ...]
-    axes: tuple[int, ...]
-    indices: Any
-    in_bounds: bool
-    place: int
-    result: tuple[int, ...]
     is_view: bool
-    covers_all: bool
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The shape of the window, axes at whole numbers included."""
-        ends = zip(self.start, self.stop, self.step, strict=True)
-        return tuple(-((a - b) // s) for a, b, s in ends)
-
-    @property
-    def to_front(self) -> tuple[int, ...]:
-        """The permutation of the window that puts the indexed axes first."""
-        return self.axes + tuple(a for a in range(len(self.window)) if a not in self.axes)
-
-    @property
-    def to_place(self) -> tuple[int, ...]:
-        """The permutation that puts the axes that index arrays make where they belong."""
-        batch = 0 if self.indices is None else type_of(self.indices).ndim - 1
-        rest = range(batch, batch + len(self.window) - len(self.axes))
-        return (*rest[: self.place], *range(batch), *rest[self.place :])
-
-    @property
-    def gathered(self) -> tuple[int, ...]:
-        """The shape of what the index arrays select, their own axes first."""
-        rest = [n for a, n in enumerate(self.window) if a not in self.axes]
-        return (*type_of(self.indices).shape[:-1], *rest)
 
 
 def plan_index(x: Any, index: Any) -> Plan:
@@ -129,8 +85,9 @@ def _key(given: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
     items = _with_ellipsis(type_, [_classify(item) for item in given])
+    # of the array, with an axis of size 1 for each boolean that is no array, and of the window
     shape, start, stop, step, flipped = [], [], [], [], []
-    window: list[int] = []
+    window: list[int] = []  # its shape without the axes at whole numbers
     arrays: list[tuple[int, int, Any]] = []  # axis of the window, axis of x, index
     result: list[int] = []
     positions: list[int] = []  # of items that count as arrays where there is one
@@ -139,7 +96,7 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
     copies = any(isinstance(item, (np.ndarray, jax.Array)) and item.ndim == 0 for item in given)
     axis = rest = 0
 
-    def take(low: int, high: int, by: int, back: bool = False) -> None:
+    def take(low: int, high: int, by: int = 1, back: bool = False) -> None:
         nonlocal axis
         shape.append(type_.shape[axis])
         start.append(low)
@@ -148,6 +105,11 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
         if back:
             flipped.append(len(shape) - 1)
         axis += 1
+
+    def take_at(index: Any) -> None:
+        arrays.append((len(window), axis, index))
+        window.append(type_.shape[axis])
+        take(0, type_.shape[axis])
 
     for position, item in enumerate(items):
         if item is None:
@@ -182,43 +144,63 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
             size = type_.shape[axis]
             if not -size <= item < size:
                 raise _out_of_bounds(type_, axis, item)
-            number = item % size
-            take(number, number + 1, 1)
+            take(item % size, item % size + 1)
         elif type_of(item).dtype == bool:
             fancy = True
             for column in _nonzero(type_, axis, item):
-                arrays.append((len(window), axis, column))
-                window.append(type_.shape[axis])
-                take(0, type_.shape[axis], 1)
+                take_at(column)
         else:
             fancy = fancy or type_of(item).ndim > 0
-            arrays.append((len(window), axis, item))
-            window.append(type_.shape[axis])
-            take(0, type_.shape[axis], 1)
+            take_at(item)
+
     indices, in_bounds = _stacked(type_, [(a, item) for _, a, item in arrays])
-    place = 0
+    sizes = tuple(-((a - b) // s) for a, b, s in zip(start, stop, step, strict=True))
+    steps = _Steps(type_.shape)
+    steps.reshape(tuple(shape))
+    if sizes != tuple(shape):
+        steps.add(p.slice_p, sizes, start=tuple(start), stop=tuple(stop), step=tuple(step))
+    if flipped:
+        steps.add(p.rev_p, sizes, axes=tuple(flipped))
+    steps.reshape(tuple(window))
     if indices is not None:
         batch = type_of(indices).shape[:-1]
         together = positions[-1] - positions[0] == len(positions) - 1
-        at = 0
-        if before is not None and (together or not fancy):
-            at, place = before
+        at, place = before if before and (together or not fancy) else (0, 0)
         result[at:at] = batch
+        axes = tuple(a for a, _, _ in arrays)
+        others = tuple(a for a in range(len(window)) if a not in axes)
+        steps.transpose(axes + others)
+        left = (*batch, *(window[a] for a in others))
+        steps.add(p.gather_p, left, indices, in_bounds=in_bounds, fill=None)
+        # the axes that index arrays make go where they belong
+        n, m = len(batch), len(others)
+        steps.transpose((*range(n, n + place), *range(n), *range(n + place, n + m)))
+    steps.reshape(tuple(result))
     return Plan(
-        shape=tuple(shape),
-        start=tuple(start),
-        stop=tuple(stop),
-        step=tuple(step),
-        flipped=tuple(flipped),
-        window=tuple(window),
-        axes=tuple(a for a, _, _ in arrays),
-        indices=indices,
-        in_bounds=in_bounds,
-        place=place,
-        result=tuple(result),
+        tuple(steps),
+        tuple(result),
         is_view=not fancy and not copies and not (items and len(positions) == len(items)),
-        covers_all=not flipped and not any(start) and stop == shape and all(s == 1 for s in step),
     )
+
+
+class _Steps(list[Step]):
+    """Is a chain of steps that is being made, and the shape to which it has led."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        self._shape = shape
+
+    def add(self, primitive: Any, shape: tuple[int, ...], /, *others: Any, **params: Any) -> None:
+        self.append(Step(primitive, Params(params), self._shape, others))
+        self._shape = shape
+
+    def reshape(self, shape: tuple[int, ...]) -> None:
+        if shape != self._shape:
+            self.add(p.reshape_p, shape, shape=shape)
+
+    def transpose(self, permutation: tuple[int, ...]) -> None:
+        if permutation != tuple(range(len(permutation))):
+            shape = tuple(self._shape[axis] for axis in permutation)
+            self.add(p.transpose_p, shape, permutation=permutation)
 
 
 def _classify(item: Any) -> Any:

@@ -16,10 +16,11 @@ from ftrans.errors import DTypeError, MutationError, ShapeError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
 from ftrans.ir.frame import check_alive
-from ftrans.numpy.index_plan import Plan, plan_index
+from ftrans.ir.program import Params
+from ftrans.numpy.access import taken, updates, written
+from ftrans.numpy.index_plan import plan_index
 from ftrans.numpy.promotion import as_array, broadcast_to, filled, is_scalar, result_type
-from ftrans.numpy.view_steps import padding, written_slice
-from ftrans.numpy.views import fresh, is_place_of, overwrite, view_of
+from ftrans.numpy.views import apart, is_place_of, overwrite, view_of
 
 __all__ = ["At", "at", "getitem", "setitem"]
 
@@ -48,56 +49,11 @@ def getitem(x: Any, index: Any) -> Any:
     """
     x = as_array(x)
     plan = plan_index(x, index)
-    read = _read(x, plan)
-    return view_of(x, read) if plan.is_view else read if read is not x else fresh(x)
-
-
-def _read(x: Any, plan: Plan, fill: Any = None) -> Any:
-    out = _read_window(_reshaped(x, plan.shape), plan)
-    if plan.indices is not None:
-        out = _transposed(out, plan.to_front)
-        out = p.gather_p(out, plan.indices, in_bounds=plan.in_bounds, fill=fill)
-        out = _transposed(out, plan.to_place)
-    return _reshaped(out, plan.result)
-
-
-def _read_window(x: Any, plan: Plan) -> Any:
-    """Returns the window of a plan, without the axes at whole numbers."""
-    if not plan.covers_all:
-        x = p.slice_p(x, start=plan.start, stop=plan.stop, step=plan.step)
-        x = p.rev_p(x, axes=plan.flipped) if plan.flipped else x
-    return _reshaped(x, plan.window)
-
-
-def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
-    return x if type_of(x).shape == shape else p.reshape_p(x, shape=shape)
-
-
-def _transposed(x: Any, permutation: tuple[int, ...]) -> Any:
-    in_order = permutation == tuple(range(len(permutation)))
-    return x if in_order else p.transpose_p(x, permutation=permutation)
-
-
-def _inverse(permutation: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(sorted(range(len(permutation)), key=permutation.__getitem__))
+    read = taken(x, plan.steps)
+    return view_of(x, read) if plan.is_view else apart(read, x)
 
 
 # ------------------------------------------------------------------------------------ writing
-
-_scatters = {
-    "set": p.scatter_p,
-    "add": p.scatter_add_p,
-    "mul": p.scatter_mul_p,
-    "min": p.scatter_min_p,
-    "max": p.scatter_max_p,
-}
-_updates = {
-    "set": lambda x, v: v,
-    "add": p.add_p,
-    "mul": p.mul_p,
-    "min": p.minimum_p,
-    "max": p.maximum_p,
-}
 
 
 def _write(name: str, op: str, x: Any, index: Any, value: Any) -> Any:
@@ -110,41 +66,15 @@ def _write(name: str, op: str, x: Any, index: Any, value: Any) -> Any:
         if type_of(value).ndim <= len(rest):
             return _write_masked(op, x, mask, broadcast_to(value, rest))
     plan = plan_index(x, index)
-    value = _squeezed(value, len(plan.result))
+    value = _squeezed(value, len(plan.shape))
     try:
-        value = broadcast_to(value, plan.result)
+        value = broadcast_to(value, plan.shape)
     except ShapeError:
         raise ShapeError(
             f"{name}: the value does not broadcast to what it is written to.\n"
-            f"  x[index]: {type_of(x).update(shape=plan.result)}\n  value: {type_of(value)}"
+            f"  x[index]: {type_of(x).update(shape=plan.shape)}\n  value: {type_of(value)}"
         ) from None
-    shape = type_of(x).shape
-    x = _reshaped(x, plan.shape)
-    if plan.indices is not None:
-        gathered = plan.gathered
-        value = _reshaped(value, tuple(gathered[a] for a in plan.to_place))
-        value = _transposed(value, _inverse(plan.to_place))
-        window = _transposed(_read_window(x, plan), plan.to_front)
-        value = _scatters[op](window, plan.indices, value, in_bounds=plan.in_bounds)
-        value = _transposed(value, _inverse(plan.to_front))
-        op = "set"
-    return _reshaped(_write_window(op, x, plan, value), shape)
-
-
-def _write_window(op: str, x: Any, plan: Plan, value: Any) -> Any:
-    """Returns `x` with its window set, added to, ..."""
-    if op not in ("set", "add"):
-        value = _updates[op](_read_window(x, plan), _reshaped(value, plan.window))
-        op = "set"
-    value = _reshaped(value, plan.sizes)
-    value = p.rev_p(value, axes=plan.flipped) if plan.flipped else value
-    if op == "add" and type_of(value).shape == plan.shape:
-        return p.add_p(x, value)
-    if op == "set":
-        return written_slice(x, value, plan.start, plan.stop, plan.step)
-    return p.add_p(
-        x, p.pad_p(value, value=0, **padding(plan.start, plan.step, plan.sizes, plan.shape))
-    )
+    return written(name, x, plan.steps, value, op)
 
 
 def _whole_mask(x: Any, index: Any) -> Any:
@@ -165,15 +95,17 @@ def _write_masked(op: str, x: Any, mask: Any, value: Any) -> Any:
     if op in ("add", "mul"):
         # elsewhere the neutral element, so that no infinite value can spoil a gradient there
         neutral = p.scalar(0 if op == "add" else 1, type_of(x).dtype)
-        return _updates[op](x, p.select_p(mask, value, neutral))
-    return p.select_p(mask, _updates[op](x, value), x)
+        return updates[op](x, p.select_p(mask, value, neutral))
+    return p.select_p(mask, updates[op](x, value), x)
 
 
 def _squeezed(value: Any, ndim: int) -> Any:
     """Drops leading axes of size 1 that go beyond `ndim`, as NumPy does when it assigns."""
     shape = type_of(value).shape
     extra = max(len(shape) - ndim, 0)
-    return _reshaped(value, shape[extra:]) if all(n == 1 for n in shape[:extra]) else value
+    if not extra or any(n != 1 for n in shape[:extra]):
+        return value
+    return p.reshape_p(value, shape=shape[extra:])
 
 
 def _as_update(name: str, op: str, x: Any, value: Any) -> Any:
@@ -275,7 +207,8 @@ class _Place:
         self._index = index
 
     def _write(self, name: str, op: str, value: Any) -> Any:
-        return fresh(_write(f"x.at[...].{name}", op, self._array, self._index, value))
+        new = _write(f"x.at[...].{name}", op, self._array, self._index, value)
+        return apart(new, self._array, value)
 
     def get(self, *, fill_value: Any = None) -> Any:
         """Reads the elements.
@@ -283,8 +216,14 @@ class _Place:
         Args:
             fill_value: a Python scalar, read where a traced index is out of bounds.
         """
-        plan = plan_index(self._array, self._index)
-        return fresh(_read(self._array, plan, fill_value))
+        x = self._array
+        steps = [
+            step._replace(params=Params({**step.params, "fill": fill_value}))
+            if step.primitive is p.gather_p
+            else step
+            for step in plan_index(x, self._index).steps
+        ]
+        return apart(taken(x, steps), x)
 
     def set(self, value: Any) -> Any:
         """Returns the array with the elements replaced."""

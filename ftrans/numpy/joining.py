@@ -17,7 +17,7 @@ from ftrans.numpy.promotion import (
     promoted,
 )
 from ftrans.numpy.shaping import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel
-from ftrans.numpy.ufunc import copied
+from ftrans.numpy.views import copied
 from ftrans.primitives import concatenate_p, reshape_p
 
 __all__ = [

@@ -21,7 +21,7 @@ from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from ftrans.numpy.promotion import as_array, canonical_axes, inexact
 from ftrans.numpy.reduction import kept
 from ftrans.numpy.shaping import matrix_transpose
-from ftrans.numpy.ufunc import copied
+from ftrans.numpy.views import copied
 
 __all__ = [
     "cross",

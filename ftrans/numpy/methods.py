@@ -308,7 +308,7 @@ def _no_pickle(self: Any, protocol: int) -> Any:
 
 def _own_members(namespace: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the members whose arguments differ from those of the function."""
-    reshape, transpose = namespace["reshape"], namespace["transpose"]
+    reshape, transpose, ravel = (namespace[n] for n in ("reshape", "transpose", "ravel"))
     broadcast, astype, where = (namespace[n] for n in ("broadcast_to", "astype", "where"))
 
     def sizes(given: tuple[Any, ...]) -> Any:
@@ -334,12 +334,11 @@ def _own_members(namespace: Mapping[str, Any]) -> dict[str, Any]:
         shape = self.type.shape
         if isinstance(start_dim, str):
             start_dim, order = 0, start_dim
-        order = "C" if order == "K" else order
-        if not shape:
-            return fresh(reshape(self, (1,)))
+        if not shape or order != "C":
+            return fresh(ravel(self, order))
         first, last = range(len(shape))[start_dim], range(len(shape))[end_dim]
         merged = int(np.prod(shape[first : last + 1], dtype=np.int64))
-        return fresh(reshape(self, (*shape[:first], merged, *shape[last + 1 :]), order))
+        return fresh(reshape(self, (*shape[:first], merged, *shape[last + 1 :])))
 
     def expand(self: Any, *shape: Any) -> Any:
         """Repeats the array until it has a shape, in which -1 keeps a size."""

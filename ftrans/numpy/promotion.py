@@ -18,7 +18,7 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.errors import AxisError, DTypeError, ShapeError
-from ftrans.ir import Literal, Tracer, type_of
+from ftrans.ir import ArrayType, Literal, Tracer, type_of
 from ftrans.ir.dtype import bfloat16, complex_of, is_complex, is_float, is_inexact
 from ftrans.primitives import broadcast_p, concatenate_p, convert_p, reshape_p, scalar
 from ftrans.runtime.jaxlink import x64
@@ -313,6 +313,18 @@ def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
     t = type_of(x)
     if t.shape == shape:
         return x
+    axes = aligned(t, shape)
+    if len(axes) < t.ndim:
+        x = reshape_p(x, shape=tuple(shape[axis] for axis in axes))
+    return broadcast_p(x, shape=shape, axes=axes)
+
+
+def aligned(t: ArrayType, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the axes of a shape that come from an array; the others repeat it.
+
+    Raises:
+        ShapeError: where it does not broadcast to the shape.
+    """
     offset = len(shape) - t.ndim
     if offset < 0 or any(
         size not in (1, shape[offset + axis]) for axis, size in enumerate(t.shape)
@@ -322,10 +334,7 @@ def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
             f"  x: {t}\n  shape: {shape}\n"
             f"  Sizes are matched from the last axis on; x[:, None] adds an axis of size 1."
         )
-    kept = [axis for axis, size in enumerate(t.shape) if size == shape[offset + axis]]
-    if len(kept) < t.ndim:
-        x = reshape_p(x, shape=tuple(t.shape[axis] for axis in kept))
-    return broadcast_p(x, shape=shape, axes=tuple(offset + axis for axis in kept))
+    return tuple(offset + axis for axis, n in enumerate(t.shape) if n == shape[offset + axis])
 
 
 def unify(name: str, *xs: Any, dtype: Any = None, to_inexact: bool = False) -> list[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, ShapeError, UnsupportedError
-from ftrans.ir import Tracer, type_of
+from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.numpy.indexing import getitem
 from ftrans.numpy.joining import concatenate
 from ftrans.numpy.promotion import (
@@ -23,7 +23,8 @@ from ftrans.numpy.promotion import (
     is_scalar,
 )
 from ftrans.numpy.reduction import accumulating_dtype
-from ftrans.numpy.views import fresh, view_of
+from ftrans.numpy.shaping import transpose
+from ftrans.numpy.views import apart, copied, view_of, viewed
 
 __all__ = [
     "delete",
@@ -119,7 +120,7 @@ def flip(x: Any, /, axis: Any = None) -> Any:
     """Reverses the order along axes; along all where `axis` is None."""
     x = as_array(x)
     axes = canonical_axes("flip", axis, type_of(x).ndim)
-    return view_of(x, p.rev_p(x, axes=axes)) if axes else x
+    return viewed(x, p.rev_p, axes=axes) if axes else x
 
 
 def fliplr(x: Any) -> Any:
@@ -147,7 +148,7 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
     shifts = _static("roll", "a traced shift", shift)
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     numbers, places = np.broadcast_arrays(shifts, np.asarray(given))
-    out = fresh(x)
+    out = copied(x)
     for by, place in zip(numbers.ravel().tolist(), places.ravel().tolist(), strict=True):
         i = canonical_axis("roll", place, t.ndim)
         at = -by % t.shape[i] if t.shape[i] else 0
@@ -168,9 +169,7 @@ def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
         return x
     if turns == 2:
         return flip(x, (a, b))
-    if turns == 1:
-        return view_of(x, p.transpose_p(flip(x, b), permutation=tuple(order)))
-    return view_of(x, flip(p.transpose_p(x, permutation=tuple(order)), b))
+    return transpose(flip(x, b), order) if turns == 1 else flip(transpose(x, order), b)
 
 
 # -------------------------------------------------------------------------------------- padding
@@ -199,17 +198,18 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
     if any(n < 0 for pair in widths for n in pair):
         raise ShapeError(f"pad: pad_width cannot be negative.\n  pad_width: {pad_width}")
     if mode == "constant":
-        return fresh(_padded(x, widths, constant_values))
+        return apart(_padded(x, widths, constant_values), x)
     if mode not in ("edge", "reflect", "symmetric", "wrap"):
         raise ArgumentError(
             f"pad: there is no mode {mode!r}: choose 'constant', 'edge', 'reflect', 'symmetric' "
             f"or 'wrap'."
         )
+    out = x
     for axis, (low, high) in enumerate(widths):
         if low or high:
             # NumPy itself says which element goes where
-            x = _pick(x, np.pad(np.arange(t.shape[axis]), (low, high), mode=mode), axis)
-    return fresh(x)
+            out = _pick(out, np.pad(np.arange(t.shape[axis]), (low, high), mode=mode), axis)
+    return apart(out, x)
 
 
 def _equals_itself_alone(value: complex) -> bool:
@@ -368,17 +368,28 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         axis2: the axis of the columns.
     """
     x = as_array(x)
+    found = diagonal_of(x, offset, axis1, axis2)
+    if isinstance(found, np.ndarray):
+        found.flags.writeable = False
+    return view_of(x, found, read_only=True)
+
+
+def diagonal_of(x: Any, offset: int, axis1: int, axis2: int) -> Any:
+    """Returns what `diagonal` does of a strict operand, to which more can be written."""
     t = type_of(x)
     if t.ndim < 2:
         raise AxisError(f"diagonal: takes an array of two axes or more.\n  x: {t}")
     a, b = canonical_axes("diagonal", (axis1, axis2), t.ndim)
+    if isinstance(x, np.ndarray) and not is_tracing():
+        found = x.diagonal(offset, a, b)
+        found.flags.writeable = x.flags.writeable
+        return found
     rest = tuple(i for i in range(t.ndim) if i not in (a, b))
     moved = p.transpose_p(x, permutation=(*rest, a, b))
     rows, columns = t.shape[a], t.shape[b]
     count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     places = np.arange(count)
-    out = getitem(moved, (..., places - min(offset, 0), places + max(offset, 0)))
-    return view_of(x, out)
+    return getitem(moved, (..., places - min(offset, 0), places + max(offset, 0)))
 
 
 def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:

@@ -28,7 +28,8 @@ from ftrans.numpy.promotion import (
     filled,
     flattened,
 )
-from ftrans.numpy.ufunc import Function, copied, named
+from ftrans.numpy.ufunc import Function, named
+from ftrans.numpy.views import copied
 
 __all__ = [
     "all",

@@ -13,17 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.errors import ArgumentError, AxisError, ShapeError
-from ftrans.ir import type_of
+from ftrans.errors import ArgumentError, AxisError, ShapeError, UnsupportedError
+from ftrans.ir import is_tracing, type_of
 from ftrans.numpy.promotion import (
+    aligned,
     as_array,
     canonical_axes,
     canonical_axis,
 )
-from ftrans.numpy.promotion import broadcast_to as _broadcast_to
-from ftrans.numpy.ufunc import copied
-from ftrans.numpy.views import view_of
-from ftrans.primitives import reshape_p, transpose_p
+from ftrans.numpy.views import copied, fresh, in_memory, view_of, viewed
+from ftrans.primitives import broadcast_p, reshape_p, transpose_p
 
 __all__ = [
     "atleast_1d",
@@ -52,31 +51,59 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     Args:
         x: an array.
         shape: the sizes; one of them can be -1, which takes what is left.
-        order: "C", the last axis runs fastest, or "F", the first one does.
+        order: "C", the last axis runs fastest; "F", the first one does; or "A", as they lie in
+            memory, where that is known.
         copy: True for a result that is no view of `x`.
 
     Raises:
         ShapeError: where the number of elements is another one.
+        UnsupportedError: for order "A" where it is not known how a traced value lies in memory.
 
     Example:
         >>> reshape(np.arange(6), (2, -1))
         array([[0, 1, 2],
                [3, 4, 5]])
     """
-    if order not in ("C", "A", "F"):
+    x = as_array(x)
+    sizes = _sizes(type_of(x), shape)
+    axes = axes_in_order("reshape", x, order, "CAF")
+    if order == "F" or axes != tuple(sorted(axes)):
+        return transpose(reshape(transpose(x), sizes[::-1], copy=copy))
+    out = _view(x, sizes)
+    return copied(out) if copy else out
+
+
+def axes_in_order(name: str, x: Any, order: str, orders: str) -> tuple[int, ...]:
+    """Returns the axes of a strict operand, the one first that runs slowest in an order.
+
+    Args:
+        name: names the function, for errors.
+        x: the operand.
+        order: what is asked for.
+        orders: what can be asked for.
+    """
+    if order not in tuple(orders):
+        *others, last = map(repr, orders)
         raise ArgumentError(
-            f"reshape: order must be 'C', 'A' or 'F'.\n  order: {order!r}\n"
+            f"{name}: order must be {', '.join(others)} or {last}.\n  order: {order!r}\n"
             f"  Leave it out for the order of rows."
         )
-    x = as_array(x)
     t = type_of(x)
-    sizes = _sizes(t, shape)
+    rows = tuple(range(t.ndim))
     if order == "F":
-        return transpose(reshape(transpose(x), sizes[::-1], copy=copy))
-    if sizes == t.shape:
-        return copied(x) if copy else x
-    out = reshape_p(x, shape=sizes)
-    return out if copy else view_of(x, out)
+        return rows[::-1]
+    if order == "C" or t.size == max(t.shape, default=1):
+        return rows
+    known = x if isinstance(x, np.ndarray) else in_memory(x)
+    if known is None:
+        raise UnsupportedError(
+            f"{name}: order {order!r} is that in which the elements lie in memory, which is not "
+            f"known of x.\n  x: {t}, {x.origin}\n"
+            f"  Write order='C' for the order of rows, or order='F' for that of columns."
+        )
+    if order == "A":
+        return rows[::-1] if known.flags.fnc else rows
+    return tuple(sorted(rows, key=lambda axis: -abs(known.strides[axis])))
 
 
 def _sizes(t: Any, shape: Any) -> tuple[int, ...]:
@@ -95,15 +122,21 @@ def _sizes(t: Any, shape: Any) -> tuple[int, ...]:
 
 
 def ravel(x: Any, order: str = "C") -> Any:
-    """Returns the elements as one axis, in the order of rows, or with "F" of columns.
+    """Returns the elements as one axis; a view of what lies in that order, else a copy.
 
-    It is a view of what lies in that order, else a copy.
+    Args:
+        x: an array.
+        order: "C", rows after rows; "F", columns after columns; "A" or "K", as they lie in memory,
+            where that is known.
+
+    Raises:
+        UnsupportedError: for order "A" or "K" where it is not known how a traced value lies there.
     """
-    if order == "F":
-        return ravel(transpose(x))
-    order = "C" if order == "K" else order
-    line = reshape(x, (type_of(as_array(x)).size,), order, copy=True)
-    return view_of(x, line, in_order=True)
+    x = as_array(x)
+    x = _permuted(x, axes_in_order("ravel", x, order, "CAFK"))
+    if isinstance(x, np.ndarray) and not is_tracing():
+        return x.ravel()
+    return view_of(x, reshape(x, -1, copy=True), in_order=True)
 
 
 def squeeze(x: Any, /, axis: Any = None) -> Any:
@@ -143,7 +176,7 @@ def expand_dims(x: Any, /, axis: Any = 0) -> Any:
 
 
 def _view(x: Any, shape: tuple[int, ...]) -> Any:
-    return x if type_of(x).shape == shape else view_of(x, reshape_p(x, shape=shape))
+    return x if type_of(x).shape == shape else viewed(x, reshape_p, shape=shape)
 
 
 def broadcast_to(x: Any, /, shape: Any) -> Any:
@@ -154,14 +187,27 @@ def broadcast_to(x: Any, /, shape: Any) -> Any:
     """
     x = as_array(x)
     sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
-    return view_of(x, _broadcast_to(x, tuple(operator.index(size) for size in sizes)))
+    return spread(x, tuple(operator.index(size) for size in sizes), read_only=True)
+
+
+def spread(x: Any, shape: tuple[int, ...], read_only: bool = False) -> Any:
+    t = type_of(x)
+    axes = aligned(t, shape)
+    if t.shape != shape:
+        x = viewed(
+            _view(x, tuple(shape[axis] for axis in axes)), broadcast_p, shape=shape, axes=axes
+        )
+    if read_only and isinstance(x, np.ndarray):
+        x = x[...]
+        x.flags.writeable = False
+    return view_of(x, fresh(x), read_only=True) if read_only else x
 
 
 def broadcast_arrays(*xs: Any) -> tuple[Any, ...]:
     """Broadcasts arrays against each other; each keeps its dtype."""
     arrays = [as_array(x) for x in xs]
     shape = _common_shape("broadcast_arrays", arrays)
-    return tuple(view_of(x, _broadcast_to(x, shape)) for x in arrays)
+    return tuple(spread(x, shape) for x in arrays)
 
 
 def _common_shape(name: str, arrays: Sequence[Any]) -> tuple[int, ...]:
@@ -223,7 +269,7 @@ def permute_dims(x: Any, /, axes: Any) -> Any:
 def _permuted(x: Any, order: tuple[int, ...]) -> Any:
     if order == tuple(range(len(order))):
         return x
-    return view_of(x, transpose_p(x, permutation=order))
+    return viewed(x, transpose_p, permutation=order)
 
 
 def matrix_transpose(x: Any, /) -> Any:

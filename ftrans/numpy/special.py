@@ -20,7 +20,8 @@ from ftrans.numpy.arithmetic import as_strict
 from ftrans.numpy.assign import assign
 from ftrans.numpy.logic import where
 from ftrans.numpy.promotion import as_array
-from ftrans.numpy.ufunc import binary, copied, unary
+from ftrans.numpy.ufunc import binary, unary
+from ftrans.numpy.views import copied
 
 __all__ = [
     "copysign",

@@ -22,7 +22,7 @@ from ftrans.numpy.promotion import (
     unify,
 )
 from ftrans.numpy.shaping import moveaxis
-from ftrans.numpy.views import fresh
+from ftrans.numpy.views import copied
 
 __all__ = [
     "choose",
@@ -82,8 +82,7 @@ def take(
             if size == 0 and type_of(indices).size:
                 raise IndexingError(f"take: axis {axis} of {type_of(x)} is empty.")
             indices = (_around if mode == "wrap" else clipped)(indices, size)
-        found = getitem(x, (*whole, indices))
-        return fresh(found)  # one row, which `getitem` returns as a view
+        return copied(getitem(x, (*whole, indices)))
     if mode != "fill":
         raise ArgumentError(
             f"take: there is no mode {mode!r}: choose 'raise', 'fill', 'wrap' or 'clip'."

@@ -20,7 +20,6 @@ from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import state
 from ftrans.numpy.composite import composite, take_over
 from ftrans.numpy.promotion import is_array, is_scalar, is_weak, unify, weakly
-from ftrans.numpy.views import fresh
 from ftrans.primitives import broadcast_p, scalar
 from ftrans.primitives.record import Primitive
 from ftrans.traceback import shorten
@@ -247,11 +246,6 @@ def _kind_of(operands: Any) -> str:
     """Returns the kind of unified operands: one of b, i, u, f, c."""
     kind = type_of(operands[0]).dtype.kind
     return kind if kind in "biuc" else "f"
-
-
-def copied(x: Any) -> Any:
-    """Returns the same value as an array of its own, which writes to `x` do not reach."""
-    return x.copy() if isinstance(x, np.ndarray) else fresh(x)
 
 
 def refused(name: str, advice: str) -> Function:

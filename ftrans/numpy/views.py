@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ftrans import primitives as p
 from ftrans.errors import MutationError
-from ftrans.ir import Abstract, Frame, Tracer
+from ftrans.ir import Abstract, Frame, Tracer, type_of
 from ftrans.ir import frame as frames
+from ftrans.ir.program import Params
 from ftrans.ir.stack import current_frame, state
-from ftrans.numpy import view_steps
-from ftrans.numpy.view_steps import Layout, Step
+from ftrans.numpy.access import Layout, Step, chain, taken, written
 from ftrans.runtime.guard import is_held
 from ftrans.runtime.outlived import become
 
@@ -40,9 +41,10 @@ class _Member(weakref.ref):
         left: the same as an object of its own, for when it is no longer referred to.
         steps: how it is read from the parent; None until it matters.
         in_order: whether NumPy copies where the parent does not lie in the order of rows.
+        read_only: whether NumPy refuses to write to it.
     """
 
-    __slots__ = ("_layout", "in_order", "key", "left", "memory", "parent", "steps")
+    __slots__ = ("_layout", "in_order", "key", "left", "memory", "parent", "read_only", "steps")
     __eq__, __hash__ = object.__eq__, object.__hash__  # not those of the traced values
     key: int
     memory: _Memory
@@ -50,6 +52,7 @@ class _Member(weakref.ref):
     left: Tracer
     steps: list[Step] | None
     in_order: bool
+    read_only: bool
     _layout: Layout | None
 
     @property
@@ -63,15 +66,18 @@ class _Member(weakref.ref):
         """Where its elements lie, once `_resolve` has been called."""
         found = self._layout
         if found is None:
+            shape, dtype = self.left.type.shape, self.left.type.dtype
             if self.parent is None:
-                found = Layout.of(self.left.type.shape)
+                source = source_of(self.left)
+                known = isinstance(source, np.ndarray) and all(source.strides)
+                found = Layout.of(source if known else np.empty(shape, dtype))
             else:
                 base = self.parent.layout
                 found = base.after(self.steps)  # type: ignore[arg-type]
                 if self.in_order and not base.array.flags.c_contiguous:
-                    found = Layout.of(self.left.type.shape)._replace(is_copy=True)
+                    found = Layout.of(np.empty(shape, dtype), is_copy=True)
                 if found.is_copy:
-                    self.parent = None
+                    self.parent, self.read_only = None, False
             self._layout = found
         return found
 
@@ -88,33 +94,43 @@ def _forget(member: Any) -> None:
     member.memory.members.pop(member.key, None)
 
 
-def _join(tracer: Tracer, memory: _Memory, parent: _Member | None, in_order: bool = False) -> None:
+def _join(tracer: Tracer, memory: _Memory, parent: _Member | None) -> _Member:
     member = _Member(tracer, _forget)
     key = member.key = id(tracer)
     member.memory = memory
     member.parent = parent
-    member.in_order = in_order
+    member.in_order = False
+    member.read_only = parent is not None and parent.read_only
     member.left = Tracer(tracer.frame, tracer.index, tracer.type)
     member.steps = member._layout = None
     memory.members[key] = member
     memories[key] = memory
+    return member
 
 
-def view_of(base: Any, view: Any, in_order: bool = False) -> Any:
+def view_of(base: Any, view: Any, *, in_order: bool = False, read_only: bool = False) -> Any:
     """Returns `view`, remembered as one of `base` where both are traced and distinct objects.
 
     Args:
         base: what it is a view of.
         view: the same elements, or some of them.
         in_order: whether it is a copy after all where those of `base` are not in order.
+        read_only: whether it cannot be written to.
     """
     if type(view) is Tracer and view is not base and type(base) is Tracer:
         memory = memories.get(id(base))
         if memory is None:
             memory = _Memory()
             _join(base, memory, None)
-        _join(view, memory, memory.members[id(base)], in_order)
+        member = _join(view, memory, memory.members[id(base)])
+        member.in_order = in_order
+        member.read_only |= read_only
     return view
+
+
+def viewed(base: Any, primitive: Any, **params: Any) -> Any:
+    """Returns what a primitive reads of an array, as the view of it that NumPy returns."""
+    return view_of(base, taken(base, (Step(primitive, Params(params), type_of(base).shape),)))
 
 
 def is_view_of(x: Any, base: Any) -> bool:
@@ -123,20 +139,20 @@ def is_view_of(x: Any, base: Any) -> bool:
     return memory is not None and x is not base and memories.get(id(base)) is memory
 
 
-def relation(x: Any, base: Any) -> tuple[bool, bool] | None:
-    """Returns whether one value is a view of another, and only where that lies in order.
+def relation(x: Any, base: Any) -> tuple[bool, bool, bool] | None:
+    """Returns whether one value is a view of another, and if so what `view_of` was told of it.
 
     None where that does not say it: where it is the same object, or a view of something else.
     """
     memory = None if x is base else memories.get(id(x))
     if memory is None:
-        return None if x is base else (False, False)
+        return None if x is base else (False, False, False)
     if memories.get(id(base)) is not memory:
         return None
     member = memory.members[id(x)]
     if member.in_order and member.parent is not memory.members[id(base)]:
         return None
-    return True, member.in_order
+    return True, member.in_order, member.read_only
 
 
 def is_place_of(x: Any, index: Any, base: Tracer) -> bool:
@@ -159,14 +175,62 @@ def is_array(x: Tracer) -> bool:
     """
     if x.type.shape or id(x) in memories:
         return True
-    source: Any = x
-    while type(source) is Tracer:
-        if source.index >= 0 or ~source.index >= len(source.frame.sources):
-            return False
-        source = source.frame.sources[~source.index]
+    source = source_of(x)
     if not isinstance(source, np.ndarray) or not is_held(source):
         return False
     _join(x, _Memory(), None)  # it stays one
+    return True
+
+
+def source_of(x: Tracer) -> Any:
+    """Returns what an argument or a captured value stands for; None for what was computed."""
+    source: Any = x
+    while type(source) is Tracer:
+        if source.index >= 0 or ~source.index >= len(source.frame.sources):
+            return None
+        source = source.frame.sources[~source.index]
+    return source
+
+
+def in_memory(x: Tracer) -> np.ndarray | None:
+    """Returns an array with the strides that a value has in NumPy, where they are known.
+
+    They are those of arguments that are plain arrays, of views, and of what is computed element by
+    element of what lies in the order of rows.
+    """
+    x.frame.demands += 1  # what is done for them depends on more than types
+    memory = memories.get(id(x))
+    member = _join(x, _Memory(), None) if memory is None else memory.members[id(x)]
+    _resolve("x.ravel()", member)
+    base = member
+    while base.parent is not None:
+        base = base.parent
+    return member.layout.array if _lies_as_known(base.left) else None
+
+
+def _lies_as_known(x: Tracer) -> bool:
+    """Tells whether `Layout` is right about a value that is no view."""
+    if isinstance(source_of(x), np.ndarray):
+        return not any(frame.rule for frame in state.stack)  # rules are traced for all arrays
+    pending = [(x.frame, x.index)]
+    while pending:
+        frame, code = pending.pop()
+        if code < 0:
+            source = frame.sources[~code]
+            if type(source) is Tracer:
+                pending.append((source.frame, source.index))
+            elif not isinstance(source, np.ndarray) or not source.flags.c_contiguous:
+                return False
+            continue
+        equation = frame.produced(code)[0]
+        primitive, params = equation.primitive, equation.params
+        if primitive is p.broadcast_p:
+            in_order = list(params["axes"]) == sorted(params["axes"])
+        else:
+            in_order = "elementwise" in primitive.tags or primitive in (p.slice_p, p.reshape_p)
+        if not in_order:
+            return False
+        pending += [(frame, c) for c in equation.operands if type(c) is int]
     return True
 
 
@@ -174,11 +238,28 @@ def fresh(x: Any) -> Any:
     """Returns the same value as another Python object, which writes to `x` do not reach."""
     if type(x) is not Tracer:
         return x
+    if x.index < 0 and len(x.type.shape) > 1:
+        source = source_of(x)
+        if isinstance(source, np.ndarray) and not source.flags.c_contiguous:
+            x = p.reshape_p(x, shape=x.type.shape)  # which lies in the order of rows
     made = Tracer(x.frame, x.index, x.type, x.weak)
     frame = current_frame()
     if frame is not x.frame and frame is not None:
         _bear(made, frame)
     return made
+
+
+def copied(x: Any) -> Any:
+    """Returns the same value as an array of its own, which writes to `x` do not reach."""
+    return x.copy() if isinstance(x, np.ndarray) else fresh(x)
+
+
+def apart(x: Any, *others: Any) -> Any:
+    """Returns a value as one that shares no memory with others; copied where it may."""
+    if not isinstance(x, np.ndarray):
+        return fresh(x) if any(x is other for other in others) else x
+    arrays = [other for other in others if isinstance(other, np.ndarray)]
+    return x.copy() if any(np.may_share_memory(x, other) for other in arrays) else x
 
 
 # ------------------------------------------------------------------------------------- writing
@@ -209,11 +290,17 @@ def overwrite(name: str, x: Tracer, new: Any) -> None:
         return
     member = memory.members[id(x)]
     sharing = _sharing(name, member)
+    if member.read_only:
+        raise MutationError(
+            f"{name}: x is a view that is read-only, as in NumPy.\n"
+            f"  x: {x.type}, {x.origin}\n"
+            f"  Copy it first: x = x.copy()."
+        )
     values = {member: new}
     while sharing and not all(_descends(other, member) for other in sharing):
         base = member.parent
         assert base is not None
-        values[base] = view_steps.written(name, base.value, member.steps or (), values[member])
+        values[base] = written(name, base.value, member.steps or (), values[member])
         member = base
     for other in sharing:
         _derive(other, values)
@@ -251,7 +338,7 @@ def _resolve(name: str, member: _Member) -> None:
     node: _Member | None = member
     while node is not None and node.parent is not None:
         if node.steps is None:
-            node.steps = view_steps.chain(node.parent.value, node.value)
+            node.steps = chain(node.parent.value, node.value)
             if node.steps is None:
                 raise MutationError(
                     f"{name}: x shares memory with other values in a way that is no longer known, "
@@ -275,7 +362,7 @@ def _derive(member: _Member, values: dict[_Member, Any]) -> Any:
     if found is None:
         assert member.parent is not None
         base = _derive(member.parent, values)
-        found = values[member] = view_steps.taken(base, member.steps or ())
+        found = values[member] = taken(base, member.steps or ())
     return found
 
 

@@ -15,7 +15,13 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
-from ftrans.errors import DTypeError, LeakedTracerError, MutationError, ShapeError
+from ftrans.errors import (
+    DTypeError,
+    LeakedTracerError,
+    MutationError,
+    ShapeError,
+    UnsupportedError,
+)
 from ftrans.ir import Tracer
 from tests.helpers import assert_close
 
@@ -429,9 +435,159 @@ def test_views_are_those_of_numpy(name: str) -> None:
         return y
 
     expected = f(M, np)
+    assert_close(f(M, fnp), expected)
     for _ in range(2):
         assert_close(func.vjp(lambda x: f(x, np), M)[0], expected)
         assert_close(func.vjp(lambda x: f(x, fnp), M)[0], expected)
+
+
+READ_ONLY: dict[str, Callable[[Any, Any], Any]] = {
+    "diagonal": lambda m, x: m.diagonal(x),
+    "diagonal of a transpose": lambda m, x: m.diagonal(x.T, 1),
+    "row of diagonals": lambda m, x: m.diagonal(x[None], 0, 1, 2)[0],
+    "diag": lambda m, x: m.diag(x),
+    "linalg.diagonal": lambda m, x: m.linalg.diagonal(x),
+    "broadcast_to": lambda m, x: m.broadcast_to(x, (4, 2, 3)),
+    "broadcast_to its own shape": lambda m, x: m.broadcast_to(x, (2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", READ_ONLY)
+def test_views_that_are_read_only_in_numpy(name: str) -> None:
+    def write(x: Any, m: Any) -> Any:
+        y = x * 1
+        view = READ_ONLY[name](m, y)
+        view[...] = 7.0
+        return y
+
+    def read(x: Any, m: Any) -> Any:
+        y = x * 1
+        view = READ_ONLY[name](m, y)
+        y[0] *= 3.0
+        return view
+
+    for m in (np, fnp):
+        with pytest.raises(ValueError, match="read-only"):
+            write(M, m)
+        with pytest.raises(ValueError, match="x is a view that is read-only, as in NumPy"):
+            func.vjp(lambda x, m=m: write(x, m), M)
+        for _ in range(2):
+            assert_close(func.vjp(lambda x, m=m: read(x, m), M)[0], read(M, np))
+    assert_close(read(M, fnp), read(M, np))
+
+
+def test_a_write_to_a_read_only_view_says_what_to_write() -> None:
+    def f(x: Any) -> Any:
+        line = np.diagonal(x)
+        line += 1
+        return line
+
+    with pytest.raises(MutationError) as caught:
+        func.jvp(f, (M,), (M,))
+    assert str(caught.value) == (
+        "x += v: x is a view that is read-only, as in NumPy.\n"
+        f"  x: f64[2], made at {__file__}:{f.__code__.co_firstlineno + 1} ({f.__qualname__})\n"
+        "  Copy it first: x = x.copy()."
+    )
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("copy", [True, False])
+def test_grids_are_views_where_no_copy_is_wanted(copy: bool, sparse: bool) -> None:
+    def f(x: Any, m: Any) -> Any:
+        line = x[0] * 1
+        grid = m.meshgrid(line, x[1], copy=copy, sparse=sparse)[0]
+        if sparse or copy:
+            grid[...] = 7.0
+        else:
+            line[0] = 5.0
+        return line, grid
+
+    for a, b in zip(f(M, fnp), f(M, np), strict=True):
+        assert_close(a, b)
+    for m in (np, fnp):
+        for a, b in zip(func.vjp(lambda x, m=m: f(x, m), M)[0], f(M, np), strict=True):
+            assert_close(a, b)
+
+
+# ------------------------------------------------------------------------------ order in memory
+
+LAYOUTS = {
+    "rows": M,
+    "columns": np.asfortranarray(M),
+    "part": np.arange(24.0).reshape(4, 6)[1:3, ::2],
+    "three axes": np.arange(24.0).reshape(2, 3, 4).transpose(1, 0, 2),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("order", ["C", "F", "A", "K"])
+def test_elements_in_the_order_of_memory(layout: str, order: Any) -> None:
+    x = LAYOUTS[layout]
+
+    def both(x: Any) -> Any:
+        y = x * 1.0 if layout == "rows" else x
+        return [
+            *(z.flatten(order=order) for z in (y, y.T, y[::-1])),
+            *(np.ravel(z, order) for z in (y, y.T, y[1:], y[..., ::-1])),
+            *(np.reshape(z, -1, order=order) for z in (x, y.T) if order != "K"),
+            *(z.flatten("C") for z in (np.copy(y, order), y.T)),
+        ]
+
+    expected = both(x)
+    for _ in range(2):
+        for a, b in zip(func.vjp(both, x)[0], expected, strict=True):
+            assert_close(a, b)
+    # the same call, traced with an array that lies otherwise
+    for other in (x.copy(), np.asfortranarray(x))[: 1 if layout == "rows" else 2]:
+        for a, b in zip(func.vjp(both, other)[0], both(other), strict=True):
+            assert_close(a, b)
+    assert_close(fnp.ravel(x, order), np.ravel(x, order))
+    assert_close(fnp.copy(x, order).strides, np.copy(x, order).strides)
+    if order != "K":
+        assert_close(fnp.reshape(x, -1, order), np.reshape(x, -1, order=order))
+
+
+@pytest.mark.parametrize("name", ["ravel", "flatten", "reshape"])
+@pytest.mark.parametrize("order", ["A", "K"])
+def test_an_order_that_is_not_known(name: str, order: str) -> None:
+    def f(x: Any) -> Any:
+        if name == "reshape":
+            return x.reshape(-1, order=order)
+        return x.ravel(order) if name == "ravel" else x.flatten(order)
+
+    if (name, order) == ("reshape", "K"):
+        return
+    taken = "reshape" if name == "reshape" else "ravel"
+    for transformed, x in (
+        (ftrans.jit(f), M),
+        (func.vmap(f), np.stack([M, M])),
+        (lambda x: func.vjp(lambda x: f(x @ x), x), np.eye(2)),
+    ):
+        with pytest.raises(UnsupportedError) as caught:
+            transformed(x)
+        assert str(caught.value).startswith(
+            f"{taken}: order {order!r} is that in which the elements lie in memory, which is not "
+            f"known of x.\n  x: f64["
+        )
+        assert str(caught.value).endswith(
+            "\n  Write order='C' for the order of rows, or order='F' for that of columns."
+        )
+    line = np.arange(3.0)
+    assert_close(ftrans.jit(f)(line), line)
+
+
+def test_whether_a_reshape_is_a_view_follows_the_argument() -> None:
+    def f(x: Any) -> Any:
+        y = x.ravel()
+        y *= 2.0
+        z = x.copy(order="C").ravel()
+        z *= 3.0
+        return x.sum() * 1.0
+
+    for lay in (np.copy, np.asfortranarray, lambda x: np.stack([x, x], 2)[..., 0]):
+        assert_close(func.grad_and_value(f)(lay(M))[1], f(lay(M)))
+        assert_close(f(lay(M)), 42.0 if lay is np.copy else 21.0)
 
 
 # --------------------------------------------------------------------------------- what is recorded
