@@ -13,43 +13,14 @@ from ftrans import primitives as p
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.promotion import as_array, cast, default_dtype, is_scalar, result_type, unify
-from ftrans.numpy.ufunc import (
-    Function,
-    as_strict,
-    binary,
-    marked,
-    read_options,
-    refused,
-    unary,
-)
+from ftrans.numpy.ufunc import Function, as_strict, binary, marked, read_options, refused, unary
 from ftrans.numpy.views import copied
 
 __all__ = [
-    "abs",
-    "absolute",
-    "add",
-    "cbrt",
-    "divide",
-    "divmod",
-    "fabs",
-    "float_power",
-    "floor_divide",
-    "fmod",
-    "mod",
-    "multiply",
-    "negative",
-    "positive",
-    "pow",
-    "power",
-    "reciprocal",
-    "remainder",
-    "rsqrt",
-    "sign",
-    "sqrt",
-    "square",
-    "subtract",
-    "true_divide",
-]
+    "abs", "absolute", "add", "cbrt", "divide", "divmod", "fabs", "float_power", "floor_divide",
+    "fmod", "mod", "multiply", "negative", "positive", "pow", "power", "reciprocal",
+    "remainder", "rsqrt", "sign", "sqrt", "square", "subtract", "true_divide",
+]  # fmt: skip
 
 # ------------------------------------------------------------------------------------ arithmetic
 

@@ -8,18 +8,20 @@ at once, and the Python of the function does not run.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ftrans.config import config
-from ftrans.ir import Tracer
+from ftrans.ir import Tracer, type_of
 from ftrans.ir.location import user_place
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
-from ftrans.numpy.assign import call_with_out
+from ftrans.numpy.indexing import assign
+from ftrans.numpy.promotion import as_array, broadcast_to, cast
 from ftrans.numpy.views import relation, view_of
+from ftrans.primitives import select_p
 from ftrans.traceback import shorten
 
 Function = Callable[..., Any]
@@ -38,7 +40,7 @@ def composite(function: Function) -> Function:
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
             if kwargs and kwargs.get("out") is not None:
-                return call_with_out(called, args, kwargs)
+                return _call_with_out(called, args, kwargs)
             trail: Any = state.trail
             if trail is None:
                 return function(*args, **kwargs)
@@ -134,3 +136,31 @@ def add_argument(call: list[Any], frame: Trail, x: Any) -> bool:
     else:
         return False
     return True
+
+
+def _call_with_out(function: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Calls a function with `out=`, and for a ufunc `where=`; returns what was written to.
+
+    Args:
+        function: takes the other arguments.
+        args: the positional ones.
+        kwargs: the named ones, `out` among them: an array, or a tuple with one for each result.
+    """
+    code, rest = function.__wrapped__.__code__, dict(kwargs)  # type: ignore[attr-defined]
+    out, name = rest.pop("out"), function.__name__
+    reduces = "axis" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    mask = True if reduces else rest.pop("where", True)
+    found = function(*args, **rest)
+    results = found if isinstance(found, tuple) else (found,)
+    outs = out if isinstance(out, tuple) else (out,)
+    for array, result in zip(outs, results, strict=True):
+        if array is None:
+            continue
+        new = as_array(result)
+        if mask is not True:
+            shape = type_of(array).shape
+            new, mask = broadcast_to(new, shape), broadcast_to(as_array(mask, bool), shape)
+            new = select_p(mask, new, cast(array, type_of(new).dtype))
+        assign(f"{name}(..., out=x)", array, new, f"x = {name}(...)", broadcast=not reduces)
+    written = tuple([r if a is None else a for a, r in zip(outs, results, strict=True)])
+    return written if isinstance(found, tuple) else written[0]

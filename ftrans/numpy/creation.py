@@ -41,27 +41,10 @@ from ftrans.runtime.device import placed
 from ftrans.runtime.jaxlink import to_jax, x64
 
 __all__ = [
-    "arange",
-    "array",
-    "asarray",
-    "ascontiguousarray",
-    "astype",
-    "copy",
-    "empty",
-    "empty_like",
-    "from_dlpack",
-    "full",
-    "full_like",
-    "geomspace",
-    "indices",
-    "linspace",
-    "logspace",
-    "meshgrid",
-    "ones",
-    "ones_like",
-    "zeros",
-    "zeros_like",
-]
+    "arange", "array", "asarray", "ascontiguousarray", "astype", "copy", "empty", "empty_like",
+    "from_dlpack", "full", "full_like", "geomspace", "indices", "linspace", "logspace",
+    "meshgrid", "ones", "ones_like", "zeros", "zeros_like",
+]  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------ containers

@@ -13,16 +13,9 @@ from ftrans.numpy.reduction import accumulating_dtype, refuse_out
 from ftrans.numpy.ufunc import Function, named
 
 __all__ = [
-    "cummax",
-    "cummin",
-    "cumprod",
-    "cumsum",
-    "cumulative_prod",
-    "cumulative_sum",
-    "logcumsumexp",
-    "nancumprod",
-    "nancumsum",
-]
+    "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum",
+    "logcumsumexp", "nancumprod", "nancumsum",
+]  # fmt: skip
 
 
 def _along(name: str, x: Any, axis: Any) -> tuple[Any, int]:

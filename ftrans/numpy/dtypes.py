@@ -14,43 +14,14 @@ from ftrans.errors import ShapeError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_float, is_integer, is_unsigned
 from ftrans.numpy import promotion
-from ftrans.numpy.promotion import (
-    as_array,
-    canonical_axes,
-    is_array,
-    is_scalar,
-    promote_dtypes,
-)
+from ftrans.numpy.promotion import as_array, canonical_axes, is_array, is_scalar, promote_dtypes
 
 __all__ = [
-    "bfloat16",
-    "bool_",
-    "broadcast_shapes",
-    "can_cast",
-    "complex64",
-    "complex128",
-    "dtype",
-    "finfo",
-    "float16",
-    "float32",
-    "float64",
-    "iinfo",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "isdtype",
-    "issubdtype",
-    "ndim",
-    "promote_types",
-    "result_type",
-    "shape",
-    "size",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-]
+    "bfloat16", "bool_", "broadcast_shapes", "can_cast", "complex64", "complex128", "dtype",
+    "finfo", "float16", "float32", "float64", "iinfo", "int8", "int16", "int32", "int64",
+    "isdtype", "issubdtype", "ndim", "promote_types", "result_type", "shape", "size", "uint8",
+    "uint16", "uint32", "uint64",
+]  # fmt: skip
 
 
 class Scalar(type):

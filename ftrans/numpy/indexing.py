@@ -19,7 +19,7 @@ from ftrans.ir.frame import check_alive
 from ftrans.ir.program import Params
 from ftrans.numpy.access import taken, updates, written
 from ftrans.numpy.index_plan import plan_index
-from ftrans.numpy.promotion import as_array, broadcast_to, filled, is_scalar, result_type
+from ftrans.numpy.promotion import as_array, broadcast_to, cast, filled, is_scalar, result_type
 from ftrans.numpy.views import apart, is_place_of, overwrite, view_of
 
 __all__ = ["At", "at", "getitem", "setitem"]
@@ -133,6 +133,57 @@ def _as_update(name: str, op: str, x: Any, value: Any) -> Any:
 
 
 # ----------------------------------------------------------------------- writing by assignment
+
+
+def may_convert(source: np.dtype, target: np.dtype) -> bool:
+    """Tells whether a result may be stored in a dtype, by NumPy's casting rule "same_kind"."""
+    if is_inexact(target):
+        return is_complex(target) or not is_complex(source)
+    return np.can_cast(source, target, "same_kind")
+
+
+def assign(name: str, x: Any, new: Any, instead: str, *, broadcast: bool = False) -> None:
+    """Makes an array hold the result of an operation.
+
+    Args:
+        name: names the write, for errors: "x += v".
+        x: a traced value, which is rebound; or a NumPy array.
+        new: the result.
+        instead: what to write where it does not fit, for errors: "x = x + v".
+        broadcast: whether the result may broadcast to the shape of `x`.
+
+    Raises:
+        ShapeError: where it does not have the shape of `x`.
+        DTypeError: where it cannot be stored in the dtype of `x`.
+        MutationError: where `x` cannot be written to.
+    """
+    t, given = type_of(x), type_of(new)
+    if given.shape != t.shape:
+        try:
+            new = broadcast_to(new, t.shape) if broadcast else None
+        except ShapeError:
+            new = None
+        if new is None:
+            raise ShapeError(
+                f"{name}: the result does not have the shape of the array, which is kept.\n"
+                f"  array: {t}\n  result: {given}\n  Write {instead}."
+            )
+    if given.dtype != t.dtype:
+        if not may_convert(given.dtype, t.dtype):
+            raise DTypeError(
+                f"{name}: the result cannot be stored in the dtype of the array, which is kept.\n"
+                f"  array: {t}\n  result: {given}\n  Write {instead}."
+            )
+        new = cast(new, t.dtype)
+    if type(x) is Tracer:
+        overwrite(name, x, new)
+    elif isinstance(x, np.ndarray) and not isinstance(new, Tracer):
+        x[...] = new
+    else:
+        raise MutationError(
+            f"{name}: a plain array cannot hold what is traced, and one of JAX's never changes.\n"
+            f"  array: {t}, of type {type(x).__name__}\n  result: {given}\n  Write {instead}."
+        )
 
 
 def setitem(x: Any, index: Any, value: Any) -> None:

@@ -10,32 +10,15 @@ import numpy as np
 from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import type_of
 from ftrans.numpy.indexing import getitem
-from ftrans.numpy.promotion import (
-    as_array,
-    canonical_axis,
-    is_array,
-    promoted,
-)
+from ftrans.numpy.promotion import as_array, canonical_axis, is_array, promoted
 from ftrans.numpy.shaping import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel
 from ftrans.numpy.views import copied
 from ftrans.primitives import concatenate_p, reshape_p
 
 __all__ = [
-    "append",
-    "array_split",
-    "column_stack",
-    "concat",
-    "concatenate",
-    "dsplit",
-    "dstack",
-    "hsplit",
-    "hstack",
-    "split",
-    "stack",
-    "unstack",
-    "vsplit",
-    "vstack",
-]
+    "append", "array_split", "column_stack", "concat", "concatenate", "dsplit", "dstack",
+    "hsplit", "hstack", "split", "stack", "unstack", "vsplit", "vstack",
+]  # fmt: skip
 
 # ------------------------------------------------------------------------------------- joining
 

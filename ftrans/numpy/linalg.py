@@ -24,19 +24,9 @@ from ftrans.numpy.shaping import matrix_transpose
 from ftrans.numpy.views import copied
 
 __all__ = [
-    "cross",
-    "diagonal",
-    "matmul",
-    "matrix_norm",
-    "matrix_power",
-    "matrix_transpose",
-    "norm",
-    "outer",
-    "tensordot",
-    "trace",
-    "vecdot",
-    "vector_norm",
-]
+    "cross", "diagonal", "matmul", "matrix_norm", "matrix_power", "matrix_transpose", "norm",
+    "outer", "tensordot", "trace", "vecdot", "vector_norm",
+]  # fmt: skip
 
 
 __getattr__ = attributes_of("numpy.linalg")

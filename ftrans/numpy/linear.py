@@ -18,21 +18,9 @@ from ftrans.numpy.shaping import moveaxis, ravel
 from ftrans.primitives import conj_p, conv_p, mul_p, reshape_p, rev_p, sub_p
 
 __all__ = [
-    "convolve",
-    "correlate",
-    "cross",
-    "dot",
-    "einsum",
-    "inner",
-    "kron",
-    "matmul",
-    "matvec",
-    "outer",
-    "tensordot",
-    "vdot",
-    "vecdot",
-    "vecmat",
-]
+    "convolve", "correlate", "cross", "dot", "einsum", "inner", "kron", "matmul", "matvec",
+    "outer", "tensordot", "vdot", "vecdot", "vecmat",
+]  # fmt: skip
 
 
 def _conjugate(x: Any) -> Any:

@@ -19,41 +19,13 @@ from ftrans.numpy.sorting import nonzero
 from ftrans.numpy.ufunc import binary, marked, named, unary
 
 __all__ = [
-    "allclose",
-    "array_equal",
-    "array_equiv",
-    "bitwise_and",
-    "bitwise_invert",
-    "bitwise_left_shift",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_right_shift",
-    "bitwise_xor",
-    "equal",
-    "greater",
-    "greater_equal",
-    "invert",
-    "isclose",
-    "iscomplex",
-    "iscomplexobj",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "isneginf",
-    "isposinf",
-    "isreal",
-    "isrealobj",
-    "left_shift",
-    "less",
-    "less_equal",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "not_equal",
-    "right_shift",
-    "where",
-]
+    "allclose", "array_equal", "array_equiv", "bitwise_and", "bitwise_invert",
+    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
+    "equal", "greater", "greater_equal", "invert", "isclose", "iscomplex", "iscomplexobj",
+    "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "isrealobj", "left_shift",
+    "less", "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "not_equal", "right_shift", "where",
+]  # fmt: skip
 
 # ----------------------------------------------------------------------------------- comparisons
 

@@ -27,21 +27,9 @@ from ftrans.numpy.shaping import transpose
 from ftrans.numpy.views import apart, copied, view_of, viewed
 
 __all__ = [
-    "delete",
-    "diagonal",
-    "diff",
-    "ediff1d",
-    "flip",
-    "fliplr",
-    "flipud",
-    "insert",
-    "pad",
-    "repeat",
-    "roll",
-    "rot90",
-    "tile",
-    "trace",
-]
+    "delete", "diagonal", "diff", "ediff1d", "flip", "fliplr", "flipud", "insert", "pad",
+    "repeat", "roll", "rot90", "tile", "trace",
+]  # fmt: skip
 
 
 def _static(name: str, what: str, value: Any) -> np.ndarray:

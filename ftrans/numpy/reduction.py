@@ -32,19 +32,9 @@ from ftrans.numpy.ufunc import Function, named
 from ftrans.numpy.views import copied
 
 __all__ = [
-    "all",
-    "amax",
-    "amin",
-    "any",
-    "argmax",
-    "argmin",
-    "count_nonzero",
-    "max",
-    "min",
-    "prod",
-    "ptp",
-    "sum",
-]
+    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "max", "min", "prod",
+    "ptp", "sum",
+]  # fmt: skip
 
 
 # --------------------------------------------------------------------------- how they are made

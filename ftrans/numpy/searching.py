@@ -7,7 +7,8 @@ asks for them, and raises under `vmap` and `jit`.
 from __future__ import annotations
 
 import operator
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import numpy as np
 
@@ -28,21 +29,9 @@ from ftrans.numpy.promotion import (
 from ftrans.numpy.taking import clipped, fill_like, integers, take
 
 __all__ = [
-    "argwhere",
-    "bincount",
-    "compress",
-    "digitize",
-    "extract",
-    "flatnonzero",
-    "isin",
-    "nonzero",
-    "searchsorted",
-    "unique",
-    "unique_all",
-    "unique_counts",
-    "unique_inverse",
-    "unique_values",
-]
+    "argwhere", "bincount", "compress", "digitize", "extract", "flatnonzero", "isin", "nonzero",
+    "searchsorted", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+]  # fmt: skip
 
 _i32 = np.dtype("int32")
 
@@ -255,27 +244,9 @@ def unique(
     return (values, *found) if found else values
 
 
-class UniqueAll(NamedTuple):
-    """What `unique_all` returns."""
-
-    values: Any
-    indices: Any
-    inverse_indices: Any
-    counts: Any
-
-
-class UniqueCounts(NamedTuple):
-    """What `unique_counts` returns."""
-
-    values: Any
-    counts: Any
-
-
-class UniqueInverse(NamedTuple):
-    """What `unique_inverse` returns."""
-
-    values: Any
-    inverse_indices: Any
+UniqueAll = namedtuple("UniqueAll", ["values", "indices", "inverse_indices", "counts"])
+UniqueCounts = namedtuple("UniqueCounts", ["values", "counts"])
+UniqueInverse = namedtuple("UniqueInverse", ["values", "inverse_indices"])
 
 
 def unique_values(x: Any, /) -> Any:

@@ -15,31 +15,15 @@ import numpy as np
 
 from ftrans.errors import ArgumentError, AxisError, ShapeError, UnsupportedError
 from ftrans.ir import is_tracing, type_of
-from ftrans.numpy.promotion import (
-    aligned,
-    as_array,
-    canonical_axes,
-    canonical_axis,
-)
+from ftrans.numpy.promotion import aligned, as_array, canonical_axes, canonical_axis
 from ftrans.numpy.views import copied, fresh, in_memory, view_of, viewed
 from ftrans.primitives import broadcast_p, reshape_p, transpose_p
 
 __all__ = [
-    "atleast_1d",
-    "atleast_2d",
-    "atleast_3d",
-    "broadcast_arrays",
-    "broadcast_to",
-    "expand_dims",
-    "matrix_transpose",
-    "moveaxis",
-    "permute_dims",
-    "ravel",
-    "reshape",
-    "squeeze",
-    "swapaxes",
+    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_to", "expand_dims",
+    "matrix_transpose", "moveaxis", "permute_dims", "ravel", "reshape", "squeeze", "swapaxes",
     "transpose",
-]
+]  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------- shapes

@@ -26,18 +26,9 @@ from ftrans.numpy.taking import *  # noqa: F403
 from ftrans.numpy.taking import take_along_axis
 
 __all__ = [
-    *searching.__all__,
-    *taking.__all__,
-    "argpartition",
-    "argsort",
-    "lexsort",
-    "partition",
-    "percentile",
-    "quantile",
-    "sort",
-    "sort_complex",
-    "top_k",
-]
+    *searching.__all__, *taking.__all__, "argpartition", "argsort", "lexsort", "partition",
+    "percentile", "quantile", "sort", "sort_complex", "top_k",
+]  # fmt: skip
 
 _i32 = np.dtype("int32")
 

@@ -17,39 +17,17 @@ from ftrans import primitives as p
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.arithmetic import as_strict
-from ftrans.numpy.assign import assign
+from ftrans.numpy.indexing import assign
 from ftrans.numpy.logic import where
 from ftrans.numpy.promotion import as_array
 from ftrans.numpy.ufunc import binary, unary
 from ftrans.numpy.views import copied
 
 __all__ = [
-    "copysign",
-    "digamma",
-    "erf",
-    "erfc",
-    "erfinv",
-    "expit",
-    "gammaln",
-    "heaviside",
-    "hypot",
-    "i0",
-    "i0e",
-    "i1",
-    "i1e",
-    "lgamma",
-    "logaddexp",
-    "logaddexp2",
-    "logit",
-    "nan_to_num",
-    "psi",
-    "sigmoid",
-    "signbit",
-    "sinc",
-    "softplus",
-    "xlog1py",
-    "xlogy",
-]
+    "copysign", "digamma", "erf", "erfc", "erfinv", "expit", "gammaln", "heaviside", "hypot",
+    "i0", "i0e", "i1", "i1e", "lgamma", "logaddexp", "logaddexp2", "logit", "nan_to_num", "psi",
+    "sigmoid", "signbit", "sinc", "softplus", "xlog1py", "xlogy",
+]  # fmt: skip
 
 erf = unary("erf", p.erf_p, "Returns the error function.", floats=True)
 erfc = unary("erfc", p.erfc_p, "Returns 1 - erf(x), exact for large x.", floats=True)

@@ -18,13 +18,7 @@ from ftrans.numpy.arithmetic import add, divide, multiply, subtract
 from ftrans.numpy.elementwise import maximum
 from ftrans.numpy.logic import isnan, logical_not
 from ftrans.numpy.logic import where as choose
-from ftrans.numpy.promotion import (
-    as_array,
-    broadcast_to,
-    canonical_axes,
-    cast,
-    inexact,
-)
+from ftrans.numpy.promotion import as_array, broadcast_to, canonical_axes, cast, inexact
 from ftrans.numpy.reduction import all as all_of
 from ftrans.numpy.reduction import any as any_of
 from ftrans.numpy.reduction import (
@@ -42,22 +36,9 @@ from ftrans.numpy.reduction import (
 from ftrans.numpy.ufunc import Function, named
 
 __all__ = [
-    "average",
-    "mean",
-    "median",
-    "nanargmax",
-    "nanargmin",
-    "nanmax",
-    "nanmean",
-    "nanmedian",
-    "nanmin",
-    "nanprod",
-    "nanstd",
-    "nansum",
-    "nanvar",
-    "std",
-    "var",
-]
+    "average", "mean", "median", "nanargmax", "nanargmin", "nanmax", "nanmean", "nanmedian",
+    "nanmin", "nanprod", "nanstd", "nansum", "nanvar", "std", "var",
+]  # fmt: skip
 
 
 def _computed_in(x: Any, dtype: Any) -> tuple[Any, np.dtype]:

@@ -25,12 +25,8 @@ from ftrans.numpy.shaping import moveaxis
 from ftrans.numpy.views import copied
 
 __all__ = [
-    "choose",
-    "put_along_axis",
-    "select",
-    "take",
-    "take_along_axis",
-]
+    "choose", "put_along_axis", "select", "take", "take_along_axis",
+]  # fmt: skip
 
 _i32 = np.dtype("int32")
 
