@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ftrans.errors import ArgumentError, AxisError, ShapeError, UnsupportedError
-from ftrans.ir import is_tracing, type_of
+from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.numpy.promotion import aligned, as_array, canonical_axes, canonical_axis
 from ftrans.numpy.views import copied, fresh, in_memory, view_of, viewed
 from ftrans.primitives import broadcast_p, reshape_p, transpose_p
@@ -78,7 +78,7 @@ def axes_in_order(name: str, x: Any, order: str, orders: str) -> tuple[int, ...]
         return rows[::-1]
     if order == "C" or t.size == max(t.shape, default=1):
         return rows
-    known = x if isinstance(x, np.ndarray) else in_memory(x)
+    known = in_memory(x) if type(x) is Tracer else np.asarray(x)
     if known is None:
         raise UnsupportedError(
             f"{name}: order {order!r} is that in which the elements lie in memory, which is not "
