@@ -16,11 +16,11 @@ from typing import Any
 
 import jax.tree_util as tree
 
-from ftrans.custom.reuse import Remembered
 from ftrans.custom.solver import LinearSolve, Root, Unknown, of_shape, with_aux
 from ftrans.errors import RuleError
 from ftrans.func.staging import abstract_inputs, name_of, stage
 from ftrans.ir import is_tracing
+from ftrans.runtime.cache import Remembered
 from ftrans.runtime.jaxlink import is_jax_tracing
 from ftrans.traceback import boundary
 

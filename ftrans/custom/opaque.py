@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx
-from ftrans.custom.reuse import Remembered
 from ftrans.errors import RuleError
 from ftrans.external.callee import HostCallee
 from ftrans.external.captures import check_captures
@@ -21,6 +20,7 @@ from ftrans.ir.source import Opaque
 from ftrans.numpy.promotion import as_array, is_array, is_scalar, is_weak
 from ftrans.primitives import external_p
 from ftrans.pytree import Parts
+from ftrans.runtime.cache import Remembered
 
 __all__ = [
     "RuleCallee",

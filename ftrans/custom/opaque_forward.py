@@ -20,7 +20,6 @@ from ftrans.custom.effects import left_by
 from ftrans.custom.left import Left, known_values, left_of, values_of
 from ftrans.custom.methods import Methods
 from ftrans.custom.opaque import RuleCallee, snapshot_of
-from ftrans.custom.reuse import Remembered
 from ftrans.errors import FtransError, RuleError
 from ftrans.external.arrays import call_writing, distinct, is_same, to_array
 from ftrans.external.captures import captured_error, defined, tracers_of
@@ -30,6 +29,7 @@ from ftrans.numpy.promotion import as_array, is_scalar, weakly
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import external_p
 from ftrans.pytree import Parts
+from ftrans.runtime.cache import Remembered
 
 __all__ = ["OpaqueForward"]
 

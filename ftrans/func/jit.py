@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,6 +36,7 @@ from ftrans.ir.source import Sampled
 from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import Skeleton, split
+from ftrans.runtime.executable import Source
 from ftrans.runtime.faults import is_marked, raised
 from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, to_jax, x64
 from ftrans.runtime.lower import lower
@@ -312,16 +312,13 @@ def _function(
     It keeps nothing alive but what it says: what is compiled of it hangs on the structure of the
     program, and may be found by others after this program is gone.
     """
-    alive, structure = weakref.ref(program), weakref.ref(program.structure)
+    source = Source(program)
 
     def function(captured: Any, *args: Any, **kwargs: Any) -> Any:
         found, arrays = signature_of(statics, args, kwargs)
         if found != key:
             raise _Unknown
-        same = alive()
-        if same is None:
-            same = Program.make(*structure().key.parts)  # type: ignore[union-attr]
-        return outputs.build(lower(same, [*arrays, *captured]))
+        return outputs.build(lower(source.program(), [*arrays, *captured]))
 
     function.__name__ = function.__qualname__ = name
     return function

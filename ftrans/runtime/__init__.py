@@ -6,7 +6,6 @@ from ftrans.primitives import registry
 from ftrans.runtime import guard
 from ftrans.runtime.cache import CacheInfo, cache_clear, cache_info, keep, on_clear
 from ftrans.runtime.explain import Call, Explanation, explain, note_trace
-from ftrans.runtime.policy import forget_families
 from ftrans.runtime.run import run
 
 __all__ = [
@@ -32,4 +31,3 @@ def _forget_types() -> None:
 
 on_clear(forget_locations)
 on_clear(forget_trails)
-on_clear(forget_families)

@@ -112,6 +112,33 @@ def on_clear(hook: Callable[[], None]) -> Callable[[], None]:
     return hook
 
 
+class Remembered(OrderedDict):
+    """Is a dict that forgets what was not used for longest; `ftrans.cache_clear` empties it.
+
+    Args:
+        most: how many entries it has at most.
+    """
+
+    def __init__(self, most: int):
+        super().__init__()
+        self._most = most
+        on_clear(self.clear)
+
+    def find(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Returns the value for a key, made where there is none."""
+        found = self.get(key)
+        if found is None:
+            found = self[key] = make()
+            while len(self) > self._most:
+                self.popitem(last=False)
+        else:
+            try:
+                self.move_to_end(key)
+            except KeyError:  # another thread has pushed it out
+                self[key] = found
+        return found
+
+
 def cache_info() -> CacheInfo:
     """Returns what the program cache holds and did since it was last cleared.
 

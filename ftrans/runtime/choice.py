@@ -1,23 +1,111 @@
-"""Takes the decision for one run: interpret, run what is compiled, or compile now.
+"""What is known of a program, and the decision for a run: interpret, run what is compiled, compile.
 
-Compiling that fails is no error: the program is interpreted from then on, with one warning. Nothing
-is kept of a compilation that was interrupted.
+A `Plan` hangs on a program object, a `State` on what equal programs share. Neither refers back to
+its program, so that a program that the cache lets go of is freed at once. Compiling that fails is
+no error: the program is interpreted from then on, with one warning. Nothing is kept of a
+compilation that was interrupted.
 """
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ftrans.config import config
+from ftrans.interpreters import runnable, simplify
 from ftrans.ir import Program
 from ftrans.runtime import background
-from ftrans.runtime.cache import count, make_room
+from ftrans.runtime.cache import count, make_room, track
 from ftrans.runtime.executable import Executable
 from ftrans.runtime.explain import Why
-from ftrans.runtime.plan import Plan, State, plan_of
-from ftrans.runtime.segments import Segmented, is_split
+from ftrans.runtime.policy import Family, Price, family_of
+from ftrans.runtime.segments import Segmented, is_split, price_of
+
+
+class State:
+    """Is what equal programs share: how to run them, and what speaks for compiling.
+
+    Attributes:
+        evidence: the seconds that compiled runs would have saved so far.
+        executable: what was compiled, or None.
+        failure: the error that compiling ended in, or None.
+        warned: whether the user was told of the failure.
+        price: the estimated costs; None before they were asked for.
+        pending: whether it is being compiled in the background.
+        lock: held while it is compiled.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "evidence",
+        "executable",
+        "failure",
+        "lock",
+        "pending",
+        "price",
+        "warned",
+    )
+
+    def __init__(self) -> None:
+        self.price: Price | None = None
+        self.lock = threading.RLock()
+        self.pending = False
+        self.executable: Executable | Segmented | None = None
+        self.drop()
+
+    def drop(self) -> None:
+        """Forgets what was compiled, and begins anew."""
+        self.evidence = 0.0
+        self.executable = None
+        self.failure: str | None = None
+        self.warned = False
+
+    def estimate(self, program: Program) -> Price:
+        """Sets and returns the estimated costs; `program` is any with this state."""
+        self.price = found = price_of(program)
+        return found
+
+
+class Plan:
+    """Says how one program object is run.
+
+    Attributes:
+        state: shared by equal programs.
+        family: shared by the programs of one function.
+        runs: whether it was run before.
+    """
+
+    __slots__ = ("_final", "family", "runs", "state")
+
+    def __init__(self, final: Program | None, state: State, family: Family):
+        self._final = final
+        self.state = state
+        self.family = family
+        self.runs = False
+
+    def final(self, program: Program) -> Program:
+        """Returns the inlined and simplified form of the program that the plan hangs on."""
+        return program if self._final is None else self._final
+
+
+def plan_of(program: Program) -> Plan:
+    """Returns the plan of a program, made at its first run."""
+    plan: Any = program.memo.get("plan")
+    if plan is None:
+        final = simplify(runnable(program))
+        memo = final.structure.memo
+        state = memo.get("state")
+        if state is None:
+            state = memo.setdefault("state", State())
+            track(state)
+        made = Plan(None if final is program else final, state, family_of(program))
+        plan = program.memo.setdefault("plan", made)
+    return plan
+
+
+# ---------------------------------------------------------------------------------- the decision
 
 
 class Choice(NamedTuple):
@@ -63,7 +151,7 @@ def choose(
         _warn_once(state, program)
         return _FAILED
     if execution == "compile":
-        return _compile(plan, program, arrays, host, Choice(None, "compiled now", Why.PINNED))
+        return _compile(state, program, arrays, host, Choice(None, "compiled now", Why.PINNED))
     prices = state.price or state.estimate(program)
     gain, needed = prices.gain, prices.compiling
     if on_device:
@@ -81,24 +169,23 @@ def choose(
     why = Why.DEVICE if on_device else Why.PAYS
     found = Choice(None, "compiled now", why, spent, needed)
     if config.background_compile and host:
-        if background.submit(state, lambda: _build(plan, program, program.inputs, host=True)):
+        if background.submit(state, lambda: _build(state, program, program.inputs, host=True)):
             plan.family.unproven += 1
         return _WAITING
     plan.family.unproven += 1
-    return _compile(plan, program, arrays, host, found)
+    return _compile(state, program, arrays, host, found)
 
 
-# How much longer an equation takes where it is dispatched to an accelerator by itself.
 _DISPATCH = 30
+"""How much longer an equation takes where it is dispatched to an accelerator by itself."""
 
 
 def _compile(
-    plan: Plan, program: Program, arrays: Sequence[Any], host: bool, wanted: Choice
+    state: State, program: Program, arrays: Sequence[Any], host: bool, wanted: Choice
 ) -> Choice:
     """Compiles now, or waits for another thread that does; falls back where it fails."""
-    state = plan.state
     try:
-        executable = _build(plan, program, arrays, host)
+        executable = _build(state, program, arrays, host)
     except Exception as error:
         state.failure = f"{type(error).__name__}: {error}"
         _warn_once(state, program)
@@ -114,17 +201,16 @@ def compiled(program: Program, arrays: Sequence[Any], host: bool) -> Executable:
         arrays: its arguments.
         host: whether all of them are NumPy arrays.
     """
-    plan = plan_of(program)
-    executable = plan.state.executable or _build(plan, program, arrays, host)
+    state = plan_of(program).state
+    executable = state.executable or _build(state, program, arrays, host)
     assert isinstance(executable, Executable)
     return executable
 
 
 def _build(
-    plan: Plan, program: Program, arrays: Sequence[Any], host: bool
+    state: State, program: Program, arrays: Sequence[Any], host: bool
 ) -> Executable | Segmented:
     """Makes the executable of a state, unless it has one; whole or not at all."""
-    state = plan.state
     with state.lock:
         executable = state.executable
         if executable is None:

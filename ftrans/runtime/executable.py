@@ -27,6 +27,12 @@ _MOST_VARIANTS = 4
 # measured over programs of 2, 20 and 100 equations (0.22, 0.33 and 0.86 MB), and fitted.
 _BYTES, _BYTES_EQUATION = 200_000, 6_600
 
+_ASKED = 500
+"""How often is asked before a wait is left to the system: for about 80 microseconds."""
+
+_SKIPPED = 256
+"""For how many calls nobody asks after the results of one took longer."""
+
 _ticks = itertools.count(1)
 
 
@@ -45,7 +51,6 @@ class Executable:
         nbytes: the size of the code: what XLA says, else an estimate by the number of equations.
         used: when it was last run, on a clock that counts uses.
         fresh: whether it has not been used since it was compiled.
-        patience: how to wait for its results.
         calls_host: whether it calls Python code.
     """
 
@@ -56,17 +61,17 @@ class Executable:
         "_lock",
         "_pack",
         "_scalars",
+        "_skip",
         "_source",
         "_wide",
         "calls_host",
         "fresh",
         "nbytes",
-        "patience",
         "used",
     )
 
     def __init__(self, program: Program):
-        self._source = _Source(program)
+        self._source = Source(program)
         self._scalars = [i for i, t in enumerate(program.inputs) if t.shape == ()]
         # Outside the scope of double precision, JAX rounds what it is given.
         self._wide = any(is_wide(t) for t in program.inputs)
@@ -77,7 +82,7 @@ class Executable:
         self.nbytes = _BYTES + _BYTES_EQUATION * program.count()
         self.used = tick()
         self.fresh = True
-        self.patience = Patience()
+        self._skip = 0
         self.calls_host = program.calls_host
 
     def prepare(self, arrays: Sequence[Any], host: bool) -> None:
@@ -116,6 +121,21 @@ class Executable:
                 return self._host(*arrays)  # type: ignore[misc]
         return self._host(*arrays)  # type: ignore[misc]
 
+    def wait(self, outputs: Sequence[Any]) -> None:
+        """Returns when the results are there, or when asking after them has taken too long.
+
+        JAX hands most programs to a thread of its own. To be woken up when it has finished takes
+        longer than many a program does; to ask takes a sixth of a microsecond.
+        """
+        if self._skip:
+            self._skip -= 1
+        elif outputs:
+            is_ready = outputs[-1].is_ready
+            for _ in range(_ASKED):
+                if is_ready():
+                    return
+            self._skip = _SKIPPED
+
     def mixed(self, arrays: Sequence[Any]) -> Sequence[jax.Array]:
         """Runs on arrays of NumPy and JAX."""
         self.used = tick()
@@ -142,11 +162,11 @@ class Executable:
 def run_on_host(executable: Executable, arrays: Sequence[Any]) -> list[Any]:
     """Runs on NumPy arrays, and waits; what is returned may not be written to."""
     found = executable.host(arrays)
-    executable.patience.wait(found)
+    executable.wait(found)
     return [np.asarray(output) for output in found]
 
 
-class _Source:
+class Source:
     """Gives back the program of an executable while it is alive, and an equal one afterwards.
 
     What is compiled hangs on the program: to refer to it would close a cycle.
@@ -161,6 +181,7 @@ class _Source:
         self.name = program.name
 
     def program(self) -> Program:
+        """Returns the program, or an equal one; what is compiled is gone with the last of them."""
         program = self._program()
         if program is None:
             structure = self._structure()
@@ -228,36 +249,3 @@ def _size(compiled: Any) -> int:
     """Returns the bytes of code that XLA reports; 0 where it does not."""
     analysis = compiled.memory_analysis()
     return int(getattr(analysis, "generated_code_size_in_bytes", 0) or 0)
-
-
-_ASKED = 500
-"""How often is asked before a wait is left to the system: for about 80 microseconds."""
-
-_SKIPPED = 256
-"""For how many calls nobody asks after the results of one took longer."""
-
-
-class Patience:
-    """Knows of one program whether to ask is worth while, from how long it took before.
-
-    JAX hands most programs to a thread of its own. To be woken up when it has finished takes longer
-    than many a program does; to ask takes a sixth of a microsecond.
-    """
-
-    __slots__ = ("_skip",)
-
-    def __init__(self) -> None:
-        self._skip = 0
-
-    def wait(self, outputs: Sequence[Any]) -> None:
-        """Returns when the outputs of one program are there, or when asking has taken too long."""
-        if not outputs:
-            return
-        if self._skip:
-            self._skip -= 1
-            return
-        is_ready = outputs[-1].is_ready
-        for _ in range(_ASKED):
-            if is_ready():
-                return
-        self._skip = _SKIPPED

@@ -71,30 +71,16 @@ def replay(program: Program, arrays: Sequence[Any]) -> list[Any]:
     return [jnp.asarray(x, t.dtype) for x, t in zip(found, program.output_types, strict=True)]
 
 
-def road() -> str:
-    """Returns the road that programs take: "splice" or "replay".
-
-    Example:
-        >>> road()
-        'splice'
-    """
-    if config.lowering != "auto":
-        return config.lowering
-    return "splice" if _works() else "replay"
-
-
 def why_replay() -> str | None:
     """Returns why programs are replayed, or why the last one was; None where none is."""
     _works()
     return _reason or _failure
 
 
-def clear() -> None:
-    """Forgets what lowering remembers."""
+@on_clear
+def _forget() -> None:
     global _failure
     _failure = None
-    if _splice is not None:
-        _splice.clear_templates()
 
 
 def _works() -> bool:
@@ -135,6 +121,3 @@ def _tried() -> Any:
     if missing:
         raise FtransError(f"the program that was tried lacks {missing}")
     return splice
-
-
-on_clear(clear)

@@ -7,13 +7,12 @@ turns of a loop) whose compiled members are not seen again needs ever more evide
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ftrans.ir import ArrayType, Program
+from ftrans.runtime.cache import Remembered
 
 # All in seconds. `benchmarks/calibrate_policy.py` measures 66 programs (chains of cheap and of
 # transcendental functions, networks, attention, sorts, loops and their gradients, on 1 to 1e6
@@ -77,7 +76,6 @@ _LOOP_TURNS = 10
 """How often a loop is taken to turn where the program does not say."""
 
 _MOST_UNPROVEN = 6
-_MOST_FAMILIES = 1024
 
 
 class Price(NamedTuple):
@@ -185,8 +183,7 @@ class Family:
         self.unproven = max(self.unproven - 1, 0)
 
 
-_families: OrderedDict[tuple, Family] = OrderedDict()
-_lock = threading.Lock()
+_families = Remembered(1024)
 
 
 def family_of(program: Program) -> Family:
@@ -196,15 +193,4 @@ def family_of(program: Program) -> Family:
         key = (program.name, program.inputs)
     else:
         key = (program.name, code.co_filename, code.co_firstlineno, code.co_qualname)
-    with _lock:
-        family = _families.setdefault(key, Family())
-        _families.move_to_end(key)
-        while len(_families) > _MOST_FAMILIES:
-            _families.popitem(last=False)
-    return family
-
-
-def forget_families() -> None:
-    """Forgets what was learnt of families."""
-    with _lock:
-        _families.clear()
+    return _families.find(key, Family)

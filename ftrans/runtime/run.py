@@ -24,12 +24,11 @@ from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.outside import without_warnings
 from ftrans.runtime.cache import count
-from ftrans.runtime.choice import choose
+from ftrans.runtime.choice import choose, plan_of
 from ftrans.runtime.executable import Executable, is_wide
 from ftrans.runtime.explain import Why, note_trace, record
 from ftrans.runtime.faults import explain_failure, raised
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, x64
-from ftrans.runtime.plan import plan_of
 from ftrans.runtime.segments import Segmented
 
 
@@ -79,7 +78,7 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
             outputs = _to_jax(executable, arrays)
         else:
             found = executable.host(arrays) if host else executable.mixed(arrays)
-            executable.patience.wait(found)
+            executable.wait(found)
             outputs = [np.array(output) for output in found]
     except Exception as error:
         cause = raised(error)

@@ -164,7 +164,6 @@ class Segmented:
         self._mixed: _Chain | None = None
         self.used = tick()
         self.fresh = True
-        self.patience = _NoPatience()
 
     @property
     def nbytes(self) -> int:
@@ -182,6 +181,9 @@ class Segmented:
         """Runs on NumPy arrays."""
         self.used = tick()
         return self._host.run(arrays)
+
+    def wait(self, outputs: Sequence[Any]) -> None:
+        """Waits for nothing: what it returns is there."""
 
     def mixed(self, arrays: Sequence[Any]) -> list[Any]:
         """Runs on arrays of NumPy and JAX; returns `jax.Array`s."""
@@ -268,10 +270,3 @@ def _call(program: Program, arrays: Sequence[Any]) -> list[Any]:
 
 def _read(atoms: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     return [values[atom] if type(atom) is int else atom.array for atom in atoms]
-
-
-class _NoPatience:
-    """Waits for nothing: what a segmented program returns is there."""
-
-    def wait(self, arrays: Sequence[Any]) -> None:
-        return

@@ -25,9 +25,10 @@ from jax.extend import source_info_util
 from ftrans.ir import ArrayType, Equation, Literal, Program
 from ftrans.ir.location import Location
 from ftrans.primitives.evaluate import Staging
+from ftrans.runtime.cache import Remembered, on_clear
 
 _TEMPLATES = 4096
-"""How many templates are kept; with one more, all are forgotten."""
+"""How many templates are kept."""
 
 _CALLS = {
     "jit": "jaxpr",
@@ -61,15 +62,8 @@ class _Template(NamedTuple):
     """Variables among the operands, and outs, with the arrays that they stand for."""
 
 
-_templates: dict[Any, _Template] = {}
-_avals: dict[ArrayType, Any] = {}
-
-
-def clear_templates() -> None:
-    """Forgets all templates."""
-    _templates.clear()
-    _avals.clear()
-    _claiming.cache_clear()
+_templates = Remembered(_TEMPLATES)
+_avals = Remembered(_TEMPLATES)
 
 
 def splice(program: Program, arrays: Sequence[Any]) -> list[Any]:
@@ -165,12 +159,7 @@ def _template(equation: Equation, program: Program, state: Any) -> _Template:
         # seldom lowered twice
         return _make_template(equation, operands)
     key = (equation.primitive, operands, equation.params, state)
-    found = _templates.get(key)
-    if found is None:
-        if len(_templates) >= _TEMPLATES:
-            _templates.clear()
-        found = _templates[key] = _make_template(equation, operands)
-    return found
+    return _templates.find(key, lambda: _make_template(equation, operands))
 
 
 _STAGING = Staging(jnp, splice)
@@ -241,13 +230,12 @@ def _literal(literal: Literal) -> tuple[tuple[Any, ...], tuple[tuple[Any, Any], 
 
 def _aval(t: ArrayType) -> Any:
     """Returns the type as JAX writes it."""
-    found = _avals.get(t)
-    if found is None:
-        if len(_avals) >= _TEMPLATES:
-            _avals.clear()
+
+    def made() -> Any:
         spec = jax.ShapeDtypeStruct(t.shape, t.dtype)
-        found = _avals[t] = jax.make_jaxpr(lambda x: x)(spec).in_avals[0]
-    return found
+        return jax.make_jaxpr(lambda x: x)(spec).in_avals[0]
+
+    return _avals.find(t, made)
 
 
 def _state() -> tuple[Any, ...]:
@@ -284,6 +272,9 @@ def _claiming(place: Location) -> CodeType:
         node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = positions  # type: ignore[attr-defined]
     made = compile(call, place.filename, "eval")
     return made.replace(co_name=place.code.co_name, co_qualname=place.function)
+
+
+on_clear(_claiming.cache_clear)
 
 
 source_info_util.register_exclusion(os.path.dirname(os.path.dirname(__file__)))

@@ -199,7 +199,7 @@ def test_a_heavy_loop_whose_turns_vary_is_not_compiled_each_time(
     program = ftrans.trace(func.grad(newton))(X, 20)
     gain = policy.price(program).gain
     rate = policy.price(program)._replace(compiling=gain / 6)
-    monkeypatch.setattr("ftrans.runtime.plan.price_of", lambda program: rate)
+    monkeypatch.setattr("ftrans.runtime.choice.price_of", lambda program: rate)
     cache_clear()
     for n in range(20, 40):
         func.grad(newton)(X + 2, n)

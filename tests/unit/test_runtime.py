@@ -19,7 +19,7 @@ from ftrans import func
 from ftrans.config import config
 from ftrans.ir import is_tracing
 from ftrans.runtime import cache_clear, cache_info, guard, run
-from ftrans.runtime.executable import Patience
+from ftrans.runtime.executable import Executable
 from tests.helpers import assert_close
 
 V = np.array([0.5, -1.0, 2.0])
@@ -591,7 +591,7 @@ class Pending:
 
 
 def test_results_are_asked_for_only_while_that_pays() -> None:
-    patience = Patience()
+    patience = Executable(ftrans.trace(fnp.sin)(1.0))
     patience.wait([])
     first = Pending(after=3)
     patience.wait([Pending(after=float("inf")), first])

@@ -14,7 +14,7 @@ from ftrans import func
 from ftrans import numpy as fnp
 from ftrans.func.trace import trace
 from ftrans.primitives.outside import call_of_the_user, without_warnings
-from ftrans.runtime.plan import plan_of
+from ftrans.runtime.choice import plan_of
 from ftrans.runtime.run import run
 from ftrans.runtime.segments import Segmented, price_of, split
 from tests.helpers import assert_close
