@@ -50,14 +50,14 @@ LONG: dict[str, int] = {}
 
 CEILINGS = {
     "autograd": 19,
-    "custom": 5500,
+    "custom": 5475,
     "external": 1792,
     "func": 3592,
     "interpreters": 1806,
     "ir": 2126,
     "numpy": 8610,
     "primitives": 7434,
-    "runtime": 3195,
+    "runtime": 3197,
     "verify": 4163,
 }
 """How many lines a package may have."""
