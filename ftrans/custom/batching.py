@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from types import FunctionType
+from itertools import chain
+from types import CellType, FunctionType
 from typing import Any
 
 import jax.tree_util as tree
@@ -26,37 +27,28 @@ from ftrans.primitives.axes import moveaxis
 from ftrans.pytree import Parts, describe
 
 
-def closed_over(function: Any) -> list[Tracer]:
+def _closed_over(function: Any) -> list[Tracer]:
     """Returns the traced values that a function of the user's closes over."""
     cells = getattr(function, "__closure__", None) or ()
     return [cell for cell in map(content, cells) if type(cell) is Tracer]
 
 
-def with_closed_over(function: Any, values: Sequence[Any]) -> Any:
+def _with_closed_over(function: Any, values: Sequence[Any]) -> Any:
     """Returns the function closing over these in the place of the traced values."""
     if not values:
         return function
     given = iter(values)
-    cells = [
-        _cell(next(given)) if type(content(cell)) is Tracer else cell
+    cells = tuple(
+        CellType(next(given)) if type(content(cell)) is Tracer else cell
         for cell in function.__closure__
-    ]
-    made = FunctionType(
-        function.__code__,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        tuple(cells),
     )
+    code, space, name = function.__code__, function.__globals__, function.__name__
+    made = FunctionType(code, space, name, function.__defaults__, cells)
     made.__kwdefaults__ = function.__kwdefaults__
     return made
 
 
-def _cell(value: Any) -> Any:
-    return (lambda: value).__closure__[0]  # type: ignore[index]
-
-
-def identity_of(function: Any) -> tuple[Any, ...]:
+def _identity_of(function: Any) -> tuple[Any, ...]:
     """Returns what makes a function do what it does: its code, defaults and what it closes over."""
     code = getattr(function, "__code__", None)
     if code is None:
@@ -75,52 +67,30 @@ class WrittenBatch:
     and what comes of that is part of what makes two rules equal; unless `guards` say what it reads.
 
     Args:
-        name: names the rule in errors.
+        call: the call of the rule, which says what its arguments and its results are.
+        name: names the rule in errors, with the name of the call in front.
         function: what the author wrote.
-        parts: the arguments, without the arrays.
-        output: the results, without the arrays.
-        types: those of the results for one example.
         around: what is asked of the call.
-        guards: what it reads, as it was at the call; None where that is not known.
         extra: what else it depends on.
     """
 
     captured: tuple[int, ...] = ()
 
-    def __init__(
-        self,
-        name: str,
-        function: Any,
-        parts: Parts,
-        output: Parts,
-        is_tuple: bool,
-        types: Sequence[ArrayType],
-        around: Asks,
-        guards: Guards | None,
-        extra: Any,
-    ):
-        self.name = name
+    def __init__(self, call: Any, name: str, function: Any, around: Asks, extra: Any = None):
+        self.name = f"{call.name}.{name}"
         self.function = function
-        self.parts = parts
-        self.output = output
-        self.is_tuple = is_tuple
-        self.types = tuple(types)
+        self.parts: Parts = call.parts.template()
+        self.output: Parts = call.output.template()
+        self.is_tuple: bool = call.is_tuple
+        self.types = tuple(call.types)
         self.around = around
-        self.guards = guards
-        self.extra = extra
+        self.guards: Guards | None = None if call.lasting_key is None else call.guards()
         self._programs: dict[Any, Any] = {}
         self._at_call: tuple[Any, Any] | None = None
         self._identity = (
-            type(self),
-            name,
-            identity_of(function),
-            parts.key,
-            output.key,
-            is_tuple,
-            self.types,
-            around,
-            extra,
-            None if guards is None else guards.token,
+            *(type(self), self.name, _identity_of(function), self.parts.key, self.output.key),
+            *(self.is_tuple, self.types, around, extra),
+            None if self.guards is None else self.guards.token,
         )
 
     def __hash__(self) -> int:
@@ -146,17 +116,17 @@ class WrittenBatch:
         """Whether what it reads is not known, so that no earlier trace stands for a later one."""
         return self.guards is None
 
-    def trace_at_call(self, values: Sequence[Any]) -> None:
-        """Traces the rule now, for the batch that is most likely asked for.
+    def at_call(self, values: Sequence[Any]) -> tuple[WrittenBatch, list[Tracer]]:
+        """Traces the rule now, if that is due; returns it, and what it closes over.
 
         Args:
             values: the inputs.
         """
         guess = None if self.guards is not None else likely_batch(values)
-        if guess is None:
-            return
-        self._at_call = guess, self._shown(guess)
-        self._identity = (*self._identity, self._at_call)
+        if guess is not None:
+            self._at_call = guess, self._shown(guess)
+            self._identity = (*self._identity, self._at_call)
+        return self, _closed_over(self.function)
 
     def _shown(self, batch: tuple[int, Any, Any]) -> Any:
         """Returns what a trace for this batch gives, which may be an error."""
@@ -210,12 +180,12 @@ class WrittenBatch:
 
     def _traced(self, size: int, types: Any, dims: Any) -> tuple[Program, tuple[int | None, ...]]:
         source = Abstract(f"a batch that {self.name} is given")
-        values = closed_over(self.function)
+        values = _closed_over(self.function)
         inputs = [(t.update(), source, False) for t in types]
         inputs += [(v.type.update(), source, False) for v in values]
         opened = rule_frame(self.name, inputs, self.around, closed=True)
         with opened as tracers:
-            function = with_closed_over(self.function, tracers[len(types) :])
+            function = _with_closed_over(self.function, tracers[len(types) :])
             output, out_dims = self.call(function, size, tracers[: len(types)], tuple(dims))
             outs = [as_array(x) for x in output]
             out_dims = self._check(size, outs, out_dims)
@@ -237,6 +207,16 @@ class WrittenBatch:
     ) -> tuple[list[Any], list[int | None]]:
         """Calls the rule; returns the results, and where they are mapped."""
         raise NotImplementedError
+
+    def _pair(self, found: Any, what: str, how: str) -> tuple[Any, Any]:
+        """Returns the two things that the rule has returned."""
+        if not (isinstance(found, tuple) and len(found) == 2):
+            raise RuleError(
+                f"{self.name}: it must return two things, {what}.\n"
+                f"  returned: {describe(found)}\n  it is defined at {defined(self.function)}\n"
+                f"  Write {how}."
+            )
+        return found
 
     def _split(self, what: str, output: Any) -> list[Any]:
         items = output if isinstance(output, tuple) and self.is_tuple else (output,)
@@ -288,35 +268,20 @@ def _does_the_same(x: Any, y: Any) -> bool:
 
 
 class FunctionBatch(WrittenBatch):
-    """Is the method `vmap` of a `Function`.
+    """Is the method `vmap` of a `Function`."""
 
-    Args:
-        shared: see `WrittenBatch`, all but `extra`.
-        kwargs: the keyword-only arguments, which it takes too.
-    """
-
-    def __init__(self, *shared: Any, kwargs: dict[str, Any]):
-        named = Parts(tuple(kwargs.values()))
-        arrays = tuple(map(id, named.values))
-        super().__init__(*shared, extra=(tuple(kwargs), named.key, arrays))
-        self.kwargs = kwargs
+    def __init__(self, call: Any, around: Asks):
+        self.kwargs = call.kwargs  # keyword-only arguments, which it takes too
+        named = Parts(tuple(self.kwargs.values()))
+        extra = tuple(self.kwargs), named.key, tuple(map(id, named.values))
+        super().__init__(call, "vmap", call.methods.vmap, around, extra)
 
     def returned(self, function: Any, size: int, tracers: Any, dims: Any) -> tuple[Any, Any]:
         """Calls the rule; returns the output and `out_dims`."""
         # positive axes, as `vmap` counts them, for each argument in its structure
-        found = function(
-            VmapInfo(size, self.around.randomness),
-            self.parts.alone(dims),
-            *self.parts.build(tracers),
-            **self.kwargs,
-        )
-        if not (isinstance(found, tuple) and len(found) == 2):
-            raise RuleError(
-                f"{self.name}: it must return two things, the output and out_dims.\n"
-                f"  returned: {describe(found)}\n  it is defined at {defined(function)}\n"
-                f"  Write return output, out_dims."
-            )
-        return found
+        info, in_dims = VmapInfo(size, self.around.randomness), self.parts.alone(dims)
+        found = function(info, in_dims, *self.parts.build(tracers), **self.kwargs)
+        return self._pair(found, "the output and out_dims", "return output, out_dims")
 
     def call(self, function: Any, size: int, tracers: Any, dims: Any) -> Any:
         """Calls the rule."""
@@ -330,31 +295,31 @@ class FunctionBatch(WrittenBatch):
         return self._split("the output", output), self._split_dims(out_dims)
 
     def _split_dims(self, out_dims: Any) -> list[int | None]:
-        if out_dims is None or is_whole(out_dims):
+        if _is_dim(out_dims):
             return [out_dims] * len(self.types)
-        if not isinstance(out_dims, tuple) if self.is_tuple else len(self.types) == 1:
-            raise self._dims_error(out_dims)
-        dims: list[Any] = []
         items = out_dims if self.is_tuple else (out_dims,)
-        if len(items) != len(self.output):
-            raise self._dims_error(out_dims)
-        for count, item in zip(self.output.counts(), items, strict=True):
-            if item is None or is_whole(item):
-                dims += [item] * count
-                continue
-            leaves = tree.tree_leaves(item, is_leaf=lambda x: x is None)
-            if len(leaves) != count:
-                raise self._dims_error(out_dims)
-            dims += leaves
-        return dims
+        fits = isinstance(items, tuple) and len(items) == len(self.output)
+        fits = fits and (self.is_tuple or len(self.types) != 1)
+        found = [
+            [item] * count if _is_dim(item) else tree.tree_leaves(item, is_leaf=_is_none)
+            for count, item in zip(self.output.counts(), items if fits else (), strict=False)
+        ]
+        if not fits or list(map(len, found)) != self.output.counts():
+            structure = f"a tuple of {len(self.output)}" if self.is_tuple else "one int, or None"
+            raise RuleError(
+                f"{self.name}: out_dims does not have the structure of the output.\n"
+                f"  out_dims: {out_dims!r}\n  expected: {structure}\n"
+                f"  it is defined at {defined(self.function)}"
+            )
+        return [*chain(*found)]
 
-    def _dims_error(self, out_dims: Any) -> RuleError:
-        structure = f"a tuple of {len(self.output)}" if self.is_tuple else "one int, or None"
-        return RuleError(
-            f"{self.name}: out_dims does not have the structure of the output.\n"
-            f"  out_dims: {out_dims!r}\n  expected: {structure}\n"
-            f"  it is defined at {defined(self.function)}"
-        )
+
+def _is_dim(x: Any) -> bool:
+    return x is None or is_whole(x)
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
 
 
 def example_by(
@@ -403,13 +368,8 @@ class DecoratedBatch(WrittenBatch):
         batched = [dim is not None for dim in dims]
         in_batched = [False if item is None else item for item in self.parts.alone(batched)]
         found = function(size, in_batched, *self.parts.build(front))
-        if not (isinstance(found, tuple) and len(found) == 2):
-            raise RuleError(
-                f"{self.name}: it must return two things, the result and which of it is batched.\n"
-                f"  returned: {describe(found)}\n  it is defined at {defined(function)}\n"
-                f"  Write return out, True."
-            )
-        output, out_batched = found
+        what = "the result and which of it is batched"
+        output, out_batched = self._pair(found, what, "return out, True")
         outs = self._split("the result", output)
         if isinstance(out_batched, bool):
             flags = [out_batched] * len(outs)

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.tree_util as tree
 
-from ftrans.custom.batching import DecoratedBatch, closed_over
+from ftrans.custom.batching import DecoratedBatch
 from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.recording import record
 from ftrans.custom.rule import chosen, fit
@@ -33,6 +33,7 @@ class DecoratedCall(Author):
         apart: where these stand among the arguments.
     """
 
+    is_tuple = False
     failure: Exception | None = None
     """What `fwd` raised."""
 
@@ -178,19 +179,7 @@ class DecoratedCall(Author):
         rule = self.decorated.vmap_rule
         if rule is None:
             return None, ()
-        made = DecoratedBatch(
-            f"{self.name}.def_vmap",
-            rule,
-            self.parts.template(),
-            self.output.template(),
-            False,
-            self.types,
-            around,
-            None if self.lasting_key is None else self.guards(),
-            None,
-        )
-        made.trace_at_call(values)
-        return made, closed_over(rule)
+        return DecoratedBatch(self, "def_vmap", rule, around).at_call(values)
 
 
 def _is_pair(found: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -90,7 +89,6 @@ def external(
                [-1.,  0.]])
     """
     label = name or name_of(fn)
-    _check_options(label, vmap_method, jvp, vjp, transpose)
 
     def make(structure: Any, inputs: Sequence[ArrayType]) -> Made:
         outs, types = _out_types(label, out_type, structure, inputs)
@@ -116,7 +114,7 @@ def external(
             return outs, NumbaCallee(label, fn, inputs, types, **options), ()
         return outs, HostCallee(label, function, types, **options), ()
 
-    return _with_rules(_calling(fn, label, make), jvp, vjp)
+    return _calling(fn, label, make, vmap_method, jvp, vjp, transpose)
 
 
 @boundary
@@ -152,7 +150,6 @@ def ffi(
         The function, of arrays and pytrees of them.
     """
     label = name or target
-    _check_options(label, vmap_method, jvp, vjp, transpose)
     method = vmap_method if isinstance(vmap_method, str) else "sequential"
 
     def make(structure: Any, inputs: Sequence[ArrayType]) -> Made:
@@ -165,7 +162,7 @@ def ffi(
 
         return _traced(label, function, structure, inputs, vmap_method, transpose)
 
-    return _with_rules(_calling(None, label, make), jvp, vjp)
+    return _calling(None, label, make, vmap_method, jvp, vjp, transpose)
 
 
 @boundary
@@ -206,7 +203,6 @@ def traceable(
         array([0.25, 0.25, 0.25, 0.25])
     """
     label = name or name_of(fn)
-    _check_options(label, vmap_method, jvp, vjp, transpose)
 
     def make(structure: Any, inputs: Sequence[ArrayType]) -> Made:
         def function(*leaves: Any) -> Any:
@@ -215,7 +211,7 @@ def traceable(
 
         return _traced(label, function, structure, inputs, vmap_method, transpose)
 
-    return _with_rules(_calling(fn, label, make), jvp, vjp)
+    return _calling(fn, label, make, vmap_method, jvp, vjp, transpose)
 
 
 def _traced(
@@ -244,17 +240,27 @@ def _traced(
 
 
 def _calling(
-    fn: Any, name: str, make: Callable[[Any, Sequence[ArrayType]], Made]
+    fn: Any,
+    name: str,
+    make: Callable[[Any, Sequence[ArrayType]], Made],
+    vmap_method: Any,
+    jvp: Any,
+    vjp: Any,
+    transpose: Any,
 ) -> Callable[..., Any]:
-    """Returns a function of pytrees that calls one callee for each signature.
+    """Returns a function of pytrees that calls one callee for each signature, with these rules.
 
     Args:
         fn: whose docstring and signature it has.
         name: how errors call it.
         make: makes the callee, of the structure of the arguments and the types of their leaves.
+        vmap_method: as of `external`, and so are the following.
+        jvp: a rule, or None.
+        vjp: a rule, or None.
+        transpose: a rule, or None.
     """
+    _check_options(name, vmap_method, jvp, vjp, transpose)
     known: dict[Any, Made] = {}
-    lock = threading.Lock()
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if is_tracing():
@@ -271,14 +277,70 @@ def _calling(
         if found is None:
             found = make(structure, inputs)
             if not foreign(found[2]):  # what JAX traces is gone after its transformation
-                with lock:
-                    if len(known) >= _LIMIT:
-                        known.clear()
-                    found = known.setdefault(key, found)
+                if len(known) >= _LIMIT:
+                    known.clear()
+                found = known.setdefault(key, found)
         outs, callee, arrays = found
         return outs.unflatten(external_p(*operands, *arrays, callee=callee))
 
-    return named(bounded(fn)(called) if callable(fn) else called, name)
+    function = named(bounded(fn)(called) if callable(fn) else called, name)
+    if jvp is None and vjp is None:
+        return function
+    made: Any = custom_jvp(function) if vjp is None else custom_vjp(function)
+    made.lasting = True  # the function has no other derivative
+    made.rule = jvp
+    if vjp is not None:
+        made.defvjp(*(_pair(made, vjp) if callable(vjp) else vjp))
+    return made
+
+
+def _pair(function: Callable[..., Any], vjp: Callable[..., Any]) -> tuple[Any, Any]:
+    """Returns `fwd` and `bwd` for a rule that needs no residuals but arguments and result.
+
+    Args:
+        function: with its rule, so that the result, where it is used, is differentiated by that.
+        vjp: the rule.
+    """
+
+    def fwd(*args: Any) -> tuple[Any, Any]:
+        out = function(*args)
+        return out, (args, out)
+
+    def bwd(residuals: Any, ct: Any) -> Any:
+        args, out = residuals
+        found = vjp(args, out, ct)
+        return found if len(args) != 1 or isinstance(found, (tuple, list)) else (found,)
+
+    bwd.__wrapped__ = vjp  # type: ignore[attr-defined]
+    return fwd, bwd
+
+
+def _check_options(name: str, method: Any, jvp: Any, vjp: Any, transpose: Any) -> None:
+    """Raises unless the rules have the forms that there are."""
+    if not (method is None or callable(method) or method in METHODS):
+        raise ArgumentError(
+            f"{name}: vmap_method is none that there is.\n  vmap_method: {method!r}\n"
+            f"  Write one of {', '.join(map(repr, METHODS))}, or a rule\n"
+            f"  (axis_size, in_batched, *args) -> (out, out_batched)."
+        )
+    if transpose is not None and not (jvp is None and vjp is None):
+        raise ArgumentError(
+            f"{name}: transpose= says that it is linear, and all derivatives follow from that.\n"
+            f"  Leave out jvp= and vjp=, or transpose=."
+        )
+    pair = isinstance(vjp, tuple) and len(vjp) == 2 and all(map(callable, vjp))
+    if not (vjp is None or callable(vjp) or pair):
+        raise ArgumentError(
+            f"{name}: vjp= takes a rule, or a pair.\n  vjp: {vjp!r}\n"
+            f"  Write vjp=lambda primals, out, ct: cotangents, or vjp=(fwd, bwd)."
+        )
+    jvp_form, transpose_form = "primals, tangents: (out, tangent_out)", "ct: cotangents"
+    for label, rule, form in (("jvp", jvp, jvp_form), ("transpose", transpose, transpose_form)):
+        if not (rule is None or callable(rule)):
+            raise ArgumentError(
+                f"{name}: {label}= takes a rule.\n  {label}: {rule!r}\n"
+                f"  Write {label}=lambda {form}."
+            )
 
 
 def _out_types(
@@ -331,80 +393,3 @@ def _unfit(name: str, arguments: Any, index: int, leaf: Any) -> DTypeError:
         f"  {label}: {describe(leaf)}\n"
         f"  Close over what is no array: ftrans.external(lambda x: f(x, option), ...)."
     )
-
-
-# ------------------------------------------------------------------------------ rules of authors
-
-
-def _with_rules(function: Callable[..., Any], jvp: Any, vjp: Any) -> Callable[..., Any]:
-    """Returns the function with the derivatives that were given for it.
-
-    Args:
-        function: the external function.
-        jvp: `(primals, tangents) -> (out, tangent_out)`, or None.
-        vjp: a pair `(fwd, bwd)`, or `(primals, out, ct) -> cotangents`, or None.
-    """
-    if vjp is None:
-        if jvp is None:
-            return function
-        made: Any = custom_jvp(function)
-        made.lasting = True
-        made.defjvp(jvp)
-        return made
-    made = custom_vjp(function)
-    made.lasting = True  # the function has no other derivative
-    made.rule = jvp
-    if callable(vjp):
-        made.defvjp(*_pair(made, vjp))
-    else:
-        made.defvjp(*vjp)
-    return made
-
-
-def _pair(function: Callable[..., Any], vjp: Callable[..., Any]) -> tuple[Any, Any]:
-    """Returns `fwd` and `bwd` for a rule that needs no residuals but arguments and result.
-
-    Args:
-        function: with its rule, so that the result, where it is used, is differentiated by that.
-        vjp: the rule.
-    """
-
-    def fwd(*args: Any) -> tuple[Any, Any]:
-        out = function(*args)
-        return out, (args, out)
-
-    def bwd(residuals: Any, ct: Any) -> Any:
-        args, out = residuals
-        found = vjp(args, out, ct)
-        return found if len(args) != 1 or isinstance(found, (tuple, list)) else (found,)
-
-    bwd.__wrapped__ = vjp  # type: ignore[attr-defined]
-    return fwd, bwd
-
-
-def _check_options(name: str, method: Any, jvp: Any, vjp: Any, transpose: Any) -> None:
-    """Raises unless the rules have the forms that there are."""
-    if not (method is None or callable(method) or method in METHODS):
-        raise ArgumentError(
-            f"{name}: vmap_method is none that there is.\n  vmap_method: {method!r}\n"
-            f"  Write one of {', '.join(map(repr, METHODS))}, or a rule\n"
-            f"  (axis_size, in_batched, *args) -> (out, out_batched)."
-        )
-    if transpose is not None and not (jvp is None and vjp is None):
-        raise ArgumentError(
-            f"{name}: transpose= says that it is linear, and all derivatives follow from that.\n"
-            f"  Leave out jvp= and vjp=, or transpose=."
-        )
-    pair = isinstance(vjp, tuple) and len(vjp) == 2 and all(map(callable, vjp))
-    if not (vjp is None or callable(vjp) or pair):
-        raise ArgumentError(
-            f"{name}: vjp= takes a rule, or a pair.\n  vjp: {vjp!r}\n"
-            f"  Write vjp=lambda primals, out, ct: cotangents, or vjp=(fwd, bwd)."
-        )
-    for label, rule in (("jvp", jvp), ("transpose", transpose)):
-        if not (rule is None or callable(rule)):
-            form = "primals, tangents: (out, tangent_out)" if label == "jvp" else "ct: cotangents"
-            raise ArgumentError(
-                f"{name}: {label}= takes a rule.\n  {label}: {rule!r}\n"
-                f"  Write {label}=lambda {form}."
-            )

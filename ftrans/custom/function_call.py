@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from ftrans.custom.batching import FunctionBatch, closed_over, example_by
+from ftrans.custom.batching import FunctionBatch, example_by
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.effects import came_too_late, changed, seen_by
 from ftrans.custom.guards import Guards, guards_of
@@ -243,7 +243,7 @@ class Call(Author):
 
     def _learn_output(self) -> None:
         """Takes what `vmap` returns for the output, where `forward` returns nothing."""
-        rule = self._batch_rule(asks()._replace(order=0), None)
+        rule = FunctionBatch(self, asks()._replace(order=0))
         found = example_by(rule, self.parts.values)
         if found is None:
             return
@@ -388,23 +388,7 @@ class Call(Author):
                 f"{self.name}: generate_vmap_rule=True and vmap is written as well.\n"
                 f"  vmap is defined at {defined(vmap)}\n  Keep one of them."
             )
-        guards = None if self.lasting_key is None else self.guards()
-        rule = self._batch_rule(around, guards)
-        rule.trace_at_call(values)
-        return rule, closed_over(vmap)
-
-    def _batch_rule(self, around: Asks, guards: Guards | None) -> FunctionBatch:
-        return FunctionBatch(
-            f"{self.name}.vmap",
-            self.methods.vmap,
-            self.parts.template(),
-            self.output.template(),
-            self.is_tuple,
-            self.types,
-            around,
-            guards,
-            kwargs=self.kwargs,
-        )
+        return FunctionBatch(self, around).at_call(values)
 
 
 _ONCE = 2

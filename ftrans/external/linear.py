@@ -68,9 +68,8 @@ class Transpose:
     def _program(self, callee: Callee, types: Sequence[ArrayType]) -> Program:
         """Traces the author's transpose, for results and operands of these types."""
         source = Abstract(f"a cotangent of {self.name}")
-        opened = rule_frame(
-            f"transpose({self.name})", [(t.update(), source, False) for t in callee.types], 0, True
-        )
+        inputs = [(t.update(), source, False) for t in callee.types]
+        opened = rule_frame(f"transpose({self.name})", inputs, closed=True)
         with opened as cts:
             returned = self._cotangents(cts, types)
             program, captured = opened.frame.close(returned)
