@@ -215,13 +215,14 @@ def test_declaration(primitive: Primitive) -> None:
             assert all(len(rules) == len(s.operands) for s in samples), f"{slot}: {len(rules)}"
 
 
-@every
-def test_types_and_values(primitive: Primitive) -> None:
-    """Infers the types that NumPy and JAX compute, whose values agree."""
-    found = [
-        (what, equation(primitive, sample.params, operands), operands)
-        for what, operands, sample in cases(primitive)
-    ]
+OF_EACH_KIND = [
+    np.dtype(name) for name in ("bool", "int64", "uint8", bfloat16, "float64", "complex64")
+]
+OTHERS = [dtype for kind in DTYPES.values() for dtype in kind if dtype not in OF_EACH_KIND]
+
+
+def by_jax(found: list[tuple[str, Program, list[Any]]]) -> Any:
+    """Returns a function of all operands that computes all programs with JAX."""
 
     def compute(everything: list[list[Any]]) -> list[list[Any]]:
         return [
@@ -229,9 +230,43 @@ def test_types_and_values(primitive: Primitive) -> None:
             for (_, program, _), given in zip(found, everything, strict=True)
         ]
 
+    return compute
+
+
+def programs(
+    primitive: Primitive, dtypes: Any = None
+) -> tuple[list[tuple[str, Program, list[Any]]], list[list[Any]]]:
+    """Returns a name, the program and its operands for each case, and all operands."""
+    found = [
+        (what, equation(primitive, sample.params, operands), operands)
+        for what, operands, sample in cases(primitive, dtypes)
+    ]
+    return found, [operands for _, _, operands in found]
+
+
+@every
+def test_types(primitive: Primitive) -> None:
+    """Infers the types that JAX has for every dtype."""
+    found, everything = programs(primitive)
     with jax.enable_x64(True):
-        by_jax = jax.jit(compute)([operands for _, _, operands in found])
-    for (what, program, operands), others in zip(found, by_jax, strict=True):
+        types = jax.eval_shape(by_jax(found), everything)
+    for (what, program, _), others in zip(found, types, strict=True):
+        for t, other in zip(program.output_types, others, strict=True):
+            assert (t.shape, t.dtype) == (other.shape, other.dtype), f"{what}: {t}, JAX {other}"
+
+
+@pytest.mark.parametrize(
+    "dtypes",
+    [OF_EACH_KIND, pytest.param(OTHERS, marks=pytest.mark.slow)],
+    ids=["of each kind", "others"],
+)
+@every
+def test_types_and_values(primitive: Primitive, dtypes: list[np.dtype]) -> None:
+    """Infers the types that NumPy and JAX compute, whose values agree."""
+    found, everything = programs(primitive, dtypes)
+    with jax.enable_x64(True):
+        computed = jax.jit(by_jax(found))(everything)
+    for (what, program, operands), others in zip(found, computed, strict=True):
         for out, other in zip(run(program, operands), others, strict=True):
             assert out.dtype == other.dtype, f"{what}: NumPy {out.dtype}, JAX {other.dtype}"
             assert_close(out, other, what=f"{what}: NumPy against JAX")
