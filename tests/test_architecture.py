@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import os
@@ -67,12 +68,19 @@ def level(package: str) -> int:
     return next(i for i, names in enumerate(LAYERS) if package in names)
 
 
-def imported(path: Path, inside: bool | None = None) -> Iterator[tuple[int, str]]:
-    """Yields the line and the name of everything that a file imports, in functions too.
+def imported(path: Path, inside: bool | None = None) -> list[tuple[int, str]]:
+    """Returns the line and the name of everything that a file imports, in functions too.
 
     What is imported for annotations only does not count. With `inside`, only what is imported
     inside of functions, or only what is not.
     """
+    return [(line, name) for line, name, is_in in imports(path) if inside in (None, is_in)]
+
+
+@functools.cache
+def imports(path: Path) -> list[tuple[int, str, bool]]:
+    """Returns for each import its line, its name and whether it is inside of a function."""
+    found = []
     tree = ast.parse(path.read_text())
     in_function = {
         id(inner)
@@ -87,15 +95,17 @@ def imported(path: Path, inside: bool | None = None) -> Iterator[tuple[int, str]
         for inner in ast.walk(node)
     }
     for node in ast.walk(tree):
-        if id(node) in typing_only or inside not in (None, id(node) in in_function):
+        if id(node) in typing_only:
             continue
+        is_in = id(node) in in_function
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield node.lineno, alias.name
+                found.append((node.lineno, alias.name, is_in))
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
             for alias in node.names:
-                yield node.lineno, f"{node.module}.{alias.name}"
+                found.append((node.lineno, f"{node.module}.{alias.name}", is_in))
+    return found
 
 
 def files() -> Iterator[tuple[Path, str]]:

@@ -251,8 +251,13 @@ def _while(
     count = cond_nconsts + body_nconsts
     asked, consts = operands[:cond_nconsts], operands[cond_nconsts:count]
     carry = list(operands[count:])
-    while _call(cond_jaxpr, [*asked, *carry])[0]:
-        carry = _call(body_jaxpr, [*consts, *carry])
+    # the condition of a batch is one for each example, and those that are done stay as they are
+    while (going := _call(cond_jaxpr, [*asked, *carry])[0]).any():
+        moved = _call(body_jaxpr, [*consts, *carry])
+        carry = [
+            np.where(going.reshape(going.shape + (1,) * (x.ndim - going.ndim)), x, old)
+            for x, old in zip(moved, carry, strict=True)
+        ]
     return carry
 
 

@@ -231,9 +231,12 @@ def test_long_chain_grows_with_its_length():
 @pytest.mark.parametrize(
     "model",
     [
-        lambda lib: lib.jit(
-            lib.value_and_grad(lambda p: transformer.loss(lib, p, transformer.batch(1)))
-        )(transformer.parameters(1)),
+        pytest.param(
+            lambda lib: lib.jit(
+                lib.value_and_grad(lambda p: transformer.loss(lib, p, transformer.batch(1)))
+            )(transformer.parameters(1)),
+            marks=pytest.mark.slow,
+        ),
         lambda lib: lib.value_and_grad(lambda p: lstm.loss(lib, p, lstm.batch(4, 2)))(
             lstm.parameters()
         ),

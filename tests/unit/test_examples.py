@@ -16,6 +16,7 @@ from ftrans import ArrayType, func
 from ftrans.errors import MissingRuleError
 from ftrans.primitives import registry
 from tests.helpers import assert_close
+from tests.oracle import jaxpr
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path += [str(EXAMPLES), str(EXAMPLES / "interpreters")]
@@ -362,18 +363,18 @@ def test_the_derivatives_of_the_digits(digits):
     images, labels = images[:60], labels[:60]
     params = digits.initialise(np.random.default_rng(0), (64, 4, 10))
     gradient, value = func.grad_and_value(digits.loss)(params, images, labels)
-    expected = jax.value_and_grad(jax_loss)(params, images, labels)
+    expected = jaxpr.evaluate(jax.value_and_grad(jax_loss))(params, images, labels)
     assert_close(value, expected[0], 1e-5)
     jax.tree.map(lambda a, b: assert_close(a, b, 1e-5), gradient, expected[1])
     assert all(isinstance(g, jax.Array) for g in jax.tree.leaves(gradient))
 
     norms = func.vmap(digits.gradient_norm, in_dims=(None, 0, 0))(params, images, labels)
-    each = jax.vmap(jax.grad(jax_loss), (None, 0, 0))(params, images, labels)
+    each = jaxpr.evaluate(jax.vmap(jax.grad(jax_loss), (None, 0, 0)))(params, images, labels)
     flat = np.concatenate([np.reshape(g, (60, -1)) for g in jax.tree.leaves(each)], 1)
     assert_close(norms, np.linalg.norm(flat, axis=1), 1e-4)
 
     vector, unravel = jax.flatten_util.ravel_pytree(params)
-    hessian = jax.hessian(lambda v: jax_loss(unravel(v), images, labels))(vector)
+    hessian = jaxpr.evaluate(jax.hessian(lambda v: jax_loss(unravel(v), images, labels)))(vector)
     found = digits.curvatures(params, (images, labels), 3, np.random.default_rng(0))
     assert_close(found, np.linalg.eigvalsh(hessian)[:-4:-1], 1e-3)
 

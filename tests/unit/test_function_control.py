@@ -17,6 +17,7 @@ from ftrans import func
 from ftrans.autograd import Function
 from ftrans.errors import ConcretizationError
 from tests.helpers import assert_close
+from tests.oracle import jaxpr
 from tests.unit.clean import assert_nothing_open
 
 # ------------------------------------------------------------------- each in the other's backward
@@ -236,15 +237,16 @@ def compare(ours: Any, theirs: Any, x: Any) -> None:
     """Compares value, gradient, forward mode, second derivative and batches with JAX's."""
     x = np.float64(x)
     batch = np.array([x, x / 2, -x])
-    with jax.enable_x64(True):
-        expected = [
-            theirs(jnp.asarray(x)),
+    expected = jaxpr.evaluate(
+        lambda x, batch: [
+            theirs(x),
             jax.grad(theirs)(x),
             jax.jvp(theirs, (x,), (np.float64(1.5),))[1],
             jax.grad(jax.grad(theirs))(x),
             jax.jacfwd(jax.grad(theirs))(x),
             jax.vmap(jax.grad(theirs))(batch),
         ]
+    )(x, batch)
     for wrap in (lambda f: f, ftrans.jit):
         got = [
             wrap(ours)(x),
