@@ -9,18 +9,21 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 __all__ = ["config", "get_default_dtype", "install_compilation_cache", "set_default_dtype"]
 
 Execution = Literal["auto", "compile", "interpret"]
-_CHOICES = ("auto", "compile", "interpret")
 Lowering = Literal["auto", "splice", "replay"]
-_LOWERINGS = ("auto", "splice", "replay")
 HostCalls = Literal["auto", "ffi", "callback"]
-_HOST_CALLS = ("auto", "ffi", "callback")
+_WORDS = {
+    "execution": get_args(Execution),
+    "lowering": get_args(Lowering),
+    "host_calls": get_args(HostCalls),
+}
+"""The settings that are one of some words."""
 
 
 class _Config:
@@ -48,9 +51,9 @@ class _Config:
     """
 
     def __init__(self) -> None:
-        self._execution: Execution = "auto"
-        self._lowering: Lowering = "auto"
-        self._host_calls: HostCalls = "auto"
+        self.execution: Execution = "auto"
+        self.lowering: Lowering = "auto"
+        self.host_calls: HostCalls = "auto"
         self.check: bool = os.environ.get("FTRANS_CHECK", "") == "1"
         self.cache_entries: int = 4096
         self.cache_bytes: int = 1 << 30
@@ -61,16 +64,11 @@ class _Config:
         )
         self.default_dtype: np.dtype = np.dtype("float32")
 
-    @property
-    def execution(self) -> Execution:
-        """How programs are run."""
-        return self._execution
-
-    @execution.setter
-    def execution(self, value: Execution) -> None:
-        if value not in _CHOICES:
-            raise ValueError(f"config.execution: {value!r} is none of {', '.join(_CHOICES)}.")
-        self._execution = value
+    def __setattr__(self, name: str, value: Any) -> None:
+        words = _WORDS.get(name)
+        if words and value not in words:
+            raise ValueError(f"config.{name}: {value!r} is none of {', '.join(words)}.")
+        super().__setattr__(name, value)
 
     @property
     def compilation_cache_dir(self) -> str | None:
@@ -87,28 +85,6 @@ class _Config:
         chosen = None if path is None else os.path.expanduser(path)
         _set_compilation_cache(chosen)
         self._compilation_cache_dir = chosen
-
-    @property
-    def lowering(self) -> Lowering:
-        """How programs become JAX's."""
-        return self._lowering
-
-    @lowering.setter
-    def lowering(self, value: Lowering) -> None:
-        if value not in _LOWERINGS:
-            raise ValueError(f"config.lowering: {value!r} is none of {', '.join(_LOWERINGS)}.")
-        self._lowering = value
-
-    @property
-    def host_calls(self) -> HostCalls:
-        """How compiled code calls Python functions."""
-        return self._host_calls
-
-    @host_calls.setter
-    def host_calls(self, value: HostCalls) -> None:
-        if value not in _HOST_CALLS:
-            raise ValueError(f"config.host_calls: {value!r} is none of {', '.join(_HOST_CALLS)}.")
-        self._host_calls = value
 
 
 def _no_compilation_cache(path: str | None) -> None:

@@ -87,11 +87,6 @@ class Skeleton:
         return self.structure, *[None if leaf is None else _key(leaf) for leaf in self.leaves]
 
     @property
-    def kind(self) -> Any:
-        """As `key`, with types in the place of objects that equal none but themselves."""
-        return self.structure, *[None if leaf is None else _kind(leaf) for leaf in self.leaves]
-
-    @property
     def is_constant(self) -> bool:
         """Whether it can never change."""
         return all(map(is_constant, self.leaves)) and _is_plain(self.structure)
@@ -310,12 +305,6 @@ def _key(value: Any) -> Any:
     if kind in _CONSTANTS or kind.__eq__ is object.__eq__:
         return kind, value
     return kind, value, repr(value)  # as of dataclasses: 1 and True are equal
-
-
-def _kind(value: Any) -> Any:
-    """Returns what stands for a static value: the type of an object that equals only itself."""
-    by_identity = type(value).__eq__ is object.__eq__ or type(value).__hash__ is None
-    return ("object", type(value)) if by_identity else _key(value)
 
 
 # ------------------------------------------------------------------------------------------ match

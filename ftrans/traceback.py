@@ -27,15 +27,7 @@ def boundary(function: Callable[P, T]) -> Callable[P, T]:
     What looks like a fault of ftrans itself keeps them, and so does everything while
     `ftrans.config.traceback` is "full".
     """
-
-    @functools.wraps(function)
-    def entered(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return function(*args, **kwargs)
-        except Exception as error:
-            shorten(error)
-            raise
-
+    entered = bounded(function)(function)
     # what a user's function is wrapped in is one layer to whoever unwraps it
     entered.__wrapped__ = getattr(function, "__wrapped__", function)  # type: ignore[attr-defined]
     return entered

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -41,11 +41,7 @@ class CacheInfo(NamedTuple):
     nbytes_limit: int
 
 
-class _Counters:
-    hits = misses = compiled = interpreted = 0
-
-
-_counters = _Counters()
+_counts = Counter[str]()
 _programs: OrderedDict[int, Program] = OrderedDict()
 _holding: OrderedDict[int, Program] = OrderedDict()
 """The programs that refer to functions, and so keep alive what these close over."""
@@ -61,10 +57,10 @@ def keep(program: Program) -> Program:
     with _lock:
         for programs in (_programs, _holding):
             if key in programs:
-                _counters.hits += 1
+                _counts["hits"] += 1
                 programs.move_to_end(key)
                 return program
-        _counters.misses += 1
+        _counts["misses"] += 1
         holding = program.holds_functions
         programs = _holding if holding else _programs
         most = min(_HOLDING, config.cache_entries) if holding else config.cache_entries
@@ -77,12 +73,9 @@ def keep(program: Program) -> Program:
 
 
 def count(what: str) -> None:
-    """Counts one program compiled, or one run interpreted."""
+    """Counts one program "compiled", or one run "interpreted"."""
     with _lock:
-        if what == "compiled":
-            _counters.compiled += 1
-        else:
-            _counters.interpreted += 1
+        _counts[what] += 1
 
 
 def track(state: Any) -> None:
@@ -149,10 +142,7 @@ def cache_info() -> CacheInfo:
     with _lock:
         executables = [s.executable for s in _states]
         return CacheInfo(
-            _counters.hits,
-            _counters.misses,
-            _counters.compiled,
-            _counters.interpreted,
+            *[_counts[what] for what in ("hits", "misses", "compiled", "interpreted")],
             len(_programs) + len(_holding),
             config.cache_entries,
             sum(e.nbytes for e in executables if e is not None),
@@ -172,7 +162,7 @@ def cache_clear() -> None:
         _holding.clear()
         for state in list(_states):
             state.drop()
-        _counters.hits = _counters.misses = _counters.compiled = _counters.interpreted = 0
+        _counts.clear()
     del gone
     for hook in list(_hooks):
         hook()

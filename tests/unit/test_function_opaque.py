@@ -291,7 +291,7 @@ class KeepsOpaque(Keeps):
 def test_python_floats_on_ctx_keep_their_digits(
     function: type[Function], road: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ftrans.config, "_execution", road)
+    monkeypatch.setattr(ftrans.config, "execution", road)
     gradient = func.grad(lambda x: function.apply(x).sum())
     for x in (np.array([1.1, 2.2, 3.7]), np.array([1e9, 1.0])):
         np.testing.assert_array_equal(gradient(x), np.full(x.shape, x.mean() + 1 / 3 + 1.0))

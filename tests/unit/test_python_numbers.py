@@ -25,7 +25,7 @@ ROADS = ("interpret", "compile")
 
 @pytest.fixture(params=ROADS)
 def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(ftrans.config, "_execution", request.param)
+    monkeypatch.setattr(ftrans.config, "execution", request.param)
     return request.param
 
 

@@ -27,7 +27,7 @@ V = np.array([0.5, -1.0, 2.0])
 
 @pytest.fixture(params=["interpret", "compile", "auto"])
 def execution(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(config, "_execution", request.param)
+    monkeypatch.setattr(config, "execution", request.param)
     return request.param
 
 
