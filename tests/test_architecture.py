@@ -52,13 +52,13 @@ LONG: dict[str, int] = {}
 CEILINGS = {
     "autograd": 19,
     "custom": 5332,
-    "external": 1792,
-    "func": 3592,
+    "external": 1778,
+    "func": 3589,
     "interpreters": 1806,
     "ir": 2126,
     "numpy": 8610,
     "primitives": 7434,
-    "runtime": 3197,
+    "runtime": 3187,
     "verify": 4163,
 }
 """How many lines a package may have."""

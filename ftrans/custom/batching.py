@@ -16,8 +16,7 @@ from ftrans.custom.guards import Guards
 from ftrans.custom.likely import likely_batch
 from ftrans.custom.reuse import compare
 from ftrans.errors import RuleError
-from ftrans.external.captures import content, defined
-from ftrans.external.constants import with_constants
+from ftrans.external.captures import content, defined, with_constants
 from ftrans.func.staging import is_whole, rule_frame
 from ftrans.interpreters import runnable
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of

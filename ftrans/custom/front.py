@@ -11,12 +11,12 @@ import numpy as np
 
 from ftrans.custom.decorators import custom_jvp, custom_vjp
 from ftrans.errors import ArgumentError, DTypeError
+from ftrans.external.arrays import leaves_of
 from ftrans.external.batching import batch_rule
 from ftrans.external.callee import METHODS, HostCallee
 from ftrans.external.captures import check_captures
 from ftrans.external.linear import transpose_of
 from ftrans.external.numba_kernel import NumbaCallee, is_numba
-from ftrans.external.results import leaves_of
 from ftrans.external.traceable import JaxCallee, traced
 from ftrans.func.staging import name_of, named
 from ftrans.ir import ArrayType, type_of

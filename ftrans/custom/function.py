@@ -18,8 +18,7 @@ from ftrans.custom.methods import Methods, methods_of
 from ftrans.custom.reuse import Leap
 from ftrans.custom.rule import listener
 from ftrans.errors import RuleError
-from ftrans.external.arrays import call_writing, read_only, to_array
-from ftrans.external.results import owned
+from ftrans.external.arrays import call_writing, owned, read_only, to_array
 from ftrans.ir import Tracer, is_tracing
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import is_array

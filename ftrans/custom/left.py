@@ -18,8 +18,7 @@ import numpy as np
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.opaque import missing_of, restore, snapshot_of
 from ftrans.errors import ConcretizationError
-from ftrans.external.arrays import is_same, read_only, to_array
-from ftrans.external.results import owned
+from ftrans.external.arrays import is_same, owned, read_only, to_array
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.source import Opaque, evaluated, example
 from ftrans.ir.stack import state

@@ -1,14 +1,19 @@
-"""Arrays that methods are given which ask for plain ones, and those that they return."""
+"""What functions that are not traced are given, and what they return, made arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from ftrans.errors import RuleError
+from ftrans.ir import ArrayType, Tracer
+from ftrans.ir.dtype import is_complex, is_float, is_integer
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.pytree import describe, flatten_like, shown
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
@@ -105,3 +110,193 @@ def is_same(x: Any, y: Any, exact: bool) -> bool:
     if x.ctypes.data == y.ctypes.data and x.strides == y.strides and x.size:
         return True
     return not exact and bool(np.array_equal(x, y, equal_nan=_has_nan(x)))
+
+
+# ------------------------------------------------------------------------------ what they return
+
+
+def results(name: str, found: Any, types: Sequence[ArrayType], shared: bool = False) -> list[Any]:
+    """Returns what an external function returned, as arrays of these types.
+
+    NumPy arrays among them share memory with nothing else: what somebody refers to is copied.
+
+    Args:
+        name: how errors call the function.
+        found: the sequence that it returned.
+        types: as declared.
+        shared: whether they may share memory, as where they are copied in any case.
+
+    Raises:
+        RuleError: where number, shape or dtype is not as declared.
+    """
+    if len(found) != len(types):
+        raise RuleError(
+            f"{name}: it returned {_count(len(found))}, and declares {_count(len(types))}.\n"
+            f"  declared: {', '.join(map(str, types)) or 'nothing'}\n"
+            f"  Return one array for each, or declare what it returns."
+        )
+    arrays = []
+    for i, t in enumerate(types):
+        # without a variable, so that the references to a new array can be counted
+        if type(found[i]) is np.ndarray and (shared or _references(found, i) == _FRESH):
+            arrays.append(found[i])
+        else:
+            arrays.append(_array(name, i, found[i], t, types))
+        array = arrays[i]
+        if (array.dtype is not t.dtype and array.dtype != t.dtype) or array.shape != t.shape:
+            rounded = isinstance(found[i], jax.Array) and _is_rounded(array.dtype, t.dtype)
+            raise _unlike(name, i, ArrayType(array.shape, array.dtype), t, types, rounded)
+    return arrays
+
+
+def leaves_of(name: str, outs: Any, found: Any, what: str = "its result") -> list[Any]:
+    """Returns the leaves of what a function returned, which must have the declared structure.
+
+    Raises:
+        RuleError: where it has another one.
+    """
+    leaves = flatten_like(outs, found)
+    if leaves is None:
+        raise RuleError(
+            f"{name}: {what} does not have the structure that it declares.\n"
+            f"  declared: {shown(outs)}\n"
+            f"  returned: {describe(found)}\n"
+            f"  Return a pytree of the same containers, or declare what it returns."
+        )
+    return leaves
+
+
+def owned(values: Sequence[Any], held: Mapping[int, float]) -> list[Any]:
+    """Returns results with those arrays copied that somebody else refers to, and may write to.
+
+    Args:
+        values: the results, of any kind.
+        held: by identity, how many references to an array are known besides that of the sequence.
+    """
+    found = []
+    for i in range(len(values)):
+        known = _FRESH + held.get(id(values[i]), 0)
+        if type(values[i]) is np.ndarray and _references(values, i) > known:
+            found.append(_plain(values[i]))
+        else:
+            found.append(values[i])
+    return found
+
+
+def _references(found: Any, i: int) -> int:
+    """Counts the references to a result; one that is a view never looks new."""
+    return sys.getrefcount(found[i]) if found[i].base is None else sys.maxsize
+
+
+_FRESH = _references((np.empty(1),), 0)
+"""The references to an array that only the sequence of results refers to."""
+
+
+def _array(name: str, i: int, value: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
+    """Returns one result as an array: a copy, but for those of JAX, which nobody can write to."""
+    if isinstance(value, np.ndarray):
+        return _plain(value)
+    if isinstance(value, jax.Array):
+        return value
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if isinstance(value, (bool, int, float, complex)):
+        return _scalar(name, i, value, t, types)
+    if isinstance(value, Tracer) or not (
+        hasattr(value, "__dlpack__") or hasattr(value, "__array__")
+    ):
+        what = (
+            f"a traced value, {value.type}" if isinstance(value, Tracer) else type(value).__name__
+        )
+        raise RuleError(
+            f"{name}: {_which(i, types)} is no array.\n  returned: {what}\n"
+            f"  declared: {t}\n  Return a NumPy array: np.asarray(x)."
+        )
+    return _foreign(name, i, value, t, types)
+
+
+def _plain(value: np.ndarray) -> np.ndarray:
+    """Copies an array, without its subclass; keeps a memory layout that is contiguous."""
+    return np.array(value, order="C")
+
+
+def _foreign(name: str, i: int, value: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
+    """Copies an array of another library."""
+    try:
+        if hasattr(value, "__dlpack__"):
+            try:
+                return _plain(np.from_dlpack(value))
+            except (BufferError, TypeError, ValueError, RuntimeError):
+                if t.dtype.kind != "V" and t.dtype.name != "bfloat16":
+                    raise
+                # NumPy's own exchange knows no such dtype; that of JAX does
+                return np.array(jax.dlpack.from_dlpack(value))
+        return _plain(np.asarray(value))
+    except Exception as error:
+        kind = type(value)
+        raise RuleError(
+            f"{name}: {_which(i, types)} cannot be made an array.\n"
+            f"  returned: {kind.__module__}.{kind.__qualname__}\n  declared: {t}\n"
+            f"  reason: {error}\n"
+            f"  Return it without a gradient, on the CPU: x.detach().cpu()."
+        ) from error
+
+
+def _scalar(name: str, i: int, value: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
+    """Returns a Python scalar in the declared dtype."""
+    dtype = t.dtype
+    fits = (
+        dtype.kind == "b"
+        if isinstance(value, bool)
+        else is_integer(dtype) or is_float(dtype) or is_complex(dtype)
+        if isinstance(value, int)
+        else is_complex(dtype) or (is_float(dtype) and isinstance(value, float))
+    )
+    try:
+        if fits:
+            return np.asarray(value, dtype)
+        reason = ""
+    except OverflowError as error:
+        reason = f"  reason: {error}\n"
+    raise RuleError(
+        f"{name}: {_which(i, types)} does not fit the dtype that it declares.\n"
+        f"  returned: {value!r} ({type(value).__name__})\n  declared: {t}\n{reason}"
+        f"  Return an array of this dtype, or declare another one."
+    )
+
+
+def _is_rounded(given: np.dtype, expected: np.dtype) -> bool:
+    """Tells whether the dtypes differ as they do where JAX was not told to keep 64 bits."""
+    return given.kind == expected.kind and 2 * given.itemsize == expected.itemsize
+
+
+def _unlike(
+    name: str,
+    i: int,
+    given: ArrayType,
+    t: ArrayType,
+    types: Sequence[ArrayType],
+    rounded: bool,
+) -> RuleError:
+    """Returns the error for a result of another type."""
+    if given.shape != t.shape:
+        what, how = "shape", "Return an array of this shape"
+        if given.size == t.size:
+            how = f"Write x.reshape({t.shape}) if the elements are right"
+    elif rounded:
+        what = "dtype"
+        how = "JAX keeps 64 bits after jax.config.update('jax_enable_x64', True). Say so"
+    else:
+        what, how = "dtype", f"Convert it, x.astype({t.dtype.name!r})"
+    return RuleError(
+        f"{name}: {_which(i, types)} does not have the {what} that it declares.\n"
+        f"  returned: {given}\n  declared: {t}\n  {how}, or declare {given}."
+    )
+
+
+def _which(i: int, types: Sequence[ArrayType]) -> str:
+    return "its result" if len(types) == 1 else f"result {i}"
+
+
+def _count(number: int) -> str:
+    return "one result" if number == 1 else f"{number} results"

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.errors import RuleError
-from ftrans.external.results import leaves_of
+from ftrans.external.arrays import leaves_of
 from ftrans.interpreters import batch
 from ftrans.ir import ArrayType, Equation, Literal, Params, Program, type_of
 from ftrans.ir.stack import state

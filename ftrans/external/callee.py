@@ -16,10 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.config import config
-from ftrans.external.arrays import plain
+from ftrans.external.arrays import plain, results
 from ftrans.external.batching import BatchRule, by_rule, expanded, moved, repeated
 from ftrans.external.linear import Transpose
-from ftrans.external.results import results
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.location import here
 from ftrans.ir.stack import state, untraced

@@ -1,14 +1,20 @@
-"""Traced values that a function closes over, which it must not where it is called on arrays."""
+"""What functions close over: traced values, which one must not that is called on arrays; arrays."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from types import CodeType, FunctionType
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
+
 from ftrans.errors import RuleError
-from ftrans.ir import Tracer
+from ftrans.interpreters.base import building, finish, replay
+from ftrans.ir import Program, Tracer, type_of
+from ftrans.primitives.rules.external import Callee, Same, external_p
 
 
 def tracers_of(function: Any) -> dict[str, Tracer]:
@@ -83,3 +89,41 @@ def defined(function: Any) -> str:
     """Returns where a function of the user's is defined, for errors: "file:line"."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else "an unknown place"
+
+
+# -------------------------------------------------------------------- arrays inside of programs
+
+
+def with_constants(program: Program, values: Sequence[Any]) -> Program:
+    """Returns the program with its last inputs replaced by arrays that a rule closes over."""
+    count = len(program.inputs) - len(values)
+    with building(program.name, program.inputs[:count]) as (frame, inputs):
+        constants = [external_p(callee=_Constant(value))[0] for value in values]
+        return finish(frame, replay(program, [*inputs, *constants]))
+
+
+class _Constant(Callee):
+    """Is an array that a rule closes over; programs have no other place for one."""
+
+    is_host = False
+
+    def __init__(self, value: Any):
+        # what can be written to is copied, and equal to what has the same bytes
+        key: Any = Same(value)
+        if isinstance(value, np.ndarray):
+            value = value.copy()
+            key = blake2b(value.tobytes(), digest_size=16).digest()
+        super().__init__("constant", (type_of(value).update(),), key)
+        self.value = value
+
+    def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        return [self.value]
+
+    def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        return [jnp.asarray(self.value)]
+
+    def batch(self, size: int, operands: Any, dims: Any) -> Any:
+        raise AssertionError("a constant has no operand that could be mapped")
+
+    def missing(self, rule: str) -> str:
+        raise AssertionError("a constant has no operand that could have a tangent")

@@ -9,7 +9,7 @@ import jax.tree_util as tree
 
 from ftrans.errors import RuleError
 from ftrans.external.batching import alone
-from ftrans.external.constants import with_constants
+from ftrans.external.captures import with_constants
 from ftrans.func.staging import rule_frame
 from ftrans.func.vmap import vmap
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of

@@ -105,7 +105,7 @@ def test_a_result_belongs_to_the_caller() -> None:
 
 def test_a_result_that_nobody_else_refers_to_is_not_copied(monkeypatch: Any) -> None:
     copies: list[Any] = []
-    results = sys.modules["ftrans.external.results"]
+    results = sys.modules["ftrans.external.arrays"]
     monkeypatch.setattr(results, "_plain", lambda x: copies.append(x) or np.array(x))
 
     class Saving(Function):
