@@ -57,7 +57,7 @@ def gradient_value_aux(
     active = (True,) * count + (False,) * len(staged.captured)
     program = differentiate(staged.program, active, with_value)
     operands = [*sources(inputs), *staged.captured]
-    weak = staged.weak[not with_value :] + list(map(itemgetter(2), inputs))
+    weak = staged.weak and [*staged.weak[not with_value :], *map(itemgetter(2), inputs)]
     found = apply(program, operands, wants_jax(args, kwargs), weak=weak)
     if not with_value:
         found = [None, *found]

@@ -120,7 +120,8 @@ def stage(
     returned = False
     try:
         frame.push()
-        state.by_jax |= by_jax
+        if by_jax:
+            state.by_jax = True
         if closed and not depth:
             # what JAX differentiates around a loop of ours needs the rules of what is called in it
             order = FORWARD
@@ -138,9 +139,7 @@ def stage(
         weak = [type(x) is Tracer and x.weak for x in outs] if depth else []
         program, captured = frame.close(outs)
         # what refers to the frame from here on is what outlives the function
-        result = None
-        for values in (tracers, results, outs):
-            values.clear()
+        tracers = result = results = outs = None  # type: ignore[assignment]
         returned = True
     except ValueError as error:
         raise_ours(error)

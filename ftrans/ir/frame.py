@@ -144,9 +144,9 @@ class Frame:
         """Makes this the innermost frame; whoever does so takes it off again in a `finally`."""
         stack = state.stack
         self.depth = len(stack)
-        self.below = tuple([frame.count for frame in stack])
-        self.floor = self.depth if self.closed or not stack else stack[-1].floor
         if stack:
+            self.below = tuple([frame.count for frame in stack])
+            self.floor = self.depth if self.closed else stack[-1].floor
             self.asks = stack[-1].asks
         else:
             state.by_jax = state.asked = False
