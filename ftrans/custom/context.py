@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -13,19 +14,17 @@ from ftrans.numpy.promotion import is_array
 from ftrans.numpy.views import fresh
 
 
+@dataclass(slots=True)
 class _State:
     """Is what the methods of a context set, apart from the attributes of the user."""
 
-    __slots__ = ("dirty", "for_backward", "for_forward", "materialize", "needs", "rigid", "which")
-
-    def __init__(self) -> None:
-        self.for_backward: tuple[Any, ...] = ()
-        self.for_forward: tuple[Any, ...] = ()
-        self.rigid: tuple[Any, ...] = ()
-        self.dirty: tuple[Any, ...] = ()
-        self.materialize = True
-        self.needs: Callable[[], tuple[bool, ...]] | tuple[bool, ...] = ()
-        self.which = "backward"
+    for_backward: tuple[Any, ...] = ()
+    for_forward: tuple[Any, ...] = ()
+    rigid: tuple[Any, ...] = ()
+    dirty: tuple[Any, ...] = ()
+    materialize: bool = True
+    needs: Callable[[], tuple[bool, ...]] | tuple[bool, ...] = ()
+    which: str = "backward"
 
 
 def key_of(value: Any) -> Any:
@@ -67,12 +66,9 @@ class FunctionCtx:
         Args:
             which: the rule, "backward" or "forward".
         """
-        made = FunctionCtx()
-        for name in _State.__slots__:
-            setattr(made._state, name, getattr(self._state, name))
-        made._state.for_backward = tuple(map(fresh, self._state.for_backward))
-        made._state.for_forward = tuple(map(fresh, self._state.for_forward))
-        made._state.which = which
+        made, state = FunctionCtx(), self._state
+        saved, others = tuple(map(fresh, state.for_backward)), tuple(map(fresh, state.for_forward))
+        made._state = replace(state, for_backward=saved, for_forward=others, which=which)
         made.__dict__.update(_containers_copied(self.__dict__, {}))
         return made
 

@@ -172,12 +172,7 @@ def _call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any
     ctx._state.needs = (False,) * len(parts)
 
     def call(values: Sequence[Any]) -> Any:
-        args = parts.build(values)
-        if methods.old:
-            return methods.forward(ctx, *args, **kwargs)
-        output = methods.forward(*args, **kwargs)
-        methods.setup_context(ctx, args, output)
-        return output
+        return methods.call(ctx, parts.build(values), kwargs)
 
     values = [read_only(x) for x in parts.values]
     output, given, written = call_writing(call, values, methods.marks_dirty)

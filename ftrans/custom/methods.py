@@ -125,6 +125,17 @@ class Methods:
         all_ = (self.forward, self.setup_context, self.backward, self.jvp, self.vmap)
         return [method for method in all_ if method is not None]
 
+    def call(
+        self, ctx: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sets_up: bool = True
+    ) -> Any:
+        """Calls `forward`, and `setup_context` where it is to be; returns the output."""
+        if self.old:
+            return self.forward(ctx, *args, **kwargs)
+        output = self.forward(*args, **kwargs)
+        if sets_up:
+            self.setup_context(ctx, args, output)
+        return output
+
     def unfit(self, error: TypeError, count: int) -> RuleError:
         """Returns the error for so many arguments that are not those of `forward`."""
         hint, known = "", self.parameters.signature

@@ -271,12 +271,7 @@ class _Calling:
         ctx._state.needs = self.needs
         args = self.parts.build(arrays[: self.count])
         kwargs = dict(zip(self.names, self.named.build(arrays[self.count :]), strict=True))
-        if self.methods.old:
-            return self.methods.forward(ctx, *args, **kwargs), ctx
-        output = self.methods.forward(*args, **kwargs)
-        if self.with_context:
-            self.methods.setup_context(ctx, args, output)
-        return output, ctx
+        return self.methods.call(ctx, args, kwargs, self.with_context), ctx
 
 
 def _shown(types: Iterable[ArrayType]) -> str:

@@ -199,25 +199,27 @@ class _Solver(Author):
         """Returns the tangents of all results."""
         return [*tree.tree_leaves(found), *([None] * (len(self.output.values) - self.count))]
 
-    def _change(self, captured: Sequence[Any], tangents: Sequence[Any]) -> Any:
-        """Returns how the operator at the solution changes with what it closes over, or None."""
-        moving = [i for i, t in enumerate(tangents) if t is not None]
-        if not moving:
-            return None
-        primals = tuple(captured[i] for i in moving)
-        at = self._at_solution(captured, moving)
-        return jvp(at, primals, tuple(tangents[i] for i in moving))[1]
+    def equation(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Returns what is zero at the solution."""
+        raise NotImplementedError
 
-    def _at_solution(self, captured: Sequence[Any], moving: Sequence[int]) -> Callable[..., Any]:
-        """Returns the operator at the solution, as a function of some of what it closes over."""
+    def _at_solution(self, moving: Sequence[int]) -> Callable[..., Any]:
+        """Returns what is zero at the solution, as a function of some of the inputs."""
 
         def at(*values: Any) -> Any:
-            full = list(captured)
+            full = list(self.inputs)
             for i, value in zip(moving, values, strict=True):
                 full[i] = value
-            return tuple(apply(self.program, [*self.solution, *full]))
+            return tuple(self.equation(full))
 
         return at
+
+    def right_hand_side(self, tangents: Sequence[Any]) -> Any:
+        """Returns what the linearized operator takes the tangents of the solution to."""
+        moving = [i for i, t in enumerate(tangents) if t is not None]
+        primals = tuple(self.inputs[i] for i in moving)
+        change = jvp(self._at_solution(moving), primals, tuple(tangents[i] for i in moving))[1]
+        return self.unknown.structure.unflatten([neg_p(as_array(y)) for y in change])
 
 
 class LinearSolve(_Solver):
@@ -249,17 +251,18 @@ class LinearSolve(_Solver):
         captured, b = self._split(inputs)
         return self.solve(self.operator(captured), self.unknown.structure.unflatten(b))
 
+    def equation(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Returns what is zero at the solution."""
+        captured, b = self._split(inputs)
+        found = apply(self.program, [*self.solution, *captured])
+        return [sub_p(x, y) for x, y in zip(found, b, strict=True)]
+
     def jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
         """Solves for the tangents of the solution; see `Author.jvp`."""
         captured, _ = self._split(self.inputs)
-        dots, right = self._split(tangents)
-        change = self._change(captured, dots)
-        pairs = zip(right, self.unknown.types, strict=True)
-        rhs = [zeros(t) if dot is None else dot for dot, t in pairs]
-        if change is not None:
-            rhs = [sub_p(x, as_array(y)) for x, y in zip(rhs, change, strict=True)]
         solvers = self._plain(self.solve), self._plain(self.transpose_solve)
-        return self._with_aux(self._solved(self.operator(captured), rhs, *solvers))
+        rhs, operator = self.right_hand_side(tangents), self.operator(captured)
+        return self._with_aux(_solved_in_rule(operator, rhs, *solvers, self.symmetric))
 
     def backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         """Solves the transposed equation; see `Author.backward`."""
@@ -270,22 +273,15 @@ class LinearSolve(_Solver):
         operator = self.operator(captured)
         if not self.symmetric:
             operator = _transposed(operator, structure, types)
-        cts = [zeros(t) if ct is None else ct for ct, t in zip(cotangents, types, strict=False)]
+        pairs = zip(cotangents, types, strict=False)
+        rhs = structure.unflatten([conjugate(zeros(t) if ct is None else ct) for ct, t in pairs])
         solvers = self._plain(self.transpose_solve), self._plain(self.solve)
-        found = self._solved(operator, [conjugate(ct) for ct in cts], *solvers)
-        adjoint = [conjugate(as_array(x)) for x in tree.tree_leaves(found)]
-        moving = [i for i, w in enumerate(captured) if type_of(w).is_inexact]
-        by_captured: list[Any] = [None] * len(captured)
-        if moving:
-            _, pull = vjp(self._at_solution(captured, moving), *[captured[i] for i in moving])
-            pulled = pull(tuple([neg_p(x) for x in adjoint]))
-            for i, ct in zip(moving, pulled, strict=True):
-                by_captured[i] = ct
-        return [*by_captured, *adjoint]
-
-    def _solved(self, operator: Any, rhs: Sequence[Any], solve: Any, transpose_solve: Any) -> Any:
-        b = self.unknown.structure.unflatten(rhs)
-        return _solved_in_rule(operator, b, solve, transpose_solve, self.symmetric)
+        found = _solved_in_rule(operator, rhs, *solvers, self.symmetric)
+        adjoint = [neg_p(conjugate(as_array(x))) for x in tree.tree_leaves(found)]
+        moving = [i for i, x in enumerate(self.inputs) if type_of(x).is_inexact]
+        _, pull = vjp(self._at_solution(moving), *[self.inputs[i] for i in moving])
+        pulled = iter(pull(tuple(adjoint)))
+        return [next(pulled) if i in moving else None for i in range(len(self.inputs))]
 
     def _no_transpose(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         message = (
@@ -317,21 +313,21 @@ class Root(_Solver):
         """Calls the solver."""
         return self.solve(self.operator(inputs), self.start)
 
+    def equation(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Returns what is zero at the solution."""
+        return apply(self.program, [*self.solution, *inputs])
+
     def jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
         """Solves for the tangents of the solution; see `Author.jvp`."""
-        change = self._change(self.inputs, tangents)
-        assert change is not None
-        f, structure = self.operator(self.inputs), self.unknown.structure
-        x = structure.unflatten(self.solution)
-        asked = False
+        f, rhs = self.operator(self.inputs), self.right_hand_side(tangents)
+        x = self.unknown.structure.unflatten(self.solution)
+        solve, asked = self.tangent_solve, False
 
         def slope(dx: Any) -> Any:
             nonlocal asked
             asked = True
             return jvp(f, (x,), (dx,))[1]
 
-        rhs = structure.unflatten([neg_p(as_array(y)) for y in change])
-        solve = self.tangent_solve
         found = solve(slope, rhs)
         if asked:
             # it solves for any operator that it is given, so also for the transposed one
