@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import inspect
+import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax.tree_util as tree
 import numpy as np
 
 from ftrans.custom.function import Function
+from ftrans.custom.methods import methods_of
 from ftrans.errors import ArgumentError
 from ftrans.func.staging import name_of
+from ftrans.ir import type_of
+from ftrans.numpy.promotion import is_array
 from ftrans.traceback import boundary
 from ftrans.verify.checks.batch import check_batches
-from ftrans.verify.checks.contract import (
-    backward_of,
-    check_contract,
-    check_returned,
-    is_function,
-    marks,
+from ftrans.verify.checks.consistency import (
+    check_jit,
+    check_linear,
+    check_parts,
+    check_pure,
+    check_unused,
 )
+from ftrans.verify.checks.contract import check_contract, check_returned, is_function, marks
 from ftrans.verify.checks.derivative import check_derivatives, check_higher
-from ftrans.verify.checks.linear import check_linear, check_parts, check_unused
-from ftrans.verify.checks.state import check_jit, check_pure
-from ftrans.verify.coordinates import host, is_finite, is_floating
+from ftrans.verify.coordinates import alike, are_finite, host, is_floating, moved
 from ftrans.verify.probe import Probe
-from ftrans.verify.report import Failure, Findings, Report
-from ftrans.verify.samples import describe_sample, nearby, other_precision, resized
+from ftrans.verify.report import Findings, Report
 
 
 @boundary
@@ -75,15 +76,13 @@ def check_rules(F: Any, *samples: Any, order: int = 2, derived: bool = True) -> 
             f"check_rules({name}): there is no sample.\n"
             f"  Pass arguments to try it on: check_rules({name}, (x, y))."
         )
-    func: Callable[..., Any] = _applied(F) if is_function(F) else F
     report = Report(name)
-    with warnings.catch_warnings():
-        # that an opaque function is looped over is no news here
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        # that an opaque function is looped over is no news here, nor is what is not finite
         warnings.simplefilter("ignore")
         for number, sample in enumerate(samples):
             args = _with_arrays(sample if isinstance(sample, tuple) else (sample,))
-            label = describe_sample(number, args)
-            _Sample(report, F, func, args, label, derived).run(order)
+            _check(report, F, args, _described(number, args), order, derived)
     return report
 
 
@@ -94,14 +93,8 @@ def _applied(cls: type[Function]) -> Callable[..., Any]:
         return cls.apply(*args)
 
     applied.__name__ = cls.__name__
-    try:
-        parameters = list(inspect.signature(cls.forward).parameters.values())
-    except ValueError:
-        # it is written in C: arguments go by their numbers
-        return applied
-    if cls.setup_context is Function.setup_context:
-        parameters = parameters[1:]
-    applied.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    # it is None where forward is written in C: arguments go by their numbers
+    applied.__signature__ = methods_of(cls).parameters.signature  # type: ignore[attr-defined]
     return applied
 
 
@@ -113,80 +106,51 @@ def _with_arrays(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tree.tree_map(lambda x: np.asarray(x) if type(x) in kinds else x, args)
 
 
-class _Sample:
-    """Runs all checks on one sample.
+def _check(
+    report: Report, rule: Any, args: tuple[Any, ...], label: str, order: int, derived: bool
+) -> None:
+    """Runs all checks on one sample, derivatives up to an order."""
+    findings = Findings(report, label, Probe(rule, args))
+    try:
+        said = marks(rule, args)
+        func = _applied(rule) if is_function(rule) else rule
+        findings.probe = probe = Probe(func, args, said.rigid, derived).settled()
+    except Exception as error:
+        findings.fail("forward", f"the function raised {type(error).__name__}: {error}")
+        return
+    other = _usable(_nearby(probe))
+    before = len(report.failures)
+    check_derivatives(probe, findings)
+    is_right = len(report.failures) == before
+    check_linear(probe, findings)
+    check_pure(probe, findings, other, said.dirty)
+    check_parts(probe, findings)
+    check_unused(probe, findings)
+    check_returned(probe, findings, rule)
+    check_contract(probe, findings, rule, other)
+    check_higher(probe, findings, order)
+    check_batches(probe, findings)
+    check_jit(probe, findings)
+    # what is wrong anyway need not be said again of each derived sample
+    for again in _derived(probe, other, label, report, derived) if is_right else ():
+        check_derivatives(again.probe, again, 1)
+        if again.probe is not other:
+            check_linear(again.probe, again)
+            check_contract(again.probe, again, rule, None)
 
-    Args:
-        report: where findings go.
-        rule: what is verified.
-        func: the function that uses it.
-        args: the sample.
-        label: names it.
-        derived: whether other samples are made of it.
-    """
 
-    def __init__(
-        self, report: Report, rule: Any, func: Any, args: tuple[Any, ...], label: str, derived: bool
-    ):
-        self.report = report
-        self.rule = rule
-        self.func = func
-        self.args = args
-        self.label = label
-        self.derived = derived
-
-    def run(self, order: int) -> None:
-        """Runs them, derivatives up to an order."""
-        try:
-            said = marks(self.rule, self.args)
-            probe = Probe(self.func, self.args, said.rigid, self.derived).settled()
-        except Exception as error:
-            what = f"the function raised {type(error).__name__}: {error}"
-            self.report.fail(Failure("forward", self.label, what))
-            return
-        findings = Findings(self.report, self.label, probe)
-        other = _usable(nearby(probe))
-        before = len(self.report.failures)
-        check_derivatives(probe, findings)
-        is_right = len(self.report.failures) == before
-        check_linear(probe, findings)
-        check_pure(probe, findings, other, said.dirty)
-        check_parts(probe, findings)
-        check_unused(probe, findings)
-        if backward_of(self.rule) is not None:
-            if is_function(self.rule):
-                check_returned(probe, findings, self.rule)
-            check_contract(probe, findings, self.rule, other)
-        check_higher(probe, findings, order)
-        check_batches(probe, findings)
-        check_jit(probe, findings)
-        if is_right:
-            # what is wrong anyway need not be said again of each derived sample
-            if other is not None:
-                check_derivatives(other, self._findings(other, "at other values"), 1)
-            if self.derived:
-                self._check_derived(probe)
-
-    def _findings(self, probe: Probe, label: str) -> Findings:
-        return Findings(self.report, f"{self.label}, {label}", probe)
-
-    def _check_derived(self, probe: Probe) -> None:
-        """Checks first derivatives on what is made of the sample."""
-        single = _usable(other_precision(probe))
-        if single is not None and _is_same_kind(probe, single):
-            self._check_again(single, self._findings(single, "in float32"))
-        for cut in resized(probe):
-            if _usable(cut.probe) and cut.fits(probe.leaves) and cut.probe.pulls_back():
-                findings = self._findings(cut.probe, cut.label)
-                # that something cannot be done with nothing is no fault of a rule
-                findings.lenient, findings.derived = cut.new == 0, True
-                self._check_again(cut.probe, findings)
-
-    def _check_again(self, probe: Probe, findings: Findings) -> None:
-        check_derivatives(probe, findings, 1)
-        check_linear(probe, findings)
-        if backward_of(self.rule) is not None:
-            check_contract(probe, findings, self.rule, None)
+def _derived(
+    probe: Probe, other: Probe | None, label: str, report: Report, resizes: bool
+) -> Iterator[Findings]:
+    """Yields where to record what is found of each sample that is made of one."""
+    if other is not None:
+        yield Findings(report, f"{label}, at other values", other)
+    single = _usable(_other_precision(probe)) if resizes else None
+    if single is not None and _is_same_kind(probe, single):
+        yield Findings(report, f"{label}, in float32", single)
+    for cut, is_empty, small in _resized(probe) if resizes else ():
+        # that something cannot be done with nothing is no fault of a rule
+        yield Findings(report, f"{label}, {cut}", small, lenient=is_empty, derived=True)
 
 
 def _usable(probe: Probe | None) -> Probe | None:
@@ -194,9 +158,8 @@ def _usable(probe: Probe | None) -> Probe | None:
     if probe is None:
         return None
     try:
-        with np.errstate(all="ignore"):
-            outs = [host(out) for out in probe(*probe.values) if is_floating(out)]
-            return probe.settled() if all(map(is_finite, outs)) else None
+        outs = [out for out in probe(*probe.values) if is_floating(out)]
+        return probe.settled() if are_finite(outs) else None
     except Exception:
         # the author has not promised it
         return None
@@ -208,3 +171,67 @@ def _is_same_kind(probe: Probe, other: Probe) -> bool:
     return len(other.outs) == len(probe.outs) and all(
         (a.dtype == b.dtype) == is_wide for a, b in zip(probe.outs, other.outs, strict=True)
     )
+
+
+# ------------------------------------------------------------------------------- other samples
+
+
+def _described(number: int, args: Sequence[Any]) -> str:
+    """Returns how failures name a sample: its number, and the types of its arguments."""
+    shown = [str(tree.tree_map(lambda x: type_of(x) if is_array(x) else x, arg)) for arg in args]
+    return f"{number}: ({', '.join(shown)})"
+
+
+def _nearby(probe: Probe) -> Probe:
+    """Returns the function at another point: elements in another order, and a little larger."""
+    return probe.at(alike([moved(array, 1) for array in probe.arrays], probe.values))
+
+
+def _other_precision(probe: Probe) -> Probe | None:
+    """Returns a function in double precision as one in single precision; None for any other."""
+    pairs = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}
+    if not probe.values or any(array.dtype not in pairs for array in probe.arrays):
+        return None
+    return probe.at(alike([a.astype(pairs[a.dtype]) for a in probe.arrays], probe.values))
+
+
+def _resized(probe: Probe) -> Iterator[tuple[str, bool, Probe]]:
+    """Yields the function with each size that its arrays have cut down to one, and to zero.
+
+    Equal sizes are cut together, since they have to fit each other as likely as not; where first
+    axes have the size of others, the first ones are also cut alone: a batch of one. Only where
+    results are cut as arguments are, or not at all, is it the same operation: a convolution with a
+    kernel that is longer than what is left is another one.
+
+    Yields:
+        What was cut; whether nothing is left; the function at what is left.
+    """
+    places = [i for i, leaf in enumerate(probe.given) if is_array(leaf)]
+    arrays = [probe.given[i] for i in places]
+    shapes = list(map(np.shape, arrays))
+    first = {shape[0] for shape in shapes if shape}
+    sizes = sorted({n for shape in shapes for n in shape if n > 1})
+    for new, size in itertools.product((1, 0), sizes):
+        is_mixed = first == {size} and any(size in shape[1:] for shape in shapes)
+        for which in ("axes", "first axes") if is_mixed else ("axes",):
+            cut = [_cut(array, which, size, new) for array in arrays]
+            small = _usable(probe.at(alike(cut, arrays), places))
+            if small is not None and len(small.leaves) == len(probe.leaves):
+                pairs = [(np.shape(x), _left(x, which, size, new)) for x in probe.leaves]
+                fits = all(np.shape(x) in pair for x, pair in zip(small.leaves, pairs, strict=True))
+                if fits and small.pulls_back():
+                    yield f"with {which} of size {size} cut to {new}", new == 0, small
+
+
+def _left(array: Any, which: str, size: int, new: int) -> tuple[int, ...]:
+    """Returns the shape that is left of an array."""
+    axes = enumerate(np.shape(array))
+    return tuple(new if n == size and (which == "axes" or axis == 0) else n for axis, n in axes)
+
+
+def _cut(array: Any, which: str, size: int, new: int) -> np.ndarray:
+    left = np.array(host(array)[tuple(map(slice, _left(array, which, size, new)))], order="C")
+    if left.dtype.kind in "iu" and new and np.all(np.abs(left) < size):
+        # it may be an index into what was cut
+        left = np.clip(left, -new if left.dtype.kind == "i" else 0, new - 1)
+    return left

@@ -25,9 +25,8 @@ def _same(a: np.ndarray, b: np.ndarray, close: float = _CLOSE) -> bool:
     """Tells whether two arrays agree, relative to their size and not all zero."""
     if a.shape != b.shape:
         return False
-    with np.errstate(all="ignore"):
-        size = max(np.max(np.abs(a), initial=0.0), np.max(np.abs(b), initial=0.0))
-        return bool(np.isfinite(size) and size > 0 and np.max(np.abs(a - b)) <= close * size)
+    size = max(np.max(np.abs(a), initial=0.0), np.max(np.abs(b), initial=0.0))
+    return bool(np.isfinite(size) and size > 0 and np.max(np.abs(a - b)) <= close * size)
 
 
 def factor_between(given: np.ndarray, true: np.ndarray, close: float = _CLOSE) -> complex | None:
@@ -63,35 +62,43 @@ def diagnose(
     if given.shape != true.shape:
         return _of_shapes(given, true)
     if given.dtype.kind in "biu" or true.dtype.kind in "biu":
-        given, true = given.astype(np.float64), true.astype(np.float64)
+        given, true = widened(given), widened(true)
+    with np.errstate(all="ignore"):
+        return next(_causes(given, true, known or {}, elsewhere or {}), "")
+
+
+def _causes(
+    given: np.ndarray, true: np.ndarray, known: Mapping[str, Any], elsewhere: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yields what would explain the difference, the simplest first."""
     if not np.isfinite(given).all():
-        return f"not finite in {np.count_nonzero(~np.isfinite(given))} of {given.size} elements"
+        yield f"not finite in {np.count_nonzero(~np.isfinite(given))} of {given.size} elements"
+        return
     size = float(np.max(np.abs(true), initial=0.0))
     apart = float(np.max(np.abs(given - true), initial=0.0)) / size if size else 1.0
     if apart < 1e-3:
         # so little would be explained by almost anything: only a constant factor is tried
         factor = factor_between(given, true, apart / 20)
         if factor is not None and given.size > 1:
-            return f"a wrong factor: it is {factor.real:.10g} times what it should be, throughout"
-        few = _some_elements(given, true, apart / 20)
-        return few or f"it is off by {apart:.1g} of the largest element: too few digits, or noise"
-    if given.size > _MANY:
-        return _constant_factor(given, true) or _some_elements(given, true)
-    for hypothesis in (
-        _constant_factor,
-        _conjugate,
-        _stale(elsewhere or {}),
-        _axes,
-        _factor_of(known or {}),
-        _term_of(known or {}),
-        _order,
-        _reduction,
-        _some_elements,
-    ):
-        found = hypothesis(given, true)
-        if found:
-            return found
-    return ""
+            yield f"a wrong factor: it is {factor.real:.10g} times what it should be, throughout"
+        yield from _some_elements(given, true, apart / 20)
+        yield f"it is off by {apart:.1g} of the largest element: too few digits, or noise"
+        return
+    yield from _scaled(given, true)
+    if given.size <= _MANY:
+        for label, value in elsewhere.items():
+            if _same(given, np.asarray(value)) and not _same(true, np.asarray(value)):
+                yield label
+        for label, candidate in _rearranged(true):
+            if _same(given, candidate):
+                yield label
+        yield from _factors(given, true, known)
+        yield from _terms(true - given, known)
+        in_order = [np.sort(array, axis=None) for array in (given, true)]
+        if given.size > 2 and not np.iscomplexobj(given) and _same(*in_order):
+            yield "the same numbers in another order: a wrong axis, index or permutation"
+        yield from _reduced(given, true)
+    yield from _some_elements(given, true)
 
 
 def _of_shapes(given: np.ndarray, true: np.ndarray) -> str:
@@ -120,58 +127,41 @@ def _name(factor: float) -> str:
     return f"{factor:.6g}"
 
 
-def _constant_factor(given: np.ndarray, true: np.ndarray) -> str:
+def _scaled(given: np.ndarray, true: np.ndarray) -> Iterator[str]:
+    """Yields constant factors, and what is wrong with complex numbers."""
     if not np.any(given):
-        return "it is zero throughout: a missing term, or a value that is taken for a constant"
-    if not np.any(true):
-        return "it should be zero: a term too many"
+        yield "it is zero throughout: a missing term, or a value that is taken for a constant"
+    elif not np.any(true):
+        yield "it should be zero: a term too many"
     factor = factor_between(given, true)
-    if factor is None:
-        return ""
-    if abs(factor.imag) > 1e-3 * abs(factor):
-        return f"a wrong factor: it is {factor:.4g} times what it should be"
-    if given.size == 1 and not np.iscomplexobj(true) and factor.real > 0:
-        return f"it is {_name(factor.real)} times what it should be"
-    if abs(factor.real + 1) < 1e-3:
-        return "the sign is wrong"
-    return f"a wrong factor: it is {_name(factor.real)} times what it should be, throughout"
-
-
-def _conjugate(given: np.ndarray, true: np.ndarray) -> str:
-    if not np.iscomplexobj(true) and not np.iscomplexobj(given):
-        return ""
-    if _same(given, true.conj()):
-        return "a missing conjugate: it is the complex conjugate of what it should be"
-    if _same(given, np.real(true).astype(given.dtype)):
-        return "the imaginary part is missing"
-    factor = factor_between(given, true.conj())
     if factor is not None:
-        return f"a missing conjugate, and a factor of {factor:.4g}"
-    return ""
-
-
-def _stale(elsewhere: Mapping[str, Any]) -> Any:
-    def try_them(given: np.ndarray, true: np.ndarray) -> str:
-        for label, value in elsewhere.items():
-            if _same(given, np.asarray(value)) and not _same(true, np.asarray(value)):
-                return label
-        return ""
-
-    return try_them
+        if abs(factor.imag) > 1e-3 * abs(factor):
+            yield f"a wrong factor: it is {factor:.4g} times what it should be"
+        elif given.size == 1 and not np.iscomplexobj(true) and factor.real > 0:
+            yield f"it is {_name(factor.real)} times what it should be"
+        elif abs(factor.real + 1) < 1e-3:
+            yield "the sign is wrong"
+        yield f"a wrong factor: it is {_name(factor.real)} times what it should be, throughout"
+    if given.size <= _MANY and (np.iscomplexobj(true) or np.iscomplexobj(given)):
+        if _same(given, true.conj()):
+            yield "a missing conjugate: it is the complex conjugate of what it should be"
+        if _same(given, np.real(true).astype(given.dtype)):
+            yield "the imaginary part is missing"
+        factor = factor_between(given, true.conj())
+        if factor is not None:
+            yield f"a missing conjugate, and a factor of {factor:.4g}"
 
 
 def _rearranged(true: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """Yields what is made of an array by swapping, reversing and shifting axes."""
     axes = range(true.ndim)
-    if 1 < true.ndim <= 4:
-        for order in itertools.permutations(axes):
-            if order != tuple(axes):
-                turned = true.transpose(order)
-                if turned.shape == true.shape:
-                    yield f"swapped axes: it is the transpose {order} of what it should be", turned
-                else:
-                    text = f"a transpose {order} is missing: elements are in the wrong order"
-                    yield text, turned.reshape(true.shape)
+    for order in itertools.permutations(axes) if 1 < true.ndim <= 4 else ():
+        turned = true.transpose(order)
+        if turned.shape != true.shape:
+            text = f"a transpose {order} is missing: elements are in the wrong order"
+            yield text, turned.reshape(true.shape)
+        elif order != tuple(axes):
+            yield f"swapped axes: it is the transpose {order} of what it should be", turned
     for axis in axes:
         yield f"axis {axis} is reversed", np.flip(true, axis)
     for axis in axes:
@@ -179,109 +169,73 @@ def _rearranged(true: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
             yield f"axis {axis} is shifted by {shift}", np.roll(true, shift, axis)
 
 
-def _axes(given: np.ndarray, true: np.ndarray) -> str:
-    for label, candidate in _rearranged(true):
-        if _same(given, candidate):
-            return label
-    return ""
-
-
-def _factor_of(known: Mapping[str, Any]) -> Any:
+def _factors(given: np.ndarray, true: np.ndarray, known: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what is known and is missing as a factor, or is one too many."""
     powers = {"{}": 1.0, "{}**2": 2.0, "1 / {}": -1.0, "sqrt({})": 0.5, "1 / {}**2": -2.0}
-
-    def try_them(given: np.ndarray, true: np.ndarray) -> str:
-        for name, value in known.items():
-            value = np.asarray(value)
-            for form, power in powers.items():
-                with np.errstate(all="ignore"):
-                    raised = np.asarray(value**power) if power != 1.0 else value
-                if not np.isfinite(raised).all():
-                    continue
-                text = form.format(name)
-                for label, a, b in (
-                    (f"a missing factor of {text}", given, true),
-                    (f"a factor of {text} too many", true, given),
-                ):
-                    with np.errstate(all="ignore"):
-                        try:
-                            product = a * raised
-                        except ValueError:
-                            continue
-                    if product.shape == b.shape and _constant(product, b):
-                        return label
-        return ""
-
-    return try_them
+    for (name, value), (form, power) in itertools.product(known.items(), powers.items()):
+        raised = np.asarray(value**power)
+        if _shape(raised, true) != true.shape or not np.isfinite(raised).all():
+            continue
+        text = form.format(name)
+        if _is_multiple(given * raised, true):
+            yield f"a missing factor of {text}"
+        if _is_multiple(true * raised, given):
+            yield f"a factor of {text} too many"
 
 
-def _constant(a: np.ndarray, b: np.ndarray) -> bool:
+def _is_multiple(a: np.ndarray, b: np.ndarray) -> bool:
     """Tells whether one array is a simple multiple of the other, with more than one element."""
     factor = factor_between(a, b)
     return factor is not None and (a.size > 2 or abs(factor - 1) < 1e-3)
 
 
-def _term_of(known: Mapping[str, Any]) -> Any:
-    def try_them(given: np.ndarray, true: np.ndarray) -> str:
-        difference = true - given
-        if difference.size < 2:
-            return ""
-        if np.ptp(np.real(difference)) <= _CLOSE * np.max(
-            np.abs(difference)
-        ) and not np.iscomplexobj(difference):
-            return f"a constant of {difference.flat[0]:.6g} is missing in each element"
-        pairs = {**known}
-        for (one, a), (two, b) in itertools.combinations(known.items(), 2):
-            try:
-                pairs[f"{one} * {two}"] = np.asarray(a) * np.asarray(b)
-            except ValueError:
-                continue
-        for name, value in pairs.items():
-            value = np.asarray(value)
-            if value.shape != difference.shape or value.size < 3 or np.ptp(np.abs(value)) == 0:
-                continue
-            factor = factor_between(difference, value)
-            if factor is not None:
-                scale = factor.real if abs(factor.imag) < 1e-3 * abs(factor) else factor
-                text = _name(scale) if isinstance(scale, float) else f"{scale:.4g}"
-                return f"a missing term: {text} * {name}"
-        return ""
-
-    return try_them
+def _shape(*arrays: np.ndarray) -> tuple[int, ...] | None:
+    """Returns the shape that arrays broadcast to, or None."""
+    try:
+        return np.broadcast_shapes(*(array.shape for array in arrays))
+    except ValueError:
+        return None
 
 
-def _order(given: np.ndarray, true: np.ndarray) -> str:
-    if given.size < 3 or np.iscomplexobj(given):
-        return ""
-    if _same(np.sort(given, axis=None), np.sort(true, axis=None)):
-        return "the same numbers in another order: a wrong axis, index or permutation"
-    return ""
-
-
-def _reduction(given: np.ndarray, true: np.ndarray) -> str:
-    for axis in range(true.ndim):
-        if true.shape[axis] < 2:
+def _terms(missing: np.ndarray, known: Mapping[str, Any]) -> Iterator[str]:
+    """Yields terms of which a difference consists: a constant, what is known, products of two."""
+    if missing.size < 2:
+        return
+    if not np.iscomplexobj(missing) and np.ptp(missing) <= _CLOSE * np.max(np.abs(missing)):
+        yield f"a constant of {missing.flat[0]:.6g} is missing in each element"
+    terms = {name: np.asarray(value) for name, value in known.items()}
+    for (one, a), (two, b) in itertools.combinations(list(terms.items()), 2):
+        if _shape(a, b) is not None:
+            terms[f"{one} * {two}"] = a * b
+    for name, value in terms.items():
+        if value.shape != missing.shape or value.size < 3 or np.ptp(np.abs(value)) == 0:
             continue
+        factor = factor_between(missing, value)
+        if factor is not None:
+            is_real = abs(factor.imag) < 1e-3 * abs(factor)
+            yield f"a missing term: {_name(factor.real) if is_real else f'{factor:.4g}'} * {name}"
+
+
+def _reduced(given: np.ndarray, true: np.ndarray) -> Iterator[str]:
+    """Yields axes that were reduced, and such that should have been."""
+    for axis in [axis for axis in range(true.ndim) if true.shape[axis] > 1]:
         for name, reduced in (
             ("sum", true.sum(axis, keepdims=True)),
             ("mean", true.mean(axis, keepdims=True)),
         ):
             if _same(given, np.broadcast_to(reduced, true.shape)):
-                return f"axis {axis} was reduced: each element is the {name} over it"
-            if _same(true, np.broadcast_to(given.sum(axis, keepdims=True), true.shape)):
-                return f"a missing sum over axis {axis}"
-    return ""
+                yield f"axis {axis} was reduced: each element is the {name} over it"
+        if _same(true, np.broadcast_to(given.sum(axis, keepdims=True), true.shape)):
+            yield f"a missing sum over axis {axis}"
 
 
-def _some_elements(given: np.ndarray, true: np.ndarray, close: float = _CLOSE) -> str:
-    if given.size < 2:
-        return ""
-    size = np.max(np.abs(true), initial=0.0)
-    wrong = np.abs(given - true) > close * size
+def _some_elements(given: np.ndarray, true: np.ndarray, close: float = _CLOSE) -> Iterator[str]:
+    """Yields where it is wrong, if that is not everywhere."""
+    wrong = np.abs(given - true) > close * np.max(np.abs(true), initial=0.0)
     number = int(np.count_nonzero(wrong))
     if 0 < number < given.size:
         first = tuple(int(i) for i in np.argwhere(wrong)[0])
-        return f"wrong in {number} of {given.size} elements, the first at {first}"
-    return ""
+        yield f"wrong in {number} of {given.size} elements, the first at {first}"
 
 
 # -------------------------------------------------------------------- what hypotheses may be about
@@ -291,14 +245,9 @@ def fitting(
     arrays: Sequence[np.ndarray], labels: Sequence[str], shape: tuple[int, ...]
 ) -> dict[str, np.ndarray]:
     """Returns the arrays that broadcast to a shape, by their names."""
-    found = {}
-    for array, label in zip(arrays, labels, strict=True):
-        try:
-            if np.broadcast_shapes(array.shape, shape) == shape:
-                found[label] = widened(array)
-        except ValueError:
-            continue
-    return found
+    like = np.broadcast_to(0.0, shape)
+    pairs = zip(arrays, labels, strict=True)
+    return {label: widened(array) for array, label in pairs if _shape(array, like) == shape}
 
 
 def sums(

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,11 +18,12 @@ from ftrans.func.vmap import vmap
 from ftrans.ir import type_of
 from ftrans.runtime.run import run
 from ftrans.verify.coordinates import (
+    close,
     count,
     from_coordinates,
-    host,
     hosts,
     index_of,
+    largest,
     like,
     precision_of,
     to_coordinates,
@@ -36,17 +36,21 @@ _BYTES = 1 << 21
 """What the points of one chunk may take: about the size of a processor's cache."""
 
 
+_FEW = 4
+"""How many points are evaluated one by one: along one direction, or along two."""
+
+
 class Beside:
     """A function at points beside a point, in real coordinates.
 
     Args:
         function: takes arrays, returns a list of arrays.
         values: the point.
-        batched: whether points may be evaluated in a batched call. Differences must not depend on
-            the batching rule of a function under test, so that is held against single calls first.
+        batched: whether many points may be evaluated in a batched call. Differences must not depend
+            on the batching rule of a function under test, which is held against single calls first.
     """
 
-    def __init__(self, function: Function, values: Sequence[Any], batched: bool = False):
+    def __init__(self, function: Function, values: Sequence[Any], batched: bool = True):
         self.function = function
         self.values = values
         self.batched = batched
@@ -56,15 +60,14 @@ class Beside:
     def points(self, moves: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         """Returns stacked arrays for some of the values, moved by f64[k, n] in coordinates."""
         return {
-            i: from_coordinates(self._bases[i] + move, self.values[i], (len(move),))
-            for i, move in moves.items()
+            i: from_coordinates(self._bases[i] + move, self.values[i]) for i, move in moves.items()
         }
 
     def __call__(self, points: Mapping[int, np.ndarray]) -> list[np.ndarray]:
         """Returns the coordinates of each output at all points, f64[k, m]."""
         (size,) = set(map(len, points.values()))
         found = None
-        if self.batched and size > 2:
+        if self.batched and size > _FEW:
             found = self._at_once(points, size)
             self.batched = found is not None
         if found is None:
@@ -72,29 +75,31 @@ class Beside:
             found = [np.stack(rows) for rows in zip(*each, strict=True)]
         return [to_coordinates(out, lead=1) for out in found]
 
+    def _filled(self, arrays: Mapping[int, np.ndarray]) -> list[Any]:
+        return [
+            like(arrays[i], value) if i in arrays else value for i, value in enumerate(self.values)
+        ]
+
     def _single(self, points: Mapping[int, np.ndarray], row: int) -> list[np.ndarray]:
-        values = list(self.values)
-        for i, stacked in points.items():
-            values[i] = like(stacked[row], values[i])
-        return hosts(self.function(*values))
+        return hosts(self.function(*self._filled({i: many[row] for i, many in points.items()})))
 
     def _at_once(self, points: Mapping[int, np.ndarray], size: int) -> list[np.ndarray] | None:
-        values = list(self.values)
-        for i, stacked in points.items():
-            values[i] = like(stacked, values[i])
-        in_dims = tuple(0 if i in points else None for i in range(len(values)))
+        in_dims = tuple(0 if i in points else None for i in range(len(self.values)))
+        batch = vmap(lambda *xs: list(self.function(*xs)), in_dims)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = hosts(vmap(lambda *xs: list(self.function(*xs)), in_dims)(*values))
+                found = hosts(batch(*self._filled(points)))
         except Exception:
             # whatever it was: single calls need no batching, and raise what is the user's own
             return None
         if not self._is_verified:
             for row in (0, size - 1):
-                for one, many in zip(self._single(points, row), found, strict=True):
-                    if not _agree(one, many[row]):
-                        return None
+                singles = self._single(points, row)
+                if not all(
+                    _agree(one, many[row]) for one, many in zip(singles, found, strict=True)
+                ):
+                    return None
             self._is_verified = True
         return found
 
@@ -121,117 +126,69 @@ def traced_once(function: Function, values: Sequence[Any]) -> Function:
 
 def _agree(one: np.ndarray, other: np.ndarray) -> bool:
     """Tells whether two arrays are the same but for how sums were ordered."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if not one.size or one.dtype.kind in "biu":
-        return bool((one == other).all())
-    allowed = 500 * precision_of(one)
-    wide = np.complex128 if one.dtype.kind == "c" else np.float64
-    one, other = one.astype(wide), other.astype(wide)
-    with np.errstate(all="ignore"):
-        scale = np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
-        close = np.abs(one - other) <= allowed * scale
-    return bool((close | (one == other) | (np.isnan(one) & np.isnan(other))).all())
-
-
-def _chunks(size: int, width: int) -> list[np.ndarray]:
-    """Returns the numbers of rows of `width` numbers, in chunks that fit the cache."""
-    rows = max(1, _BYTES // max(8 * width, 1))
-    return [np.arange(start, min(size, start + rows)) for start in range(0, size, rows)]
-
-
-def _units(index: np.ndarray, size: int, length: float = 1.0) -> np.ndarray:
-    """Returns one row for each number, which is `length` there and else zero."""
-    rows = np.zeros((len(index), size))
-    rows[np.arange(len(index)), index] = length
-    return rows
+    return one.dtype == other.dtype and close(one, other, 500 * precision_of(one) * largest(one))
 
 
 # ------------------------------------------------------------------------------------ Jacobians
 
 
-def jacobian(
-    function: Function, values: Sequence[Any], position: int, eps: float, batched: bool = True
-) -> list[np.ndarray]:
-    """Returns the Jacobian of each output with respect to one argument.
+def central(beside: Beside, position: int, directions: np.ndarray, eps: float) -> list[np.ndarray]:
+    """Returns the slopes f64[k, m] of each output along directions f64[k, n] of one argument.
 
-    Args:
-        function: takes arrays, returns a list of arrays.
-        values: the arguments.
-        position: which of them is perturbed.
-        eps: how far.
-        batched: whether the function may be batched.
-
-    Returns:
-        One f64[n, m] per output: a row per real coordinate of the input.
+    They are followed as far as `eps` to both sides.
     """
-    value = values[position]
-    size = count(value)
-    widths = [count(host(out)) for out in function(*values)]
-    total = [np.empty((size, width)) for width in widths]
+    points = beside.points({position: np.concatenate([eps * directions, -eps * directions])})
+    above, below = np.split(to_coordinates(points[position], lead=1), 2)
+    with np.errstate(all="ignore"):
+        # points are rounded: this is how far they lie from each other
+        gap = ((above - below) * directions).sum(1, keepdims=True)
+        gap /= (directions**2).sum(1, keepdims=True)
+        gap = np.where(gap > 0, gap, 2 * eps)
+        ends = (np.split(many, 2) for many in beside(points))
+        return [(above - below) / gap for above, below in ends]
+
+
+def jacobian(beside: Beside, position: int, eps: float) -> list[np.ndarray]:
+    """Returns the Jacobian f64[n, m] of each output: a row per coordinate of one argument."""
+    value = beside.values[position]
     # in lower precision a second step cancels the error of the first, so that steps can be long
     one, two = [(1.0, 1.0)], [(1.0, 4.0 / 3.0), (2.0, -1.0 / 3.0)]
     steps = one if precision_of(value) < 1e-10 else two
-    beside = Beside(function, values, batched)
-    for index in _chunks(size, (size + sum(widths)) * 2 * len(steps)):
-        found = [np.zeros((len(index), width)) for width in widths]
-        for factor, weight in steps:
-            move = _units(index, size, factor * eps)
-            points = beside.points({position: np.concatenate([move, -move])})
-            above, below = np.split(to_coordinates(points[position], lead=1), 2)
-            gap = (above - below)[np.arange(len(index)), index][:, None]
-            for out, many in zip(found, beside(points), strict=True):
-                above, below = np.split(many, 2)
-                with np.errstate(all="ignore"):
-                    out += weight * ((above - below) / gap)
-        for whole, part in zip(total, found, strict=True):
-            whole[index] = part
-    return total
+
+    def slopes(units: np.ndarray) -> list[np.ndarray]:
+        each = [central(beside, position, units, factor * eps) for factor, _ in steps]
+        weights = [weight for _, weight in steps]
+        return [np.tensordot(weights, many, 1) for many in zip(*each, strict=True)]
+
+    outs = hosts(beside.function(*beside.values))
+    return _by_rows(slopes, count(value), list(map(count, outs)))
 
 
-def columns(function: Function, origin: Any, results: Sequence[Any]) -> list[np.ndarray]:
-    """Returns the matrices f64[n, m] of a linear map from arrays like `origin` to the results."""
-    size = count(origin)
-    zero = like(np.zeros(origin.shape, origin.dtype), origin)
-    beside = Beside(function, [zero], batched=True)
-    total = [np.zeros((count(result), size)) for result in results]
-    for index in _chunks(size, size + sum(map(count, results))):
-        found = beside(beside.points({0: _units(index, size)}))
-        for matrix, rows in zip(total, found, strict=True):
-            matrix[:, index] = rows.T
-    return total
+def rows_of(function: Function, origin: Any, results: Sequence[Any]) -> list[np.ndarray]:
+    """Returns the matrices f64[m, n] of a linear map from arrays like `origin` to the results.
+
+    There is one for each result, with a row for each coordinate of the origin.
+    """
+    beside = Beside(function, [like(np.zeros(origin.shape, origin.dtype), origin)])
+    evaluated = lambda units: beside(beside.points({0: units}))  # noqa: E731
+    return _by_rows(evaluated, count(origin), list(map(count, results)))
 
 
-def diagonals(
-    function: Function, values: Sequence[Any], position: int, eps: float
+def _by_rows(
+    function: Callable[[np.ndarray], list[np.ndarray]], size: int, widths: Sequence[int]
 ) -> list[np.ndarray]:
-    """Returns the diagonals of the Jacobians of a function that is elementwise in one argument."""
-    move = np.full((1, count(values[position])), eps)
-    beside = Beside(function, values)
-    points = beside.points({position: np.concatenate([move, -move])})
-    right, left = to_coordinates(points[position], lead=1)
-    with np.errstate(all="ignore"):
-        return [(above - below) / (right - left) for above, below in beside(points)]
-
-
-def central(
-    function: Function, values: Sequence[Any], position: int, direction: np.ndarray, eps: float
-) -> list[np.ndarray]:
-    """Returns the slopes of all outputs along a direction of one argument, in coordinates."""
-    beside = Beside(function, values)
-    moves = np.stack([eps * direction, -eps * direction])
-    with np.errstate(all="ignore"):
-        ends = beside(beside.points({position: moves}))
-        return [(above - below) / (2 * eps) for above, below in ends]
+    """Returns what a function makes of the rows of a unit matrix, in chunks that fit the cache."""
+    total = [np.empty((size, width)) for width in widths]
+    step = max(1, _BYTES // max(32 * (size + sum(widths)), 1))
+    for start in range(0, size, step):
+        units = np.eye(min(step, size - start), size, start)
+        for whole, part in zip(total, function(units), strict=True):
+            whole[start : start + step] = part
+    return total
 
 
 def find_kink(
-    function: Function,
-    values: Sequence[Any],
-    position: int,
-    coordinates: Sequence[int],
-    step: float,
-    output: int,
+    beside: Beside, position: int, coordinates: Sequence[int], step: float, output: int
 ) -> str:
     """Returns what to say of the first kink or jump among some coordinates of an argument, or "".
 
@@ -239,32 +196,29 @@ def find_kink(
     kink it stays what it is, at a jump it grows.
 
     Args:
-        function: takes arrays, returns a list of arrays.
-        values: the arguments.
-        position: which of them is perturbed.
+        beside: the function.
+        position: which of its arguments is perturbed.
         coordinates: which of its coordinates are tried.
-        step: that of the differences that are to be explained.
-        output: the number of the output that they are of.
+        step: that of the differences of an output that are to be explained.
+        output: its number.
     """
-    value, beside = values[position], Beside(function, values)
+    value = beside.values[position]
     for coordinate in [c for c in coordinates[:8] if c < count(value)]:
-        gaps = []
+        sides = []
         for h in (step, step / 8):
-            unit = _units(np.array([coordinate]), count(value), h)
-            points = beside.points({position: np.concatenate([unit, 0 * unit, -unit])})
+            unit = h * np.eye(1, count(value), coordinate)
+            points = beside.points({position: np.concatenate([-unit, 0 * unit, unit])})
             places = to_coordinates(points[position], lead=1)[:, coordinate]
-            above, middle, below = beside(points)[output]
+            outs = beside(points)[output]
             with np.errstate(all="ignore"):
-                right = (above - middle) / (places[0] - places[1])
-                left = (middle - below) / (places[1] - places[2])
-                gaps.append((right, left, np.abs(right - left)))
-        (right, left, gap), (_, _, near) = gaps
+                sides.append(np.diff(outs, axis=0) / np.diff(places)[:, None])
         with np.errstate(all="ignore"):
-            noise = 16 * precision_of(value) * np.max(np.abs(middle), initial=0.0) / step
+            gap, near = (np.abs(right - left) for left, right in sides)
+            noise = 16 * precision_of(value) * np.max(np.abs(outs[1]), initial=0.0) / step
             kinked = np.isfinite(near) & (gap > 100 * noise) & (near > 0.7 * gap) & (gap > 1e-6)
         if kinked.any():
             k = int(np.argmax(np.where(kinked, gap, -1.0)))
-            index = index_of(coordinate, value)
+            index, (left, right) = index_of(coordinate, value), sides[0]
             if near[k] > 4 * gap[k]:
                 return f"the function jumps at element {index}"
             return (
@@ -284,8 +238,7 @@ _NEAR = -3
 """Which step tells one-sided slopes: a short one, but not so short that rounding drowns them."""
 
 
-@dataclass(frozen=True)
-class Slope:
+class Slope(NamedTuple):
     """The slope of one output, in real coordinates.
 
     Attributes:
@@ -293,25 +246,46 @@ class Slope:
         error: f64[m], how far it may be off.
         low: f64[m], the lower one of both sides at a kink, else `value`.
         high: f64[m], the upper one.
+        size: f64[m], how large it is, or what was added up to it.
     """
 
     value: np.ndarray
     error: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    size: np.ndarray
 
     @property
     def kinked(self) -> np.ndarray:
         """Where one-sided slopes disagree."""
         return self.low < self.high
 
+    def allows(self, got: np.ndarray, relative: float, floor: float) -> bool:
+        """Tells whether all numbers are right; those that could not be told are.
 
+        Args:
+            got: f64[m], what a rule gave.
+            relative: how far each may be off, relative to its own size.
+            floor: the same, relative to the largest one.
+        """
+        allowed = 30 * self.error + relative * self.size + floor * largest(self.size)
+        right = (got >= self.low - allowed) & (got <= self.high + allowed)
+        return bool((right | ~np.isfinite(self.value)).all())
+
+
+def projected(slopes: Sequence[Slope], weights: Sequence[np.ndarray]) -> Slope:
+    """Returns the slope of the sum of all numbers of all outputs, each times its weight."""
+    value, error, low, high, size = map(np.concatenate, zip(*slopes, strict=True))
+    weight = np.concatenate(weights)
+    low, high = np.sort([weight * low, weight * high], axis=0).sum(axis=1, keepdims=True)
+    value = (low + high) / 2 if np.isfinite(value).all() else np.full(1, np.nan)
+    error, size = (np.atleast_1d(np.abs(weight) @ x) for x in (error, size))
+    return Slope(value, error, low, high, size)
+
+
+@np.errstate(all="ignore")
 def slope_along(
-    function: Function,
-    values: Sequence[Any],
-    directions: Sequence[np.ndarray],
-    precision: float,
-    short: bool = False,
+    beside: Beside, directions: Sequence[np.ndarray], precision: float, short: bool = False
 ) -> list[Slope]:
     """Returns the slopes of all outputs along a direction.
 
@@ -319,21 +293,18 @@ def slope_along(
     pole beside the point is stepped over only by the long steps.
 
     Args:
-        function: takes arrays, returns a list of arrays.
-        values: the arguments.
-        directions: for each of them its direction in real coordinates, as long as the elements are.
+        beside: the function.
+        directions: f64[n] for each argument, as long as the elements are.
         precision: how exact the function is: the distance from 1 to the next number.
         short: whether few steps are enough.
     """
-    beside = Beside(function, values)
     steps = _DOUBLE if precision < 1e-10 else _SINGLE
     if short:
         steps = steps[1:-1]
 
     def at(step: float) -> list[np.ndarray]:
-        with np.errstate(all="ignore"):
-            moves = {i: step * direction[None] for i, direction in enumerate(directions)}
-            return [out[0] for out in beside(beside.points(moves))]
+        moves = {i: step * direction[None] for i, direction in enumerate(directions)}
+        return [out[0] for out in beside(beside.points(moves))]
 
     middle = at(0.0)
 
@@ -359,32 +330,31 @@ def _best(
 ) -> Slope:
     """Chooses for each number the step whose extrapolation is confirmed best."""
     if not middle.size:
-        return Slope(middle, middle, middle, middle)
+        return Slope(middle, middle, middle, middle, middle)
     ratio = float(steps[0, 0] / steps[1, 0]) ** 2
-    with np.errstate(all="ignore"):
-        central = (above - below) / (2 * steps)
-        right, left = (above - middle) / steps, (middle - below) / steps
-        better = (ratio * central[1:] - central[:-1]) / (ratio - 1)
-        # the function may be less exact than its dtype: what small steps disagree by tells
-        shaken = np.abs(np.diff(central, axis=0)) * steps[1:]
-        shaken = np.max(np.where(np.isfinite(shaken), shaken, 0.0)[-3:], axis=0)
-        blurred = np.maximum(8 * max(precision, 2e-16) * np.abs(middle), 4 * shaken)
-        doubt = np.abs(better[1:] - better[:-1]) + blurred / steps[2:]
-        doubt = np.where(np.isfinite(doubt), doubt, np.inf)
-        value, error = _narrowed(better[1:], doubt)
-        kinked = _disagree(right, left, blurred, steps)
-        # short steps may be lost in a lower precision inside: then nothing moves, and long ones do
-        lost = (central[-3:] == 0).all(axis=0) & (np.abs(central[:3]) > 0).all(axis=0)
-        low = np.where(kinked, np.minimum(right[_NEAR], left[_NEAR]), value)
-        high = np.where(kinked, np.maximum(right[_NEAR], left[_NEAR]), value)
-        # within a kink the mean of both sides is exact, and nothing says that it is the derivative
-        error = np.where(kinked, blurred / steps[_NEAR] + np.abs(high - low) * 1e-3, error)
-        value = np.where(kinked & ~np.isfinite(value), (low + high) / 2, value)
-        long = better[0]
-        low = np.where(lost, np.minimum(long, np.minimum(low, 0.0)), low)
-        high = np.where(lost, np.maximum(long, np.maximum(high, 0.0)), high)
-        error = np.where(lost, error + np.abs(long) / 20, error)
-    return Slope(value, error, low, high)
+    central = (above - below) / (2 * steps)
+    right, left = (above - middle) / steps, (middle - below) / steps
+    better = (ratio * central[1:] - central[:-1]) / (ratio - 1)
+    # the function may be less exact than its dtype: what small steps disagree by tells
+    shaken = np.abs(np.diff(central, axis=0)) * steps[1:]
+    shaken = np.max(np.where(np.isfinite(shaken), shaken, 0.0)[-3:], axis=0)
+    blurred = np.maximum(8 * max(precision, 2e-16) * np.abs(middle), 4 * shaken)
+    doubt = np.abs(better[1:] - better[:-1]) + blurred / steps[2:]
+    doubt = np.where(np.isfinite(doubt), doubt, np.inf)
+    value, error = _narrowed(better[1:], doubt)
+    kinked = _disagree(right, left, blurred, steps)
+    low = np.where(kinked, np.minimum(right[_NEAR], left[_NEAR]), value)
+    high = np.where(kinked, np.maximum(right[_NEAR], left[_NEAR]), value)
+    # within a kink the mean of both sides is exact, and nothing says that it is the derivative
+    error = np.where(kinked, blurred / steps[_NEAR] + np.abs(high - low) * 1e-3, error)
+    value = np.where(kinked & ~np.isfinite(value), (low + high) / 2, value)
+    # short steps may be lost in a lower precision inside: then nothing moves, and long ones do
+    lost = (central[-3:] == 0).all(axis=0) & (np.abs(central[:3]) > 0).all(axis=0)
+    long = better[0]
+    low = np.where(lost, np.minimum(long, np.minimum(low, 0.0)), low)
+    high = np.where(lost, np.maximum(long, np.maximum(high, 0.0)), high)
+    error = np.where(lost, error + np.abs(long) / 20, error)
+    return Slope(value, error, low, high, np.maximum(np.abs(low), np.abs(high)))
 
 
 def _narrowed(values: np.ndarray, doubts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

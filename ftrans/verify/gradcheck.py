@@ -7,25 +7,33 @@ it takes that, so that inputs of lower precision get a verdict too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
-from ftrans.errors import GradcheckError, GradcheckInputError
+import numpy as np
+
+from ftrans.custom.rule import listening
+from ftrans.errors import ConcretizationError, GradcheckError, GradcheckInputError
 from ftrans.func.staging import name_of
-from ftrans.func.vjp import vjp
+from ftrans.func.vmap import vmap
+from ftrans.ir import Tracer
+from ftrans.ir.source import evaluated
 from ftrans.pytree import describe
+from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import boundary
-from ftrans.verify.checks.jacobian import Comparison, Settings, check_outputs
-from ftrans.verify.checks.promise import (
-    batched_backward,
-    batched_forward,
-    multiplied_by_cotangent,
-    nothing_defined,
-    nothing_moves,
-    random_like,
-    same_twice,
-    undefined,
+from ftrans.verify.checks.jacobian import Comparison, Heard, Settings, check_outputs
+from ftrans.verify.coordinates import (
+    alike,
+    close,
+    host,
+    hosts,
+    largest,
+    like,
+    precision_of,
+    with_gaps,
 )
+from ftrans.verify.differences import jacobian
 from ftrans.verify.probe import Probe
 
 
@@ -95,20 +103,11 @@ def gradcheck(
         (check_batched_grad, check_backward_ad, f"{backward} for check_batched_grad"),
         (check_batched_forward_grad, check_forward_ad, f"{forward} for check_batched_forward_grad"),
     )
-    settings = Settings(
-        eps,
-        atol,
-        rtol,
-        nondet_tol,
-        check_undefined_grad,
-        check_grad_dtypes,
-        check_batched_grad,
-        check_batched_forward_grad,
-        check_forward_ad,
-        check_backward_ad,
-        fast_mode,
+    asked = Settings(
+        eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, fast_mode
     )
-    return _verdict(name, _probe(name, func, inputs), settings, raise_exception)
+    modes = (check_backward_ad, check_forward_ad, check_batched_grad, check_batched_forward_grad)
+    return _verdict(name, _probe(name, func, inputs), asked, modes, raise_exception)
 
 
 @boundary
@@ -175,39 +174,25 @@ def gradgradcheck(
         (check_batched_grad, check_rev_over_rev, f"{backward} for check_batched_grad"),
     )
     probe = _probe(name, func, inputs)
-    outs = [probe.leaves[i] for i in probe.outputs]
     if grad_outputs is None:
-        cotangents = random_like(0, outs, gen_non_contig_grad_outputs)
+        cotangents = probe.cotangents("given")
+        if gen_non_contig_grad_outputs:
+            cotangents = alike(list(map(with_gaps, hosts(cotangents))), cotangents)
     else:
         cotangents = list(_as_tuple(grad_outputs))
-    size = len(probe.values)
 
-    def pulled(*operands: Any) -> list[Any]:
-        def select(*values: Any) -> list[Any]:
-            found = probe(*values)
-            # in double precision, the outputs may be of another one as well
-            same = all(v.dtype == x.dtype for v, x in zip(values, probe.values, strict=True))
-            check_outputs(name, probe.leaves, found, probe.outputs, with_dtypes=same)
-            return [found[i] for i in probe.outputs]
+    def watch(values: Sequence[Any], found: list[Any]) -> None:
+        # in double precision, the outputs may be of another one as well
+        same = all(v.dtype == x.dtype for v, x in zip(values, probe.values, strict=True))
+        check_outputs(name, probe.leaves, found, probe.outputs, with_dtypes=same)
 
-        _, pullback = vjp(select, *operands[:size])
-        return list(pullback(list(operands[size:])))
-
-    settings = Settings(
-        eps,
-        atol,
-        rtol,
-        nondet_tol,
-        check_undefined_grad,
-        check_grad_dtypes,
-        check_batched_grad,
-        False,
-        check_fwd_over_rev,
-        check_rev_over_rev,
-        fast_mode,
+    probe.watch = watch
+    asked = Settings(
+        eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, fast_mode
     )
-    second = _probe(name, pulled, (*probe.values, *cotangents))
-    return _verdict(name, second, settings, raise_exception)
+    modes = (check_rev_over_rev, check_fwd_over_rev, check_batched_grad, False)
+    second = _probe(name, probe.pulled, (*probe.values, *cotangents))
+    return _verdict(name, second, asked, modes, raise_exception)
 
 
 def _name(func: Callable[..., Any]) -> str:
@@ -248,25 +233,26 @@ def _probe(name: str, func: Callable[..., Any], inputs: Any) -> Probe:
     return probe
 
 
-def _verdict(name: str, probe: Probe, settings: Settings, raise_exception: bool) -> bool:
+def _verdict(
+    name: str, probe: Probe, asked: Settings, modes: Sequence[bool], raise_exception: bool
+) -> bool:
     """Runs the checks in PyTorch's order, up to the first that fails."""
-    forward, backward = settings.check_forward_ad, settings.check_backward_ad
-    undefined_too = backward and settings.check_undefined_grad
+    backward, forward, batched, forward_batched = modes
+    undefined_too = backward and asked.check_undefined_grad
     checks: tuple[tuple[bool, Callable[[Comparison], None]], ...] = (
-        (backward, same_twice),
+        (backward, _same_twice),
         (backward, lambda compared: compared.compare(forward=False)),
         (forward, lambda compared: compared.compare(forward=True)),
-        (settings.check_batched_forward_grad, batched_forward),
-        (backward and settings.check_batched_grad, batched_backward),
-        (backward, multiplied_by_cotangent),
-        (undefined_too, undefined),
-        (undefined_too, nothing_defined),
+        (forward_batched, _batched_forward),
+        (backward and batched, _batched_backward),
+        (backward, _multiplied_by_cotangent),
+        (undefined_too, _undefined),
+        (undefined_too, _nothing_defined),
     )
     try:
-        compared = Comparison(name, probe, settings)
+        compared = Comparison(name, probe, asked)
         if not probe.outputs:
-            nothing_moves(compared)
-            return True
+            checks = ((True, _nothing_moves),)
         for is_asked, check in checks:
             if is_asked:
                 check(compared)
@@ -275,3 +261,181 @@ def _verdict(name: str, probe: Probe, settings: Settings, raise_exception: bool)
             raise
         return False
     return True
+
+
+# ------------------------------------------------- what derivatives must be besides right
+
+
+def _nothing_moves(compared: Comparison) -> None:
+    """Checks that a function without floating outputs does not depend on its inputs."""
+    for j in range(len(compared.probe.values)):
+        for i, matrix in enumerate(jacobian(compared.beside, j, compared.eps)):
+            if not np.allclose(matrix, 0.0):
+                raise compared.error(
+                    f"Numerical gradient for function expected to be zero.\n"
+                    f"  output {i} with respect to input {j}: {matrix.T}\n"
+                    f"  The function has no floating output, so its gradient is zero."
+                )
+
+
+def _same_twice(compared: Comparison) -> None:
+    """Checks that two runs of a pullback give the same numbers, and one that is traced anew.
+
+    What was random while the first was traced is another there. In the second trace each `backward`
+    that asks for None is called with None for all cotangents, see `_nothing_defined`.
+    """
+    runs: list[list[np.ndarray]] = []
+    cotangents = compared.probe.cotangents("0")
+    _repeat(compared, compared.pullback, cotangents, runs)
+    hear = listening(lambda *call: compared.heard.append(_called_undefined(*call)))
+    with hear if compared.settings.check_undefined_grad else nullcontext():
+        again = compared.probe.pullback()
+    _repeat(compared, again, cotangents, runs)
+
+
+def _repeat(compared: Comparison, pullback: Any, cotangents: list[Any], runs: list[Any]) -> None:
+    """Runs a pullback until it gives what an earlier run gave; adds to these.
+
+    The road may change between two runs, from interpreting to compiling, which moves last digits.
+    """
+    gap, tolerance = 0.0, compared.settings.nondet_tol
+    for _ in range(4):
+        run = hosts(pullback(list(cotangents)))
+        if any(all(close(a, b, tolerance) for a, b in zip(one, run, strict=True)) for one in runs):
+            return
+        runs.append(run)
+        if runs[1:]:
+            pairs = list(zip(runs[-2], run, strict=True))
+            gap = max(float(np.max(np.abs(a - b), initial=0.0)) for a, b in pairs)
+            if not all(close(a, b, 100 * precision_of(a) * largest(a)) for a, b in pairs):
+                break
+    raise compared.error(
+        f"Backward is not reentrant, i.e., running backward with same input and "
+        f"grad_output multiple times gives different values.\n"
+        f"  the gradients differ by {gap:.3g}; nondet_tol: {tolerance}\n"
+        f"  Take what is random, or kept between calls, out of the rule, or pass nondet_tol."
+    )
+
+
+def _multiplied_by_cotangent(compared: Comparison) -> None:
+    """Checks that zero cotangents give zeros, and gradients the dtypes of inputs."""
+    probe = compared.probe
+    outs = [probe.leaves[i] for i in probe.outputs]
+    grads = compared.pullback(alike([np.zeros(out.shape, out.dtype) for out in outs], outs))
+    for grad, value, label in zip(grads, probe.values, probe.labels, strict=True):
+        if np.any(host(grad) != 0):
+            raise compared.error(
+                f"backward not multiplied by grad_output.\n"
+                f"  for cotangents of zeros, the gradient of {label} is {host(grad)}\n"
+                f"  A pullback is linear: multiply each term by the cotangent."
+            )
+        if compared.settings.check_grad_dtypes and grad.dtype != value.dtype:
+            raise compared.error(
+                f"Gradient has dtype mismatch.\n"
+                f"  {label}: {value.dtype}\n  its gradient: {grad.dtype}"
+            )
+
+
+# ------------------------------------------------------------------------- cotangents that are None
+
+
+def _called_undefined(label: str, backward: Any) -> Heard:
+    """Returns what a `backward` does with None for all cotangents."""
+    try:
+        return label, None, [None if ct is None else _value(ct) for ct in backward()]
+    except Exception as error:
+        return label, error, []
+
+
+def _value(x: Any) -> np.ndarray | None:
+    """Returns what a traced value is; None where it has no value yet."""
+    if type(x) is not Tracer:
+        return np.asarray(x)
+    try:
+        with evaluated(lambda value: not foreign([value]), examples=False):
+            return np.asarray(x.value())
+    except ConcretizationError:
+        return None
+
+
+def _undefined(compared: Comparison) -> None:
+    """Checks that an output that is not used counts as one whose cotangent is zero."""
+    probe = compared.probe
+    cotangents = probe.cotangents("1")
+    for left_out in range(len(cotangents)) if cotangents[1:] else ():
+        where = f"output {left_out} is not used"
+        rest = [i for k, i in enumerate(probe.outputs) if k != left_out]
+        given = [ct for k, ct in enumerate(cotangents) if k != left_out]
+        zero = [ct * 0 if k == left_out else ct for k, ct in enumerate(cotangents)]
+        expected = hosts(compared.pullback(zero))
+        try:
+            found = probe.pull(given, outputs=rest)
+        except Exception as error:
+            raise _unhandled(compared, where, error) from error
+        for one, other, label in zip(found, expected, probe.labels, strict=True):
+            if not compared.right(one, other).all():
+                text = f"{where}; gradient of {label}: {one}\n  with a cotangent of zeros: {other}"
+                raise _not_zero(compared, text)
+
+
+def _nothing_defined(compared: Comparison) -> None:
+    """Checks that a `backward` which asks for None takes it for all of its cotangents."""
+    for label, error, gradients in compared.heard:
+        where = f"{label} got None for each of them"
+        if error is not None:
+            raise _unhandled(compared, where, error) from error
+        for number, gradient in enumerate(gradients):
+            if gradient is not None and np.any(gradient != 0):
+                text = f"{where}; gradient {number}: {gradient}\n{_TREAT_AS_ZEROS}"
+                raise _not_zero(compared, text)
+
+
+_TREAT_AS_ZEROS = "  Treat a cotangent of None as zeros, or leave set_materialize_grads on."
+
+
+def _unhandled(compared: Comparison, where: str, error: Exception) -> GradcheckError:
+    return compared.error(
+        f"Expected backward function to handle undefined output grads.\n"
+        f"  {where}: {type(error).__name__}: {error}\n{_TREAT_AS_ZEROS}"
+    )
+
+
+def _not_zero(compared: Comparison, found: str) -> GradcheckError:
+    return compared.error(
+        f"Expected all input grads to be undefined or zero when all output grads "
+        f"are undefined or zero.\n  {found}"
+    )
+
+
+# ------------------------------------------------------------------------------------------ batches
+
+
+def _batched_backward(compared: Comparison) -> None:
+    """Holds `vmap` of the pullback against single calls."""
+    cotangents = [compared.probe.cotangents(key) for key in ("2", "3")]
+    _batched(compared, "gradient", compared.pullback, cotangents)
+
+
+def _batched_forward(compared: Comparison) -> None:
+    """Holds `vmap` of `jvp` against single calls."""
+    tangents = [compared.probe.tangents(key) for key in ("2", "3")]
+    _batched(compared, "forward gradient", compared.probe.pushforward(), tangents)
+
+
+def _batched(compared: Comparison, what: str, function: Any, vectors: list[list[Any]]) -> None:
+    single = [hosts(function(some)) for some in vectors]
+    stacked = [like(np.stack(hosts(both)), both[0]) for both in zip(*vectors, strict=True)]
+    try:
+        found = hosts(vmap(lambda *vs: list(function(list(vs))))(*stacked))
+    except Exception as error:
+        raise compared.error(
+            f"while testing batched {what} computation: {type(error).__name__}: {error}"
+        ) from error
+    for number, many in enumerate(found):
+        expected = np.stack([one[number] for one in single])
+        scale = max(precision_of(expected) * 100, 1e-5)
+        if not np.allclose(many, expected, rtol=scale, atol=1e-8):
+            raise compared.error(
+                f"batched {what} {number} differs from single ones.\n"
+                f"Got:\n{many}\n\nExpected:\n{expected}"
+            )

@@ -22,14 +22,17 @@ from ftrans.ir import Tracer
 from ftrans.pytree import argument_name
 from ftrans.verify.coordinates import (
     alike,
+    close,
     count,
     from_coordinates,
     host,
     hosts,
     is_floating,
+    largest,
     last_digits,
     precision_of,
     scale_of,
+    spread,
     to_coordinates,
     widened,
 )
@@ -48,8 +51,8 @@ class Probe:
         given: the leaves of the arguments.
         places: the numbers of those that are floating.
         values: these, in the containers that they came in.
-        labels: what they are called, by the signature of the function.
         positions: of which argument each is a leaf.
+        watch: is shown the values and the leaves of the result wherever outputs are selected.
     """
 
     def __init__(
@@ -62,13 +65,19 @@ class Probe:
         self.func = func
         self.rigid = tuple(rigid)
         self.may_widen = may_widen
+        self.watch: Callable[[Sequence[Any], list[Any]], None] | None = None
         self._needs_tracing = False
         paths, self._structure = tree.tree_flatten_with_path(tuple(args))
         self.given = [leaf for _, leaf in paths]
         self.places = [i for i, leaf in enumerate(self.given) if is_floating(leaf)]
         self.values = [self.given[i] for i in self.places]
-        self.labels = [argument_name(func, paths[i][0]) for i in self.places]
-        self.positions = [paths[i][0][0].idx for i in self.places]
+        self._paths = [paths[i][0] for i in self.places]
+        self.positions = [path[0].idx for path in self._paths]
+
+    @functools.cached_property
+    def labels(self) -> list[str]:
+        """What the values are called, by the signature of the function."""
+        return [argument_name(self.func, path) for path in self._paths]
 
     # ---------------------------------------------------------------------------- the function
 
@@ -88,27 +97,29 @@ class Probe:
         made._needs_tracing = self._needs_tracing
         return made
 
-    def __call__(self, *values: Any, places: Sequence[int] | None = None) -> list[Any]:
-        """Returns the leaves of the result for values in the place of some leaves.
+    def __call__(self, *values: Any) -> list[Any]:
+        """Returns the leaves of the result for values of the floating arguments.
 
         The function is given copies of arrays of NumPy: it may write to them, and say so.
         """
-        is_traced = any(type(value) is Tracer for value in values)
+        is_traced = any(type(leaf) is Tracer for leaf in (*self.given, *values))
         if is_traced or not self._needs_tracing:
-            copies = [value.copy() if type(value) is np.ndarray else value for value in values]
+            args = tree.tree_map(_copied, self.arguments(values))
             try:
-                return tree.tree_leaves(self.func(*self.arguments(copies, places)))
+                return tree.tree_leaves(self.func(*args))
             except AttributeError:
                 # traced values have methods that plain arrays lack
                 if is_traced:
                     raise
                 self._needs_tracing = True
-        return vjp(lambda *xs: self(*xs, places=places), *values)[0]
+        return vjp(self, *values)[0]
 
-    def select(self, *values: Any) -> list[Any]:
-        """Returns the outputs that have derivatives, for values of the floating arguments."""
+    def select(self, *values: Any, outputs: Sequence[int] | None = None) -> list[Any]:
+        """Returns some outputs, else all that have derivatives, for values of the arguments."""
         outs = self(*values)
-        return [outs[i] for i in self.outputs]
+        if self.watch is not None:
+            self.watch(values, outs)
+        return [outs[i] for i in (self.outputs if outputs is None else outputs)]
 
     @functools.cached_property
     def arrays(self) -> list[np.ndarray]:
@@ -161,17 +172,18 @@ class Probe:
             only: the numbers of the values that it is taken with respect to, where not of all.
         """
         values = self.values if values is None else values
-        outputs = self.outputs if outputs is None else outputs
         moving = range(len(values)) if only is None else only
 
         def select(*some: Any) -> list[Any]:
-            filled = list(values)
-            for number, value in zip(moving, some, strict=True):
-                filled[number] = value
-            outs = self(*filled)
-            return [outs[i] for i in outputs]
+            filled = dict(zip(moving, some, strict=True))
+            return self.select(*(filled.get(i, v) for i, v in enumerate(values)), outputs=outputs)
 
         return vjp(select, *(values[number] for number in moving))[1]
+
+    def pushforward(self, values: Sequence[Any] | None = None) -> Callable[..., list[Any]]:
+        """Returns the map from tangents of the values, or at another point, to the outputs'."""
+        point = tuple(self.values if values is None else values)
+        return lambda tangents: list(jvp(self.select, point, tuple(tangents))[1])
 
     def pull(self, cotangents: Sequence[Any], **chosen: Any) -> list[np.ndarray]:
         """Returns the gradients for some cotangents; `chosen` as in `pullback`."""
@@ -179,13 +191,22 @@ class Probe:
 
     def push(self, tangents: Sequence[Any]) -> list[np.ndarray]:
         """Returns the tangents of the outputs for those of the values."""
-        return hosts(jvp(self.select, tuple(self.values), tuple(tangents))[1])
+        return hosts(self.pushforward()(tangents))
+
+    def pulled(self, *operands: Any) -> list[Any]:
+        """Returns the gradients for values and cotangents: the pullback as a function of both."""
+        size = len(self.values)
+        return list(self.pullback(operands[:size])(list(operands[size:])))
+
+    def pushed(self, *operands: Any) -> list[Any]:
+        """Returns the tangents of the outputs for values and their tangents."""
+        size = len(self.values)
+        return self.pushforward(operands[:size])(operands[size:])
 
     def pulls_back(self) -> bool:
         """Tells whether reverse mode takes the arguments at all, or is not there."""
         try:
-            with np.errstate(all="ignore"):
-                self.pull(self.cotangents("1"))
+            self.pull(self.cotangents("1"))
         except RuleError:
             return False
         except Exception:
@@ -245,15 +266,11 @@ class Probe:
         What a function of single precision returns has zeros at the end of its mantissa, also at
         a point that has none.
         """
-        steps = self.draw(self.arrays, "precision")
-        moved = [
-            (a * (1 + 1e-3 * d)).astype(a.dtype) for a, d in zip(self.arrays, steps, strict=True)
-        ]
-        moved = alike(moved, self.values)
+        pairs = zip(self.arrays, self.draw(self.arrays, "precision"), strict=True)
+        moved = alike([(a * (1 + 1e-3 * d)).astype(a.dtype) for a, d in pairs], self.values)
         try:
-            with np.errstate(all="ignore"):
-                outs = hosts(self.select(*moved))
-                grads = self.pull(self.cotangents("1"), values=moved)
+            outs = hosts(self.select(*moved))
+            grads = self.pull(self.cotangents("1"), values=moved)
         except Exception:
             # whatever it is, the checks will meet it
             return False
@@ -283,25 +300,23 @@ class Probe:
         wide = self.at(alike(list(map(widened, self.arrays)), self.values))
         try:
             found = wide(*wide.values)
+            if len(found) != len(self.leaves):
+                return None
+            if all(map(_is_widened, self.leaves, found)):
+                return wide
+            # what is ill-conditioned differs by more, but not by more than its last digits make it
+            pairs = list(zip(wide.arrays, map(precision_of, self.arrays), strict=True))
+            shaken = [[last_digits(a, seed, p) for a, p in pairs] for seed in range(3)]
+            moved = [wide(*alike(values, wide.values)) for values in shaken]
+            blurs = [spread(out, many) for out, *many in zip(found, *moved, strict=True)]
         except Exception:
             # a kernel for one precision alone: any error of it means the same
             return None
-        if len(found) != len(self.leaves):
-            return None
-        if all(map(_is_widened, self.leaves, found)):
-            return wide
-        # what is ill-conditioned differs by more, but not by more than its last digits make it
-        pairs = list(zip(wide.arrays, map(precision_of, self.arrays), strict=True))
-        shaken = [[last_digits(a, seed, p) for a, p in pairs] for seed in range(3)]
-        moved = [wide(*alike(values, wide.values)) for values in shaken]
-        shapes = list(map(np.shape, found))
-        if any(list(map(np.shape, m)) != shapes for m in moved):
-            return None
-        spreads = [
-            np.max([np.abs(host(m[i]) - host(x)) for m in moved], axis=0) if is_floating(x) else 0.0
-            for i, x in enumerate(found)
-        ]
-        return wide if all(map(_is_widened, self.leaves, found, spreads)) else None
+        return wide if all(map(_is_widened, self.leaves, found, blurs)) else None
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.copy() if type(leaf) is np.ndarray else leaf
 
 
 def _is_single(array: np.ndarray) -> bool:
@@ -314,18 +329,16 @@ def _is_single(array: np.ndarray) -> bool:
     return bool(vector.size) and bool((vector.astype(np.float32) == vector).all())
 
 
-def _is_widened(given: Any, wide: Any, spread: Any = 0.0) -> bool:
+def _is_widened(given: Any, wide: Any, blur: Any = 0.0) -> bool:
     """Tells whether a leaf of a result is what another one is in double precision."""
     given, wide = host(given), host(wide)
-    if given.shape != wide.shape or is_floating(given) != is_floating(wide):
+    if is_floating(given) != is_floating(wide):
         return False
     if not is_floating(given):
-        return bool((given == wide).all())
+        return close(given, wide)
     rough = widened(given)
-    if wide.dtype != rough.dtype:
+    if given.shape != wide.shape or wide.dtype != rough.dtype:
         return False
-    with np.errstate(all="ignore"):
-        scale = np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))
-        allowed = 1e3 * precision_of(given) * scale + 30 * spread + 3 * np.max(spread, initial=0.0)
-        close = np.abs(rough - wide) <= allowed
-    return bool((close | ~np.isfinite(rough)).all())
+    # what overflows in single precision need not do so in double
+    rough = np.where(np.isfinite(rough), rough, wide)
+    return close(rough, wide, 1e3 * precision_of(given) * largest(wide) + blur)

@@ -22,7 +22,7 @@ from ftrans.errors import (
     TransposeError,
 )
 from ftrans.traceback import boundary
-from ftrans.verify.coordinates import host
+from ftrans.verify.coordinates import close, host, largest, spread, widened
 from ftrans.verify.diagnosis import diagnose
 from ftrans.verify.probe import Probe
 
@@ -84,6 +84,12 @@ class Row:
         """Is "ok", "FAILED", or "-" where there was nothing to compare."""
         return "FAILED" if self.failed else "ok" if self.held else "-"
 
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """What stands in a table."""
+        held = f"{self.held}/{self.held + self.failed}"
+        return self.check, self.result, held, "; ".join(self.notes)
+
 
 class Report:
     """What `check_rules` found; it is true where all is right, and prints as a table.
@@ -118,21 +124,6 @@ class Report:
         self.rows.append(Row(check))
         return self.rows[-1]
 
-    def hold(self, check: str) -> None:
-        """Counts a comparison that held."""
-        self.row(check).held += 1
-
-    def fail(self, failure: Failure) -> None:
-        """Adds what is wrong."""
-        self.row(failure.check).failed += 1
-        self.failures.append(failure)
-
-    def note(self, check: str, text: str) -> None:
-        """Adds what is no failure, once."""
-        notes = self.row(check).notes
-        if text not in notes:
-            notes.append(text)
-
     @boundary
     def raise_if_failed(self) -> None:
         """Raises where something is wrong, with the whole report as the message.
@@ -144,55 +135,48 @@ class Report:
             raise GradcheckError(str(self))
 
     def __str__(self) -> str:
+        width = max((len(row.check) for row in self.rows), default=5)
+        lines = [self._title, "", f"  {'check':{width}}  result  held  notes"]
+        for check, result, held, notes in (row.cells for row in self.rows):
+            lines.append(f"  {check:{width}}  {result:6}  {held:>4}  {notes}".rstrip())
+        return "\n".join([*lines, *(f"\n{failure}" for failure in self.failures)])
+
+    __repr__ = __str__
+
+    @property
+    def _title(self) -> str:
         count = len(self.failures)
         verdict = "all rules hold" if self.ok else f"{count} failure{'s' * (count != 1)}"
-        lines = [f"check_rules({self.name}): {verdict}", ""]
-        width = max((len(row.check) for row in self.rows), default=5)
-        lines.append(f"  {'check':{width}}  result  held  notes")
-        for row in self.rows:
-            notes = "; ".join(row.notes)
-            held = f"{row.held}/{row.held + row.failed}"
-            lines.append(f"  {row.check:{width}}  {row.result:6}  {held:>4}  {notes}".rstrip())
-        for failure in self.failures:
-            lines += ["", *str(failure).splitlines()]
-        return "\n".join(lines)
-
-    def __repr__(self) -> str:
-        return str(self)
+        return f"check_rules({self.name}): {verdict}"
 
     def _repr_html_(self) -> str:
-        def cells(tag: str, *texts: str) -> str:
-            return "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts)
+        def cells(tag: str, texts: Sequence[str]) -> str:
+            inner = "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts)
+            return f"<tr>{inner}</tr>"
 
-        texts = [
-            (r.check, r.result, f"{r.held}/{r.held + r.failed}", "; ".join(r.notes))
-            for r in self.rows
-        ]
-        rows = "".join(f"<tr>{cells('td', *text)}</tr>" for text in texts)
+        head = cells("th", ("check", "result", "held", "notes"))
+        rows = "".join(cells("td", row.cells) for row in self.rows)
         failures = "".join(f"<pre>{html.escape(str(failure))}</pre>" for failure in self.failures)
-        title = html.escape(str(self).splitlines()[0])
-        head = cells("th", "check", "result", "held", "notes")
-        return f"<p>{title}</p><table><tr>{head}</tr>{rows}</table>{failures}"
+        return f"<p>{html.escape(self._title)}</p><table>{head}{rows}</table>{failures}"
 
 
+@dataclass
 class Findings:
     """What the checks of one probe record in a report.
 
-    Args:
+    Attributes:
         report: the report.
         sample: how the sample is called in failures.
         probe: what is checked.
-
-    Attributes:
         lenient: whether exceptions out of the user's code are but noted.
         derived: whether its arrays have lost elements, so that infinite derivatives are let pass.
     """
 
-    def __init__(self, report: Report, sample: str, probe: Probe):
-        self.report = report
-        self.sample = sample
-        self.probe = probe
-        self.lenient = self.derived = False
+    report: Report
+    sample: str
+    probe: Probe
+    lenient: bool = False
+    derived: bool = False
 
     def same(
         self,
@@ -205,6 +189,7 @@ class Findings:
         cause: str | Callable[[Any, Any], str] = "",
         again: Callable[[int], Sequence[Any]] | None = None,
         exact: bool = False,
+        sizes: Sequence[np.ndarray] = (),
     ) -> bool:
         """Records whether two lists of arrays are the same but for rounding.
 
@@ -219,28 +204,43 @@ class Findings:
             again: returns what is expected where arguments are moved by their last digits, for
                 some numbers; by how much that moves results is let through.
             exact: whether both were computed in the same way, so that a few last digits count.
+            sizes: of what rounding is relative to, where that is not what is expected.
         """
+        precision = self.probe.precision
         for i, (one, other) in enumerate(zip(got, expected, strict=True)):
-            one, other = host(one), host(other)
-            if _agree(one, other, self.probe.precision, self.probe.least, slack, exact):
+            size = sizes[i] if sizes else np.abs(widened(other))
+            if exact:
+                allowed = 100 * precision * (size + 0.1 * largest(size))
+            else:
+                allowed = slack * 2 * (precision**0.6 * size + precision**0.75 * largest(size))
+            if close(one, other, allowed + 100 * self.probe.least):
                 continue
-            if again is None or not _within(one, other, [host(again(k)[i]) for k in range(3)]):
-                label = f" ({labels[i]})" if labels else ""
-                known = cause if isinstance(cause, str) else cause(one, other)
-                self.fail(check, f"{what}{label}", one, other, known or diagnose(one, other))
-                return False
-        self.report.hold(check)
+            if again and close(one, other, spread(other, [again(k)[i] for k in range(3)])):
+                continue
+            one, other = host(one), host(other)
+            known = cause if isinstance(cause, str) else cause(one, other)
+            label = f" ({labels[i]})" if labels else ""
+            self.fail(check, f"{what}{label}", one, other, known or diagnose(one, other))
+            return False
+        self.hold(check)
         return True
+
+    def hold(self, check: str) -> None:
+        """Counts a comparison that held."""
+        self.report.row(check).held += 1
 
     def fail(
         self, check: str, what: str, got: Any = None, expected: Any = None, cause: str = ""
     ) -> None:
         """Records that something is wrong."""
-        self.report.fail(Failure(check, self.sample, what, got, expected, cause))
+        self.report.row(check).failed += 1
+        self.report.failures.append(Failure(check, self.sample, what, got, expected, cause))
 
     def note(self, check: str, text: str) -> None:
-        """Records what is no failure."""
-        self.report.note(check, text)
+        """Records what is no failure, once."""
+        notes = self.report.row(check).notes
+        if text not in notes:
+            notes.append(text)
 
     @contextmanager
     def guarded(self, check: str, what: str, missing: str = "") -> Iterator[None]:
@@ -254,8 +254,7 @@ class Findings:
             missing: what to note where a rule is missing.
         """
         try:
-            with np.errstate(all="ignore"):
-                yield
+            yield
         except (MissingRuleError, TransposeError) as error:
             # a rule that raised while it was traced is kept as a missing one
             first = (str(error) or type(error).__name__).splitlines()[0]
@@ -272,45 +271,9 @@ class Findings:
             self.fail(check, f"{what} raised {type(error).__name__}: {error}", cause=_why(error))
 
 
-Check = Callable[[Probe, Findings], None]
-"""Looks at one probe and records what it finds."""
-
-
 def _why(error: Exception) -> str:
     if "read-only" in str(error):
         return "the rule writes to an array that it was given"
     if "NoneType" in str(error):
         return "a cotangent or tangent of None is not treated as zero"
     return ""
-
-
-def _within(one: np.ndarray, other: np.ndarray, moved: Sequence[np.ndarray]) -> bool:
-    """Tells whether two arrays differ by no more than what the last digits of arguments do."""
-    if one.shape != other.shape or any(m.shape != other.shape for m in moved):
-        return False
-    one, other = one.astype(np.complex128), other.astype(np.complex128)
-    with np.errstate(all="ignore"):
-        spread = np.max([np.abs(m.astype(np.complex128) - other) for m in moved], axis=0)
-        return bool((np.abs(one - other) <= 30 * spread + 3 * np.max(spread, initial=0.0)).all())
-
-
-def _agree(
-    one: np.ndarray, other: np.ndarray, precision: float, least: float, slack: float, exact: bool
-) -> bool:
-    """Tells whether two arrays are the same but for rounding, element by element and as a whole."""
-    if one.shape != other.shape:
-        return False
-    if one.dtype.kind in "biu" and other.dtype.kind in "biu":
-        return bool((one == other).all())
-    wide = np.complex128 if "c" in (one.dtype.kind, other.dtype.kind) else np.float64
-    one, other = one.astype(wide), other.astype(wide)
-    with np.errstate(all="ignore"):
-        finite = np.isfinite(one) & np.isfinite(other)
-        size = np.max(np.abs(other), initial=0.0, where=finite)
-        if exact:
-            allowed = 100 * precision * (np.abs(other) + 0.1 * size)
-        else:
-            allowed = slack * (2 * precision**0.6 * np.abs(other) + 2 * precision**0.75 * size)
-        same = (one == other) | (np.isnan(one) & np.isnan(other))
-        same |= finite & (np.abs(one - other) <= allowed + 100 * least)
-    return bool(same.all())

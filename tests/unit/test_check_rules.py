@@ -15,11 +15,16 @@ from ftrans.autograd import Function
 from ftrans.errors import ArgumentError, ConcretizationError, GradcheckError
 from ftrans.verify import Failure, Report
 from ftrans.verify.checks.batch import check_batches
+from ftrans.verify.checks.consistency import (
+    check_jit,
+    check_linear,
+    check_parts,
+    check_pure,
+    check_unused,
+)
 from ftrans.verify.checks.derivative import gradients_by_differences
-from ftrans.verify.checks.linear import check_linear, check_parts, check_unused
-from ftrans.verify.checks.state import check_jit, check_pure
 from ftrans.verify.diagnosis import diagnose
-from ftrans.verify.differences import slope_along
+from ftrans.verify.differences import Beside, slope_along
 from ftrans.verify.probe import Probe
 from ftrans.verify.report import Findings
 from tests.helpers import sampled
@@ -243,7 +248,7 @@ def test_a_rule_for_traced_values_alone() -> None:
 )
 def test_slopes_at_every_scale(func: Any, slope: Any, point: np.ndarray) -> None:
     direction = 0.5 * point
-    (given,) = slope_along(lambda x: [func(x)], [point], [direction], 2e-16)
+    (given,) = slope_along(Beside(lambda x: [func(x)], [point]), [direction], 2e-16)
     expected = slope(point) * direction
     np.testing.assert_allclose(given.value, expected, rtol=1e-7, atol=1e-300)
     assert (np.abs(given.value - expected) <= 30 * given.error + 1e-9 * np.abs(expected)).all()
@@ -252,7 +257,7 @@ def test_slopes_at_every_scale(func: Any, slope: Any, point: np.ndarray) -> None
 
 def test_slopes_at_a_kink() -> None:
     point = np.array([0.0, 1.0])
-    (given,) = slope_along(lambda x: [np.maximum(x, 0.0)], [point], [np.ones(2)], 2e-16)
+    (given,) = slope_along(Beside(lambda x: [np.maximum(x, 0.0)], [point]), [np.ones(2)], 2e-16)
     assert given.kinked.tolist() == [True, False]
     np.testing.assert_allclose([given.low[0], given.high[0]], [0.0, 1.0], atol=1e-6)
 
@@ -263,7 +268,7 @@ def test_slopes_outside_of_the_domain() -> None:
             raise ValueError("too large")
         return [np.arcsin(x)]
 
-    (given,) = slope_along(func, [np.array([0.99])], [np.array([0.99])], 2e-16)
+    (given,) = slope_along(Beside(func, [np.array([0.99])]), [np.array([0.99])], 2e-16)
     np.testing.assert_allclose(given.value, 0.99 / np.sqrt(1 - 0.99**2), rtol=1e-8)
 
 

@@ -22,7 +22,7 @@ from ftrans.errors import (
     MissingRuleError,
 )
 from ftrans.verify.checks.jacobian import is_aligned
-from ftrans.verify.differences import jacobian
+from ftrans.verify.differences import Beside, jacobian
 
 X = np.linspace(0.1, 2.0, 6)
 Z = X + 1j * X[::-1]
@@ -337,7 +337,7 @@ def test_differences_against_jax() -> None:
     with jax.enable_x64(True):
         expected = jax.jacobian(lambda x: (jnp.tanh(x @ B), jnp.exp(x).sum()))(A)
     for batched in (True, False):
-        found = jacobian(func, [A], 0, 1e-6, batched)
+        found = jacobian(Beside(func, [A], batched), 0, 1e-6)
         for matrix, truth in zip(found, expected, strict=True):
             wanted = np.asarray(truth).reshape(-1, A.size).T
             np.testing.assert_allclose(matrix, wanted, rtol=1e-6, atol=1e-8)

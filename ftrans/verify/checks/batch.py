@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.func.jvp import jvp
 from ftrans.func.vjp import vjp
 from ftrans.func.vmap import vmap
 from ftrans.numpy.promotion import is_array
-from ftrans.verify.coordinates import alike, hosts, is_finite, last_digits, like
+from ftrans.verify.coordinates import alike, are_finite, hosts, last_digits, like, moved, scaled
 from ftrans.verify.probe import Probe
 from ftrans.verify.report import Findings
-from ftrans.verify.samples import moved, scaled
 
 VMAP = "vmap against a loop"
 NESTED = "vmap(vmap) against a loop"
@@ -36,6 +34,7 @@ _FEW = 12
 """How many choices are tried with a batch of the size of an axis."""
 
 Dims = tuple[int | None, ...]
+Arrays = Sequence[np.ndarray]
 
 
 def check_batches(probe: Probe, findings: Findings) -> None:
@@ -53,10 +52,6 @@ def check_batches(probe: Probe, findings: Findings) -> None:
 
 class _Batches:
     """Makes batches of the arrays among the arguments of a probe.
-
-    Args:
-        probe: the probe.
-        findings: takes what is found.
 
     Attributes:
         places: where the arrays are among the leaves of the arguments, integers included.
@@ -78,28 +73,26 @@ class _Batches:
         self.size = next(n for n in itertools.count(2) if n not in sizes)
         self.confusing = [n for n in sorted(sizes) if 1 < n <= _LARGEST] if self.arrays[1:] else []
         self.examples: list[list[np.ndarray]] = []
-        plain = self.function(*self._contained(hosts(self.arrays)))
-        self.kept = [i for i, out in enumerate(plain) if is_array(out)]
+        plain = self.at(alike(hosts(self.arrays), self.arrays))
+        self.kept = [i for i, out in enumerate(plain(*plain.values)) if is_array(out)]
         self._results: dict[Any, list[np.ndarray]] = {}
 
-    def function(self, *arrays: Any) -> list[Any]:
-        """Returns the leaves of the result for these arrays."""
-        return self.probe(*arrays, places=self.places)
+    def at(self, arrays: Sequence[Any]) -> Probe:
+        """Returns the function at other arrays, with outputs as they are at the sample."""
+        point = self.probe.at(arrays, self.places)
+        point.outputs = self.probe.outputs
+        return point
 
     def kept_of(self, *arrays: Any) -> list[Any]:
         """Returns the outputs that are arrays when nothing is traced."""
-        outs = self.function(*arrays)
-        return [outs[i] for i in self.kept]
+        point = self.at(arrays)
+        return point.select(*point.values, outputs=self.kept)
 
-    def smooth(self, *arrays: Any) -> list[Any]:
-        """Returns the outputs that have derivatives."""
-        outs = self.function(*arrays)
-        return [outs[i] for i in self.probe.outputs]
+    def _alone(self, example: Arrays) -> list[np.ndarray]:
+        """Returns what one example gives."""
+        return hosts(self.kept_of(*alike(example, self.arrays)))
 
-    def _contained(self, arrays: Sequence[np.ndarray]) -> list[Any]:
-        return alike(arrays, self.arrays)
-
-    def _vectors(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+    def _vectors(self, arrays: Arrays) -> list[Any]:
         """Returns cotangents or tangents in the container of the arguments."""
         return [like(array, self.arrays[0]) for array in arrays]
 
@@ -111,38 +104,30 @@ class _Batches:
         for make in (moved, scaled, lambda array, b: array):
             examples = [[make(array, b) for array in given] for b in range(number)]
             try:
-                with np.errstate(all="ignore"):
-                    results = [self._at(example) for example in examples]
+                results = list(map(self._alone, examples))
             except Exception:
                 # outside of where the function is defined: the next kind is nearer to the sample
                 continue
-            if all(is_finite(array) for arrays in results for array in arrays):
+            if all(map(are_finite, results)):
                 self.examples = examples
                 return True
         return False
 
-    def _at(self, example: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return hosts(self.kept_of(*self._contained(example)))
+    def looped(self, dims: Dims, size: int) -> list[list[np.ndarray]]:
+        """Returns the arrays of each example, those of the first one where they are not mapped."""
+        rows = range(size)
+        return [[self.examples[b * (d is not None)][k] for k, d in enumerate(dims)] for b in rows]
 
-    def example(self, mapped: Sequence[bool], b: int) -> list[np.ndarray]:
-        """Returns one example, where these arguments are mapped; the first one where not."""
-        return [self.examples[b if m else 0][k] for k, m in enumerate(mapped)]
-
-    def stacked(self, dims: Dims, size: int) -> list[Any]:
-        """Returns the arrays with the examples along their mapped axes; the first where not."""
-        found = []
-        for k, dim in enumerate(dims):
-            along = [example[k] for example in self.examples[:size]]
-            found.append(along[0] if dim is None else np.stack(along, axis=dim))
-        return self._contained(found)
+    def batch(self, dims: Dims, size: int) -> list[Any]:
+        """Returns the arrays with the examples along their mapped axes."""
+        return alike(_stack(self.looped(dims, size), dims), self.arrays)
 
     def expected(self, dims: Dims, size: int) -> list[np.ndarray]:
         """Returns what a loop gives, stacked."""
-        mapped = tuple(dim is not None for dim in dims)
-        if (mapped, size) not in self._results:
-            each = [self._at(self.example(mapped, b)) for b in range(size)]
-            self._results[mapped, size] = _stack(each)
-        return self._results[mapped, size]
+        key = tuple(dim is not None for dim in dims), size
+        if key not in self._results:
+            self._results[key] = _stack(list(map(self._alone, self.looped(dims, size))))
+        return self._results[key]
 
     # -------------------------------------------------------------------------------- in_dims
 
@@ -152,22 +137,17 @@ class _Batches:
 
     def choices(self) -> list[Dims]:
         """Returns the choices of mapped axes among the first, the second, the last, and none."""
-        options: list[list[int | None]] = []
-        for array in self.arrays:
-            axes: list[int | None] = [
-                0,
-                *([1] * (np.ndim(array) >= 1)),
-                *([-1] * (np.ndim(array) >= 2)),
-            ]
-            options.append([*axes, None])
+        options: list[list[int | None]] = [
+            [0, *[1] * (np.ndim(array) >= 1), *[-1] * (np.ndim(array) >= 2), None]
+            for array in self.arrays
+        ]
         if np.prod([float(len(o)) for o in options]) <= _MOST + 1:
             found = list(itertools.product(*options))
         else:
-            count = len(options)
             found = [self.uniform(0), self.uniform(1), self.uniform(-1)]
             for k, dim in [(k, dim) for k, some in enumerate(options) for dim in some]:
                 for rest in (None, 0):
-                    found.append(tuple(dim if i == k else rest for i in range(count)))
+                    found.append(tuple(dim if i == k else rest for i in range(len(options))))
         some = dict.fromkeys(d for d in found if any(x is not None for x in d))
         return list(some)[:_MOST]
 
@@ -183,13 +163,12 @@ class _Batches:
 
     def compare(self, dims: Dims, size: int) -> bool:
         """Holds one choice against the loop."""
-        got = hosts(vmap(self.kept_of, dims)(*self.stacked(dims, size)))
+        got = hosts(vmap(self.kept_of, dims)(*self.batch(dims, size)))
         what = f"vmap with in_dims={_shown(dims)} and {size} examples is not what a loop gives"
-        mapped = [dim is not None for dim in dims]
 
         def again(seed: int) -> list[np.ndarray]:
-            examples = [self.example(mapped, b) for b in range(size)]
-            return _stack([self._at([last_digits(x, seed) for x in each]) for each in examples])
+            examples = self.looped(dims, size)
+            return _stack([self._alone([last_digits(x, seed) for x in each]) for each in examples])
 
         if not self._same(VMAP, what, got, self.expected(dims, size), again):
             return False
@@ -202,12 +181,7 @@ class _Batches:
         return True
 
     def _same(
-        self,
-        check: str,
-        what: str,
-        got: Sequence[Any],
-        expected: Sequence[Any],
-        again: Callable[[int], Sequence[Any]] | None = None,
+        self, check: str, what: str, got: Arrays, expected: Arrays, again: Any = None
     ) -> bool:
         return self.findings.same(
             check, what, got, expected, slack=4, again=again, cause=_batch_cause
@@ -215,18 +189,19 @@ class _Batches:
 
     def check_the_rest(self) -> None:
         """Holds nested batches, those of derivatives, and derivatives of them against loops."""
-        findings = self.findings
+        findings, probe = self.findings, self.probe
         with findings.guarded(NESTED, "vmap(vmap)"):
             self.nested()
-        if self.probe.is_differentiable:
+        if probe.is_differentiable:
+            keys = [f"{b}" for b in range(self.size)]
+            cotangents = [hosts(probe.cotangents(f"example {key}")) for key in keys]
+            tangents = [probe.draw(probe.arrays, f"tangent {key}", scaled=True) for key in keys]
             with findings.guarded(OF_RULES, "vmap of backward", "no reverse mode"):
-                self._of("backward", self._gradients, self._cotangents())
+                self._of("backward", self._gradients, cotangents)
             with findings.guarded(OF_RULES, "vmap of jvp", "no forward mode"):
-                keys = [f"tangent {b}" for b in range(self.size)]
-                draw = self.probe.draw
-                self._of("jvp", self._dots, [draw(self.probe.arrays, k, scaled=True) for k in keys])
+                self._of("jvp", self._dots, tangents)
             with findings.guarded(THROUGH, "backward of vmap", "no reverse mode"):
-                self.through()
+                self.through(cotangents)
 
     def nested(self) -> None:
         """Maps twice: both levels over all arguments, and each level over some of them."""
@@ -236,107 +211,89 @@ class _Batches:
         pairs = [(self.uniform(0), self.uniform(0)), (self.uniform(-1), self.uniform(0))]
         for inner, outer in [*pairs, (half, rest), (rest, half)] if count > 1 else pairs:
             both = [i is not None and o is not None for i, o in zip(inner, outer, strict=True)]
-            number = 2 if any(both) else size
 
             def pick(k: int, i: int, o: int, inner: Dims = inner, both: Any = both) -> np.ndarray:
                 """Returns one array of an example; the outer level takes them in reverse."""
                 mixed = i if o == 0 else size - 1 - i
                 return self.examples[mixed if both[k] else o if inner[k] is None else i][k]
 
-            stacked = []
-            for k, (dim, outer_dim) in enumerate(zip(inner, outer, strict=True)):
-                rows = [[pick(k, i, o) for i in range(size)] for o in range(number)]
-                along = [row[0] if dim is None else np.stack(row, dim) for row in rows]
-                stacked.append(along[0] if outer_dim is None else np.stack(along, outer_dim))
-            found = hosts(vmap(vmap(self.kept_of, inner), outer)(*self._contained(stacked)))
-            each = [
-                _stack([self._at([pick(k, i, o) for k in range(count)]) for i in range(size)])
-                for o in range(number)
+            rows = [
+                [[pick(k, i, o) for k in range(count)] for i in range(size)]
+                for o in range(2 if any(both) else size)
             ]
+            stacked = _stack([_stack(row, inner) for row in rows], outer)
+            found = hosts(vmap(vmap(self.kept_of, inner), outer)(*alike(stacked, self.arrays)))
+            expected = _stack([_stack(list(map(self._alone, row))) for row in rows])
             what = f"vmap(vmap) with in_dims={_shown(inner)} inside {_shown(outer)} is not a loop"
-            if not self._same(NESTED, what, found, _stack(each)):
+            if not self._same(NESTED, what, found, expected):
                 return
 
     # ----------------------------------------------------------------------------- derivatives
 
-    def _cotangents(self) -> list[list[np.ndarray]]:
-        return [hosts(self.probe.cotangents(f"example {b}")) for b in range(self.size)]
-
-    def _alone(self, arrays: Sequence[Any]) -> tuple[Callable[..., list[Any]], list[Any]]:
-        """Returns the function of the floating arrays alone, and these."""
-
-        def function(*floats: Any) -> list[Any]:
-            return self.smooth(*self._filled(arrays, floats))
-
-        return function, [arrays[k] for k in self.floats]
-
-    def _filled(self, arrays: Sequence[Any], floats: Sequence[Any]) -> list[Any]:
-        filled = list(arrays)
-        for k, value in zip(self.floats, floats, strict=True):
-            filled[k] = value
-        return filled
-
     def _gradients(self, *operands: Any) -> list[Any]:
         """Returns the gradients of all floating arguments, for arguments and cotangents."""
-        count = len(self.arrays)
-        function, floats = self._alone(operands[:count])
-        return list(vjp(function, *floats)[1](list(operands[count:])))
+        point = self.at(operands[: len(self.arrays)])
+        return point.pulled(*point.values, *operands[len(self.arrays) :])
 
     def _dots(self, *operands: Any) -> list[Any]:
         """Returns the tangents of the smooth outputs, for arguments and tangents."""
-        count = len(self.arrays)
-        function, floats = self._alone(operands[:count])
-        return list(jvp(function, tuple(floats), tuple(operands[count:]))[1])
+        point = self.at(operands[: len(self.arrays)])
+        return point.pushed(*point.values, *operands[len(self.arrays) :])
 
-    def _of(self, what: str, function: Callable[..., Any], vectors: list[list[Any]]) -> None:
+    def _each(self, function: Any, dims: Dims, vectors: Sequence[Arrays]) -> list[Arrays]:
+        """Returns what a function of arguments and vectors gives for each example."""
+        return [
+            hosts(function(*alike(example, self.arrays), *self._vectors(some)))
+            for example, some in zip(self.looped(dims, self.size), vectors, strict=True)
+        ]
+
+    def _of(self, what: str, function: Callable[..., Any], vectors: Sequence[Arrays]) -> None:
         """Holds `vmap` of a function of arguments and vectors against a loop."""
-        arrays = self.stacked((0,) * len(self.arrays), self.size)
+        dims = (0,) * len(self.arrays)
+        arrays = self.batch(dims, self.size)
         got = hosts(vmap(function)(*arrays, *self._vectors(_stack(vectors))))
-        expected = _stack(
-            [
-                hosts(function(*self._contained(example), *self._vectors(some)))
-                for example, some in zip(self.examples, vectors, strict=False)
-            ]
-        )
-        if all(map(is_finite, expected)):
+        expected = _stack(self._each(function, dims, vectors))
+        if are_finite(expected):
             self._same(OF_RULES, f"vmap of {what} is not what a loop gives", got, expected)
 
-    def through(self) -> None:
+    def through(self, cotangents: Sequence[Arrays]) -> None:
         """Differentiates `vmap`, with all arguments mapped, and with each of them not mapped."""
         count = len(self.arrays)
-        cotangents = self._cotangents()
         choices: list[Dims] = [(0,) * count]
         if count > 1:
             choices += [tuple(None if k == j else 0 for k in range(count)) for j in range(count)]
         for dims in choices[:5]:
-            arrays = self.stacked(dims, self.size)
+            arrays = self.batch(dims, self.size)
+
+            def smooth(*arrays: Any) -> list[Any]:
+                point = self.at(arrays)
+                return point.select(*point.values)
 
             def function(*floats: Any, dims: Dims = dims, arrays: Any = arrays) -> list[Any]:
-                return vmap(self.smooth, dims)(*self._filled(arrays, floats))
+                filled = dict(zip(self.floats, floats, strict=True))
+                return vmap(smooth, dims)(*(filled.get(k, x) for k, x in enumerate(arrays)))
 
             pullback = vjp(function, *(arrays[k] for k in self.floats))[1]
             got = hosts(pullback(self._vectors(_stack(cotangents))))
-            mapped = [dim is not None for dim in dims]
-            rows = [
-                hosts(
-                    self._gradients(*self._contained(self.example(mapped, b)), *self._vectors(some))
-                )
-                for b, some in enumerate(cotangents)
-            ]
+            rows = self._each(self._gradients, dims, cotangents)
             expected = [
-                np.stack(many) if mapped[k] else np.sum(many, axis=0).astype(many[0].dtype)
+                np.sum(many, axis=0).astype(many[0].dtype) if dims[k] is None else np.stack(many)
                 for k, many in zip(self.floats, zip(*rows, strict=True), strict=True)
             ]
-            if not all(map(is_finite, expected)):
+            if not are_finite(expected):
                 return
             what = f"backward of vmap with in_dims={_shown(dims)} is not what a loop gives"
             if not self._same(THROUGH, what, got, expected):
                 return
 
 
-def _stack(rows: Sequence[Sequence[Any]]) -> list[np.ndarray]:
-    """Returns of several lists of arrays each array stacked."""
-    return [np.stack(many) for many in zip(*rows, strict=True)]
+def _stack(rows: Sequence[Arrays], dims: Dims | None = None) -> list[np.ndarray]:
+    """Returns of several lists of arrays each array stacked; the first one where dims says None."""
+    each = list(zip(*rows, strict=True))
+    return [
+        many[0] if dim is None else np.stack(many, axis=dim)
+        for many, dim in zip(each, (0,) * len(each) if dims is None else dims, strict=True)
+    ]
 
 
 def _shown(dims: Dims) -> str:

@@ -13,22 +13,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.errors import FtransError, GradcheckError, GradcheckOutputError
-from ftrans.func.jvp import jvp
 from ftrans.func.trace import trace
 from ftrans.interpreters import runnable
 from ftrans.ir import Program, Tracer
 from ftrans.numpy.promotion import is_array
 from ftrans.pytree import describe
 from ftrans.verify.coordinates import (
+    agreeing,
+    alike,
     from_coordinates,
-    host,
     index_of,
     is_complex,
     like,
     to_coordinates,
 )
 from ftrans.verify.diagnosis import diagnose
-from ftrans.verify.differences import central, columns, diagonals, find_kink, jacobian
+from ftrans.verify.differences import Beside, central, find_kink, jacobian, rows_of
 from ftrans.verify.probe import Probe
 
 
@@ -41,10 +41,6 @@ class Settings(NamedTuple):
     nondet_tol: float
     check_undefined_grad: bool
     check_grad_dtypes: bool
-    check_batched_grad: bool
-    check_batched_forward_grad: bool
-    check_forward_ad: bool
-    check_backward_ad: bool
     fast_mode: bool
 
 
@@ -74,6 +70,7 @@ class Comparison:
 
     Attributes:
         wide: the probe in double precision, where the function takes that.
+        beside: its floating outputs beside the point.
         eps: the step of differences.
         atol: the absolute tolerance.
         rtol: the relative tolerance.
@@ -93,17 +90,16 @@ class Comparison:
             d if g is None else g for g, d in zip(given, defaults, strict=True)
         )
         self._seen: list[Any] | None = None
-        self._rows: dict[int, list[np.ndarray]] = {}
+        self._found: dict[int, list[np.ndarray]] = {}
+        self.wide.watch = self._check_types
+        # where nothing floats, nothing may move
+        numbers = self.probe.outputs or range(len(self.probe.leaves))
+        select = functools.partial(self.wide.select, outputs=numbers)
+        self.beside = Beside(select, self.wide.values)
         self.heard: list[Heard] = []
 
-    def evaluated(self, *values: Any) -> list[Any]:
-        """Returns the leaves of the result, in double precision where that is taken.
-
-        Raises:
-            GradcheckOutputError: where the floating ones, or all if there are none, have other
-                types than at the point itself.
-        """
-        outs = self.wide(*values)
+    def _check_types(self, values: Sequence[Any], outs: list[Any]) -> None:
+        """Checks that outputs beside the point, floating or else all, have their types there."""
         # the types of traced values are held against those of others where they are batched
         if not any(type(value) is Tracer for value in values):
             numbers = self.probe.outputs or range(len(self.probe.leaves))
@@ -111,20 +107,15 @@ class Comparison:
             before = self.probe.leaves if self._seen is None else self._seen
             check_outputs(self.name, before, outs, numbers, self._seen is not None)
             self._seen = outs
-        return outs
 
-    def selected(self, *values: Any) -> list[Any]:
-        """Returns the floating outputs, see `evaluated`."""
-        outs = self.evaluated(*values)
-        return [outs[i] for i in self.probe.outputs]
+    def error(self, text: str) -> GradcheckError:
+        """Returns an error that begins with the name of the check."""
+        return GradcheckError(f"{self.name}: {text}")
 
-    def close(self, a: np.ndarray, n: np.ndarray, atol: float | None = None) -> bool:
-        """Tells whether two arrays are the same within the tolerances, relative to the second."""
-        if a.shape != n.shape:
-            return False
-        atol = self.atol if atol is None else atol
-        with np.errstate(all="ignore"):
-            return bool(((a == n) | (np.abs(a - n) <= atol + self.rtol * np.abs(n))).all())
+    def right(self, a: np.ndarray, n: np.ndarray, atol: float | None = None) -> np.ndarray:
+        """Tells of each number whether it is within the tolerances, relative to the second."""
+        allowed = (self.atol if atol is None else atol) + self.rtol * np.abs(n)
+        return agreeing(a, n, allowed) & ~np.isnan(a)
 
     # ------------------------------------------------------------------- derivatives by the rules
 
@@ -135,23 +126,13 @@ class Comparison:
 
     def pull(self, number: int) -> Callable[[Any], list[Any]]:
         """Returns the map from a cotangent of one output to those of all values."""
-
-        def pulled(cotangent: Any) -> list[Any]:
-            cotangents: list[Any] = [None] * len(self.probe.outputs)
-            cotangents[number] = cotangent
-            return list(self.pullback(cotangents))
-
-        return pulled
+        count = len(self.probe.outputs)
+        return lambda ct: list(self.pullback([ct if i == number else None for i in range(count)]))
 
     def push(self, position: int) -> Callable[[Any], list[Any]]:
         """Returns the map from a tangent of one value to those of all outputs."""
-
-        def pushed(tangent: Any) -> list[Any]:
-            tangents: list[Any] = [None] * len(self.probe.values)
-            tangents[position] = tangent
-            return list(jvp(self.probe.select, tuple(self.probe.values), tuple(tangents))[1])
-
-        return pushed
+        count, pushforward = len(self.probe.values), self.probe.pushforward()
+        return lambda t: pushforward([t if j == position else None for j in range(count)])
 
     # --------------------------------------------------------------------------------- compared
 
@@ -165,48 +146,41 @@ class Comparison:
     def _compare_whole(self, forward: bool) -> None:
         probe = self.probe
         for j, value in enumerate(probe.values):
-            if not forward and self._is_aligned(j):
-                self._compare_diagonal(j)
-                continue
-            numerical = jacobian(self.selected, self.wide.values, j, self.eps)
-            analytic = columns(self.push(j), value, probe.outs) if forward else []
-            for i, n in enumerate(numerical):
-                self._hold(analytic[i].T if forward else self._row(i)[j], n, i, j, forward)
+            if not forward and self._is_right_diagonal():
+                return
+            analytic = rows_of(self.push(j), value, probe.outs) if forward else []
+            for i, n in enumerate(jacobian(self.beside, j, self.eps)):
+                self._hold(analytic[i] if forward else self._columns(i)[j], n, i, j, forward)
 
-    def _row(self, i: int) -> list[np.ndarray]:
+    def _columns(self, i: int) -> list[np.ndarray]:
         """Returns the Jacobians of one output by reverse mode."""
-        if i not in self._rows:
+        if i not in self._found:
             out = self.probe.leaves[self.probe.outputs[i]]
-            self._rows[i] = columns(self.pull(i), out, self.probe.values)
-        return self._rows[i]
+            self._found[i] = [rows.T for rows in rows_of(self.pull(i), out, self.probe.values)]
+        return self._found[i]
 
-    def _is_aligned(self, j: int) -> bool:
-        """Tells whether it is proven that the Jacobians have nothing beside their diagonals."""
-        value, outs = self.wide.values[j], self.probe.outs
-        if len(outs) != 1 or len(self.wide.values) != 1:
+    def _is_right_diagonal(self) -> bool:
+        """Tells whether there is one Jacobian, proven to be diagonal, and that is right."""
+        values, outs = self.wide.values, self.probe.outs
+        if len(values) != 1 or len(outs) != 1:
             return False
-        out = outs[0]
+        value, out = values[0], outs[0]
         if is_complex(value) or is_complex(out) or value.shape != out.shape or value.size < 64:
             return False
         try:
-            forwards = trace(lambda x: self.selected(x)[0])(value)
+            forwards = trace(lambda x: self.wide.select(x)[0])(value)
             back = self.pullback
-            proven = is_aligned(forwards, 0) and is_aligned(back.program, len(back.residuals))
+            if not (is_aligned(forwards, 0) and is_aligned(back.program, len(back.residuals))):
+                return False
         except FtransError:
             # it branches on values, or hands them to NumPy: there is no proof
             return False
+        cotangents = [np.full(out.shape, x, out.dtype) for x in (0.0, 1.0)]
+        given = alike(cotangents, [self.probe.leaves[self.probe.outputs[0]]] * 2)
+        nothing, a = (to_coordinates(self.pull(0)(ct)[0]) for ct in given)
+        (n,) = central(self.beside, 0, np.ones((1, a.size)), self.eps)
         # where it is affine in the cotangent, what is beside the diagonal is not zero
-        return proven and not np.any(host(self._pulled_fill(0.0)))
-
-    def _pulled_fill(self, number: float) -> Any:
-        out = self.probe.leaves[self.probe.outputs[0]]
-        return self.pull(0)(like(np.full(out.shape, number, out.dtype), out))[0]
-
-    def _compare_diagonal(self, j: int) -> None:
-        a = to_coordinates(self._pulled_fill(1.0))
-        (n,) = diagonals(self.selected, self.wide.values, j, self.eps)
-        if not self.close(a, n):
-            self._hold(np.diag(a), np.diag(n), 0, j, False)
+        return not np.any(nothing) and bool(self.right(a, n[0]).all())
 
     def _hold(self, a: np.ndarray, n: np.ndarray, i: int, j: int, forward: bool) -> None:
         """Holds a Jacobian, in real coordinates, against differences, part by part."""
@@ -214,26 +188,27 @@ class Comparison:
         split = value if forward else out
         for part in range(2 if is_complex(split) else 1):
             a_part, n_part = (_part(m, part, value, out, forward) for m in (a, n))
-            if self.close(a_part, n_part):
+            right = self.right(a_part, n_part)
+            if right.all():
                 continue
-            prefix = ""
-            if is_complex(split):
-                which = ("real", "imaginary")[part]
-                which += f" part of complex {'inputs' if forward else 'outputs'} only, "
-                prefix = f"While considering the {which}"
-            raise GradcheckError(
-                f"{self.name}: {prefix}Jacobian {_mode(forward)}mismatch for output {i} with "
-                f"respect to input {j},\nnumerical:{n_part}\nanalytical:{a_part}\n"
-                + self._explained(a_part, n_part, i, j)
-            )
+            which, of = ("real", "imaginary")[part], "inputs" if forward else "outputs"
+            prefix = f"While considering the {which} part of complex {of} only, "
+            prefix = prefix if is_complex(split) else ""
+            text = self._mismatch(a_part, n_part, i, j, forward, prefix)
+            raise GradcheckError(text + self._explained(a_part, n_part, i, j, right))
 
-    def _explained(self, a: np.ndarray, n: np.ndarray, i: int, j: int) -> str:
+    def _mismatch(self, a: Any, n: Any, i: int, j: int, forward: bool, prefix: str = "") -> str:
+        mode = "computed with forward mode " if forward else ""
+        return (
+            f"{self.name}: {prefix}Jacobian {mode}mismatch for output {i} with respect to input "
+            f"{j},\nnumerical:{n}\nanalytical:{a}\n"
+        )
+
+    def _explained(self, a: np.ndarray, n: np.ndarray, i: int, j: int, right: np.ndarray) -> str:
         """Returns lines that say where a mismatch is, and what its likely cause is."""
         probe = self.probe
-        with np.errstate(all="ignore"):
-            wrong = ~(np.abs(a - n) <= self.atol + self.rtol * np.abs(n))
-        rows = np.flatnonzero(wrong.any(axis=1)).tolist()
-        kink = find_kink(self.selected, self.wide.values, j, rows, self.eps, i)
+        rows = np.flatnonzero(~right.all(axis=1)).tolist()
+        kink = find_kink(self.beside, j, rows, self.eps, i)
         if kink:
             return (
                 f"  {kink}.\n  The numerical value is the mean of both sides; a rule may choose "
@@ -265,22 +240,19 @@ class Comparison:
         may be off by atol, so a projection by atol times the sum of all products.
         """
         value, out = self.probe.values[j], self.probe.leaves[self.probe.outputs[i]]
-        slopes = [central(self.selected, self.wide.values, j, u, self.eps)[i] for u in us]
-        n = _joined([float(v @ slope) for slope in slopes])
+        slopes = central(self.beside, j, np.stack(us), self.eps)[i]
+        n = _joined(slopes @ v)
         if forward:
             tangents = [like(from_coordinates(u, value), value) for u in us]
             a = _joined([float(v @ to_coordinates(self.push(j)(t)[i])) for t in tangents])
         else:
             gradient = to_coordinates(self.pull(i)(like(from_coordinates(v, out), out))[j])
             a = _joined([float(u @ gradient) for u in us])
-        atol = self.atol * float(sum(map(np.sum, us))) * float(np.sum(v))
-        if self.close(np.asarray(a), np.asarray(n), atol):
+        atol = self.atol * float(np.sum(us)) * float(np.sum(v))
+        if self.right(np.asarray(a), np.asarray(n), atol).all():
             return
-        text = (
-            f"{self.name}: Jacobian {_mode(forward)}mismatch for output {i} with respect to input "
-            f"{j},\nnumerical:{n}\nanalytical:{a}\n"
-            f"  These are projections of the Jacobians, computed in fast mode.\n"
-        )
+        text = self._mismatch(a, n, i, j, forward)
+        text += "  These are projections of the Jacobians, computed in fast mode.\n"
         try:
             self._compare_whole(forward)
         except GradcheckError as error:
@@ -355,10 +327,6 @@ def is_aligned(program: Program, position: int) -> bool:
     return all(program.type_of(output).shape == shape for output in program.outputs)
 
 
-def _mode(forward: bool) -> str:
-    return "computed with forward mode " if forward else ""
-
-
 def _part(matrix: np.ndarray, part: int, value: Any, out: Any, forward: bool) -> np.ndarray:
     """Returns the real or imaginary part of outputs (forward: inputs) of a Jacobian, as PyTorch's.
 
@@ -386,6 +354,6 @@ def _parts(vector: np.ndarray, array: Any) -> list[np.ndarray]:
     return [np.where(is_real, vector, 0.0), np.where(is_real, 0.0, vector)]
 
 
-def _joined(parts: Sequence[float]) -> complex:
+def _joined(parts: Sequence[Any] | np.ndarray) -> complex:
     """Returns a number, or the complex number of these parts."""
     return parts[0] if len(parts) == 1 else complex(*parts)
