@@ -54,12 +54,12 @@ CEILINGS = {
     "custom": 5322,
     "external": 1778,
     "func": 3589,
-    "interpreters": 1806,
-    "ir": 2126,
+    "interpreters": 1840,
+    "ir": 2226,
     "numpy": 8610,
-    "primitives": 7434,
-    "runtime": 3187,
-    "verify": 3679,
+    "primitives": 7457,
+    "runtime": 3183,
+    "verify": 3680,
 }
 """How many lines a package may have."""
 

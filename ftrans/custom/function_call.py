@@ -113,7 +113,7 @@ class Call(Author):
         """Records the call; returns what `forward` returned, with traced values in it."""
         values = self.parts.values
         while True:
-            self._before = self.opaque
+            self.opaque = self._opaque()
             try:
                 results = record(self, values, self._known())
                 break
@@ -127,15 +127,16 @@ class Call(Author):
                 results[result] = value
         return self.make(self.output.build(results))
 
-    @property
-    def opaque(self) -> tuple[bool, bool]:
-        """Whether `forward` and `setup_context` were found to be opaque."""
-        asked = (self.methods.forward, self.methods.setup_context)
-        return tuple([f is not None and is_opaque(f, self.parts.key) for f in asked])  # type: ignore
+    opaque = (False, False)
+    """Whether `forward` and `setup_context` were found to be opaque."""
+
+    def _opaque(self) -> tuple[bool, bool]:
+        asked, key = (self.methods.forward, self.methods.setup_context), self.parts.key
+        return tuple([f is not None and is_opaque(f, key) for f in asked])  # type: ignore
 
     def retries(self) -> bool:
         """Tells whether the call is recorded once more, see `Author.retries`."""
-        return self.opaque != self._before
+        return self._opaque() != self.opaque
 
     effects: Sequence[str] = ()
     """The names under which rules find what an opaque `forward` has left outside of the context."""

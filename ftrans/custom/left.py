@@ -35,19 +35,18 @@ def known_values(values: Sequence[Any]) -> list[Any] | None:
     """Returns the arrays behind traced values; None where one of them has none."""
     if not values:
         return []
-    if foreign(values):
-        return None
     try:
-        return values_of(values, examples=False)
+        found = values_of(values, examples=False)
     except ConcretizationError:
         return None
+    return None if foreign(found) else found
 
 
 def values_of(values: Sequence[Any], examples: bool) -> list[Any]:
     """Returns the arrays behind traced values; or examples, where there are none."""
     with evaluated(lambda x: not foreign([x]), examples):
         found = [x.value() if type(x) is Tracer else x for x in values]
-    return [example(type_of(x)) if foreign([x]) else x for x in found]
+    return [example(type_of(x)) if foreign([x]) else x for x in found] if examples else found
 
 
 @dataclass

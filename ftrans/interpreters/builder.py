@@ -15,7 +15,7 @@ from typing import Any
 from ftrans.ir import Abstract, ArrayType, Atom, Equation, Frame, Literal, Params, Program, Tracer
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import Placing, recording_place
-from ftrans.primitives import broadcast_p
+from ftrans.primitives import at_hand_p, broadcast_p
 from ftrans.primitives.record import Absent, New
 
 transforms = SimpleNamespace()
@@ -38,7 +38,16 @@ class Builder(Frame):
         closed: as for `Frame`.
     """
 
-    __slots__ = ("_count", "_merged", "_tracers", "definitions", "fills", "starts", "types")
+    __slots__ = (
+        "_at_hand",
+        "_count",
+        "_merged",
+        "_tracers",
+        "definitions",
+        "fills",
+        "starts",
+        "types",
+    )
 
     def __init__(self, name: str, closed: bool = True):
         super().__init__(name, closed)
@@ -46,6 +55,7 @@ class Builder(Frame):
         self.definitions: dict[Atom, Equation] = {}
         self.fills: dict[Atom, Literal] = {}
         self.starts: list[int] = []
+        self._at_hand: dict[int, int] = {}
         self._count = 0
         self._merged: dict[Any, Sequence[Atom]] = {}
         self._tracers: dict[Atom, Tracer] = {}
@@ -89,6 +99,8 @@ class Builder(Frame):
         Returns:
             What the results are.
         """
+        if primitive is at_hand_p:
+            return (self._found(*operands),)
         if primitive.is_higher_order:
             params = params.map_programs(transforms.simplify)
         key = _key(primitive, operands, params)
@@ -100,6 +112,12 @@ class Builder(Frame):
             )
             found = self._merged[key] = self._simpler(primitive, operands, params, known, key)
         return found
+
+    def _found(self, atom: Atom, value: Atom) -> Atom:
+        """Remembers of a result that its value is at hand, as an input."""
+        if type(atom) is int and type(value) is int and value < 0 <= atom:
+            self._at_hand.setdefault(atom, value)
+        return atom
 
     def _simpler(
         self,
@@ -225,6 +243,14 @@ class Builder(Frame):
             for code in numbers:
                 position[code] = number
                 number += 1
+            for code in numbers if self._at_hand else ():
+                if live[code] and code in self._at_hand:
+                    # all that uses a value takes what is at hand
+                    operands = position[code], position[self._at_hand[code]]
+                    equations.append(Equation(at_hand_p, operands, NO_PARAMS, (self.types[code],)))
+                    locations.append(location)
+                    position[code] = number
+                    number += 1
         program = Program.make(
             [self.input_types[~code] for code in (*declared, *needed)],
             equations,
@@ -252,6 +278,9 @@ class Builder(Frame):
             for operand in equation.operands:
                 if type(operand) is not Literal:
                     live[operand] = True
+            for number in numbers if self._at_hand else ():
+                if live[number] and number in self._at_hand:
+                    live[self._at_hand[number]] = True
             kept.append((equation, numbers, self.locations[index]))
         kept.reverse()
         return kept

@@ -12,12 +12,12 @@ from ftrans.interpreters.base import building, finish, memoised, replay, simplif
 from ftrans.ir import Equation, Program, bind
 from ftrans.primitives import missing_p
 from ftrans.primitives.control import call_p
-from ftrans.primitives.rules import custom_p, linear_call_p
+from ftrans.primitives.rules import at_hand_p, custom_p, linear_call_p
 from ftrans.primitives.rules.missing import raise_missing
 
 _CALLS = {call_p: "program"}
-_RULES = {custom_p: "forward", linear_call_p: "call", missing_p: ""}
-"""What is replaced, and the param with the program that stands for it."""
+_RULES = {custom_p: "forward", linear_call_p: "call", missing_p: "", at_hand_p: ""}
+"""What is replaced, and the param with the program that stands for it, if there is one."""
 
 
 @memoised
@@ -42,6 +42,8 @@ def _expanded(program: Program, operands: Sequence[Any], rules: bool) -> list[An
         body = params.get(replaced.get(primitive, ""))
         if body is not None:
             return _expanded(body, taken[: len(body.inputs)], rules)[: len(equation.types)]
+        if rules and primitive is at_hand_p:
+            return taken[1:]
         if primitive.is_higher_order:
             params = params.map_programs(within)
         return bind(primitive, taken, params)
@@ -51,6 +53,8 @@ def _expanded(program: Program, operands: Sequence[Any], rules: bool) -> list[An
 
 def runnable(program: Program) -> Program:
     """Returns an equal program without `call` and without custom rules, which is run.
+
+    What is at hand is not computed in it.
 
     Raises:
         MissingRuleError: where an output depends on a derivative that there is no rule for.
@@ -64,6 +68,7 @@ def _without_rules(program: Program) -> Program:
 
 @memoised
 def _run_rules(program: Program) -> Program:
+    program = simplify(program)  # which lets all that uses a value take what is at hand
     with building(program.name, program.inputs) as (frame, inputs):
         found = simplify(finish(frame, _expanded(program, inputs, True)))
     _check_none_missing(found)

@@ -17,6 +17,7 @@ from weakref import ref
 
 from ftrans.errors import FtransError, LeakedTracerError
 from ftrans.ir.location import Location, here
+from ftrans.ir.part import Part, part_of
 from ftrans.ir.program import Equation, Params, Program
 from ftrans.ir.source import Abstract, Use, example, unknown
 from ftrans.ir.stack import NOTHING, opened, state
@@ -261,24 +262,30 @@ class Frame:
         """
         self.demands += 1
         known = self.known
-        if code in known:
-            return known[code]
-        pending = [code]
-        needed: dict[int, Equation] = {}
-        while pending:
-            current = pending.pop()
-            if current in known:
-                continue
-            if current < 0:
-                known[current] = self._source_value(current, what, asked)
-            else:
-                equation, _, first = self.produced(current)
-                if first not in needed:
-                    needed[first] = equation
-                    pending += [c for c in equation.operands if type(c) is int]
-        if needed:
-            _evaluate_all([(first, needed[first]) for first in sorted(needed)], known)
+        if code not in known:
+            if code < 0:
+                known[code] = self._source_value(code, what, asked)
+                return known[code]
+            part = self.part(code)
+            for needed in part.needs:
+                if needed not in known:
+                    known[needed] = self._source_value(needed, what, asked)
+            found = _run(part.program, [known[needed] for needed in part.needs])
+            known.update(zip(part.gives, found, strict=True))
         return known[code]
+
+    def part(self, code: int) -> Part:
+        """Returns what computes a result of what is known, or may be: inputs."""
+        return part_of(self, code)
+
+    def type(self, atom: Any) -> ArrayType:
+        """Returns the type of a value, or of a literal."""
+        if type(atom) is Literal:
+            return atom.type
+        if atom < 0:
+            return self.input_types[~atom]
+        equation, _, first = self.produced(atom)
+        return equation.types[atom - first]
 
     def produced(self, code: int) -> tuple[Equation, Location | None, int]:
         """Returns the equation that makes the result `code`, its place, and its first result."""
@@ -329,22 +336,21 @@ def _no_evaluator(*args: Any) -> Any:
 
 
 _evaluate: Callable[[Any, Sequence[Any], Params], tuple[Any, ...]] = _no_evaluator
-_evaluate_all: Callable[[Sequence[tuple[int, Equation]], dict[int, Any]], None] = _no_evaluator
+_run: Callable[[Program, Sequence[Any]], Sequence[Any]] = _no_evaluator
 
 
 def set_evaluator(
     evaluate: Callable[[Any, Sequence[Any], Params], tuple[Any, ...]],
-    evaluate_all: Callable[[Sequence[tuple[int, Equation]], dict[int, Any]], None],
+    run: Callable[[Program, Sequence[Any]], Sequence[Any]],
 ) -> None:
     """Installs what runs primitives on arrays; the runtime does so when it is imported.
 
     Args:
         evaluate: runs one primitive.
-        evaluate_all: runs equations, each given with the code of its first result, on values by
-            their codes; adds the results to those.
+        run: runs a program.
     """
-    global _evaluate, _evaluate_all
-    _evaluate, _evaluate_all = evaluate, evaluate_all
+    global _evaluate, _run
+    _evaluate, _run = evaluate, run
 
 
 def _no_guard(*args: Any) -> None:

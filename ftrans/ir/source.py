@@ -147,7 +147,7 @@ def evaluated(has_value: Callable[[Any], bool], examples: bool) -> Iterator[None
         examples: whether what depends on inputs without a value is evaluated by an example of
             those; else it is an error.
     """
-    known = [(frame, frame.known) for frame in state.stack]
+    known = [(frame, frame.known) for frame in state.stack] if examples else []
     before = state.examples, state.has_value
     try:
         for frame, values in known:
@@ -157,6 +157,4 @@ def evaluated(has_value: Callable[[Any], bool], examples: bool) -> Iterator[None
     finally:
         state.examples, state.has_value = before
         for frame, values in known:
-            if not examples:
-                values.update(frame.known)
             frame.known = values

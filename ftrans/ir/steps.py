@@ -1,8 +1,9 @@
-"""The tree of what was traced before: one step per input and equation, a program at each end."""
+"""The tree of what was traced before: a step per input, equation or demand, programs at ends."""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from ftrans.ir.program import Equation, Program
@@ -10,18 +11,21 @@ from ftrans.ir.types import Literal
 
 
 class Step:
-    """Is one input or equation, reached by all that came before it.
+    """Is one input, equation or demand, reached by all that came before it.
 
     Attributes:
         key: what tells it from its siblings; None at a root.
-        equation: the equation, operands as `Tracer.index` gives them; None for an input.
+        equation: the equation, operands as `Tracer.index` gives them; else None.
         location: where the user's code recorded it.
         child: the step that followed last.
         others: all steps that ever followed, by key; None where there is but one.
         stop: the number of results that there are after it.
         code: the first result, as `Tracer.index`.
         type: the type of that.
-        ends: the programs that end here, weakly, by name and outputs.
+        ends: the programs that end here, weakly, by name and outputs; with the results that they
+            are given.
+        part: where it is the demand of a value what computed that: a program, weakly, what it
+            needs, and what it gives.
         leaps: the equations and the result of functions that were called here, by call.
     """
 
@@ -34,6 +38,7 @@ class Step:
         "leaps",
         "location",
         "others",
+        "part",
         "stop",
         "type",
     )
@@ -47,7 +52,8 @@ class Step:
         self.type = equation.types[0] if equation is not None and equation.types else None
         self.child: Step | None = None
         self.others: dict[Any, Step] | None = None
-        self.ends: dict[Any, weakref.ref[Program]] | None = None
+        self.ends: dict[Any, tuple[weakref.ref[Program], dict[int, None]]] | None = None
+        self.part: tuple[weakref.ref[Program], Sequence[int], Sequence[int]] | None = None
         self.leaps: dict[Any, tuple[Any, ...]] | None = None
 
     def find(self, key: Any) -> Step | None:
@@ -74,7 +80,7 @@ class Step:
     def forget(self) -> list[Step]:
         """Lets go of all that followed; returns it."""
         child, others = self.child, self.others
-        self.child = self.others = self.ends = self.leaps = None
+        self.child = self.others = self.ends = self.leaps = self.part = None
         found = [] if others is None else list(others.values())
         return found if child is None else [child, *found]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 from operator import attrgetter
 from types import FrameType
@@ -18,7 +18,7 @@ from typing import Any
 
 from ftrans.config import config
 from ftrans.errors import CheckError, FtransError
-from ftrans.ir.frame import Frame, Tracer
+from ftrans.ir.frame import Frame, Part, Tracer
 from ftrans.ir.location import Location, location_of, passed_over, user_frame
 from ftrans.ir.program import NO_PARAMS, Equation, Params, Program
 from ftrans.ir.stack import state
@@ -143,7 +143,7 @@ class Trail(Frame):
         return self.step.find((*key[:2], id(user.f_code), user.f_lasti, *key[4:]))
 
     def _take(self, primitive: Any, *codes: Any) -> Tracer:
-        operands = [c if type(c) is Literal else Tracer(self, c, self._type(c)) for c in codes]
+        operands = [c if type(c) is Literal else Tracer(self, c, self.type(c)) for c in codes]
         return self.record(primitive, operands, NO_PARAMS)[0]
 
     def record(self, primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Tracer, ...]:
@@ -260,7 +260,7 @@ class Trail(Frame):
     ) -> Step:
         """Returns a new step for an equation; or for the one that takes literals as inputs."""
         operands = tuple(codes)
-        results = primitive.infer_types(tuple([self._type(c) for c in operands]), params)
+        results = primitive.infer_types(tuple([self.type(c) for c in operands]), params)
         if Literal in map(type, operands) and _takes_inputs(primitive):
             varying = self._varying(key, operands)
             if varying:
@@ -277,14 +277,6 @@ class Trail(Frame):
         if params and step.holds_functions:
             self.step.forget_functions()
         return step
-
-    def _type(self, code: Any) -> ArrayType:
-        if type(code) is Literal:
-            return code.type
-        if code < 0:
-            return self.input_types[~code]
-        equation, _, first = self.produced(code)
-        return equation.types[code - first]
 
     def _varying(self, key: Any, operands: tuple[Any, ...]) -> list[int]:
         """Returns which operands are literals whose place brings other values in other traces."""
@@ -324,16 +316,33 @@ class Trail(Frame):
         if ends is None:
             ends = self.step.ends = {}
         key = (name, *codes)
-        found = ends.get(key)
+        found, given = ends.get(key, _NO_END)
         program = None if found is None else found()
-        if program is None:
-            program = self._program(codes, name or self.name)
-            ends[key] = weakref.ref(program)
-        return program, self.sources[self.declared :]
+        if program is None or (given and not self.known.keys() >= given.keys()):
+            given = self._given(codes)
+            program = self._program(codes, given, name or self.name)
+            ends[key] = weakref.ref(program), given
+        captured = self.sources[self.declared :]
+        if given:
+            captured += map(self.known.__getitem__, given)
+        return program, captured
 
-    def _program(self, codes: Sequence[Any], name: str) -> Program:
-        """Builds the program, in which inputs have the numbers before all results."""
-        count = len(self.sources)
+    def _given(self, codes: Sequence[Any]) -> dict[int, None]:
+        """Returns the results that are known already, and that the outputs depend on, in order."""
+        live = set(codes)
+        for step in reversed(self.steps) if self.known else ():
+            equation: Equation = step.equation  # type: ignore[assignment]
+            if not live.isdisjoint(range(step.code, step.stop)):
+                live.update(equation.operands)
+        return dict.fromkeys(sorted([c for c in self.known if c >= 0 and c in live]))
+
+    def _program(self, codes: Sequence[Any], given: Collection[int], name: str) -> Program:
+        """Builds the program, in which inputs have the numbers before all results.
+
+        The last inputs are the values of the results that are given.
+        """
+        first = len(self.sources)
+        count = first + len(given)
 
         def number(code: Any) -> Any:
             if type(code) is Literal:
@@ -346,13 +355,32 @@ class Trail(Frame):
             equations.append(
                 Equation(primitive, tuple([number(c) for c in operands]), params, types)
             )
+        types = tuple([self.type(code) for code in given])
+        for i, (code, t) in enumerate(zip(given, types, strict=True), first):
+            equations.append(Equation(_at_hand, (number(code), i), NO_PARAMS, (t,)))
         return Program.make(
-            self.input_types,
+            (*self.input_types, *types),
             equations,
             [number(code) for code in codes],
-            [step.location for step in self.steps],
+            [step.location for step in self.steps] + [None] * len(given),
             name,
         )
+
+    def part(self, code: int) -> Part:
+        """Returns what computes a result, as `Frame.part` does; that was asked for is a step."""
+        if state.examples:
+            return super().part(code)  # what is computed of an example is not known
+        step = self.step
+        self.step = step = step.find(code) or _grow(step, Step(code, None, None, step.stop))
+        known = self.known
+        if step.part is not None:
+            program, needs, gives = step.part
+            found = program()
+            if found is not None and all(c < 0 or c in known for c in needs):
+                return Part(found, needs, gives)
+        part = super().part(code)
+        step.part = weakref.ref(part.program), part.needs, part.gives
+        return part
 
     def produced(self, code: int) -> tuple[Equation, Location | None, int]:
         """Returns the equation that makes the result `code`, its place, and its first result."""
@@ -362,6 +390,7 @@ class Trail(Frame):
 
 
 _stop = attrgetter("stop")
+_NO_END: tuple[None, dict[int, None]] = None, {}
 
 
 def _compare(name: str, before: Any, now: Any, steps: list[Step]) -> None:
@@ -391,9 +420,16 @@ def _no_broadcast(x: Tracer, shape: tuple[int, ...]) -> Tracer:
 
 
 _broadcast: Callable[[Tracer, tuple[int, ...]], Tracer] = _no_broadcast
+_at_hand: Any = None
 
 
 def set_broadcast(broadcast: Callable[[Tracer, tuple[int, ...]], Tracer]) -> None:
     """Installs what broadcasts a traced scalar; the primitives do so when they are imported."""
     global _broadcast
     _broadcast = broadcast
+
+
+def set_at_hand(primitive: Any) -> None:
+    """Installs the primitive that says of a value where it is at hand."""
+    global _at_hand
+    _at_hand = primitive

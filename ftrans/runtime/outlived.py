@@ -35,7 +35,8 @@ def settle(frame: Frame) -> None:
     alive = _alive(frame)
     if not alive:
         return
-    program = keep(frame.close(alive, name)[0])
+    program, captured = frame.close(alive, name)
+    keep(program)
     unknown = {i for i, source in enumerate(frame.sources) if isinstance(source, Abstract)}
     number = len(frame.sources)
     for equation in program.equations if unknown or program.calls_host else ():
@@ -51,7 +52,9 @@ def settle(frame: Frame) -> None:
         for t, source in zip(frame.input_types, frame.sources, strict=True)
     ]
     if len(known) < len(alive):
-        program = keep(frame.close(known, name)[0])
+        program, captured = frame.close(known, name)
+        keep(program)
+    operands += captured[len(captured) + len(operands) - len(program.inputs) :]  # known already
     if is_tracing():
         values = bind(call_p, operands, Params({"program": program}))
     else:

@@ -6,7 +6,6 @@ are always the caller's own to write to.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
@@ -18,12 +17,12 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.interpreters import inline, runnable, simplify
-from ftrans.ir import Equation, Literal, Params, Program, Tracer, check, type_of
+from ftrans.ir import Params, Program, Tracer, check, type_of
 from ftrans.ir.frame import set_evaluator, settled
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.outside import without_warnings
-from ftrans.runtime.cache import count
+from ftrans.runtime.cache import count, keep
 from ftrans.runtime.choice import choose, plan_of
 from ftrans.runtime.executable import Executable, is_wide
 from ftrans.runtime.explain import Why, note_trace, record
@@ -189,36 +188,6 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
     return tuple(_own(found if primitive.multiple else [found], host))
 
 
-def evaluate_equations(equations: Sequence[tuple[int, Equation]], values: dict[int, Any]) -> None:
-    """Runs equations, see `set_evaluator`: on NumPy arrays within one scope of its warnings."""
-    rest = deque(equations)
-    while rest:
-        with without_warnings(calls=False):
-            while rest and not _leaves_numpy(rest[0][1], values):
-                first, equation = rest.popleft()
-                found = equation.primitive.lower(
-                    np, *_operands(equation, values), **equation.params
-                )
-                outs = found if equation.primitive.multiple else [found]
-                values.update(enumerate(map(np.asarray, outs), first))
-        if rest:
-            first, equation = rest.popleft()
-            operands = _operands(equation, values)
-            results = evaluate_primitive(equation.primitive, operands, equation.params)
-            values.update(enumerate(results, first))
-
-
-def _operands(equation: Equation, values: dict[int, Any]) -> list[Any]:
-    return [c.array if type(c) is Literal else values[c] for c in equation.operands]
-
-
-def _leaves_numpy(equation: Equation, values: dict[int, Any]) -> bool:
-    """Tells whether more is to be done than to apply functions of NumPy to NumPy arrays."""
-    if equation.params and (equation.primitive is call_p or equation.params.calls_host):
-        return True
-    return any(type(c) is int and type(values[c]) is not np.ndarray for c in equation.operands)
-
-
 def _precision(
     primitive: Any, arrays: Sequence[Any], params: Params, calls: bool
 ) -> AbstractContextManager[Any]:
@@ -233,4 +202,28 @@ def _precision(
     return x64(calls)
 
 
-set_evaluator(evaluate_primitive, evaluate_equations)
+_HOST = {np.ndarray}
+
+
+def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
+    """Runs what a value that is asked for while tracing is computed by, see `set_evaluator`.
+
+    Where that takes no longer than to ask what is best, it is interpreted at once. The results may
+    share memory with the arrays.
+    """
+    plan = plan_of(program)
+    price = plan.state.price
+    if (
+        price is None
+        or price.gain
+        or config.execution != "auto"
+        or config.check
+        or not _HOST.issuperset(map(type, arrays))
+    ):
+        return run(keep(program), arrays)
+    final = plan.final(program)
+    with without_warnings(final.calls_host):
+        return [np.asarray(x) for x in evaluate(np, final, arrays)]
+
+
+set_evaluator(evaluate_primitive, run_part)

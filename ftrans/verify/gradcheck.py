@@ -353,7 +353,8 @@ def _value(x: Any) -> np.ndarray | None:
         return np.asarray(x)
     try:
         with evaluated(lambda value: not foreign([value]), examples=False):
-            return np.asarray(x.value())
+            found = x.value()
+        return None if foreign([found]) else np.asarray(found)
     except ConcretizationError:
         return None
 

@@ -4,12 +4,13 @@ from ftrans.primitives.rules.custom import custom_p
 from ftrans.primitives.rules.custom_spec import BatchRule, Spec
 from ftrans.primitives.rules.external import Callee, external_p
 from ftrans.primitives.rules.linear_call import linear_call_p
-from ftrans.primitives.rules.missing import missing_p, once_p, tied_p
+from ftrans.primitives.rules.missing import at_hand_p, missing_p, once_p, tied_p
 
 __all__ = [
     "BatchRule",
     "Callee",
     "Spec",
+    "at_hand_p",
     "custom_p",
     "external_p",
     "linear_call_p",

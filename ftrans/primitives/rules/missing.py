@@ -2,7 +2,8 @@
 
 `missing` takes the place of a value that cannot be computed; `once` lets values through, but not
 their derivatives. So an error is raised for what a result depends on, and for nothing else. `tied`
-lets a value through that counts on another one, which is computed for its checks.
+lets a value through that counts on another one, which is computed for its checks; `at_hand` one
+that was computed before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from ftrans.errors import MissingRuleError
 from ftrans.ir import ArrayType
+from ftrans.ir.trail import set_at_hand
 from ftrans.primitives.axes import expand
 from ftrans.primitives.family import free_cost, normal, plain
 from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
@@ -177,3 +179,23 @@ tied_p = plain(
     samples=lambda: [Sample((normal(3), np.bool_(True)))],
 )
 """Is its first operand; the second is computed as well."""
+
+
+at_hand_p = plain(
+    "at_hand",
+    tags=["structural"],
+    kinds="biufc",
+    infer=lambda x, value: x,
+    lower=lambda xp, x, value: x,
+    jvp=Joint(lambda tangents, out, x, value: tangents[0]),
+    transpose=Joint(lambda ct, x, value: [ct if isinstance(x, Linear) else None, None]),
+    batch=lambda size, operands, dims: (operands[0], dims[0]),
+    cost=free_cost,
+    samples=lambda: [Sample((normal(3), normal(3)))],
+)
+"""Is its first operand, whose value is that of the second: that is taken where it is run.
+
+So derivatives are those of the first, and nothing is evaluated again that a demand has evaluated.
+"""
+
+set_at_hand(at_hand_p)
