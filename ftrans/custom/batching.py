@@ -300,7 +300,7 @@ class FunctionBatch(WrittenBatch):
         fits = isinstance(items, tuple) and len(items) == len(self.output)
         fits = fits and (self.is_tuple or len(self.types) != 1)
         found = [
-            [item] * count if _is_dim(item) else tree.tree_leaves(item, is_leaf=_is_none)
+            [item] * count if _is_dim(item) else tree.tree_leaves(item, is_leaf=_is_dim)
             for count, item in zip(self.output.counts(), items if fits else (), strict=False)
         ]
         if not fits or list(map(len, found)) != self.output.counts():
@@ -315,10 +315,6 @@ class FunctionBatch(WrittenBatch):
 
 def _is_dim(x: Any) -> bool:
     return x is None or is_whole(x)
-
-
-def _is_none(x: Any) -> bool:
-    return x is None
 
 
 def example_by(

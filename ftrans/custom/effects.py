@@ -7,8 +7,8 @@ earlier call has left, in every call from then on. So it has to be found out, an
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from types import FunctionType, SimpleNamespace
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 import jax
@@ -93,6 +93,41 @@ def _same(before: list[Any], after: list[Any]) -> bool:
         x is y and (x_copy is None or x_copy.tobytes() == y_copy.tobytes())
         for (x, x_copy), (y, y_copy) in zip(before, after, strict=True)
     )
+
+
+def may_encode(left: Sequence[Any], functions: Sequence[Any], given: Sequence[Any]) -> bool:
+    """Tells whether texts or long integers that functions have left may hold values.
+
+    Those may that neither the code nor an argument says. An integer of 31 bits is taken for one
+    that counts, or names a place, as arrays of integers are.
+
+    Args:
+        left: what they have left that is no array.
+        functions: the functions.
+        given: their arguments that are no arrays.
+    """
+    texts = {x for x in left if type(x) in _TEXTS or (type(x) is int and abs(x) >> 31)}
+    if not texts:
+        return False
+    functions = [inspect.unwrap(function) for function in functions]
+    used = [value for _, value in used_by(functions, deep=True)]
+    said = [x for value in (*given, *used) for x in _inside(value)]
+    for function in (*functions, *used):
+        if type(function) is FunctionType:
+            said += _constants(function.__code__)
+    return not texts <= {x for x in said if type(x) in (*_TEXTS, int)}
+
+
+_TEXTS = (str, bytes)
+
+
+def _constants(code: CodeType) -> Iterator[Any]:
+    """Yields the constants of a code, and of those inside it."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _constants(constant)
+        else:
+            yield from _inside(constant)
 
 
 def came_too_late(name: str, label: str, method: Any, names: Sequence[str]) -> RuleError:

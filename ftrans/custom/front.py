@@ -226,7 +226,7 @@ def _traced(
     # these take the arguments, and no arrays besides
     alone = callable(rule) or transpose is not None
     found = traced(label, function, inputs, apart=not alone)
-    outs, types = _checked_types(label, found.shapes)
+    outs, types = _out_types(label, found.shapes, structure, inputs)
     linear = transpose_of(label, transpose, structure, outs)
     batch = batch_rule(label, rule, structure, outs, types) if callable(rule) else None
     written = (structure, outs, Same(rule), linear) if alone else None
@@ -250,14 +250,8 @@ def _calling(
 ) -> Callable[..., Any]:
     """Returns a function of pytrees that calls one callee for each signature, with these rules.
 
-    Args:
-        fn: whose docstring and signature it has.
-        name: how errors call it.
-        make: makes the callee, of the structure of the arguments and the types of their leaves.
-        vmap_method: as of `external`, and so are the following.
-        jvp: a rule, or None.
-        vjp: a rule, or None.
-        transpose: a rule, or None.
+    It has the docstring and the signature of `fn`. The callee is made of the structure of the
+    arguments and the types of their leaves.
     """
     _check_options(name, vmap_method, jvp, vjp, transpose)
     known: dict[Any, Made] = {}
@@ -346,20 +340,15 @@ def _check_options(name: str, method: Any, jvp: Any, vjp: Any, transpose: Any) -
 def _out_types(
     name: str, out_type: Any, structure: Any, inputs: Sequence[ArrayType]
 ) -> tuple[Any, list[ArrayType]]:
-    """Returns the structure of the results, and their types, as they are declared."""
-    if callable(out_type) and not isinstance(out_type, (ArrayType, type)):
-        args, kwargs = structure.unflatten(inputs)
-        out_type = out_type(*args, **kwargs)
-    return _checked_types(name, out_type)
-
-
-def _checked_types(name: str, declared: Any) -> tuple[Any, list[ArrayType]]:
-    """Returns a pytree of types as its structure and its leaves.
+    """Returns the structure of the results, and their types, as they are declared.
 
     Raises:
         DTypeError: where one of them is no type.
     """
-    leaves, outs = tree.tree_flatten_with_path(declared)
+    if callable(out_type) and not isinstance(out_type, (ArrayType, type)):
+        args, kwargs = structure.unflatten(inputs)
+        out_type = out_type(*args, **kwargs)
+    leaves, outs = tree.tree_flatten_with_path(out_type)
     for path, leaf in leaves:
         if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")) or not is_numeric(
             np.dtype(leaf.dtype)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ftrans.custom.batching import FunctionBatch, example_by
 from ftrans.custom.context import FunctionCtx, key_of
-from ftrans.custom.effects import came_too_late, changed, seen_by
+from ftrans.custom.effects import came_too_late, changed, may_encode, seen_by
 from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.left import Handed, Left, known_values, maker, taken
 from ftrans.custom.methods import Methods, asks_needs
@@ -313,9 +313,15 @@ class Call(Author):
     def _checked(self, found: Sequence[Any]) -> Sequence[Any]:
         """Lets nobody differentiate what a rule may compute of what is not known of `forward`."""
         left = self.left
-        if left is None or not (left.objects or self.effects):
+        if left is None or not (left.objects or self.effects or self._may_encode(left)):
             return found
         return self._undifferentiated(found, missing_of(f"{self.name}.forward"))
+
+    def _may_encode(self, left: Left) -> bool:
+        methods = self.methods
+        functions = [f for f in (methods.forward, methods.setup_context) if f is not None]
+        given = [*self.parts.statics, *self.kwargs.values()]
+        return left.context is not None and may_encode(left.context.statics, functions, given)
 
     def _rule(self, name: str, which: str, method: Any) -> Rule:
         """Returns one method with what it is given and must return."""

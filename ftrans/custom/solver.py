@@ -132,8 +132,7 @@ class _Solver(Author):
     def __init__(self, operator: Any, start: Any, solve: Any, has_aux: bool):
         self.unknown = unknown = Unknown(self.name, start)
         self.start = unknown.structure.unflatten(unknown.arrays)
-        self.solve, self.has_aux = solve, has_aux
-        self.count = len(unknown.types)
+        self.solve, self.has_aux, self.count = solve, has_aux, len(unknown.types)
 
         def flat(*tracers: Any) -> Any:
             value = operator(unknown.structure.unflatten(tracers))

@@ -147,3 +147,81 @@ def test_numbers_that_differ_at_each_call_are_those_of_the_call() -> None:
 
     for n in (1.0, 2.0, 3.0):
         assert_close(func.grad(lambda x: Counting.apply(x).sum())(X), [n, n, n])
+
+
+ENCODED: dict[str, tuple[Any, Any]] = {
+    "text": (
+        lambda a: " ".join(map(repr, a.tolist())),
+        lambda text: np.array([*map(float, text.split())]),
+    ),
+    "texts": (
+        lambda a: [repr(x) for x in a.tolist()],
+        lambda texts: np.array([*map(float, texts)]),
+    ),
+    "bytes": (lambda a: a.tobytes(), np.frombuffer),
+    "integer": (
+        lambda a: int.from_bytes(a.tobytes(), "little"),
+        lambda n: np.frombuffer(n.to_bytes(24, "little")),
+    ),
+}
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("kind", ENCODED)
+def test_what_spells_out_values_has_no_silent_derivative(kind: str, apart: bool) -> None:
+    encode, decode = ENCODED[kind]
+
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.saved = encode(np.asarray(x))
+            return np.asarray(x) ** 2
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct * 2 * decode(ctx.saved)
+
+    class Apart(Function):
+        @staticmethod
+        def forward(x):
+            return np.asarray(x) ** 2
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.saved = encode(np.asarray(inputs[0]))
+
+        backward = Square.backward
+
+    function: Any = Apart if apart else Square
+    for k in (1.0, 0.5, 1.0):
+        grad = func.grad(lambda x: function.apply(x).sum())
+        assert_close(grad(k * X), 2 * k * X)
+        with pytest.raises(MissingRuleError, match=f"{function.__name__}.forward: it is opaque"):
+            func.grad(lambda x, grad=grad: grad(x).sum())(k * X)
+
+
+MODE = "cubic"
+
+
+def test_texts_that_are_written_or_given_are_constants() -> None:
+    def name() -> str:
+        return "of a helper"
+
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x, mode, *, note):
+            ctx.mode, ctx.other, ctx.name, ctx.note = mode, MODE, name(), note
+            ctx.tag, ctx.size, ctx.most = ("tag", b"tag"), x.size, 2**40
+            ctx.save_for_backward(x)
+            return np.asarray(x) ** 2
+
+        @staticmethod
+        def backward(ctx, ct):
+            (x,) = ctx.saved_tensors
+            assert (ctx.mode, ctx.other, ctx.name) == ("some mode", "cubic", "of a helper")
+            return 2 * x * ct, None
+
+    def grad(x: Any) -> Any:
+        return func.grad(lambda x: Square.apply(x, "some mode", note="more").sum())(x)
+
+    assert_close(func.grad(lambda x: grad(x).sum())(X), [2.0, 2.0, 2.0])
