@@ -409,7 +409,6 @@ def gradient_by_a_constant_jvp() -> None:
 CASES |= {
     "write by out": lambda: func.grad(lambda x: np.multiply(x, 2, out=np.zeros(3)).sum())(V),
     "write by out what does not fit": lambda: func.grad(lambda x: np.cumsum(x, out=x[1:]).sum())(V),
-    "write by out given by position": lambda: func.grad(lambda x: np.sum(x, 0, None, x[0]))(V),
     "write at places by what has no such form": lambda: func.grad(
         lambda x: np.power.at(x, [0, 0], 2.0) or x.sum()
     )(V),

@@ -21,9 +21,9 @@ from ftrans.numpy.creation import *
 from ftrans.numpy.cumulative import *
 from ftrans.numpy.diagonals import *
 from ftrans.numpy.dtypes import *
+from ftrans.numpy.dtypes import Info as __array_namespace_info__
 from ftrans.numpy.elementwise import *
 from ftrans.numpy.indexing import *
-from ftrans.numpy.info import Info as __array_namespace_info__
 from ftrans.numpy.inplace import *
 from ftrans.numpy.joining import *
 from ftrans.numpy.linalg import matrix_norm, matrix_power, norm, vector_norm
@@ -32,10 +32,12 @@ from ftrans.numpy.logic import *
 from ftrans.numpy.nn import *
 from ftrans.numpy.rearrangement import *
 from ftrans.numpy.reduction import *
+from ftrans.numpy.searching import *
 from ftrans.numpy.shaping import *
 from ftrans.numpy.sorting import *
 from ftrans.numpy.special import *
 from ftrans.numpy.statistics import *
+from ftrans.numpy.taking import *
 from ftrans.numpy.ufunc import direct as _direct
 
 __array_api_version__ = "2024.12"

@@ -22,8 +22,6 @@ __all__ = [
     "remainder", "rsqrt", "sign", "sqrt", "square", "subtract", "true_divide",
 ]  # fmt: skip
 
-# ------------------------------------------------------------------------------------ arithmetic
-
 add = binary("add", p.add_p, "Returns x + y; of booleans, x or y.", booleans=p.or_p)
 subtract = binary(
     "subtract",

@@ -8,6 +8,7 @@ at once, and the Python of the function does not run.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,10 +36,16 @@ def composite(function: Function) -> Function:
 
     Errors leave it without the frames of ftrans, as by `boundary`.
     """
+    code = getattr(function, "__wrapped__", function).__code__
+    names = code.co_varnames[: code.co_argcount]
+    place_of_out = names.index("out") if "out" in names else sys.maxsize
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
+            if len(args) > place_of_out and args[place_of_out] is not None:
+                kwargs["out"] = args[place_of_out]
+                args = (*args[:place_of_out], None, *args[place_of_out + 1 :])
             if kwargs and kwargs.get("out") is not None:
                 return _call_with_out(called, args, kwargs)
             trail: Any = state.trail

@@ -47,9 +47,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------ containers
-
-
 def made(x: Any, device: Any = None) -> Any:
     """Returns what a creation function gives: a traced value, or an array on a device."""
     if isinstance(x, Tracer):
@@ -352,12 +349,7 @@ def logspace(
 
 
 def geomspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    dtype: Any = None,
-    axis: int = 0,
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
 ) -> Any:
     """Returns numbers with a constant ratio, from start to stop, both of one sign."""
     ends = [x if is_scalar(x) else as_array(x) for x in (start, stop)]

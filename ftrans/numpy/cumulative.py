@@ -9,7 +9,7 @@ from ftrans.errors import AxisError
 from ftrans.ir import type_of
 from ftrans.numpy.logic import isnan, where
 from ftrans.numpy.promotion import as_array, canonical_axis, cast, filled, flattened, inexact
-from ftrans.numpy.reduction import accumulating_dtype, refuse_out
+from ftrans.numpy.reduction import accumulating_dtype
 from ftrans.numpy.ufunc import Function, named
 
 __all__ = [
@@ -30,7 +30,6 @@ def _running(name: str, primitive: Function, doc: str) -> Function:
     """Makes `cumsum` or `cumprod`."""
 
     def function(x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        refuse_out(name, out)
         x = as_array(x)
         own = accumulating_dtype(type_of(x).dtype) if dtype is None else dtype
         x, axis = _along(name, cast(x, own), axis)
@@ -45,7 +44,7 @@ _ARGS = """
         x: an array.
         axis: an axis; None flattens the array first.
         dtype: the dtype of the result, to which the elements are converted first.
-        out: an array to write the result into, by its name.
+        out: an array to write the result into.
     """
 
 cumsum = _running("cumsum", p.cumsum_p, "Returns the running sums along an axis.")

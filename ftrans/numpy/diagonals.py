@@ -13,8 +13,6 @@ from ftrans.primitives import add_p, eq_p, ge_p, pad_p, reshape_p, scalar, selec
 
 __all__ = ["diag", "diagflat", "eye", "identity", "tri", "tril", "triu"]
 
-# ------------------------------------------------------------------------------------- diagonals
-
 
 def _below(shape: tuple[int, ...], k: int, compare: Any = ge_p) -> Any:
     """Compares the row plus k with the column, over the last two axes."""

@@ -14,7 +14,15 @@ from ftrans.errors import ShapeError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_float, is_integer, is_unsigned
 from ftrans.numpy import promotion
-from ftrans.numpy.promotion import as_array, canonical_axes, is_array, is_scalar, promote_dtypes
+from ftrans.numpy.promotion import (
+    as_array,
+    canonical_axes,
+    default_dtype,
+    is_array,
+    is_scalar,
+    promote_dtypes,
+)
+from ftrans.runtime.device import get_default_device
 
 __all__ = [
     "bfloat16", "bool_", "broadcast_shapes", "can_cast", "complex64", "complex128", "dtype",
@@ -176,3 +184,44 @@ def size(x: Any, axis: Any = None) -> int:
     """Returns the number of elements, along an axis, several, or all."""
     own = shape(x)
     return math.prod(own[i] for i in canonical_axes("size", axis, len(own)))
+
+
+_NAMES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float32", "float64", "complex64", "complex128"),
+)
+
+
+class Info:
+    """What `__array_namespace_info__()` returns; the answers are those of the array API's 2024.12.
+
+    Example:
+        >>> Info().dtypes(kind="complex floating")
+        {'complex64': dtype('complex64'), 'complex128': dtype('complex128')}
+    """
+
+    def capabilities(self) -> dict[str, Any]:
+        """Says what depends on values, which are not always known: under `vmap` and `jit`."""
+        return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
+
+    def default_device(self) -> Any:
+        """Returns the device where arrays are created; None stands for NumPy's arrays."""
+        return get_default_device()
+
+    def devices(self) -> list[Any]:
+        """Returns the devices where arrays can lie; None stands for NumPy's arrays."""
+        return [None, *jax.devices()]
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype]:
+        """Returns the dtypes that Python's numbers take, and that of indices; on every device."""
+        return {
+            "real floating": default_dtype(float),
+            "complex floating": default_dtype(complex),
+            "integral": default_dtype(int),
+            "indexing": np.dtype("int32"),
+        }
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, np.dtype]:
+        """Returns the dtypes by their names, or those of a kind as for `isdtype`."""
+        found = {name: np.dtype(name) for name in _NAMES}
+        return {n: d for n, d in found.items() if kind is None or isdtype(d, kind)}

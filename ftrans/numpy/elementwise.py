@@ -25,8 +25,6 @@ __all__ = [
     "radians", "real", "rint", "round", "sin", "sinh", "stop_gradient", "tan", "tanh", "trunc",
 ]  # fmt: skip
 
-# -------------------------------------------------------------------------- elementary functions
-
 
 def _elementary(name: str, primitive: Function, doc: str) -> Function:
     return unary(name, primitive, doc, floats=True)

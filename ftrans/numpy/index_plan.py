@@ -325,32 +325,27 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
         raise IndexingError(f"x[...]: index arrays do not broadcast.{lines}") from None
     if 0 in batch:  # then NumPy looks at no index
         return np.zeros((*batch, len(arrays)), _i32), True
-    if not any(_is_unknown(item) for _, item in arrays):
-        columns = [
-            np.broadcast_to(_checked(type_, axis, np.asarray(item)), batch) for axis, item in arrays
-        ]
-        return np.stack(columns, axis=-1), True
-    columns, in_bounds = [], True
-    for axis, item in arrays:
+    known = [not _is_unknown(item) for _, item in arrays]
+    columns = []
+    for (axis, item), is_known in zip(arrays, known, strict=True):
         size = 1 if axis < 0 else type_.shape[axis]
-        if _is_unknown(item):
-            in_bounds = False
-            column = wrapped(item, size)
+        if is_known:
+            columns.append(_checked(type_, axis, np.asarray(item), size))
         else:
-            column = _checked(type_, axis, np.asarray(item))
-        columns.append(p.reshape_p(broadcast_to(column, batch), shape=(*batch, 1)))
-    if len(columns) == 1:
-        return columns[0], in_bounds
-    return p.concatenate_p(*columns, axis=len(batch)), in_bounds
+            columns.append(wrapped(item, size))
+    if all(known):
+        return np.stack([np.broadcast_to(column, batch) for column in columns], axis=-1), True
+    columns = [p.reshape_p(broadcast_to(c, batch), shape=(*batch, 1)) for c in columns]
+    joined = p.concatenate_p(*columns, axis=len(batch)) if len(columns) > 1 else columns[0]
+    return joined, False
 
 
-def _checked(type_: Any, axis: int, item: np.ndarray) -> np.ndarray:
+def _checked(type_: Any, axis: int, item: np.ndarray, size: int) -> np.ndarray:
     """Returns known indices counted from the front, as int32.
 
     Raises:
         IndexError: where one is out of bounds, with that index and the size of the axis.
     """
-    size = 1 if axis < 0 else type_.shape[axis]
     if item.size:
         low, high = int(item.min()), int(item.max())
         if low < -size or high >= size:

@@ -25,9 +25,6 @@ from ftrans.numpy.views import apart, is_place_of, overwrite, view_of
 __all__ = ["At", "at", "getitem", "setitem"]
 
 
-# ------------------------------------------------------------------------------------ reading
-
-
 def getitem(x: Any, index: Any) -> Any:
     """Reads `x[index]`, by NumPy's rules.
 

@@ -31,9 +31,6 @@ from ftrans.traceback import shorten
 
 __all__ = ["copyto", "fill_diagonal", "place", "put", "putmask"]
 
-
-# ------------------------------------------------------------------------------------- x += v
-
 SIGNS = {
     "add": "+",
     "subtract": "-",
@@ -166,13 +163,6 @@ def _resized(values: Any, places: Any) -> Any:
     return getitem(flat, places % type_of(flat).size)
 
 
-def _flat_written(name: str, x: Any, places: Any, values: Any) -> None:
-    t = type_of(x)
-    flat = flattened(as_array(x))
-    new = reshape_p(at(flat)[places].set(values), shape=t.shape)
-    assign(name, x, new, "x = ftrans.numpy.at(x)[...].set(v)")
-
-
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """Sets elements, in place, that are counted in the order of rows.
 
@@ -192,7 +182,9 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     elif mode != "raise":
         raise ArgumentError(f"put: mode is 'raise', 'wrap' or 'clip', not {mode!r}.")
     if type_of(places).size and type_of(values).size:
-        _flat_written("put", a, places, _resized(values, np.arange(type_of(places).size)))
+        values = _resized(values, np.arange(type_of(places).size))
+        new = reshape_p(at(flattened(as_array(a)))[places].set(values), shape=type_of(a).shape)
+        assign("put", a, new, "x = ftrans.numpy.at(x)[...].set(v)")
 
 
 def putmask(a: Any, mask: Any, values: Any) -> None:

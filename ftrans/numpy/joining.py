@@ -20,8 +20,6 @@ __all__ = [
     "hsplit", "hstack", "split", "stack", "unstack", "vsplit", "vstack",
 ]  # fmt: skip
 
-# ------------------------------------------------------------------------------------- joining
-
 
 def _items(name: str, arrays: Any) -> list[Any]:
     """Returns the arrays to join, as strict operands of the promoted dtype."""

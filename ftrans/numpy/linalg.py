@@ -21,6 +21,7 @@ from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from ftrans.numpy.promotion import as_array, canonical_axes, inexact
 from ftrans.numpy.reduction import kept
 from ftrans.numpy.shaping import matrix_transpose
+from ftrans.numpy.statistics import root
 from ftrans.numpy.views import copied
 
 __all__ = [
@@ -74,7 +75,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 
 def _vector_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
     if order == 2:
-        return _root(p.sum_p(_squares(x), axes=axes))
+        return root(p.sum_p(_squares(x), axes=axes))
     size = p.abs_p(x)
     if order == 1:
         return p.sum_p(size, axes=axes)
@@ -100,12 +101,6 @@ def _squares(x: Any) -> Any:
     if is_complex(type_of(x).dtype):
         return p.add_p(_squares(p.real_p(x)), _squares(p.imag_p(x)))
     return p.mul_p(x, x)
-
-
-def _root(x: Any) -> Any:
-    """Returns the root of what is not negative, with derivative 0 at 0."""
-    is_zero = p.eq_p(x, 0)
-    return p.select_p(is_zero, 0.0, p.sqrt_p(p.select_p(is_zero, 1.0, x)))
 
 
 def _power(x: Any, exponent: float) -> Any:

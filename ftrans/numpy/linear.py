@@ -60,42 +60,36 @@ def matmul(x: Any, y: Any, /) -> Any:
     t, u = type_of(x), type_of(y)
     if t.ndim == 0 or u.ndim == 0:
         raise _mismatch("matmul", x, y, "takes vectors and matrices, not scalars", "Write x * y.")
-    if t.shape[-1] != u.shape[-2 if u.ndim > 1 else -1]:
-        raise _mismatch("matmul", x, y, "the contracted axes have different sizes")
-    lead = max(t.ndim, u.ndim, 2) - 2
-    batch = tuple(range(lead))
-
-    def labels(ndim: int, *last: str) -> tuple[Any, ...]:
-        return last[-1:] if ndim == 1 else (*batch[lead + 2 - ndim :], *last)
-
-    of_x = labels(t.ndim, "n", "k")
-    of_y = ("k",) if u.ndim == 1 else labels(u.ndim, "k", "m")
-    _check_batch("matmul", x, y, t.shape[:-2], u.shape[:-2])
-    out = (*batch, *("n" for _ in range(t.ndim > 1)), *("m" for _ in range(u.ndim > 1)))
-    return contracted(x, of_x, y, of_y, out)
+    return _multiplied("matmul", x, "nk" if t.ndim > 1 else "k", y, "km" if u.ndim > 1 else "k")
 
 
-def _check_batch(name: str, x: Any, y: Any, lead: Any, other: Any) -> None:
+def _multiplied(name: str, x: Any, of_x: str, y: Any, of_y: str) -> Any:
+    """Sums over the label "k" of the last axes of two arrays; the leading axes broadcast."""
+    t, u = type_of(x), type_of(y)
+    if t.ndim < len(of_x) or u.ndim < len(of_y):
+        raise _mismatch(name, x, y, f"takes {len(of_x)} axes of x and {len(of_y)} of y, or more")
+    if t.shape[of_x.index("k") - len(of_x)] != u.shape[of_y.index("k") - len(of_y)]:
+        raise _mismatch(name, x, y, "the contracted axes have different sizes")
     try:
-        np.broadcast_shapes(lead, other)
+        batch = np.broadcast_shapes(t.shape[: t.ndim - len(of_x)], u.shape[: u.ndim - len(of_y)])
     except ValueError:
         raise _mismatch(name, x, y, "the leading axes do not broadcast") from None
+    lead = tuple(range(len(batch)))
+    out = (*lead, *(label for label in of_x + of_y if label != "k"))
+    before_x, before_y = (lead[len(lead) + len(of) - v.ndim :] for v, of in ((t, of_x), (u, of_y)))
+    return contracted(x, (*before_x, *of_x), y, (*before_y, *of_y), out)
 
 
 def matvec(x: Any, y: Any, /) -> Any:
     """Multiplies matrices f32[..., n, k] with vectors f32[..., k]."""
     x, y = promoted(x, y)
-    product = matmul(x, reshape_p(y, shape=(*type_of(y).shape, 1)))
-    return reshape_p(product, shape=type_of(product).shape[:-1])
+    return _multiplied("matvec", x, "nk", y, "k")
 
 
 def vecmat(x: Any, y: Any, /) -> Any:
     """Multiplies the conjugates of vectors f32[..., k] with matrices f32[..., k, m]."""
     x, y = promoted(x, y)
-    shape = type_of(x).shape
-    product = matmul(reshape_p(_conjugate(x), shape=(*shape[:-1], 1, shape[-1])), y)
-    shape = type_of(product).shape
-    return reshape_p(product, shape=(*shape[:-2], shape[-1]))
+    return _multiplied("vecmat", _conjugate(x), "k", y, "km")
 
 
 def dot(x: Any, y: Any, /) -> Any:
@@ -137,14 +131,7 @@ def vecdot(x: Any, y: Any, /, *, axis: int = -1) -> Any:
     """
     x, y = promoted(x, y)
     x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
-    t, u = type_of(x), type_of(y)
-    if t.shape[-1] != u.shape[-1]:
-        raise _mismatch("vecdot", x, y, "the vectors have different sizes")
-    _check_batch("vecdot", x, y, t.shape[:-1], u.shape[:-1])
-    lead = max(t.ndim, u.ndim) - 1
-    batch = tuple(range(lead))
-    of_x, of_y = ((*batch[lead + 1 - n :], "k") for n in (t.ndim, u.ndim))
-    return contracted(_conjugate(x), of_x, y, of_y, batch)
+    return _multiplied("vecdot", _conjugate(x), "k", y, "k")
 
 
 def outer(x: Any, y: Any, /) -> Any:
@@ -227,17 +214,15 @@ def cross(
     for z, place in ((x, axisa), (y, axisb)):
         if type_of(z).shape[canonical_axis("cross", place, type_of(z).ndim)] != 3:
             raise _mismatch("cross", x, y, "takes vectors of three components")
-    a = _components(moveaxis(x, axisa, 0))
-    b = _components(moveaxis(y, axisb, 0))
+    a, b = (
+        [getitem(moveaxis(z, place, 0), i) for i in range(3)]
+        for z, place in ((x, axisa), (y, axisb))
+    )
     parts = [
         sub_p(_scaled("cross", a[i], b[j]), _scaled("cross", a[j], b[i]))
         for i, j in ((1, 2), (2, 0), (0, 1))
     ]
     return stack(parts, axis=axisc)
-
-
-def _components(x: Any) -> list[Any]:
-    return [getitem(x, i) for i in range(3)]
 
 
 # ----------------------------------------------------------------------------------- convolution

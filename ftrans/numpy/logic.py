@@ -15,7 +15,7 @@ from ftrans.ir.dtype import is_complex
 from ftrans.numpy.arithmetic import absolute, add, multiply
 from ftrans.numpy.elementwise import imag
 from ftrans.numpy.promotion import as_array, broadcast_to, filled, is_scalar, unify
-from ftrans.numpy.sorting import nonzero
+from ftrans.numpy.searching import nonzero
 from ftrans.numpy.ufunc import binary, marked, named, unary
 
 __all__ = [
@@ -26,8 +26,6 @@ __all__ = [
     "less", "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor",
     "not_equal", "right_shift", "where",
 ]  # fmt: skip
-
-# ----------------------------------------------------------------------------------- comparisons
 
 equal = binary("equal", p.eq_p, "Tells where x and y are equal; NaN equals nothing.")
 not_equal = binary("not_equal", p.ne_p, "Tells where x and y differ; NaN differs from all.")

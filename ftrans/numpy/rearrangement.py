@@ -219,9 +219,7 @@ def _padded(x: Any, widths: list[list[int]], values: Any) -> Any:
         shape = type_of(x).shape
         before, after = (
             p.broadcast_p(
-                getitem(pairs, (axis, side)),
-                shape=(*shape[:axis], n, *shape[axis + 1 :]),
-                axes=(),
+                getitem(pairs, (axis, side)), shape=(*shape[:axis], n, *shape[axis + 1 :]), axes=()
             )
             for side, n in ((0, low), (1, high))
         )

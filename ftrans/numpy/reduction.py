@@ -37,17 +37,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-# --------------------------------------------------------------------------- how they are made
-
-
-def refuse_out(name: str, out: Any) -> None:
-    """Raises where an array to write into is given by position; `composite` takes it by name."""
-    if out is not None:
-        raise UnsupportedError(
-            f"{name}: out is taken by its name only.\n  Write {name}(x, ..., out=y)."
-        )
-
-
 def kept(x: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
     """Gives a reduced operand axes of size 1 in the place of those that were reduced."""
     if not keepdims or not axes:
@@ -92,7 +81,6 @@ def _total(name: str, primitive: Function, join: Function, identity: int, doc: s
         initial: Any = None,
         where: Any = True,
     ) -> Any:
-        refuse_out(name, out)
         x = as_array(x)
         own = accumulating_dtype(type_of(x).dtype) if dtype is None else np.dtype(dtype)
         x = masked(cast(x, own), where, identity)
@@ -109,7 +97,7 @@ _REDUCTION_ARGS = """
         x: an array.
         axis: an axis, several, or None for all.
         dtype: the dtype of the result, to which the elements are converted first.
-        out: an array to write the result into, by its name.
+        out: an array to write the result into.
         keepdims: whether reduced axes stay, with size 1.
         initial: a value that takes part in the reduction.
         where: a mask of the elements that take part.
@@ -126,7 +114,6 @@ def _logical(name: str, primitive: Function, identity: bool, doc: str) -> Functi
     def function(
         x: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
     ) -> Any:
-        refuse_out(name, out)
         x = masked(truth(x), where, identity)
         return _reduce(x, primitive, canonical_axes(name, axis, type_of(x).ndim), keepdims)
 
@@ -138,7 +125,7 @@ _MASKED_ARGS = """
     Args:
         x: an array.
         axis: an axis, several, or None for all.
-        out: an array to write the result into, by its name.
+        out: an array to write the result into.
         keepdims: whether reduced axes stay, with size 1.
         where: a mask of the elements that take part.
     """
@@ -182,7 +169,6 @@ def _extremum(name: str, primitive: Function, join: Function, sign: int, doc: st
         initial: Any = None,
         where: Any = True,
     ) -> Any:
-        refuse_out(name, out)
         x = as_array(x)
         if initial is None and where is not True:
             raise UnsupportedError(
@@ -226,10 +212,9 @@ def ptp(x: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> An
     Args:
         x: an array.
         axis: an axis, several, or None for all.
-        out: an array to write the result into, by its name.
+        out: an array to write the result into.
         keepdims: whether reduced axes stay, with size 1.
     """
-    refuse_out("ptp", out)
     return subtract(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
 
 
@@ -237,7 +222,6 @@ def _index_of(name: str, primitive: Function, doc: str) -> Function:
     """Makes `argmax` or `argmin`."""
 
     def function(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-        refuse_out(name, out)
         x = as_array(x)
         t = type_of(x)
         if axis is None:
@@ -256,7 +240,7 @@ _INDEX_ARGS = """
     Args:
         x: an array.
         axis: an axis; None for the index into the flattened array.
-        out: an array to write the result into, by its name.
+        out: an array to write the result into.
         keepdims: whether the axis stays, with size 1.
     """
 

@@ -26,9 +26,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-# -------------------------------------------------------------------------------------- shapes
-
-
 def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
     """Gives the elements, in the order of rows, another shape.
 

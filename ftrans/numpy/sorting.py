@@ -10,7 +10,6 @@ import numpy as np
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
-from ftrans.numpy import searching, taking
 from ftrans.numpy.indexing import getitem
 from ftrans.numpy.promotion import (
     as_array,
@@ -21,12 +20,10 @@ from ftrans.numpy.promotion import (
     inexact,
     promote_dtypes,
 )
-from ftrans.numpy.searching import *  # noqa: F403
-from ftrans.numpy.taking import *  # noqa: F403
 from ftrans.numpy.taking import take_along_axis
 
 __all__ = [
-    *searching.__all__, *taking.__all__, "argpartition", "argsort", "lexsort", "partition",
+    "argpartition", "argsort", "lexsort", "partition",
     "percentile", "quantile", "sort", "sort_complex", "top_k",
 ]  # fmt: skip
 
@@ -202,8 +199,7 @@ def quantile(
     t = type_of(x)
     if t.dtype.kind == "c":
         raise DTypeError(f"quantile: complex numbers have no order.\n  x: {t}")
-    q = as_array(q, None if hasattr(q, "dtype") else t.dtype)
-    q = q if type_of(q).is_inexact else cast(q, t.dtype)
+    q = _parts(x, q)
     if isinstance(q, np.ndarray) and not np.all((q >= 0) & (q <= 1)):
         raise ArgumentError("quantile: fractions must lie between 0 and 1.")
     return _quantile(x, q, axis, method, keepdims)
@@ -212,19 +208,24 @@ def quantile(
 def percentile(
     x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
 ) -> Any:
-    """Returns the values below which given percentages of the elements lie.
+    """Returns the values below which given percentages of the elements lie, from 0 to 100.
 
     Args:
         x: an array.
-        q: the percentages, from 0 to 100.
-        axis: as for `quantile`.
-        method: as for `quantile`.
-        keepdims: as for `quantile`.
+        q: the percentages.
+        axis: as for `quantile`, and so are the others.
+        method: what to do between two elements.
+        keepdims: whether the axes stay.
     """
     x = inexact(x)
-    q = as_array(q, None if hasattr(q, "dtype") else type_of(x).dtype)
-    q = q if type_of(q).is_inexact else cast(q, type_of(x).dtype)
-    return quantile(x, p.div_p(q, 100.0), axis, method=method, keepdims=keepdims)
+    return quantile(x, p.div_p(_parts(x, q), 100.0), axis, method=method, keepdims=keepdims)
+
+
+def _parts(x: Any, q: Any) -> Any:
+    """Returns fractions as floating point, numbers of Python's in the dtype of an array."""
+    dtype = type_of(x).dtype
+    q = as_array(q, None if hasattr(q, "dtype") else dtype)
+    return q if type_of(q).is_inexact else cast(q, dtype)
 
 
 def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:

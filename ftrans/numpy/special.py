@@ -212,10 +212,7 @@ xlogy = binary(
     "xlogy", _log_times(p.log_p, 0.0), "Returns x log(y), and 0 where x is 0.", floats=True
 )
 xlog1py = binary(
-    "xlog1py",
-    _log_times(p.log1p_p, -1.0),
-    "Returns x log(1 + y), and 0 where x is 0.",
-    floats=True,
+    "xlog1py", _log_times(p.log1p_p, -1.0), "Returns x log(1 + y), and 0 where x is 0.", floats=True
 )
 
 

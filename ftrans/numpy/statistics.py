@@ -21,18 +21,7 @@ from ftrans.numpy.logic import where as choose
 from ftrans.numpy.promotion import as_array, broadcast_to, canonical_axes, cast, inexact
 from ftrans.numpy.reduction import all as all_of
 from ftrans.numpy.reduction import any as any_of
-from ftrans.numpy.reduction import (
-    argmax,
-    argmin,
-    count_nonzero,
-    kept,
-    masked,
-    max,
-    min,
-    prod,
-    refuse_out,
-    sum,
-)
+from ftrans.numpy.reduction import argmax, argmin, count_nonzero, kept, masked, max, min, prod, sum
 from ftrans.numpy.ufunc import Function, named
 
 __all__ = [
@@ -73,7 +62,7 @@ def mean(
         x: an array; integers are averaged in the default dtype.
         axis: an axis, several, or None for all.
         dtype: the dtype of the result.
-        out: an array to write the result into, by its name.
+        out: an array to write the result into.
         keepdims: whether reduced axes stay, with size 1.
         where: a mask of the elements that take part.
 
@@ -81,85 +70,65 @@ def mean(
         >>> float(mean(np.array([1.0, 2.0, 6.0])))
         3.0
     """
-    refuse_out("mean", out)
     x, result = _computed_in(x, dtype)
     axes = canonical_axes("mean", axis, type_of(x).ndim)
     total = sum(x, axis=axes, keepdims=keepdims, where=where)
     return cast(divide(total, _count(x, axes, where, keepdims)), result)
 
 
-def var(
-    x: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    *,
-    where: Any = True,
-    correction: float | None = None,
-) -> Any:
-    """Returns the variance: the mean of `|x - mean(x)|²`.
+def _spread(name: str, finish: Function, doc: str) -> Function:
+    """Makes `var` or `std`."""
+
+    def function(
+        x: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        ddof: float = 0,
+        keepdims: bool = False,
+        *,
+        where: Any = True,
+        correction: float | None = None,
+    ) -> Any:
+        x, result = _computed_in(x, dtype)
+        axes = canonical_axes(name, axis, type_of(x).ndim)
+        offset = ddof if correction is None else correction
+        center = mean(x, axes, keepdims=True, where=where)
+        # masked before it is squared, so that a NaN that takes no part has no derivative either
+        gap = masked(p.sub_p(x, broadcast_to(center, type_of(x).shape)), where, 0)
+        if is_complex(type_of(x).dtype):
+            parts = (p.integer_pow_p(part(gap), exponent=2) for part in (p.real_p, p.imag_p))
+            square = p.add_p(*parts)
+        else:
+            square = p.integer_pow_p(gap, exponent=2)
+        count = _count(x, axes, where, keepdims)
+        if isinstance(count, float):
+            count = count - offset if count > offset else 0.0
+        else:
+            count = maximum(subtract(count, offset), 0.0)
+        total = sum(square, axis=axes, keepdims=keepdims)
+        return finish(cast(divide(total, count), real_of(result)))
+
+    return named(function, name, doc + _SPREAD_ARGS)
+
+
+_SPREAD_ARGS = """
 
     Args:
         x: an array.
         axis: an axis, several, or None for all.
         dtype: the dtype in which it is computed.
-        out: an array to write the result into, by its name.
+        out: an array to write the result into.
         ddof: what is taken off the number of elements that the sum is divided by.
         keepdims: whether reduced axes stay, with size 1.
         where: a mask of the elements that take part.
         correction: another name for `ddof`, that of the array API and of PyTorch.
 
     Example:
-        >>> float(var(np.array([1.0, 3.0]), ddof=1))
-        2.0
+        >>> import ftrans.numpy as fnp
+        >>> float(fnp.var(np.array([1.0, 3.0]), ddof=1)), float(fnp.std(np.array([1.0, 3.0])))
+        (2.0, 1.0)
     """
-    refuse_out("var", out)
-    x, result = _computed_in(x, dtype)
-    axes = canonical_axes("var", axis, type_of(x).ndim)
-    offset = ddof if correction is None else correction
-    center = mean(x, axes, keepdims=True, where=where)
-    # masked before it is squared, so that a NaN that takes no part has no derivative either
-    gap = masked(p.sub_p(x, broadcast_to(center, type_of(x).shape)), where, 0)
-    if is_complex(type_of(x).dtype):
-        parts = (p.integer_pow_p(part(gap), exponent=2) for part in (p.real_p, p.imag_p))
-        square = p.add_p(*parts)
-    else:
-        square = p.integer_pow_p(gap, exponent=2)
-    count = _count(x, axes, where, keepdims)
-    if isinstance(count, float):
-        count = count - offset if count > offset else 0.0
-    else:
-        count = maximum(subtract(count, offset), 0.0)
-    return cast(divide(sum(square, axis=axes, keepdims=keepdims), count), real_of(result))
-
-
-def std(
-    x: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    *,
-    where: Any = True,
-    correction: float | None = None,
-) -> Any:
-    """Returns the standard deviation, whose gradient is 0 where all elements are equal.
-
-    Args:
-        x: an array.
-        axis: an axis, several, or None for all.
-        dtype: the dtype in which it is computed.
-        out: an array to write the result into, by its name.
-        ddof: what is taken off the number of elements that the sum is divided by.
-        keepdims: whether reduced axes stay, with size 1.
-        where: a mask of the elements that take part.
-        correction: another name for `ddof`.
-    """
-    square = var(x, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
-    return root(square)
 
 
 def root(square: Any) -> Any:
@@ -168,13 +137,14 @@ def root(square: Any) -> Any:
     return p.select_p(at_zero, 0.0, p.sqrt_p(p.select_p(at_zero, 1.0, square)))
 
 
+var = _spread("var", lambda square: square, "Returns the variance: the mean of `|x - mean(x)|²`.")
+std = _spread(
+    "std", root, "Returns the standard deviation, whose gradient is 0 where all elements are equal."
+)
+
+
 def average(
-    x: Any,
-    axis: Any = None,
-    weights: Any = None,
-    returned: bool = False,
-    *,
-    keepdims: bool = False,
+    x: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False
 ) -> Any:
     """Returns the weighted mean.
 
@@ -265,14 +235,13 @@ def median(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False)
     Args:
         x: an array.
         axis: an axis, several, or None for all.
-        out: an array to write the result into, by its name.
+        out: an array to write the result into.
         keepdims: whether reduced axes stay, with size 1.
 
     Example:
         >>> float(median(np.array([3.0, 1.0, 2.0, 9.0])))
         2.5
     """
-    refuse_out("median", out)
     x = as_array(x)
     return _median(x, canonical_axes("median", axis, type_of(x).ndim), keepdims, skip=False)
 
@@ -282,7 +251,6 @@ def median(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False)
 
 def nanmedian(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
     """Returns the median of the elements that are not NaN; see `median`."""
-    refuse_out("nanmedian", out)
     x = as_array(x)
     return _median(x, canonical_axes("nanmedian", axis, type_of(x).ndim), keepdims, skip=True)
 

@@ -63,12 +63,7 @@ def named(function: Function, name: str, doc: str) -> Function:
 
 
 def unary(
-    name: str,
-    primitive: Function,
-    doc: str,
-    *,
-    floats: bool = False,
-    whole: Function | None = None,
+    name: str, primitive: Function, doc: str, *, floats: bool = False, whole: Function | None = None
 ) -> Function:
     """Makes a function of one array from a primitive.
 
@@ -79,15 +74,7 @@ def unary(
         floats: whether integers and booleans are converted to floating point.
         whole: what is done to integers and booleans instead.
     """
-
-    def any_operand(x: Any, **options: Any) -> Any:
-        dtype = read_options(name, options) if options else None
-        (operand,) = unify(name, x, dtype=dtype, to_inexact=floats)
-        chosen = primitive if whole is None or type_of(operand).is_inexact else whole
-        return marked(chosen(operand), x)
-
-    any_operand.__name__ = name
-    general = composite(any_operand)
+    general = _general(name, primitive, floats, whole, whole)
     single = isinstance(primitive, Primitive)
 
     def function(x: Any, /, **options: Any) -> Any:
@@ -125,16 +112,7 @@ def binary(
         booleans: what is done to booleans instead.
         whole: what is done to integers instead.
     """
-
-    def any_operands(x: Any, y: Any, **options: Any) -> Any:
-        dtype = read_options(name, options) if options else None
-        operands = unify(name, x, y, dtype=dtype, to_inexact=floats)
-        kind = _kind_of(operands)
-        chosen = booleans if kind == "b" else whole if kind in "iu" else None
-        return marked((chosen or primitive)(*operands), x, y)
-
-    any_operands.__name__ = name
-    general = composite(any_operands)
+    general = _general(name, primitive, floats, booleans, whole)
     single = isinstance(primitive, Primitive)
 
     def function(x: Any, y: Any, /, **options: Any) -> Any:
@@ -151,6 +129,20 @@ def binary(
 
     direct[function] = primitive if single else None  # type: ignore[assignment]
     return named(function, name, doc)
+
+
+def _general(name: str, primitive: Function, floats: bool, booleans: Any, whole: Any) -> Function:
+    """Makes what does for all operands and options what `unary` and `binary` say."""
+
+    def any_operands(*xs: Any, **options: Any) -> Any:
+        dtype = read_options(name, options) if options else None
+        operands = unify(name, *xs, dtype=dtype, to_inexact=floats)
+        kind = type_of(operands[0]).dtype.kind
+        chosen = booleans if kind == "b" else whole if kind in "iu" else None
+        return marked((chosen or primitive)(*operands), *xs)
+
+    any_operands.__name__ = name
+    return composite(any_operands)
 
 
 def _meet(x: Any, y: Any) -> tuple[Any, Any] | None:
@@ -240,12 +232,6 @@ def reflected_of(function: Function) -> Function:
 def is_operand(x: Any) -> bool:
     """Tells whether an operator takes it."""
     return is_array(x) or is_scalar(x) or isinstance(x, (list, tuple))
-
-
-def _kind_of(operands: Any) -> str:
-    """Returns the kind of unified operands: one of b, i, u, f, c."""
-    kind = type_of(operands[0]).dtype.kind
-    return kind if kind in "biuc" else "f"
 
 
 def refused(name: str, advice: str) -> Function:

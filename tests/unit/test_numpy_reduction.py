@@ -305,9 +305,25 @@ def test_gradients_at_kinks(name: str, f: Any, points: Any, slopes: Any) -> None
         np.testing.assert_allclose(func.jacfwd(f)(x), slopes, rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "max", "all", "argmin", "median", "cumsum"])
+def test_out_by_position(name: str) -> None:
+    between = () if name in ("max", "all", "argmin", "median") else (None,)
+    expected = getattr(np, name)(X, 0)
+
+    def f(x: Any) -> Any:
+        out = fnp.zeros(expected.shape, expected.dtype)
+        kept = out[...]
+        assert getattr(fnp, name)(x, 0, *between, out) is out
+        return kept
+
+    for _ in range(2):
+        assert_close(func.vjp(f, X)[0], expected)
+    out = np.zeros(expected.shape, expected.dtype)
+    assert getattr(fnp, name)(X, 0, *between, out) is out
+    assert_close(out, expected)
+
+
 def test_refusals() -> None:
-    with pytest.raises(TypeError, match=r"sum: out is taken by its name only"):
-        fnp.sum(X, 0, None, X)
     with pytest.raises(TypeError, match=r"max: where= takes initial= too"):
         fnp.max(X, where=MASK)
     with pytest.raises(AxisError, match=r"sum: axis 3 is out of range"):
