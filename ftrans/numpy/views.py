@@ -289,13 +289,17 @@ def overwrite(name: str, x: Tracer, new: Any) -> None:
         _rebind(x, new)
         return
     member = memory.members[id(x)]
-    sharing = _sharing(name, member)
     if member.read_only:
+        _resolve(name, member)
+        while member.parent is not None:  # of what was broadcast, it is said why
+            new = written(name, member.parent.value, member.steps or (), new)
+            member = member.parent
         raise MutationError(
             f"{name}: x is a view that is read-only, as in NumPy.\n"
             f"  x: {x.type}, {x.origin}\n"
             f"  Copy it first: x = x.copy()."
         )
+    sharing = _sharing(name, member)
     values = {member: new}
     while sharing and not all(_descends(other, member) for other in sharing):
         base = member.parent

@@ -469,7 +469,7 @@ def test_views_that_are_read_only_in_numpy(name: str) -> None:
     for m in (np, fnp):
         with pytest.raises(ValueError, match="read-only"):
             write(M, m)
-        with pytest.raises(ValueError, match="x is a view that is read-only, as in NumPy"):
+        with pytest.raises(ValueError, match=r"read-only, as in NumPy|x was broadcast"):
             func.vjp(lambda x, m=m: write(x, m), M)
         for _ in range(2):
             assert_close(func.vjp(lambda x, m=m: read(x, m), M)[0], read(M, np))
