@@ -24,6 +24,7 @@ from ftrans.numpy.absent import instead_of
 from ftrans.numpy.inplace import SIGNS, put_along_axis, ufunc_at
 from ftrans.numpy.plain import is_storing, meant, stored
 from ftrans.numpy.promotion import as_array, is_array
+from ftrans.numpy.views import in_rule
 from ftrans.primitives import reshape_p, stop_gradient_p
 from ftrans.primitives.record import zero
 from ftrans.runtime.jaxlink import foreign
@@ -217,11 +218,6 @@ def dlpack(self: Any, **options: Any) -> Any:
 def dlpack_device(self: Any) -> Any:
     """Says where `dlpack` puts the value."""
     return array(self).__dlpack_device__()
-
-
-def in_rule() -> bool:
-    """Tells whether a method of a custom rule is traced, which may be called on arrays instead."""
-    return any(frame.rule is not None for frame in state.stack)
 
 
 def may_have_gradient(x: Tracer) -> bool:

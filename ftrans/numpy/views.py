@@ -68,9 +68,8 @@ class _Member(weakref.ref):
         if found is None:
             shape, dtype = self.left.type.shape, self.left.type.dtype
             if self.parent is None:
-                source = source_of(self.left)
-                known = isinstance(source, np.ndarray) and all(source.strides)
-                found = Layout.of(source if known else np.empty(shape, dtype))
+                known = _array_behind(self.left)
+                found = Layout.of(np.empty(shape, dtype) if known is None else known)
             else:
                 base = self.parent.layout
                 found = base.after(self.steps)  # type: ignore[arg-type]
@@ -192,6 +191,21 @@ def source_of(x: Tracer) -> Any:
     return source
 
 
+def in_rule() -> bool:
+    """Tells whether a method of a custom rule is traced, which may be called on arrays instead."""
+    return any(frame.rule is not None for frame in state.stack)
+
+
+def _array_behind(x: Tracer) -> np.ndarray | None:
+    """Returns the plain array that an argument stands for, where that says how it lies.
+
+    In a rule it does not: one that was traced with one array is used for others.
+    """
+    source = source_of(x)
+    known = isinstance(source, np.ndarray) and all(source.strides)
+    return source if known and not in_rule() else None
+
+
 def in_memory(x: Tracer) -> np.ndarray | None:
     """Returns an array with the strides that a value has in NumPy, where they are known.
 
@@ -210,8 +224,8 @@ def in_memory(x: Tracer) -> np.ndarray | None:
 
 def _lies_as_known(x: Tracer) -> bool:
     """Tells whether `Layout` is right about a value that is no view."""
-    if isinstance(source_of(x), np.ndarray):
-        return not any(frame.rule for frame in state.stack)  # rules are traced for all arrays
+    if in_rule() or _array_behind(x) is not None:
+        return not in_rule()
     pending = [(x.frame, x.index)]
     while pending:
         frame, code = pending.pop()
@@ -239,8 +253,9 @@ def fresh(x: Any) -> Any:
     if type(x) is not Tracer:
         return x
     if x.index < 0 and len(x.type.shape) > 1:
-        source = source_of(x)
-        if isinstance(source, np.ndarray) and not source.flags.c_contiguous:
+        known = _array_behind(x)
+        if known is not None and not known.flags.c_contiguous:
+            x.frame.demands += 1
             x = p.reshape_p(x, shape=x.type.shape)  # which lies in the order of rows
     made = Tracer(x.frame, x.index, x.type, x.weak)
     frame = current_frame()

@@ -577,6 +577,22 @@ def test_an_order_that_is_not_known(name: str, order: str) -> None:
     assert_close(ftrans.jit(f)(line), line)
 
 
+def test_rules_do_not_know_how_their_arguments_lie() -> None:
+    class Lines(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, order: str) -> Any:
+            return x.ravel(order)
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return ct.reshape(2, 3), None
+
+    for x in (M, np.asfortranarray(M)):
+        assert_close(func.vjp(lambda x: Lines.apply(x, "C"), x)[0], x.ravel())
+        with pytest.raises(UnsupportedError, match="ravel: order 'K' is that in which"):
+            func.vjp(lambda x: Lines.apply(x, "K"), x)
+
+
 def test_whether_a_reshape_is_a_view_follows_the_argument() -> None:
     def f(x: Any) -> Any:
         y = x.ravel()
