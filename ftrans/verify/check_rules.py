@@ -201,10 +201,8 @@ def _resized(probe: Probe) -> Iterator[tuple[str, bool, Probe]]:
     Equal sizes are cut together, since they have to fit each other as likely as not; where first
     axes have the size of others, the first ones are also cut alone: a batch of one. Only where
     results are cut as arguments are, or not at all, is it the same operation: a convolution with a
-    kernel that is longer than what is left is another one.
-
-    Yields:
-        What was cut; whether nothing is left; the function at what is left.
+    kernel that is longer than what is left is another one. With it comes what was cut, and whether
+    nothing is left.
     """
     places = [i for i, leaf in enumerate(probe.given) if is_array(leaf)]
     arrays = [probe.given[i] for i in places]

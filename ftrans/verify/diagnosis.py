@@ -30,13 +30,7 @@ def _same(a: np.ndarray, b: np.ndarray, close: float = _CLOSE) -> bool:
 
 
 def factor_between(given: np.ndarray, true: np.ndarray, close: float = _CLOSE) -> complex | None:
-    """Returns c where `given` is c times `true` throughout, or None.
-
-    Args:
-        given: what a rule returned.
-        true: what it should have returned.
-        close: how well it must fit.
-    """
+    """Returns c where `given` is c times `true` throughout, or None."""
     size = np.vdot(true, true).real
     if given.shape != true.shape or not size > 0 or not np.isfinite(given).all():
         return None

@@ -194,13 +194,7 @@ def find_kink(
 
     Between the slopes on both sides of a smooth point lies a gap that shrinks with the step; at a
     kink it stays what it is, at a jump it grows.
-
-    Args:
-        beside: the function.
-        position: which of its arguments is perturbed.
-        coordinates: which of its coordinates are tried.
-        step: that of the differences of an output that are to be explained.
-        output: its number.
+    The step is that of the differences of an output that are to be explained.
     """
     value = beside.values[position]
     for coordinate in [c for c in coordinates[:8] if c < count(value)]:
@@ -261,12 +255,9 @@ class Slope(NamedTuple):
         return self.low < self.high
 
     def allows(self, got: np.ndarray, relative: float, floor: float) -> bool:
-        """Tells whether all numbers are right; those that could not be told are.
+        """Tells whether all numbers that a rule gave are right; those that could not be told are.
 
-        Args:
-            got: f64[m], what a rule gave.
-            relative: how far each may be off, relative to its own size.
-            floor: the same, relative to the largest one.
+        Each may be off relative to its own size and, by `floor`, to the largest one.
         """
         allowed = 30 * self.error + relative * self.size + floor * largest(self.size)
         right = (got >= self.low - allowed) & (got <= self.high + allowed)

@@ -164,11 +164,11 @@ class Probe:
         outputs: Sequence[int] | None = None,
         only: Sequence[int] | None = None,
     ) -> Any:
-        """Returns a pullback from cotangents of the outputs; each is traced anew.
+        """Returns a pullback; each is traced anew.
 
         Args:
-            values: the point, where it is another one.
-            outputs: the outputs, where not all that have derivatives are asked for.
+            values: another point.
+            outputs: those that it takes cotangents of, where not of all that have derivatives.
             only: the numbers of the values that it is taken with respect to, where not of all.
         """
         values = self.values if values is None else values
@@ -207,23 +207,15 @@ class Probe:
         """Tells whether reverse mode takes the arguments at all, or is not there."""
         try:
             self.pull(self.cotangents("1"))
-        except RuleError:
-            return False
-        except Exception:
-            # whatever it is, the checks will meet it
-            return True
+        except Exception as error:
+            # whatever else it is, the checks will meet it
+            return not isinstance(error, RuleError)
         return True
 
     # -------------------------------------------------------------------------- random vectors
 
     def draw(self, arrays: Sequence[Any], key: str, scaled: bool = False) -> list[np.ndarray]:
-        """Returns random arrays like some others, the same for the same key.
-
-        Args:
-            arrays: what they are like.
-            key: says what they are for.
-            scaled: whether each element is of the size of the one that it is like.
-        """
+        """Returns random arrays like others, element by element if scaled; the same for one key."""
         draw = np.random.default_rng(zlib.crc32(key.encode()))
         found = []
         for array in arrays:
@@ -278,13 +270,11 @@ class Probe:
 
     def may_overflow(self, sizes: np.ndarray) -> bool:
         """Tells whether products of numbers of these sizes, or of the arguments, may overflow."""
-        for array in (*self.arrays, *self.outs):
-            limit = float(np.sqrt(float(jnp.finfo(array.dtype).max)))
-            for numbers in (np.abs(to_coordinates(array)), np.abs(sizes)):
-                numbers = numbers[numbers > 0]
-                if numbers.size and not 1 / limit < numbers.min() <= numbers.max() < limit:
-                    return True
-        return False
+        involved = (*self.arrays, *self.outs)
+        limit = min(float(jnp.finfo(array.dtype).max) for array in involved) ** 0.5
+        numbers = np.abs(np.concatenate([*map(to_coordinates, involved), np.ravel(sizes)]))
+        fits = (numbers == 0) | np.isnan(numbers) | ((1 / limit < numbers) & (numbers < limit))
+        return not fits.all()
 
     @functools.cached_property
     def wide(self) -> Probe | None:

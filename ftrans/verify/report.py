@@ -65,14 +65,7 @@ def _shown(value: Any) -> str:
 
 @dataclass
 class Row:
-    """One check: how often it held, and what it has to say.
-
-    Attributes:
-        check: its name.
-        held: how many comparisons held.
-        failed: how many did not.
-        notes: why something was not checked, and what is no failure but worth knowing.
-    """
+    """One check: how many comparisons held and how many did not, and what else is to be known."""
 
     check: str
     held: int = 0
@@ -246,12 +239,8 @@ class Findings:
     def guarded(self, check: str, what: str, missing: str = "") -> Iterator[None]:
         """Turns exceptions out of the user's code into findings.
 
-        A rule that is missing, and values that are branched on, are noted; all else is a failure.
-
-        Args:
-            check: the check.
-            what: what is being done, for the failure.
-            missing: what to note where a rule is missing.
+        A rule that is missing, and values that are branched on, are noted; all else is a failure
+        of `what` was done.
         """
         try:
             yield

@@ -135,11 +135,7 @@ Case = tuple[str, str, Callable[[], Arrays], Arrays, str]
 
 
 class _Plain:
-    """The methods of a rule, called on plain arrays at the point of a probe.
-
-    Args:
-        probe: the probe.
-        rule: a `Function` class that has a `backward`, or a function with `custom_vjp`.
+    """The methods of a rule that has a `backward`, called on plain arrays at the point of a probe.
 
     Attributes:
         cotangents: those of the first call.
@@ -167,12 +163,7 @@ class _Plain:
     def forward(
         self, probe: Probe | None = None, needs: Sequence[bool] | None = None
     ) -> tuple[Parts, Any]:
-        """Returns the output, and what backward needs.
-
-        Args:
-            probe: another point.
-            needs: what `needs_input_grad` is, where not all that can be are asked for.
-        """
+        """Returns the output, and what backward needs, where some inputs need gradients, or all."""
         args = self._arguments(self.probe if probe is None else probe)
         if not self.methods:
             output, residuals = self.rule.fwd(*args)
@@ -193,12 +184,7 @@ class _Plain:
     def gradients(
         self, cotangents: Sequence[Any], forward: tuple[Parts, Any] | None = None
     ) -> list[np.ndarray]:
-        """Returns what backward returns for the floating arrays, zeros for None.
-
-        Args:
-            cotangents: those of the outputs that have derivatives.
-            forward: what forward has returned, where it need not run again.
-        """
+        """Returns what backward returns for the floating arrays, zeros for None, after forward."""
         output, state = self.forward() if forward is None else forward
         by_output = dict(zip(self.probe.outputs, cotangents, strict=True))
         given = [by_output.get(i) for i in range(len(output.values))]

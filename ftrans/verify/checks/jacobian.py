@@ -112,7 +112,7 @@ class Comparison:
         """Returns an error that begins with the name of the check."""
         return GradcheckError(f"{self.name}: {text}")
 
-    def right(self, a: np.ndarray, n: np.ndarray, atol: float | None = None) -> np.ndarray:
+    def right(self, a: np.ndarray, n: np.ndarray, atol: Any = None) -> np.ndarray:
         """Tells of each number whether it is within the tolerances, relative to the second."""
         allowed = (self.atol if atol is None else atol) + self.rtol * np.abs(n)
         return agreeing(a, n, allowed) & ~np.isnan(a)
@@ -182,27 +182,37 @@ class Comparison:
         # where it is affine in the cotangent, what is beside the diagonal is not zero
         return not np.any(nothing) and bool(self.right(a, n[0]).all())
 
-    def _hold(self, a: np.ndarray, n: np.ndarray, i: int, j: int, forward: bool) -> None:
-        """Holds a Jacobian, in real coordinates, against differences, part by part."""
+    def _hold(
+        self, a: np.ndarray, n: np.ndarray, i: int, j: int, forward: bool, over: Any = None
+    ) -> None:
+        """Holds a Jacobian, in real coordinates, against differences, part by part.
+
+        Of one that is projected, `over` says how much each number adds up, and atol is for one.
+        """
         value, out = self.probe.values[j], self.probe.leaves[self.probe.outputs[i]]
-        split = value if forward else out
-        for part in range(2 if is_complex(split) else 1):
-            a_part, n_part = (_part(m, part, value, out, forward) for m in (a, n))
-            right = self.right(a_part, n_part)
+        split, of = (value, "inputs") if forward else (out, "outputs")
+        for part, which in enumerate(("real", "imaginary")[: 1 + is_complex(split)]):
+            one, other = (_part(m, part, value, out, forward) for m in (a, n))
+            sums = 1.0 if over is None else _part(over, part, value, out, forward)
+            right = self.right(one, other, self.atol * (np.real(sums) + np.imag(sums)))
             if right.all():
                 continue
-            which, of = ("real", "imaginary")[part], "inputs" if forward else "outputs"
+            mode = "computed with forward mode " if forward else ""
             prefix = f"While considering the {which} part of complex {of} only, "
-            prefix = prefix if is_complex(split) else ""
-            text = self._mismatch(a_part, n_part, i, j, forward, prefix)
-            raise GradcheckError(text + self._explained(a_part, n_part, i, j, right))
-
-    def _mismatch(self, a: Any, n: Any, i: int, j: int, forward: bool, prefix: str = "") -> str:
-        mode = "computed with forward mode " if forward else ""
-        return (
-            f"{self.name}: {prefix}Jacobian {mode}mismatch for output {i} with respect to input "
-            f"{j},\nnumerical:{n}\nanalytical:{a}\n"
-        )
+            shown = (other, one) if over is None else (other.item(), one.item())
+            text = (
+                f"{prefix if is_complex(split) else ''}Jacobian {mode}mismatch for output {i} with "
+                f"respect to input {j},\nnumerical:{shown[0]}\nanalytical:{shown[1]}\n"
+            )
+            if over is None:
+                raise self.error(text + self._explained(one, other, i, j, right))
+            text += "  These are projections of the Jacobians, computed in fast mode.\n"
+            try:
+                self._compare_whole(forward)
+            except GradcheckError as error:
+                raise self.error(f"{text}  In slow mode: {error}") from None
+            passes = "all elements are within the tolerances: fast_mode=False passes."
+            raise self.error(f"{text}  In slow mode {passes}")
 
     def _explained(self, a: np.ndarray, n: np.ndarray, i: int, j: int, right: np.ndarray) -> str:
         """Returns lines that say where a mismatch is, and what its likely cause is."""
@@ -221,45 +231,21 @@ class Comparison:
         return f"{place}\n  likely cause: {cause}" if cause else place
 
     def _compare_fast(self, forward: bool) -> None:
-        """Compares random projections."""
+        """Compares random projections; real and imaginary parts apart, as in slow mode."""
         draw = np.random.default_rng(42)
         for j, value in enumerate(self.wide.values):
             for i, out in enumerate(self.probe.outs):
-                us, vs = (_parts(_direction(draw, x), x) for x in (value, out))
-                # as in slow mode, parts of inputs are one complex number but in forward mode
-                for directions in [[part] for part in us] if forward else [us]:
-                    for v in vs:
-                        self._hold_fast(directions, v, i, j, forward)
-
-    def _hold_fast(
-        self, us: Sequence[np.ndarray], v: np.ndarray, i: int, j: int, forward: bool
-    ) -> None:
-        """Holds the projections on a vector of the slopes along one direction, or along two.
-
-        Those along two, of the real and of the imaginary part, make one complex number. An element
-        may be off by atol, so a projection by atol times the sum of all products.
-        """
-        value, out = self.probe.values[j], self.probe.leaves[self.probe.outputs[i]]
-        slopes = central(self.beside, j, np.stack(us), self.eps)[i]
-        n = _joined(slopes @ v)
-        if forward:
-            tangents = [like(from_coordinates(u, value), value) for u in us]
-            a = _joined([float(v @ to_coordinates(self.push(j)(t)[i])) for t in tangents])
-        else:
-            gradient = to_coordinates(self.pull(i)(like(from_coordinates(v, out), out))[j])
-            a = _joined([float(u @ gradient) for u in us])
-        atol = self.atol * float(np.sum(us)) * float(np.sum(v))
-        if self.right(np.asarray(a), np.asarray(n), atol).all():
-            return
-        text = self._mismatch(a, n, i, j, forward)
-        text += "  These are projections of the Jacobians, computed in fast mode.\n"
-        try:
-            self._compare_whole(forward)
-        except GradcheckError as error:
-            raise GradcheckError(f"{text}  In slow mode: {error}") from None
-        raise GradcheckError(
-            f"{text}  In slow mode all elements are within the tolerances: fast_mode=False passes."
-        )
+                us, vs = _directions(draw, value), _directions(draw, out)
+                if forward:
+                    given = self.probe.values[j]
+                    tangents = [like(t, given) for t in from_coordinates(us, given)]
+                    a = np.stack([to_coordinates(self.push(j)(t)[i]) for t in tangents]) @ vs.T
+                else:
+                    original = self.probe.leaves[self.probe.outputs[i]]
+                    cotangents = [like(ct, original) for ct in from_coordinates(vs, out)]
+                    a = us @ np.stack([to_coordinates(self.pull(i)(ct)[j]) for ct in cotangents]).T
+                n = central(self.beside, j, us, self.eps)[i] @ vs.T
+                self._hold(a, n, i, j, forward, np.outer(us.sum(1), vs.sum(1)))
 
 
 def check_outputs(
@@ -269,17 +255,11 @@ def check_outputs(
     numbers: Sequence[int],
     with_dtypes: bool = True,
 ) -> None:
-    """Checks that the outputs of a function are what they were before its inputs were perturbed.
-
-    Args:
-        name: begins the error.
-        before: the outputs at the point itself, as leaves.
-        after: those beside it.
-        numbers: the outputs whose types are compared.
-        with_dtypes: whether dtypes are, and not shapes alone.
+    """Checks that outputs, leaves of a result, are what they were before inputs were perturbed.
 
     Raises:
-        GradcheckOutputError: where there are more or fewer, or where a type differs.
+        GradcheckOutputError: where there are more or fewer, or where one of those with these
+            numbers has another shape or, with dtypes, another dtype.
     """
 
     def differ(what: str, found: str) -> GradcheckOutputError:
@@ -302,15 +282,7 @@ def check_outputs(
 
 
 def is_aligned(program: Program, position: int) -> bool:
-    """Tells whether all results are proven to be elementwise in one input, of its shape.
-
-    Args:
-        program: any program; of custom rules it is what is run that counts.
-        position: which input.
-
-    Raises:
-        MissingRuleError: where a derivative in it has no rule.
-    """
+    """Tells whether all results are proven to be elementwise in one input, of its shape."""
     program = runnable(program)
     shape = program.inputs[position].shape
     if not shape:
@@ -332,28 +304,21 @@ def _part(matrix: np.ndarray, part: int, value: Any, out: Any, forward: bool) ->
 
     What is left of complex numbers on the other side makes complex entries.
     """
-    n, m = value.size, out.size
     if forward:
-        rows = matrix[part * n : (part + 1) * n]
-        return rows[:, :m] + 1j * rows[:, m:] if is_complex(out) else rows
-    columns = matrix[:, part * m : (part + 1) * m]
-    return columns[:n] + 1j * columns[n:] if is_complex(value) else columns
+        matrix = matrix.T
+        value, out = out, value
+    half = np.split(matrix, 2, axis=1)[part] if is_complex(out) else matrix
+    if is_complex(value):
+        real, imaginary = np.split(half, 2)
+        half = real + 1j * imaginary
+    return half.T if forward else half
 
 
-def _direction(draw: np.random.Generator, array: Any) -> np.ndarray:
-    """Returns a random vector without negative entries, each part of length 1."""
-    parts = [draw.uniform(0, 1, array.size) for _ in range(2 if is_complex(array) else 1)]
-    return np.concatenate([p / max(float(np.linalg.norm(p)), 1e-300) for p in parts])
-
-
-def _parts(vector: np.ndarray, array: Any) -> list[np.ndarray]:
-    """Returns a vector with the real part of complex numbers alone, and with the imaginary part."""
-    if not is_complex(array):
-        return [vector]
-    is_real = np.arange(vector.size) < array.size
-    return [np.where(is_real, vector, 0.0), np.where(is_real, 0.0, vector)]
-
-
-def _joined(parts: Sequence[Any] | np.ndarray) -> complex:
-    """Returns a number, or the complex number of these parts."""
-    return parts[0] if len(parts) == 1 else complex(*parts)
+def _directions(draw: np.random.Generator, array: Any) -> np.ndarray:
+    """Returns random vectors of length 1 without negative entries, for each part of an array."""
+    parts = 1 + is_complex(array)
+    vectors = np.zeros((parts, parts, array.size))
+    for k in range(parts):
+        vector = draw.uniform(0, 1, array.size)
+        vectors[k, k] = vector / max(float(np.linalg.norm(vector)), 1e-300)
+    return vectors.reshape(parts, parts * array.size)
