@@ -10,29 +10,33 @@ what is saved always come from `forward`: it is differentiated through.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ftrans.ir import ArrayType, Program, type_of
+from ftrans.ir import ArrayType, Program
 from ftrans.primitives.arithmetic import accumulate, mul_p
 from ftrans.primitives.axes import expand, moveaxis, sum_p
 from ftrans.primitives.control.common import (
     Mask,
     derivative,
     fill_zeros,
+    grouped,
     pick,
+    present,
     program_cost,
     program_from,
     restrict,
     spread,
+    types_of,
 )
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.family import no_identity, normal
+from ftrans.primitives.family import carrier, normal
 from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
-from ftrans.primitives.record import Primitive, Recursive, Sample, scalar
+from ftrans.primitives.record import Sample, scalar
 from ftrans.primitives.rules.custom_jax import with_rules
-from ftrans.primitives.rules.custom_spec import Spec, look_up
+from ftrans.primitives.rules.custom_spec import Rule, Spec, look_up
 from ftrans.primitives.rules.custom_transpose import transpose_custom
 from ftrans.primitives.rules.linear_call import linear_call_p
 from ftrans.primitives.rules.missing import missing, raise_missing
@@ -42,25 +46,17 @@ def _infer(*types: ArrayType, forward: Program, spec: Spec, saved: bool, **rules
     return forward.output_types if saved else forward.output_types[: spec.outs]
 
 
-def _lower(
-    xp: Any,
-    *arrays: Any,
-    forward: Program,
-    backward: Program | None,
-    forward_mode: Program | None,
-    variants: tuple[Program, ...],
-    spec: Spec,
-    saved: bool,
-) -> Any:
-    message = spec.missing
+def _lower(xp: Any, *arrays: Any, **params: Any) -> Any:
+    rule = Rule(**params)
+    forward, message = rule.forward, rule.spec.missing
 
     def compute(*xs: Any) -> Sequence[Any]:
         outs = evaluate(xp, forward, xs[: len(forward.inputs)])
-        return outs if saved else outs[: spec.outs]
+        return outs if rule.saved else outs[: rule.spec.outs]
 
     if xp is not np and any(map(is_traced_by_jax, arrays)):
-        if backward is not None or forward_mode is not None:
-            return with_rules(arrays, forward, backward, forward_mode, spec, saved)
+        if not rule.is_absent:
+            return with_rules(arrays, rule)
         if message is not None:
             return without_derivative(compute, arrays, lambda: raise_missing(message))
     return compute(*arrays)
@@ -69,79 +65,49 @@ def _lower(
 # ------------------------------------------------------------------------------- derivatives
 
 
-def _differentiate(mode: str) -> Recursive:
-    def rule(
-        transforms: Any,
-        tangents: Any,
-        *primals: Any,
-        forward: Program,
-        backward: Program | None,
-        forward_mode: Program | None,
-        variants: tuple[Program, ...],
-        spec: Spec,
-        saved: bool,
-    ) -> Any:
-        n, inputs = spec.outs, len(forward.inputs)
-        if forward_mode is not None:
-            first = 0 if spec.lasting else n
-            forward_mode = transforms.linear_rule(forward_mode, sum(spec.takes), first)
-        rules = {
-            "forward": forward,
-            "backward": backward,
-            "forward_mode": forward_mode,
-            "variants": variants,
-        }
-        dots: list[Any] = [None] * n
-        given = tangents[: spec.arity]
-        if spec.lasting or all(t is None for t in given):
-            outs = custom_p(*primals, **rules, spec=spec, saved=True)
-        elif forward_mode is None:
-            outs = transforms.replay(forward, primals[:inputs])
-        else:
-            outs, dots = _by_code(transforms, given, primals, forward_mode, spec)
-            outs += [None] * (len(forward.outputs) - n)
-            given = [None] * spec.arity
-        if spec.missing is None and backward is None and forward_mode is None:
-            given = [None] * spec.arity
-            through = tangents[:inputs]
-        else:
-            through = [*([None] * spec.arity), *tangents[spec.arity : inputs]]
-        if any(t is not None for t in given):
-            found = _by_rule(transforms, mode, given, primals, outs, rules, spec)
-            dots = spread(found, spec.smooth)
-        if any(t is not None for t in through):
-            body = _outputs(transforms, forward, spec.smooth + (False,) * (len(outs) - n))
-            found = derivative(transforms, mode, body, primals[:inputs], through)
-            natural = spread(found, spec.smooth)
-            dots = [accumulate(x, y) for x, y in zip(dots, natural, strict=True)]
-        if not saved:
-            return outs[:n], dots
-        moving = tangents[:inputs]
-        later: list[Any] = [None] * (len(outs) - n)
-        if later and any(t is not None for t in moving):
-            body = _outputs(transforms, forward, (False,) * n + (True,) * len(later))
-            later = derivative(transforms, mode, body, primals[:inputs], moving)
-        return outs, [*dots, *later]
+def _derivative(mode: str, transforms: Any, tangents: Any, *primals: Any, **params: Any) -> Any:
+    rule = Rule(**params).with_linear_jvp(transforms)
+    forward, spec = rule.forward, rule.spec
+    n, arity, inputs = spec.outs, spec.arity, len(forward.inputs)
+    dots: list[Any] = [None] * n
+    nothing = [None] * arity
+    given, through = tangents[:arity], [*nothing, *tangents[arity:inputs]]
 
-    return Recursive(rule)
+    def natural(moving: Sequence[Any], mask: Mask) -> list[Any]:
+        """Returns the tangents of outputs of `forward`, by its code."""
+        if not any(present(moving)):
+            return [None] * len(mask)
+        body = _outputs(transforms, forward, mask)
+        return spread(derivative(transforms, mode, body, primals[:inputs], moving), mask)
+
+    if spec.lasting or not any(present(given)):
+        outs = custom_p(*primals, **rule._replace(saved=True)._asdict())
+    elif rule.forward_mode is None:
+        outs = transforms.replay(forward, primals[:inputs])
+    else:
+        outs, dots = _by_code(transforms, given, primals, rule)
+        outs += [None] * (len(forward.outputs) - n)
+        given = nothing
+    if spec.missing is None and rule.is_absent:
+        given, through = nothing, tangents[:inputs]
+    if any(present(given)):
+        dots = spread(_by_rule(transforms, mode, given, primals, outs, rule), spec.smooth)
+    later = len(outs) - n
+    dots = list(map(accumulate, dots, natural(through, spec.smooth + (False,) * later)))
+    if not rule.saved:
+        return outs[:n], dots
+    return outs, [*dots, *natural(tangents[:inputs], (False,) * n + (True,) * later)[n:]]
 
 
 def _by_code(
-    transforms: Any,
-    tangents: Sequence[Any],
-    primals: Sequence[Any],
-    forward_mode: Program,
-    spec: Spec,
+    transforms: Any, tangents: Sequence[Any], primals: Sequence[Any], rule: Rule
 ) -> tuple[list[Any], list[Any]]:
     """Returns the results and tangents that the code of a jvp computes, in the place of forward."""
-    xs = [type_of(x) for x in primals[: spec.arity]]
-    dots = fill_zeros(tangents, xs, spec.takes)
+    spec = rule.spec
+    dots = fill_zeros(tangents, types_of(primals[: spec.arity]), spec.takes)
     captured = look_up(spec.pushed, primals, (), spec.outs)
-    found = list(transforms.replay(forward_mode, [*dots, *captured]))
-    outs, moved = found[: spec.outs], found[spec.outs :]
-    if all(t is None for t in tangents):
-        moved = [None] * sum(spec.smooth)
-    return outs, spread(moved, spec.smooth)
+    found = list(transforms.replay(rule.forward_mode, [*dots, *captured]))
+    return found[: spec.outs], spread(found[spec.outs :], spec.smooth)
 
 
 def _by_rule(
@@ -150,77 +116,41 @@ def _by_rule(
     tangents: Sequence[Any],
     primals: Sequence[Any],
     outs: Sequence[Any],
-    rules: Any,
-    spec: Spec,
+    rule: Rule,
 ) -> Sequence[Any]:
     """Returns the tangents of smooth results by the author's rules."""
-    types = [type_of(x) for x in pick(outs[: spec.outs], spec.smooth)]
-    backward, forward_mode = rules["backward"], rules["forward_mode"]
+    spec, backward, forward_mode = rule.spec, rule.backward, rule.forward_mode
+    types = types_of(pick(outs[: spec.outs], spec.smooth))
     if not types:
         return []
-    if backward is None and forward_mode is None:
-        moving = [t for t in tangents if t is not None]
-        return missing([*moving, *primals], types, spec.missing or "")
-    xs = [type_of(x) for x in primals[: spec.arity]]
-    if forward_mode is not None:
-        dots = fill_zeros(tangents, xs, spec.takes)
-        captured = look_up(spec.pushed, primals, outs, spec.outs)
-        if backward is None or mode == "jvp":
-            return transforms.replay(forward_mode, [*dots, *captured])
-        return _both(transforms, tangents, xs, primals, outs, rules, spec)
-    dots = fill_zeros(tangents, xs, spec.gives)
-    if not any(t is not None for t in pick(tangents, spec.gives)):
-        return [None] * len(types)
-    pushed = transforms.exchange(backward, len(types), _not_linear(spec.name))
-    captured = look_up(spec.pulled, primals, outs, spec.outs)
-    if mode == "jvp":
-        return transforms.replay(pushed, [*dots, *captured])
-    return linear_call_p(
-        *dots, *captured, call=pushed, transpose=backward, count=len(dots), **_variants(rules, spec)
-    )
-
-
-def _variants(rules: Any, spec: Spec) -> dict[str, Any]:
-    """Returns the params of a linear call that choose between variants of its transpose."""
-    patterns = tuple(tuple(pick(pattern, spec.smooth)) for pattern in spec.patterns)
-    return {"variants": rules["variants"], "patterns": patterns}
-
-
-def _both(
-    transforms: Any,
-    tangents: Sequence[Any],
-    xs: Sequence[ArrayType],
-    primals: Sequence[Any],
-    outs: Sequence[Any],
-    rules: Any,
-    spec: Spec,
-) -> Sequence[Any]:
-    """Records a linear call of the author's jvp whose transpose is the author's backward."""
-    backward, forward_mode = rules["backward"], rules["forward_mode"]
-    dots = fill_zeros(tangents, xs, spec.takes)
+    if rule.is_absent:
+        return missing([*tangents, *primals], types, spec.missing or "")
+    xs = types_of(primals[: spec.arity])
     pushed = look_up(spec.pushed, primals, outs, spec.outs)
     pulled = look_up(spec.pulled, primals, outs, spec.outs)
-    n = sum(spec.smooth)
-    types = [t for t, take in zip(xs, spec.takes, strict=True) if take]
-    constants = [type_of(x) for x in (*pushed, *pulled)]
-    with transforms.building(forward_mode.name, [*types, *constants]) as (frame, given):
-        taken = given[: len(types) + len(pushed)]
-        call = transforms.finish(frame, transforms.replay(forward_mode, taken))
-    cts = list(call.output_types)
-    with transforms.building(backward.name, [*cts, *constants]) as (frame, given):
-        found = transforms.replay(backward, [*given[:n], *given[n + len(pushed) :]])
-        full = fill_zeros(spread(found, spec.gives), xs, spec.takes)
-        transpose = transforms.finish(frame, full)
-    return linear_call_p(
-        *dots,
-        *pushed,
-        *pulled,
-        call=call,
-        transpose=transpose,
-        count=len(dots),
-        variants=(),
-        patterns=(),
-    )
+    if forward_mode is not None:
+        dots = fill_zeros(tangents, xs, spec.takes)
+        if backward is None or mode == "jvp":
+            return transforms.replay(forward_mode, [*dots, *pushed])
+        # a linear call of the author's jvp, whose transpose is the author's backward
+        groups = (types_of(dots), types_of(pushed), types_of(pulled))
+        with grouped(transforms, forward_mode.name, *groups) as (frame, (ts, given, _)):
+            call = transforms.finish(frame, transforms.replay(forward_mode, [*ts, *given]))
+        groups = (call.output_types, *groups[1:])
+        with grouped(transforms, backward.name, *groups) as (frame, (cts, _, given)):
+            found = spread(transforms.replay(backward, [*cts, *given]), spec.gives)
+            transpose = transforms.finish(frame, fill_zeros(found, xs, spec.takes))
+        rules = {"call": call, "transpose": transpose, "variants": (), "patterns": ()}
+        return linear_call_p(*dots, *pushed, *pulled, count=len(dots), **rules)
+    if not any(present(pick(tangents, spec.gives))):
+        return [None] * len(types)
+    dots = fill_zeros(tangents, xs, spec.gives)
+    call = transforms.exchange(backward, len(types), _not_linear(spec.name))
+    if mode == "jvp":
+        return transforms.replay(call, [*dots, *pulled])
+    patterns = tuple(tuple(pick(pattern, spec.smooth)) for pattern in spec.patterns)
+    rules = {"call": call, "transpose": backward, "variants": rule.variants, "patterns": patterns}
+    return linear_call_p(*dots, *pulled, count=len(dots), **rules)
 
 
 def _not_linear(name: str) -> str:
@@ -238,22 +168,12 @@ def _outputs(transforms: Any, program: Program, mask: Mask) -> Program:
 # ---------------------------------------------------------------------------------- batching
 
 
-def _batch(
-    transforms: Any,
-    size: int,
-    operands: Any,
-    dims: Any,
-    *,
-    forward: Program,
-    backward: Program | None,
-    forward_mode: Program | None,
-    variants: tuple[Program, ...],
-    spec: Spec,
-    saved: bool,
-) -> tuple[Any, Any]:
+def _batch(transforms: Any, size: int, operands: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
+    rule = Rule(**params)
+    forward, backward, forward_mode, variants, spec, saved = rule
     inputs, n = len(forward.inputs), spec.outs
-    if spec.batch is not None and all(dim is None for dim in dims[spec.arity : inputs]):
-        types = [type_of(x) for x in operands[: spec.arity]]
+    if spec.batch is not None and not any(present(dims[spec.arity : inputs])):
+        types = types_of(operands[: spec.arity])
         program, out_dims = spec.batch.program(size, types, dims[: spec.arity])
         captured = [operands[i] for i in spec.batch.captured]
         outs = transforms.replay(program, [*operands[: spec.arity], *captured])
@@ -272,30 +192,27 @@ def _batch(
     force += (False,) * (len(forward.outputs) - n)
     program, mapped = transforms.batch(forward, size, dims[:inputs], force)
     out_dims = tuple(0 if m else None for m in mapped)
-    rules = {
-        "forward": program,
-        "backward": None
-        if backward is None
-        else _batch_backward(transforms, size, backward, dims, out_dims, spec),
-        "forward_mode": None
-        if forward_mode is None
-        else _batch_forward(transforms, size, forward_mode, dims, out_dims, spec),
-        "variants": tuple(
-            _batch_backward(transforms, size, v, dims, out_dims, spec) for v in variants
-        ),
-    }
-    outs = custom_p(*operands, **rules, spec=spec._replace(batch=None), saved=saved)
+    back = partial(_batch_backward, transforms, size, dims, out_dims, spec)
+    forth = partial(_batch_forward, transforms, size, dims, out_dims, spec)
+    rule = Rule(
+        program,
+        None if backward is None else back(backward),
+        None if forward_mode is None else forth(forward_mode),
+        tuple(map(back, variants)),
+        spec._replace(batch=None),
+        saved,
+    )
+    outs = custom_p(*operands, **rule._asdict())
     return outs, out_dims[: len(outs)]
 
 
 def _batch_backward(
-    transforms: Any, size: int, backward: Program, dims: Any, out_dims: Any, spec: Spec
+    transforms: Any, size: int, dims: Any, out_dims: Any, spec: Spec, backward: Program
 ) -> Program:
     """Batches `backward`; what an input without the axis gets is summed over it."""
-    kept = pick(dims[: spec.arity], spec.gives)
+    force = present(pick(dims[: spec.arity], spec.gives))
     captured = look_up(spec.pulled, dims, out_dims, spec.outs)
     n = sum(spec.smooth)
-    force = tuple(dim is not None for dim in kept)
     program, mapped = transforms.batch(backward, size, (*[0] * n, *captured), force)
     if mapped == force:
         return program
@@ -309,12 +226,12 @@ def _batch_backward(
 
 
 def _batch_forward(
-    transforms: Any, size: int, forward_mode: Program, dims: Any, out_dims: Any, spec: Spec
+    transforms: Any, size: int, dims: Any, out_dims: Any, spec: Spec, forward_mode: Program
 ) -> Program:
     captured = look_up(spec.pushed, dims, out_dims, spec.outs)
     force = (True,) * len(forward_mode.outputs)
     taken = (*pick(dims[: spec.arity], spec.takes), *captured)
-    if all(dim is None for dim in taken):
+    if not any(present(taken)):
         with transforms.building(forward_mode.name, forward_mode.inputs) as (frame, inputs):
             outs = transforms.replay(forward_mode, inputs)
             return transforms.finish(frame, [expand(x, size) for x in outs])
@@ -350,20 +267,16 @@ def _samples() -> list[Sample]:
     return [Sample((normal(3), normal(3, seed=1)), {**params, "saved": s}) for s in (False, True)]
 
 
-custom_p = Primitive(
-    name="custom",
-    tags=frozenset({"control", "custom"}),
-    kinds="",
+custom_p = carrier(
+    "custom",
+    tags=["custom"],
     infer=_infer,
     lower=_lower,
-    jvp=_differentiate("jvp"),
-    linearize=_differentiate("linearize"),
-    transpose=Recursive(transpose_custom),
-    batch=Recursive(_batch),
+    jvp=partial(_derivative, "jvp"),
+    linearize=partial(_derivative, "linearize"),
+    transpose=transpose_custom,
+    batch=_batch,
     prune=_prune,
-    rewrite=no_identity,
     cost=lambda operands, results, params: program_cost(params["forward"]),
     samples=_samples,
-    source=None,
-    multiple=True,
 )

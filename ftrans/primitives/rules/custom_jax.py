@@ -16,28 +16,20 @@ from ftrans.errors import MissingRuleError
 from ftrans.ir import Program, type_of
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
-from ftrans.primitives.rules.custom_spec import Spec, look_up
+from ftrans.primitives.rules.custom_spec import Rule, Spec, look_up
 from ftrans.primitives.rules.missing import missing_p
 
 
-def with_rules(
-    arrays: Sequence[Any],
-    forward: Program,
-    backward: Program | None,
-    forward_mode: Program | None,
-    spec: Spec,
-    saved: bool,
-) -> Sequence[Any]:
+def with_rules(arrays: Sequence[Any], rule: Rule) -> Sequence[Any]:
     """Returns the results of a `custom` equation such that JAX differentiates them by its rules.
 
     Args:
         arrays: the operands, values that JAX traces.
-        forward: as in the equation, and so are the others.
-        backward: taken where it is given; JAX then refuses forward mode.
-        forward_mode: taken where `backward` is not given, or only transposes what is linear.
-        spec: that of the equation.
-        saved: whether what is saved is returned as well.
+        rule: what the params of the equation say. Its `backward` is taken where it is given, and
+            JAX then refuses forward mode; `forward_mode` where it is not, or only transposes what
+            is linear.
     """
+    forward, backward, forward_mode, _, spec, saved = rule
     inputs, n, arity = len(forward.inputs), len(spec.smooth), spec.arity
     captured = () if spec.holds else range(arity, inputs)
     types = [type_of(array) for array in arrays]
@@ -55,7 +47,7 @@ def with_rules(
     def again(xs: Sequence[Any]) -> tuple[Any, ...]:
         """Returns all that `forward` does, by the rules for what JAX differentiates further out."""
         if spec.lasting and any(map(is_traced_by_jax, xs)):
-            return tuple(with_rules(xs, forward, backward, forward_mode, spec, True))
+            return tuple(with_rules(xs, rule._replace(saved=True)))
         return compute(*xs)
 
     def visible(outs: Sequence[Any]) -> tuple[Any, ...]:
@@ -64,11 +56,6 @@ def with_rules(
     def keeps(outs: Sequence[Any]) -> bool:
         """Tells whether what is saved has derivatives."""
         return saved and any(map(_moves, outs[n:]))
-
-    def natural(outs: Sequence[Any], asked: Sequence[bool]) -> list[int]:
-        """Returns the operands whose derivative is that of `forward`, of those that are asked."""
-        moving = range(inputs) if keeps(outs) else captured
-        return [i for i in moving if asked[i]]
 
     solves = spec.linear > 0 and forward_mode is not None
     if backward is not None and not solves:
@@ -91,7 +78,8 @@ def with_rules(
             by_rule = evaluate(jnp, backward, [*smooth, *look_up(spec.pulled, xs, outs, n)])
             for i, ct in zip((i for i, g in enumerate(spec.gives) if g), by_rule, strict=True):
                 found[i] = ct
-            moving = natural(outs, asked.mask)
+            # those whose derivative is that of `forward`
+            moving = [i for i in (range(inputs) if keeps(outs) else captured) if asked.mask[i]]
             if moving:
                 full = [*cts, *[_zero(out) for out in outs[len(cts) :]]]
                 _, pull = jax.vjp(
@@ -119,7 +107,7 @@ def with_rules(
             return visible(_transposable(compute, xs, forward, backward, spec))
         return visible(compute(*xs))
 
-    def rule(given: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    def push(given: Sequence[Any], tangents: Sequence[Any]) -> Any:
         xs = typed(given)
         asked = [not isinstance(dot, SymbolicZero) for dot in tangents]
         dots = list(map(_instantiated, tangents))
@@ -133,27 +121,23 @@ def with_rules(
             next(by_rule) if s else _no_tangent(out)
             for s, out in zip(spec.smooth, outs, strict=False)
         ]
-        moving = [i for i in captured if asked[i]]
-        if moving:
-            _, more = jax.jvp(
-                lambda *ys: _with(compute, xs, moving, ys),
-                [xs[i] for i in moving],
-                [dots[i] for i in moving],
-            )
+
+        def natural(operands: Sequence[int], start: int) -> Sequence[Any]:
+            """Returns tangents by the code of `forward`, of its results from `start` on."""
+            moving = [i for i in operands if asked[i]]
+            some = [xs[i] for i in moving], [dots[i] for i in moving]
+            return jax.jvp(lambda *ys: _with(compute, xs, moving, ys)[start:], *some)[1]
+
+        if any(asked[i] for i in captured):
+            more = natural(captured, 0)
             found = [x + y if s else x for x, y, s in zip(found, more, spec.smooth, strict=False)]
         if keeps(outs):
-            moving = [i for i in range(inputs) if asked[i]]
-            _, later = jax.jvp(
-                lambda *ys: _with(compute, xs, moving, ys)[n:],
-                [xs[i] for i in moving],
-                [dots[i] for i in moving],
-            )
-            found += later
+            found += natural(range(inputs), n)
         elif saved:
             found += map(_no_tangent, outs[n:])
         return visible(outs), tuple(found)
 
-    by_jvp.defjvp(rule, symbolic_zeros=True)
+    by_jvp.defjvp(push, symbolic_zeros=True)
     return list(map(_rigid, by_jvp(*arrays)))
 
 

@@ -100,6 +100,30 @@ class Spec(NamedTuple):
         return len(self.smooth)
 
 
+class Rule(NamedTuple):
+    """Is what the params of a `custom` equation say."""
+
+    forward: Program
+    backward: Program | None
+    forward_mode: Program | None
+    variants: tuple[Program, ...]
+    spec: Spec
+    saved: bool
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the author gave no rule, so that `forward` is differentiated, or nothing is."""
+        return self.backward is None and self.forward_mode is None
+
+    def with_linear_jvp(self, transforms: Any) -> Rule:
+        """Returns the rule with a `forward_mode` that is linear, or raises where it is needed."""
+        if self.forward_mode is None:
+            return self
+        first = 0 if self.spec.lasting else self.spec.outs
+        found = transforms.linear_rule(self.forward_mode, sum(self.spec.takes), first)
+        return self._replace(forward_mode=found)
+
+
 def look_up(
     references: Sequence[tuple[str, int]], operands: Sequence[Any], outs: Sequence[Any], count: int
 ) -> list[Any]:

@@ -12,84 +12,78 @@ from typing import Any
 from ftrans.errors import TransposeError
 from ftrans.ir import Program
 from ftrans.primitives.axes import broadcast_p, zeros
-from ftrans.primitives.control.common import fill_zeros, needed_inputs, pick, restrict, spread
+from ftrans.primitives.control.common import (
+    fill_zeros,
+    needed_inputs,
+    pick,
+    present,
+    restrict,
+    spread,
+    unknown,
+)
 from ftrans.primitives.record import Linear, scalar
-from ftrans.primitives.rules.custom_spec import Spec, look_up
-from ftrans.primitives.rules.missing import missing, tied_p
+from ftrans.primitives.rules.custom_spec import Rule, Spec, look_up
+from ftrans.primitives.rules.missing import missing_cotangents, tied_p
 
 
-def transpose_custom(
-    transforms: Any,
-    cts: Any,
-    *operands: Any,
-    forward: Program,
-    backward: Program | None,
-    forward_mode: Program | None,
-    variants: tuple[Program, ...],
-    spec: Spec,
-    saved: bool,
-) -> list[Any]:
+def transpose_custom(transforms: Any, cts: Any, *operands: Any, **params: Any) -> list[Any]:
     """Is the transpose rule, see `Recursive`; the params are those of the equation."""
+    rule = Rule(**params).with_linear_jvp(transforms)
+    forward, backward, forward_mode, variants, spec, _ = rule
     n, inputs = spec.outs, len(forward.inputs)
-    if forward_mode is not None:
-        first = 0 if spec.lasting else n
-        forward_mode = transforms.linear_rule(forward_mode, sum(spec.takes), first)
-    if (backward is None and forward_mode is None and spec.missing is None) or any(
-        ct is not None for ct in cts[n:]
-    ):
-        given = [*cts, *([None] * (len(forward.outputs) - len(cts)))]
-        return _padded(transforms.pull_back(forward, operands[:inputs], given), operands)
     found: list[Any] = [None] * len(operands)
-    captured = operands[spec.arity : inputs]
-    if any(isinstance(x, Linear) for x in captured):
+    xs, captured = operands[: spec.arity], operands[spec.arity : inputs]
+
+    def by_code(xs: Sequence[Any], captured: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+        """Returns the cotangents by the code of `forward`."""
+        rest = [None] * (len(forward.outputs) - len(cts))
+        return transforms.pull_back(forward, [*xs, *captured], [*cts, *rest])
+
+    if (rule.is_absent and spec.missing is None) or any(present(cts[n:])):
+        found[:inputs] = by_code(xs, captured, cts)
+        return found
+    if any(unknown(captured)):
         # for what was captured, forward says what it is, the inputs being held
-        body = [zeros(x.type) if isinstance(x, Linear) else x for x in operands[: spec.arity]]
-        given = [*cts, *([None] * (len(forward.outputs) - len(cts)))]
-        found[:inputs] = transforms.pull_back(forward, [*body, *captured], given)
-        found[: spec.arity] = [None] * spec.arity
-    linear = tuple(isinstance(x, Linear) for x in operands[: spec.arity])
+        found[spec.arity : inputs] = by_code(_held(xs), captured, cts)[spec.arity :]
+    linear = unknown(xs)
     if not any(linear):
         return found
     given = fill_zeros(cts[:n], forward.output_types[:n], spec.smooth)
-    if backward is None and forward_mode is None:
-        for i in (i for i, x in enumerate(linear) if x):
-            (found[i],) = missing([*given, *operands], [operands[i].type], spec.missing or "")
+    if rule.is_absent:
+        found[: spec.arity] = missing_cotangents(
+            [*given, *operands[spec.arity :]], xs, spec.missing or ""
+        )
         return found
     references = spec.pulled if backward is not None else spec.pushed
     outs = _without_linear(transforms, forward, operands, references, spec)
     values = look_up(references, operands, outs, n)
     if backward is not None:
-        present = tuple(ct is not None for ct in cts[:n])
-        if present in spec.patterns:
-            backward = variants[spec.patterns.index(present)]
+        pattern = present(cts[:n])
+        if pattern in spec.patterns:
+            backward = variants[spec.patterns.index(pattern)]
         wanted = tuple(pick(linear, spec.gives))
         needed = needed_inputs(backward, wanted)
     else:
         wanted = needed = (True,) * len(forward_mode.inputs)  # type: ignore[union-attr]
-    unknown = [isinstance(x, Linear) or x is None for x in values]
-    if any(unknown) and backward is not None:
+    lacking = [isinstance(x, Linear) or x is None for x in values]
+    if any(lacking) and backward is not None:
         # a check of the forward call, which there is not
         first = len(needed) - len(values)
-        for i, missing_value in enumerate(unknown):
-            if missing_value and _only_ties(backward, first + i):
-                values[i], unknown[i] = broadcast_p(scalar(True, bool), shape=(), axes=()), False
-    if any(pick(unknown, needed[len(needed) - len(values) :])):
+        for i, is_lacking in enumerate(lacking):
+            if is_lacking and _only_ties(backward, first + i):
+                values[i], lacking[i] = broadcast_p(scalar(True, bool), shape=(), axes=()), False
+    if any(pick(lacking, needed[len(needed) - len(values) :])):
         # where the rule does not help, the code does: as of a linear function whose derivative is
         # written as the function itself, of the tangent
         try:
             if _calls_out(forward):
                 raise TransposeError("it calls what is not traced")
-            held = [zeros(x.type) if isinstance(x, Linear) else x for x in captured]
-            others = [None] * (len(forward.outputs) - n)
-            back = transforms.pull_back(
-                forward, [*operands[: spec.arity], *held], [*cts[:n], *others]
-            )
+            found[: spec.arity] = by_code(xs, _held(captured), cts[:n])[: spec.arity]
         except TransposeError as error:
             raise TransposeError(
                 f"{spec.name}: it is transposed as a linear function, but its rule depends on the "
                 f"values of what it would be linear in, and neither is its code linear:\n  {error}"
             ) from None
-        found[: spec.arity] = back[: spec.arity]
         return found
     if backward is not None:
         program = restrict(transforms, backward, needed, wanted)
@@ -122,8 +116,9 @@ def _only_ties(program: Program, number: int) -> bool:
     )
 
 
-def _padded(cotangents: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-    return [*cotangents, *([None] * (len(operands) - len(cotangents)))]
+def _held(operands: Sequence[Any]) -> list[Any]:
+    """Returns operands with zeros in the place of what is `Linear`."""
+    return [zeros(x.type) if isinstance(x, Linear) else x for x in operands]
 
 
 def _without_linear(
@@ -138,7 +133,7 @@ def _without_linear(
         mask = tuple(j == i for j in range(len(outs)))
         needed = needed_inputs(forward, mask)
         taken = pick(operands[:inputs], needed)
-        if not any(isinstance(x, Linear) for x in taken):
+        if not any(unknown(taken)):
             program = restrict(transforms, forward, needed, mask)
             (outs[i],) = transforms.replay(program, taken)
     return outs

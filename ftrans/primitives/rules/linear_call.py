@@ -8,14 +8,23 @@ of which those in one of the `patterns` are given, the others zero, that of the 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from ftrans.ir import ArrayType, Program, type_of
+from ftrans.ir import ArrayType, Program
 from ftrans.primitives.arithmetic import accumulate, mul_p
-from ftrans.primitives.control.common import derivative, fill_zeros, program_cost, program_from
+from ftrans.primitives.axes import filled
+from ftrans.primitives.control.common import (
+    derivative,
+    fill_zeros,
+    present,
+    program_cost,
+    program_from,
+    unknown,
+)
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.family import no_identity, normal
-from ftrans.primitives.record import Linear, Primitive, Recursive, Sample
+from ftrans.primitives.family import carrier, normal
+from ftrans.primitives.record import Linear, Sample
 
 
 def _infer(*types: ArrayType, call: Program, **params: Any) -> Any:
@@ -26,23 +35,17 @@ def _lower(xp: Any, *arrays: Any, call: Program, **params: Any) -> list[Any]:
     return evaluate(xp, call, arrays)
 
 
-def _differentiate(mode: str) -> Recursive:
-    def rule(
-        transforms: Any, tangents: Any, *primals: Any, call: Program, count: int, **params: Any
-    ) -> Any:
-        params |= {"call": call, "count": count}
-        outs = linear_call_p(*primals, **params)
-        linear, others = tangents[:count], tangents[count:]
-        dots: list[Any] = [None] * len(outs)
-        if any(t is not None for t in linear):
-            filled = fill_zeros(linear, map(type_of, primals[:count]), (True,) * count)
-            dots = list(linear_call_p(*filled, *primals[count:], **params))
-        if any(t is not None for t in others):
-            found = derivative(transforms, mode, call, primals, [None] * count + list(others))
-            dots = [accumulate(x, y) for x, y in zip(dots, found, strict=True)]
-        return outs, dots
-
-    return Recursive(rule)
+def _derivative(mode: str, transforms: Any, tangents: Any, *primals: Any, **params: Any) -> Any:
+    count = params["count"]
+    outs = linear_call_p(*primals, **params)
+    linear, others = tangents[:count], tangents[count:]
+    dots: list[Any] = [None] * len(outs)
+    if any(present(linear)):
+        dots = linear_call_p(*map(filled, linear, primals), *primals[count:], **params)
+    if any(present(others)):
+        found = derivative(transforms, mode, params["call"], primals, [None] * count + [*others])
+        dots = list(map(accumulate, dots, found))
+    return outs, dots
 
 
 def _transpose(
@@ -56,12 +59,11 @@ def _transpose(
     patterns: tuple[tuple[bool, ...], ...],
 ) -> list[Any]:
     linear, others = operands[:count], operands[count:]
-    if any(isinstance(x, Linear) for x in others):
+    if any(unknown(others)):
         return transforms.pull_back(call, operands, cts)
     given = fill_zeros(cts, call.output_types, (True,) * len(cts))
-    present = tuple(ct is not None for ct in cts)
-    if present in patterns:
-        transpose = variants[patterns.index(present)]
+    if present(cts) in patterns:
+        transpose = variants[patterns.index(present(cts))]
     found = transforms.replay(transpose, [*given, *others])
     found = [ct if isinstance(x, Linear) else None for ct, x in zip(found, linear, strict=True)]
     return [*found, *([None] * len(others))]
@@ -81,20 +83,15 @@ def _samples() -> list[Sample]:
     return [Sample((normal(3), normal(3, seed=1)), params)]
 
 
-linear_call_p = Primitive(
-    name="linear_call",
-    tags=frozenset({"control"}),
-    kinds="",
+linear_call_p = carrier(
+    "linear_call",
     infer=_infer,
     lower=_lower,
-    jvp=_differentiate("jvp"),
-    linearize=_differentiate("linearize"),
-    transpose=Recursive(_transpose),
-    batch=Recursive(_batch),
+    jvp=partial(_derivative, "jvp"),
+    linearize=partial(_derivative, "linearize"),
+    transpose=_transpose,
+    batch=_batch,
     prune=lambda transforms, used, operands, params: None,
-    rewrite=no_identity,
     cost=lambda operands, results, params: program_cost(params["call"]),
     samples=_samples,
-    source=None,
-    multiple=True,
 )
