@@ -1,14 +1,16 @@
 """Running sums, products, extrema and log-sum-exps along one axis, from either end.
 
-The tangents of those that are not linear are computed by the same doubling as the values could be:
-at step k each element joins with the one 2^k before it, so that it then stands for 2^(k+1)
-elements. Joining never divides, so zeros and infinities do no harm.
+The tangents of those that are not linear are computed as the values could be. Of few elements by
+doubling: at step k each joins with the one 2^k before it, so that it then stands for 2^(k+1)
+elements. Many are joined in pairs first, to half as many, so that the work grows as they do.
+Joining never divides, so zeros and infinities do no harm.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -23,9 +25,12 @@ from ftrans.primitives.logic import eq_p, ge_p, le_p, ne_p, or_p
 from ftrans.primitives.magnitude import abs_p
 from ftrans.primitives.record import LINEAR, Primitive, Sample, scalar
 from ftrans.primitives.select import select_p
-from ftrans.primitives.shape import pad_p
+from ftrans.primitives.shape import concatenate_p, pad_p, part, rev_p
 
 __all__ = ["cumlogsumexp_p", "cummax_p", "cummin_p", "cumprod_p", "cumsum_p"]
+
+
+_FEW = 256
 
 
 def shift(x: Any, by: int, fill: float, *, axis: int, reverse: bool) -> Any:
@@ -39,27 +44,56 @@ def shift(x: Any, by: int, fill: float, *, axis: int, reverse: bool) -> Any:
     return pad_p(x, low=low, high=high, interior=(0,) * ndim, value=fill)
 
 
-def _doubling(
-    join: Callable[..., Any], x: Any, t: Any, fill: float, *, axis: int, reverse: bool
-) -> Any:
-    """Returns the tangent of a running operation.
+def _running(join: Callable[..., Any], fill: float) -> Callable[..., Any]:
+    """Returns the jvp rule of a running operation.
 
     Args:
         join: `(x, t, y, s) -> value, tangent` joins a stretch of elements (value x, tangent t)
             with the stretch after it (y and s).
-        x: the elements.
-        t: their tangents.
         fill: the neutral value of the operation.
-        axis: the axis along which it runs.
-        reverse: whether it starts at the end of the axis.
     """
-    by = 1
-    while by < type_of(x).shape[axis]:
-        before = shift(x, by, fill, axis=axis, reverse=reverse)
-        before_t = shift(t, by, 0.0, axis=axis, reverse=reverse)
-        x, t = join(before, before_t, x, t)
-        by *= 2
-    return t
+
+    def rule(t: Any, out: Any, x: Any, *, axis: int, reverse: bool) -> Any:
+        if type_of(x).shape[axis] > _FEW and reverse:
+            x, t = (rev_p(v, axes=(axis,)) for v in (x, t))
+            return rev_p(ran(x, t, axis, False)[1], axes=(axis,))
+        return ran(x, t, axis, reverse)[1]
+
+    def ran(x: Any, t: Any, axis: int, reverse: bool) -> tuple[Any, Any]:
+        n, by = type_of(x).shape[axis], 1
+        if n > _FEW:
+            return in_pairs(x, t, axis, n)
+        while by < n:
+            before = shift(x, by, fill, axis=axis, reverse=reverse)
+            x, t = join(before, shift(t, by, 0.0, axis=axis, reverse=reverse), x, t)
+            by *= 2
+        return x, t
+
+    def in_pairs(x: Any, t: Any, axis: int, n: int) -> tuple[Any, Any]:
+        """Runs over pairs of neighbours, and from these to what stands between."""
+        first, second = ([part(v, axis, start, n, 2) for v in (x, t)] for start in (0, 1))
+        pairs, ts = join(*(part(v, axis, 0, n // 2) for v in first), *second)
+        every_second = ran(pairs, ts, axis, False)
+        before = (part(v, axis, 0, (n - 1) // 2) for v in every_second)
+        after = (part(v, axis, 1, n - n // 2) for v in first)
+        joined = zip(first, join(*before, *after), strict=True)
+        between = (concatenate_p(part(v, axis, 0, 1), w, axis=axis) for v, w in joined)
+        x, t = map(_interleaved, between, every_second, repeat(axis))
+        return x, t
+
+    return rule
+
+
+def _interleaved(x: Any, y: Any, axis: int) -> Any:
+    """Returns the elements of x and y in turn; x may have one more."""
+    n, m = (type_of(v).shape[axis] for v in (x, y))
+    none = (0,) * type_of(x).ndim
+
+    def spread(v: Any, low: int, high: int) -> Any:
+        ends = ((*none[:axis], k, *none[axis + 1 :]) for k in (low, high, 1))
+        return pad_p(v, **dict(zip(("low", "high", "interior"), ends, strict=True)), value=0.0)
+
+    return add_p(spread(x, 0, int(n == m)), spread(y, 1, n - m))
 
 
 def _by_scan(name: str, step: str, x: Any, axis: int, reverse: bool) -> Any:
@@ -175,15 +209,11 @@ def _join_products(x: Any, t: Any, y: Any, s: Any) -> Any:
     return mul_p(x, y), add_p(mul_p(t, y), mul_p(x, s))
 
 
-def _cumprod_jvp(t: Any, out: Any, x: Any, *, axis: int, reverse: bool) -> Any:
-    return _doubling(_join_products, x, t, 1.0, axis=axis, reverse=reverse)
-
-
 cumprod_p = cumulative(
     "cumprod",
     kinds="iufc",
     step="multiply",
-    jvp=[_cumprod_jvp],
+    jvp=[_running(_join_products, 1.0)],
     samples=[Sample((np.array([2.0, 0.0, 3.0, 0.0, 5.0]),), {"axis": 0, "reverse": False})],
 )
 
@@ -199,15 +229,12 @@ def _extremum(name: str, wins: Primitive, worst: float, step: str) -> Primitive:
         later = or_p(wins(y, x), ne_p(y, y))
         return select_p(later, y, x), select_p(later, s, t)
 
-    def jvp(t: Any, out: Any, x: Any, *, axis: int, reverse: bool) -> Any:
-        return _doubling(join, x, t, worst, axis=axis, reverse=reverse)
-
     ties = np.array([1.0, 2.0, 2.0, 0.0, np.nan, 3.0])
     return cumulative(
         name,
         kinds="iuf",
         step=step,
-        jvp=[jvp],
+        jvp=[_running(join, worst)],
         samples=[Sample((ties,), {"axis": 0, "reverse": r}, False) for r in (False, True)],
     )
 
@@ -233,15 +260,11 @@ def _join_logs(x: Any, t: Any, y: Any, s: Any) -> Any:
     return total, add_p(mul_p(t, logistic_p(down)), mul_p(s, logistic_p(up)))
 
 
-def _cumlogsumexp_jvp(t: Any, out: Any, x: Any, *, axis: int, reverse: bool) -> Any:
-    return _doubling(_join_logs, x, t, -math.inf, axis=axis, reverse=reverse)
-
-
 cumlogsumexp_p = cumulative(
     "cumlogsumexp",
     kinds="f",
     step="logaddexp",
-    jvp=[_cumlogsumexp_jvp],
+    jvp=[_running(_join_logs, -math.inf)],
     samples=[
         Sample((np.array([1.0, 1.0, 1.0]),), {"axis": 0, "reverse": False}),
         Sample((np.array([-np.inf, 1.0, 2.0]),), {"axis": 0, "reverse": False}, False),

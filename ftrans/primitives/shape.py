@@ -166,12 +166,13 @@ slice_p = structural(
 )
 
 
-def part(x: Any, axis: int, start: int, stop: int) -> Any:
+def part(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
     """Returns the part of `x` between two places of one axis."""
     shape = type_of(x).shape
     starts = tuple(start if i == axis else 0 for i in range(len(shape)))
     stops = tuple(stop if i == axis else size for i, size in enumerate(shape))
-    return slice_p(x, start=starts, stop=stops, step=(1,) * len(shape))
+    steps = tuple(step if i == axis else 1 for i in range(len(shape)))
+    return slice_p(x, start=starts, stop=stops, step=steps)
 
 
 # ---------------------------------------------------------------------------------------- pad
