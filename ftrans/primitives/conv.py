@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from ftrans.primitives.shape import reshape_p, rev_p
 
 __all__ = ["conv_p"]
 
+Axes: TypeAlias = tuple[int, ...]
+
 
 def _dilated(size: int, dilation: int) -> int:
     return (size - 1) * dilation + 1 if size else 0
@@ -34,10 +36,10 @@ def _infer(
     x: ArrayType,
     kernel: ArrayType,
     *,
-    strides: tuple[int, ...],
+    strides: Axes,
     padding: tuple[tuple[int, int], ...],
-    lhs_dilation: tuple[int, ...],
-    rhs_dilation: tuple[int, ...],
+    lhs_dilation: Axes,
+    rhs_dilation: Axes,
     feature_groups: int,
     batch_groups: int,
 ) -> ArrayType:
@@ -139,54 +141,41 @@ def _swap(x: Any) -> Any:
 # and its batch groups in its features.
 
 
+def _spans(
+    x: Axes, kernel: Axes, out: Axes, *, padding: Any, lhs_dilation: Axes, **params: Any
+) -> list[tuple[int, ...]]:
+    """Returns l, S', K' and P' along each spatial axis, of arrays of these shapes."""
+    s = map(_dilated, x[2:], lhs_dilation)
+    k = map(_dilated, kernel[2:], params["rhs_dilation"])
+    p = map(_dilated, out[2:], params["strides"])
+    return list(zip((low for low, _ in padding), s, k, p, strict=True))
+
+
 def _transpose_x(ct: Any, x: Linear, kernel: Any, **params: Any) -> Any:
     shape, groups = x.type.shape, params["feature_groups"] * params["batch_groups"]
-    places, sizes = type_of(ct).shape[2:], type_of(kernel).shape[2:]
-    if 0 in (*shape, *type_of(ct).shape, *sizes):
+    if 0 in (*shape, *type_of(ct).shape, *type_of(kernel).shape[2:]):
         return zeros(x.type)
-    padding = []
-    for axis, (low, _) in enumerate(params["padding"]):
-        s_ = _dilated(shape[axis + 2], params["lhs_dilation"][axis])
-        k_ = _dilated(sizes[axis], params["rhs_dilation"][axis])
-        p_ = _dilated(places[axis], params["strides"][axis])
-        padding.append((k_ - 1 - low, s_ + low - p_))
+    spans = _spans(shape, type_of(kernel).shape, type_of(ct).shape, **params)
+    padding = [(k - 1 - low, s + low - p) for low, s, k, p in spans]
     # O, I become I, O within each group: (g o), i -> o, (g i) -> (g i), o
     turned = _swap(kernel if groups == 1 else _regroup(kernel, 0, groups, 1))
     turned = rev_p(turned, axes=tuple(range(2, len(shape))))
-    out = conv_p(
-        ct,
-        turned,
-        strides=params["lhs_dilation"],
-        padding=tuple(padding),
-        lhs_dilation=params["strides"],
-        rhs_dilation=params["rhs_dilation"],
-        feature_groups=groups,
-        batch_groups=1,
-    )
+    changed = {"strides": params["lhs_dilation"], "lhs_dilation": params["strides"]}
+    changed |= {"padding": tuple(padding), "feature_groups": groups, "batch_groups": 1}
+    out = conv_p(ct, turned, **params | changed)
     # n, (g c) -> (g n), c
     return out if params["batch_groups"] == 1 else _regroup(out, 1, groups, 0)
 
 
 def _transpose_kernel(ct: Any, x: Any, kernel: Linear, **params: Any) -> Any:
-    shape, places = type_of(x).shape, type_of(ct).shape[2:]
+    shape = type_of(x).shape
     if 0 in (*shape, *type_of(ct).shape, *kernel.type.shape):
         return zeros(kernel.type)
-    padding = []
-    for axis, (low, _) in enumerate(params["padding"]):
-        s_ = _dilated(shape[axis + 2], params["lhs_dilation"][axis])
-        k_ = _dilated(kernel.type.shape[axis + 2], params["rhs_dilation"][axis])
-        p_ = _dilated(places[axis], params["strides"][axis])
-        padding.append((low, k_ + p_ - s_ - low - 1))
-    out = conv_p(
-        _swap(x),
-        _swap(ct),
-        strides=params["rhs_dilation"],
-        padding=tuple(padding),
-        lhs_dilation=params["lhs_dilation"],
-        rhs_dilation=params["strides"],
-        feature_groups=params["batch_groups"],
-        batch_groups=params["feature_groups"],
-    )
+    spans = _spans(shape, kernel.type.shape, type_of(ct).shape, **params)
+    padding = [(low, k + p - s - low - 1) for low, s, k, p in spans]
+    changed = {"strides": params["rhs_dilation"], "rhs_dilation": params["strides"]}
+    groups = {"feature_groups": params["batch_groups"], "batch_groups": params["feature_groups"]}
+    out = conv_p(_swap(x), _swap(ct), **params | changed | groups | {"padding": tuple(padding)})
     return _swap(out)
 
 

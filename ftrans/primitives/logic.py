@@ -54,56 +54,32 @@ def _not_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
     return inner.operands[0] if inner and inner.primitive is not_p else None
 
 
-and_p = elementwise(
-    "and",
-    rewrite=_decided(True),
-    kinds="biu",
-    lower=lambda xp, x, y: xp.bitwise_and(x, y),
-    jvp=_two,
-    tags=["commutative"],
-)
-or_p = elementwise(
-    "or",
-    rewrite=_decided(False),
-    kinds="biu",
-    lower=lambda xp, x, y: xp.bitwise_or(x, y),
-    jvp=_two,
-    tags=["commutative"],
-)
-xor_p = elementwise(
-    "xor", kinds="biu", lower=lambda xp, x, y: xp.bitwise_xor(x, y), jvp=_two, tags=["commutative"]
-)
+def _binary(name: str, function: str, **declared: Any) -> Primitive:
+    """Declares a function of two operands; `function` is its name in NumPy."""
+
+    def lower(xp: Any, x: Any, y: Any) -> Any:
+        return getattr(xp, function)(x, y)
+
+    return elementwise(name, lower=lower, jvp=_two, **declared)
+
+
+_bits = {"kinds": "biu", "tags": ["commutative"]}
+
+and_p = _binary("and", "bitwise_and", rewrite=_decided(True), **_bits)
+or_p = _binary("or", "bitwise_or", rewrite=_decided(False), **_bits)
+xor_p = _binary("xor", "bitwise_xor", **_bits)
 not_p = elementwise(
     "not", rewrite=_not_rewrite, kinds="biu", lower=lambda xp, x: xp.invert(x), jvp=[_no_tangent]
 )
-shift_left_p = elementwise(
-    "shift_left",
-    kinds="iu",
-    lower=lambda xp, x, y: xp.left_shift(x, y),
-    jvp=_two,
-    domain=(0.0, 4.0),
-)
-shift_right_p = elementwise(
-    "shift_right",
-    kinds="iu",
-    lower=lambda xp, x, y: xp.right_shift(x, y),
-    jvp=_two,
-    domain=(0.0, 4.0),
-)
+shift_left_p = _binary("shift_left", "left_shift", kinds="iu", domain=(0.0, 4.0))
+shift_right_p = _binary("shift_right", "right_shift", kinds="iu", domain=(0.0, 4.0))
 
 
 # -------------------------------------------------------------------------------- comparisons
 
 
 def _comparison(name: str, function: str, kinds: str = "biuf") -> Primitive:
-    """Declares a comparison; `function` is its name in NumPy."""
-
-    def lower(xp: Any, x: Any, y: Any) -> Any:
-        return getattr(xp, function)(x, y)
-
-    return elementwise(
-        name, kinds=kinds, lower=lower, jvp=_two, dtype=lambda dtype: np.bool_, tags=["comparison"]
-    )
+    return _binary(name, function, kinds=kinds, dtype=lambda dtype: np.bool_, tags=["comparison"])
 
 
 eq_p = _comparison("eq", "equal", "biufc")

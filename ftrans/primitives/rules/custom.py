@@ -15,14 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from ftrans.errors import TransposeError
 from ftrans.ir import ArrayType, Program
 from ftrans.primitives.arithmetic import accumulate, mul_p
-from ftrans.primitives.axes import expand, moveaxis, sum_p
+from ftrans.primitives.axes import broadcast_p, moveaxis, sum_p, zeros
 from ftrans.primitives.control.common import (
     Mask,
     derivative,
     fill_zeros,
     grouped,
+    needed_inputs,
     pick,
     present,
     program_cost,
@@ -30,16 +32,16 @@ from ftrans.primitives.control.common import (
     restrict,
     spread,
     types_of,
+    unknown,
 )
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import carrier, normal
 from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
-from ftrans.primitives.record import Sample, scalar
+from ftrans.primitives.record import Linear, Sample, scalar
 from ftrans.primitives.rules.custom_jax import with_rules
 from ftrans.primitives.rules.custom_spec import Rule, Spec, look_up
-from ftrans.primitives.rules.custom_transpose import transpose_custom
 from ftrans.primitives.rules.linear_call import linear_call_p
-from ftrans.primitives.rules.missing import missing, raise_missing
+from ftrans.primitives.rules.missing import missing, missing_cotangents, raise_missing, tied_p
 
 
 def _infer(*types: ArrayType, forward: Program, spec: Spec, saved: bool, **rules: Any) -> Any:
@@ -165,6 +167,124 @@ def _outputs(transforms: Any, program: Program, mask: Mask) -> Program:
     return restrict(transforms, program, (True,) * len(program.inputs), mask)
 
 
+# -------------------------------------------------------------------------------- transposition
+#
+# In a linear program. For what its inputs are linear in, it is the author's `backward`, or the
+# transpose of the author's `jvp`; for what `forward` captured, that of `forward`.
+
+
+def _transpose(transforms: Any, cts: Any, *operands: Any, **params: Any) -> list[Any]:
+    rule = Rule(**params).with_linear_jvp(transforms)
+    forward, backward, forward_mode, variants, spec, _ = rule
+    n, inputs = spec.outs, len(forward.inputs)
+    found: list[Any] = [None] * len(operands)
+    xs, captured = operands[: spec.arity], operands[spec.arity : inputs]
+
+    def by_code(xs: Sequence[Any], captured: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+        """Returns the cotangents by the code of `forward`."""
+        rest = [None] * (len(forward.outputs) - len(cts))
+        return transforms.pull_back(forward, [*xs, *captured], [*cts, *rest])
+
+    if (rule.is_absent and spec.missing is None) or any(present(cts[n:])):
+        found[:inputs] = by_code(xs, captured, cts)
+        return found
+    if any(unknown(captured)):
+        # for what was captured, forward says what it is, the inputs being held
+        found[spec.arity : inputs] = by_code(_held(xs), captured, cts)[spec.arity :]
+    linear = unknown(xs)
+    if not any(linear):
+        return found
+    given = fill_zeros(cts[:n], forward.output_types[:n], spec.smooth)
+    if rule.is_absent:
+        found[: spec.arity] = missing_cotangents(
+            [*given, *operands[spec.arity :]], xs, spec.missing or ""
+        )
+        return found
+    references = spec.pulled if backward is not None else spec.pushed
+    outs = _without_linear(transforms, forward, operands, references, spec)
+    values = look_up(references, operands, outs, n)
+    if backward is not None:
+        pattern = present(cts[:n])
+        if pattern in spec.patterns:
+            backward = variants[spec.patterns.index(pattern)]
+        wanted = tuple(pick(linear, spec.gives))
+        needed = needed_inputs(backward, wanted)
+    else:
+        wanted = needed = (True,) * len(forward_mode.inputs)  # type: ignore[union-attr]
+    lacking = [isinstance(x, Linear) or x is None for x in values]
+    if any(lacking) and backward is not None:
+        # a check of the forward call, which there is not
+        first = len(needed) - len(values)
+        for i, is_lacking in enumerate(lacking):
+            if is_lacking and _only_ties(backward, first + i):
+                values[i], lacking[i] = broadcast_p(scalar(True, bool), shape=(), axes=()), False
+    if any(pick(lacking, needed[len(needed) - len(values) :])):
+        # where the rule does not help, the code does: as of a linear function whose derivative is
+        # written as the function itself, of the tangent
+        try:
+            if _calls_out(forward):
+                raise TransposeError("it calls what is not traced")
+            found[: spec.arity] = by_code(xs, _held(captured), cts[:n])[: spec.arity]
+        except TransposeError as error:
+            raise TransposeError(
+                f"{spec.name}: it is transposed as a linear function, but its rule depends on the "
+                f"values of what it would be linear in, and neither is its code linear:\n  {error}"
+            ) from None
+        return found
+    if backward is not None:
+        program = restrict(transforms, backward, needed, wanted)
+        cotangents = transforms.replay(program, pick([*given, *values], needed))
+        by_input = spread(spread(cotangents, wanted), spec.gives)
+    else:
+        tangents = [Linear(t) for t in pick(forward.inputs[: spec.arity], spec.takes)]
+        unused = [None] * (0 if spec.lasting else n)
+        back = transforms.pull_back(forward_mode, [*tangents, *values], [*unused, *given])
+        by_input = spread(back[: len(tangents)], spec.takes)
+    for i, ct in enumerate(by_input):
+        if linear[i]:
+            found[i] = ct
+    return found
+
+
+def _calls_out(program: Program) -> bool:
+    """Tells whether a program calls what is no program, which has no transpose of its own."""
+    return any(
+        "external" in equation.primitive.tags or any(map(_calls_out, equation.params.programs()))
+        for equation in program.equations
+    )
+
+
+def _only_ties(program: Program, number: int) -> bool:
+    """Tells whether an input is nothing but what values are tied to."""
+    uses = [e for e in program.equations if number in e.operands]
+    return all(e.primitive is tied_p and e.operands[0] != number for e in uses) and (
+        number not in program.outputs
+    )
+
+
+def _held(operands: Sequence[Any]) -> list[Any]:
+    """Returns operands with zeros in the place of what is `Linear`."""
+    return [zeros(x.type) if isinstance(x, Linear) else x for x in operands]
+
+
+def _without_linear(
+    transforms: Any, forward: Program, operands: Any, references: Any, spec: Spec
+) -> list[Any]:
+    """Returns results and what is saved, as far as they do not depend on `Linear` operands."""
+    inputs = len(forward.inputs)
+    n = spec.outs
+    wanted = [i if kind == "result" else n + i for kind, i in references if kind != "operand"]
+    outs: list[Any] = [None] * len(forward.outputs)
+    for i in wanted:
+        mask = tuple(j == i for j in range(len(outs)))
+        needed = needed_inputs(forward, mask)
+        taken = pick(operands[:inputs], needed)
+        if not any(unknown(taken)):
+            program = restrict(transforms, forward, needed, mask)
+            (outs[i],) = transforms.replay(program, taken)
+    return outs
+
+
 # ---------------------------------------------------------------------------------- batching
 
 
@@ -231,10 +351,6 @@ def _batch_forward(
     captured = look_up(spec.pushed, dims, out_dims, spec.outs)
     force = (True,) * len(forward_mode.outputs)
     taken = (*pick(dims[: spec.arity], spec.takes), *captured)
-    if not any(present(taken)):
-        with transforms.building(forward_mode.name, forward_mode.inputs) as (frame, inputs):
-            outs = transforms.replay(forward_mode, inputs)
-            return transforms.finish(frame, [expand(x, size) for x in outs])
     return transforms.batch(forward_mode, size, taken, force)[0]
 
 
@@ -274,7 +390,7 @@ custom_p = carrier(
     lower=_lower,
     jvp=partial(_derivative, "jvp"),
     linearize=partial(_derivative, "linearize"),
-    transpose=transpose_custom,
+    transpose=_transpose,
     batch=_batch,
     prune=_prune,
     cost=lambda operands, results, params: program_cost(params["forward"]),

@@ -16,6 +16,7 @@ import numpy as np
 
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.axes import to_front
+from ftrans.primitives.control.common import pick, spread
 from ftrans.primitives.family import free_cost, normal, plain
 from ftrans.primitives.namespace import is_traced_by_jax
 from ftrans.primitives.record import Joint, Sample
@@ -134,12 +135,9 @@ def _jvp(tangents: Any, outs: Any, *primals: Any, callee: Callee) -> list[Any]:
     given = callee.jvp(tangents, primals)
     if given is not None:
         return list(given)
-    moving = [i for i, t in enumerate(callee.types) if t.is_inexact]
-    found: list[Any] = [None] * len(callee.types)
-    dots = missing([*tangents, *primals], [callee.types[i] for i in moving], callee.missing("jvp"))
-    for i, dot in zip(moving, dots, strict=True):
-        found[i] = dot
-    return found
+    moving = [t.is_inexact for t in callee.types]
+    types = pick(callee.types, moving)
+    return spread(missing([*tangents, *primals], types, callee.missing("jvp")), moving)
 
 
 def _transpose(cts: Any, *operands: Any, callee: Callee) -> list[Any]:

@@ -77,14 +77,6 @@ def raise_missing(message: str, where: str = "") -> NoReturn:
     raise MissingRuleError(f"{message}{where}")
 
 
-def _raise(xp: Any, *arrays: Any, types: Any, message: str) -> Any:
-    raise_missing(message)
-
-
-def _tangents(tangents: Any, outs: Any, *primals: Any, types: Any, message: str) -> Any:
-    return missing([*tangents, *primals], types, message)
-
-
 def _batch(size: int, operands: Any, dims: Any, *, types: Any, message: str) -> Any:
     batched = [t.update(shape=(size, *t.shape)) for t in types]
     return missing(operands, batched, message), [0] * len(types)
@@ -95,8 +87,12 @@ missing_p = plain(
     tags=["missing", "external"],
     kinds="",
     infer=lambda *operands, types, message: types,
-    lower=_raise,
-    jvp=Joint(_tangents),
+    lower=lambda xp, *arrays, types, message: raise_missing(message),
+    jvp=Joint(
+        lambda tangents, outs, *primals, types, message: missing(
+            [*tangents, *primals], types, message
+        )
+    ),
     transpose=Joint(
         lambda cts, *operands, types, message: missing_cotangents(cts, operands, message)
     ),
@@ -111,10 +107,6 @@ missing_p = plain(
     ],
     multiple=True,
 )
-
-
-def _once_tangent(tangents: Any, out: Any, *primals: Any, message: str) -> Any:
-    return missing([*tangents, *primals], [primals[0].type], message)[0]
 
 
 def _once_cotangents(ct: Any, *operands: Any, message: str) -> list[Any]:
@@ -135,7 +127,11 @@ once_p = plain(
     kinds="biufc",
     infer=lambda x, *used, message: x,
     lower=_lower_once,
-    jvp=Joint(_once_tangent),
+    jvp=Joint(
+        lambda tangents, out, x, *used, message: missing([*tangents, x, *used], [x.type], message)[
+            0
+        ]
+    ),
     transpose=Joint(_once_cotangents),
     batch=lambda size, operands, dims, *, message: (once_p(*operands, message=message), dims[0]),
     cost=free_cost,
