@@ -31,6 +31,7 @@ __all__ = ["cumlogsumexp_p", "cummax_p", "cummin_p", "cumprod_p", "cumsum_p"]
 
 
 _FEW = 256
+"""The most elements whose tangents are computed by doubling."""
 
 
 def shift(x: Any, by: int, fill: float, *, axis: int, reverse: bool) -> Any:

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 import scipy.special
 
+import ftrans
 import ftrans.numpy as fnp
-from ftrans import func
+from ftrans import func, primitives
 from ftrans.errors import AxisError, DTypeError, ShapeError
+from ftrans.interpreters import inline
+from ftrans.primitives.control.common import program_cost
 from tests.helpers import assert_close
 from tests.unit.front_end import check_gradients, check_values, traced
 
@@ -367,3 +370,37 @@ def test_complex_numbers_have_no_order(name: str) -> None:
     assert str(caught.value).endswith(
         " arrays.\n  operand: c128[2]\n  Take a real number of each: abs(x), x.real, x.imag."
     )
+
+
+@pytest.mark.parametrize("name", ["cumprod", "cummax", "cummin", "cumlogsumexp"])
+def test_running_operations_over_many_elements(name: str) -> None:
+    """Many are joined in pairs: their tangents, and what is pulled back, are those of JAX."""
+    step = {"cumprod": "multiply", "cummax": "maximum", "cummin": "minimum"}.get(name, "logaddexp")
+    rng = np.random.default_rng(0)
+    for n, reverse in ((257, False), (514, True), (1027, False)):
+        x = 1 + 0.1 * rng.normal(size=(n, 2))
+        if name == "cumprod":
+            x[[n // 2, n // 2 + 3]] = 0.0
+        t = rng.normal(size=x.shape)
+        ours = lambda x, r=reverse: getattr(primitives, f"{name}_p")(x, axis=0, reverse=r)  # noqa: E731
+
+        def theirs(x: Any, reverse: bool = reverse) -> Any:
+            join = lambda y, z: (getattr(jnp, step)(y, z),) * 2  # noqa: E731
+            first, rest = (x[-1], x[:-1]) if reverse else (x[0], x[1:])
+            ys = jax.lax.scan(join, first, rest, reverse=reverse)[1]
+            return jnp.concatenate([ys, first[None]] if reverse else [first[None], ys])
+
+        with jax.enable_x64(True):
+            pushed = jax.jit(lambda x, t, f=theirs: jax.jvp(f, (x,), (t,)))(x, t)
+            pulled = jax.jit(lambda x, t, f=theirs: jax.vjp(f, x)[1](t)[0])(x, t)
+        for got, expected in zip(func.jvp(ours, (x,), (t,)), pushed, strict=True):
+            assert_close(got, expected, 1e-10)
+        assert_close(func.vjp(ours, x)[1](t)[0], pulled, 1e-10)
+
+
+def test_the_work_of_a_gradient_of_cumprod_grows_as_its_elements() -> None:
+    gradient = func.grad(lambda x: (fnp.cumprod(x) * x).sum())
+    costs = [
+        program_cost(inline(ftrans.trace(gradient)(np.ones(n)))).nbytes / n for n in (2**12, 2**20)
+    ]
+    assert costs[1] < 1.1 * costs[0]
