@@ -23,6 +23,11 @@ __all__ = ["broadcast_p", "sum_p", "transpose_p"]
 # ---------------------------------------------------------------------------------- broadcast
 
 
+def inverse(permutation: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the order that sorts a permutation, or any distinct numbers."""
+    return tuple(sorted(range(len(permutation)), key=permutation.__getitem__))
+
+
 def _broadcast_infer(x: ArrayType, *, shape: tuple, axes: tuple) -> ArrayType:
     if len(axes) != x.ndim or any(
         not 0 <= axis < len(shape) or shape[axis] != size
@@ -33,8 +38,8 @@ def _broadcast_infer(x: ArrayType, *, shape: tuple, axes: tuple) -> ArrayType:
 
 
 def _broadcast_lower(xp: Any, x: Any, *, shape: tuple, axes: tuple) -> Any:
-    order = sorted(range(len(axes)), key=axes.__getitem__)
-    x = x if order == list(range(len(axes))) else xp.transpose(x, order)
+    order = inverse(axes)
+    x = x if order == tuple(range(len(axes))) else xp.transpose(x, order)
     full = tuple(size if axis in axes else 1 for axis, size in enumerate(shape))
     return xp.broadcast_to(xp.reshape(x, full), shape)
 
@@ -43,8 +48,7 @@ def _broadcast_transpose(ct: Any, x: Linear, *, shape: tuple, axes: tuple) -> An
     summed = tuple(axis for axis in range(len(shape)) if axis not in axes)
     ct = sum_p(ct, axes=summed) if summed else ct
     # what is left stands in ascending order of `axes`
-    rank = {axis: i for i, axis in enumerate(sorted(axes))}
-    order = tuple(rank[axis] for axis in axes)
+    order = inverse(inverse(axes))
     return ct if order == tuple(range(len(axes))) else transpose_p(ct, permutation=order)
 
 
@@ -164,10 +168,6 @@ def _transpose_infer(x: ArrayType, *, permutation: tuple) -> ArrayType:
     return x.update(shape=tuple(x.shape[axis] for axis in permutation))
 
 
-def _inverse(permutation: tuple) -> tuple[int, ...]:
-    return tuple(sorted(range(len(permutation)), key=permutation.__getitem__))
-
-
 def _transpose_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
     (x,) = operands
     permutation = params["permutation"]
@@ -189,7 +189,7 @@ transpose_p = structural(
     infer=_transpose_infer,
     lower=lambda xp, x, *, permutation: xp.transpose(x, permutation),
     jvp=LINEAR,
-    transpose=[lambda ct, x, *, permutation: transpose_p(ct, permutation=_inverse(permutation))],
+    transpose=[lambda ct, x, *, permutation: transpose_p(ct, permutation=inverse(permutation))],
     batch=in_front(
         lambda size, x, *, permutation: transpose_p(
             x, permutation=(0, *(axis + 1 for axis in permutation))

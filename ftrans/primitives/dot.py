@@ -14,7 +14,7 @@ import numpy as np
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_half
-from ftrans.primitives.axes import transpose_p
+from ftrans.primitives.axes import inverse, transpose_p
 from ftrans.primitives.family import check_kind, normal, plain, total_bytes
 from ftrans.primitives.record import Cost, Sample, operand_type
 
@@ -92,10 +92,9 @@ def _transposed(which: int) -> Callable[..., Any]:
         first = len(lead) + (len(free[0]) if other else 0)
         taken = tuple(range(first, first + len(free[other])))
         out = dot_p(ct, operands[other], contract=(taken, free[other]), batch=(lead, batch[other]))
-        left = sorted(range(len(contract[other])), key=contract[other].__getitem__)
-        order = batch[which] + free[which] + tuple(contract[which][i] for i in left)
-        permutation = tuple(sorted(range(len(order)), key=order.__getitem__))
-        ordered = permutation == tuple(range(len(order)))
+        left = tuple(contract[which][i] for i in inverse(contract[other]))
+        permutation = inverse(batch[which] + free[which] + left)
+        ordered = permutation == tuple(range(len(permutation)))
         return out if ordered else transpose_p(out, permutation=permutation)
 
     return rule

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -124,8 +124,6 @@ class Sample(NamedTuple):
     params: Mapping[str, Any] = MappingProxyType({})
     smooth: bool = True
 
-
-Rules: TypeAlias = "Sequence[Callable[..., Any] | Absent] | Joint | Recursive | Absent"
 
 registry: dict[str, Primitive] = {}
 """Every primitive by its name."""

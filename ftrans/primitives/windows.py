@@ -13,7 +13,15 @@ import numpy as np
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.primitives.arithmetic import add_p
-from ftrans.primitives.axes import broadcast_p, filled, moveaxis, to_front, transpose_p, zeros
+from ftrans.primitives.axes import (
+    broadcast_p,
+    filled,
+    inverse,
+    moveaxis,
+    to_front,
+    transpose_p,
+    zeros,
+)
 from ftrans.primitives.family import normal, structural
 from ftrans.primitives.indexing import append_iota, gather_p
 from ftrans.primitives.record import Joint, Linear, New, Sample, operand_type, scalar
@@ -43,10 +51,18 @@ def _check_window(
         )
 
 
+def _clamped(
+    starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns where a window starts and stops along each axis, clamped as by XLA: -1 becomes 0."""
+    ends = zip(starts, sizes, shape, strict=True)
+    low = tuple(min(max(int(start), 0), size - n) for start, n, size in ends)
+    return low, tuple(a + n for a, n in zip(low, sizes, strict=True))
+
+
 def _window(x: Any, sizes: Sequence[int], starts: Sequence[Any]) -> tuple[slice, ...]:
-    """Returns the slices of a NumPy array at the starts, clamped as by XLA: -1 becomes 0."""
-    low = [min(max(int(a), 0), size - n) for a, n, size in zip(starts, sizes, x.shape, strict=True)]
-    return tuple(slice(a, a + n) for a, n in zip(low, sizes, strict=True))
+    """Returns the slices of a NumPy array at the starts."""
+    return tuple(map(slice, *_clamped(starts, sizes, x.shape)))
 
 
 def _slice_infer(x: ArrayType, *starts: ArrayType, sizes: tuple[int, ...]) -> ArrayType:
@@ -115,8 +131,7 @@ def _indexed_first(axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
 
 def _restored(x: Any, order: tuple[int, ...]) -> Any:
     """Undoes the permutation `order` of all axes but the first, which is mapped."""
-    inverse = sorted(range(len(order)), key=order.__getitem__)
-    return transpose_p(x, permutation=(0, *(axis + 1 for axis in inverse)))
+    return transpose_p(x, permutation=(0, *(axis + 1 for axis in inverse(order))))
 
 
 def _start(value: int) -> np.ndarray:
@@ -127,12 +142,8 @@ def _slice_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
     x, *starts = operands
     if not all(isinstance(start, Literal) for start in starts):
         return None
-    shape, sizes = scope.type(x).shape, params["sizes"]
-    low = tuple(
-        min(max(start.value, 0), size - n)
-        for start, n, size in zip(starts, sizes, shape, strict=True)
-    )
-    stop = tuple(a + n for a, n in zip(low, sizes, strict=True))
+    sizes, values = params["sizes"], [start.value for start in starts]
+    low, stop = _clamped(values, sizes, scope.type(x).shape)
     return New(slice_p, (x,), {"start": low, "stop": stop, "step": (1,) * len(sizes)})
 
 
@@ -225,12 +236,11 @@ def _is_safe(
     """Tells whether a window that is read is none of what is written, or just that, unmoved."""
     if window is None or not all(type(start) is Literal for start in starts):
         return False
-    low = [min(max(int(s.value), 0), d - n) for s, d, n in zip(starts, shape, sizes, strict=True)]
-    ends = list(zip(low, sizes, window["start"], window["stop"], strict=True))
-    if any(a + n <= start or stop <= a for a, n, start, stop in ends):
+    written = _clamped([start.value for start in starts], sizes, shape)
+    read = window["start"], window["stop"]
+    if any(b <= start or stop <= a for a, b, start, stop in zip(*written, *read, strict=True)):
         return True
-    same = all((a, a + n) == (start, stop) for a, n, start, stop in ends)
-    return same and not moved and all(step == 1 for step in window["step"])
+    return written == read and not moved and all(step == 1 for step in window["step"])
 
 
 def _unshaped(scope: Any, atom: Any) -> Any:

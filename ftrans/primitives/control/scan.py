@@ -332,22 +332,13 @@ def _samples() -> list[Sample]:
     t, n = ArrayType((2,), "float64"), ArrayType((), "int32")
     body = program_from(lambda w, x, e: [add_p(mul_p(w, x), e), mul_p(x, e)], t, t, t)
     counted = program_from(lambda w, i, x: [add_p(i, 1), mul_p(w, x), x], t, n, t)
-    common = {"length": 3, "unroll": 1}
+    w, x = normal(2), normal(2, seed=1)
+    plain = {"body": body, "consts": 1, "carry": 1, "length": 3, "reverse": False, "unroll": 1}
     return [
-        Sample(
-            (normal(2), normal(2, seed=1), normal(3, 2)),
-            {"body": body, "consts": 1, "carry": 1, "reverse": reverse, **common},
-        )
-        for reverse in (False, True)
-    ] + [
-        Sample(
-            (normal(2), np.int32(0), normal(2, seed=1)),
-            {"body": counted, "consts": 1, "carry": 2, "reverse": False, **common},
-        ),
-        Sample(
-            (normal(2), normal(2, seed=1), normal(0, 2)),
-            {"body": body, "consts": 1, "carry": 1, "reverse": False, "length": 0, "unroll": 1},
-        ),
+        Sample((w, x, normal(3, 2)), plain),
+        Sample((w, x, normal(3, 2)), {**plain, "reverse": True}),
+        Sample((w, np.int32(0), x), {**plain, "body": counted, "carry": 2}),
+        Sample((w, x, normal(0, 2)), {**plain, "length": 0}),
     ]
 
 
