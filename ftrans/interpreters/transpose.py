@@ -100,44 +100,36 @@ def pull_back(program: Program, operands: Sequence[Any], cotangents: Sequence[An
     Returns:
         For each operand its cotangent, `None` where it is zero or not asked for.
     """
-    with Placing() as place:
-        return _pull_back(program, operands, cotangents, place)
-
-
-def _pull_back(
-    program: Program, operands: Sequence[Any], cotangents: Sequence[Any], place: Placing
-) -> list[Any]:
     values = list(operands)
     linear_equations = []
+    with Placing() as place:
+        for equation, numbers, location in program.numbered():
+            taken = [a if type(a) is Literal else values[a] for a in equation.operands]
+            place.move(location)
+            if any(linear := unknown(taken)):
+                linear_equations.append((equation, numbers, location, taken))
+                values += _results(equation, taken, moved(equation, linear))
+            else:
+                values += bind(equation.primitive, taken, equation.params)
 
-    def read(atom: Any) -> Any:
-        return atom if type(atom) is Literal else values[atom]
+        sums: dict[int, Any] = {}
 
-    for equation, numbers, location in program.numbered():
-        taken = [read(atom) for atom in equation.operands]
-        place.move(location)
-        if any(linear := unknown(taken)):
-            linear_equations.append((equation, numbers, location, taken))
-            values += _results(equation, taken, moved(equation, linear))
-        else:
-            values += bind(equation.primitive, taken, equation.params)
+        def add(atom: Any, cotangent: Any) -> None:
+            if cotangent is not None and type(atom) is int and isinstance(values[atom], Linear):
+                sums[atom] = accumulate(sums.get(atom), cotangent)
 
-    sums: dict[int, Any] = {}
-
-    def add(atom: Any, cotangent: Any) -> None:
-        if cotangent is not None and type(atom) is int and isinstance(values[atom], Linear):
-            sums[atom] = accumulate(sums.get(atom), cotangent)
-
-    for output, cotangent in zip(program.outputs, cotangents, strict=True):
-        add(output, cotangent)
-    for equation, numbers, location, taken in reversed(linear_equations):
-        given = [sums.pop(number, None) for number in numbers]
-        if all(ct is None for ct in given):
-            continue
-        place.move(location)
-        found = _cotangents(equation, taken, given, location)
-        for atom, cotangent in zip(equation.operands, found, strict=True):
-            add(atom, cotangent)
+        for output, cotangent in zip(program.outputs, cotangents, strict=True):
+            add(output, cotangent)
+        for equation, numbers, location, taken in reversed(linear_equations):
+            given = [sums.pop(number, None) for number in numbers]
+            if any(present(given)):
+                place.move(location)
+                try:
+                    found = _cotangents(equation, taken, given, location)
+                except NotLinear as error:
+                    raise _not_linear(equation, location, str(error)) from None
+                for atom, cotangent in zip(equation.operands, found, strict=True):
+                    add(atom, cotangent)
     return [sums.get(number) for number in range(len(program.inputs))]
 
 
@@ -152,16 +144,6 @@ def _results(equation: Equation, operands: Sequence[Any], moving: Mask) -> list[
     return merged(map(Linear, pick(equation.types, moving)), pick(values, still), moving)
 
 
-def _cotangents(
-    equation: Equation, operands: Sequence[Any], given: Sequence[Any], location: Any
-) -> Sequence[Any]:
-    """Applies the transpose rule of one equation."""
-    try:
-        return _by_rule(equation, operands, given, location)
-    except NotLinear as error:
-        raise _not_linear(equation, location, str(error)) from None
-
-
 def _not_linear(equation: Equation, location: Any, reason: str) -> TransposeError:
     return TransposeError(
         f"the function is not linear in the inputs that it is transposed for.\n"
@@ -170,9 +152,10 @@ def _not_linear(equation: Equation, location: Any, reason: str) -> TransposeErro
     )
 
 
-def _by_rule(
+def _cotangents(
     equation: Equation, operands: Sequence[Any], given: Sequence[Any], location: Any
 ) -> Sequence[Any]:
+    """Applies the transpose rule of one equation."""
     primitive, rule = equation.primitive, equation.primitive.transpose
     if isinstance(rule, Recursive):
         return rule.rule(transforms, given, *operands, **equation.params)

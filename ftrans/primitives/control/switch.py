@@ -6,6 +6,7 @@ operands of all branches. The params are `branches`.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ftrans.primitives.axes import broadcast_p, to_front, zeros
 from ftrans.primitives.control.common import (
     Mask,
     fill_zeros,
+    grouped,
     needed_inputs,
     opposite,
     pick,
@@ -118,12 +120,10 @@ def _linearize(transforms: Any, tangents: Any, index: Any, *primals: Any, branch
             given = {place: found[atom] for atom, place in mine.items()}
             filled = [given[i] if i in given else zeros(t) for i, t in enumerate(places)]
             forwards.append(transforms.finish(frame, outs[: len(types)] + filled))
-        kinds = [*tangent_types, *shared_types, *places]
-        with transforms.building(part.linear.name, kinds) as (frame, inputs):
-            given = dict(zip(shared, inputs[len(tangent_types) :], strict=False))
-            saved = inputs[len(tangent_types) + len(shared) :]
-            operands = [saved[mine[a]] if a in mine else given[a] for a in residuals]
-            outs = transforms.replay(part.linear, inputs[: len(tangent_types)] + operands)
+        groups = (tangent_types, shared_types, places)
+        with grouped(transforms, part.linear.name, *groups) as (frame, (ts, given, saved)):
+            operands = [saved[mine[a]] if a in mine else given[shared.index(a)] for a in residuals]
+            outs = transforms.replay(part.linear, [*ts, *operands])
             filled = fill_zeros(spread(outs, part.active), types, out_active)
             linears.append(transforms.finish(frame, filled))
     outs = switch_p(index, *primals, branches=tuple(forwards))
@@ -173,7 +173,7 @@ def _batch(
     # that do not take a branch feed it values without tangents, so no NaN comes back from it.
     index = clamp_index(index, len(branches))
     front = [to_front(size, x, dim) for x, dim in zip(rest, dims[1:], strict=True)]
-    outs: list[Any] | None = None
+    outs: list[Any] = []
     for number, branch in enumerate(branches):
         lanes = eq_p(index, scalar(number, np.int32))
         masked = [
@@ -183,12 +183,7 @@ def _batch(
         every = (True,) * len(branch.outputs)
         program, _ = transforms.batch(branch, size, (0,) * len(front), every)
         found = transforms.replay(program, masked)
-        outs = (
-            found
-            if outs is None
-            else [select_lanes(lanes, new, old) for new, old in zip(found, outs, strict=True)]
-        )
-    assert outs is not None
+        outs = [*map(select_lanes, repeat(lanes), found, outs)] if outs else found
     return outs, [0] * len(outs)
 
 
