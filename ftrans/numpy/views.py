@@ -18,7 +18,7 @@ from ftrans.ir import Abstract, Frame, Tracer, type_of
 from ftrans.ir import frame as frames
 from ftrans.ir.program import Params
 from ftrans.ir.stack import current_frame, state
-from ftrans.numpy.access import Layout, Step, chain, taken, written
+from ftrans.numpy.access import Layout, Step, chain, lies_in_rows, taken, written
 from ftrans.runtime.guard import is_held
 from ftrans.runtime.outlived import become
 
@@ -219,33 +219,8 @@ def in_memory(x: Tracer) -> np.ndarray | None:
     base = member
     while base.parent is not None:
         base = base.parent
-    return member.layout.array if _lies_as_known(base.left) else None
-
-
-def _lies_as_known(x: Tracer) -> bool:
-    """Tells whether `Layout` is right about a value that is no view."""
-    if in_rule() or _array_behind(x) is not None:
-        return not in_rule()
-    pending = [(x.frame, x.index)]
-    while pending:
-        frame, code = pending.pop()
-        if code < 0:
-            source = frame.sources[~code]
-            if type(source) is Tracer:
-                pending.append((source.frame, source.index))
-            elif not isinstance(source, np.ndarray) or not source.flags.c_contiguous:
-                return False
-            continue
-        equation = frame.produced(code)[0]
-        primitive, params = equation.primitive, equation.params
-        if primitive is p.broadcast_p:
-            in_order = list(params["axes"]) == sorted(params["axes"])
-        else:
-            in_order = "elementwise" in primitive.tags or primitive in (p.slice_p, p.reshape_p)
-        if not in_order:
-            return False
-        pending += [(frame, c) for c in equation.operands if type(c) is int]
-    return True
+    known = not in_rule() and (_array_behind(base.left) is not None or lies_in_rows(base.left))
+    return member.layout.array if known else None
 
 
 def fresh(x: Any) -> Any:
