@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import traceback
+from itertools import product
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from ftrans.config import config
 from ftrans.custom import external
 from ftrans.errors import ArgumentError, RuleError
 from ftrans.ir import ArrayType
-from tests.helpers import assert_close
+from tests.helpers import assert_close, sampled, sampled_rows
 
 numba = pytest.importorskip("numba", reason="numba is not installed")
 
@@ -59,8 +60,10 @@ def test_compiled_programs_call_machine_code() -> None:
     assert "ftrans_numba" in target_of(f, X[0].astype(np.float32), Y.astype(np.float32))
 
 
-@pytest.mark.parametrize("dims", [(0, None), (None, 0), (0, 0)])
-@pytest.mark.parametrize("jit", [False, True])
+# numba takes seconds for each: most are left to the slow tests
+@pytest.mark.parametrize(
+    ("dims", "jit"), sampled_rows(product([(0, None), (None, 0), (0, 0)], [False, True]), 5)
+)
 def test_a_batch_is_a_loop_in_machine_code(dims: Any, jit: bool) -> None:
     f = external(scaled_sort, same)
     x, y = (X if dims[0] == 0 else X[0]), (Y[:, None] if dims[1] == 0 else Y)
@@ -79,7 +82,7 @@ def test_nested_batches() -> None:
     assert_close(found, np.sort(X)[:, None, :] * z[None])
 
 
-@pytest.mark.parametrize("method", ["expand_dims", "broadcast_all"])
+@pytest.mark.parametrize("method", sampled(["expand_dims", "broadcast_all"], 2))
 def test_a_batch_may_be_one_call(method: str) -> None:
     @numba.njit
     def add(x: Any, y: Any) -> Any:
@@ -98,7 +101,16 @@ def swap(a: Any, b: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("dtype", "shape"),
-    [("bool", (2,)), ("int64", (2,)), ("complex64", (2, 3)), ("float32", ()), ("float32", (0,))],
+    sampled_rows(
+        [
+            ("bool", (2,)),
+            ("int64", (2,)),
+            ("complex64", (2, 3)),
+            ("float32", ()),
+            ("float32", (0,)),
+        ],
+        2,
+    ),
 )
 def test_dtypes_and_shapes(dtype: str, shape: Any) -> None:
     x = (np.arange(np.prod(shape, dtype=int)).reshape(shape) % 2).astype(dtype)

@@ -13,7 +13,7 @@ import pytest
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
-from tests.helpers import assert_close
+from tests.helpers import assert_close, sampled
 
 KERNELS = Path(__file__).parents[2] / "examples" / "kernels"
 sys.path.append(str(KERNELS))
@@ -99,7 +99,8 @@ def test_no_compiler_is_said_plainly(monkeypatch):
         compiled.build.__wrapped__("smooth.c")
 
 
-def test_numba():
+@pytest.mark.parametrize("transform", sampled(["value", "hessian"], 2))
+def test_numba(transform):
     pytest.importorskip("numba", reason="numba is not installed")
     from numba_kernel import solve
 
@@ -113,8 +114,15 @@ def test_numba():
     check(
         lambda x: solve(lower, x + 5.0, upper, right * x),
         lambda x: reference(matrix(x + 5.0), right * x),
-        ("value", "hessian"),  # numba takes a second for each new batch
+        (transform,),  # numba takes a second for each new batch
     )
+
+
+def test_gradients_by_numba():
+    pytest.importorskip("numba", reason="numba is not installed")
+    from numba_kernel import solve
+
+    reference = ftrans.external.jax(jax.numpy.linalg.solve)
     rng = np.random.default_rng(0)
     bands = [rng.normal(size=4), rng.normal(size=4) + 5.0, rng.normal(size=4), rng.normal(size=4)]
 
