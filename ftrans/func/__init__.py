@@ -1,10 +1,9 @@
 """Transformations of Python functions, with the names of `torch.func` and what it lacks."""
 
+from ftrans.func.derivative import jvp, linearize, vjp
 from ftrans.func.grad import grad, grad_and_value, value_and_grad
 from ftrans.func.jacobian import hessian, hvp, jacfwd, jacrev, vhp
-from ftrans.func.jvp import jvp, linearize
-from ftrans.func.linear_transpose import linear_transpose
-from ftrans.func.vjp import vjp
+from ftrans.func.trace import linear_transpose
 from ftrans.func.vmap import vmap
 
 __all__ = [

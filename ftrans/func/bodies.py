@@ -62,12 +62,19 @@ def execute(primitive: Any, operands: Sequence[Any], **params: Any) -> Any:
     return run(program, operands)
 
 
-def cast_outputs(program: Program, dtypes: Sequence[Any]) -> Program:
-    """Returns the program with its outputs converted."""
-    if all(t.dtype == d for t, d in zip(program.output_types, dtypes, strict=True)):
-        return program
-    with building(program.name, program.inputs) as (frame, inputs):
-        outs = replay(program, inputs)
+def adapted(
+    program: Program, types: Sequence[ArrayType], places: Sequence[int], dtypes: Sequence[Any]
+) -> Program:
+    """Returns a body with other inputs, and its outputs converted.
+
+    Args:
+        program: the body.
+        types: those of the new inputs.
+        places: which of these each input of the body is.
+        dtypes: those of the outputs.
+    """
+    with building(program.name, types) as (frame, inputs):
+        outs = replay(program, [inputs[place] for place in places])
         return finish(
             frame,
             [
@@ -75,3 +82,10 @@ def cast_outputs(program: Program, dtypes: Sequence[Any]) -> Program:
                 for x, d in zip(outs, dtypes, strict=True)
             ],
         )
+
+
+def consts_first(program: Program, captured: int, dtypes: Sequence[Any]) -> Program:
+    """Returns a body with what it captured in front, where the primitives take it."""
+    declared = len(program.inputs) - captured
+    types = [*program.inputs[declared:], *program.inputs[:declared]]
+    return adapted(program, types, [*range(captured, len(types)), *range(captured)], dtypes)

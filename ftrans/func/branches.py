@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, ShapeError, StructureError
-from ftrans.func.bodies import cast_outputs, execute, flatten_arrays, stage_body
+from ftrans.func.bodies import adapted, execute, flatten_arrays, stage_body
 from ftrans.func.staging import Staged
-from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import ArrayType, type_of
 from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar, weakly
 from ftrans.primitives import switch_p
@@ -107,21 +106,20 @@ def _switch(
         staged.append(part)
         weaks.append(weak_outs)
     dtypes = _agree(name, names, staged, weaks)
-    # All branches take the operands, followed by all that any of them captured.
-    captured: dict[int, Any] = {}
-    for part in staged:
-        captured |= {id(value): value for value in part.captured}
-    everything = list(captured.values())
-    position = {key: i for i, key in enumerate(captured)}
-    programs = []
-    for part in staged:
-        program = cast_outputs(part.program, dtypes)
-        taken = [t.update() for t in types] + [type_of(v).update() for v in everything]
-        with building(program.name, taken) as (frame, inputs):
-            own, shared = inputs[: len(leaves)], inputs[len(leaves) :]
-            given = [*own, *(shared[position[id(value)]] for value in part.captured)]
-            programs.append(finish(frame, replay(program, given)))
-    outs = execute(switch_p, [index, *leaves, *everything], branches=tuple(programs))
+    # all branches take the operands, followed by all that any of them captured
+    captured = {id(value): value for part in staged for value in part.captured}
+    taken = [t.update() for t in (*types, *map(type_of, captured.values()))]
+    place = {key: i for i, key in enumerate(captured, len(leaves))}
+    programs = [
+        adapted(
+            part.program,
+            taken,
+            [*range(len(leaves)), *[place[id(value)] for value in part.captured]],
+            dtypes,
+        )
+        for part in staged
+    ]
+    outs = execute(switch_p, [index, *leaves, *captured.values()], branches=tuple(programs))
     alike = [all(flags) for flags in zip(*weaks, strict=True)]
     return staged[0].outputs.build(list(map(weakly, outs, alike)))
 

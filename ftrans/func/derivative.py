@@ -1,4 +1,4 @@
-"""A function evaluated at a point, and what is kept of it there: its derivative."""
+"""Derivatives at a point: `jvp`; `vjp` and `linearize`, which keep what the point determined."""
 
 from __future__ import annotations
 
@@ -8,15 +8,27 @@ from typing import Any, ClassVar
 
 import jax.tree_util as tree
 
-from ftrans.errors import DTypeError
+from ftrans.errors import ArgumentError, DTypeError, StructureError
 from ftrans.func.arguments import Arguments
-from ftrans.func.staging import apply, known_inputs, sources, split_aux, stage, wants_jax
-from ftrans.interpreters import Linearized as Split
-from ftrans.interpreters import detach_outputs, linearize
-from ftrans.ir import ArrayType, Program, Tracer
+from ftrans.func.staging import apply, known_inputs, name_of, sources, split_aux, stage, wants_jax
+from ftrans.interpreters import detach_outputs, pullback
+from ftrans.interpreters import jvp as push_forward
+from ftrans.interpreters import linearize as split_linear
+from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
 from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
-from ftrans.pytree import Skeleton, describe, leaf_name
+from ftrans.primitives.axes import zeros
+from ftrans.pytree import (
+    Skeleton,
+    describe,
+    leaf_name,
+    leaf_names,
+    match_leaf,
+    match_structure,
+    shown,
+)
+from ftrans.runtime.jaxlink import is_jax, to_jax, x64
+from ftrans.traceback import boundary
 
 _AUX = "To return something besides, write return value, aux and pass has_aux=True."
 
@@ -60,6 +72,127 @@ def split_outputs(outputs: Skeleton) -> tuple[Skeleton, int]:
     return value, outputs.arrays - value.arrays
 
 
+@boundary
+def jvp(
+    func: Callable[..., Any],
+    primals: tuple[Any, ...],
+    tangents: tuple[Any, ...],
+    *,
+    strict: bool = False,
+    has_aux: bool = False,
+) -> Any:
+    """Evaluates `func` together with its derivative along `tangents`.
+
+    Args:
+        func: returns a pytree of arrays, or `(value, aux)` with `has_aux`.
+        primals: the positional arguments.
+        tangents: one tangent per primal, of the same structure, shapes and dtypes; None stands
+            for zero, and tangents of integers are ignored.
+        strict: whether to raise where an output does not depend on the inputs, rather than to
+            return a zero tangent.
+        has_aux: whether `func` returns something besides, of any type.
+
+    Returns:
+        `(value, tangent)`, or `(value, tangent, aux)`.
+
+    Example:
+        >>> value, tangent = jvp(lambda x: x**3, (2.0,), (1.0,))
+        >>> float(value), float(tangent)
+        (8.0, 12.0)
+    """
+    name = f"jvp({name_of(func)})"
+    for what, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, (tuple, list)):
+            raise StructureError(
+                f"{name}: {what} must be a tuple with one entry per argument.\n"
+                f"  {what}: {describe(given)}\n  Write {what}=({what.rstrip('s')},)."
+            )
+    arguments = Arguments(name, func, primals, range(len(primals)), integers=True)
+    inputs = known_inputs(arguments.values)
+    types = [t for t, _, _ in inputs]
+    dots = match_tangents(name, arguments.skeleton, arguments.paths, types, tangents)
+
+    def run(*tracers: Any) -> Any:
+        return with_aux(name, has_aux, arguments.call(func, tracers, {}))
+
+    staged = stage(name, run, inputs, order=FORWARD)
+    value_outputs, _ = split_outputs(staged.outputs)
+    active = tuple(dot is not None for dot in dots)
+    mask = (*active, *(False,) * len(staged.captured))
+    count = value_outputs.arrays
+    program, out_active = push_forward(detach_outputs(staged.program, count), mask)
+    operands = [*sources(inputs), *staged.captured, *(d for d in dots if d is not None)]
+    weak = [*staged.weak, *(w for w, a in zip(staged.weak, out_active, strict=False) if a)]
+    found = apply(program, operands, wants_jax(primals, tangents), weak=weak)
+    if strict and not all(out_active[:count]):
+        number = out_active.index(False)
+        label = leaf_names("result", value_outputs.structure)[number]
+        raise ArgumentError(
+            f"{name}: with strict=True every output must depend on the inputs.\n"
+            f"  {label}: {staged.program.output_types[number]} does not\n"
+            f"  Leave strict out to get a tangent of zeros."
+        )
+    total = staged.outputs.arrays
+    value, aux = staged.outputs.build(found[:total])
+    given = iter(found[total:])
+    output_types = staged.program.output_types[:count]
+    tangent = value_outputs.build(
+        [
+            next(given) if a else _zeros(t, is_jax(out))
+            for a, t, out in zip(out_active[:count], output_types, found[:count], strict=True)
+        ]
+    )
+    return (value, tangent, aux) if has_aux else (value, tangent)
+
+
+def _zeros(t: ArrayType, as_jax: bool | None) -> Any:
+    """Returns zeros of a type, as a `jax.Array` where it is asked for."""
+    array = zeros(t.update())
+    if not as_jax or is_tracing():
+        return array
+    with x64():
+        return to_jax(array)
+
+
+def match_tangents(
+    name: str,
+    arguments: Skeleton,
+    paths: Sequence[tuple[Any, ...]],
+    types: Sequence[ArrayType],
+    tangents: Sequence[Any],
+) -> list[Any]:
+    """Returns the tangents of the leaves that are differentiated, `None` for zero.
+
+    Args:
+        name: of the function, for errors.
+        arguments: the tuple of primals without those leaves.
+        paths: their paths, for errors.
+        types: their types.
+        tangents: one per primal.
+    """
+    children = arguments.structure.children()
+    if len(tangents) != len(children):
+        raise StructureError(
+            f"{name}: there must be one tangent per primal.\n"
+            f"  primals: {len(children)}\n  tangents: {len(tangents)}\n"
+            f"  Pass None for a tangent that is zero."
+        )
+    leaves = []
+    for position, (structure, tangent) in enumerate(zip(children, tangents, strict=True)):
+        what, like = f"tangents[{position}]", f"primals[{position}]"
+        leaves += match_structure(name, what, like, structure, tangent)
+    dots = []
+    for path, t, leaf in zip(paths, types, arguments.among(leaves), strict=True):
+        if leaf is not None:
+            what, like = (leaf_name(root, path) for root in ("tangents", "primals"))
+            leaf = match_leaf(name, what, t, leaf, like)
+        dots.append(leaf)
+    return dots
+
+
+# ------------------------------------------------------------------------------ what can be called
+
+
 @dataclass(eq=False, repr=False)
 class Derivative:
     """Is the derivative of a function at a point, a pytree whose leaves are the residuals.
@@ -87,16 +220,110 @@ class Derivative:
         names.remove("residuals")
         tree.register_dataclass(cls, data_fields=["residuals"], meta_fields=names)
 
-    @staticmethod
-    def program_of(program: Program, mask: tuple[bool, ...], part: Split) -> Program:
-        """Returns what is to be called, of a program and its linear part."""
-        raise NotImplementedError
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the residuals hold."""
+        return sum([type_of(x).nbytes for x in self.residuals])
 
     def __repr__(self) -> str:
         return f"<{self.title} of {self.name} with {len(self.residuals)} residuals>"
 
 
-def evaluate(
+class Pullback(Derivative):
+    """Maps cotangents of a function's outputs to cotangents of its inputs.
+
+    It can be called any number of times, and is a pytree whose leaves are the residuals.
+
+    Attributes:
+        residuals: the values saved by the forward pass, arrays.
+        program: the backward program, from residuals and cotangents to cotangents.
+    """
+
+    title = "pullback"
+
+    @boundary
+    def __call__(self, *cotangents: Any) -> Any:
+        """Returns the cotangents of the inputs.
+
+        Args:
+            cotangents: the cotangent of the output, in its structure; where the output is a tuple,
+                its elements may be passed one by one. None stands for zero.
+
+        Returns:
+            A tuple with one entry per primal.
+
+        Raises:
+            StructureError: where the structure does not fit the output.
+            ShapeError: where a shape does not.
+            DTypeError: where a dtype does not.
+        """
+        structure = self._outputs.structure
+        given = cotangents[0] if len(cotangents) == 1 else tuple(cotangents)
+        if not cotangents and structure.num_leaves:
+            raise StructureError(
+                f"{self.name}: the pullback takes the cotangent of the output.\n"
+                f"  output: {shown(structure, self._output_types)}\n"
+                f"  Write pullback(ftrans.numpy.ones_like(value)) for the gradient of its sum."
+            )
+        matched = match_cotangents(self.name, given, self._outputs, self._output_types)
+        operands = [ct for ct, active in zip(matched, self._active, strict=True) if active]
+        as_jax = True if self._as_jax or wants_jax(given) else self._as_jax
+        found = apply(self.program, [*self.residuals, *operands], as_jax, traced=False)
+        return self._arguments.alone(found)
+
+
+def match_cotangents(name: str, given: Any, outputs: Skeleton, types: Sequence[Any]) -> list[Any]:
+    """Returns one cotangent per array that a function returned, of exactly its type.
+
+    Args:
+        name: of the function, for errors.
+        given: the cotangents, in the structure of the outputs; None stands for zero.
+        outputs: how the function's outputs make its result.
+        types: the types of the outputs.
+    """
+    structure = outputs.structure
+    leaves = match_structure(name, "cotangent", "the output", structure, given)
+    found = []
+    for leaf, t, path in zip(leaves, types, leaf_names("", structure), strict=True):
+        if leaf is None:
+            found.append(zeros(t.update()))
+        else:
+            like = f"output{path}" if path else "the output"
+            found.append(match_leaf(name, f"cotangent{path}", t, leaf, like))
+    return found
+
+
+class Linearized(Derivative):
+    """Is the derivative of a function at a point: a linear function of tangents.
+
+    It can be called any number of times, and is a pytree whose leaves are the residuals.
+
+    Attributes:
+        residuals: the values that the point determined, arrays.
+        program: the linear program, from tangents and residuals to tangents.
+    """
+
+    title = "derivative"
+
+    @boundary
+    def __call__(self, *tangents: Any) -> Any:
+        """Returns the tangent of the value for one tangent per primal; None stands for zero."""
+        types = self.program.inputs[: len(self._paths)]
+        dots = match_tangents(self.name, self._arguments, self._paths, types, tangents)
+        filled = [
+            zeros(t.update()) if dot is None else dot for dot, t in zip(dots, types, strict=True)
+        ]
+        as_jax = True if self._as_jax or wants_jax(tangents) else self._as_jax
+        found = iter(apply(self.program, [*filled, *self.residuals], as_jax, traced=False))
+        return self._outputs.build(
+            [
+                next(found) if a else _zeros(t, as_jax)
+                for a, t in zip(self._active, self._output_types, strict=True)
+            ]
+        )
+
+
+def _evaluate(
     kind: type[Derivative],
     name: str,
     func: Callable[..., Any],
@@ -117,14 +344,14 @@ def evaluate(
     mask = (True,) * len(inputs) + (False,) * len(staged.captured)
     # aux is not differentiated: the program that is has the outputs of the value alone
     program = detach_outputs(staged.program, count)
-    part = linearize(program, mask)
+    part = split_linear(program, mask)
     operands = [*sources(inputs), *staged.captured]
     as_jax = wants_jax(primals, kwargs)
     found = apply(part.forward, operands, as_jax, weak=staged.weak)
     total = staged.outputs.arrays
     derivative = kind(
         name,
-        kind.program_of(program, mask, part),
+        pullback(program, mask) if kind is Pullback else part.linear,
         found[total:],
         value_outputs,
         tuple(staged.program.output_types[:count]),
@@ -135,3 +362,46 @@ def evaluate(
     )
     value, aux = staged.outputs.build(found[:total])
     return (value, derivative, aux) if has_aux else (value, derivative)
+
+
+@boundary
+def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False, **kwargs: Any) -> Any:
+    """Evaluates `func` and returns its value together with its pullback.
+
+    Args:
+        func: returns a pytree of arrays, or `(value, aux)` with `has_aux`.
+        primals: the positional arguments, pytrees; integer leaves are held fixed.
+        has_aux: whether `func` returns something besides, of any type.
+        kwargs: passed to `func` as they are.
+
+    Returns:
+        `(value, pullback)`, or `(value, pullback, aux)`. `pullback(cotangent)` is a tuple with one
+        entry per primal.
+
+    Example:
+        >>> value, pullback = vjp(lambda x, y: x * y, 2.0, 3.0)
+        >>> [float(ct) for ct in pullback(1.0)]
+        [3.0, 2.0]
+    """
+    return _evaluate(Pullback, f"vjp({name_of(func)})", func, primals, kwargs, has_aux)
+
+
+@boundary
+def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """Evaluates `func` and returns its value together with its derivative at that point.
+
+    Args:
+        func: returns a pytree of arrays, or `(value, aux)` with `has_aux`.
+        primals: the positional arguments; leaves that are no floating-point arrays are held fixed.
+        has_aux: whether `func` returns something besides, of any type.
+
+    Returns:
+        `(value, derivative)`, or `(value, derivative, aux)`; `derivative(*tangents)` can be called
+        many times and does not compute again what the point alone determines.
+
+    Example:
+        >>> value, derivative = linearize(lambda x: x**2, 3.0)
+        >>> float(derivative(1.0)), float(derivative(2.0))
+        (6.0, 12.0)
+    """
+    return _evaluate(Linearized, f"linearize({name_of(func)})", func, primals, {}, has_aux)

@@ -10,9 +10,8 @@ import jax.tree_util as tree
 
 from ftrans.errors import DTypeError
 from ftrans.func.arguments import chosen
-from ftrans.func.derivative import split_outputs, with_aux
+from ftrans.func.derivative import jvp, split_outputs, vjp, with_aux
 from ftrans.func.grad import gradient_value_aux
-from ftrans.func.jvp import jvp
 from ftrans.func.staging import (
     apply,
     check_chunk_size,
@@ -23,7 +22,6 @@ from ftrans.func.staging import (
     stage,
     wants_jax,
 )
-from ftrans.func.vjp import vjp
 from ftrans.interpreters import jacobian_forward, jacobian_reverse
 from ftrans.ir import Program, type_of
 from ftrans.ir.dtype import is_complex, is_float

@@ -14,10 +14,9 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, FtransError, ShapeError, StructureError
-from ftrans.func.bodies import cast_outputs, execute, flatten_arrays, stage_body
+from ftrans.func.bodies import consts_first, execute, flatten_arrays, stage_body
 from ftrans.func.staging import Staged, name_of
-from ftrans.interpreters.base import building, finish, replay
-from ftrans.ir import ArrayType, Program, type_of
+from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
 from ftrans.numpy.promotion import as_array, cast, default_dtype, result_type, weakly
 from ftrans.primitives import scan_p, while_p
@@ -54,7 +53,7 @@ def _stage_carry(
     more: Sequence[ArrayType],
     more_structure: Any,
     names: Sequence[str] | None = None,
-) -> tuple[Staged, list[Any], Any, int]:
+) -> tuple[Staged, list[Any], Any]:
     """Traces a loop's body until the carry has a stable type.
 
     Args:
@@ -66,8 +65,8 @@ def _stage_carry(
         names: what errors call the leaves of the carry.
 
     Returns:
-        The traced body; the leaves of `init`, converted; the structure of the carry; and how many
-        results of the body are carry.
+        The traced body, as the primitives take it; the leaves of `init`, converted; the structure
+        of the carry.
     """
     leaves, own_names, weak, structure = flatten_arrays(name, "carry", init)
     while True:
@@ -106,15 +105,10 @@ def _stage_carry(
             dtypes = [t.dtype for t in types] + [
                 t.dtype for t in staged.program.output_types[len(leaves) :]
             ]
-            program = cast_outputs(staged.program, dtypes)
+            program = consts_first(staged.program, len(staged.captured), dtypes)
             kept = list(map(operator.and_, weak, weak_outs))
             weak_outs = kept + weak_outs[len(kept) :]
-            return (
-                staged._replace(program=program, weak=weak_outs),
-                leaves,
-                structure,
-                len(leaves),
-            )
+            return staged._replace(program=program, weak=weak_outs), leaves, structure
 
 
 def _holds(dtype: np.dtype, scalar: np.dtype) -> bool:
@@ -127,14 +121,6 @@ def _holds(dtype: np.dtype, scalar: np.dtype) -> bool:
 
 
 _EMPTY = tree.tree_structure(())
-
-
-def _consts_first(program: Program, declared: int, captured: int) -> Program:
-    """Moves the captured inputs of a body to the front, where the primitives take consts."""
-    types = [*program.inputs[declared:], *program.inputs[:declared]]
-    with building(program.name, types) as (frame, inputs):
-        outs = replay(program, [*inputs[captured:], *inputs[:captured]])
-        return finish(frame, outs)
 
 
 @boundary
@@ -225,15 +211,13 @@ def _scan(
     body.__name__ = name_of(f)
     types = [type_of(x).update(shape=type_of(x).shape[1:]) for x in elements]
     element_structure = tree.treedef_tuple([structure])
-    staged, carry, _, carried = _stage_carry(name, body, init, types, element_structure)
-    captured = len(staged.captured)
-    program = _consts_first(staged.program, carried + len(elements), captured)
+    staged, carry, _ = _stage_carry(name, body, init, types, element_structure)
     outs = execute(
         scan_p,
         [*staged.captured, *carry, *elements],
-        body=program,
-        consts=captured,
-        carry=carried,
+        body=staged.program,
+        consts=len(staged.captured),
+        carry=len(carry),
         length=count,
         reverse=bool(reverse),
         unroll=int(unroll),
@@ -282,7 +266,7 @@ def _while(
             f"{name}: max_steps must not be negative.\n  max_steps: {max_steps}\n"
             f"  Leave it out for a loop without a bound."
         )
-    staged, carry, structure, count = _stage_carry(name, body_fun, init_val, [], _EMPTY, names)
+    staged, carry, structure = _stage_carry(name, body_fun, init_val, [], _EMPTY, names)
     types = [type_of(x) for x in carry]
     one = tree.treedef_tuple([structure])
     test, _ = stage_body(name, "the condition", cond_fun, types, one)
@@ -293,12 +277,11 @@ def _while(
             f"  returned: {shown(test.outputs.structure, outs)}\n"
             f"  Reduce it: ftrans.numpy.any(...), ftrans.numpy.all(...)."
         )
-    answer = cast_outputs(test.program, [np.dtype(bool)])
     found = execute(
         while_p,
         [*test.captured, *staged.captured, *carry],
-        cond=_consts_first(answer, count, len(test.captured)),
-        body=_consts_first(staged.program, count, len(staged.captured)),
+        cond=consts_first(test.program, len(test.captured), [np.dtype(bool)]),
+        body=staged.program,
         cond_consts=len(test.captured),
         body_consts=len(staged.captured),
         bound=None if max_steps is None else int(max_steps),

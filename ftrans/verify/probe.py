@@ -16,8 +16,7 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import RuleError
-from ftrans.func.jvp import jvp
-from ftrans.func.vjp import vjp
+from ftrans.func.derivative import jvp, vjp
 from ftrans.ir import Tracer
 from ftrans.pytree import argument_name
 from ftrans.verify.coordinates import (

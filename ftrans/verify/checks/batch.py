@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.func.vjp import vjp
+from ftrans.func.derivative import vjp
 from ftrans.func.vmap import vmap
 from ftrans.numpy.promotion import is_array
 from ftrans.verify.coordinates import alike, are_finite, hosts, last_digits, like, moved, scaled
