@@ -20,7 +20,7 @@ from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_half
 from ftrans.primitives.arithmetic import add_p, mul_p, sub_p
 from ftrans.primitives.elementary import exp_p, log1p_p, logistic_p
-from ftrans.primitives.family import check_kind, normal, not_linear, one_pass_cost, plain
+from ftrans.primitives.family import check_kind, normal, one_pass_cost, plain
 from ftrans.primitives.logic import eq_p, ge_p, le_p, ne_p, or_p
 from ftrans.primitives.magnitude import abs_p
 from ftrans.primitives.record import LINEAR, Primitive, Sample, scalar
@@ -133,10 +133,9 @@ def cumulative(
     *,
     kinds: str,
     step: str,
-    jvp: Any,
-    transpose: Any = not_linear,
     samples: Sequence[Sample] = (),
     tags: Sequence[str] = (),
+    **declared: Any,
 ) -> Primitive:
     """Declares a running operation along `axis`, which starts at the end of it where `reverse`.
 
@@ -144,10 +143,9 @@ def cumulative(
         name: the name, also that of the function in `jax.lax`.
         kinds: the dtypes that it takes.
         step: the name of the function of two elements, both in NumPy and in `jax.numpy`.
-        jvp: the rule.
-        transpose: the rule where it is linear.
         samples: further samples.
         tags: further tags.
+        **declared: what else `plain` takes: `jvp`, and `transpose` where it is linear.
     """
 
     def infer(x: ArrayType, *, axis: int, reverse: bool) -> ArrayType:
@@ -175,8 +173,6 @@ def cumulative(
         kinds=kinds,
         infer=infer,
         lower=lower,
-        jvp=jvp,
-        transpose=transpose,
         batch=batch,
         cost=one_pass_cost,
         samples=lambda: [
@@ -187,6 +183,7 @@ def cumulative(
             Sample((normal(2, 0),), {"axis": 1, "reverse": False}),
             *samples,
         ],
+        **declared,
     )
     return primitive
 

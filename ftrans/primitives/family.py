@@ -80,7 +80,7 @@ def plain(
     infer: Callable[..., Any],
     lower: Callable[..., Any],
     jvp: Any,
-    transpose: Any,
+    transpose: Any = not_linear,
     batch: Callable[..., Any] | Absent,
     cost: Callable[..., Cost],
     samples: Callable[[], list[Sample]] | Sequence[Sample],
@@ -157,26 +157,20 @@ def reduction(
     name: str,
     *,
     kinds: str,
-    lower: Callable[..., Any],
-    jvp: Any,
-    transpose: Any = not_linear,
     samples: Sequence[Sample] = (),
     tags: Sequence[str] = (),
     empty: bool = True,
-    rewrite: Callable[..., Any] | Absent = no_identity,
+    **declared: Any,
 ) -> Primitive:
     """Declares a primitive that reduces over `axes`.
 
     Args:
         name: the name.
         kinds: the dtypes that it takes.
-        lower: `(xp, x, *, axes) -> array`.
-        jvp: the rule.
-        transpose: the rule where it is linear.
         samples: further samples.
         tags: further tags.
         empty: whether an axis of size zero can be reduced.
-        rewrite: an identity.
+        **declared: what else `plain` takes: `lower` and `jvp`, and `transpose` where it is linear.
     """
 
     def infer(x: ArrayType, *, axes: tuple[int, ...]) -> ArrayType:
@@ -206,13 +200,10 @@ def reduction(
         tags=["reduction", *tags],
         kinds=kinds,
         infer=infer,
-        lower=lower,
-        jvp=jvp,
-        transpose=transpose,
         batch=batch,
-        rewrite=rewrite,
         cost=one_pass_cost,
-        samples=lambda: [*drawn, *samples],
+        samples=[*drawn, *samples],
+        **declared,
     )
     return primitive
 

@@ -203,10 +203,8 @@ def scattering(
     kinds: str,
     write: Callable[[Any, Any, Any], Any],
     write_jax: Callable[..., Any] | None = None,
-    jvp: Any,
-    transpose: Any,
     tags: Sequence[str] = (),
-    samples: Sequence[Sample],
+    **declared: Any,
 ) -> Primitive:
     """Declares a primitive that writes updates to the places that index tuples name.
 
@@ -215,10 +213,8 @@ def scattering(
         kinds: the dtypes that it takes.
         write: `(out, places, updates)`, changes a NumPy array.
         write_jax: `(x, indices, updates, in_bounds, unique)`, where `jax.lax` does otherwise.
-        jvp: the rule.
-        transpose: the rule.
         tags: further tags.
-        samples: the samples.
+        **declared: what else `plain` takes: `jvp`, `transpose` and `samples`.
     """
 
     def infer(
@@ -287,11 +283,9 @@ def scattering(
         kinds=kinds,
         infer=infer,
         lower=lower,
-        jvp=jvp,
-        transpose=transpose,
         batch=batch,
         cost=cost,
-        samples=lambda: list(samples),
+        **declared,
     )
     return primitive
 

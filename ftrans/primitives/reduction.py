@@ -12,15 +12,7 @@ from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.arithmetic import div_p, mul_p
 from ftrans.primitives.axes import adding, restore, sum_p, transpose_p
 from ftrans.primitives.cumulative import cumprod_p, shift
-from ftrans.primitives.family import (
-    check_kind,
-    normal,
-    not_linear,
-    one_pass_cost,
-    plain,
-    reduced,
-    reduction,
-)
+from ftrans.primitives.family import check_kind, normal, one_pass_cost, plain, reduced, reduction
 from ftrans.primitives.logic import eq_p, ne_p, or_p
 from ftrans.primitives.record import Absent, Primitive, Sample
 from ftrans.primitives.select import convert_p, select_p
@@ -88,19 +80,18 @@ min_p = _extremum("min")
 
 # ------------------------------------------------------------------------------- any and all
 
-any_p = reduction(
-    "any",
-    kinds="b",
-    lower=lambda xp, x, *, axes: xp.any(x, axis=axes),
-    jvp=[Absent("its values are booleans, which have no tangents")],
-)
 
-all_p = reduction(
-    "all",
-    kinds="b",
-    lower=lambda xp, x, *, axes: xp.all(x, axis=axes),
-    jvp=[Absent("its values are booleans, which have no tangents")],
-)
+def _of_booleans(name: str) -> Primitive:
+    return reduction(
+        name,
+        kinds="b",
+        lower=lambda xp, x, *, axes: getattr(xp, name)(x, axis=axes),
+        jvp=[Absent("its values are booleans, which have no tangents")],
+    )
+
+
+any_p = _of_booleans("any")
+all_p = _of_booleans("all")
 
 
 # -------------------------------------------------------------------------- argmax and argmin
@@ -129,7 +120,6 @@ def _index_of_extremum(name: str) -> Primitive:
         infer=infer,
         lower=lambda xp, x, *, axis: getattr(xp, name)(x, axis=axis).astype(np.int32),
         jvp=[Absent("its values are integers, which have no tangents")],
-        transpose=not_linear,
         batch=batch,
         cost=one_pass_cost,
         samples=lambda: [

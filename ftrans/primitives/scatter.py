@@ -236,7 +236,6 @@ def _extremum(name: str, ufunc: np.ufunc) -> Primitive:
         kinds="biuf",
         write=combining(ufunc),
         jvp=Joint(_extremum_jvp),
-        transpose=Absent("it is not linear"),
         samples=scatter_samples(),
     )
 

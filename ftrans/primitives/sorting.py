@@ -16,7 +16,7 @@ from ftrans.ir.dtype import bfloat16, is_complex
 from ftrans.primitives.elementwise import align
 from ftrans.primitives.family import normal, plain, total_bytes
 from ftrans.primitives.indexing import gather_p
-from ftrans.primitives.record import Absent, Cost, Recursive, Sample
+from ftrans.primitives.record import Cost, Recursive, Sample
 from ftrans.primitives.shape import iota_p, reshape_p
 
 __all__ = ["sort_p"]
@@ -104,7 +104,6 @@ sort_p = plain(
     infer=_infer,
     lower=_lower,
     jvp=Recursive(_jvp),
-    transpose=Absent("it is not linear"),
     batch=_batch,
     cost=_cost,
     samples=_samples,
