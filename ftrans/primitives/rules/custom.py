@@ -204,9 +204,8 @@ def _transpose(transforms: Any, cts: Any, *operands: Any, **params: Any) -> list
     outs = _without_linear(transforms, forward, operands, references, spec)
     values = look_up(references, operands, outs, n)
     if backward is not None:
-        pattern = present(cts[:n])
-        if pattern in spec.patterns:
-            backward = variants[spec.patterns.index(pattern)]
+        of_patterns = dict(zip(spec.patterns, variants, strict=True))
+        backward = of_patterns.get(present(cts[:n]), backward)
         wanted = tuple(pick(linear, spec.gives))
         needed = needed_inputs(backward, wanted)
     else:
@@ -313,11 +312,14 @@ def _batch(transforms: Any, size: int, operands: Any, dims: Any, **params: Any) 
     program, mapped = transforms.batch(forward, size, dims[:inputs], force)
     out_dims = tuple(0 if m else None for m in mapped)
     back = partial(_batch_backward, transforms, size, dims, out_dims, spec)
-    forth = partial(_batch_forward, transforms, size, dims, out_dims, spec)
+    if forward_mode is not None:
+        taken = *pick(dims[: spec.arity], spec.takes), *look_up(spec.pushed, dims, out_dims, n)
+        every = (True,) * len(forward_mode.outputs)
+        forward_mode, _ = transforms.batch(forward_mode, size, taken, every)
     rule = Rule(
         program,
         None if backward is None else back(backward),
-        None if forward_mode is None else forth(forward_mode),
+        forward_mode,
         tuple(map(back, variants)),
         spec._replace(batch=None),
         saved,
@@ -343,15 +345,6 @@ def _batch_backward(
             for x, m, f in zip(outs, mapped, force, strict=True)
         ]
         return transforms.finish(frame, summed)
-
-
-def _batch_forward(
-    transforms: Any, size: int, dims: Any, out_dims: Any, spec: Spec, forward_mode: Program
-) -> Program:
-    captured = look_up(spec.pushed, dims, out_dims, spec.outs)
-    force = (True,) * len(forward_mode.outputs)
-    taken = (*pick(dims[: spec.arity], spec.takes), *captured)
-    return transforms.batch(forward_mode, size, taken, force)[0]
 
 
 # --------------------------------------------------------------------------------- the rest

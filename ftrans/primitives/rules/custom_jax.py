@@ -118,8 +118,7 @@ def with_rules(arrays: Sequence[Any], rule: Rule) -> Sequence[Any]:
             outs, results = (*results[:n], *outs[n:]), results[n:]
         by_rule = iter(results)
         found = [
-            next(by_rule) if s else _no_tangent(out)
-            for s, out in zip(spec.smooth, outs, strict=False)
+            next(by_rule) if s else _zero(out) for s, out in zip(spec.smooth, outs, strict=False)
         ]
 
         def natural(operands: Sequence[int], start: int) -> Sequence[Any]:
@@ -134,7 +133,7 @@ def with_rules(arrays: Sequence[Any], rule: Rule) -> Sequence[Any]:
         if keeps(outs):
             found += natural(range(inputs), n)
         elif saved:
-            found += map(_no_tangent, outs[n:])
+            found += map(_zero, outs[n:])
         return visible(outs), tuple(found)
 
     by_jvp.defjvp(push, symbolic_zeros=True)
@@ -233,9 +232,5 @@ def _moves(x: Any) -> bool:
 
 
 def _zero(x: Any) -> Any:
-    return jnp.zeros(x.shape, x.dtype) if _moves(x) else _no_tangent(x)
-
-
-def _no_tangent(x: Any) -> Any:
     """Returns the zero tangent of a value, of JAX's dtype for what has none."""
     return jnp.zeros(x.shape, x.dtype) if _moves(x) else np.zeros(x.shape, jax.dtypes.float0)

@@ -128,9 +128,5 @@ def look_up(
     references: Sequence[tuple[str, int]], operands: Sequence[Any], outs: Sequence[Any], count: int
 ) -> list[Any]:
     """Returns the values that references stand for; `outs` are results and what is saved."""
-    found = []
-    for kind, i in references:
-        found.append(
-            operands[i] if kind == "operand" else outs[i] if kind == "result" else outs[count + i]
-        )
-    return found
+    found = {"operand": operands, "result": outs, "saved": outs[count:]}
+    return [found[kind][i] for kind, i in references]

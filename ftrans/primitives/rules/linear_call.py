@@ -48,22 +48,14 @@ def _derivative(mode: str, transforms: Any, tangents: Any, *primals: Any, **para
     return outs, dots
 
 
-def _transpose(
-    transforms: Any,
-    cts: Any,
-    *operands: Any,
-    call: Program,
-    transpose: Program,
-    count: int,
-    variants: tuple[Program, ...],
-    patterns: tuple[tuple[bool, ...], ...],
-) -> list[Any]:
+def _transpose(transforms: Any, cts: Any, *operands: Any, **params: Any) -> list[Any]:
+    call, count = params["call"], params["count"]
     linear, others = operands[:count], operands[count:]
     if any(unknown(others)):
         return transforms.pull_back(call, operands, cts)
     given = fill_zeros(cts, call.output_types, (True,) * len(cts))
-    if present(cts) in patterns:
-        transpose = variants[patterns.index(present(cts))]
+    variants = dict(zip(params["patterns"], params["variants"], strict=True))
+    transpose = variants.get(present(cts), params["transpose"])
     found = transforms.replay(transpose, [*given, *others])
     found = [ct if isinstance(x, Linear) else None for ct, x in zip(found, linear, strict=True)]
     return [*found, *([None] * len(others))]
