@@ -94,9 +94,9 @@ def take_over(
     """
     found = trail.leap(call)
     if found is not None:
-        result, is_view, in_order, read_only = found
+        result, is_view, in_order, locked = found
         if is_view:
-            view_of(first, result, in_order=in_order, read_only=read_only)
+            view_of(first, result, in_order=in_order, locked=locked)
         return result
     mark = trail.mark()
     result = function(*args, **kwargs)

@@ -34,7 +34,7 @@ from ftrans.numpy.promotion import (
     is_array,
     is_scalar,
 )
-from ftrans.numpy.shaping import ravel, spread
+from ftrans.numpy.shaping import ravel, reshape, spread
 from ftrans.numpy.ufunc import marked
 from ftrans.numpy.views import copied, viewed
 from ftrans.runtime.device import placed
@@ -123,7 +123,10 @@ def copy(x: Any, order: str = "K") -> Any:
     return owned(x)
 
 
-ascontiguousarray = asarray
+def ascontiguousarray(x: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    """Returns `x` as an array in the order of rows; a copy where it lies otherwise."""
+    x = asarray(x, dtype, device=device)
+    return reshape(ravel(x), type_of(x).shape or (1,))
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:

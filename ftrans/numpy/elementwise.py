@@ -15,7 +15,7 @@ from ftrans.ir.dtype import is_complex, is_integer
 from ftrans.numpy.arithmetic import add, divide, divmod, multiply, remainder
 from ftrans.numpy.promotion import as_array, cast, filled, inexact, is_scalar, result_type, unify
 from ftrans.numpy.ufunc import Function, as_strict, binary, marked, read_options, unary
-from ftrans.numpy.views import copied, viewed
+from ftrans.numpy.views import copied, read_only, viewed
 
 __all__ = [
     "acos", "acosh", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
@@ -213,7 +213,7 @@ imag = unary(
     lambda x: (
         viewed(x, p.imag_p)
         if is_complex(type_of(x).dtype)
-        else filled(0, type_of(x).shape, type_of(x).dtype)
+        else read_only(filled(0, type_of(x).shape, type_of(x).dtype))
     ),
     "Returns the imaginary part, a view of x; 0 where x is real.",
 )

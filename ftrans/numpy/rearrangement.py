@@ -24,7 +24,7 @@ from ftrans.numpy.promotion import (
 )
 from ftrans.numpy.reduction import accumulating_dtype
 from ftrans.numpy.shaping import transpose
-from ftrans.numpy.views import apart, copied, view_of, viewed
+from ftrans.numpy.views import apart, copied, read_only, view_of, viewed
 
 __all__ = [
     "delete", "diagonal", "diff", "ediff1d", "flip", "fliplr", "flipud", "insert", "pad",
@@ -354,10 +354,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         axis2: the axis of the columns.
     """
     x = as_array(x)
-    found = diagonal_of(x, offset, axis1, axis2)
-    if isinstance(found, np.ndarray):
-        found.flags.writeable = False
-    return view_of(x, found, read_only=True)
+    return read_only(view_of(x, diagonal_of(x, offset, axis1, axis2)))
 
 
 def diagonal_of(x: Any, offset: int, axis1: int, axis2: int) -> Any:

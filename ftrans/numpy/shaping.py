@@ -16,7 +16,7 @@ import numpy as np
 from ftrans.errors import ArgumentError, AxisError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.numpy.promotion import aligned, as_array, canonical_axes, canonical_axis
-from ftrans.numpy.views import copied, fresh, in_memory, view_of, viewed
+from ftrans.numpy.views import copied, in_memory, read_only, view_of, viewed
 from ftrans.primitives import broadcast_p, reshape_p, transpose_p
 
 __all__ = [
@@ -168,20 +168,16 @@ def broadcast_to(x: Any, /, shape: Any) -> Any:
     """
     x = as_array(x)
     sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
-    return spread(x, tuple(operator.index(size) for size in sizes), read_only=True)
+    return read_only(spread(x, tuple(operator.index(size) for size in sizes)))
 
 
-def spread(x: Any, shape: tuple[int, ...], read_only: bool = False) -> Any:
+def spread(x: Any, shape: tuple[int, ...]) -> Any:
+    """Returns the view that `broadcast_to` returns; one of the same shape can be written to."""
     t = type_of(x)
     axes = aligned(t, shape)
-    if t.shape != shape:
-        x = viewed(
-            _view(x, tuple(shape[axis] for axis in axes)), broadcast_p, shape=shape, axes=axes
-        )
-    if read_only and isinstance(x, np.ndarray):
-        x = x[...]
-        x.flags.writeable = False
-    return view_of(x, fresh(x), read_only=True) if read_only else x
+    if t.shape == shape:
+        return x
+    return viewed(_view(x, tuple(shape[a] for a in axes)), broadcast_p, shape=shape, axes=axes)
 
 
 def broadcast_arrays(*xs: Any) -> tuple[Any, ...]:

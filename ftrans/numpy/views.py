@@ -107,14 +107,14 @@ def _join(tracer: Tracer, memory: _Memory, parent: _Member | None) -> _Member:
     return member
 
 
-def view_of(base: Any, view: Any, *, in_order: bool = False, read_only: bool = False) -> Any:
+def view_of(base: Any, view: Any, *, in_order: bool = False, locked: bool = False) -> Any:
     """Returns `view`, remembered as one of `base` where both are traced and distinct objects.
 
     Args:
         base: what it is a view of.
         view: the same elements, or some of them.
         in_order: whether it is a copy after all where those of `base` are not in order.
-        read_only: whether it cannot be written to.
+        locked: whether it cannot be written to.
     """
     if type(view) is Tracer and view is not base and type(base) is Tracer:
         memory = memories.get(id(base))
@@ -123,7 +123,7 @@ def view_of(base: Any, view: Any, *, in_order: bool = False, read_only: bool = F
             _join(base, memory, None)
         member = _join(view, memory, memory.members[id(base)])
         member.in_order = in_order
-        member.read_only |= read_only
+        member.read_only |= locked
     return view
 
 
@@ -232,11 +232,26 @@ def fresh(x: Any) -> Any:
         if known is not None and not known.flags.c_contiguous:
             x.frame.demands += 1
             x = p.reshape_p(x, shape=x.type.shape)  # which lies in the order of rows
+    return _again(x)
+
+
+def _again(x: Tracer) -> Tracer:
     made = Tracer(x.frame, x.index, x.type, x.weak)
     frame = current_frame()
     if frame is not x.frame and frame is not None:
         _bear(made, frame)
     return made
+
+
+def read_only(x: Any) -> Any:
+    """Returns a view of all of an array that cannot be written to."""
+    if isinstance(x, np.ndarray):
+        x = x[...]
+        x.flags.writeable = False
+    if type(x) is Tracer:
+        x = view_of(x, _again(x))
+        memories[id(x)].members[id(x)].read_only = True
+    return x
 
 
 def copied(x: Any) -> Any:
