@@ -13,7 +13,7 @@ import numpy as np
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.primitives.axes import broadcast_p, moveaxis
-from ftrans.primitives.family import check_kind, elementwise_cost, not_linear, plain
+from ftrans.primitives.family import check_kind, elementwise_cost, plain
 from ftrans.primitives.record import New, Primitive, Sample
 
 
@@ -86,14 +86,13 @@ def elementwise(
     jvp: Any,
     kinds: str,
     arity: int | None = None,
-    transpose: Any = not_linear,
     dtype: Callable[[np.dtype], Any] | None = None,
     infer: Callable[..., ArrayType] | None = None,
     domain: tuple[float, float] = (-2.0, 2.0),
     samples: Sequence[Sample] = (),
     tags: Sequence[str] = (),
     rewrite: Callable[..., Any] | None = None,
-    source: str | None = None,
+    **declared: Any,
 ) -> Primitive:
     """Declares a primitive that works element by element on operands of one shape and dtype.
 
@@ -103,14 +102,13 @@ def elementwise(
         jvp: the rules; their number is the number of operands.
         kinds: letters of the dtypes that it takes, see `Primitive`.
         arity: the number of operands, where `jvp` does not say it.
-        transpose: the rules where it is linear.
         dtype: the dtype of the result from that of the operands; the same where None.
         infer: replaces the inference altogether.
         domain: the open interval from which the samples of real operands are drawn.
         samples: further samples, edge cases among them.
         tags: further tags.
         rewrite: an identity; constants are folded first, whatever it is.
-        source: where the derivative is to be found.
+        **declared: what else `plain` takes: `transpose` where it is linear, and `source`.
     """
     if arity is None:
         arity = len(jvp)
@@ -146,12 +144,11 @@ def elementwise(
         infer=infer or infer_type,
         lower=lower,
         jvp=jvp,
-        transpose=transpose,
         batch=batch,
         rewrite=simpler,
         cost=elementwise_cost,
         samples=draw,
-        source=source,
+        **declared,
     )
     return primitive
 

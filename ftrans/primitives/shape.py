@@ -14,7 +14,7 @@ import numpy as np
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.axes import broadcast_p, filled, in_front
-from ftrans.primitives.family import free_cost, normal, plain, structural
+from ftrans.primitives.family import normal, structural
 from ftrans.primitives.namespace import held_as
 from ftrans.primitives.record import (
     LINEAR,
@@ -285,17 +285,15 @@ def _iota_lower(xp: Any, *, shape: tuple, dtype: np.dtype, axis: int) -> Any:
     )
 
 
-iota_p = plain(
+iota_p = structural(
     "iota",
-    tags=["structural"],
     kinds="",
     infer=lambda *, shape, dtype, axis: ArrayType(shape, dtype),
     lower=_iota_lower,
     jvp=[],
     transpose=[],
     batch=Absent("it has no operands, so none can be mapped"),
-    cost=free_cost,
-    samples=lambda: [
+    samples=[
         Sample((), {"shape": (2, 3), "dtype": np.dtype("int32"), "axis": 1}),
         Sample((), {"shape": (3,), "dtype": np.dtype("float32"), "axis": 0}),
     ],

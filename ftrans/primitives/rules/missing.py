@@ -17,7 +17,7 @@ from ftrans.errors import MissingRuleError
 from ftrans.ir import ArrayType
 from ftrans.ir.trail import set_at_hand
 from ftrans.primitives.axes import expand
-from ftrans.primitives.family import free_cost, normal, plain
+from ftrans.primitives.family import free_cost, normal, plain, structural
 from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
 from ftrans.primitives.record import Joint, Linear, Sample
 
@@ -109,6 +109,10 @@ missing_p = plain(
 )
 
 
+def _once_tangent(tangents: Any, out: Any, *primals: Any, message: str) -> Any:
+    return missing([*tangents, *primals], [primals[0].type], message)[0]
+
+
 def _once_cotangents(ct: Any, *operands: Any, message: str) -> list[Any]:
     used = [x for x in operands[1:] if not isinstance(x, Linear)]
     first = once_p(ct, *used, message=message) if isinstance(operands[0], Linear) else None
@@ -121,21 +125,15 @@ def _lower_once(xp: Any, x: Any, *used: Any, message: str) -> Any:
     return without_derivative(lambda x, *_: x, (x, *used), lambda: raise_missing(message))
 
 
-once_p = plain(
+once_p = structural(
     "once",
-    tags=["once", "structural"],
-    kinds="biufc",
+    tags=["once"],
     infer=lambda x, *used, message: x,
     lower=_lower_once,
-    jvp=Joint(
-        lambda tangents, out, x, *used, message: missing([*tangents, x, *used], [x.type], message)[
-            0
-        ]
-    ),
+    jvp=Joint(_once_tangent),
     transpose=Joint(_once_cotangents),
     batch=lambda size, operands, dims, *, message: (once_p(*operands, message=message), dims[0]),
-    cost=free_cost,
-    samples=lambda: [Sample((normal(3),), {"message": "a sample"}, smooth=False)],
+    samples=[Sample((normal(3),), {"message": "a sample"}, smooth=False)],
 )
 """Is its first operand, which cannot be differentiated; the transpose is of the same kind.
 
@@ -158,10 +156,8 @@ def _lower_tied(xp: Any, x: Any, token: Any) -> Any:
     return xp.where(xp.all(token), x, xp.full_like(x, other))
 
 
-tied_p = plain(
+tied_p = structural(
     "tied",
-    tags=["structural"],
-    kinds="biufc",
     infer=lambda x, token: x,
     lower=_lower_tied,
     jvp=Joint(
@@ -171,23 +167,19 @@ tied_p = plain(
         lambda ct, x, token: [tied_p(ct, token) if isinstance(x, Linear) else None, None]
     ),
     batch=_batch_tied,
-    cost=free_cost,
-    samples=lambda: [Sample((normal(3), np.bool_(True)))],
+    samples=[Sample((normal(3), np.bool_(True)))],
 )
 """Is its first operand; the second is computed as well."""
 
 
-at_hand_p = plain(
+at_hand_p = structural(
     "at_hand",
-    tags=["structural"],
-    kinds="biufc",
     infer=lambda x, value: x,
     lower=lambda xp, x, value: x,
     jvp=Joint(lambda tangents, out, x, value: tangents[0]),
     transpose=Joint(lambda ct, x, value: [ct if isinstance(x, Linear) else None, None]),
     batch=lambda size, operands, dims: (operands[0], dims[0]),
-    cost=free_cost,
-    samples=lambda: [Sample((normal(3), normal(3)))],
+    samples=[Sample((normal(3), normal(3)))],
 )
 """Is its first operand, whose value is that of the second: that is taken where it is run.
 
