@@ -31,11 +31,6 @@ def _is(literal: Any, value: float) -> bool:
     return type(literal) is Literal and literal.value == value
 
 
-def _neg_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
-    inner = scope.definition(operands[0])
-    return inner.operands[0] if inner and inner.primitive is neg_p else None
-
-
 def _add_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
     # x + 0.0 is not exact where x is -0.0, so only integers are simplified
     for x, y in (operands, operands[::-1]):
@@ -140,13 +135,12 @@ def _mul_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
 
 neg_p = elementwise(
     "neg",
-    rewrite=_neg_rewrite,
     kinds="iufc",
     lower=lambda xp, x: xp.negative(x),
     jvp=LINEAR,
     arity=1,
     transpose=[lambda ct, x: neg_p(ct)],
-    tags=["linear", "additive"],
+    tags=["linear", "additive", "involution"],
 )
 
 add_p = elementwise(

@@ -37,11 +37,6 @@ def _imag_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
     return None
 
 
-def _conj_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
-    inner = scope.definition(operands[0])
-    return inner.operands[0] if inner and inner.primitive is conj_p else None
-
-
 def _complex_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
     x, y = (scope.definition(operand) for operand in operands)
     if x and y and x.primitive is real_p and y.primitive is imag_p and x.operands == y.operands:
@@ -100,8 +95,7 @@ conj_p = elementwise(
     lower=lambda xp, x: xp.conj(x),
     jvp=LINEAR,
     transpose=[lambda ct, x: conj_p(ct)],
-    rewrite=_conj_rewrite,
-    tags=["linear"],
+    tags=["linear", "involution"],
 )
 
 

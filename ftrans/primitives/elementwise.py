@@ -106,7 +106,7 @@ def elementwise(
         infer: replaces the inference altogether.
         domain: the open interval from which the samples of real operands are drawn.
         samples: further samples, edge cases among them.
-        tags: further tags.
+        tags: further tags; an "involution" undoes itself.
         rewrite: an identity; constants are folded first, whatever it is.
         **declared: what else `plain` takes: `transpose` where it is linear, and `source`.
     """
@@ -125,9 +125,13 @@ def elementwise(
         return primitive(*aligned, **params), dim
 
     def simpler(scope: Any, operands: Any, types: Any, params: Any) -> Any:
-        return fold_fills(primitive, scope, operands, types, params) or (
-            rewrite(scope, operands, types, params) if rewrite else None
-        )
+        folded = fold_fills(primitive, scope, operands, types, params)
+        if folded is not None:
+            return folded
+        if "involution" in tags:
+            inner = scope.definition(operands[0])
+            return inner.operands[0] if inner and inner.primitive is primitive else None
+        return rewrite(scope, operands, types, params) if rewrite else None
 
     def draw() -> list[Sample]:
         generator = np.random.default_rng(0)

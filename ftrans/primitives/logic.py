@@ -49,11 +49,6 @@ def _decided(neutral: bool) -> Any:
     return rewrite
 
 
-def _not_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
-    inner = scope.definition(operands[0])
-    return inner.operands[0] if inner and inner.primitive is not_p else None
-
-
 def _binary(name: str, function: str, **declared: Any) -> Primitive:
     """Declares a function of two operands; `function` is its name in NumPy."""
 
@@ -69,7 +64,7 @@ and_p = _binary("and", "bitwise_and", rewrite=_decided(True), **_bits)
 or_p = _binary("or", "bitwise_or", rewrite=_decided(False), **_bits)
 xor_p = _binary("xor", "bitwise_xor", **_bits)
 not_p = elementwise(
-    "not", rewrite=_not_rewrite, kinds="biu", lower=lambda xp, x: xp.invert(x), jvp=[_no_tangent]
+    "not", kinds="biu", lower=lambda xp, x: xp.invert(x), jvp=[_no_tangent], tags=["involution"]
 )
 shift_left_p = _binary("shift_left", "left_shift", kinds="iu", domain=(0.0, 4.0))
 shift_right_p = _binary("shift_right", "right_shift", kinds="iu", domain=(0.0, 4.0))
