@@ -158,7 +158,7 @@ class WrittenBatch:
             if self.guards is not None:
                 self._programs[key] = found
         elif config.check and self.guards.hold():  # type: ignore[union-attr]
-            facts = lambda found: dict(zip(("the program", "out_dims"), found, strict=True))  # noqa: E731
+            facts = lambda x: {"the program": x[0], "out_dims": x[1]}  # noqa: E731
             compare(self.name, found, self.guards, facts(found), lambda: facts(self._traced(*key)))
         return found
 

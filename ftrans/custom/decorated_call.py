@@ -46,7 +46,7 @@ class DecoratedCall(Author):
         self.apart = apart
         self.has_backward = decorated.bwd is not None
         self.has_jvp = decorated.rule is not None
-        self.calls_itself = self.has_backward  # fwd may call the function
+        self.calls_itself = decorated.fwd is not None  # which may call the function
         self.lasting = decorated.lasting
 
     @property
@@ -93,7 +93,7 @@ class DecoratedCall(Author):
     def _by_fwd(self, args: tuple[Any, ...]) -> Any:
         fwd = self.decorated.fwd
         try:
-            found = fwd(*args)
+            found = self.decorated.run_forward(args)
         except Exception as error:
             # as of every rule, where its result is needed, which may be nowhere
             self.failure = error
@@ -105,7 +105,8 @@ class DecoratedCall(Author):
                 f"  Write return out, residuals."
             )
         output, self.residuals = found
-        self._check_like(args, output)
+        if fwd is not None:
+            self._check_like(args, output)
         return output
 
     def _check_like(self, args: tuple[Any, ...], output: Any) -> None:
@@ -136,7 +137,7 @@ class DecoratedCall(Author):
             raise self.failure
         bwd, pairs = self.decorated.bwd, zip(cotangents, self.types, strict=True)
         (ct,) = self.output.alone([zeros(t) if x is None else x for x, t in pairs])
-        found = bwd(*self.fixed, tree.tree_map(fresh, self.residuals), ct)
+        found = self.decorated.run_backward(self.fixed, tree.tree_map(fresh, self.residuals), ct)
         where = f"{self.name}: what bwd ({defined(bwd)}) returns"
         if not isinstance(found, (tuple, list)) or len(found) != len(self.parts):
             found = tuple(found) if isinstance(found, list) else found

@@ -42,7 +42,7 @@ class Decorated(Ruled):
 
     Attributes:
         fwd: the rules, and so are the following; None where they are not defined.
-        bwd: see `fwd`.
+        bwd: see `fwd`; without it, `bwd` takes arguments, result and cotangent, as for `external`.
         rule: see `fwd`.
         vmap_rule: see `fwd`.
         lasting: as of `Author`.
@@ -102,6 +102,21 @@ class Decorated(Ruled):
         """Returns the functions that may be traced."""
         all_ = (self.function, self.fwd, self.bwd, self.rule, self.vmap_rule)
         return tuple([function for function in all_ if function is not None])
+
+    def run_forward(self, args: tuple[Any, ...]) -> Any:
+        """Returns the result and the residuals; without `fwd`, these are arguments and result."""
+        if self.fwd is not None:
+            return self.fwd(*args)
+        output = self.function(*args)
+        return output, (args, output)
+
+    def run_backward(self, fixed: Sequence[Any], residuals: Any, ct: Any) -> Any:
+        """Returns what `bwd` returns; without `fwd`, one cotangent may stand alone."""
+        if self.fwd is not None:
+            return self.bwd(*fixed, residuals, ct)
+        args, output = residuals
+        found = self.bwd(args, output, ct)
+        return found if len(args) != 1 or isinstance(found, (tuple, list)) else (found,)
 
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -283,30 +283,8 @@ def _calling(
     made: Any = custom_jvp(function) if vjp is None else custom_vjp(function)
     made.lasting = True  # the function has no other derivative
     made.rule = jvp
-    if vjp is not None:
-        made.defvjp(*(_pair(made, vjp) if callable(vjp) else vjp))
+    made.fwd, made.bwd = vjp if isinstance(vjp, tuple) else (None, vjp)
     return made
-
-
-def _pair(function: Callable[..., Any], vjp: Callable[..., Any]) -> tuple[Any, Any]:
-    """Returns `fwd` and `bwd` for a rule that needs no residuals but arguments and result.
-
-    Args:
-        function: with its rule, so that the result, where it is used, is differentiated by that.
-        vjp: the rule.
-    """
-
-    def fwd(*args: Any) -> tuple[Any, Any]:
-        out = function(*args)
-        return out, (args, out)
-
-    def bwd(residuals: Any, ct: Any) -> Any:
-        args, out = residuals
-        found = vjp(args, out, ct)
-        return found if len(args) != 1 or isinstance(found, (tuple, list)) else (found,)
-
-    bwd.__wrapped__ = vjp  # type: ignore[attr-defined]
-    return fwd, bwd
 
 
 def _check_options(name: str, method: Any, jvp: Any, vjp: Any, transpose: Any) -> None:

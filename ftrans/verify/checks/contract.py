@@ -166,16 +166,11 @@ class _Plain:
         """Returns the output, and what backward needs, where some inputs need gradients, or all."""
         args = self._arguments(self.probe if probe is None else probe)
         if not self.methods:
-            output, residuals = self.rule.fwd(*args)
+            output, residuals = self.rule.run_forward(args)
             return Parts((output,)), residuals
         ctx = FunctionCtx()
         ctx._state.needs = tuple(self.floats if needs is None else needs)
-        if self.methods.old:
-            output = self.methods.forward(ctx, *args)
-        else:
-            output = self.methods.forward(*args)
-            self.methods.setup_context(ctx, tuple(args), output)
-        return _outputs(output), ctx
+        return _outputs(self.methods.call(ctx, args, {})), ctx
 
     def materializes(self, state: Any) -> bool:
         """Tells whether cotangents that are zero are given as arrays."""
@@ -193,8 +188,10 @@ class _Plain:
             given = [_zeros(type_of(as_array(x))) if ct is None else ct for ct, x in pairs]
         if self.methods:
             state._state.which = "backward"
-        backward = self.methods.backward if self.methods else self.rule.bwd
-        found = backward(*(self.args[n] for n in self.apart), state, *output.alone(given))
+            found = self.methods.backward(state, *output.alone(given))
+        else:
+            fixed = [self.args[n] for n in self.apart]
+            found = self.rule.run_backward(fixed, state, *output.alone(given))
         listed = list(found) if isinstance(found, (tuple, list)) else [found]
         for number in sorted(n % len(self.args) for n in self.apart):
             listed.insert(number, None)
