@@ -52,13 +52,13 @@ LONG: dict[str, int] = {}
 CEILINGS = {
     "autograd": 19,
     "custom": 5322,
-    "external": 1778,
+    "external": 1769,
     "func": 3522,
     "interpreters": 1820,
     "ir": 2226,
     "numpy": 8520,
     "primitives": 7250,
-    "runtime": 3183,
+    "runtime": 3167,
     "verify": 3593,
 }
 """How many lines a package may have."""

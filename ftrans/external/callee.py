@@ -163,34 +163,32 @@ class HostCallee(Callee):
         if method is None:
             self.warn(size)
         if method in ("expand_dims", "broadcast_all"):
-            align = repeated if method == "broadcast_all" else expanded
-            given = align(size, operands, dims)
+            given = (repeated if method == "broadcast_all" else expanded)(size, operands, dims)
             inputs = [type_of(x) for x in given]
             linear = self.linear and self.linear.batched(size, [t.shape[0] for t in inputs])
-            outs = external_p(*given, callee=self.batched(size, inputs, linear))
+            callee = self.batched(size, inputs, linear)
         else:
-            outs = external_p(*moved(operands, dims), callee=self.looped(size, dims))
+            given, mapped = moved(operands, dims), tuple(dim is not None for dim in dims)
+            linear = self.linear and self.linear.batched(
+                size, [size if m else None for m in mapped]
+            )
+            callee = self.looped(size, mapped, linear)
+        outs = external_p(*given, callee=callee)
         return outs, [0] * len(outs)
 
     def batched_types(self, size: int) -> list[ArrayType]:
         """Returns the types of the results for a batch."""
         return [t.update(shape=(size, *t.shape)) for t in self.types]
 
-    def looped_linear(self, size: int, dims: Sequence[int | None]) -> Transpose | None:
-        """Returns the transpose of a loop over a batch."""
-        fronts = [None if dim is None else size for dim in dims]
-        return self.linear and self.linear.batched(size, fronts)
-
-    def looped(self, size: int, dims: Sequence[int | None]) -> HostCallee:
+    def looped(self, size: int, mapped: tuple[bool, ...], linear: Transpose | None) -> HostCallee:
         """Returns the callee that loops over a batch."""
-        mapped = tuple(dim is not None for dim in dims)
         return type(self)(
             self.name,
             _Loop(self, size, mapped),
             self.batched_types(size),
             key=("loop", size, mapped, self.key),
             copies=self.copies,
-            linear=self.looped_linear(size, dims),
+            linear=linear,
         )
 
     def batched(

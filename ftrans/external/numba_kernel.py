@@ -13,7 +13,7 @@ import ctypes
 import functools
 import itertools
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -133,12 +133,9 @@ class NumbaCallee(HostCallee):
         if not self.may_use_ffi(self.inputs):
             return None
         try:
-            return _handler(
-                self.kernel,
-                self._shape,
-                tuple((t.dtype, t.ndim) for t in self.inputs),
-                tuple((t.dtype, t.ndim) for t in self.types),
-            )
+            kinds = [tuple((t.dtype, t.ndim) for t in types) for types in (self.inputs, self.types)]
+            given = self._shape, *kinds
+            return _once(self.kernel, given, lambda: _handler(self.kernel, *given))[0]
         except Exception as error:
             # whatever numba finds fault with: what the kernel returns, a dtype that it lacks
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -149,15 +146,13 @@ class NumbaCallee(HostCallee):
             )
             return None
 
-    def looped(self, size: int, dims: Sequence[int | None]) -> NumbaCallee:
+    def looped(self, size: int, mapped: tuple[bool, ...], linear: Transpose | None) -> NumbaCallee:
         """Returns the callee that loops over a batch, in machine code."""
-        mask = tuple(dim is not None for dim in dims)
         inputs = [
             t.update(shape=(size, *t.shape)) if m else t
-            for t, m in zip(self.inputs, mask, strict=True)
+            for t, m in zip(self.inputs, mapped, strict=True)
         ]
-        linear = self.looped_linear(size, dims)
-        return self._like(inputs, size, masks=(mask, *self.masks), linear=linear)
+        return self._like(inputs, size, masks=(mapped, *self.masks), linear=linear)
 
     def batched(
         self, size: int, inputs: Sequence[ArrayType], linear: Transpose | None
@@ -190,22 +185,36 @@ class _Shape(NamedTuple):
 
 
 _lock = threading.RLock()
-_bodies: dict[Any, Any] = {}
-_handlers: dict[Any, Any] = {}
+_kept: dict[Any, tuple[Any, Any]] = {}
+"""Bodies and handlers, or the errors in their places, each with the kernel that it is found by."""
 _numbers = itertools.count()
+
+
+def _once(kernel: Any, rest: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """Returns what is made for a kernel, once; raises again what was raised then."""
+    key = (id(kernel), *rest)
+    with _lock:
+        found = _kept.get(key)
+        if found is None:
+            try:
+                made = make()
+            except Exception as error:
+                made = error
+            found = _kept[key] = made, kernel
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
 
 
 def _body(kernel: Any, shape: _Shape) -> Any:
     """Returns the function that loops and calls the kernel, compiled when it is first called."""
-    key = id(kernel), shape
-    with _lock:
-        found = _bodies.get(key)
-        if found is None:
-            names = {"kernel": kernel, "assign": _tools().assign}
-            exec(compile(_source(shape), "<ftrans: loops around a kernel>", "exec"), names)
-            made = import_module("numba").njit(names["body"], nogil=True)
-            found = _bodies[key] = made, kernel  # which its identity is the key of
-    return found[0]
+
+    def make() -> Any:
+        names = {"kernel": kernel, "assign": _tools().assign}
+        exec(compile(_source(shape), "<ftrans: loops around a kernel>", "exec"), names)
+        return import_module("numba").njit(names["body"], nogil=True)
+
+    return _once(kernel, (shape,), make)
 
 
 def _source(shape: _Shape) -> str:
@@ -234,23 +243,7 @@ def _source(shape: _Shape) -> str:
     return "\n".join(lines)
 
 
-def _handler(kernel: Any, shape: _Shape, inputs: Any, outputs: Any) -> str:
-    """Returns the name of the handler for a kernel on arrays of these dtypes and ranks."""
-    key = id(kernel), shape, inputs, outputs
-    with _lock:
-        found = _handlers.get(key)
-        if isinstance(found, Exception):
-            raise found
-        if found is None:
-            try:
-                found = _handlers[key] = _made(kernel, shape, inputs, outputs)
-            except Exception as error:
-                _handlers[key] = error
-                raise
-    return found[0]
-
-
-def _made(kernel: Any, shape: _Shape, inputs: Any, outputs: Any) -> tuple[Any, ...]:
+def _handler(kernel: Any, shape: _Shape, inputs: Any, outputs: Any) -> tuple[Any, ...]:
     """Compiles a handler and registers it; returns its name, and what it needs to stay alive."""
     numba, tools = import_module("numba"), _tools()
     xs = [f"x{i}" for i in range(len(inputs))]
@@ -282,7 +275,7 @@ def _made(kernel: Any, shape: _Shape, inputs: Any, outputs: Any) -> tuple[Any, .
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))  # XLA may call it when Python has ended
     target = f"ftrans_numba_{next(_numbers)}"
     native.register(target, made.address)
-    return target, made, kernel, names
+    return target, made, names
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from ftrans.errors import ArgumentError
 
@@ -87,22 +87,14 @@ def forget_calls() -> None:
     _pending.trace = None
 
 
-class Explanation(Sequence[Call]):
+class Explanation(tuple[Call, ...]):
     """Is a sequence of `Call` tuples that prints as a table, the latest call last."""
 
-    def __init__(self, calls: Sequence[Call]):
-        self._calls = tuple(calls)
+    __slots__ = ()
 
-    @overload
-    def __getitem__(self, index: int) -> Call: ...
-    @overload
-    def __getitem__(self, index: slice) -> Explanation: ...
     def __getitem__(self, index: Any) -> Any:
-        found = self._calls[index]
+        found = super().__getitem__(index)
         return Explanation(found) if isinstance(index, slice) else found
-
-    def __len__(self) -> int:
-        return len(self._calls)
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [
@@ -113,11 +105,11 @@ class Explanation(Sequence[Call]):
                 f"{call.road}: {call.reason}",
                 duration(call.seconds),
             )
-            for call in self._calls
+            for call in self
         ]
 
     def __str__(self) -> str:
-        if not self._calls:
+        if not self:
             return "No calls yet."
         rows = [_HEADER, *self._rows()]
         widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER))]

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.config import config
-from ftrans.interpreters import inline, runnable, simplify
+from ftrans.interpreters import inline, simplify
 from ftrans.ir import Params, Program, Tracer, check, type_of
 from ftrans.ir.frame import set_evaluator, settled
 from ftrans.primitives import call_p
@@ -149,14 +149,6 @@ def _to_jax(executable: Executable | Segmented, arrays: Sequence[Any]) -> list[j
     if wait or executable.calls_host:
         jax.block_until_ready(outputs)
     return list(outputs)
-
-
-def ready(program: Program) -> Program:
-    """Returns the program in the form in which it is run: inlined and simplified."""
-    final = simplify(runnable(program))
-    if config.check:
-        check(final)
-    return final
 
 
 def _own(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[np.ndarray]:

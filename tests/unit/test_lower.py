@@ -22,7 +22,7 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.errors import FtransError
 from ftrans.func.staging import abstract_inputs, stage
-from ftrans.interpreters import inline
+from ftrans.interpreters import inline, runnable, simplify
 from ftrans.interpreters.base import building, finish
 from ftrans.ir import ArrayType, Equation, Literal, Params, Program, bind, type_of
 from ftrans.ir.dtype import bfloat16
@@ -30,7 +30,6 @@ from ftrans.primitives import Primitive, mul_p, registry
 from ftrans.primitives.evaluate import evaluate
 from ftrans.runtime import lower as roads
 from ftrans.runtime import splice
-from ftrans.runtime.run import ready
 from tests.helpers import assert_close, sampled, types_of
 from tests.laws.test_primitives import DTYPES, TAKEN, cases, every
 
@@ -75,7 +74,7 @@ def traced(function: Callable[..., Any], *arrays: Any) -> tuple[Program, list[An
     """Returns the program of a function, and arrays for it, those that it closes over included."""
     inputs = abstract_inputs([type_of(x) for x in arrays], "an argument")
     staged = stage("f", function, inputs, closed=True)
-    return ready(staged.program), [*arrays, *staged.captured]
+    return simplify(runnable(staged.program)), [*arrays, *staged.captured]
 
 
 def simple() -> Program:
