@@ -126,7 +126,7 @@ _SPREAD_ARGS = """
 
     Example:
         >>> import ftrans.numpy as fnp
-        >>> float(fnp.var(np.array([1.0, 3.0]), ddof=1)), float(fnp.std(np.array([1.0, 3.0])))
+        >>> float(fnp.var(fnp.array([1.0, 3.0]), ddof=1)), float(fnp.std(fnp.array([1.0, 3.0])))
         (2.0, 1.0)
     """
 
