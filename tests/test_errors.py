@@ -30,7 +30,7 @@ import scipy.special
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import errors, func
-from ftrans.autograd import gradcheck, gradgradcheck
+from ftrans.autograd import Function, gradcheck, gradgradcheck
 from ftrans.errors import FtransError, ShapeError
 from ftrans.ir import is_tracing
 from ftrans.runtime import guard
@@ -307,6 +307,8 @@ CASES |= {
     "gradcheck of memory that overlaps": lambda: gradcheck(square, np.broadcast_to(1.0, (3,))),
     "gradcheck of nothing": lambda: gradcheck(square, V, check_backward_ad=False),
     "gradgradcheck of nothing": lambda: gradgradcheck(square, V, check_rev_over_rev=False),
+    "gradcheck of a class": lambda: gradcheck(Function, V),
+    "gradgradcheck with cotangents of something else": lambda: gradgradcheck(square, V, (V, V)),
     "check_rules without a sample": lambda: ftrans.check_rules(square),
     "check_rules that fails": lambda: ftrans.check_rules(
         lambda x: x + ftrans.stop_gradient(x), V

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax.tree_util as tree
@@ -82,7 +82,9 @@ def check_rules(F: Any, *samples: Any, order: int = 2, derived: bool = True) -> 
         warnings.simplefilter("ignore")
         for number, sample in enumerate(samples):
             args = _with_arrays(sample if isinstance(sample, tuple) else (sample,))
-            _check(report, F, args, _described(number, args), order, derived)
+            shown = tree.tree_map(lambda x: type_of(x) if is_array(x) else x, args)
+            label = f"{number}: ({', '.join(map(str, shown))})"
+            _check(report, F, args, label, order, derived)
     return report
 
 
@@ -118,7 +120,9 @@ def _check(
     except Exception as error:
         findings.fail("forward", f"the function raised {type(error).__name__}: {error}")
         return
-    other = _usable(_nearby(probe))
+    # elements in another order, and a little larger
+    nearby = alike([moved(array, 1) for array in probe.arrays], probe.values)
+    other = _usable(probe.at(nearby))
     before = len(report.failures)
     check_derivatives(probe, findings)
     is_right = len(report.failures) == before
@@ -174,17 +178,6 @@ def _is_same_kind(probe: Probe, other: Probe) -> bool:
 
 
 # ------------------------------------------------------------------------------- other samples
-
-
-def _described(number: int, args: Sequence[Any]) -> str:
-    """Returns how failures name a sample: its number, and the types of its arguments."""
-    shown = [str(tree.tree_map(lambda x: type_of(x) if is_array(x) else x, arg)) for arg in args]
-    return f"{number}: ({', '.join(shown)})"
-
-
-def _nearby(probe: Probe) -> Probe:
-    """Returns the function at another point: elements in another order, and a little larger."""
-    return probe.at(alike([moved(array, 1) for array in probe.arrays], probe.values))
 
 
 def _other_precision(probe: Probe) -> Probe | None:

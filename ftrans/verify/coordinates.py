@@ -143,11 +143,12 @@ def index_of(coordinate: int, array: Any) -> tuple[int, ...]:
 def scale_of(array: Any) -> np.ndarray:
     """Returns for each real coordinate of an array how far it is moved, relative to a step of 1.
 
-    It is its own size, so that it keeps its sign; where it is zero, the size of the others, or 1.
+    It is its own size, so that it keeps its sign; where that is zero, or so small or large that no
+    step can be told, it is the size of the others, or 1.
     """
     sizes = np.abs(to_coordinates(array))
-    usual = float(np.median(sizes[sizes > 0])) if np.any(sizes > 0) else 1.0
-    return np.where(sizes > 0, sizes, usual)
+    known = np.isfinite(sizes) & (sizes >= float(jnp.finfo(array.dtype).tiny))
+    return np.where(known, sizes, np.median(sizes[known]) if known.any() else 1.0)
 
 
 # ------------------------------------------------------------------------------- other numbers

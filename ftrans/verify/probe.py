@@ -16,7 +16,13 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import RuleError
+<<<<<<< HEAD
 from ftrans.func.derivative import jvp, vjp
+=======
+from ftrans.func.jvp import jvp
+from ftrans.func.staging import name_of, named
+from ftrans.func.vjp import vjp
+>>>>>>> 7b48915 (Refuse cotangents and classes in gradcheck by what they are; name the function in errors of checks)
 from ftrans.ir import Tracer
 from ftrans.pytree import argument_name
 from ftrans.verify.coordinates import (
@@ -62,6 +68,8 @@ class Probe:
         may_widen: bool = True,
     ):
         self.func = func
+        # errors are to name the function, not what it is wrapped in
+        self.__ftrans_name__ = name_of(func)
         self.rigid = tuple(rigid)
         self.may_widen = may_widen
         self.watch: Callable[[Sequence[Any], list[Any]], None] | None = None
@@ -177,6 +185,7 @@ class Probe:
             filled = dict(zip(moving, some, strict=True))
             return self.select(*(filled.get(i, v) for i, v in enumerate(values)), outputs=outputs)
 
+        named(select, self.__ftrans_name__)
         return vjp(select, *(values[number] for number in moving))[1]
 
     def pushforward(self, values: Sequence[Any] | None = None) -> Callable[..., list[Any]]:

@@ -219,6 +219,16 @@ def test_arguments_are_left_alone() -> None:
             np.testing.assert_array_equal(arg, copy)
 
 
+@pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan, 5e-324, 0.0, 1e300])
+def test_odd_numbers_in_a_sample_raise_no_alarm(odd: float) -> None:
+    for dtype in (np.float64, np.complex128):
+        report = check_rules(lambda x: 2.0 * x, np.array([odd, 1.0], dtype))
+        assert report.ok, str(report)
+        assert report.row("backward against differences").held
+    report = check_rules(lambda x: x + ftrans.stop_gradient(x), np.array([odd, 1.0]))
+    assert not report.ok
+
+
 def test_a_rule_for_traced_values_alone() -> None:
     class Detached(Function):
         @staticmethod

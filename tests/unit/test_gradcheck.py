@@ -162,6 +162,27 @@ def test_tolerances_that_are_given_are_taken() -> None:
     assert not gradcheck(fnp.sin, X, eps=1.0, raise_exception=False)
 
 
+def test_an_infinite_difference_is_close_to_nothing() -> None:
+    jump = planted(lambda x: fnp.where(x > 0.5, 1e308, -1e308), lambda x: x)
+    assert not gradcheck(jump, np.array([0.5]), raise_exception=False)
+
+
+def test_numbers_that_no_step_moves() -> None:
+    assert gradcheck(lambda x: 0.0 * x, np.array([1e12]))
+    assert not gradcheck(lambda x: 2.0 * x, np.array([1e30]), raise_exception=False)
+
+
+@pytest.mark.parametrize(
+    "grad_outputs", [(X, X), X[:2], np.ones(6, int), X.astype(np.float32), None, 1.0]
+)
+def test_cotangents_must_be_like_the_outputs(grad_outputs: Any) -> None:
+    given = (X, grad_outputs) if grad_outputs is None else grad_outputs
+    with pytest.raises(GradcheckInputError, match="are not like the outputs of floating point"):
+        gradgradcheck(fnp.sin, X, given)
+    assert gradgradcheck(fnp.sin, X, X)
+    assert gradgradcheck(fnp.sum, X, 1.0)
+
+
 def test_errors_of_the_function_propagate() -> None:
     def broken(x: Any) -> Any:
         raise RuntimeError("not today")

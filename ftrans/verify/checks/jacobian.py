@@ -63,11 +63,6 @@ _TOLERANCES = {
 class Comparison:
     """Compares the derivatives of a probe: within `|a - n| <= atol + rtol * |n|`.
 
-    Args:
-        name: begins errors.
-        probe: the probe.
-        settings: what was asked for.
-
     Attributes:
         wide: the probe in double precision, where the function takes that.
         beside: its floating outputs beside the point.
@@ -142,6 +137,17 @@ class Comparison:
             self._compare_fast(forward)
         else:
             self._compare_whole(forward)
+
+    def compare_nothing(self) -> None:
+        """Checks that a function without floating outputs does not depend on its inputs."""
+        for j in range(len(self.probe.values)):
+            for i, matrix in enumerate(jacobian(self.beside, j, self.eps)):
+                if not np.allclose(matrix, 0.0):
+                    raise self.error(
+                        f"Numerical gradient for function expected to be zero.\n"
+                        f"  output {i} with respect to input {j}: {matrix.T}\n"
+                        f"  The function has no floating output, so its gradient is zero."
+                    )
 
     def _compare_whole(self, forward: bool) -> None:
         probe = self.probe
