@@ -16,13 +16,8 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import RuleError
-<<<<<<< HEAD
 from ftrans.func.derivative import jvp, vjp
-=======
-from ftrans.func.jvp import jvp
 from ftrans.func.staging import name_of, named
-from ftrans.func.vjp import vjp
->>>>>>> 7b48915 (Refuse cotangents and classes in gradcheck by what they are; name the function in errors of checks)
 from ftrans.ir import Tracer
 from ftrans.pytree import argument_name
 from ftrans.verify.coordinates import (
