@@ -13,8 +13,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-__all__ = ["config", "get_default_dtype", "install_compilation_cache", "set_default_dtype"]
-
 Execution = Literal["auto", "compile", "interpret"]
 Lowering = Literal["auto", "splice", "replay"]
 HostCalls = Literal["auto", "ffi", "callback"]

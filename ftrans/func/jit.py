@@ -42,8 +42,6 @@ from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x
 from ftrans.runtime.lower import lower
 from ftrans.traceback import boundary, shorten
 
-__all__ = ["jit"]
-
 
 @boundary
 def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -28,22 +28,6 @@ from ftrans.runtime.faults import raise_ours
 from ftrans.runtime.jaxlink import is_jax
 from ftrans.runtime.outlived import settle
 
-__all__ = [
-    "Staged",
-    "abstract_inputs",
-    "apply",
-    "check_chunk_size",
-    "is_whole",
-    "known_inputs",
-    "name_of",
-    "named",
-    "rule_frame",
-    "sources",
-    "split_aux",
-    "stage",
-    "wants_jax",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from ftrans.errors import ArgumentError
 
-__all__ = ["Call", "Explanation", "Why", "explain", "forget_calls", "note_trace", "record"]
-
 _KEPT = 256
 
 
