@@ -323,7 +323,7 @@ def example_by(
     """Returns what a rule for batches says of one example, where `forward` says nothing.
 
     Args:
-        rule: the rule; what it knows of the output does not count.
+        rule: the rule, which learns what the output is.
         values: the inputs of the call, which an enclosing `vmap` maps.
 
     Returns:
@@ -340,11 +340,10 @@ def example_by(
         output, out_dims = rule.returned(rule.function, size, tracers, dims)
         is_tuple = isinstance(output, tuple)
         parts = Parts(output if is_tuple else (output,))
-        learnt = copy.copy(rule)
-        learnt.output, learnt.is_tuple = parts, is_tuple
+        rule.output, rule.is_tuple = parts, is_tuple
         found = [type_of(x).update() for x in parts.values]
-        learnt.types = tuple(found)
-        for i, dim in enumerate(learnt._split_dims(out_dims)):
+        rule.types = tuple(found)
+        for i, dim in enumerate(rule._split_dims(out_dims)):
             if dim is not None:
                 shape = list(found[i].shape)
                 del shape[dim]

@@ -60,7 +60,7 @@ class DecoratedCall(Author):
     def guards(self) -> Guards | None:
         """Returns what the functions read, see `Author.guards`."""
         found = guards_of(self.decorated.traced()) if self.output.is_constant else None
-        return None if found is None or found.asks_needs else found
+        return found if found and not found.asks_needs else None
 
     def kept(self) -> dict[str, Any]:
         """Returns what `forward` has left on the call."""

@@ -297,21 +297,17 @@ class custom_jvp(Decorated):
                     f"  None stands for an argument that the result does not depend on."
                 )
             out = self(*primals)
-            total = None
+            total, add = None, lambda x, y: add_p(as_array(x), as_array(y))
             for one, tangent in zip(rules, tangents, strict=True):
                 if one is None or tangent is None:
                     continue
                 part = one(tangent, out, *primals)
-                total = part if total is None else tree.tree_map(_add, total, part)
+                total = part if total is None else tree.tree_map(add, total, part)
             if total is None:
                 total = tree.tree_map(lambda x: zeros(type_of(as_array(x)).update()), out)
             return out, total
 
         self.rule = rule
-
-
-def _add(x: Any, y: Any) -> Any:
-    return add_p(as_array(x), as_array(y))
 
 
 class custom_vmap(Decorated):

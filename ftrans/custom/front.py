@@ -102,12 +102,12 @@ def external(
                 found = fn(*args, **kwargs)
             return [found] if is_one else leaves_of(label, outs, found)
 
-        method = vmap_method
-        if callable(vmap_method):
-            method = batch_rule(label, vmap_method, structure, outs, types)
+        batch: Any = vmap_method
+        if callable(batch):
+            batch = batch_rule(label, batch, structure, outs, types)
         options: Any = {
             "key": (Same(fn), structure, outs, Same(vmap_method), Same(transpose)),
-            "vmap_method": method,
+            "vmap_method": batch,
             "linear": transpose_of(label, transpose, structure, outs),
         }
         if is_flat and is_numba(fn):

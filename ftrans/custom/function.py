@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 from typing import Any, TypeVar
 
@@ -171,9 +171,7 @@ def _call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any
     ctx = FunctionCtx()
     ctx._state.needs = (False,) * len(parts)
 
-    def call(values: Sequence[Any]) -> Any:
-        return methods.call(ctx, parts.build(values), kwargs)
-
+    call = lambda values: methods.call(ctx, parts.build(values), kwargs)  # noqa: E731
     values = [read_only(x) for x in parts.values]
     output, given, written = call_writing(call, values, methods.marks_dirty)
     places = {id(x): i for i, x in enumerate(given)}

@@ -38,7 +38,8 @@ def custom_root(
     Args:
         f: takes and returns a pytree of arrays of the structure of `initial_guess`; derivatives are
             with respect to what it closes over.
-        initial_guess: where the solver begins; the root does not depend on it.
+        initial_guess: where the solver begins; the root does not depend on it. Python numbers in
+            it promote as in arithmetic.
         solve: `(f, initial_guess) -> root`. It is not differentiated.
         tangent_solve: `(g, y) -> x` with g(x) = y, where `g` is `f` linearized at the root, or its
             transpose. Where it does not call `g`, as with a factorization that it closes over, it
@@ -85,7 +86,7 @@ def custom_linear_solve(
     Args:
         matvec: the operator, linear in a pytree of the structure of `b`; derivatives are also with
             respect to what it closes over.
-        b: the right-hand side.
+        b: the right-hand side; Python numbers in it promote as in arithmetic.
         solve: `(matvec, b) -> x` with matvec(x) = b. It is not differentiated.
         transpose_solve: `(vecmat, b) -> x`, the same for the transpose of the operator; reverse
             mode needs it.

@@ -19,7 +19,7 @@ from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import FORWARD, state
 from ftrans.numpy.elementwise import stop_gradient
-from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar, is_weak
 from ftrans.primitives import neg_p, stop_gradient_p, sub_p
 from ftrans.primitives.axes import zeros
 from ftrans.primitives.complex import conjugate
@@ -42,6 +42,24 @@ class Unknown:
         leaves, self.structure = tree.tree_flatten(start)
         self.name = name
         self.arrays = [as_array(leaf) for leaf in leaves]
+        self.weak = [is_weak(leaf) for leaf in leaves]
+        self.types = tuple([type_of(x).update() for x in self.arrays])
+
+    def promote(self, operator: Any) -> None:
+        """Gives Python scalars the dtypes of what an operator returns for them."""
+        types = [ArrayType(t.shape, t.dtype, w) for t, w in zip(self.types, self.weak, strict=True)]
+
+        def choose(*tracers: Any) -> None:
+            value = operator(self.structure.unflatten(tracers))
+            found = self.leaves(operator, value, lambda where, leaf, t: leaf)
+            for i, (x, t) in enumerate(zip(found, self.types, strict=True)):
+                chosen = self.weak[i] and is_array(x) and not is_weak(x)
+                if chosen and (type_of(x).is_inexact or not t.is_inexact):
+                    dtypes[i] = type_of(x).dtype
+
+        dtypes = [t.dtype for t in self.types]
+        stage(self.name, choose, abstract_inputs(types, f"an argument of {self.name}"))
+        self.arrays = [cast(x, dtype) for x, dtype in zip(self.arrays, dtypes, strict=True)]
         self.types = tuple([type_of(x).update() for x in self.arrays])
 
     def leaves(self, function: Any, value: Any, fitted: Callable[..., Any]) -> list[Any]:
@@ -128,9 +146,13 @@ class _Solver(Author):
 
     holds = True
     has_jvp = True
+    solved: Any  # calls the solver, for values of the inputs
+    equation: Any  # returns what is zero at the solution, for values of the inputs
 
     def __init__(self, operator: Any, start: Any, solve: Any, has_aux: bool):
         self.unknown = unknown = Unknown(self.name, start)
+        if any(unknown.weak):
+            unknown.promote(operator)
         self.start = unknown.structure.unflatten(unknown.arrays)
         self.solve, self.has_aux, self.count = solve, has_aux, len(unknown.types)
 
@@ -154,10 +176,6 @@ class _Solver(Author):
             return structure.unflatten(apply(self.program, [*leaves, *captured]))
 
         return function
-
-    def solved(self, inputs: Sequence[Any]) -> Any:
-        """Calls the solver."""
-        raise NotImplementedError
 
     def record(self) -> Any:
         """Records the solution; returns it as the solver returned it."""
@@ -197,10 +215,6 @@ class _Solver(Author):
     def _with_aux(self, found: Any) -> Sequence[Any]:
         """Returns the tangents of all results."""
         return [*tree.tree_leaves(found), *([None] * (len(self.output.values) - self.count))]
-
-    def equation(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Returns what is zero at the solution."""
-        raise NotImplementedError
 
     def _at_solution(self, moving: Sequence[int]) -> Callable[..., Any]:
         """Returns what is zero at the solution, as a function of some of the inputs."""

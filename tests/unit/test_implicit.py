@@ -356,7 +356,7 @@ def test_complex_numbers(ours: Any, theirs: Any, wrap: Any) -> None:
         assert_close(mine, yours, 1e-11)
 
 
-@pytest.mark.parametrize("start", [np.asarray(1), np.float32(1), 1])
+@pytest.mark.parametrize("start", [np.asarray(1), np.float32(1)])
 def test_an_unknown_that_is_too_narrow(start: Any) -> None:
     def root(a: Any) -> Any:
         return ftrans.custom_root(
@@ -365,6 +365,36 @@ def test_an_unknown_that_is_too_narrow(start: Any) -> None:
 
     with pytest.raises(RuleError, match=r"wider dtype than initial_guess(.|\n)*'float64'"):
         func.grad(root)(np.float64(2.0))
+
+
+@pytest.mark.parametrize("start", [1, 1.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize("wrap", [lambda f: f, ftrans.jit])
+def test_a_start_that_is_a_python_number(wrap: Any, dtype: str, start: Any) -> None:
+    """It promotes as it would in the function, and so does a right-hand side."""
+
+    def root(a: Any) -> Any:
+        solve = lambda f, x: ftrans.fori_loop(0, 30, lambda _, x: x - f(x) / (2 * x), x)  # noqa: E731
+        return ftrans.custom_root(lambda x: x * x - a, start, solve, lambda g, y: y / g(y * 0 + 1))
+
+    def solution(a: Any) -> Any:
+        return ftrans.custom_linear_solve(
+            lambda x: a * x, start, lambda _, b: b / a, symmetric=True
+        )
+
+    def pair(a: Any) -> Any:
+        solve = lambda f, z: (fnp.sqrt(a), 1 / a)  # noqa: E731
+        f = lambda z: (z[0] * z[0] - a, z[1] * a - 1)  # noqa: E731
+        x, y = ftrans.custom_root(
+            f, (np.ones((), dtype), start), solve, lambda g, z: (z[0] / g(z)[0] * z[0], z[1] / a)
+        )
+        return y + 0 * x
+
+    a = np.asarray(2.0, dtype)
+    for f, slope in ((root, 0.5 / np.sqrt(2)), (solution, -0.25), (pair, -0.25)):
+        out, dot = wrap(lambda a, f=f: func.jvp(f, (a,), (fnp.ones_like(a),)))(a)
+        assert out.dtype == dot.dtype == dtype
+        assert_close(dot, np.asarray(slope, dtype), 1e-6)
 
 
 def test_a_right_hand_side_that_is_too_narrow() -> None:
