@@ -11,14 +11,13 @@ from types import ModuleType as _ModuleType
 
 from numpy import bool_ as bool
 
-from ftrans.numpy import absent as _absent
+from ftrans.numpy import advice as _advice
 from ftrans.numpy import linalg
 from ftrans.numpy import methods as _methods
 from ftrans.numpy import protocols as _protocols
 from ftrans.numpy.arithmetic import *
 from ftrans.numpy.composite import composite as _composite
 from ftrans.numpy.creation import *
-from ftrans.numpy.cumulative import *
 from ftrans.numpy.diagonals import *
 from ftrans.numpy.dtypes import *
 from ftrans.numpy.dtypes import Info as __array_namespace_info__
@@ -60,4 +59,4 @@ for _name in _functions:
 
 _methods.install(globals())
 _protocols.install()
-__getattr__ = _absent.attributes_of("numpy")
+__getattr__ = _advice.attributes_of("numpy")

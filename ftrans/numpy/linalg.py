@@ -15,7 +15,7 @@ from ftrans.errors import ArgumentError, AxisError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy import rearrangement
-from ftrans.numpy.absent import attributes_of
+from ftrans.numpy.advice import attributes_of
 from ftrans.numpy.einsum import contracted
 from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from ftrans.numpy.promotion import as_array, canonical_axes, inexact

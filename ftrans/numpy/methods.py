@@ -25,9 +25,9 @@ from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_integer
 from ftrans.ir.frame import settled
 from ftrans.numpy import inplace
+from ftrans.numpy.advice import meant
 from ftrans.numpy.inplace import SIGNS, in_place_of
 from ftrans.numpy.numbers import number_of, numbers_of, only_element
-from ftrans.numpy.plain import meant
 from ftrans.numpy.ufunc import operator_of, reflected_of
 from ftrans.numpy.views import fresh
 from ftrans.traceback import boundary

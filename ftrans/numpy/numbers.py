@@ -13,7 +13,7 @@ import numpy as np
 from ftrans.errors import GradientCutWarning, ShapeError
 from ftrans.ir import Tracer
 from ftrans.ir.location import Location, location_of, user_frame
-from ftrans.numpy.plain import is_storing, stored
+from ftrans.numpy.advice import is_storing, stored
 from ftrans.numpy.promotion import is_array
 from ftrans.numpy.protocols import is_differentiated, may_have_gradient
 from ftrans.runtime.cache import on_clear

@@ -20,9 +20,8 @@ from ftrans.ir.frame import PAST
 from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
-from ftrans.numpy.absent import instead_of
+from ftrans.numpy.advice import instead_of, is_storing, meant, stored
 from ftrans.numpy.inplace import SIGNS, put_along_axis, ufunc_at
-from ftrans.numpy.plain import is_storing, meant, stored
 from ftrans.numpy.promotion import as_array, is_array
 from ftrans.numpy.views import in_rule
 from ftrans.primitives import reshape_p, stop_gradient_p

@@ -1,4 +1,4 @@
-"""Reductions under NumPy's names, with `axis`, `keepdims`, `where` and `initial`.
+"""Reductions under NumPy's names, and those that run along an axis.
 
 `axis` may be an int, a tuple of ints, or None for all. Sums and products of small integers and of
 booleans are taken in the default integer dtype; means of integers in the default dtype.
@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from ftrans import primitives as p
-from ftrans.errors import UnsupportedError
+from ftrans.errors import AxisError, UnsupportedError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer, is_unsigned
 from ftrans.numpy.arithmetic import add, multiply, subtract
 from ftrans.numpy.elementwise import maximum, minimum
-from ftrans.numpy.logic import truth
+from ftrans.numpy.logic import isnan, truth
+from ftrans.numpy.logic import where as choose
 from ftrans.numpy.promotion import (
     as_array,
     broadcast_to,
@@ -27,13 +28,15 @@ from ftrans.numpy.promotion import (
     default_dtype,
     filled,
     flattened,
+    inexact,
 )
 from ftrans.numpy.ufunc import Function, named
 from ftrans.numpy.views import copied
 
 __all__ = [
-    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "max", "min", "prod",
-    "ptp", "sum",
+    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "cummax", "cummin",
+    "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "logcumsumexp", "max", "min",
+    "nancumprod", "nancumsum", "prod", "ptp", "sum",
 ]  # fmt: skip
 
 
@@ -246,3 +249,112 @@ _INDEX_ARGS = """
 
 argmax = _index_of("argmax", p.argmax_p, "Returns the index of the largest element, the first.")
 argmin = _index_of("argmin", p.argmin_p, "Returns the index of the smallest element, the first.")
+
+
+# ---------------------------------------------------------------------------- running along an axis
+
+
+def _along(name: str, x: Any, axis: Any) -> tuple[Any, int]:
+    """Returns the operand and the axis; flattened where that is None."""
+    t = type_of(x)
+    if axis is None:
+        return flattened(x), 0
+    return x, canonical_axis(name, axis, t.ndim)
+
+
+def _running(name: str, primitive: Function, doc: str) -> Function:
+    """Makes `cumsum` or `cumprod`."""
+
+    def function(x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        x = as_array(x)
+        own = accumulating_dtype(type_of(x).dtype) if dtype is None else dtype
+        x, axis = _along(name, cast(x, own), axis)
+        return primitive(x, axis=axis, reverse=False)
+
+    return named(function, name, doc + _RUNNING_ARGS)
+
+
+_RUNNING_ARGS = """
+
+    Args:
+        x: an array.
+        axis: an axis; None flattens the array first.
+        dtype: the dtype of the result, to which the elements are converted first.
+        out: an array to write the result into.
+    """
+
+cumsum = _running("cumsum", p.cumsum_p, "Returns the running sums along an axis.")
+cumprod = _running("cumprod", p.cumprod_p, "Returns the running products along an axis.")
+
+
+def _running_extremum(name: str, primitive: Function, doc: str) -> Function:
+    def function(x: Any, axis: Any = None) -> Any:
+        x, axis = _along(name, as_array(x), axis)
+        return primitive(x, axis=axis, reverse=False)
+
+    return named(function, name, doc)
+
+
+cummax = _running_extremum("cummax", p.cummax_p, "Returns the running maxima along an axis.")
+cummin = _running_extremum("cummin", p.cummin_p, "Returns the running minima along an axis.")
+
+
+def logcumsumexp(x: Any, axis: Any = None) -> Any:
+    """Returns the logarithms of the running sums of exp(x), without overflow.
+
+    Args:
+        x: an array.
+        axis: an axis; None flattens the array first.
+    """
+    x, axis = _along("logcumsumexp", inexact(x), axis)
+    return p.cumlogsumexp_p(x, axis=axis, reverse=False)
+
+
+def _array_api(name: str, running: Function, start: int, doc: str) -> Function:
+    def function(
+        x: Any,
+        /,
+        *,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        include_initial: bool = False,
+    ) -> Any:
+        x = as_array(x)
+        t = type_of(x)
+        if axis is None and t.ndim != 1:
+            raise AxisError(f"{name}: an array of {t.ndim} axes needs one named.\n  x: {t}")
+        axis = canonical_axis(name, 0 if axis is None else axis, t.ndim)
+        total = running(x, axis, dtype, out)
+        if not include_initial:
+            return total
+        t = type_of(total)
+        shape = tuple(1 if i == axis else n for i, n in enumerate(t.shape))
+        first = filled(start, shape, t.dtype)
+        return p.concatenate_p(first, total, axis=axis)
+
+    return named(function, name, doc)
+
+
+cumulative_sum = _array_api(
+    "cumulative_sum", cumsum, 0, "Returns the running sums, after a 0 with `include_initial`."
+)
+cumulative_prod = _array_api(
+    "cumulative_prod", cumprod, 1, "Returns the running products, after a 1 with `include_initial`."
+)
+
+
+def _running_without_nan(name: str, running: Function, identity: int, doc: str) -> Function:
+    def function(x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        x = as_array(x)
+        return running(choose(isnan(x), identity, x), axis, dtype, out)
+
+    return named(function, name, doc + _RUNNING_ARGS)
+
+
+nancumsum = _running_without_nan(
+    "nancumsum", cumsum, 0, "Returns running sums in which NaN counts as 0."
+)
+nancumprod = _running_without_nan(
+    "nancumprod", cumprod, 1, "Returns running products in which NaN counts as 1."
+)

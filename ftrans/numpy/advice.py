@@ -1,7 +1,8 @@
-"""What to write where a traced value was about to become a plain array, or an index of one.
+"""What to write in the place of what cannot be done, or is not there.
 
-The user's own expression says what was meant: the text of the instruction that is running, in the
-innermost frame that no installed package holds.
+Where a traced value was about to become a plain array, or an index of one, the user's own
+expression says what was meant: the text of the instruction that is running, in the innermost frame
+that no installed package holds. Of functions that are not there, JAX has most.
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ from __future__ import annotations
 import ast
 import dis
 import linecache
+from collections.abc import Callable
 from itertools import islice
 from types import FrameType, ModuleType
+from typing import Any
 
+import jax
+import jax.scipy.special
 import numpy as np
 
-from ftrans.errors import MutationError
+from ftrans.errors import MissingAttributeError, MutationError
 from ftrans.ir import Tracer
 from ftrans.ir.location import user_frame
+from ftrans.traceback import boundary
 
 _CONVERSIONS = {"array", "asarray", "asanyarray", "ascontiguousarray", "float64", "float32"}
 _JOINS = {"r_": "hstack", "c_": "column_stack"}
@@ -146,3 +152,54 @@ def _root(frame: FrameType | None) -> str:
     module = frame.f_globals.get(name)
     found = module.__name__ if isinstance(module, ModuleType) else getattr(module, "__module__", "")
     return str(found).partition(".")[0]
+
+
+# --------------------------------------------------------------------- functions that are not there
+
+_SPELLED = {
+    "as_tensor": "asarray",
+    "bmm": "matmul",
+    "cat": "concatenate",
+    "clamp": "clip",
+    "from_numpy": "asarray",
+    "mm": "matmul",
+    "mv": "matvec",
+    "no_grad": "stop_gradient",
+    "tensor": "array",
+}
+"""PyTorch's names for functions that are there."""
+
+
+def instead_of(place: str) -> str:
+    """Returns the code to write for a function that is not there.
+
+    Args:
+        place: where JAX would have it, "numpy.interp".
+    """
+    target: Any = jax
+    for part in place.split("."):
+        target = getattr(target, part, None)
+    if callable(target):
+        return f"Write ftrans.external.jax(jax.{place})(...), which JAX differentiates"
+    return "Write it with functions of ftrans.numpy, or call it by ftrans.external"
+
+
+def attributes_of(home: str) -> Callable[[str], Any]:
+    """Makes the `__getattr__` of a module, which says what to write for a name that is not there.
+
+    Args:
+        home: the module in ftrans, "numpy" or "numpy.linalg".
+    """
+
+    @boundary
+    def missing(name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module 'ftrans.{home}' has no attribute {name!r}")
+        fix = instead_of(f"{home}.{name}")
+        if name in _SPELLED:
+            fix = f"Write ftrans.numpy.{_SPELLED[name]}(...)"
+        elif name.startswith("rand"):
+            fix = "Draw numbers with NumPy, np.random.default_rng(seed).normal(size=n)"
+        raise MissingAttributeError(f"ftrans.{home} has no attribute {name!r}.\n  {fix}.")
+
+    return missing
