@@ -147,7 +147,7 @@ class Function:
         trail: Any = state.trail
         leap = None
         if trail is not None and not kwargs and listener() is None:
-            leap = Leap(trail, methods, args, passed)
+            leap = Leap(trail, methods.name, methods.guards, args, passed)
             found = leap.take()
             if found is not None:
                 return found

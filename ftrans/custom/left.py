@@ -6,7 +6,6 @@ for values that are computed of the inputs in a way that nobody knows the deriva
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -93,9 +92,10 @@ class Left:
     def known(self) -> list[Any]:
         """Returns the results, and what is saved besides, as arrays that nobody else refers to."""
         results, own = self.output.values, self.places[1]
-        held = Counter(map(id, (*results, *own, *self.saved, *self.ctx._held())))
-        held.subtract({id(x) for x in (*results, *own)})
-        held.update({id(x): inf for x in self.inputs})  # type: ignore[arg-type]
+        held: dict[int, float] = dict.fromkeys(map(id, (*results, *own)), -1)
+        for key in map(id, (*results, *own, *self.saved, *self.ctx._held())):
+            held[key] = held.get(key, 0) + 1
+        held.update(dict.fromkeys(map(id, self.inputs), inf))
         found = [*owned(results, held), *owned(own, held)]
         return [x if type(x) is Tracer or is_scalar(x) else to_array(x) for x in found]
 

@@ -64,9 +64,12 @@ class Methods:
         missing: the error where a derivative is asked for, and no rule is written; or None.
         parameters: how `forward` takes its arguments.
         guards: what the methods read, where none of them is opaque and all of it is understood.
+        called_guards: for arguments that are no arrays, what those read that are not opaque, where
+            others are.
     """
 
     guards: Any = None
+    called_guards: Any = None, None
 
     def __init__(self, cls: Any, given: tuple[Any, ...]):
         self.cls = cls

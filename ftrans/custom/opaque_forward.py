@@ -78,13 +78,7 @@ class OpaqueForward:
         named = known_values(self.named.values)
         if named is None:
             raise _named(self.methods, self.names)
-        call = _Calling(self, with_context)
-        with untraced():
-            try:
-                return call.left([*values, *named])
-            except FtransError as error:
-                _check_captured(self.methods, error)
-                raise
+        return Calling(self, with_context).now([*values, *named], self.needs)
 
     # ------------------------------------------------------------- called when the program is run
 
@@ -121,12 +115,12 @@ class OpaqueForward:
         self, key: Any, operands: Sequence[Any], types: Sequence[ArrayType], with_context: bool
     ) -> _Typing:
         """Calls the method on an example, and notes what it returns."""
-        call = _Calling(self, with_context)
+        call, needs = Calling(self, with_context), self.needs
         name = f"{self.methods.name}.forward"
         values = values_of(operands, examples=True)
         try:
             with untraced():
-                found, left = left_by(lambda: call.left(values), self.methods.rules)
+                found, left = left_by(lambda: call.left(values, needs), self.methods.rules)
         except FtransError as error:
             _check_captured(self.methods, error)
             raise
@@ -152,7 +146,7 @@ class OpaqueForward:
         check = _Check(name, self.methods.forward, found.key, places, kinds, types)
         callee = RuleCallee(
             name,
-            lambda *arrays: check(call.left(arrays), lambda: _typings.pop(key, None)),
+            lambda *arrays: check(call.left(arrays, needs), lambda: _typings.pop(key, None)),
             kinds,
             key=key,
             vmap_method=None,
@@ -244,7 +238,7 @@ _CHECKED = np.bool_(True)
 """Is returned by a call whose context was as expected."""
 
 
-class _Calling:
+class Calling:
     """Calls `forward`, and what belongs to it, on arrays; keeps none of the call that it is of."""
 
     def __init__(self, of: OpaqueForward, with_context: bool):
@@ -256,19 +250,32 @@ class _Calling:
         self.count = len(of.parts.values)
         # what forward hands on as it is, the rules get as it is
         self.statics = {id(x) for parts in (self.parts, self.named) for x in parts.statics}
-        self.needs: Any = of.needs
 
-    def left(self, values: Sequence[Any]) -> Left:
-        """Calls it on arrays that it must not write to, and on copies if it does."""
+    def now(self, values: Sequence[Any], needs: Any) -> Left:
+        """Calls it while a function is traced; what it raises is raised."""
+        with untraced():
+            try:
+                return self.left(values, needs)
+            except FtransError as error:
+                _check_captured(self.methods, error)
+                raise
+
+    def left(self, values: Sequence[Any], needs: Any) -> Left:
+        """Calls it on arrays that it must not write to, and on copies if it does.
+
+        Args:
+            values: the arrays.
+            needs: what `ctx.needs_input_grad` is: a tuple, or a function that returns it.
+        """
         (output, ctx), given, written = call_writing(
-            self._call, distinct(values), self.methods.marks_dirty
+            lambda arrays: self._call(arrays, needs), distinct(values), self.methods.marks_dirty
         )
         context = snapshot_of(ctx, self.statics) if self.with_context else None
         return left_of(output, ctx, context, given[: self.count], written)
 
-    def _call(self, arrays: Sequence[Any]) -> tuple[Any, FunctionCtx]:
+    def _call(self, arrays: Sequence[Any], needs: Any) -> tuple[Any, FunctionCtx]:
         ctx = FunctionCtx()
-        ctx._state.needs = self.needs
+        ctx._state.needs = needs
         args = self.parts.build(arrays[: self.count])
         kwargs = dict(zip(self.names, self.named.build(arrays[self.count :]), strict=True))
         return self.methods.call(ctx, args, kwargs, self.with_context), ctx

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ftrans.config import config
@@ -114,22 +114,22 @@ class Leap:
     Then there is nothing left to ask but whether the methods would do the same.
 
     Args:
-        trail: the innermost frame.
-        methods: those of the class.
+        trail: the innermost frame; None where that is none.
+        name: that of the class.
+        guards: what the methods read; None where that is not known.
         args: the arguments.
-        passed: how many of them were passed, not filled in.
+        known: what the call depends on besides; hashable.
     """
 
     __slots__ = ("_call", "_mark", "_name", "_trail")
 
-    def __init__(self, trail: Trail, methods: Any, args: tuple[Any, ...], passed: int):
-        self._trail = trail
+    def __init__(self, trail: Any, name: str, guards: Any, args: Sequence[Any], known: Any):
+        self._trail: Trail = trail
         self._call: Any = None
-        self._name = methods.name
-        guards = methods.guards
-        if guards is None or guards.asks_needs or not guards.hold():
+        self._name = name
+        if trail is None or guards is None or guards.asks_needs or not guards.hold():
             return
-        call: list[Any] = [guards.token, passed, config.default_dtype]
+        call: list[Any] = [guards.token, known, config.default_dtype]
         for x in args:
             if not add_argument(call, trail, x):
                 return

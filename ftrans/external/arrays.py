@@ -22,10 +22,10 @@ def distinct(values: Sequence[Any]) -> list[Any]:
     found = []
     for value in values:
         array = plain(value)
-        view = np.asarray(array)
-        if view.ctypes.data in places:
-            array = view = read_only(view.copy())
-        places.add(view.ctypes.data)
+        place = np.asarray(array).ctypes.data
+        if place in places:
+            array = read_only(np.array(array))
+        places.add(place)
         found.append(array)
     return found
 

@@ -203,7 +203,7 @@ def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
     Where that takes no longer than to ask what is best, it is interpreted at once. The results may
     share memory with the arrays.
     """
-    plan = plan_of(program)
+    plan = plan_of(keep(program))
     price = plan.state.price
     if (
         price is None
@@ -212,7 +212,7 @@ def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
         or config.check
         or not _HOST.issuperset(map(type, arrays))
     ):
-        return run(keep(program), arrays)
+        return run(program, arrays)
     final = plan.final(program)
     with without_warnings(final.calls_host):
         return [np.asarray(x) for x in evaluate(np, final, arrays)]

@@ -17,10 +17,17 @@ import ftrans
 from ftrans import func
 from ftrans import numpy as fnp
 from ftrans.autograd import Function
+from ftrans.ir import frame as frame_of
 from tests.helpers import on_road
 
 held = fnp.stop_gradient
 X = np.linspace(0.2, 1.1, 4)
+
+
+@pytest.fixture(autouse=True)
+def _interpreted() -> Iterator[None]:
+    with on_road("auto"):
+        yield
 
 
 @contextmanager
@@ -308,3 +315,23 @@ def test_what_depends_on_an_example_is_not_known() -> None:
     rows = np.stack([X, X + 1])
     found = func.vmap(func.grad(lambda x: Opaque.apply(fnp.sin(x)).sum()))(rows)
     assert_close(found, 2 * np.cos(rows))
+
+
+def test_what_evaluates_is_made_once_where_functions_share_it(monkeypatch: Any) -> None:
+    """It is kept, also where an equal one was run before and all of its price is known."""
+    made = []
+    part_of = frame_of.part_of
+    monkeypatch.setattr(frame_of, "part_of", lambda *args: made.append(1) or part_of(*args))
+
+    def first(x: Any) -> Any:
+        y = fnp.sin(x * 1.25)
+        return (y * float(held(y)[0])).sum()
+
+    def second(x: Any) -> Any:
+        y = fnp.sin(x * 1.25)
+        return (y * float(held(y)[0])).sum() * 2
+
+    for f in (first, second):
+        for _ in range(3):
+            func.grad(f)(X)
+    assert len(made) == 2

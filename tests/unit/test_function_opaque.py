@@ -771,9 +771,11 @@ KNOWN = {
 
 @pytest.mark.parametrize("road", ["auto", "interpret", "compile"])
 @pytest.mark.parametrize("transform", KNOWN)
-def test_forward_is_called_exactly_once(transform: str, road: str) -> None:
+def test_forward_is_called_exactly_once(
+    transform: str, road: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where its argument has a value; at the first call as at all others."""
-    ftrans.config.execution = road
+    monkeypatch.setattr(ftrans.config, "execution", road)
     ftrans.cache_clear()
 
     class Fresh(Kernel):
