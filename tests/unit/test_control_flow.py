@@ -490,6 +490,32 @@ def test_what_is_linear_in_a_loop_or_branch_is_transposed_beside_what_is_not() -
         func.linear_transpose(stop, 1.0)(1.0)
 
 
+@pytest.mark.parametrize("kind", ["scan", "while"])
+def test_what_varies_in_loops_of_loops_of_loops(kind: str) -> None:
+    """What two loops in a loop compute of its constants alone is computed before it."""
+
+    def loop(step: Callable[[Any], Any], state: Any) -> Any:
+        if kind == "scan":
+            return ftrans.scan(lambda s, _: (step(s), None), state, None, length=2)[0]
+        count = lambda s: (s[0] + 1, *step(s[1:]))  # noqa: E731
+        return ftrans.while_loop(lambda s: s[0] < 2, count, (0, *state), max_steps=3)[1:]
+
+    def f(x: Any, w: Any) -> Any:
+        inner = lambda s: loop(lambda s: (fnp.sin(s[0]), 1.1 * s[1]), s)  # noqa: E731
+
+        def outer(x: Any, _: Any) -> Any:
+            a, y = loop(inner, (w, x))
+            return x * fnp.sin(a) + fnp.cos(y), a * x
+
+        x, ys = ftrans.scan(outer, x, None, length=3)
+        return x.sum() + ys.sum()
+
+    x, w = np.array([0.3, 0.7]), np.array([0.5, 0.2])
+    by_x, by_w = func.grad(f, argnums=(0, 1))(x, w)
+    assert_close(by_x, differences(lambda x: f(x, w), x), 1e-7)
+    assert_close(by_w, differences(lambda w: f(x, w), w), 1e-7)
+
+
 def test_the_bound_stops_the_loop() -> None:
     f = lambda x: ftrans.while_loop(lambda s: s > 0, lambda s: s * 2, x, max_steps=3)  # noqa: E731
     assert_close(f(F64(1.5)), 12.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from typing import Any
@@ -123,12 +123,29 @@ def needed_inputs(program: Program, outputs: Mask) -> Mask:
     for equation, numbers, _ in reversed(list(program.numbered())):
         used = tuple([needed[number] for number in numbers])
         if any(used):
-            branches = () if all(used) else equation.params.get("branches", ())
-            taken = union(*((True, *needed_inputs(branch, used)) for branch in branches))
-            for atom, is_taken in zip(equation.operands, taken or repeat(True)):  # noqa: B905
-                if type(atom) is int and is_taken:
+            for atom, is_needed in zip(equation.operands, needs(equation.params, used)):  # noqa: B905
+                if type(atom) is int and is_needed:
                     needed[atom] = True
     return tuple(needed[: len(program.inputs)])
+
+
+def needs(params: Mapping[str, Any], used: Mask) -> Iterable[bool]:
+    """Tells which operands of an equation the results marked depend on: undoes `moved`."""
+    if "branches" in params:
+        return (True, *union(*(needed_inputs(branch, used) for branch in params["branches"])))
+    if "cond" in params:
+        body, consts = params["body"], params["body_consts"]
+        tested = needed_inputs(params["cond"], (True,))
+        first, state, _ = split(tested, params["cond_consts"], len(used))
+        kept = stable(union(used, state), lambda mask: needed_inputs(body, mask)[consts:])
+        return (*first, *needed_inputs(body, kept)[:consts], *kept)
+    if "carry" in params:
+        body, consts, carry = params["body"], params["consts"], params["carry"]
+        last, ys = used[:carry], used[carry:]
+        kept = stable(last, lambda mask: split(needed_inputs(body, (*mask, *ys)), consts, carry)[1])
+        fixed, _, xs = split(needed_inputs(body, (*kept, *ys)), consts, carry)
+        return (*fixed, *kept, *xs)
+    return repeat(True)
 
 
 def restrict(transforms: Any, program: Program, inputs: Mask, outputs: Mask) -> Program:

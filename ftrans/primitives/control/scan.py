@@ -21,7 +21,7 @@ from ftrans.primitives.control.common import (
     fill_zeros,
     grouped,
     merged,
-    needed_inputs,
+    needs,
     opposite,
     pick,
     present,
@@ -304,14 +304,9 @@ def _batch(
 
 def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
     body, consts, carry = params["body"], params["consts"], params["carry"]
-    ys_used = used[carry:]
-    carry_kept = stable(
-        used[:carry], lambda mask: needed_inputs(body, (*mask, *ys_used))[consts : consts + carry]
-    )
-    outputs = (*carry_kept, *ys_used)
-    needed = needed_inputs(body, outputs)
-    c, _, x = split(needed, consts, carry)
-    inputs = (*c, *carry_kept, *x)
+    inputs = tuple(needs(params, used))
+    c, carry_kept, _ = split(inputs, consts, carry)
+    outputs = (*carry_kept, *used[carry:])
     if all(inputs) and all(outputs):
         return None
     pruned = {

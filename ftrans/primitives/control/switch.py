@@ -19,7 +19,7 @@ from ftrans.primitives.control.common import (
     Mask,
     fill_zeros,
     grouped,
-    needed_inputs,
+    needs,
     opposite,
     pick,
     present,
@@ -189,7 +189,7 @@ def _batch(
 
 def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
     branches = params["branches"]
-    needed = union(*(needed_inputs(branch, used) for branch in branches))
+    _, *needed = needs(params, used)
     if all(used) and all(needed):
         return None
     kept = tuple(restrict(transforms, branch, needed, used) for branch in branches)

@@ -21,7 +21,7 @@ from ftrans.primitives.axes import to_front
 from ftrans.primitives.control.common import (
     Mask,
     grouped,
-    needed_inputs,
+    needs,
     pick,
     present,
     program_cost,
@@ -31,7 +31,6 @@ from ftrans.primitives.control.common import (
     split,
     stable,
     types_of,
-    union,
 )
 from ftrans.primitives.control.scan import linearize_scan, transpose_scan
 from ftrans.primitives.control.switch import select_lanes, switch_p
@@ -231,10 +230,8 @@ def _without_finished(
 def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
     loop = _Loop(**params)
     cond, body = loop.cond, loop.body
-    tested, state, _ = split(needed_inputs(cond, (True,)), loop.cond_consts, len(used))
-    kept = stable(union(used, state), lambda mask: needed_inputs(body, mask)[loop.body_consts :])
-    body_inputs = needed_inputs(body, kept)[: loop.body_consts]
-    inputs = (*tested, *body_inputs, *kept)
+    inputs = tuple(needs(params, used))
+    tested, body_inputs, kept = loop.split(inputs)
     if all(inputs):
         return None
     pruned = loop._replace(
