@@ -14,6 +14,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
+from ftrans.config import config
 from ftrans.custom import recording
 
 __all__ = ["CHANGES", "WARM", "X", "cubed", "gradient", "scaled", "traces"]
@@ -28,9 +29,13 @@ def gradient(f: Callable[..., Any], x: Any = X) -> Any:
 
 
 def traces(f: Callable[[], Any]) -> int:
-    """Returns how many rules are traced by a call."""
-    with mock.patch.object(recording, "_traced", wraps=recording._traced) as traced:
-        f()
+    """Returns how many rules are traced by a call, but for those that `config.check` asks for."""
+    before, config.check = config.check, False
+    try:
+        with mock.patch.object(recording, "_traced", wraps=recording._traced) as traced:
+            f()
+    finally:
+        config.check = before
     return traced.call_count
 
 
