@@ -178,7 +178,7 @@ def _parameters(function: Any) -> Parameters:
         written = written.func
     module = (getattr(written, "__module__", None) or "").partition(".")[0]
     if not inspect.isroutine(written) or inspect.isbuiltin(written) or module in _LIBRARIES:
-        found.leave_to_it()
+        found.positional = None
     return found
 
 

@@ -182,9 +182,10 @@ class Parameters:
     Attributes:
         signature: without the context; None where it is not known.
         names: those of the positional parameters.
+        positional: how many positional arguments need no binding; None for any number.
     """
 
-    _positional: int | None = None  # so many positional arguments need no binding; None for any
+    positional: int | None = None
 
     def __init__(self, function: Any, with_context: bool = False):
         self.signature: inspect.Signature | None = None
@@ -201,11 +202,7 @@ class Parameters:
         kinds = {p.kind for p in found} - {inspect.Parameter.VAR_KEYWORD}
         if kinds != {inspect.Parameter.VAR_POSITIONAL}:
             # what takes some and any number, or keyword-only defaults, is bound at each call
-            self._positional = len(self.names) if kinds <= _POSITIONAL else -1
-
-    def leave_to_it(self) -> None:
-        """Lets the function fill in its defaults itself, where it is called without keywords."""
-        self._positional = None
+            self.positional = len(self.names) if kinds <= _POSITIONAL else -1
 
     def bound(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], unfit: Callable[..., RuleError]
@@ -217,7 +214,7 @@ class Parameters:
             kwargs: the others.
             unfit: makes the error of what the function would raise, and the number of arguments.
         """
-        known = not kwargs and self._positional in (None, len(args))
+        known = not kwargs and self.positional in (None, len(args))
         if known or self.signature is None:
             return args, kwargs
         try:

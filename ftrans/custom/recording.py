@@ -133,6 +133,8 @@ def _traced(author: Author, inputs: Sequence[Any], extra: Sequence[Any], around:
     inside = around.fewer(2) if ruled and author.calls_itself else around
     opened = rule_frame(author.name, declared, inside)
     frame = opened.frame
+    if not (author.has_backward or author.has_jvp or author.missing or author.holds):
+        frame.differentiates = 0  # it has a rule for batches alone
     rules: dict[str, TracedRule] = {}
     patterns: list[tuple[bool, ...]] = []
     missing = author.missing

@@ -98,7 +98,7 @@ def stage(
         state.began = None
     kind = Frame if once or (stack and not isinstance(stack[-1], Trail)) else Trail
     frame = kind(name, closed, here())
-    frame.differentiates = order > 0
+    frame.differentiates = int(order > 0)
     if kind is Frame and not once:
         frame.made = []
     returned = False
@@ -285,7 +285,7 @@ class rule_frame:
         stack = state.stack
         kind = Frame if stack and not isinstance(stack[-1], Trail) else Trail
         self.frame = kind(name, closed, here())
-        self.frame.rule = _no_array
+        self.frame.rule, self.frame.differentiates = _no_array, -1
         self._asks = asks
         self.inputs = inputs
 

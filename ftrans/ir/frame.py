@@ -92,7 +92,7 @@ class Frame:
         asks: what is asked of the custom rules that are called here, once it is pushed.
         rule: where it is a method of a custom rule, what gives a plain array for a value of it, or
             raises `Opaque`; else None.
-        differentiates: whether its declared inputs are what is differentiated.
+        differentiates: 1 where its inputs are differentiated, -1 where a rule does so once, else 0.
         made: weak references to its values, to find those that outlive it; None where few would.
     """
 
@@ -126,7 +126,7 @@ class Frame:
         self.made: list[ref[Tracer]] | None = None
         self.asks = NOTHING
         self.rule: Any = None
-        self.differentiates = False
+        self.differentiates = 0
         self.depth, self.floor = -1, 0
         self.below: tuple[int, ...] = ()
         self.input_types: list[ArrayType] = []

@@ -233,7 +233,7 @@ def is_differentiated(x: Tracer) -> bool:
 
     In a method of a custom rule one derivative is by the rule, whatever the method does.
     """
-    return any(frame.differentiates and not ruled for frame, ruled in _arguments(x, beyond=True))
+    return any(frame.differentiates > 0 and not n for frame, n in _arguments(x, beyond=True))
 
 
 def _arguments(x: Tracer, beyond: bool) -> Iterator[tuple[Frame, int]]:
@@ -259,7 +259,7 @@ def _arguments(x: Tracer, beyond: bool) -> Iterator[tuple[Frame, int]]:
                 yield frame, ruled
                 if not beyond:
                     continue
-                ruled = ruled + 1 if frame.rule else max(ruled - frame.differentiates, 0)
+                ruled = max(ruled - frame.differentiates, 0)
             source = frame.sources[~code]
             if isinstance(source, Tracer):
                 pending.append((source.frame, source.index, ruled))

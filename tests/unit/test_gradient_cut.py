@@ -173,11 +173,19 @@ def _grad_at(f: Callable[..., Any], *args: Any) -> Callable[[], Any]:
     return lambda: func.grad(f)(*args)
 
 
+def _mapped(f: Any) -> Any:
+    """Returns a function with a rule for batches."""
+    function = ftrans.custom_vmap(f)
+    function.def_vmap(lambda size, batched, y: (y * y, batched[0]))
+    return function
+
+
 @pytest.mark.parametrize(
     "call",
     [
         _grad_at(lambda x, y: x * float(y), 2.0, np.array(3.0)),
         _grad_at(lambda x: x * float(fnp.asarray(CONSTANT) + 1), 2.0),
+        _grad_at(lambda x: x * _mapped(lambda y: y * float(y))(fnp.asarray(CONSTANT) + 1), 2.0),
         _grad_at(lambda x: x * float(fnp.arange(3.0).sum()), 2.0),
         lambda: ftrans.jit(lambda x: x * float(fnp.asarray(CONSTANT)))(2.0),
         lambda: func.vmap(lambda x, y: x * float(y), in_dims=(0, None))(X, CONSTANT),
@@ -205,6 +213,9 @@ def test_what_is_not_differentiated(call: Callable[[], Any]) -> None:
         lambda: func.jvp(lambda x: x * float(x), (2.0,), (1.0,)),
         lambda: func.vjp(lambda x: x * float(x), 2.0),
         lambda: func.linearize(lambda x: x * float(x), 2.0),
+        # a rule for batches gives no derivative
+        _grad_at(lambda x: _mapped(lambda y: y * float(y))(x), 2.0),
+        lambda: func.jvp(_mapped(lambda y: y * float(y)), (2.0,), (1.0,)),
         # the rule gives one derivative, and the second is of what it has computed
         lambda: func.hessian(Inside.apply)(2.0),
         _grad_at(lambda x: func.grad(Inside.apply)(x), 2.0),
