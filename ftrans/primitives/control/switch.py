@@ -189,7 +189,7 @@ def _batch(
 
 def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
     branches = params["branches"]
-    _, *needed = needs(params, used)
+    needed = tuple(needs(params, used))[1:]
     if all(used) and all(needed):
         return None
     kept = tuple(restrict(transforms, branch, needed, used) for branch in branches)
