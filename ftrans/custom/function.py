@@ -190,8 +190,10 @@ def _call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any
             originals[id(given[i])] = given[i]
     as_jax = any(is_jax(x) for x in parts.values)
     leaves, structure = tree.tree_flatten(output)
-    held = Counter(map(id, (*leaves, *ctx._held())))
-    held.update(dict.fromkeys(originals, inf))  # type: ignore[arg-type]
+
+    def held() -> dict[int, float]:
+        # its place in the result is one
+        return {**Counter(map(id, (*leaves, *ctx._held()))), **dict.fromkeys(originals, inf)}
 
     def returned(leaf: Any) -> Any:
         leaf = originals.get(id(leaf), leaf)
@@ -202,7 +204,7 @@ def _call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any
                 return to_jax(leaf)
         return leaf
 
-    return structure.unflatten(map(returned, owned(leaves, held)))
+    return structure.unflatten(map(returned, owned(leaves, held, 1)))
 
 
 def once_differentiable(function: F) -> F:

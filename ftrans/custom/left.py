@@ -92,10 +92,14 @@ class Left:
     def known(self) -> list[Any]:
         """Returns the results, and what is saved besides, as arrays that nobody else refers to."""
         results, own = self.output.values, self.places[1]
-        held: dict[int, float] = dict.fromkeys(map(id, (*results, *own)), -1)
-        for key in map(id, (*results, *own, *self.saved, *self.ctx._held())):
-            held[key] = held.get(key, 0) + 1
-        held.update(dict.fromkeys(map(id, self.inputs), inf))
+
+        def held() -> dict[int, float]:
+            found: dict[int, float] = dict.fromkeys(map(id, (*results, *own)), -1)
+            for key in map(id, (*results, *own, *self.saved, *self.ctx._held())):
+                found[key] = found.get(key, 0) + 1
+            found.update(dict.fromkeys(map(id, self.inputs), inf))
+            return found
+
         found = [*owned(results, held), *owned(own, held)]
         return [x if type(x) is Tracer or is_scalar(x) else to_array(x) for x in found]
 

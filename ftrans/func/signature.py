@@ -227,7 +227,8 @@ def _known_by_itself(value: Any) -> Any:
     if isinstance(value, functools.partial):
         parts = (value.func, *value.args, *value.keywords.values())
         return next((x for x in map(_known_by_itself, parts) if x is not None), None)
-    by_identity = type(value).__eq__ is object.__eq__ and type(value) is not object
+    kind: Any = type(value)
+    by_identity = kind.__eq__ is object.__eq__ and kind is not object
     return value if by_identity and not isinstance(inspect.unwrap(value), _FUNCTIONS) else None
 
 

@@ -142,7 +142,10 @@ def cache_info() -> CacheInfo:
     with _lock:
         executables = [s.executable for s in _states]
         return CacheInfo(
-            *[_counts[what] for what in ("hits", "misses", "compiled", "interpreted")],
+            _counts["hits"],
+            _counts["misses"],
+            _counts["compiled"],
+            _counts["interpreted"],
             len(_programs) + len(_holding),
             config.cache_entries,
             sum(e.nbytes for e in executables if e is not None),
