@@ -52,13 +52,13 @@ LONG: dict[str, int] = {}
 CEILINGS = {
     "autograd": 19,
     "custom": 5354,
-    "external": 1769,
-    "func": 3504,
+    "external": 1773,
+    "func": 3505,
     "interpreters": 1822,
     "ir": 2226,
     "numpy": 8505,
     "primitives": 7253,
-    "runtime": 3165,
+    "runtime": 3168,
     "verify": 3587,
 }
 """How many lines a package may have."""
