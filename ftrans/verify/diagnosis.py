@@ -88,8 +88,8 @@ def _causes(
                 yield label
         yield from _factors(given, true, known)
         yield from _terms(true - given, known)
-        in_order = [np.sort(array, axis=None) for array in (given, true)]
-        if given.size > 2 and not np.iscomplexobj(given) and _same(*in_order):
+        one, other = (np.sort(array, axis=None) for array in (given, true))
+        if given.size > 2 and not np.iscomplexobj(given) and _same(one, other):
             yield "the same numbers in another order: a wrong axis, index or permutation"
         yield from _reduced(given, true)
     yield from _some_elements(given, true)

@@ -150,17 +150,15 @@ def central(beside: Beside, position: int, directions: np.ndarray, eps: float) -
 
 def jacobian(beside: Beside, position: int, eps: float) -> list[np.ndarray]:
     """Returns the Jacobian f64[n, m] of each output: a row per coordinate of one argument."""
-    value = beside.values[position]
+    value, outs = beside.values[position], hosts(beside.function(*beside.values))
     # in lower precision a second step cancels the error of the first, so that steps can be long
     one, two = [(1.0, 1.0)], [(1.0, 4.0 / 3.0), (2.0, -1.0 / 3.0)]
     steps = one if precision_of(value) < 1e-10 else two
 
     def slopes(units: np.ndarray) -> list[np.ndarray]:
-        each = [central(beside, position, units, factor * eps) for factor, _ in steps]
-        weights = [weight for _, weight in steps]
-        return [np.tensordot(weights, many, 1) for many in zip(*each, strict=True)]
+        each = [(w, central(beside, position, units, factor * eps)) for factor, w in steps]
+        return [sum(w * found[i] for w, found in each) for i in range(len(outs))]
 
-    outs = hosts(beside.function(*beside.values))
     return _by_rows(slopes, count(value), list(map(count, outs)))
 
 
@@ -179,7 +177,7 @@ def _by_rows(
 ) -> list[np.ndarray]:
     """Returns what a function makes of the rows of a unit matrix, in chunks that fit the cache."""
     total = [np.empty((size, width)) for width in widths]
-    step = max(1, _BYTES // max(32 * (size + sum(widths)), 1))
+    step = max(1, _BYTES // max(16 * (size + sum(widths)), 1))
     for start in range(0, size, step):
         units = np.eye(min(step, size - start), size, start)
         for whole, part in zip(total, function(units), strict=True):

@@ -188,7 +188,8 @@ class _Plain:
             given = [_zeros(type_of(as_array(x))) if ct is None else ct for ct, x in pairs]
         if self.methods:
             state._state.which = "backward"
-            found = self.methods.backward(state, *output.alone(given))
+            backward: Any = self.methods.backward
+            found = backward(state, *output.alone(given))
         else:
             fixed = [self.args[n] for n in self.apart]
             found = self.rule.run_backward(fixed, state, *output.alone(given))
