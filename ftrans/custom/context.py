@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, NamedTuple
 
 from ftrans.errors import RuleError
@@ -74,9 +73,8 @@ class FunctionCtx:
 
     def _held(self) -> list[Any]:
         """Returns what it refers to, once for each reference; containers are not looked into."""
-        state = self._state
-        lists = (state.for_backward, state.for_forward, state.rigid, state.dirty)
-        return [*self.__dict__.values(), *chain(*lists)]
+        s = self._state
+        return [*self.__dict__.values(), *s.for_backward, *s.for_forward, *s.rigid, *s.dirty]
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Saves arrays for `backward`; the last call counts.

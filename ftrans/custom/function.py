@@ -190,10 +190,7 @@ def _call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any
             originals[id(given[i])] = given[i]
     as_jax = any(is_jax(x) for x in parts.values)
     leaves, structure = tree.tree_flatten(output)
-
-    def held() -> dict[int, float]:
-        # its place in the result is one
-        return {**Counter(map(id, (*leaves, *ctx._held()))), **dict.fromkeys(originals, inf)}
+    held = lambda: {**Counter(map(id, (*leaves, *ctx._held()))), **dict.fromkeys(originals, inf)}  # noqa: E731
 
     def returned(leaf: Any) -> Any:
         leaf = originals.get(id(leaf), leaf)

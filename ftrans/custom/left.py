@@ -6,6 +6,7 @@ for values that are computed of the inputs in a way that nobody knows the deriva
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,11 +95,9 @@ class Left:
         results, own = self.output.values, self.places[1]
 
         def held() -> dict[int, float]:
-            found: dict[int, float] = dict.fromkeys(map(id, (*results, *own)), -1)
-            for key in map(id, (*results, *own, *self.saved, *self.ctx._held())):
-                found[key] = found.get(key, 0) + 1
-            found.update(dict.fromkeys(map(id, self.inputs), inf))
-            return found
+            found = Counter(map(id, (*results, *own, *self.saved, *self.ctx._held())))
+            found.subtract({id(x) for x in (*results, *own)})
+            return {**found, **dict.fromkeys(map(id, self.inputs), inf)}
 
         found = [*owned(results, held), *owned(own, held)]
         return [x if type(x) is Tracer or is_scalar(x) else to_array(x) for x in found]
