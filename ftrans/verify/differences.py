@@ -157,7 +157,7 @@ def jacobian(beside: Beside, position: int, eps: float) -> list[np.ndarray]:
 
     def slopes(units: np.ndarray) -> list[np.ndarray]:
         each = [(w, central(beside, position, units, factor * eps)) for factor, w in steps]
-        return [sum(w * found[i] for w, found in each) for i in range(len(outs))]
+        return [np.sum([w * found[i] for w, found in each], axis=0) for i in range(len(outs))]
 
     return _by_rows(slopes, count(value), list(map(count, outs)))
 
