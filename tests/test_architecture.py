@@ -150,6 +150,29 @@ def test_packages_are_those_of_the_architecture() -> None:
         assert f"`ftrans.{package}`" in page or f"`{package}`" in page, package
 
 
+def test_the_architecture_names_every_file_by_its_first_line() -> None:
+    page = (ROOT.parent / "docs" / "architecture.md").read_text()
+    chapter = page[page.index("## Every file") :]
+    tables = dict(
+        re.findall(r"(?m)^\| `ftrans/?(.*?)` \| \|\n\|---\|---\|\n((?:\|.*\n)+)", chapter)
+    )
+    expected: dict[str, str] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        if path.name != "__init__.py":
+            folder = "" if path.parent == ROOT else str(path.parent.relative_to(ROOT))
+            docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+            line = docstring.split("\n\n")[0].replace("\n", " ").rstrip(".")
+            expected[folder] = expected.get(folder, "") + f"| `{path.name}` | {line} |\n"
+    assert tables == expected
+
+
+def test_the_architecture_names_no_file_that_is_not_there() -> None:
+    page = (ROOT.parent / "docs" / "architecture.md").read_text()
+    paths = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py")]
+    named = set(re.findall(r"`([\w/]+\.py)`", page)) - {"tests/unit/test_trail.py"}
+    assert not {name for name in named if not any(f"/{p}".endswith(f"/{name}") for p in paths)}
+
+
 def module_of(name: str) -> str:
     """Returns the module that a name is imported from, which may be the name itself."""
     return name if name in MODULES else name.rpartition(".")[0]

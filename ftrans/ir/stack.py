@@ -1,4 +1,4 @@
-"""What is traced in this thread: the stack of frames, and the place that equations are given."""
+"""What is traced in this thread: the frames, what they ask of rules, the place of equations."""
 
 from __future__ import annotations
 
