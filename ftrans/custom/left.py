@@ -79,15 +79,17 @@ class Left:
         """Says of what is saved which input or result it is; returns those that are neither."""
         places: list[tuple[str, int]] = []
         own: list[Any] = []
+        known = [("result", i, x) for i, x in enumerate(self.output.values)]
+        known += [("input", i, x) for i, x in enumerate(self.inputs)]
         for value in self.saved:
-            for kind, others in (("result", self.output.values), ("input", self.inputs)):
-                found = [i for i, x in enumerate(others) if is_same(value, x, exact=True)]
-                if found:
-                    places.append((kind, found[0]))
-                    break
-            else:
-                places.append(("own", len(own)))
+            # itself, before arrays that may lie in one place are looked at
+            same = [(kind, i) for kind, i, x in known if x is value] or [
+                (kind, i) for kind, i, x in known if is_same(value, x, exact=True)
+            ]
+            if not same:
+                same = [("own", len(own))]
                 own.append(value)
+            places.append(same[0])
         return tuple(places), own
 
     def known(self) -> list[Any]:

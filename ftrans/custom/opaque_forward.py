@@ -36,6 +36,9 @@ __all__ = ["OpaqueForward"]
 _typings = Remembered(128)
 
 
+_NONE = Parts(())
+
+
 class OpaqueForward:
     """Is an opaque `forward` with what belongs to it, for one call.
 
@@ -61,7 +64,7 @@ class OpaqueForward:
     def __init__(self, methods: Methods, parts: Parts, kwargs: dict[str, Any], needs: Any):
         self.methods = methods
         self.parts = parts
-        self.named = Parts(tuple(kwargs.values()))
+        self.named = Parts(tuple(kwargs.values())) if kwargs else _NONE
         self.names = tuple(kwargs)
         self.needs = needs
 

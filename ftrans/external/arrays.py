@@ -18,6 +18,8 @@ from ftrans.pytree import describe, flatten_like, shown
 
 def distinct(values: Sequence[Any]) -> list[Any]:
     """Returns arrays that cannot be written to, no two of which lie in one place."""
+    if len(values) == 1:
+        return [plain(values[0])]
     places: set[int] = set()
     found = []
     for value in values:
