@@ -55,10 +55,10 @@ CEILINGS = {
     "external": 1775,
     "func": 3505,
     "interpreters": 1822,
-    "ir": 2226,
+    "ir": 2227,
     "numpy": 8505,
     "primitives": 7253,
-    "runtime": 3168,
+    "runtime": 3171,
     "verify": 3586,
 }
 """How many lines a package may have."""

@@ -111,7 +111,7 @@ def stage(
             order = FORWARD
         if order:
             frame.asks = differentiated(frame.asks, order)
-        if randomness is not None:
+        if randomness not in (None, frame.asks.randomness):
             frame.asks = frame.asks._replace(randomness=randomness)
         tracers = frame.declare(inputs)
         state.place = None  # locations are those of the user's code again

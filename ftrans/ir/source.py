@@ -35,6 +35,7 @@ class Abstract:
     """
 
     __slots__ = ("reason",)
+    array: Any = None
 
     def __init__(self, reason: str):
         self.reason = reason

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.ir.frame import set_guard
+from ftrans.ir.frame import Tracer, set_guard
+from ftrans.ir.source import Abstract
 from ftrans.ir.stack import state
 from ftrans.primitives.namespace import is_traced_by_jax
 
@@ -48,8 +49,10 @@ def hold(values: Iterable[Any], holder: list[Any]) -> None:
                     if flags.writeable:
                         _held[id(value)] = (value, {key})
                         flags.writeable = False
-            elif is_traced_by_jax(getattr(value, "array", value)):
-                state.by_jax = True
+            elif type(value) is not Tracer:
+                source = value.array if isinstance(value, Abstract) else value
+                if is_traced_by_jax(source):
+                    state.by_jax = True
 
 
 def release(holder: list[Any]) -> None:
