@@ -218,6 +218,8 @@ def apply(
     """
     if is_tracing():
         found = bind(call_p, operands, Params({"program": program}))
+        if True not in weak:
+            return found
         return [weakly(x, w) for x, w in zip_longest(found, weak, fillvalue=False)]
     if state.began is not None:
         # it may be that of a call that failed after it was traced

@@ -12,6 +12,7 @@ import sys
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from operator import attrgetter
 from typing import Any, final
 from weakref import ref
 
@@ -146,7 +147,7 @@ class Frame:
         stack = state.stack
         self.depth = len(stack)
         if stack:
-            self.below = tuple([frame.count for frame in stack])
+            self.below = tuple(map(_count, stack))
             self.floor = self.depth if self.closed else stack[-1].floor
             self.asks = stack[-1].asks
         else:
@@ -303,6 +304,9 @@ class Frame:
                 return source.example(self.input_types[~code], value)
             raise unknown(what, asked, source.reason)
         return _value(source, what, asked)
+
+
+_count = attrgetter("count")
 
 
 def _value(x: Any, what: Use, asked: Tracer) -> Any:

@@ -51,7 +51,7 @@ def hold(values: Iterable[Any], holder: list[Any]) -> None:
                         flags.writeable = False
             elif type(value) is not Tracer:
                 source = value.array if isinstance(value, Abstract) else value
-                if is_traced_by_jax(source):
+                if type(source) is not np.ndarray and is_traced_by_jax(source):
                     state.by_jax = True
 
 
