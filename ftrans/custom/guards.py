@@ -298,6 +298,9 @@ _REBINDS = ("STORE_FAST", "STORE_DEREF", "DELETE_FAST", "DELETE_DEREF")
 _CONTEXT = len(vars(FunctionCtx))
 """How many attributes contexts share, as long as nobody adds one."""
 
+_WRITERS = frozenset({"dump", "tofile"})
+"""Methods of NumPy's arrays that have an effect, whatever they are asked of."""
+
 _OUTSIDE = re.compile("GLOBAL|NAME|DEREF|CLOSURE|IMPORT|BUILD_CLASS|LOCALS")
 """Instructions that reach out of a function, one way or another."""
 
@@ -312,6 +315,8 @@ def _reads(code: CodeType) -> _Reads | None:
     own = frozenset((*code.co_varnames, *code.co_cellvars))
     first = code.co_varnames[0] if code.co_argcount else None
     writes = False
+    if not _WRITERS.isdisjoint(code.co_names):
+        return None
     instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PUSH_NULL")]
     for number, instruction in enumerate(instructions):
         kind, name = instruction.opname, instruction.argval

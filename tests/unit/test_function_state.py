@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
@@ -18,6 +19,7 @@ from ftrans.autograd.function import FunctionCtx
 from ftrans.errors import FtransError, RuleError
 from tests.helpers import assert_close
 from tests.unit.clean import collect
+from tests.unit.guard_cases import WARM, X
 
 
 class Weighted(Function):
@@ -631,3 +633,23 @@ def test_a_rule_that_writes_to_another_does_so_at_every_call() -> None:
             assert doubled.count == n
     finally:
         del doubled.count
+
+
+def test_a_rule_that_writes_a_file_writes_it_at_each_call(tmp_path: Path) -> None:
+    path = tmp_path / "calls"
+    name = str(path)
+
+    class Logged(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            np.ones(3).tofile(name)
+            return ct * 2
+
+    for _ in range(WARM):
+        path.unlink(missing_ok=True)
+        assert_close(func.grad(lambda x: Logged.apply(x).sum())(X), np.full_like(X, 2.0))
+        assert path.exists()
