@@ -9,6 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from typing import Any
 
 import jax.tree_util as tree
@@ -95,6 +96,33 @@ class Skeleton:
 _ARRAY = Skeleton(tree.tree_structure(0), (None,))
 
 
+def _orders_in(value: Any) -> Any:
+    """Returns the keys of dicts in their order, where JAX would sort them; None if nowhere."""
+    kind = type(value)
+    if kind is dict:
+        inside = tuple([(key, _orders_in(item)) for key, item in value.items()])
+        keys = list(value)
+        is_sorted = all(x <= y for x, y in pairwise(keys)) if _comparable(keys) else True
+        return None if is_sorted and all(o is None for _, o in inside) else inside
+    if kind is tuple or kind is list:
+        items = tuple(map(_orders_in, value))
+        return items if any(o is not None for o in items) else None
+    return None
+
+
+def _comparable(keys: Sequence[Any]) -> bool:
+    return len({type(key) for key in keys}) <= 1
+
+
+def _ordered(value: Any, orders: Any) -> Any:
+    """Returns a pytree in which dicts have the orders that they had."""
+    if orders is None:
+        return value
+    if type(value) is dict:
+        return {key: _ordered(value[key], order) for key, order in orders}
+    return type(value)(map(_ordered, value, orders))
+
+
 def split(value: Any, is_part: Callable[[Any], bool] = is_array) -> tuple[list[Any], Skeleton]:
     """Returns the arrays among the leaves of a pytree, and all else.
 
@@ -129,10 +157,11 @@ class Parts(Skeleton):
         values: the arrays, in order.
     """
 
-    __slots__ = ("_whole", "values")
+    __slots__ = ("_orders", "_whole", "values")
 
     def __init__(self, items: Sequence[Any], is_part: Callable[[Any], bool] = is_array):
         self._whole: list[tuple[int, Any]] = []
+        self._orders: Any = None
         self.values = [item for item in items if is_part(item)]
         if len(self.values) == len(items):
             # as most often
@@ -145,6 +174,7 @@ class Parts(Skeleton):
             raise _endless(items) from None
         super().__init__(made.structure, made.leaves)
         if not self._is_flat:
+            self._orders = _orders_in(tuple(items))
             children = zip(items, self.counts(), self.structure.children(), strict=True)
             for number, (item, count, child) in enumerate(children):
                 if not (count or item is None or tree.treedef_is_leaf(child)):
@@ -159,15 +189,20 @@ class Parts(Skeleton):
         """Returns the same without the arrays."""
         made = Parts.__new__(Parts)
         made.structure, made.leaves, made.arrays = self.structure, self.leaves, self.arrays
-        made.values, made._whole = [], []
+        made.values, made._whole, made._orders = [], [], self._orders
         return made
+
+    @property
+    def key(self) -> Any:
+        """All that it is, in a form that can be compared and hashed."""
+        return super().key if self._orders is None else (super().key, self._orders)
 
     def __len__(self) -> int:
         return len(self.structure.children())
 
     def build(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the tuple with these values in the place of the arrays."""
-        built = super().build(values)
+        built = _ordered(super().build(values), self._orders)
         if not self._whole:
             return built
         items = list(built)

@@ -79,8 +79,11 @@ class Left:
         """Says of what is saved which input or result it is; returns those that are neither."""
         places: list[tuple[str, int]] = []
         own: list[Any] = []
-        known = [("result", i, x) for i, x in enumerate(self.output.values)]
-        known += [("input", i, x) for i, x in enumerate(self.inputs)]
+        given = [("input", i, x) for i, x in enumerate(self.inputs)]
+        changed = {*self.written, *self.dirty}
+        known = [place for place in given if place[1] not in changed]
+        known += [("result", i, x) for i, x in enumerate(self.output.values)]
+        known += [place for place in given if place[1] in changed]
         for value in self.saved:
             # itself, before arrays that may lie in one place are looked at
             same = [(kind, i) for kind, i, x in known if x is value] or [

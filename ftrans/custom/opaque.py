@@ -94,9 +94,14 @@ def snapshot_of(ctx: FunctionCtx, statics: Collection[int] = ()) -> Parts:
         lambda x: (
             is_array(x)
             or (isinstance(x, (float, complex)) and id(x) not in statics)
-            or hasattr(x, "__dlpack__")
+            or (hasattr(x, "__dlpack__") and _is_numeric(x))
         ),
     )
+
+
+def _is_numeric(x: Any) -> bool:
+    """Tells whether an array is one of numbers; subclasses of NumPy's are more than that."""
+    return not isinstance(x, np.ndarray) or (type(x) is np.ndarray and x.dtype.kind in "biufc")
 
 
 def restore(snapshot: Parts, values: Sequence[Any], ctx: FunctionCtx) -> None:

@@ -151,7 +151,8 @@ class OpaqueForward:
             name,
             lambda *arrays: check(call.left(arrays, needs), lambda: _typings.pop(key, None)),
             kinds,
-            key=key,
+            # an example that differs is checked against itself, not against the one before
+            key=(key, found.key, places, tuple(kinds)),
             vmap_method=None,
             copies=bool(found.written),
         )

@@ -109,7 +109,7 @@ def swap(a: Any, b: Any) -> Any:
             ("float32", ()),
             ("float32", (0,)),
         ],
-        2,
+        4,
     ),
 )
 def test_dtypes_and_shapes(dtype: str, shape: Any) -> None:
