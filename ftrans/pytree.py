@@ -9,7 +9,6 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
-from itertools import pairwise
 from typing import Any
 
 import jax.tree_util as tree
@@ -98,20 +97,14 @@ _ARRAY = Skeleton(tree.tree_structure(0), (None,))
 
 def _orders_in(value: Any) -> Any:
     """Returns the keys of dicts in their order, where JAX would sort them; None if nowhere."""
-    kind = type(value)
-    if kind is dict:
+    if type(value) is dict:
         inside = tuple([(key, _orders_in(item)) for key, item in value.items()])
-        keys = list(value)
-        is_sorted = all(x <= y for x, y in pairwise(keys)) if _comparable(keys) else True
-        return None if is_sorted and all(o is None for _, o in inside) else inside
-    if kind is tuple or kind is list:
+        kept = list(value) != sorted(value) or any(order is not None for _, order in inside)
+        return inside if kept else None
+    if type(value) in (tuple, list):
         items = tuple(map(_orders_in, value))
         return items if any(o is not None for o in items) else None
     return None
-
-
-def _comparable(keys: Sequence[Any]) -> bool:
-    return len({type(key) for key in keys}) <= 1
 
 
 def _ordered(value: Any, orders: Any) -> Any:
@@ -227,10 +220,8 @@ class Parts(Skeleton):
 
     def item_names(self, roots: Sequence[str]) -> list[str]:
         """Returns how errors name the arrays, for names of the items."""
-        found = []
-        for root, child in zip(roots, self.structure.children(), strict=True):
-            found += leaf_names(root, child)
-        return self.among(found)
+        pairs = zip(roots, self.structure.children(), strict=True)
+        return self.among([name for pair in pairs for name in leaf_names(*pair)])
 
     def split(self, label: Callable[[], str], items: Sequence[Any]) -> list[Any]:
         """Returns, of another tuple of this structure, what stands in the place of each array.
@@ -272,15 +263,14 @@ def _tuple_of(count: int) -> Any:
 
 
 def _endless(items: Sequence[Any]) -> RuleError:
-    kind = tuple
+    item: Any = items
     for item in items:
         try:
             tree.tree_flatten(item)
         except (RecursionError, SystemError):
-            kind = type(item)
             break
     return RuleError(
-        f"A {kind.__name__} holds itself.\n"
+        f"A {type(item).__name__} holds itself.\n"
         f"  It cannot be an argument or a result of a rule, nor stand on the context of a method\n"
         f"  that asks for plain arrays."
     )
@@ -298,9 +288,6 @@ def _check_static(label: Callable[[], str], number: int, value: Any, item: Any) 
         f"{label()}, number {number}: it must be None, since it belongs to what is no array.\n"
         f"  returned: {describe(item)}\n  it belongs to: {describe(value)}"
     )
-
-
-# --------------------------------------------------------------------- what is no array, compared
 
 
 def is_constant(value: Any) -> bool:
