@@ -128,7 +128,7 @@ def _lower_once(xp: Any, x: Any, *used: Any, message: str) -> Any:
 once_p = structural(
     "once",
     tags=["once"],
-    infer=lambda x, *used, message: x,
+    infer=lambda x, *used, message: x.update(),
     lower=_lower_once,
     jvp=Joint(_once_tangent),
     transpose=Joint(_once_cotangents),
@@ -158,7 +158,7 @@ def _lower_tied(xp: Any, x: Any, token: Any) -> Any:
 
 tied_p = structural(
     "tied",
-    infer=lambda x, token: x,
+    infer=lambda x, token: x.update(),
     lower=_lower_tied,
     jvp=Joint(
         lambda tangents, out, x, token: None if tangents[0] is None else tied_p(tangents[0], token)
@@ -174,7 +174,7 @@ tied_p = structural(
 
 at_hand_p = structural(
     "at_hand",
-    infer=lambda x, value: x,
+    infer=lambda x, value: x.update(),
     lower=lambda xp, x, value: x,
     jvp=Joint(lambda tangents, out, x, value: tangents[0]),
     transpose=Joint(lambda ct, x, value: [ct if isinstance(x, Linear) else None, None]),
