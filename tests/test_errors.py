@@ -655,7 +655,7 @@ BY_NUMPY = {
 }
 """Cases in which a function of NumPy's that the user calls asks for what is refused."""
 MESSAGES = Path(__file__).with_name("error_messages.txt")
-PLACE = re.compile(re.escape(__file__) + r":(\d+) \([^)\n]*\)")
+PLACE = re.compile(re.escape(__file__) + r":(\d+)(?: \([^)\n]*\))?")
 
 
 def source(number: Any) -> str:

@@ -138,7 +138,7 @@ class DecoratedCall(Author):
         bwd, pairs = self.decorated.bwd, zip(cotangents, self.types, strict=True)
         (ct,) = self.output.alone([zeros(t) if x is None else x for x, t in pairs])
         found = self.decorated.run_backward(self.fixed, tree.tree_map(fresh, self.residuals), ct)
-        where = f"{self.name}: what bwd ({defined(bwd)}) returns"
+        where = f"{self.name}: what {self.decorated.bwd_name} ({defined(bwd)}) returns"
         if not isinstance(found, (tuple, list)) or len(found) != len(self.parts):
             found = tuple(found) if isinstance(found, list) else found
             raise RuleError(

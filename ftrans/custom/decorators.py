@@ -45,6 +45,8 @@ class Decorated(Ruled):
         bwd: see `fwd`; without it, `bwd` takes arguments, result and cotangent, as for `external`.
         rule: see `fwd`.
         vmap_rule: see `fwd`.
+        bwd_name: how errors call `bwd`.
+        written: what the user wrote of all that is traced; empty where that is all of it.
         lasting: as of `Author`.
         checked: the types for which `fwd` returns what the function does.
     """
@@ -53,11 +55,13 @@ class Decorated(Ruled):
     bwd: Any = None
     rule: Any = None
     vmap_rule: Any = None
+    bwd_name = "bwd"
+    written: tuple[Any, ...] = ()
     lasting = False
     own = frozenset(
         {
             *("function", "nondiff_argnums", "memory", "checked", "_parameters"),
-            *("fwd", "bwd", "rule", "vmap_rule"),
+            *("fwd", "bwd", "rule", "vmap_rule", "written"),
             *functools.WRAPPER_ASSIGNMENTS,
             *("__wrapped__", "__ftrans_name__"),
         }
@@ -100,7 +104,7 @@ class Decorated(Ruled):
 
     def traced(self) -> tuple[Any, ...]:
         """Returns the functions that may be traced."""
-        all_ = (self.function, self.fwd, self.bwd, self.rule, self.vmap_rule)
+        all_ = self.written or (self.function, self.fwd, self.bwd, self.rule, self.vmap_rule)
         return tuple([function for function in all_ if function is not None])
 
     def run_forward(self, args: tuple[Any, ...]) -> Any:
@@ -348,3 +352,42 @@ class custom_vmap(Decorated):
         """
         self.vmap_rule = rule
         return rule
+
+
+def linear(function: Callable[..., Any], transpose: Callable[..., Any]) -> custom_jvp:
+    """Returns a function that is linear in all arguments together, with its transpose as its rule.
+
+    The transpose has the function as its own, and the other way round: so neither is ever
+    differentiated.
+
+    Args:
+        function: takes and returns pytrees of arrays.
+        transpose: takes a cotangent of what the function returns; returns one for each argument.
+    """
+
+    def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+        return function(*primals), function(*_filled(primals, tangents))
+
+    def pull(primals: tuple[Any, ...], out: Any, ct: Any) -> Any:
+        def back(ct: Any) -> Any:
+            found = transpose(ct)
+            return _filled(primals, found if isinstance(found, tuple) else (found,))
+
+        named(back, f"transpose({name_of(function)})")
+        return linear(back, lambda cts: function(*cts))(ct)
+
+    made = custom_jvp(function)
+    made.lasting = True  # the function has no other derivative
+    made.rule, made.bwd, made.bwd_name = rule, functools.wraps(transpose)(pull), "its transpose"
+    made.written = (transpose,)
+    return made
+
+
+def _filled(like: tuple[Any, ...], given: Any) -> Any:
+    """Returns tangents or cotangents of these arguments with zeros in the place of None."""
+    parts = Parts(like, _is_number)
+    if len(given) != len(parts):
+        return given  # which is an error where it is returned
+    leaves = parts.split(lambda: "what its transpose returns", given)
+    pairs = zip(leaves, parts.values, strict=True)
+    return parts.build([zeros(type_of(as_array(x)).update()) if v is None else v for v, x in pairs])

@@ -9,13 +9,12 @@ import jax
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.custom.decorators import custom_jvp, custom_vjp
+from ftrans.custom.decorators import custom_jvp, custom_vjp, linear
 from ftrans.errors import ArgumentError, DTypeError
 from ftrans.external.arrays import leaves_of
 from ftrans.external.batching import batch_rule
 from ftrans.external.callee import METHODS, HostCallee
 from ftrans.external.captures import check_captures
-from ftrans.external.linear import transpose_of
 from ftrans.external.numba_kernel import NumbaCallee, is_numba
 from ftrans.external.traceable import JaxCallee, traced
 from ftrans.func.staging import name_of, named
@@ -106,9 +105,8 @@ def external(
         if callable(batch):
             batch = batch_rule(label, batch, structure, outs, types)
         options: Any = {
-            "key": (Same(fn), structure, outs, Same(vmap_method), Same(transpose)),
+            "key": (Same(fn), structure, outs, Same(vmap_method)),
             "vmap_method": batch,
-            "linear": transpose_of(label, transpose, structure, outs),
         }
         if is_flat and is_numba(fn):
             return outs, NumbaCallee(label, fn, inputs, types, **options), ()
@@ -160,7 +158,7 @@ def ffi(
             call: Any = jax.ffi.ffi_call(target, specs, vmap_method=method)
             return outs.unflatten(call(*arrays, **attrs))
 
-        return _traced(label, function, structure, inputs, vmap_method, transpose)
+        return _traced(label, function, structure, inputs, vmap_method)
 
     return _calling(None, label, make, vmap_method, jvp, vjp, transpose)
 
@@ -209,7 +207,7 @@ def traceable(
             args, kwargs = structure.unflatten(leaves)
             return fn(*args, **kwargs)
 
-        return _traced(label, function, structure, inputs, vmap_method, transpose)
+        return _traced(label, function, structure, inputs, vmap_method)
 
     return _calling(fn, label, make, vmap_method, jvp, vjp, transpose)
 
@@ -220,19 +218,14 @@ def _traced(
     structure: Any,
     inputs: Sequence[ArrayType],
     rule: Any,
-    transpose: Any,
 ) -> Made:
-    """Has JAX trace a function of leaves; `rule` and `transpose` are those of the author."""
-    # these take the arguments, and no arrays besides
-    alone = callable(rule) or transpose is not None
+    """Has JAX trace a function of leaves; `rule` is the author's, for batches."""
+    alone = callable(rule)  # it takes the arguments, and no arrays besides
     found = traced(label, function, inputs, apart=not alone)
     outs, types = _out_types(label, found.shapes, structure, inputs)
-    linear = transpose_of(label, transpose, structure, outs)
-    batch = batch_rule(label, rule, structure, outs, types) if callable(rule) else None
-    written = (structure, outs, Same(rule), linear) if alone else None
-    callee = JaxCallee(
-        label, found.function, types, (found.key, written), rule=batch, linear=linear
-    )
+    batch = batch_rule(label, rule, structure, outs, types) if alone else None
+    written = (structure, outs, Same(rule)) if alone else None
+    callee = JaxCallee(label, found.function, types, (found.key, written), rule=batch)
     return outs, callee, found.arrays
 
 
@@ -278,12 +271,15 @@ def _calling(
         return outs.unflatten(external_p(*operands, *arrays, callee=callee))
 
     function = named(bounded(fn)(called) if callable(fn) else called, name)
+    if transpose is not None:
+        return linear(function, transpose)
     if jvp is None and vjp is None:
         return function
     made: Any = custom_jvp(function) if vjp is None else custom_vjp(function)
     made.lasting = True  # the function has no other derivative
     made.rule = jvp
     made.fwd, made.bwd = vjp if isinstance(vjp, tuple) else (None, vjp)
+    made.written = (jvp, made.fwd, made.bwd)
     return made
 
 

@@ -18,7 +18,6 @@ import numpy as np
 from ftrans.config import config
 from ftrans.external.arrays import plain, results
 from ftrans.external.batching import BatchRule, by_rule, expanded, moved, repeated
-from ftrans.external.linear import Transpose
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.location import here
 from ftrans.ir.stack import state, untraced
@@ -53,7 +52,6 @@ class HostCallee(Callee):
             which has size 1, or that of the batch, where an operand is not mapped; a rule records
             it. None loops, with one warning.
         copies: whether the function is given arrays of its own, to write to.
-        linear: its transpose, where it is linear in all operands together.
     """
 
     is_host = True
@@ -67,17 +65,15 @@ class HostCallee(Callee):
         key: Hashable = None,
         vmap_method: str | BatchRule | None = "sequential",
         copies: bool = False,
-        linear: Transpose | None = None,
     ):
         self.function = function
         self.function_key = Same(function) if key is None else key
         self.vmap_method = vmap_method
         self.copies = copies
-        self.linear = linear
         method: Any = vmap_method
         if callable(vmap_method):
             method = Same(vmap_method) if key is None else ()
-        super().__init__(name, types, (self.function_key, method, copies, linear))
+        super().__init__(name, types, (self.function_key, method, copies))
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the results for arrays of NumPy or JAX."""
@@ -164,15 +160,10 @@ class HostCallee(Callee):
             self.warn(size)
         if method in ("expand_dims", "broadcast_all"):
             given = (repeated if method == "broadcast_all" else expanded)(size, operands, dims)
-            inputs = [type_of(x) for x in given]
-            linear = self.linear and self.linear.batched(size, [t.shape[0] for t in inputs])
-            callee = self.batched(size, inputs, linear)
+            callee = self.batched(size, [type_of(x) for x in given])
         else:
-            given, mapped = moved(operands, dims), tuple(dim is not None for dim in dims)
-            linear = self.linear and self.linear.batched(
-                size, [size if m else None for m in mapped]
-            )
-            callee = self.looped(size, mapped, linear)
+            given = moved(operands, dims)
+            callee = self.looped(size, tuple(dim is not None for dim in dims))
         outs = external_p(*given, callee=callee)
         return outs, [0] * len(outs)
 
@@ -180,7 +171,7 @@ class HostCallee(Callee):
         """Returns the types of the results for a batch."""
         return [t.update(shape=(size, *t.shape)) for t in self.types]
 
-    def looped(self, size: int, mapped: tuple[bool, ...], linear: Transpose | None) -> HostCallee:
+    def looped(self, size: int, mapped: tuple[bool, ...]) -> HostCallee:
         """Returns the callee that loops over a batch."""
         return type(self)(
             self.name,
@@ -188,12 +179,9 @@ class HostCallee(Callee):
             self.batched_types(size),
             key=("loop", size, mapped, self.key),
             copies=self.copies,
-            linear=linear,
         )
 
-    def batched(
-        self, size: int, inputs: Sequence[ArrayType], linear: Transpose | None
-    ) -> HostCallee:
+    def batched(self, size: int, inputs: Sequence[ArrayType]) -> HostCallee:
         """Returns the callee that computes a batch by one call of the same function."""
         return type(self)(
             self.name,
@@ -202,7 +190,6 @@ class HostCallee(Callee):
             key=self.function_key,
             vmap_method=self.vmap_method,
             copies=self.copies,
-            linear=linear,
         )
 
     def warn(self, size: int) -> None:

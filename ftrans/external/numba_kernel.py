@@ -24,7 +24,6 @@ import numpy as np
 from ftrans.errors import ArgumentError, RuleError
 from ftrans.external.batching import by_rule
 from ftrans.external.callee import HostCallee
-from ftrans.external.linear import Transpose
 from ftrans.ir import ArrayType
 from ftrans.primitives.rules.external import Same
 from ftrans.runtime import native
@@ -69,7 +68,6 @@ class NumbaCallee(HostCallee):
         key: Hashable = None,
         vmap_method: Any = None,
         masks: tuple[tuple[bool, ...], ...] = (),
-        linear: Transpose | None = None,
     ):
         self.kernel, self.inputs, self.masks = kernel, tuple(inputs), masks
         pointers = _is_pointers(kernel)
@@ -89,7 +87,6 @@ class NumbaCallee(HostCallee):
             key=(self.kernel_key, masks),
             vmap_method=method,
             copies=copies,
-            linear=linear,
         )
 
     def _by_kernel(self, *arrays: Any) -> Sequence[Any]:
@@ -146,19 +143,17 @@ class NumbaCallee(HostCallee):
             )
             return None
 
-    def looped(self, size: int, mapped: tuple[bool, ...], linear: Transpose | None) -> NumbaCallee:
+    def looped(self, size: int, mapped: tuple[bool, ...]) -> NumbaCallee:
         """Returns the callee that loops over a batch, in machine code."""
         inputs = [
             t.update(shape=(size, *t.shape)) if m else t
             for t, m in zip(self.inputs, mapped, strict=True)
         ]
-        return self._like(inputs, size, masks=(mapped, *self.masks), linear=linear)
+        return self._like(inputs, size, masks=(mapped, *self.masks))
 
-    def batched(
-        self, size: int, inputs: Sequence[ArrayType], linear: Transpose | None
-    ) -> NumbaCallee:
+    def batched(self, size: int, inputs: Sequence[ArrayType]) -> NumbaCallee:
         """Returns the callee that computes a batch by one call of the same kernel."""
-        return self._like(inputs, size, vmap_method=self.vmap_method, linear=linear)
+        return self._like(inputs, size, vmap_method=self.vmap_method)
 
     def _like(self, inputs: Sequence[ArrayType], size: int, **options: Any) -> NumbaCallee:
         types = self.batched_types(size)

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.errors import RuleError, TransposeError
-from ftrans.external.batching import alone, moved
-from ftrans.external.linear import Transpose
+from ftrans.external.batching import alone
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.stack import untraced
 from ftrans.primitives.record import Linear
@@ -172,7 +171,6 @@ class JaxCallee(Callee):
         types: the types of the results.
         key: what stands for the function where two callees are compared.
         rule: for a batch, `(size, operands, dims) -> outs, out_dims`; None asks JAX.
-        linear: its transpose, where the author wrote it; `key` stands for it too.
     """
 
     is_host = False
@@ -186,12 +184,10 @@ class JaxCallee(Callee):
         key: Hashable,
         *,
         rule: Callable[..., Any] | None = None,
-        linear: Transpose | None = None,
     ):
         super().__init__(name, types, key)
         self.function = function
         self.rule = rule
-        self.linear = linear
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the results for arrays of NumPy or JAX, in the container of the arguments."""
@@ -220,24 +216,18 @@ class JaxCallee(Callee):
         """Records the function for many examples at once."""
         if self.rule is not None:
             return self.rule(size, operands, dims)
-        linear, axes = self.linear, tuple(dims)
-        if linear is not None:
-            # its transpose has the mapped axes in front
-            operands, axes = moved(operands, dims), tuple(None if d is None else 0 for d in dims)
+        axes = tuple(dims)
         callee = JaxCallee(
             self.name,
             jax.vmap(self.function, axes, axis_size=size),
             [t.update(shape=(size, *t.shape)) for t in self.types],
-            key=("vmap", size, axes, self.key, linear),
-            linear=linear and linear.batched(size, [None if d is None else size for d in dims]),
+            key=("vmap", size, axes, self.key),
         )
         outs = external_p(*operands, callee=callee)
         return outs, [0] * len(outs)
 
     def jvp(self, tangents: Sequence[Any], primals: Sequence[Any]) -> Sequence[Any]:
         """Records the tangents of the results; None where a tangent is zero."""
-        if self.linear is not None:
-            return super().jvp(tangents, primals)  # type: ignore[return-value]
         active = tuple(t is not None for t in tangents)
         moving = tuple(t.is_inexact for t in self.types)
         callee = Pushforward(self, active, moving)
@@ -247,8 +237,6 @@ class JaxCallee(Callee):
 
     def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
         """Records the cotangents of the operands that are `Linear`; None elsewhere."""
-        if self.linear is not None:
-            return super().transpose(cts, operands)  # type: ignore[return-value]
         linear = [isinstance(x, Linear) for x in operands]
         present = [ct is not None for ct in cts]
         types = [type_of(x) if not m else x.type for x, m in zip(operands, linear, strict=True)]

@@ -185,6 +185,38 @@ def test_two_external_functions_may_be_each_others_transpose() -> None:
     assert_close(func.hessian(lambda x: (forward(x) ** 2).sum())(X), 2 * matrix.T @ matrix)
 
 
+def test_a_transpose_may_close_over_what_is_differentiated() -> None:
+    def slopes(w: Any) -> Any:
+        f = external(
+            lambda x: x * 3.0, same, vmap_method="broadcast_all", transpose=lambda ct: ct * w
+        )
+        return func.grad(lambda x: f(x).sum())(X).sum()
+
+    assert_close(func.grad(slopes)(2.0), 3.0)
+
+
+def test_jax_takes_the_transpose() -> None:
+    f, x = linear("broadcast_all"), jax.numpy.arange(3.0)
+    found = jax.vmap(jax.grad(lambda a: (f(a, a) ** 2).sum()))(x[None])
+    assert_close(found[0], jax.grad(lambda a: (mixed(a, a) ** 2).sum())(x))
+
+
+def test_a_call_is_taken_over_until_what_its_rule_reads_changes() -> None:
+    scale = 2.0
+
+    def pulled(ct: Any) -> Any:
+        return ct * scale
+
+    def rule(primals: Any, out: Any, ct: Any) -> Any:
+        return pulled(ct)
+
+    f = external(lambda x: x * 2.0, same, vmap_method="broadcast_all", transpose=pulled)
+    g = external(lambda x: x * 2.0, same, vmap_method="broadcast_all", vjp=rule)
+    for scale in (2.0, 3.0, 2.0):
+        for h in (f, g, f, g):
+            assert_close(func.grad(lambda x, h=h: h(x).sum())(X), np.full(3, scale))
+
+
 def test_pytrees_pass_through_rules() -> None:
     f = external(
         lambda tree: {"s": np.sin(tree["x"]), "n": np.int32(3)},

@@ -55,12 +55,10 @@ class Callee(ABC):
     Attributes:
         is_host: whether it runs Python on arrays that have values: programs are split at it.
         holds_functions: whether it refers to a function of a user's.
-        linear: its transpose, where it is linear in all operands together and the author gave one.
     """
 
     is_host: bool
     holds_functions = True
-    linear: Any = None
 
     def __init__(self, name: str, types: Sequence[ArrayType], key: Hashable):
         self.name = name
@@ -107,11 +105,11 @@ class Callee(ABC):
 
     def jvp(self, tangents: Sequence[Any], primals: Sequence[Any]) -> Sequence[Any] | None:
         """Records the tangents of the results, None for zero; or returns None, having no rule."""
-        return None if self.linear is None else self.linear.jvp(self, tangents, primals)
+        return None
 
     def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any] | None:
         """Records the cotangents of the `Linear` operands; or returns None, having no rule."""
-        return None if self.linear is None else self.linear.transpose(self, cts, operands)
+        return None
 
     @abstractmethod
     def missing(self, rule: str) -> str:
