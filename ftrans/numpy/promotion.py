@@ -414,3 +414,10 @@ def canonical_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     if len(set(axes)) != len(axes):
         raise AxisError(f"{name}: axes {axis} name an axis twice.")
     return axes
+
+
+def line_of(name: str, x: Any, axis: int | None) -> tuple[Any, int]:
+    """Returns a strict operand and an axis of it; all elements as one axis where that is None."""
+    if axis is None:
+        return flattened(x), 0
+    return x, canonical_axis(name, axis, type_of(x).ndim)

@@ -17,12 +17,11 @@ from ftrans.numpy.promotion import (
     broadcast_to,
     canonical_axes,
     canonical_axis,
-    cast,
     flattened,
     is_array,
     is_scalar,
 )
-from ftrans.numpy.reduction import accumulating_dtype
+from ftrans.numpy.reduction import accumulated
 from ftrans.numpy.shaping import transpose
 from ftrans.numpy.views import apart, copied, read_only, view_of, viewed
 
@@ -385,8 +384,5 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
         axis2: the axis of the columns.
         dtype: in which to sum; booleans and small integers take the default integer.
     """
-    line = diagonal(x, offset, axis1, axis2)
-    t = type_of(line)
-    own = accumulating_dtype(t.dtype) if dtype is None else np.dtype(dtype)
-    line = cast(line, own)
-    return p.sum_p(line, axes=(t.ndim - 1,))
+    line = accumulated(diagonal(x, offset, axis1, axis2), dtype)
+    return p.sum_p(line, axes=(type_of(line).ndim - 1,))

@@ -6,7 +6,9 @@ booleans are taken in the default integer dtype; means of integers in the defaul
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,8 +29,8 @@ from ftrans.numpy.promotion import (
     cast,
     default_dtype,
     filled,
-    flattened,
     inexact,
+    line_of,
 )
 from ftrans.numpy.ufunc import Function, named
 from ftrans.numpy.views import copied
@@ -40,21 +42,62 @@ __all__ = [
 ]  # fmt: skip
 
 
+_MEANINGS = {
+    "x": "an array.",
+    "axis": "an axis, several, or None for all.",
+    "dtype": "the dtype of the result, to which the elements are converted first.",
+    "out": "an array to write the result into.",
+    "keepdims": "whether reduced axes stay, with size 1.",
+    "initial": "a value that takes part in the reduction.",
+    "where": "a mask of the elements that take part.",
+}
+"""What the arguments of reductions mean."""
+
+
+def described(**meanings: str) -> Callable[[Function], Function]:
+    """Makes what adds to a docstring, in front of its example, the arguments of a reduction.
+
+    Args:
+        **meanings: of those that differ from the usual ones.
+    """
+
+    def describe(function: Function) -> Function:
+        known = {**_MEANINGS, **meanings}
+        about, example, code = (function.__doc__ or "").partition("    Example:")
+        section = "    Args:"
+        for name, parameter in inspect.signature(function).parameters.items():
+            spelled = str(parameter).partition(":")[0]  # with the asterisks of **options
+            section += f"\n        {spelled}: {known[name]}"
+        function.__doc__ = f"{about.rstrip()}\n\n{section}\n\n{example}{code}".rstrip()
+        return function
+
+    return describe
+
+
+def _made(function: Function, name: str, doc: str, **meanings: str) -> Function:
+    return described(**meanings)(named(function, name, doc))
+
+
+def ones_at(axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns a shape with size 1 at some axes."""
+    return tuple(1 if i in axes else n for i, n in enumerate(shape))
+
+
 def kept(x: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
     """Gives a reduced operand axes of size 1 in the place of those that were reduced."""
-    if not keepdims or not axes:
-        return x
-    return p.reshape_p(x, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
+    return p.reshape_p(x, shape=ones_at(axes, shape)) if keepdims and axes else x
 
 
-def accumulating_dtype(dtype: np.dtype) -> np.dtype:
-    """Returns the dtype in which values are added: no integer narrower than the default one."""
-    default = default_dtype(int)
-    if dtype == np.bool_:
-        return default
-    if is_integer(dtype) and dtype.itemsize < default.itemsize:
-        return np.dtype(f"u{default.name}") if is_unsigned(dtype) else default
-    return dtype
+def accumulated(x: Any, dtype: Any = None) -> Any:
+    """Returns an operand in the dtype in which it is added: no integer below the default one."""
+    x = as_array(x)
+    if dtype is None:
+        dtype, default = type_of(x).dtype, default_dtype(int)
+        if dtype == np.bool_:
+            dtype = default
+        elif is_integer(dtype) and dtype.itemsize < default.itemsize:
+            dtype = np.dtype(f"u{default.name}") if is_unsigned(dtype) else default
+    return cast(x, dtype)
 
 
 def masked(x: Any, mask: Any, identity: Any) -> Any:
@@ -66,7 +109,8 @@ def masked(x: Any, mask: Any, identity: Any) -> Any:
     return p.select_p(mask, x, p.scalar(identity, type_of(x).dtype))
 
 
-def _reduce(x: Any, primitive: Function, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _reduce(name: str, primitive: Function, x: Any, axis: Any, keepdims: bool) -> Any:
+    axes = canonical_axes(name, axis, type_of(x).ndim)
     if not axes:
         return copied(x)
     return kept(primitive(x, axes=axes), type_of(x).shape, axes, keepdims)
@@ -84,27 +128,11 @@ def _total(name: str, primitive: Function, join: Function, identity: int, doc: s
         initial: Any = None,
         where: Any = True,
     ) -> Any:
-        x = as_array(x)
-        own = accumulating_dtype(type_of(x).dtype) if dtype is None else np.dtype(dtype)
-        x = masked(cast(x, own), where, identity)
-        axes = canonical_axes(name, axis, type_of(x).ndim)
-        total = _reduce(x, primitive, axes, keepdims)
+        x = masked(accumulated(x, dtype), where, identity)
+        total = _reduce(name, primitive, x, axis, keepdims)
         return total if initial is None else join(total, initial)
 
-    return named(function, name, doc + _REDUCTION_ARGS)
-
-
-_REDUCTION_ARGS = """
-
-    Args:
-        x: an array.
-        axis: an axis, several, or None for all.
-        dtype: the dtype of the result, to which the elements are converted first.
-        out: an array to write the result into.
-        keepdims: whether reduced axes stay, with size 1.
-        initial: a value that takes part in the reduction.
-        where: a mask of the elements that take part.
-    """
+    return _made(function, name, doc)
 
 
 sum = _total("sum", p.sum_p, add, 0, "Adds up elements.")
@@ -117,34 +145,18 @@ def _logical(name: str, primitive: Function, identity: bool, doc: str) -> Functi
     def function(
         x: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
     ) -> Any:
-        x = masked(truth(x), where, identity)
-        return _reduce(x, primitive, canonical_axes(name, axis, type_of(x).ndim), keepdims)
+        return _reduce(name, primitive, masked(truth(x), where, identity), axis, keepdims)
 
-    return named(function, name, doc + _MASKED_ARGS)
+    return _made(function, name, doc)
 
-
-_MASKED_ARGS = """
-
-    Args:
-        x: an array.
-        axis: an axis, several, or None for all.
-        out: an array to write the result into.
-        keepdims: whether reduced axes stay, with size 1.
-        where: a mask of the elements that take part.
-    """
 
 any = _logical("any", p.any_p, False, "Tells whether any element is not 0.")
 all = _logical("all", p.all_p, True, "Tells whether all elements are not 0.")
 
 
+@described()
 def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Counts the elements that are not 0.
-
-    Args:
-        x: an array.
-        axis: an axis, several, or None for all.
-        keepdims: whether reduced axes stay, with size 1.
-    """
+    """Counts the elements that are not 0."""
     return sum(truth(x), axis=axis, keepdims=keepdims)
 
 
@@ -173,25 +185,22 @@ def _extremum(name: str, primitive: Function, join: Function, sign: int, doc: st
         where: Any = True,
     ) -> Any:
         x = as_array(x)
+        lowest = _lowest(type_of(x).dtype, sign)
         if initial is None and where is not True:
             raise UnsupportedError(
                 f"{name}: where= takes initial= too, the value where no element takes part.\n"
-                f"  Write {name}(x, where=mask, initial={_lowest(type_of(x).dtype, sign)!r})."
+                f"  Write {name}(x, where=mask, initial={lowest!r})."
             )
-        x = masked(x, where, _lowest(type_of(x).dtype, sign))
+        x = masked(x, where, lowest)
         t = type_of(x)
-        axes = canonical_axes(name, axis, t.ndim)
-        if initial is None:
-            return _reduce(x, primitive, axes, keepdims)
-        if 0 in (t.shape[i] for i in axes):
-            t = t.update(shape=tuple(1 if i in axes else n for i, n in enumerate(t.shape)))
-            x = filled(_lowest(t.dtype, sign), t.shape, t.dtype)
-        return join(_reduce(x, primitive, axes, keepdims), initial)
+        if initial is not None and not t.size:
+            axes = canonical_axes(name, axis, t.ndim)
+            x = filled(lowest, ones_at(axes, t.shape), t.dtype)
+        found = _reduce(name, primitive, x, axis, keepdims)
+        return found if initial is None else join(found, initial)
 
-    return named(function, name, doc + _MASKED_ARGS.replace("where: a", _INITIAL + "where: a"))
+    return _made(function, name, doc)
 
-
-_INITIAL = "initial: a value that takes part.\n        "
 
 max = amax = _extremum(
     "max",
@@ -209,15 +218,9 @@ min = amin = _extremum(
 )
 
 
+@described()
 def ptp(x: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Returns the largest element less the smallest.
-
-    Args:
-        x: an array.
-        axis: an axis, several, or None for all.
-        out: an array to write the result into.
-        keepdims: whether reduced axes stay, with size 1.
-    """
+    """Returns the largest element less the smallest."""
     return subtract(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
 
 
@@ -226,26 +229,14 @@ def _index_of(name: str, primitive: Function, doc: str) -> Function:
 
     def function(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
         x = as_array(x)
-        t = type_of(x)
-        if axis is None:
-            axes, flat = tuple(range(t.ndim)), flattened(x)
-            found = primitive(flat, axis=0)
-        else:
-            axes = (canonical_axis(name, axis, t.ndim),)
-            found = primitive(x, axis=axes[0])
-        return kept(cast(found, default_dtype(int)), t.shape, axes, keepdims)
+        line, place = line_of(name, x, axis)
+        shape = type_of(x).shape
+        axes = tuple(range(len(shape))) if axis is None else (place,)
+        found = cast(primitive(line, axis=place), default_dtype(int))
+        return kept(found, shape, axes, keepdims)
 
-    return named(function, name, doc + _INDEX_ARGS)
+    return _made(function, name, doc, axis="an axis; None for the index into all elements as one.")
 
-
-_INDEX_ARGS = """
-
-    Args:
-        x: an array.
-        axis: an axis; None for the index into the flattened array.
-        out: an array to write the result into.
-        keepdims: whether the axis stays, with size 1.
-    """
 
 argmax = _index_of("argmax", p.argmax_p, "Returns the index of the largest element, the first.")
 argmin = _index_of("argmin", p.argmin_p, "Returns the index of the smallest element, the first.")
@@ -253,60 +244,42 @@ argmin = _index_of("argmin", p.argmin_p, "Returns the index of the smallest elem
 
 # ---------------------------------------------------------------------------- running along an axis
 
-
-def _along(name: str, x: Any, axis: Any) -> tuple[Any, int]:
-    """Returns the operand and the axis; flattened where that is None."""
-    t = type_of(x)
-    if axis is None:
-        return flattened(x), 0
-    return x, canonical_axis(name, axis, t.ndim)
+_ONE_AXIS = "an axis; None flattens the array first."
 
 
-def _running(name: str, primitive: Function, doc: str) -> Function:
-    """Makes `cumsum` or `cumprod`."""
+def _running(name: str, primitive: Function, doc: str, prepare: Function = accumulated) -> Function:
+    """Makes a reduction of all that stands before each element, after `prepare(x, dtype)`."""
 
     def function(x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        x = as_array(x)
-        own = accumulating_dtype(type_of(x).dtype) if dtype is None else dtype
-        x, axis = _along(name, cast(x, own), axis)
+        x, axis = line_of(name, prepare(as_array(x), dtype), axis)
         return primitive(x, axis=axis, reverse=False)
 
-    return named(function, name, doc + _RUNNING_ARGS)
+    return _made(function, name, doc, axis=_ONE_AXIS)
 
 
-_RUNNING_ARGS = """
+def _instead_of_nan(value: int) -> Function:
+    return lambda x, dtype: accumulated(choose(isnan(x), value, x), dtype)
 
-    Args:
-        x: an array.
-        axis: an axis; None flattens the array first.
-        dtype: the dtype of the result, to which the elements are converted first.
-        out: an array to write the result into.
-    """
 
 cumsum = _running("cumsum", p.cumsum_p, "Returns the running sums along an axis.")
 cumprod = _running("cumprod", p.cumprod_p, "Returns the running products along an axis.")
+cummax = _running("cummax", p.cummax_p, "Returns the running maxima along an axis.", as_array)
+cummin = _running("cummin", p.cummin_p, "Returns the running minima along an axis.", as_array)
+nancumsum = _running(
+    "nancumsum", p.cumsum_p, "Returns running sums in which NaN counts as 0.", _instead_of_nan(0)
+)
+nancumprod = _running(
+    "nancumprod",
+    p.cumprod_p,
+    "Returns running products in which NaN counts as 1.",
+    _instead_of_nan(1),
+)
 
 
-def _running_extremum(name: str, primitive: Function, doc: str) -> Function:
-    def function(x: Any, axis: Any = None) -> Any:
-        x, axis = _along(name, as_array(x), axis)
-        return primitive(x, axis=axis, reverse=False)
-
-    return named(function, name, doc)
-
-
-cummax = _running_extremum("cummax", p.cummax_p, "Returns the running maxima along an axis.")
-cummin = _running_extremum("cummin", p.cummin_p, "Returns the running minima along an axis.")
-
-
+@described(axis=_ONE_AXIS)
 def logcumsumexp(x: Any, axis: Any = None) -> Any:
-    """Returns the logarithms of the running sums of exp(x), without overflow.
-
-    Args:
-        x: an array.
-        axis: an axis; None flattens the array first.
-    """
-    x, axis = _along("logcumsumexp", inexact(x), axis)
+    """Returns the logarithms of the running sums of exp(x), without overflow."""
+    x, axis = line_of("logcumsumexp", inexact(x), axis)
     return p.cumlogsumexp_p(x, axis=axis, reverse=False)
 
 
@@ -325,15 +298,19 @@ def _array_api(name: str, running: Function, start: int, doc: str) -> Function:
         if axis is None and t.ndim != 1:
             raise AxisError(f"{name}: an array of {t.ndim} axes needs one named.\n  x: {t}")
         axis = canonical_axis(name, 0 if axis is None else axis, t.ndim)
-        total = running(x, axis, dtype, out)
+        total = running(x, axis, dtype)
         if not include_initial:
             return total
         t = type_of(total)
-        shape = tuple(1 if i == axis else n for i, n in enumerate(t.shape))
-        first = filled(start, shape, t.dtype)
-        return p.concatenate_p(first, total, axis=axis)
+        return p.concatenate_p(filled(start, ones_at((axis,), t.shape), t.dtype), total, axis=axis)
 
-    return named(function, name, doc)
+    return _made(
+        function,
+        name,
+        doc,
+        axis="the axis, which a vector need not name.",
+        include_initial=f"whether a {start} stands in front.",
+    )
 
 
 cumulative_sum = _array_api(
@@ -341,20 +318,4 @@ cumulative_sum = _array_api(
 )
 cumulative_prod = _array_api(
     "cumulative_prod", cumprod, 1, "Returns the running products, after a 1 with `include_initial`."
-)
-
-
-def _running_without_nan(name: str, running: Function, identity: int, doc: str) -> Function:
-    def function(x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        x = as_array(x)
-        return running(choose(isnan(x), identity, x), axis, dtype, out)
-
-    return named(function, name, doc + _RUNNING_ARGS)
-
-
-nancumsum = _running_without_nan(
-    "nancumsum", cumsum, 0, "Returns running sums in which NaN counts as 0."
-)
-nancumprod = _running_without_nan(
-    "nancumprod", cumprod, 1, "Returns running products in which NaN counts as 1."
 )

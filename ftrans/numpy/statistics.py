@@ -14,14 +14,13 @@ from ftrans import primitives as p
 from ftrans.errors import ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, real_of
+from ftrans.numpy import reduction as over
 from ftrans.numpy.arithmetic import add, divide, multiply, subtract
 from ftrans.numpy.elementwise import maximum
 from ftrans.numpy.logic import isnan, logical_not
 from ftrans.numpy.logic import where as choose
 from ftrans.numpy.promotion import as_array, broadcast_to, canonical_axes, cast, inexact
-from ftrans.numpy.reduction import all as all_of
-from ftrans.numpy.reduction import any as any_of
-from ftrans.numpy.reduction import argmax, argmin, count_nonzero, kept, masked, max, min, prod, sum
+from ftrans.numpy.reduction import described, kept, masked
 from ftrans.numpy.ufunc import Function, named
 
 __all__ = [
@@ -44,9 +43,10 @@ def _count(x: Any, axes: tuple[int, ...], where: Any, keepdims: bool) -> Any:
     if where is True or where is None:
         return float(math.prod(t.shape[axis] for axis in axes))
     mask = broadcast_to(as_array(where), t.shape)
-    return cast(count_nonzero(mask, axis=axes, keepdims=keepdims), real_of(t.dtype))
+    return cast(over.count_nonzero(mask, axis=axes, keepdims=keepdims), real_of(t.dtype))
 
 
+@described(dtype="the dtype of the result; for integers, None is the default one.")
 def mean(
     x: Any,
     axis: Any = None,
@@ -58,21 +58,13 @@ def mean(
 ) -> Any:
     """Returns the mean of elements.
 
-    Args:
-        x: an array; integers are averaged in the default dtype.
-        axis: an axis, several, or None for all.
-        dtype: the dtype of the result.
-        out: an array to write the result into.
-        keepdims: whether reduced axes stay, with size 1.
-        where: a mask of the elements that take part.
-
     Example:
         >>> float(mean(np.array([1.0, 2.0, 6.0])))
         3.0
     """
     x, result = _computed_in(x, dtype)
     axes = canonical_axes("mean", axis, type_of(x).ndim)
-    total = sum(x, axis=axes, keepdims=keepdims, where=where)
+    total = over.sum(x, axis=axes, keepdims=keepdims, where=where)
     return cast(divide(total, _count(x, axes, where, keepdims)), result)
 
 
@@ -106,23 +98,18 @@ def _spread(name: str, finish: Function, doc: str) -> Function:
             count = count - offset if count > offset else 0.0
         else:
             count = maximum(subtract(count, offset), 0.0)
-        total = sum(square, axis=axes, keepdims=keepdims)
+        total = over.sum(square, axis=axes, keepdims=keepdims)
         return finish(cast(divide(total, count), real_of(result)))
 
-    return named(function, name, doc + _SPREAD_ARGS)
+    describe = described(
+        dtype="the dtype in which it is computed.",
+        ddof="what is taken off the number of elements that the sum is divided by.",
+        correction="another name for `ddof`, that of the array API and of PyTorch.",
+    )
+    return describe(named(function, name, doc + _SPREAD_EXAMPLE))
 
 
-_SPREAD_ARGS = """
-
-    Args:
-        x: an array.
-        axis: an axis, several, or None for all.
-        dtype: the dtype in which it is computed.
-        out: an array to write the result into.
-        ddof: what is taken off the number of elements that the sum is divided by.
-        keepdims: whether reduced axes stay, with size 1.
-        where: a mask of the elements that take part.
-        correction: another name for `ddof`, that of the array API and of PyTorch.
+_SPREAD_EXAMPLE = """
 
     Example:
         >>> import ftrans.numpy as fnp
@@ -177,8 +164,8 @@ def average(
             order = tuple(sorted(range(len(axes)), key=axes.__getitem__))
             weights = p.transpose_p(weights, permutation=order)
             weights = p.broadcast_p(weights, shape=t.shape, axes=tuple(sorted(axes)))
-        total = sum(weights, axis=axes, keepdims=keepdims)
-        out = divide(sum(multiply(x, weights), axis=axes, keepdims=keepdims), total)
+        total = over.sum(weights, axis=axes, keepdims=keepdims)
+        out = divide(over.sum(multiply(x, weights), axis=axes, keepdims=keepdims), total)
     if not returned:
         return out
     u = type_of(out)
@@ -188,9 +175,10 @@ def average(
 # ----------------------------------------------------------------------------------------- median
 
 
-def _median(x: Any, axes: tuple[int, ...], keepdims: bool, skip: bool) -> Any:
-    x, result = _computed_in(x, None)
+def _median(name: str, x: Any, axis: Any, keepdims: bool, skip: bool) -> Any:
+    x, result = _computed_in(as_array(x), None)
     t = type_of(x)
+    axes = canonical_axes(name, axis, t.ndim)
     rest = tuple(i for i in range(t.ndim) if i not in axes)
     size = math.prod(t.shape[i] for i in axes)
     shape = (*(t.shape[i] for i in rest), size)
@@ -202,17 +190,17 @@ def _median(x: Any, axes: tuple[int, ...], keepdims: bool, skip: bool) -> Any:
     place = p.iota_p(shape=shape, dtype=np.dtype("int32"), axis=len(rest))
     count: Any = size
     if skip:
-        count = sum(p.eq_p(fixed, fixed), axis=-1, keepdims=True, dtype=np.int32)
+        count = over.sum(p.eq_p(fixed, fixed), axis=-1, keepdims=True, dtype=np.int32)
     out = None
     for number in ((count - 1) // 2, count // 2):
         number = broadcast_to(as_array(number, "int32"), shape)
-        middle = sum(masked(ordered, p.eq_p(place, number), 0), axis=-1, keepdims=True)
+        middle = over.sum(masked(ordered, p.eq_p(place, number), 0), axis=-1, keepdims=True)
         share = _shared(x, broadcast_to(middle, shape), middle)
         out = share if out is None else add(out, share)
     out = multiply(out, 0.5)
-    lost = (all_of if skip else any_of)(p.ne_p(fixed, fixed), axis=-1, keepdims=True)
+    lost = (over.all if skip else over.any)(p.ne_p(fixed, fixed), axis=-1, keepdims=True)
     # whose NaN has the gradient shared by all that are NaN
-    out = choose(lost, max(x, axis=-1, keepdims=True), out)
+    out = choose(lost, over.max(x, axis=-1, keepdims=True), out)
     out = p.reshape_p(out, shape=shape[:-1])
     return cast(kept(out, t.shape, axes, keepdims), result)
 
@@ -220,39 +208,33 @@ def _median(x: Any, axes: tuple[int, ...], keepdims: bool, skip: bool) -> Any:
 def _shared(x: Any, middle: Any, value: Any) -> Any:
     """Returns `value`, with a gradient that the elements equal to it share evenly."""
     hit = p.eq_p(x, middle)
-    count = sum(hit, axis=-1, keepdims=True)
+    count = over.sum(hit, axis=-1, keepdims=True)
     # the value and nothing else; of infinities, which have no difference, their mean
     known = [p.select_p(p.is_finite_p(v), v, 0.0) for v in (middle, value)]
     gap = p.select_p(hit, p.sub_p(x, known[0]), 0.0)
-    return add(known[1], divide(sum(gap, axis=-1, keepdims=True), maximum(count, 1)))
+    return add(known[1], divide(over.sum(gap, axis=-1, keepdims=True), maximum(count, 1)))
 
 
+@described()
 def median(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
     """Returns the median, for an even number of elements the mean of the two in the middle.
 
     Elements equal to it share the gradient evenly.
 
-    Args:
-        x: an array.
-        axis: an axis, several, or None for all.
-        out: an array to write the result into.
-        keepdims: whether reduced axes stay, with size 1.
-
     Example:
         >>> float(median(np.array([3.0, 1.0, 2.0, 9.0])))
         2.5
     """
-    x = as_array(x)
-    return _median(x, canonical_axes("median", axis, type_of(x).ndim), keepdims, skip=False)
+    return _median("median", x, axis, keepdims, skip=False)
 
 
 # -------------------------------------------------------------------------- reductions without NaN
 
 
+@described()
 def nanmedian(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
     """Returns the median of the elements that are not NaN; see `median`."""
-    x = as_array(x)
-    return _median(x, canonical_axes("nanmedian", axis, type_of(x).ndim), keepdims, skip=True)
+    return _median("nanmedian", x, axis, keepdims, skip=True)
 
 
 def _skipping(name: str, reduce: Function, doc: str) -> Function:
@@ -265,14 +247,19 @@ def _skipping(name: str, reduce: Function, doc: str) -> Function:
             known = p.and_p(known, broadcast_to(as_array(options["where"]), type_of(x).shape))
         return reduce(x, axis=axis, **{**options, "where": known})
 
-    return named(function, name, doc)
+    return _without_nan(function, name, reduce, doc)
 
 
-nansum = _skipping("nansum", sum, "Adds up the elements that are not NaN; see `sum`.")
-nanprod = _skipping("nanprod", prod, "Multiplies the elements that are not NaN; see `prod`.")
-nanmean = _skipping("nanmean", mean, "Returns the mean of what is not NaN; see `mean`.")
-nanvar = _skipping("nanvar", var, "Returns the variance of what is not NaN; see `var`.")
-nanstd = _skipping("nanstd", std, "Returns the deviation of what is not NaN; see `std`.")
+def _without_nan(function: Function, name: str, reduce: Function, doc: str) -> Function:
+    others = f"the other arguments of `{reduce.__name__}`, by name."
+    return described(options=others)(named(function, name, doc))
+
+
+nansum = _skipping("nansum", over.sum, "Adds up the elements that are not NaN.")
+nanprod = _skipping("nanprod", over.prod, "Multiplies the elements that are not NaN.")
+nanmean = _skipping("nanmean", mean, "Returns the mean of what is not NaN.")
+nanvar = _skipping("nanvar", var, "Returns the variance of what is not NaN.")
+nanstd = _skipping("nanstd", std, "Returns the deviation of what is not NaN.")
 
 
 def _extremum_without_nan(name: str, reduce: Function, worst: float, doc: str) -> Function:
@@ -282,24 +269,24 @@ def _extremum_without_nan(name: str, reduce: Function, worst: float, doc: str) -
             return reduce(x, axis=axis, **options)
         unknown = isnan(x)
         found = reduce(p.select_p(unknown, worst, x), axis=axis, **options)
-        if reduce in (argmax, argmin) or options.get("initial") is not None:
+        if reduce in (over.argmax, over.argmin) or options.get("initial") is not None:
             return found
         keepdims = options.get("keepdims", False)
-        known = any_of(logical_not(unknown), axis=axis, keepdims=keepdims)
+        known = over.any(logical_not(unknown), axis=axis, keepdims=keepdims)
         return choose(known, found, math.nan)
 
-    return named(function, name, doc)
+    return _without_nan(function, name, reduce, doc)
 
 
 nanmax = _extremum_without_nan(
-    "nanmax", max, -math.inf, "Returns the largest element that is not NaN; see `max`."
+    "nanmax", over.max, -math.inf, "Returns the largest element that is not NaN."
 )
 nanmin = _extremum_without_nan(
-    "nanmin", min, math.inf, "Returns the smallest element that is not NaN; see `min`."
+    "nanmin", over.min, math.inf, "Returns the smallest element that is not NaN."
 )
 nanargmax = _extremum_without_nan(
-    "nanargmax", argmax, -math.inf, "Returns where `nanmax` is; 0 where all are NaN."
+    "nanargmax", over.argmax, -math.inf, "Returns where `nanmax` is; 0 where all are NaN."
 )
 nanargmin = _extremum_without_nan(
-    "nanargmin", argmin, math.inf, "Returns where `nanmin` is; 0 where all are NaN."
+    "nanargmin", over.argmin, math.inf, "Returns where `nanmin` is; 0 where all are NaN."
 )
