@@ -27,7 +27,7 @@ from ftrans import func
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.methods import Methods, asks_needs, methods_of
 from ftrans.external.captures import content
-from ftrans.numpy import linalg, nn
+from ftrans.numpy import linalg
 from ftrans.pytree import is_constant
 
 _ABSENT = object()
@@ -254,7 +254,7 @@ _MODULES = {
     module.__name__: module
     for module in (
         *(math, cmath, operator, np, np.linalg, np.fft),
-        *(fnp, linalg, nn, func),
+        *(fnp, linalg, func),
     )
 } | {"ftrans": None}
 """The modules whose attributes are asked for."""

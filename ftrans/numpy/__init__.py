@@ -28,7 +28,6 @@ from ftrans.numpy.joining import *
 from ftrans.numpy.linalg import matrix_norm, matrix_power, norm, vector_norm
 from ftrans.numpy.linear import *
 from ftrans.numpy.logic import *
-from ftrans.numpy.nn import *
 from ftrans.numpy.rearrangement import *
 from ftrans.numpy.reduction import *
 from ftrans.numpy.searching import *

@@ -13,7 +13,16 @@ from ftrans import primitives as p
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.promotion import as_array, cast, default_dtype, is_scalar, result_type, unify
-from ftrans.numpy.ufunc import Function, as_strict, binary, marked, read_options, refused, unary
+from ftrans.numpy.ufunc import (
+    Function,
+    binary,
+    composed,
+    elementary,
+    marked,
+    read_options,
+    refused,
+    unary,
+)
 from ftrans.numpy.views import copied
 
 __all__ = [
@@ -33,13 +42,13 @@ multiply = binary("multiply", p.mul_p, "Returns x * y; of booleans, x and y.", b
 divide = true_divide = binary(
     "divide", p.div_p, "Returns x / y; of integers in the default dtype.", floats=True
 )
+_no_negative = refused("negative", "Write ~x.")
 negative = unary(
     "negative",
     p.neg_p,
     "Returns -x.",
-    whole=lambda x: p.neg_p(x) if type_of(x).dtype != bool else _no_negative(x),
+    whole=lambda x: _no_negative(x) if type_of(x).dtype == bool else p.neg_p(x),
 )
-_no_negative = refused("negative", "Write ~x.")
 positive = unary("positive", copied, "Returns x.")
 absolute = abs = unary(
     "absolute",
@@ -47,19 +56,22 @@ absolute = abs = unary(
     "Returns `|x|`, real also where x is complex; its gradient at 0 is 0.",
     whole=lambda x: copied(x) if type_of(x).dtype.kind in "bu" else p.abs_p(x),
 )
-fabs = unary("fabs", p.abs_p, "Returns `|x|` as a float.", floats=True)
+fabs = elementary("fabs", p.abs_p, "Returns `|x|` as a float.")
 sign = unary("sign", p.sign_p, "Returns -1, 0 or 1, and `x / |x|` where x is complex.")
-reciprocal = unary(
-    "reciprocal", lambda x: p.div_p(1, x), "Returns 1 / x; of integers as floats.", floats=True
+reciprocal = elementary(
+    "reciprocal", lambda x: p.div_p(1, x), "Returns 1 / x; of integers as floats."
 )
 
 
-def _whole_divide(x: Any, y: Any, divide: Function) -> Any:
-    """Divides integers, and gives 0 where the divisor is 0, as NumPy does on every machine."""
-    dtype = type_of(x).dtype
-    by_zero = p.eq_p(y, p.scalar(0, dtype))
-    out = divide(x, p.select_p(by_zero, p.scalar(1, dtype), y))
-    return p.select_p(by_zero, p.scalar(0, dtype), out)
+def _of_integers(divide: Function) -> Function:
+    """Makes a division of integers that gives 0 where the divisor is 0, as NumPy's does."""
+
+    def function(x: Any, y: Any) -> Any:
+        nothing, one = (p.scalar(n, type_of(x).dtype) for n in (0, 1))
+        by_zero = p.eq_p(y, nothing)
+        return p.select_p(by_zero, nothing, divide(x, p.select_p(by_zero, one, y)))
+
+    return function
 
 
 def _goes_below(x: Any, y: Any, rest: Any) -> Any:
@@ -74,7 +86,20 @@ def _mod(x: Any, y: Any) -> Any:
     return p.select_p(_goes_below(x, y, rest), p.add_p(rest, y), rest)
 
 
-def _floor_divide(x: Any, y: Any) -> Any:
+def _whole_floor_divide(x: Any, y: Any) -> Any:
+    below = p.convert_p(_goes_below(x, y, p.rem_p(x, y)), dtype=type_of(x).dtype)
+    return p.sub_p(p.div_p(x, y), below)
+
+
+_CONVERT = "Convert them first: x.astype(int)."
+
+
+@composed(
+    binary, whole=_of_integers(_whole_floor_divide), booleans=refused("floor_divide", _CONVERT)
+)
+def floor_divide(x: Any, y: Any) -> Any:
+    """Returns the largest whole number not above x / y; its gradient is 0."""
+    x, y = p.stop_gradient_p(x), p.stop_gradient_p(y)
     # C's fmod is exact, so the quotient of what it leaves differs from a whole number by rounding
     rest = p.rem_p(x, y)
     below = p.convert_p(_goes_below(x, y, rest), dtype=type_of(x).dtype)
@@ -82,45 +107,19 @@ def _floor_divide(x: Any, y: Any) -> Any:
     return p.select_p(p.eq_p(y, 0.0), p.div_p(x, y), whole)
 
 
-def _whole_floor_divide(x: Any, y: Any) -> Any:
-    below = p.convert_p(_goes_below(x, y, p.rem_p(x, y)), dtype=type_of(x).dtype)
-    return p.sub_p(p.div_p(x, y), below)
-
-
-def _by_parts(division: Function, whole: Function) -> tuple[Function, Function]:
-    """Returns a division of floats and one of integers, of operands that are strict."""
-
-    def of_floats(x: Any, y: Any) -> Any:
-        return division(*as_strict(x, y))
-
-    def of_integers(x: Any, y: Any) -> Any:
-        return _whole_divide(*as_strict(x, y), whole)
-
-    return of_floats, of_integers
-
-
-_floor_of_floats, _floor_of_integers = _by_parts(_floor_divide, _whole_floor_divide)
-floor_divide = binary(
-    "floor_divide",
-    lambda x, y: _floor_of_floats(*map(p.stop_gradient_p, as_strict(x, y))),
-    "Returns the largest whole number not above x / y; its gradient is 0.",
-    whole=_floor_of_integers,
-    booleans=refused("floor_divide", "Convert them first: x.astype(int)."),
-)
-_mod_of_floats, _mod_of_integers = _by_parts(_mod, _mod)
 mod = remainder = binary(
     "remainder",
-    _mod_of_floats,
+    _mod,
     "Returns what x // y leaves, with the sign of y.",
-    whole=_mod_of_integers,
-    booleans=refused("remainder", "Convert them first: x.astype(int)."),
+    whole=_of_integers(_mod),
+    booleans=refused("remainder", _CONVERT),
 )
 fmod = binary(
     "fmod",
     p.rem_p,
     "Returns what the division toward zero leaves, with the sign of x.",
-    whole=_by_parts(p.rem_p, p.rem_p)[1],
-    booleans=refused("fmod", "Convert them first: x.astype(int)."),
+    whole=_of_integers(p.rem_p),
+    booleans=refused("fmod", _CONVERT),
 )
 
 
@@ -175,12 +174,12 @@ def float_power(x: Any, y: Any, /) -> Any:
     return p.pow_p(*unify("float_power", x, y, dtype=wide))
 
 
-square = unary(
-    "square",
-    lambda x: p.integer_pow_p(x, exponent=2),
-    "Returns x * x.",
-    whole=lambda x: copied(x) if type_of(x).dtype == bool else p.integer_pow_p(x, exponent=2),
-)
-sqrt = unary("sqrt", p.sqrt_p, "Returns the square root; its slope at 0 is inf.", floats=True)
-rsqrt = unary("rsqrt", p.rsqrt_p, "Returns 1 / sqrt(x).", floats=True)
-cbrt = unary("cbrt", p.cbrt_p, "Returns the real cube root.", floats=True)
+@composed(unary)
+def square(x: Any) -> Any:
+    """Returns x * x."""
+    return copied(x) if type_of(x).dtype == bool else p.integer_pow_p(x, exponent=2)
+
+
+sqrt = elementary("sqrt", p.sqrt_p, "Returns the square root; its slope at 0 is inf.")
+rsqrt = elementary("rsqrt", p.rsqrt_p, "Returns 1 / sqrt(x).")
+cbrt = elementary("cbrt", p.cbrt_p, "Returns the real cube root.")

@@ -14,7 +14,7 @@ from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, is_integer
 from ftrans.numpy.arithmetic import add, divide, divmod, multiply, remainder
 from ftrans.numpy.promotion import as_array, cast, filled, inexact, is_scalar, result_type, unify
-from ftrans.numpy.ufunc import Function, as_strict, binary, marked, read_options, unary
+from ftrans.numpy.ufunc import Function, binary, composed, elementary, marked, read_options, unary
 from ftrans.numpy.views import copied, read_only, viewed
 
 __all__ = [
@@ -25,15 +25,10 @@ __all__ = [
     "radians", "real", "rint", "round", "sin", "sinh", "stop_gradient", "tan", "tanh", "trunc",
 ]  # fmt: skip
 
-
-def _elementary(name: str, primitive: Function, doc: str) -> Function:
-    return unary(name, primitive, doc, floats=True)
-
-
-exp = _elementary("exp", p.exp_p, "Returns e to the power x.")
-exp2 = _elementary("exp2", p.exp2_p, "Returns 2 to the power x.")
-expm1 = _elementary("expm1", p.expm1_p, "Returns exp(x) - 1, exact for small x.")
-log = _elementary("log", p.log_p, "Returns the natural logarithm.")
+exp = elementary("exp", p.exp_p, "Returns e to the power x.")
+exp2 = elementary("exp2", p.exp2_p, "Returns 2 to the power x.")
+expm1 = elementary("expm1", p.expm1_p, "Returns exp(x) - 1, exact for small x.")
+log = elementary("log", p.log_p, "Returns the natural logarithm.")
 
 
 def _logarithm(x: Any, base: int) -> Any:
@@ -43,31 +38,31 @@ def _logarithm(x: Any, base: int) -> Any:
     return p.div_p(out, scale)
 
 
-log2 = _elementary("log2", lambda x: _logarithm(x, 2), "Returns the logarithm to base 2.")
-log10 = _elementary("log10", lambda x: _logarithm(x, 10), "Returns the logarithm to base 10.")
-log1p = _elementary("log1p", p.log1p_p, "Returns log(1 + x), exact for small x.")
-sin = _elementary("sin", p.sin_p, "Returns the sine of an angle in radians.")
-cos = _elementary("cos", p.cos_p, "Returns the cosine of an angle in radians.")
-tan = _elementary("tan", p.tan_p, "Returns the tangent of an angle in radians.")
-arcsin = asin = _elementary("arcsin", p.asin_p, "Returns the angle in radians with sine x.")
-arccos = acos = _elementary("arccos", p.acos_p, "Returns the angle in radians with cosine x.")
-arctan = atan = _elementary("arctan", p.atan_p, "Returns the angle in radians with tangent x.")
-sinh = _elementary("sinh", p.sinh_p, "Returns the hyperbolic sine.")
-cosh = _elementary("cosh", p.cosh_p, "Returns the hyperbolic cosine.")
-tanh = _elementary("tanh", p.tanh_p, "Returns the hyperbolic tangent.")
-arcsinh = asinh = _elementary("arcsinh", p.asinh_p, "Returns the inverse hyperbolic sine.")
-arccosh = acosh = _elementary("arccosh", p.acosh_p, "Returns the inverse hyperbolic cosine.")
-arctanh = atanh = _elementary("arctanh", p.atanh_p, "Returns the inverse hyperbolic tangent.")
+log2 = elementary("log2", lambda x: _logarithm(x, 2), "Returns the logarithm to base 2.")
+log10 = elementary("log10", lambda x: _logarithm(x, 10), "Returns the logarithm to base 10.")
+log1p = elementary("log1p", p.log1p_p, "Returns log(1 + x), exact for small x.")
+sin = elementary("sin", p.sin_p, "Returns the sine of an angle in radians.")
+cos = elementary("cos", p.cos_p, "Returns the cosine of an angle in radians.")
+tan = elementary("tan", p.tan_p, "Returns the tangent of an angle in radians.")
+arcsin = asin = elementary("arcsin", p.asin_p, "Returns the angle in radians with sine x.")
+arccos = acos = elementary("arccos", p.acos_p, "Returns the angle in radians with cosine x.")
+arctan = atan = elementary("arctan", p.atan_p, "Returns the angle in radians with tangent x.")
+sinh = elementary("sinh", p.sinh_p, "Returns the hyperbolic sine.")
+cosh = elementary("cosh", p.cosh_p, "Returns the hyperbolic cosine.")
+tanh = elementary("tanh", p.tanh_p, "Returns the hyperbolic tangent.")
+arcsinh = asinh = elementary("arcsinh", p.asinh_p, "Returns the inverse hyperbolic sine.")
+arccosh = acosh = elementary("arccosh", p.acosh_p, "Returns the inverse hyperbolic cosine.")
+arctanh = atanh = elementary("arctanh", p.atanh_p, "Returns the inverse hyperbolic tangent.")
 arctan2 = atan2 = binary(
     "arctan2",
     p.atan2_p,
     "Returns the angle of the point (y, x) in radians; its gradient at the origin is 0.",
     floats=True,
 )
-deg2rad = radians = _elementary(
+deg2rad = radians = elementary(
     "deg2rad", lambda x: p.mul_p(x, math.pi / 180), "Converts degrees to radians."
 )
-rad2deg = degrees = _elementary(
+rad2deg = degrees = elementary(
     "rad2deg", lambda x: p.mul_p(x, 180 / math.pi), "Converts radians to degrees."
 )
 
@@ -88,7 +83,6 @@ minimum = binary(
 
 def _leaving_nan(extremum: Function) -> Function:
     def choose(x: Any, y: Any) -> Any:
-        x, y = as_strict(x, y)
         out = p.select_p(p.ne_p(y, y), x, extremum(x, y))
         return p.select_p(p.ne_p(x, x), y, out)
 
@@ -132,7 +126,9 @@ def clip(x: Any, min: Any = None, max: Any = None, **options: Any) -> Any:
         dtype = result_type(*common)
     if dtype == np.bool_ or is_complex(dtype):
         raise DTypeError(f"clip: takes integers and real floats.\n  x: {type_of(as_array(x))}")
-    low, high = (-math.inf, math.inf) if not is_integer(dtype) else _range(dtype)
+    low, high = -math.inf, math.inf
+    if is_integer(dtype):
+        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     operands = iter(unify("clip", *common, dtype=dtype))
     below = next(operands) if min is not None else p.scalar(low, dtype)
     middle = next(operands)
@@ -142,28 +138,22 @@ def clip(x: Any, min: Any = None, max: Any = None, **options: Any) -> Any:
 
 clamp = clip
 
-
-def _range(dtype: np.dtype) -> tuple[int, int]:
-    info = np.iinfo(dtype)
-    return int(info.min), int(info.max)
+floor = unary("floor", p.floor_p, "Rounds down; integers stay.", whole=copied)
+ceil = unary("ceil", p.ceil_p, "Rounds up; integers stay.", whole=copied)
 
 
-def _trunc(x: Any) -> Any:
+@composed(unary, whole=copied)
+def trunc(x: Any) -> Any:
+    """Rounds toward zero; integers stay."""
     return p.select_p(p.lt_p(x, 0.0), p.ceil_p(x), p.floor_p(x))
 
 
-floor = unary("floor", p.floor_p, "Rounds down; integers stay.", whole=copied)
-ceil = unary("ceil", p.ceil_p, "Rounds up; integers stay.", whole=copied)
-trunc = unary("trunc", _trunc, "Rounds toward zero; integers stay.", whole=copied)
-
-
-def _rint(x: Any) -> Any:
+@composed(unary, whole=copied)
+def rint(x: Any) -> Any:
+    """Rounds to the nearest whole number, halves to even."""
     if is_complex(type_of(x).dtype):
         return p.complex_p(p.round_p(p.real_p(x)), p.round_p(p.imag_p(x)))
     return p.round_p(x)
-
-
-rint = unary("rint", _rint, "Rounds to the nearest whole number, halves to even.", whole=copied)
 
 
 def round(x: Any, decimals: int = 0, **options: Any) -> Any:
@@ -203,25 +193,27 @@ def _round_whole(x: Any, unit: int) -> Any:
 
 # --------------------------------------------------------------------------------------- complex
 
-real = unary(
-    "real",
-    lambda x: viewed(x, p.real_p) if is_complex(type_of(x).dtype) else x,
-    "Returns the real part, a view of x.",
-)
-imag = unary(
-    "imag",
-    lambda x: (
-        viewed(x, p.imag_p)
-        if is_complex(type_of(x).dtype)
-        else read_only(filled(0, type_of(x).shape, type_of(x).dtype))
-    ),
-    "Returns the imaginary part, a view of x; 0 where x is real.",
-)
-conj = conjugate = unary(
-    "conj",
-    lambda x: p.conj_p(x) if is_complex(type_of(x).dtype) else copied(x),
-    "Returns the complex conjugate.",
-)
+
+@composed(unary)
+def real(x: Any) -> Any:
+    """Returns the real part, a view of x."""
+    return viewed(x, p.real_p) if is_complex(type_of(x).dtype) else x
+
+
+@composed(unary)
+def imag(x: Any) -> Any:
+    """Returns the imaginary part, a view of x; 0 where x is real."""
+    t = type_of(x)
+    return viewed(x, p.imag_p) if is_complex(t.dtype) else read_only(filled(0, t.shape, t.dtype))
+
+
+@composed(unary)
+def conj(x: Any) -> Any:
+    """Returns the complex conjugate."""
+    return p.conj_p(x) if is_complex(type_of(x).dtype) else copied(x)
+
+
+conjugate = conj
 
 
 def angle(x: Any, deg: bool = False) -> Any:

@@ -16,7 +16,7 @@ from ftrans.numpy.arithmetic import absolute, add, multiply
 from ftrans.numpy.elementwise import imag
 from ftrans.numpy.promotion import as_array, broadcast_to, filled, is_scalar, unify
 from ftrans.numpy.searching import nonzero
-from ftrans.numpy.ufunc import binary, marked, named, unary
+from ftrans.numpy.ufunc import as_strict, binary, marked, named, unary
 
 __all__ = [
     "allclose", "array_equal", "array_equiv", "bitwise_and", "bitwise_invert",
@@ -139,9 +139,8 @@ def isclose(x: Any, y: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
         atol: the absolute tolerance.
         equal_nan: whether NaN is close to NaN.
     """
-    x, y = unify("isclose", x, y)
-    t = type_of(x) if not type_of(x).weak else type_of(y)
-    x, y = (p.broadcast_p(v, shape=t.shape, axes=()) if type_of(v).weak else v for v in (x, y))
+    x, y = as_strict(*unify("isclose", x, y))
+    t = type_of(x)
     same = p.eq_p(x, y)
     if t.dtype == bool:
         return same
@@ -154,10 +153,13 @@ def isclose(x: Any, y: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
     return p.or_p(close, p.and_p(isnan(x), isnan(y))) if equal_nan else close
 
 
+def _everywhere(x: Any) -> Any:
+    return p.all_p(x, axes=tuple(range(type_of(x).ndim)))
+
+
 def allclose(x: Any, y: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
     """Tells whether all elements are close, as a boolean of rank zero; see `isclose`."""
-    close = isclose(x, y, rtol, atol, equal_nan)
-    return p.all_p(close, axes=tuple(range(type_of(close).ndim)))
+    return _everywhere(isclose(x, y, rtol, atol, equal_nan))
 
 
 def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Any:
@@ -168,7 +170,7 @@ def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Any:
     same = equal(x, y)
     if equal_nan:
         same = p.or_p(same, p.and_p(isnan(x), isnan(y)))
-    return p.all_p(same, axes=tuple(range(type_of(same).ndim)))
+    return _everywhere(same)
 
 
 def array_equiv(x: Any, y: Any) -> Any:
@@ -178,8 +180,7 @@ def array_equiv(x: Any, y: Any) -> Any:
         np.broadcast_shapes(type_of(x).shape, type_of(y).shape)
     except ValueError:
         return filled(False, (), np.bool_)
-    same = equal(x, y)
-    return p.all_p(same, axes=tuple(range(type_of(same).ndim)))
+    return _everywhere(equal(x, y))
 
 
 # -------------------------------------------------------------------------------------- choosing

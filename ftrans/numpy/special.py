@@ -1,4 +1,4 @@
-"""Elementwise functions that are made of several primitives, and the special functions.
+"""Elementwise functions made of several primitives, special functions, and what networks ask for.
 
 Each is exact to rounding over the whole range, has no NaN in its gradient where the function has
 none, and is differentiated right to every order: a branch is chosen by `select_p` among formulas
@@ -16,37 +16,34 @@ import jax.numpy as jnp
 from ftrans import primitives as p
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
-from ftrans.numpy.arithmetic import as_strict
 from ftrans.numpy.indexing import assign
 from ftrans.numpy.logic import where
-from ftrans.numpy.promotion import as_array
-from ftrans.numpy.ufunc import binary, unary
+from ftrans.numpy.promotion import as_array, canonical_axes, inexact, unify
+from ftrans.numpy.reduction import described, kept, max
+from ftrans.numpy.ufunc import as_strict, binary, composed, elementary, unary
 from ftrans.numpy.views import copied
+from ftrans.primitives.axes import restore
 
 __all__ = [
-    "copysign", "digamma", "erf", "erfc", "erfinv", "expit", "gammaln", "heaviside", "hypot",
-    "i0", "i0e", "i1", "i1e", "lgamma", "logaddexp", "logaddexp2", "logit", "nan_to_num", "psi",
-    "sigmoid", "signbit", "sinc", "softplus", "xlog1py", "xlogy",
+    "copysign", "digamma", "erf", "erfc", "erfinv", "expit", "gammaln", "gelu", "heaviside",
+    "hypot", "i0", "i0e", "i1", "i1e", "lgamma", "log_softmax", "logaddexp", "logaddexp2",
+    "logit", "logsumexp", "nan_to_num", "psi", "relu", "sigmoid", "signbit", "silu", "sinc",
+    "softmax", "softplus", "xlog1py", "xlogy",
 ]  # fmt: skip
 
-erf = unary("erf", p.erf_p, "Returns the error function.", floats=True)
-erfc = unary("erfc", p.erfc_p, "Returns 1 - erf(x), exact for large x.", floats=True)
-erfinv = unary("erfinv", p.erf_inv_p, "Returns the inverse of the error function.", floats=True)
-gammaln = lgamma = unary(
-    "lgamma", p.lgamma_p, "Returns `log |gamma(x)|`, of the gamma function.", floats=True
-)
-digamma = psi = unary("digamma", p.digamma_p, "Returns the derivative of `lgamma`.", floats=True)
-expit = sigmoid = unary("sigmoid", p.logistic_p, "Returns 1 / (1 + exp(-x)).", floats=True)
-logit = unary(
+erf = elementary("erf", p.erf_p, "Returns the error function.")
+erfc = elementary("erfc", p.erfc_p, "Returns 1 - erf(x), exact for large x.")
+erfinv = elementary("erfinv", p.erf_inv_p, "Returns the inverse of the error function.")
+gammaln = lgamma = elementary("lgamma", p.lgamma_p, "Returns the logarithm of `|gamma(x)|`.")
+digamma = psi = elementary("digamma", p.digamma_p, "Returns the derivative of `lgamma`.")
+expit = sigmoid = elementary("sigmoid", p.logistic_p, "Returns 1 / (1 + exp(-x)).")
+logit = elementary(
     "logit",
     lambda x: p.sub_p(p.log_p(x), p.log1p_p(p.neg_p(x))),
     "Returns log(x / (1 - x)), the inverse of `sigmoid`.",
-    floats=True,
 )
-
-
-i0e = unary("i0e", p.bessel_i0e_p, "Returns `exp(-|x|) i0(x)`.", floats=True)
-i1e = unary("i1e", p.bessel_i1e_p, "Returns `exp(-|x|) i1(x)`.", floats=True)
+i0e = elementary("i0e", p.bessel_i0e_p, "Returns `exp(-|x|) i0(x)`.")
+i1e = elementary("i1e", p.bessel_i1e_p, "Returns `exp(-|x|) i1(x)`.")
 
 
 def _unscaled(scaled: Callable[..., Any], sign: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -61,17 +58,15 @@ def _unscaled(scaled: Callable[..., Any], sign: Callable[..., Any] | None) -> Ca
     return function
 
 
-i0 = unary(
+i0 = elementary(
     "i0",
     _unscaled(p.bessel_i0e_p, None),
     "Returns the modified Bessel function of the first kind of order 0.",
-    floats=True,
 )
-i1 = unary(
+i1 = elementary(
     "i1",
     _unscaled(p.bessel_i1e_p, p.sign_p),
     "Returns the modified Bessel function of the first kind of order 1.",
-    floats=True,
 )
 
 
@@ -89,18 +84,17 @@ signbit = unary(
 )
 
 
-def _copysign(x: Any, y: Any) -> Any:
-    x, y = as_strict(x, y)
+@composed(binary, floats=True)
+def copysign(x: Any, y: Any) -> Any:
+    """Returns `|x|` with the sign of y."""
     size = p.abs_p(x)
     return p.select_p(_negative_zeros_too(y), p.neg_p(size), size)
 
 
-copysign = binary("copysign", _copysign, "Returns `|x|` with the sign of y.", floats=True)
-
-
-def _hypot(x: Any, y: Any) -> Any:
+@composed(binary, floats=True)
+def hypot(x: Any, y: Any) -> Any:
+    """Returns sqrt(x² + y²) without overflow; its gradient at the origin is 0."""
     # h(x, y) = s h(x/s, y/s) for every s > 0, so s is a constant to the derivative
-    x, y = as_strict(x, y)
     far = p.or_p(p.eq_p(p.abs_p(x), math.inf), p.eq_p(p.abs_p(y), math.inf))
     x, y = (p.select_p(far, 1.0, z) for z in (x, y))
     size = p.stop_gradient_p(p.maximum_p(p.abs_p(x), p.abs_p(y)))
@@ -113,23 +107,11 @@ def _hypot(x: Any, y: Any) -> Any:
     return p.select_p(far, math.inf, length)
 
 
-hypot = binary(
-    "hypot",
-    _hypot,
-    "Returns sqrt(x² + y²) without overflow; its gradient at the origin is 0.",
-    floats=True,
-)
-
-
-def _heaviside(x: Any, y: Any) -> Any:
-    x, y = as_strict(x, y)
+@composed(binary, floats=True)
+def heaviside(x: Any, y: Any) -> Any:
+    """Returns 0 where x < 0, 1 where x > 0, and y at 0."""
     step = p.select_p(p.ne_p(x, x), x, p.convert_p(p.gt_p(x, 0.0), dtype=type_of(x).dtype))
     return p.select_p(p.eq_p(x, 0.0), y, p.stop_gradient_p(step))
-
-
-heaviside = binary(
-    "heaviside", _heaviside, "Returns 0 where x < 0, 1 where x > 0, and y at 0.", floats=True
-)
 
 
 # --------------------------------------------------------------------------------- log-sum of two
@@ -143,7 +125,6 @@ def _softplus(d: Any, exp: Callable[..., Any], log: Callable[..., Any]) -> tuple
 
 def _logaddexp(exp: Callable[..., Any], log1p: Callable[..., Any]) -> Callable[..., Any]:
     def of_two(x: Any, y: Any) -> Any:
-        x, y = as_strict(x, y)
         # inf - inf is NaN; equal infinities are told apart by nothing but their sum
         same = p.and_p(p.eq_p(x, y), p.eq_p(p.abs_p(x), math.inf))
         d = p.select_p(same, 0.0, p.sub_p(x, y))
@@ -167,12 +148,11 @@ logaddexp2 = binary(
 )
 
 
-def _softplus_of(x: Any) -> Any:
+@composed(elementary)
+def softplus(x: Any) -> Any:
+    """Returns log(1 + exp(x)) without overflow."""
     above, rest = _softplus(x, p.exp_p, p.log1p_p)
     return p.add_p(p.select_p(above, x, 0.0), rest)
-
-
-softplus = unary("softplus", _softplus_of, "Returns log(1 + exp(x)) without overflow.", floats=True)
 
 
 # -------------------------------------------------------------------------------------- limits at 0
@@ -181,7 +161,9 @@ softplus = unary("softplus", _softplus_of, "Returns log(1 + exp(x)) without over
 _SERIES = [(-1) ** k / math.factorial(2 * k + 1) for k in range(9)]
 
 
-def _sinc(x: Any) -> Any:
+@composed(elementary)
+def sinc(x: Any) -> Any:
+    """Returns sin(pi x) / (pi x), and 1 at 0."""
     # Near 0 by its series (https://dlmf.nist.gov/4.19.E1), whose derivatives are right there too.
     z = p.mul_p(x, math.pi)
     near = p.lt_p(p.abs_p(p.stop_gradient_p(z)), 0.5)
@@ -194,12 +176,8 @@ def _sinc(x: Any) -> Any:
     return p.select_p(near, p.add_p(series, 1.0), p.div_p(p.sin_p(large), large))
 
 
-sinc = unary("sinc", _sinc, "Returns sin(pi x) / (pi x), and 1 at 0.", floats=True)
-
-
 def _log_times(log: Callable[..., Any], pole: float) -> Callable[..., Any]:
     def product(x: Any, y: Any) -> Any:
-        x, y = as_strict(x, y)
         # At x = 0 the value is 0 whatever y; where the logarithm is finite its slope is kept.
         endless = p.or_p(p.le_p(y, pole), p.eq_p(y, math.inf))
         flat = p.and_p(p.eq_p(x, 0.0), endless)
@@ -252,3 +230,102 @@ def nan_to_num(
     out = where(p.ne_p(operand, operand), nan, operand)
     out = where(p.eq_p(operand, math.inf), posinf, out)
     return where(p.eq_p(operand, -math.inf), neginf, out)
+
+
+# --------------------------------------------------- rectifiers, and exponentials along an axis
+
+
+@composed(unary)
+def relu(x: Any) -> Any:
+    """Returns x where it is positive, else 0; its gradient at 0 is 0."""
+    nothing = p.scalar(0, type_of(x).dtype)
+    return p.select_p(p.le_p(x, nothing), nothing, x)
+
+
+@composed(elementary)
+def silu(x: Any) -> Any:
+    """Returns x sigmoid(x)."""
+    return p.mul_p(x, p.logistic_p(x))
+
+
+gelu = elementary(
+    "gelu", p.gelu_p, "Returns x times the chance that a standard normal number is below it."
+)
+
+
+def _largest(x: Any, axes: tuple[int, ...]) -> Any:
+    """Returns the largest elements along some axes, of real parts, as constants.
+
+    All that is computed with them does not depend on them, so no derivative goes through.
+    """
+    fixed = p.stop_gradient_p(x)
+    if is_complex(type_of(x).dtype):
+        fixed = p.real_p(fixed)
+    # an empty maximum is an error without an initial value
+    return max(fixed, axis=axes, initial=None if type_of(x).size else -math.inf)
+
+
+def _less(x: Any, y: Any, axes: tuple[int, ...]) -> Any:
+    """Subtracts from x what was reduced along some axes."""
+    t = type_of(x)
+    return p.sub_p(x, restore(p.convert_p(y, dtype=t.dtype), t.shape, axes))
+
+
+@described(b="factors of exp(x), which broadcast with x; the sum must not be negative.")
+def logsumexp(x: Any, axis: Any = None, b: Any = None, *, keepdims: bool = False) -> Any:
+    """Returns log(sum(exp(x))) without overflow; where all x are -inf its gradient is 0.
+
+    Example:
+        >>> import numpy as np
+        >>> round(float(logsumexp(np.array([1000.0, 1000.0]))), 3)
+        1000.693
+    """
+    x = inexact(x)
+    if b is not None:
+        x, b = as_strict(*unify("logsumexp", x, b))
+    t = type_of(x)
+    axes = canonical_axes("logsumexp", axis, t.ndim)
+    largest = _largest(x if b is None else p.select_p(p.eq_p(b, 0.0), -math.inf, x), axes)
+    # inf - inf is NaN, and what is infinite needs no shift
+    shift = p.select_p(p.is_finite_p(largest), largest, 0.0)
+    terms = p.exp_p(_less(x, shift, axes))
+    if b is not None:
+        # what has the factor 0 may be beyond the largest of the others, and infinite
+        lost = p.and_p(p.eq_p(b, 0.0), p.not_p(p.is_finite_p(terms)))
+        terms = p.select_p(lost, 0.0, p.mul_p(terms, b))
+    total = p.sum_p(terms, axes=axes)
+    # a sum of nothing counts as 1, and its slope is finite: the logarithm comes from the shift
+    nothing = p.eq_p(total, 0.0)
+    logarithm = p.log_p(p.add_p(total, p.convert_p(nothing, dtype=t.dtype)))
+    shift = p.select_p(nothing, -math.inf, p.convert_p(shift, dtype=t.dtype))
+    return kept(p.add_p(logarithm, shift), t.shape, axes, keepdims)
+
+
+@described()
+def softmax(x: Any, axis: Any = -1) -> Any:
+    """Returns exp(x) divided by its sum along an axis, or over several.
+
+    Where x is inf somewhere, or -inf everywhere, the result is NaN, as PyTorch's and SciPy's is.
+
+    Example:
+        >>> import numpy as np
+        >>> softmax(np.array([5.0, 5.0]))
+        array([0.5, 0.5])
+    """
+    x = inexact(x)
+    t = type_of(x)
+    axes = canonical_axes("softmax", axis, t.ndim)
+    raised = p.exp_p(_less(x, _largest(x, axes), axes))
+    # one division for each sum, not for each element, forwards and backwards
+    scale = p.div_p(1.0, p.sum_p(raised, axes=axes))
+    return p.mul_p(raised, restore(scale, t.shape, axes))
+
+
+@described()
+def log_softmax(x: Any, axis: Any = -1) -> Any:
+    """Returns the logarithm of `softmax`, exact also where that is nearly 0 or 1."""
+    x = inexact(x)
+    t = type_of(x)
+    axes = canonical_axes("log_softmax", axis, t.ndim)
+    shifted = _less(x, _largest(x, axes), axes)
+    return _less(shifted, p.log_p(p.sum_p(p.exp_p(shifted), axes=axes)), axes)

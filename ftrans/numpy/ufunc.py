@@ -65,15 +65,7 @@ def named(function: Function, name: str, doc: str) -> Function:
 def unary(
     name: str, primitive: Function, doc: str, *, floats: bool = False, whole: Function | None = None
 ) -> Function:
-    """Makes a function of one array from a primitive.
-
-    Args:
-        name: the name.
-        primitive: takes a strict operand.
-        doc: the docstring.
-        floats: whether integers and booleans are converted to floating point.
-        whole: what is done to integers and booleans instead.
-    """
+    """Makes a function of one array, as `binary` does one of two; `whole` is for booleans too."""
     general = _general(name, primitive, floats, whole, whole)
     single = isinstance(primitive, Primitive)
 
@@ -102,11 +94,11 @@ def binary(
     booleans: Function | None = None,
     whole: Function | None = None,
 ) -> Function:
-    """Makes a function of two arrays from a primitive.
+    """Makes a function of two arrays.
 
     Args:
         name: the name.
-        primitive: takes two strict operands.
+        primitive: takes two strict operands, or is a function of arrays.
         doc: the docstring.
         floats: whether integers and booleans are converted to floating point.
         booleans: what is done to booleans instead.
@@ -131,6 +123,16 @@ def binary(
     return named(function, name, doc)
 
 
+def elementary(name: str, primitive: Function, doc: str) -> Function:
+    """Makes a function of one array of floating point."""
+    return unary(name, primitive, doc, floats=True)
+
+
+def composed(make: Function, **options: Any) -> Callable[[Function], Function]:
+    """Makes the decorator that hands a function of strict operands to `unary` or `binary`."""
+    return lambda function: make(function.__name__, function, function.__doc__, **options)
+
+
 def _general(name: str, primitive: Function, floats: bool, booleans: Any, whole: Any) -> Function:
     """Makes what does for all operands and options what `unary` and `binary` say."""
 
@@ -138,8 +140,10 @@ def _general(name: str, primitive: Function, floats: bool, booleans: Any, whole:
         dtype = read_options(name, options) if options else None
         operands = unify(name, *xs, dtype=dtype, to_inexact=floats)
         kind = type_of(operands[0]).dtype.kind
-        chosen = booleans if kind == "b" else whole if kind in "iu" else None
-        return marked((chosen or primitive)(*operands), *xs)
+        chosen = (booleans if kind == "b" else whole if kind in "iu" else None) or primitive
+        if len(operands) == 2 and not isinstance(chosen, Primitive):
+            operands = as_strict(*operands)
+        return marked(chosen(*operands), *xs)
 
     any_operands.__name__ = name
     return composite(any_operands)
