@@ -56,6 +56,6 @@ for _name in _functions:
     if globals()[_name] not in _direct:
         globals()[_name] = _composite(globals()[_name])
 
-_methods.install(globals())
+_methods.install()
 _protocols.install()
 __getattr__ = _advice.attributes_of("numpy")

@@ -19,6 +19,7 @@ import jax
 import jax.scipy.special
 import numpy as np
 
+import ftrans.numpy as fnp
 from ftrans.errors import MissingAttributeError, MutationError
 from ftrans.ir import Tracer
 from ftrans.ir.location import user_frame
@@ -68,8 +69,6 @@ def meant(default: str) -> tuple[str, str]:
     Args:
         default: what it does, where its text does not say so.
     """
-    from ftrans import numpy as namespace
-
     inner = user_frame()
     frame = inner
     while frame is not None and "-packages" in frame.f_code.co_filename:
@@ -86,7 +85,7 @@ def meant(default: str) -> tuple[str, str]:
     literal = bool(node.args) and isinstance(node.args[0], (ast.List, ast.Tuple, ast.ListComp))
     if known or last in _SIZED:
         advice = _KNOWN
-    elif last in namespace.__all__ and (literal or last not in _CONVERSIONS):
+    elif last in fnp.__all__ and (literal or last not in _CONVERSIONS):
         advice = f"  Write ftrans.numpy.{last}(...), with the same arguments."
     elif hasattr(np.random.Generator, last):
         advice = _RANDOM

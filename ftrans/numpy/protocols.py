@@ -14,6 +14,7 @@ from typing import Any
 import jax.tree_util as tree
 import numpy as np
 
+import ftrans.numpy as fnp
 from ftrans.errors import ConcretizationError, MutationError, TracedArrayError, UnsupportedError
 from ftrans.ir import Frame, Tracer, type_of
 from ftrans.ir.frame import PAST
@@ -58,9 +59,7 @@ def install() -> None:
 
 def array_namespace(self: Any, *, api_version: str | None = None) -> Any:
     """Returns the namespace of the array API: `ftrans.numpy`."""
-    from ftrans import numpy as namespace
-
-    return namespace
+    return fnp
 
 
 # ------------------------------------------------------------------------------- NumPy's functions
@@ -125,16 +124,14 @@ def _ours(function: Any, name: str) -> Any:
 
 
 def _find(function: Any, name: str) -> Any:
-    from ftrans import numpy as namespace
-
     if isinstance(function, np.ufunc):
         places = {"np": np, "scipy.special": sys.modules.get("scipy.special")}
         own = function.__name__
         prefix = next((p for p, m in places.items() if getattr(m, own, None) is function), None)
-        home, label = namespace if prefix else None, f"{prefix}.{name}" if prefix else name
+        home, label = fnp if prefix else None, f"{prefix}.{name}" if prefix else name
     else:
         module = function.__module__
-        home = {"numpy": namespace, "numpy.linalg": namespace.linalg}.get(module)
+        home = {"numpy": fnp, "numpy.linalg": fnp.linalg}.get(module)
         label = f"{module.replace('numpy', 'np', 1)}.{name}"
     found = getattr(home, name, None) if name in getattr(home, "__all__", ()) else None
     return _by_numpy(function, label) if found is None else found
