@@ -257,30 +257,3 @@ def _gathered(array: np.ndarray, places: tuple[int, ...]) -> np.ndarray:
     if batch or not array.size:
         return np.empty((*batch, *array.shape[depth:]), array.dtype)
     return array[(0,) * depth]
-
-
-def lies_in_rows(x: Tracer) -> bool:
-    """Tells whether a value that is no view is known to lie in the order of rows.
-
-    It does where it was computed element by element of what does.
-    """
-    pending = [(x.frame, x.index)]
-    while pending:
-        frame, code = pending.pop()
-        if code < 0:
-            source = frame.sources[~code]
-            if type(source) is Tracer:
-                pending.append((source.frame, source.index))
-            elif not isinstance(source, np.ndarray) or not source.flags.c_contiguous:
-                return False
-            continue
-        equation = frame.produced(code)[0]
-        primitive, params = equation.primitive, equation.params
-        if primitive is p.broadcast_p:
-            in_order = list(params["axes"]) == sorted(params["axes"])
-        else:
-            in_order = "elementwise" in primitive.tags or primitive in (p.slice_p, p.reshape_p)
-        if not in_order:
-            return False
-        pending += [(frame, c) for c in equation.operands if type(c) is int]
-    return True

@@ -16,7 +16,7 @@ import numpy as np
 from ftrans.errors import ArgumentError, AxisError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.numpy.promotion import aligned, as_array, canonical_axes, canonical_axis
-from ftrans.numpy.views import copied, in_memory, read_only, view_of, viewed
+from ftrans.numpy.views import copied, read_only, view_of, viewed
 from ftrans.primitives import broadcast_p, reshape_p, transpose_p
 
 __all__ = [
@@ -32,13 +32,13 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     Args:
         x: an array.
         shape: the sizes; one of them can be -1, which takes what is left.
-        order: "C", the last axis runs fastest; "F", the first one does; or "A", as they lie in
-            memory, where that is known.
+        order: "C", the last axis runs fastest; "F", the first one does; or, of plain arrays, "A",
+            as they lie in memory.
         copy: True for a result that is no view of `x`.
 
     Raises:
         ShapeError: where the number of elements is another one.
-        UnsupportedError: for order "A" where it is not known how a traced value lies in memory.
+        UnsupportedError: for order "A" of a traced value, which does not lie in memory.
 
     Example:
         >>> reshape(np.arange(6), (2, -1))
@@ -75,13 +75,13 @@ def axes_in_order(name: str, x: Any, order: str, orders: str) -> tuple[int, ...]
         return rows[::-1]
     if order == "C" or t.size == max(t.shape, default=1):
         return rows
-    known = in_memory(x) if type(x) is Tracer else np.asarray(x)
-    if known is None:
+    if type(x) is Tracer:
         raise UnsupportedError(
             f"{name}: order {order!r} is that in which the elements lie in memory, which is not "
             f"known of x.\n  x: {t}, {x.origin}\n"
             f"  Write order='C' for the order of rows, or order='F' for that of columns."
         )
+    known = np.asarray(x)
     if order == "A":
         return rows[::-1] if known.flags.fnc else rows
     return tuple(sorted(rows, key=lambda axis: -abs(known.strides[axis])))
@@ -107,11 +107,11 @@ def ravel(x: Any, order: str = "C") -> Any:
 
     Args:
         x: an array.
-        order: "C", rows after rows; "F", columns after columns; "A" or "K", as they lie in memory,
-            where that is known.
+        order: "C", rows after rows; "F", columns after columns; of plain arrays "A" or "K", as
+            they lie in memory.
 
     Raises:
-        UnsupportedError: for order "A" or "K" where it is not known how a traced value lies there.
+        UnsupportedError: for order "A" or "K" of a traced value, which does not lie in memory.
     """
     x = as_array(x)
     x = _permuted(x, axes_in_order("ravel", x, order, "CAFK"))

@@ -18,7 +18,7 @@ from ftrans.ir import Abstract, Frame, Tracer, type_of
 from ftrans.ir import frame as frames
 from ftrans.ir.program import Params
 from ftrans.ir.stack import current_frame, state
-from ftrans.numpy.access import Layout, Step, chain, lies_in_rows, taken, written
+from ftrans.numpy.access import Layout, Step, chain, taken, written
 from ftrans.runtime.guard import is_held
 from ftrans.runtime.outlived import become
 
@@ -204,23 +204,6 @@ def _array_behind(x: Tracer) -> np.ndarray | None:
     source = source_of(x)
     known = isinstance(source, np.ndarray) and all(source.strides)
     return source if known and not in_rule() else None
-
-
-def in_memory(x: Tracer) -> np.ndarray | None:
-    """Returns an array with the strides that a value has in NumPy, where they are known.
-
-    They are those of arguments that are plain arrays, of views, and of what is computed element by
-    element of what lies in the order of rows.
-    """
-    x.frame.demands += 1  # what is done for them depends on more than types
-    memory = memories.get(id(x))
-    member = _join(x, _Memory(), None) if memory is None else memory.members[id(x)]
-    _resolve("x.ravel()", member)
-    base = member
-    while base.parent is not None:
-        base = base.parent
-    known = not in_rule() and (_array_behind(base.left) is not None or lies_in_rows(base.left))
-    return member.layout.array if known else None
 
 
 def fresh(x: Any) -> Any:
