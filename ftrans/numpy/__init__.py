@@ -24,7 +24,6 @@ from ftrans.numpy.dtypes import Info as __array_namespace_info__
 from ftrans.numpy.elementwise import *
 from ftrans.numpy.indexing import *
 from ftrans.numpy.inplace import *
-from ftrans.numpy.joining import *
 from ftrans.numpy.linalg import matrix_norm, matrix_power, norm, vector_norm
 from ftrans.numpy.linear import *
 from ftrans.numpy.logic import *

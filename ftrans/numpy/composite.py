@@ -19,8 +19,9 @@ from ftrans.ir import Tracer, type_of
 from ftrans.ir.location import user_place
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
+from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.indexing import assign
-from ftrans.numpy.promotion import as_array, broadcast_to, cast
+from ftrans.numpy.promotion import as_array, cast
 from ftrans.numpy.views import relation, view_of
 from ftrans.primitives import select_p
 from ftrans.traceback import shorten

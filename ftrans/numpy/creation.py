@@ -20,13 +20,12 @@ from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.ir.dtype import is_integer
 from ftrans.numpy.arithmetic import divide, multiply, power
+from ftrans.numpy.axes import broadcast_to, canonical_axis
 from ftrans.numpy.elementwise import floor, log10
 from ftrans.numpy.logic import less, logical_and, where
 from ftrans.numpy.numbers import scalar_of
 from ftrans.numpy.promotion import (
     as_array,
-    broadcast_to,
-    canonical_axis,
     cast,
     created_dtype,
     default_dtype,

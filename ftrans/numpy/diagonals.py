@@ -6,8 +6,9 @@ from typing import Any
 
 from ftrans.errors import ShapeError
 from ftrans.ir import type_of
+from ftrans.numpy.axes import flattened
 from ftrans.numpy.creation import canonical_shape, counted, made
-from ftrans.numpy.promotion import as_array, cast, default_dtype, filled, flattened, is_array
+from ftrans.numpy.promotion import as_array, cast, default_dtype, filled, is_array
 from ftrans.numpy.rearrangement import diagonal
 from ftrans.primitives import add_p, eq_p, ge_p, pad_p, reshape_p, scalar, select_p
 

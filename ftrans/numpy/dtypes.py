@@ -14,14 +14,8 @@ from ftrans.errors import ShapeError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_float, is_integer, is_unsigned
 from ftrans.numpy import promotion
-from ftrans.numpy.promotion import (
-    as_array,
-    canonical_axes,
-    default_dtype,
-    is_array,
-    is_scalar,
-    promote_dtypes,
-)
+from ftrans.numpy.axes import canonical_axes
+from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar, promote_dtypes
 from ftrans.runtime.device import get_default_device
 
 __all__ = [

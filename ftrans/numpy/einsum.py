@@ -17,7 +17,8 @@ from ftrans.errors import ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.program import Params
 from ftrans.numpy.access import Step, taken
-from ftrans.numpy.promotion import broadcast_to, promoted
+from ftrans.numpy.axes import broadcast_to
+from ftrans.numpy.promotion import promoted
 from ftrans.numpy.rearrangement import diagonal_of
 from ftrans.numpy.views import fresh, view_of
 from ftrans.primitives import dot_p, mul_p, reshape_p, sum_p, transpose_p

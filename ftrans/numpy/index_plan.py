@@ -19,7 +19,8 @@ from ftrans.errors import IndexingError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.program import Params
 from ftrans.numpy.access import Step
-from ftrans.numpy.promotion import as_array, broadcast_to
+from ftrans.numpy.axes import broadcast_to
+from ftrans.numpy.promotion import as_array
 from ftrans.runtime.jaxlink import is_traced_by_jax
 
 _i32 = np.dtype("int32")

@@ -18,8 +18,9 @@ from ftrans.ir.dtype import is_complex, is_inexact
 from ftrans.ir.frame import check_alive
 from ftrans.ir.program import Params
 from ftrans.numpy.access import taken, updates, written
+from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.index_plan import plan_index
-from ftrans.numpy.promotion import as_array, broadcast_to, cast, filled, is_scalar, result_type
+from ftrans.numpy.promotion import as_array, cast, filled, is_scalar, result_type
 from ftrans.numpy.views import apart, is_place_of, overwrite, view_of
 
 __all__ = ["At", "at", "getitem", "setitem"]
@@ -48,6 +49,11 @@ def getitem(x: Any, index: Any) -> Any:
     plan = plan_index(x, index)
     read = taken(x, plan.steps)
     return view_of(x, read) if plan.is_view else apart(read, x)
+
+
+def pick(x: Any, places: Any, axis: int) -> Any:
+    """Reads the places of one axis that an index names."""
+    return getitem(x, (*(slice(None),) * axis, places))
 
 
 # ------------------------------------------------------------------------------------ writing

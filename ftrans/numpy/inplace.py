@@ -15,9 +15,10 @@ from ftrans.errors import ArgumentError, DTypeError, MutationError, ShapeError, 
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.ir.stack import state
+from ftrans.numpy.axes import broadcast_to, flattened
 from ftrans.numpy.elementwise import imag, real
 from ftrans.numpy.indexing import assign, at, may_convert, setitem
-from ftrans.numpy.promotion import as_array, broadcast_to, cast, flattened, is_array
+from ftrans.numpy.promotion import as_array, cast, is_array
 from ftrans.numpy.reduction import cumsum
 from ftrans.numpy.sorting import partition as partitioned
 from ftrans.numpy.sorting import sort as sorted_

@@ -16,10 +16,10 @@ from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy import rearrangement
 from ftrans.numpy.advice import attributes_of
+from ftrans.numpy.axes import canonical_axes, kept
 from ftrans.numpy.einsum import contracted
 from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
-from ftrans.numpy.promotion import as_array, canonical_axes, inexact
-from ftrans.numpy.reduction import kept
+from ftrans.numpy.promotion import as_array, inexact
 from ftrans.numpy.shaping import matrix_transpose
 from ftrans.numpy.statistics import root
 from ftrans.numpy.views import copied

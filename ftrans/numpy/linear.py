@@ -10,11 +10,11 @@ import numpy as np
 from ftrans.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
+from ftrans.numpy.axes import canonical_axes, canonical_axis
 from ftrans.numpy.einsum import contracted, einsum
 from ftrans.numpy.indexing import getitem
-from ftrans.numpy.joining import stack
-from ftrans.numpy.promotion import as_array, canonical_axes, canonical_axis, promoted, unify
-from ftrans.numpy.shaping import moveaxis, ravel
+from ftrans.numpy.promotion import as_array, promoted, unify
+from ftrans.numpy.shaping import moveaxis, ravel, stack
 from ftrans.primitives import conj_p, conv_p, mul_p, reshape_p, rev_p, sub_p
 
 __all__ = [

@@ -13,8 +13,9 @@ from ftrans.errors import ShapeError, UnsupportedError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.arithmetic import absolute, add, multiply
+from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.elementwise import imag
-from ftrans.numpy.promotion import as_array, broadcast_to, filled, is_scalar, unify
+from ftrans.numpy.promotion import as_array, filled, is_scalar, unify
 from ftrans.numpy.searching import nonzero
 from ftrans.numpy.ufunc import as_strict, binary, marked, named, unary
 

@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.config import config
-from ftrans.errors import AxisError, DTypeError, ShapeError
-from ftrans.ir import ArrayType, Literal, Tracer, type_of
+from ftrans.errors import DTypeError, ShapeError
+from ftrans.ir import Literal, Tracer, type_of
 from ftrans.ir.dtype import bfloat16, complex_of, is_complex, is_float, is_inexact
+from ftrans.numpy.axes import broadcast_to
 from ftrans.primitives import broadcast_p, concatenate_p, convert_p, reshape_p, scalar
 from ftrans.runtime.jaxlink import x64
 
@@ -303,40 +304,6 @@ def filled(value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return broadcast_p(scalar(value, dtype), shape=shape, axes=())
 
 
-def flattened(x: Any) -> Any:
-    """Returns the elements of a strict operand, in the order of rows, as one axis."""
-    return reshape_p(x, shape=(type_of(x).size,))
-
-
-def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
-    """Broadcasts a strict operand to a shape by NumPy's rules."""
-    t = type_of(x)
-    if t.shape == shape:
-        return x
-    axes = aligned(t, shape)
-    if len(axes) < t.ndim:
-        x = reshape_p(x, shape=tuple(shape[axis] for axis in axes))
-    return broadcast_p(x, shape=shape, axes=axes)
-
-
-def aligned(t: ArrayType, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the axes of a shape that come from an array; the others repeat it.
-
-    Raises:
-        ShapeError: where it does not broadcast to the shape.
-    """
-    offset = len(shape) - t.ndim
-    if offset < 0 or any(
-        size not in (1, shape[offset + axis]) for axis, size in enumerate(t.shape)
-    ):
-        raise ShapeError(
-            f"broadcast_to: the array does not broadcast to the shape.\n"
-            f"  x: {t}\n  shape: {shape}\n"
-            f"  Sizes are matched from the last axis on; x[:, None] adds an axis of size 1."
-        )
-    return tuple(offset + axis for axis, n in enumerate(t.shape) if n == shape[offset + axis])
-
-
 def unify(name: str, *xs: Any, dtype: Any = None, to_inexact: bool = False) -> list[Any]:
     """Returns strict operands of one dtype and one shape; Python scalars become literals.
 
@@ -357,21 +324,7 @@ def unify(name: str, *xs: Any, dtype: Any = None, to_inexact: bool = False) -> l
         common = _DOUBLE if weak else config.default_dtype
     if all(is_scalar(x) for x in taken):
         return [as_array(x, common) for x in taken]
-    shapes = {type_of(x).shape for x in taken if not is_scalar(x)}
-    if len(shapes) == 1:
-        (shape,) = shapes
-    else:
-        try:
-            shape = np.broadcast_shapes(*shapes)
-        except ValueError:
-            lines = "".join(
-                f"\n  operand {i}: {type_of(x) if not is_scalar(x) else x}"
-                for i, x in enumerate(taken)
-            )
-            raise ShapeError(
-                f"{name}: shapes do not broadcast.{lines}\n"
-                f"  Sizes are matched from the last axis on; x[:, None] adds an axis of size 1."
-            ) from None
+    shape = common_shape(name, taken)
     out = []
     for x in taken:
         if is_scalar(x):
@@ -382,42 +335,30 @@ def unify(name: str, *xs: Any, dtype: Any = None, to_inexact: bool = False) -> l
     return out
 
 
+def common_shape(name: str, xs: Sequence[Any]) -> tuple[int, ...]:
+    """Returns the shape to which strict operands broadcast; Python scalars take any.
+
+    Raises:
+        ShapeError: where they do not.
+    """
+    shapes = {type_of(x).shape for x in xs if not is_scalar(x)}
+    if len(shapes) == 1:
+        return shapes.pop()
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        lines = "".join(
+            f"\n  operand {i}: {x if is_scalar(x) else type_of(x)}" for i, x in enumerate(xs)
+        )
+        raise ShapeError(
+            f"{name}: shapes do not broadcast.{lines}\n"
+            f"  Sizes are matched from the last axis on; x[:, None] adds an axis of size 1."
+        ) from None
+
+
 def _check_fits(name: str, x: Any, dtype: np.dtype) -> None:
     """Raises where a Python integer does not fit the integer dtype that it meets."""
     if dtype.kind in "iu" and type(x) is int:
         info = np.iinfo(dtype)
         if not info.min <= x <= info.max:
             raise OverflowError(f"{name}: {x} does not fit into {dtype}.")
-
-
-def canonical_axis(name: str, axis: int, ndim: int) -> int:
-    """Returns an axis counted from the front, checked.
-
-    Raises:
-        AxisError: where there is no such axis.
-    """
-    number = axis.__index__()
-    if not -ndim <= number < ndim:
-        hint = f"Its axes are {-ndim} ... {ndim - 1}." if ndim else "Leave the axis out."
-        raise AxisError(
-            f"{name}: axis {axis} is out of range for an array of rank {ndim}.\n  {hint}"
-        )
-    return number % ndim if ndim else 0
-
-
-def canonical_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
-    """Returns axes counted from the front; None means all of them."""
-    if axis is None:
-        return tuple(range(ndim))
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(canonical_axis(name, a, ndim) for a in given)
-    if len(set(axes)) != len(axes):
-        raise AxisError(f"{name}: axes {axis} name an axis twice.")
-    return axes
-
-
-def line_of(name: str, x: Any, axis: int | None) -> tuple[Any, int]:
-    """Returns a strict operand and an axis of it; all elements as one axis where that is None."""
-    if axis is None:
-        return flattened(x), 0
-    return x, canonical_axis(name, axis, type_of(x).ndim)

@@ -10,23 +10,15 @@ import numpy as np
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer, is_tracing, type_of
-from ftrans.numpy.indexing import getitem
-from ftrans.numpy.joining import concatenate
-from ftrans.numpy.promotion import (
-    as_array,
-    broadcast_to,
-    canonical_axes,
-    canonical_axis,
-    flattened,
-    is_array,
-    is_scalar,
-)
+from ftrans.numpy.axes import broadcast_to, canonical_axes, canonical_axis, flattened, line_of
+from ftrans.numpy.indexing import getitem, pick
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.reduction import accumulated
-from ftrans.numpy.shaping import transpose
+from ftrans.numpy.shaping import concatenate, moveaxis, swapaxes
 from ftrans.numpy.views import apart, copied, read_only, view_of, viewed
 
 __all__ = [
-    "delete", "diagonal", "diff", "ediff1d", "flip", "fliplr", "flipud", "insert", "pad",
+    "append", "delete", "diagonal", "diff", "ediff1d", "flip", "fliplr", "flipud", "insert", "pad",
     "repeat", "roll", "rot90", "tile", "trace",
 ]  # fmt: skip
 
@@ -39,11 +31,6 @@ def _static(name: str, what: str, value: Any) -> np.ndarray:
     if array.size and array.dtype.kind not in "iub":
         raise UnsupportedError(f"{name}: {what} must be whole numbers, not {array.dtype}.")
     return array.astype(np.int64)
-
-
-def _pick(x: Any, places: Any, axis: int) -> Any:
-    """Returns the elements at known places of an axis."""
-    return getitem(x, (*(slice(None),) * axis, places))
 
 
 # ------------------------------------------------------------------------------------ repeating
@@ -61,11 +48,8 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
         >>> repeat(np.array([1, 2]), 2)
         array([1, 1, 2, 2])
     """
-    x = as_array(x)
-    if axis is None:
-        x, axis = flattened(x), 0
+    x, axis = line_of("repeat", as_array(x), axis)
     shape = type_of(x).shape
-    axis = canonical_axis("repeat", axis, len(shape))
     times = _static("repeat", "traced repeats", repeats)
     if times.size != 1:
         if times.shape != (shape[axis],):
@@ -73,7 +57,7 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
                 f"repeat: the repeats do not fit axis {axis}.\n  x: {type_of(x)}\n"
                 f"  repeats: shape {times.shape}"
             )
-        return _pick(x, np.repeat(np.arange(shape[axis]), times), axis)
+        return pick(x, np.repeat(np.arange(shape[axis]), times), axis)
     n = int(times.reshape(()))
     axes = tuple(i + (i > axis) for i in range(len(shape)))
     spread = p.broadcast_p(x, shape=(*shape[: axis + 1], n, *shape[axis + 1 :]), axes=axes)
@@ -140,7 +124,7 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
         i = canonical_axis("roll", place, t.ndim)
         at = -by % t.shape[i] if t.shape[i] else 0
         if at:
-            parts = (_pick(out, slice(at, None), i), _pick(out, slice(None, at), i))
+            parts = (pick(out, slice(at, None), i), pick(out, slice(None, at), i))
             out = p.concatenate_p(*parts, axis=i)
     return out
 
@@ -149,14 +133,9 @@ def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     """Turns an array by quarters of a turn, from the first of two axes towards the second."""
     x = as_array(x)
     a, b = canonical_axes("rot90", tuple(axes), type_of(x).ndim)
-    order = list(range(type_of(x).ndim))
-    order[a], order[b] = b, a
-    turns = k % 4
-    if turns == 0:
-        return x
-    if turns == 2:
-        return flip(x, (a, b))
-    return transpose(flip(x, b), order) if turns == 1 else flip(transpose(x, order), b)
+    if k % 2 == 0:
+        return flip(x, (a, b)) if k % 4 else x
+    return swapaxes(flip(x, b), a, b) if k % 4 == 1 else flip(swapaxes(x, a, b), b)
 
 
 # -------------------------------------------------------------------------------------- padding
@@ -195,7 +174,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
     for axis, (low, high) in enumerate(widths):
         if low or high:
             # NumPy itself says which element goes where
-            out = _pick(out, np.pad(np.arange(t.shape[axis]), (low, high), mode=mode), axis)
+            out = pick(out, np.pad(np.arange(t.shape[axis]), (low, high), mode=mode), axis)
     return apart(out, x)
 
 
@@ -237,13 +216,15 @@ def delete(x: Any, obj: Any, axis: int | None = None) -> Any:
         obj: a whole number, several, a slice, or a mask.
         axis: the axis; None drops from the elements as one axis.
     """
-    x = as_array(x)
-    if axis is None:
-        x, axis = flattened(x), 0
-    axis = canonical_axis("delete", axis, type_of(x).ndim)
+    x, axis = line_of("delete", as_array(x), axis)
     if isinstance(obj, Tracer):
         obj = obj.value("delete() with traced places")
-    return _pick(x, np.delete(np.arange(type_of(x).shape[axis]), obj), axis)
+    return pick(x, np.delete(np.arange(type_of(x).shape[axis]), obj), axis)
+
+
+def append(x: Any, values: Any, axis: int | None = None) -> Any:
+    """Appends values at the end of an axis; without an axis, to the elements as one axis."""
+    return concatenate([x, values], axis=axis)
 
 
 def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
@@ -255,34 +236,23 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
         values: what is put there; it broadcasts.
         axis: the axis; None inserts into the elements as one axis.
     """
-    x = as_array(x)
-    if axis is None:
-        x, axis = flattened(x), 0
+    x, axis = line_of("insert", as_array(x), axis)
     t = type_of(x)
-    axis = canonical_axis("insert", axis, t.ndim)
     if isinstance(obj, slice):
         obj = np.arange(*obj.indices(t.shape[axis]))
     places = _static("insert", "traced places", obj)
     new = as_array(values, t.dtype)
     if places.ndim == 0:
         # a single place takes as many as there are along the first axis of the values
-        shape = type_of(new).shape
-        shape = (1,) * (t.ndim - len(shape)) + shape
-        new = p.reshape_p(new, shape=shape)
-        order = list(range(1, t.ndim))
-        order.insert(axis, 0)
-        new = p.transpose_p(new, permutation=tuple(order))
-        count = type_of(new).shape[axis]
-    else:
-        count = places.size if places.size != 1 else None
-        if count is None:
-            shape = type_of(new).shape
-            count = shape[axis - t.ndim] if len(shape) >= t.ndim - axis else 1
+        new = p.reshape_p(new, shape=(1,) * (t.ndim - type_of(new).ndim) + type_of(new).shape)
+        new = moveaxis(new, 0, axis)
+    sizes = (1,) * (t.ndim - type_of(new).ndim) + type_of(new).shape
+    count = sizes[axis] if places.size == 1 else places.size
     new = broadcast_to(new, (*t.shape[:axis], count, *t.shape[axis + 1 :]))
     added = t.shape[axis] + np.arange(count)
-    at = places.ravel() if places.size == count else places.ravel().repeat(count)
-    order = np.insert(np.arange(t.shape[axis]), at if places.ndim else int(places), added)
-    return _pick(p.concatenate_p(x, new, axis=axis), order, axis)
+    at = places if places.size == count else places.repeat(count)
+    order = np.insert(np.arange(t.shape[axis]), at, added)
+    return pick(p.concatenate_p(x, new, axis=axis), order, axis)
 
 
 # ------------------------------------------------------------------- differences and diagonals
@@ -327,7 +297,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
         size = type_of(x).shape[axis]
         if size == 0:
             break
-        x = difference(_pick(x, slice(1, None), axis), _pick(x, slice(0, size - 1), axis))
+        x = difference(pick(x, slice(1, None), axis), pick(x, slice(0, size - 1), axis))
     return x
 
 

@@ -18,20 +18,11 @@ from ftrans.errors import AxisError, UnsupportedError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer, is_unsigned
 from ftrans.numpy.arithmetic import add, multiply, subtract
+from ftrans.numpy.axes import broadcast_to, canonical_axes, canonical_axis, kept, line_of, ones_at
 from ftrans.numpy.elementwise import maximum, minimum
 from ftrans.numpy.logic import isnan, truth
 from ftrans.numpy.logic import where as choose
-from ftrans.numpy.promotion import (
-    as_array,
-    broadcast_to,
-    canonical_axes,
-    canonical_axis,
-    cast,
-    default_dtype,
-    filled,
-    inexact,
-    line_of,
-)
+from ftrans.numpy.promotion import as_array, cast, default_dtype, filled, inexact
 from ftrans.numpy.ufunc import Function, named
 from ftrans.numpy.views import copied
 
@@ -76,16 +67,6 @@ def described(**meanings: str) -> Callable[[Function], Function]:
 
 def _made(function: Function, name: str, doc: str, **meanings: str) -> Function:
     return described(**meanings)(named(function, name, doc))
-
-
-def ones_at(axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns a shape with size 1 at some axes."""
-    return tuple(1 if i in axes else n for i, n in enumerate(shape))
-
-
-def kept(x: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
-    """Gives a reduced operand axes of size 1 in the place of those that were reduced."""
-    return p.reshape_p(x, shape=ones_at(axes, shape)) if keepdims and axes else x
 
 
 def accumulated(x: Any, dtype: Any = None) -> Any:

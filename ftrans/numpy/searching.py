@@ -15,17 +15,10 @@ import numpy as np
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, ShapeError
 from ftrans.ir import type_of
+from ftrans.numpy.axes import flattened, line_of
 from ftrans.numpy.index_plan import concrete
-from ftrans.numpy.indexing import getitem
-from ftrans.numpy.promotion import (
-    as_array,
-    canonical_axis,
-    cast,
-    default_dtype,
-    filled,
-    flattened,
-    promote_dtypes,
-)
+from ftrans.numpy.indexing import getitem, pick
+from ftrans.numpy.promotion import as_array, cast, default_dtype, filled, promote_dtypes
 from ftrans.numpy.taking import clipped, fill_like, integers, take
 
 __all__ = [
@@ -63,11 +56,8 @@ def argwhere(x: Any) -> np.ndarray:
 
 def compress(condition: Any, x: Any, axis: int | None = None) -> Any:
     """Takes the places of an axis at which a condition holds, which must be known while tracing."""
-    x = as_array(x)
-    if axis is None:
-        x, axis = flattened(x), 0
-    axis = canonical_axis("compress", axis, type_of(x).ndim)
-    return getitem(x, (*(slice(None),) * axis, flatnonzero(condition)))
+    x, axis = line_of("compress", as_array(x), axis)
+    return pick(x, flatnonzero(condition), axis)
 
 
 def extract(condition: Any, x: Any) -> Any:
@@ -234,11 +224,8 @@ def unique(
     _, index, inverse, counts = np.unique(
         concrete(x, "unique()"), True, True, True, axis, equal_nan=equal_nan
     )
-    if axis is None:
-        values = getitem(flattened(x), index)
-    else:
-        axis = canonical_axis("unique", axis, type_of(x).ndim)
-        values = getitem(x, (*(slice(None),) * axis, index))
+    line, place = line_of("unique", x, axis)
+    values = pick(line, index, place)
     extra = [(return_index, index), (return_inverse, inverse), (return_counts, counts)]
     found = tuple(part.astype(_i32) for wanted, part in extra if wanted)
     return (values, *found) if found else values

@@ -10,16 +10,9 @@ import numpy as np
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
-from ftrans.numpy.indexing import getitem
-from ftrans.numpy.promotion import (
-    as_array,
-    canonical_axes,
-    canonical_axis,
-    cast,
-    flattened,
-    inexact,
-    promote_dtypes,
-)
+from ftrans.numpy.axes import canonical_axes, canonical_axis, line_of
+from ftrans.numpy.indexing import getitem, pick
+from ftrans.numpy.promotion import as_array, cast, inexact, promote_dtypes
 from ftrans.numpy.taking import take_along_axis
 
 __all__ = [
@@ -32,11 +25,9 @@ _i32 = np.dtype("int32")
 
 def _prepared(name: str, x: Any, axis: int | None) -> tuple[Any, int]:
     x = as_array(x)
-    if axis is None:
-        return flattened(x), 0
-    if type_of(x).ndim == 0:
+    if axis is not None and type_of(x).ndim == 0:
         raise AxisError(f"{name}: an array without axes cannot be sorted.")
-    return x, canonical_axis(name, axis, type_of(x).ndim)
+    return line_of(name, x, axis)
 
 
 def _check_kind(name: str, kind: str | None) -> None:
@@ -169,7 +160,7 @@ def top_k(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
     size = type_of(x).shape[axis]
     if not 0 <= k <= size:
         raise ShapeError(f"top_k: k={k} is more than there is.\n  x: axis {axis} of {type_of(x)}")
-    places = getitem(argsort(x, axis, descending=True), (*(slice(None),) * axis, slice(0, k)))
+    places = pick(argsort(x, axis, descending=True), slice(0, k), axis)
     return take_along_axis(x, places, axis), places
 
 

@@ -16,10 +16,11 @@ import jax.numpy as jnp
 from ftrans import primitives as p
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
+from ftrans.numpy.axes import canonical_axes, kept
 from ftrans.numpy.indexing import assign
 from ftrans.numpy.logic import where
-from ftrans.numpy.promotion import as_array, canonical_axes, inexact, unify
-from ftrans.numpy.reduction import described, kept, max
+from ftrans.numpy.promotion import as_array, inexact, unify
+from ftrans.numpy.reduction import described, max
 from ftrans.numpy.ufunc import as_strict, binary, composed, elementary, unary
 from ftrans.numpy.views import copied
 from ftrans.primitives.axes import restore

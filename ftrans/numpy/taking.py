@@ -10,17 +10,10 @@ from ftrans import primitives as p
 from ftrans.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer
+from ftrans.numpy.axes import broadcast_to, line_of
 from ftrans.numpy.index_plan import wrapped
-from ftrans.numpy.indexing import At, getitem
-from ftrans.numpy.promotion import (
-    as_array,
-    broadcast_to,
-    canonical_axis,
-    cast,
-    filled,
-    flattened,
-    unify,
-)
+from ftrans.numpy.indexing import At, getitem, pick
+from ftrans.numpy.promotion import as_array, cast, filled, unify
 from ftrans.numpy.shaping import moveaxis
 from ftrans.numpy.views import copied
 
@@ -66,19 +59,15 @@ def take(
         >>> take(np.array([10, 20, 30]), np.array([2, 0]))
         array([30, 10])
     """
-    x = as_array(x)
-    if axis is None:
-        x, axis = flattened(x), 0
-    axis = canonical_axis("take", axis, type_of(x).ndim)
+    x, axis = line_of("take", as_array(x), axis)
     indices = integers("take", indices)
     size = type_of(x).shape[axis]
-    whole = (slice(None),) * axis
     if mode in (None, "raise", "wrap", "clip"):
         if mode in ("wrap", "clip"):
             if size == 0 and type_of(indices).size:
                 raise IndexingError(f"take: axis {axis} of {type_of(x)} is empty.")
             indices = (_around if mode == "wrap" else clipped)(indices, size)
-        return copied(getitem(x, (*whole, indices)))
+        return copied(pick(x, indices, axis))
     if mode != "fill":
         raise ArgumentError(
             f"take: there is no mode {mode!r}: choose 'raise', 'fill', 'wrap' or 'clip'."
@@ -148,10 +137,8 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
         array([[2],
                [3]])
     """
-    x, indices = as_array(x), integers("take_along_axis", indices)
-    if axis is None:
-        x, axis = flattened(x), 0
-    axis = canonical_axis("take_along_axis", axis, type_of(x).ndim)
+    indices = integers("take_along_axis", indices)
+    x, axis = line_of("take_along_axis", as_array(x), axis)
     return getitem(x, _along("take_along_axis", x, indices, axis))
 
 
@@ -167,11 +154,9 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> Any:
         axis: the axis; None sets in all elements as one axis.
     """
     x, indices = as_array(x), integers("put_along_axis", indices)
-    if axis is None:
-        line = put_along_axis(flattened(x), indices, values, 0)
-        return p.reshape_p(line, shape=type_of(x).shape)
-    axis = canonical_axis("put_along_axis", axis, type_of(x).ndim)
-    return At(x)[_along("put_along_axis", x, indices, axis)].set(values)
+    line, place = line_of("put_along_axis", x, axis)
+    out = At(line)[_along("put_along_axis", line, indices, place)].set(values)
+    return out if axis is not None else p.reshape_p(out, shape=type_of(x).shape)
 
 
 def choose(indices: Any, choices: Any, mode: str = "raise") -> Any:
