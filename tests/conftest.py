@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -15,3 +16,14 @@ def settings_as_before() -> Iterator[None]:
     before = dict(vars(config))
     yield
     vars(config).update(before)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def old_objects_set_aside() -> None:
+    """Spares the garbage collector what is there before the tests of a module.
+
+    JAX, the tests themselves and what those before have left are a million objects and more, which
+    take a second at each full collection, and many tests ask for one.
+    """
+    gc.collect()
+    gc.freeze()

@@ -23,6 +23,7 @@ from ftrans.primitives import Absent, Joint, Primitive, Recursive, Sample, regis
 from ftrans.primitives.control.common import program_from
 from ftrans.primitives.evaluate import evaluate
 from tests.helpers import (
+    QUICK,
     assert_close,
     equation,
     is_differentiable,
@@ -219,7 +220,6 @@ def test_declaration(primitive: Primitive) -> None:
 OF_EACH_KIND = [
     np.dtype(name) for name in ("bool", "int64", "uint8", bfloat16, "float64", "complex64")
 ]
-OTHERS = [dtype for kind in DTYPES.values() for dtype in kind if dtype not in OF_EACH_KIND]
 
 
 def by_jax(found: list[tuple[str, Program, list[Any]]]) -> Any:
@@ -257,16 +257,18 @@ def test_types(primitive: Primitive) -> None:
 
 
 @pytest.mark.parametrize(
-    "dtypes",
-    [OF_EACH_KIND, pytest.param(OTHERS, marks=pytest.mark.slow)],
-    ids=["of each kind", "others"],
+    ("dtypes", "options"),
+    [
+        pytest.param(OF_EACH_KIND, QUICK, id="of each kind"),
+        pytest.param(None, None, id="all", marks=pytest.mark.slow),
+    ],
 )
 @every
-def test_types_and_values(primitive: Primitive, dtypes: list[np.dtype]) -> None:
+def test_types_and_values(primitive: Primitive, dtypes: Any, options: Any) -> None:
     """Infers the types that NumPy and JAX compute, whose values agree."""
     found, everything = programs(primitive, dtypes)
     with jax.enable_x64(True):
-        computed = jax.jit(by_jax(found))(everything)
+        computed = jax.jit(by_jax(found), compiler_options=options)(everything)
     for (what, program, operands), others in zip(found, computed, strict=True):
         for out, other in zip(run(program, operands), others, strict=True):
             assert out.dtype == other.dtype, f"{what}: NumPy {out.dtype}, JAX {other.dtype}"
