@@ -26,10 +26,6 @@ TOLERANCE = {
 }
 """How far two ways of computing one thing may be apart, by dtype."""
 
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""Options of `jax.jit` with which XLA takes two thirds of the time: where it matters what it is
-given to compile, and not how well it does."""
-
 
 def sampled(cases: Sequence[Any], n: int) -> list[Any]:
     """Returns every n-th case as it is, and marks the others to be run with the slow tests."""

@@ -30,8 +30,8 @@ from ftrans.primitives import Primitive, mul_p, registry
 from ftrans.primitives.evaluate import evaluate
 from ftrans.runtime import lower as roads
 from ftrans.runtime import splice
-from tests.helpers import QUICK, assert_close, sampled, types_of
-from tests.laws.test_primitives import DTYPES, TAKEN, cases, every
+from tests.helpers import assert_close, types_of
+from tests.laws.test_primitives import DTYPES, TAKEN, cases, every, in_turn
 
 Road = Callable[[Program, Sequence[Any]], Sequence[jax.Array]]
 
@@ -40,6 +40,10 @@ Road = Callable[[Program, Sequence[Any]], Sequence[jax.Array]]
 def _auto() -> Iterator[None]:
     yield
     ftrans.config.lowering = "auto"
+
+
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""What is compared is what XLA is given, so it need not try hard."""
 
 
 def compiled(road: Road, program: Program, arrays: Sequence[Any]) -> Sequence[jax.Array]:
@@ -94,14 +98,33 @@ def test_this_release_of_jax_takes_the_splice() -> None:
     assert roads.why_replay() is None
 
 
-_WALKED = ("bool", "int8", "int64", "uint32", "bfloat16", "float32", "float64", "complex64")
+WALKED = [
+    np.dtype(name)
+    for name in ("bool", "int8", "int64", "uint32", bfloat16, "float32", "float64", "complex64")
+]
 
 
-def together(primitive: Primitive) -> tuple[Program, list[Any]]:
-    """Returns one program with all samples of a primitive beside each other, in most dtypes."""
+def walked(primitive: Primitive) -> Any:
+    return cases(primitive, WALKED)
+
+
+def walked_in_turn(primitive: Primitive) -> Any:
+    return in_turn(primitive, WALKED)
+
+
+@pytest.mark.parametrize(
+    ("primitive", "choose"),
+    [
+        *((p, walked_in_turn) for p in TAKEN[::2]),
+        *(pytest.param(p, walked, marks=pytest.mark.slow) for p in TAKEN),
+    ],
+    ids=lambda value: getattr(value, "name", None) or value.__name__,
+)
+def test_every_primitive(primitive: Primitive, choose: Any) -> None:
+    """One program has samples of a primitive beside each other."""
     arrays: list[Any] = []
     applied = []
-    for _, operands, sample in cases(primitive, _WALKED):
+    for _, operands, sample in choose(primitive):
         applied.append((len(arrays), len(operands), sample.params))
         arrays += operands
     with building(primitive.name, types_of(arrays)) as (frame, inputs):
@@ -110,12 +133,7 @@ def together(primitive: Primitive) -> tuple[Program, list[Any]]:
             for start, count, params in applied
             for out in bind(primitive, inputs[start : start + count], Params(dict(params)))
         ]
-        return finish(frame, outs), arrays
-
-
-@pytest.mark.parametrize("primitive", sampled(TAKEN, 3), ids=lambda p: p.name)
-def test_every_primitive(primitive: Primitive) -> None:
-    program, arrays = together(primitive)
+        program = finish(frame, outs)
     assert_roads_agree(program, arrays)
 
 
@@ -123,7 +141,7 @@ def test_every_primitive(primitive: Primitive) -> None:
 def test_every_primitive_with_literals(primitive: Primitive) -> None:
     """Scalars among the operands are written into the program, in each place in turn."""
     programs = []
-    for _, operands, sample in cases(primitive, _WALKED):
+    for _, operands, sample in walked(primitive):
         for index, operand in enumerate(operands):
             if np.ndim(operand) or "elementwise" not in primitive.tags or len(operands) < 2:
                 continue
