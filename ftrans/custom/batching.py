@@ -74,6 +74,8 @@ class WrittenBatch:
     """
 
     captured: tuple[int, ...] = ()
+    one = "forward"
+    """What errors call the function for one example."""
 
     def __init__(self, call: Any, name: str, function: Any, around: Asks, extra: Any = None):
         self.name = f"{call.name}.{name}"
@@ -221,9 +223,9 @@ class WrittenBatch:
         items = output if isinstance(output, tuple) and self.is_tuple else (output,)
         if self.is_tuple and (not isinstance(output, tuple) or len(items) != len(self.output)):
             raise RuleError(
-                f"{self.name}: {what} does not have the structure of what forward returns.\n"
+                f"{self.name}: {what} does not have the structure of what {self.one} returns.\n"
                 f"  {what}: {describe(output)}\n"
-                f"  forward returns a tuple of {len(self.output)}\n"
+                f"  {self.one} returns a tuple of {len(self.output)}\n"
                 f"  it is defined at {defined(self.function)}"
             )
         return self.output.split(lambda: f"{self.name} ({defined(self.function)}): {what}", items)
@@ -250,10 +252,10 @@ class WrittenBatch:
             if tuple(shape) != t.shape or found.dtype != t.dtype:
                 where = "without the mapped axis" if dim is None else f"with {size} at axis {dim}"
                 raise RuleError(
-                    f"{self.name}: a result does not have the type of what forward returns, with "
-                    f"the mapped axis where out_dims says.\n"
-                    f"  result {number}: {found}, out_dims {dim}\n"
-                    f"  forward returns: {t} for one example; expected {where}\n"
+                    f"{self.name}: a result does not have the type of what {self.one} returns, "
+                    f"with the mapped axis.\n"
+                    f"  result {number}: {found}, expected {where}\n"
+                    f"  {self.one} returns {t} for one example\n"
                     f"  it is defined at {defined(self.function)}"
                 )
         return checked
@@ -353,6 +355,8 @@ def example_by(
 
 class DecoratedBatch(WrittenBatch):
     """Is a rule of `custom_vmap`: mapped axes in front, and booleans that say what is mapped."""
+
+    one = "the function"
 
     def call(self, function: Any, size: int, tracers: Any, dims: Any) -> Any:
         """Calls the rule."""

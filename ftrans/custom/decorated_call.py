@@ -180,7 +180,7 @@ class DecoratedCall(Author):
         rule = self.decorated.vmap_rule
         if rule is None:
             return None, ()
-        return DecoratedBatch(self, "def_vmap", rule, around).at_call(values)
+        return DecoratedBatch(self, self.decorated.vmap_name, rule, around).at_call(values)
 
 
 def _is_pair(found: Any) -> bool:

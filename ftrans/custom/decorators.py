@@ -46,6 +46,7 @@ class Decorated(Ruled):
         rule: see `fwd`.
         vmap_rule: see `fwd`.
         bwd_name: how errors call `bwd`.
+        vmap_name: how errors call `vmap_rule`.
         written: what the user wrote of all that is traced; empty where that is all of it.
         lasting: as of `Author`.
         checked: the types for which `fwd` returns what the function does.
@@ -56,6 +57,7 @@ class Decorated(Ruled):
     rule: Any = None
     vmap_rule: Any = None
     bwd_name = "bwd"
+    vmap_name = "def_vmap"
     written: tuple[Any, ...] = ()
     lasting = False
     own = frozenset(
@@ -104,7 +106,10 @@ class Decorated(Ruled):
 
     def traced(self) -> tuple[Any, ...]:
         """Returns the functions that may be traced."""
-        all_ = self.written or (self.function, self.fwd, self.bwd, self.rule, self.vmap_rule)
+        all_ = (self.function, self.fwd, self.bwd, self.rule, self.vmap_rule)
+        if self.written:
+            inner = self.function.traced() if isinstance(self.function, Decorated) else ()
+            all_ = (*self.written, *inner)
         return tuple([function for function in all_ if function is not None])
 
     def run_forward(self, args: tuple[Any, ...]) -> Any:

@@ -9,10 +9,9 @@ import jax
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.custom.decorators import custom_jvp, custom_vjp, linear
+from ftrans.custom.decorators import custom_jvp, custom_vjp, custom_vmap, linear
 from ftrans.errors import ArgumentError, DTypeError
 from ftrans.external.arrays import leaves_of
-from ftrans.external.batching import batch_rule
 from ftrans.external.callee import METHODS, HostCallee
 from ftrans.external.captures import check_captures
 from ftrans.external.numba_kernel import NumbaCallee, is_numba
@@ -101,13 +100,8 @@ def external(
                 found = fn(*args, **kwargs)
             return [found] if is_one else leaves_of(label, outs, found)
 
-        batch: Any = vmap_method
-        if callable(batch):
-            batch = batch_rule(label, batch, structure, outs, types)
-        options: Any = {
-            "key": (Same(fn), structure, outs, Same(vmap_method)),
-            "vmap_method": batch,
-        }
+        method: Any = "sequential" if callable(vmap_method) else vmap_method
+        options: Any = {"key": (Same(fn), structure, outs), "vmap_method": method}
         if is_flat and is_numba(fn):
             return outs, NumbaCallee(label, fn, inputs, types, **options), ()
         return outs, HostCallee(label, function, types, **options), ()
@@ -158,7 +152,7 @@ def ffi(
             call: Any = jax.ffi.ffi_call(target, specs, vmap_method=method)
             return outs.unflatten(call(*arrays, **attrs))
 
-        return _traced(label, function, structure, inputs, vmap_method)
+        return _traced(label, function, structure, inputs)
 
     return _calling(None, label, make, vmap_method, jvp, vjp, transpose)
 
@@ -207,26 +201,18 @@ def traceable(
             args, kwargs = structure.unflatten(leaves)
             return fn(*args, **kwargs)
 
-        return _traced(label, function, structure, inputs, vmap_method)
+        return _traced(label, function, structure, inputs)
 
     return _calling(fn, label, make, vmap_method, jvp, vjp, transpose)
 
 
 def _traced(
-    label: str,
-    function: Callable[..., Any],
-    structure: Any,
-    inputs: Sequence[ArrayType],
-    rule: Any,
+    label: str, function: Callable[..., Any], structure: Any, inputs: Sequence[ArrayType]
 ) -> Made:
-    """Has JAX trace a function of leaves; `rule` is the author's, for batches."""
-    alone = callable(rule)  # it takes the arguments, and no arrays besides
-    found = traced(label, function, inputs, apart=not alone)
+    """Has JAX trace a function of leaves."""
+    found = traced(label, function, inputs)
     outs, types = _out_types(label, found.shapes, structure, inputs)
-    batch = batch_rule(label, rule, structure, outs, types) if alone else None
-    written = (structure, outs, Same(rule)) if alone else None
-    callee = JaxCallee(label, found.function, types, (found.key, written), rule=batch)
-    return outs, callee, found.arrays
+    return outs, JaxCallee(label, found.function, types, found.key), found.arrays
 
 
 # ------------------------------------------------------------------------------- calls and types
@@ -270,7 +256,11 @@ def _calling(
         outs, callee, arrays = found
         return outs.unflatten(external_p(*operands, *arrays, callee=callee))
 
-    function = named(bounded(fn)(called) if callable(fn) else called, name)
+    function: Any = named(bounded(fn)(called) if callable(fn) else called, name)
+    if callable(vmap_method):
+        function = custom_vmap(function)
+        function.vmap_rule, function.vmap_name = vmap_method, "vmap_method"
+        function.written = (vmap_method,)
     if transpose is not None:
         return linear(function, transpose)
     if jvp is None and vjp is None:

@@ -17,14 +17,15 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.external.arrays import plain, results
-from ftrans.external.batching import BatchRule, by_rule, expanded, moved, repeated
-from ftrans.ir import ArrayType, type_of
+from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.ir.location import here
 from ftrans.ir.stack import state, untraced
+from ftrans.primitives.axes import expand, moveaxis
 from ftrans.primitives.namespace import without_derivative
 from ftrans.primitives.outside import call_of_the_user
 from ftrans.primitives.rules.external import Callee, Same, external_p
 from ftrans.primitives.rules.missing import raise_missing
+from ftrans.primitives.shape import reshape_p
 from ftrans.runtime import native, on_clear
 from ftrans.runtime.faults import keep_raised
 
@@ -45,12 +46,12 @@ class HostCallee(Callee):
         function: takes arrays, as `plain` makes them, and returns a sequence of arrays. It must not
             have effects, as it may be called more or less often than it is written.
         types: the types of the results.
-        key: what stands for the function, and for a rule in `vmap_method`, when two callees are
-            compared; None compares the functions themselves.
+        key: what stands for the function when two callees are compared; None compares the functions
+            themselves.
         vmap_method: how a batch is computed: "sequential" loops over it in one call; "expand_dims"
             and "broadcast_all" call the function once, on arrays with a further axis in front,
-            which has size 1, or that of the batch, where an operand is not mapped; a rule records
-            it. None loops, with one warning.
+            which has size 1, or that of the batch, where an operand is not mapped. None loops, with
+            one warning.
         copies: whether the function is given arrays of its own, to write to.
     """
 
@@ -63,17 +64,14 @@ class HostCallee(Callee):
         types: Sequence[ArrayType],
         *,
         key: Hashable = None,
-        vmap_method: str | BatchRule | None = "sequential",
+        vmap_method: str | None = "sequential",
         copies: bool = False,
     ):
         self.function = function
         self.function_key = Same(function) if key is None else key
         self.vmap_method = vmap_method
         self.copies = copies
-        method: Any = vmap_method
-        if callable(vmap_method):
-            method = Same(vmap_method) if key is None else ()
-        super().__init__(name, types, (self.function_key, method, copies))
+        super().__init__(name, types, (self.function_key, vmap_method, copies))
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the results for arrays of NumPy or JAX."""
@@ -115,11 +113,7 @@ class HostCallee(Callee):
 
     def lowered(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the results for values that JAX traces but does not differentiate."""
-        if not callable(self.vmap_method):
-            return self._lowered(arrays, self.vmap_method or "sequential")
-        return by_rule(self, arrays, lambda *given: self._lowered(given, "sequential"))
-
-    def _lowered(self, arrays: Sequence[Any], method: str) -> Sequence[Any]:
+        method = self.vmap_method or "sequential"
         specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in self.types]
         ranks = [array.ndim for array in arrays]
 
@@ -154,16 +148,17 @@ class HostCallee(Callee):
     ) -> tuple[Sequence[Any], Sequence[int | None]]:
         """Records the call for many examples at once."""
         method = self.vmap_method
-        if callable(method):
-            return method(size, operands, dims)
         if method is None:
             self.warn(size)
+        mapped = tuple(dim is not None for dim in dims)
+        pairs = zip(operands, dims, strict=True)
+        given = [x if dim is None else moveaxis(x, dim, 0) for x, dim in pairs]
         if method in ("expand_dims", "broadcast_all"):
-            given = (repeated if method == "broadcast_all" else expanded)(size, operands, dims)
+            widen = _expanded if method == "expand_dims" else lambda x: expand(x, size)
+            given = [x if m else widen(x) for x, m in zip(given, mapped, strict=True)]
             callee = self.batched(size, [type_of(x) for x in given])
         else:
-            given = moved(operands, dims)
-            callee = self.looped(size, tuple(dim is not None for dim in dims))
+            callee = self.looped(size, mapped)
         outs = external_p(*given, callee=callee)
         return outs, [0] * len(outs)
 
@@ -235,6 +230,13 @@ class HostCallee(Callee):
 _warned: set[Any] = set()
 """The functions whose loops the user was told of."""
 on_clear(_warned.clear)
+
+
+def _expanded(x: Any) -> Any:
+    """Returns an operand with an axis of size 1 in front."""
+    if isinstance(x, Literal):
+        return expand(x, 1)
+    return reshape_p(x, shape=(1, *type_of(x).shape))
 
 
 class _Loop:

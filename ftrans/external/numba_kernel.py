@@ -19,12 +19,14 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ftrans.errors import ArgumentError, RuleError
-from ftrans.external.batching import by_rule
 from ftrans.external.callee import HostCallee
+from ftrans.interpreters import batch
 from ftrans.ir import ArrayType
+from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.rules.external import Same
 from ftrans.runtime import native
 
@@ -120,10 +122,22 @@ class NumbaCallee(HostCallee):
             return native.call(self, given, self.types, target)
 
         if jax.default_backend() == "cpu":
-            # what JAX maps has other ranks, and so another handler
-            return by_rule(self, arrays, call)
+            return self._mapped_by_rank(arrays, call)
         python = functools.partial(HostCallee.lower, self)
         return jax.lax.platform_dependent(*arrays, cpu=call, default=lambda *xs: python(xs))
+
+    def _mapped_by_rank(self, arrays: Sequence[Any], call: Callable[..., Any]) -> Sequence[Any]:
+        """Calls a handler; JAX takes another one for a batch, which has other ranks."""
+        program = self.program([ArrayType(array.shape, array.dtype) for array in arrays])
+        every = (True,) * len(self.types)
+        wrapped = jax.custom_batching.custom_vmap(lambda *given: list(call(*given)))
+
+        @wrapped.def_vmap
+        def _(size: int, mapped: Sequence[bool], *given: Any) -> tuple[list[Any], list[bool]]:
+            batched, _ = batch(program, size, tuple(0 if m else None for m in mapped), every)
+            return evaluate(jnp, batched, given), list(every)
+
+        return wrapped(*arrays)
 
     def _target(self) -> str | None:
         """Returns the name of the handler; None where Python is to call the kernel."""

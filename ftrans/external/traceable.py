@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.errors import RuleError, TransposeError
-from ftrans.external.batching import alone
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.stack import untraced
 from ftrans.primitives.record import Linear
@@ -45,24 +44,20 @@ class Traced(NamedTuple):
     arrays: list[Any]
 
 
-def traced(
-    name: str, function: Callable[..., Any], inputs: Sequence[ArrayType], *, apart: bool
-) -> Traced:
+def traced(name: str, function: Callable[..., Any], inputs: Sequence[ArrayType]) -> Traced:
     """Has JAX trace a function.
 
     Args:
         name: how errors call it.
         function: takes arrays, returns a pytree of them.
         inputs: their types.
-        apart: whether the arrays that it closes over are passed to what is returned; else they are
-            part of it.
     """
     specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in inputs]
     with x64(), untraced():  # it may call functions of ours on what JAX traces
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*specs)
     # others may write to arrays of NumPy later
     values = [np.array(x) if isinstance(x, np.ndarray) else x for x in closed.consts]
-    passed = [apart and _is_movable(x) for x in values]
+    passed = list(map(_is_movable, values))
     held = [x for x, p in zip(values, passed, strict=True) if not p]
 
     structure = key_of(closed.jaxpr)
@@ -170,7 +165,6 @@ class JaxCallee(Callee):
         function: takes arrays and returns a sequence of arrays.
         types: the types of the results.
         key: what stands for the function where two callees are compared.
-        rule: for a batch, `(size, operands, dims) -> outs, out_dims`; None asks JAX.
     """
 
     is_host = False
@@ -182,12 +176,9 @@ class JaxCallee(Callee):
         function: Function,
         types: Sequence[ArrayType],
         key: Hashable,
-        *,
-        rule: Callable[..., Any] | None = None,
     ):
         super().__init__(name, types, key)
         self.function = function
-        self.rule = rule
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Returns the results for arrays of NumPy or JAX, in the container of the arguments."""
@@ -200,7 +191,7 @@ class JaxCallee(Callee):
         """Returns the program that calls it, by which what is compiled is found and kept."""
         program = None if self._program is None else self._program()
         if program is None:
-            program = alone(self, [type_of(array).update() for array in arrays])
+            program = self.program([type_of(array).update() for array in arrays])
             self._program = weakref.ref(program)  # which refers to the callee
         return keep(program)
 
@@ -214,8 +205,6 @@ class JaxCallee(Callee):
         self, size: int, operands: Sequence[Any], dims: Sequence[int | None]
     ) -> tuple[Sequence[Any], Sequence[int | None]]:
         """Records the function for many examples at once."""
-        if self.rule is not None:
-            return self.rule(size, operands, dims)
         axes = tuple(dims)
         callee = JaxCallee(
             self.name,

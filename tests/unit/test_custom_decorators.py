@@ -93,6 +93,28 @@ def test_one_rule_is_enough(function: Any, transform: str) -> None:
     check(Case(function, plain, (X, Y)), transform)
 
 
+def test_jax_takes_a_rule_for_batches() -> None:
+    @ftrans.custom_vmap
+    def h(x, y):
+        return fnp.sin(x) * y
+
+    h.def_vmap(lambda axis_size, in_batched, x, y: (100.0 * x * y, in_batched[0]))
+    x = jnp.asarray(X)
+    assert_close(jax.vmap(h, (0, None))(x, 2.0), 200 * x)
+    assert_close(jax.jit(jax.vmap(jax.vmap(h, (0, None)), (0, None)))(x[None], 2.0), 200 * x[None])
+    assert_close(jax.grad(h)(x[0], 2.0), 2 * jnp.cos(x[0]))
+    assert_close(jax.vmap(jax.grad(h), (0, None))(x, 2.0), 2 * jnp.cos(x))
+
+    def closing_over(x, w):
+        g = ftrans.custom_vmap(lambda x: x * w)
+        g.def_vmap(lambda axis_size, in_batched, x: (100.0 * x, in_batched[0]))
+        return g(x)
+
+    # the rule does not know of what is closed over
+    assert_close(jax.vmap(closing_over, (0, None))(x, 2.0), 100 * x)
+    assert_close(jax.vmap(closing_over)(x, x), x * x)
+
+
 def test_the_rules_are_what_is_called() -> None:
     @ftrans.custom_vjp
     def f(x):

@@ -23,6 +23,7 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.config import config
 from ftrans.custom import external
+from ftrans.custom.front import traceable
 from ftrans.errors import ArgumentError, DTypeError, MissingRuleError, RuleError
 from ftrans.external import HostCallee
 from ftrans.ir import ArrayType, is_tracing
@@ -349,6 +350,29 @@ def test_a_rule_for_a_batch_is_recorded() -> None:
     assert_close(first, np.sort(x * 2))
 
 
+@pytest.mark.parametrize("wrap", [external, lambda fn, out, **rest: traceable(fn, **rest)])
+def test_a_rule_for_a_batch_reads_what_is_there_now(wrap: Any) -> None:
+    scale = 1.0
+
+    def rule(size: int, in_batched: Any, x: Any) -> Any:
+        return x * scale, True
+
+    f = wrap(lambda x: x * 1.0, same, vmap_method=rule)
+
+    def twice(x: Any) -> Any:
+        nonlocal scale
+        scale = 5.0
+        first = f(x)
+        scale = 7.0
+        return first + 10 * f(x)
+
+    for scale in (2.0, 3.0, 2.0):
+        assert_close(func.vmap(f)(X), X * scale)
+        assert_close(func.vmap(lambda x: f(x) * 2)(X), X * scale * 2)
+    with pytest.raises(RuleError, match="it reads what has changed between the call and its batch"):
+        func.vmap(twice)(X)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_jax_maps_it_too(method: str, host_calls: str) -> None:
     x = X.astype(np.float32)
@@ -478,11 +502,13 @@ def test_bad_arguments_are_named() -> None:
 @pytest.mark.filterwarnings("ignore:.*vmap calls it")
 def test_a_rule_for_a_batch_is_held_to_its_form() -> None:
     for rule, text in (
-        (lambda size, flags, x: x, "must return the results"),
-        (lambda size, flags, x: (x, True, x), "must return the results"),
+        (lambda size, flags, x: x, r"sort\.vmap_method: it must return two things"),
+        (lambda size, flags, x: (x, True, x), "must return two things"),
         (lambda size, flags, x: (x[0], True), "does not have the type"),
         (lambda size, flags, x: (x, False), "does not have the type"),
-        (lambda size, flags, x: ((x, x), True), "structure|no array"),
+        (lambda size, flags, x: ((x, x), True), "does not have the type"),
+        (lambda size, flags, x: (x, [True]), "which result is batched does not fit"),
+        (lambda size, flags, x: (x, 1), "which result is batched does not fit"),
     ):
         with pytest.raises((RuleError, DTypeError), match=text):
             func.vmap(external(np.sort, same, vmap_method=rule))(X)

@@ -38,7 +38,7 @@ from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import carrier, normal
 from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
 from ftrans.primitives.record import Linear, Sample, scalar
-from ftrans.primitives.rules.custom_jax import with_rules
+from ftrans.primitives.rules.custom_jax import with_batches, with_rules
 from ftrans.primitives.rules.custom_spec import Rule, Spec, look_up
 from ftrans.primitives.rules.linear_call import linear_call_p
 from ftrans.primitives.rules.missing import missing, missing_cotangents, raise_missing, tied_p
@@ -61,6 +61,8 @@ def _lower(xp: Any, *arrays: Any, **params: Any) -> Any:
             return with_rules(arrays, rule)
         if message is not None:
             return without_derivative(compute, arrays, lambda: raise_missing(message))
+        if rule.spec.batch is not None and not rule.saved:
+            return with_batches(compute, arrays, rule.spec)
     return compute(*arrays)
 
 

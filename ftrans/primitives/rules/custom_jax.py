@@ -140,6 +140,36 @@ def with_rules(arrays: Sequence[Any], rule: Rule) -> Sequence[Any]:
     return list(map(_rigid, by_jvp(*arrays)))
 
 
+def with_batches(compute: Any, arrays: Sequence[Any], spec: Spec) -> Sequence[Any]:
+    """Returns what `compute` does such that JAX batches it by the author's rule.
+
+    Args:
+        compute: takes the operands; JAX differentiates it as it is.
+        arrays: the operands, values that JAX traces.
+        spec: that of the equation, with a rule for batches.
+    """
+
+    def plain(*xs: Any) -> tuple[Any, ...]:
+        return tuple(compute(*xs))
+
+    by_rule = jax.custom_batching.custom_vmap(plain)
+
+    @by_rule.def_vmap
+    def _(size: int, mapped: Sequence[bool], *xs: Any) -> tuple[Any, Any]:
+        dims, rule, arity = [0 if m else None for m in mapped], spec.batch, spec.arity
+        if rule is None or any(mapped[arity:]):
+            return jax.vmap(plain, dims, axis_size=size)(*xs), (True,) * spec.outs
+        program, out_dims = rule.program(size, [type_of(x) for x in xs[:arity]], dims[:arity])
+        outs = evaluate(jnp, program, [*xs[:arity], *[xs[i] for i in rule.captured]])
+        pairs = zip(outs, out_dims, strict=True)
+        front = [x if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in pairs]
+        return tuple(front), tuple(dim is not None for dim in out_dims)
+
+    differentiable = jax.custom_jvp(by_rule)
+    differentiable.defjvp(lambda xs, dots: jax.jvp(plain, xs, dots))
+    return differentiable(*arrays)
+
+
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class _Asked:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.ir import ArrayType, type_of
+from ftrans.ir import ArrayType, Equation, Params, Program, type_of
 from ftrans.primitives.axes import to_front
 from ftrans.primitives.control.common import pick, spread
 from ftrans.primitives.family import free_cost, normal, plain
@@ -79,6 +79,13 @@ class Callee(ABC):
 
     def __repr__(self) -> str:
         return self.name
+
+    def program(self, types: Sequence[ArrayType]) -> Program:
+        """Returns the program that does nothing but call it, on operands of these types."""
+        count = len(types)
+        equation = Equation(external_p, tuple(range(count)), Params(callee=self), self.types)
+        results = range(count, count + len(self.types))
+        return Program.make(types, [equation], results, name=self.name)
 
     @abstractmethod
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
