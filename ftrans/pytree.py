@@ -150,11 +150,13 @@ class Parts(Skeleton):
         values: the arrays, in order.
     """
 
-    __slots__ = ("_orders", "_whole", "values")
+    __slots__ = ("_count", "_is_flat", "_orders", "_whole", "values")
 
     def __init__(self, items: Sequence[Any], is_part: Callable[[Any], bool] = is_array):
         self._whole: list[tuple[int, Any]] = []
         self._orders: Any = None
+        self._count = len(items)
+        self._is_flat = True  # whether no item is a container
         self.values = [item for item in items if is_part(item)]
         if len(self.values) == len(items):
             # as most often
@@ -166,6 +168,7 @@ class Parts(Skeleton):
             # the pytrees of JAX are no deeper than the stack
             raise _endless(items) from None
         super().__init__(made.structure, made.leaves)
+        self._is_flat = self.structure.num_nodes == len(self.leaves) + 1
         if not self._is_flat:
             self._orders = _orders_in(tuple(items))
             children = zip(items, self.counts(), self.structure.children(), strict=True)
@@ -173,16 +176,12 @@ class Parts(Skeleton):
                 if not (count or item is None or tree.treedef_is_leaf(child)):
                     self._whole.append((number, item))
 
-    @property
-    def _is_flat(self) -> bool:
-        """Whether no item is a container."""
-        return self.structure.num_nodes == len(self.leaves) + 1
-
     def template(self) -> Parts:
         """Returns the same without the arrays."""
         made = Parts.__new__(Parts)
         made.structure, made.leaves, made.arrays = self.structure, self.leaves, self.arrays
         made.values, made._whole, made._orders = [], [], self._orders
+        made._count, made._is_flat = self._count, self._is_flat
         return made
 
     @property
@@ -191,7 +190,7 @@ class Parts(Skeleton):
         return super().key if self._orders is None else (super().key, self._orders)
 
     def __len__(self) -> int:
-        return len(self.structure.children())
+        return self._count
 
     def build(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the tuple with these values in the place of the arrays."""

@@ -150,7 +150,7 @@ class DecoratedCall(Author):
         return [
             None
             if x is None or not t.is_inexact
-            else fit(f"{where}, number {i}", chosen(x, t, weak), t, "the argument")
+            else fit(f"{where}, number {i}", chosen(x, t) if weak else x, t, "the argument")
             for i, (x, t, weak) in enumerate(given)
         ]
 

@@ -144,12 +144,10 @@ class Function:
         passed = len(args) + len(kwargs)
         methods = methods_of(cls)
         args, kwargs = methods.parameters.bound(args, kwargs, methods.unfit)
-        trail: Any = state.trail
-        leap = None
-        if trail is not None and not kwargs and listener() is None:
-            leap = Leap(trail, methods.name, methods.guards, args, passed)
-            found = leap.take()
-            if found is not None:
+        trail, guards, leap = state.trail, methods.guards, None
+        if trail is not None and guards is not None and not kwargs and listener() is None:
+            leap = Leap(trail, methods.name, guards, args, passed)
+            if (found := leap.take()) is not None:
                 return found
         parts = Parts(args)
         if not is_tracing() or not any(type(x) is Tracer for x in parts.values):

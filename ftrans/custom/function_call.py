@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -16,8 +16,8 @@ from ftrans.custom.effects import came_too_late, changed, may_encode, seen_by
 from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.left import Handed, Left, known_values, maker, taken
 from ftrans.custom.methods import Methods, asks_needs
-from ftrans.custom.opaque import calls_host, is_opaque, missing_of, set_opaque
-from ftrans.custom.opaque_forward import OpaqueForward
+from ftrans.custom.opaque import missing_of
+from ftrans.custom.opaque_forward import Calling, OpaqueForward
 from ftrans.custom.recording import record, staged_for_jax
 from ftrans.custom.reuse import Leap
 from ftrans.custom.rule import Rule, listener
@@ -60,6 +60,7 @@ class Call(Author):
         self.passed = len(parts) if passed is None else passed
         self.name = methods.name
         self.parts = parts
+        self.form = methods.form(parts.key)
         self.kwargs = kwargs
         self.listener = None if methods.backward is None else listener()
         self.missing = methods.missing
@@ -79,24 +80,21 @@ class Call(Author):
 
     def guards(self) -> Guards | None:
         """Returns what the methods read, see `Author.guards`."""
-        called = self.called
-        if self.host.is_static or self.handed or not self.output.is_constant:
+        called, host, form = self.called, self.host, self.form
+        if (host is not None and host.is_static) or self.handed or not self.output.is_constant:
             return None
         if called is not None and called.objects:
             return None
         known = self.methods.guards
         if known is not None and known.hold():
             return known
-        statics = self.parts.key
-        traced = self.methods.traced()
-        seen = [x for x in traced if not is_opaque(x, statics)]
-        found = guards_of(seen)
+        found = guards_of([x for x in self.methods.traced() if x not in form.opaque])
         if found is not None and found.asks_needs and not self.methods.asks_needs:
             return None  # a helper does, or another rule
-        if len(seen) == len(traced):
+        if not form.opaque:
             self.methods.guards = found
-        elif found is not None and not self.methods.marks_dirty:
-            self.methods.called_guards = statics, found
+        elif not self.methods.marks_dirty:
+            form.guards = found
         return found
 
     def kept(self) -> dict[str, Any]:
@@ -111,19 +109,21 @@ class Call(Author):
     """What an opaque `forward` has left."""
     called: Left | None = None
     """The same, where it was called for this call, on the values of its inputs."""
-    host: OpaqueForward
-    """The same, to be called when the program is run."""
+    host: OpaqueForward | None = None
+    """The same, where it is called when the program is run."""
+    handed: Sized = ()
+    """The arrays that methods were handed while they were traced."""
 
     def record(self) -> Any:
         """Records the call; returns what `forward` returned, with traced values in it."""
         values = self.parts.values
         while True:
             self.opaque = self._opaque()
+            known: Sequence[Any] = self._known() if True in self.opaque else ()
+            leap = None if self.called is None else self._leap(self.called, known)
+            if leap is not None and (found := leap.take()) is not None:
+                return found
             try:
-                leap = self._leap(known := self._known())
-                found = leap.take()
-                if found is not None:
-                    return found
                 results = record(self, values, known)
                 break
             except Opaque:
@@ -135,26 +135,29 @@ class Call(Author):
                 overwrite(f"{self.name}: ctx.mark_dirty(x)", value, results[result])
                 results[result] = value
         result = self.make(self.output.build(results))
-        leap.learn(self, result)
+        if leap is not None:
+            leap.learn(self, result)
         return result
 
-    def _leap(self, known: Sequence[Any]) -> Leap:
-        """Returns the call as one that is stepped over, but for what an opaque `forward` does."""
-        called, trail = self.called, state.trail
-        if called is None or trail is None or self.effects or called.objects:
-            return Leap(None, self.name, None, (), None)
-        key, (statics, guards) = self.lasting_key, self.methods.called_guards
-        if key is None or key[0] != statics or not _ARRAYS.issuperset(map(type, known)):
-            return Leap(None, self.name, None, (), None)
+    def _leap(self, called: Left, known: Sequence[Any]) -> Leap | None:
+        """Returns the call as one that is stepped over, but for what `forward` does."""
+        trail, guards = state.trail, self.form.guards
+        if trail is None or guards is None or self.kwargs or self.listener or self.effects:
+            return None
+        if called.objects or not _ARRAYS.issuperset(map(type, known)):
+            return None
+        needs = _needs(self.parts) if self.methods.asks_needs else None
         values = [*self.parts.values, *map(trail.capture, known)]
-        return Leap(trail, self.name, guards, values, key)
+        return Leap(
+            trail, self.name, guards, values, (self.passed, needs, called.key, called.places[0])
+        )
 
     opaque = (False, False)
     """Whether `forward` and `setup_context` were found to be opaque."""
 
     def _opaque(self) -> tuple[bool, bool]:
-        asked, key = (self.methods.forward, self.methods.setup_context), self.parts.key
-        return tuple([f is not None and is_opaque(f, key) for f in asked])  # type: ignore
+        methods, known = self.methods, self.form.opaque
+        return methods.forward in known, methods.setup_context in known
 
     def retries(self) -> bool:
         """Tells whether the call is recorded once more, see `Author.retries`."""
@@ -169,17 +172,24 @@ class Call(Author):
 
     def _known(self) -> Sequence[Any]:
         """Calls an opaque `forward`, if there are values; returns what is known from there on."""
-        self.handed = Handed()
-        methods = self.methods
-        self.host = OpaqueForward(methods, self.parts, self.kwargs, partial(_needs, self.parts))
-        values = known_values(self.parts.values) if any(self.opaque) else None
+        values = known_values(self.parts.values)
         if values is None:
             return ()
         before = self._seen()
-        with_context = methods.old or self.opaque[1]
-        self.called = self.left = self.host.called(values, with_context)
+        with_context = self.methods.old or self.opaque[1]
+        self.called = self.left = self._calling(values, with_context)
         self.effects = changed(before, self._seen())
         return self.called.known()
+
+    def _calling(self, values: Sequence[Any], with_context: bool) -> Left:
+        """Calls an opaque `forward`; what it raises is raised."""
+        form, needs = self.form, partial(_needs, self.parts)
+        if self.kwargs or not self.parts.is_constant:
+            host = OpaqueForward(self.methods, self.parts, self.kwargs, needs)
+            return host.called(values, with_context)
+        if form.calling is None or form.calling.with_context != with_context:
+            form.calling = Calling(self.methods, self.parts, with_context)
+        return form.calling.now(values, needs)
 
     def _needs_of(self, *methods: Any) -> tuple[bool, ...]:
         """Returns what opaque methods are told of the gradients that are needed, if they ask."""
@@ -195,6 +205,7 @@ class Call(Author):
         """Traces `forward` and `setup_context`, takes what a call has left, or records the call."""
         count = len(self.parts.values)
         inputs, known = inputs[:count], inputs[count:]
+        self.handed, self.host = Handed(), None
         self.ctx = ctx = FunctionCtx()
         ctx._state.needs = partial(_needs, self.parts)
         self.primals = [as_array(x) for x in inputs]
@@ -231,8 +242,10 @@ class Call(Author):
         if self.called is not None:
             output = taken(self.name, self.called, ctx, inputs, known)
         elif any(self.opaque):
-            output = self.host.record(ctx, inputs, with_context)
-            self.left = self.host.found
+            needs = partial(_needs, self.parts)
+            self.host = host = OpaqueForward(methods, self.parts, self.kwargs, needs)
+            output = host.record(ctx, inputs, with_context)
+            self.left = host.found
         else:
             with_context = methods.old
             with self._watched(methods.forward):
@@ -256,13 +269,13 @@ class Call(Author):
         except Exception as error:
             if len(self.handed) == before:
                 raise
-            set_opaque(method, self.parts.key)
+            self.form.opaque.add(method)
             raise Opaque from error  # what fails may do well with nothing but arrays
         except Opaque:
-            set_opaque(method, self.parts.key)
+            self.form.opaque.add(method)
             raise
         if len(self.handed) > before:
-            set_opaque(method, self.parts.key)
+            self.form.opaque.add(method)
 
     def _learn_output(self) -> None:
         """Takes what `vmap` returns for the output, where `forward` returns nothing."""
@@ -281,7 +294,7 @@ class Call(Author):
 
     def _check_dirty(self, inputs: Sequence[Any]) -> None:
         """Finds which results are the inputs that were marked as written to."""
-        left = self.called or self.host.found
+        left = self.called or (None if self.host is None else self.host.found)
         self.dirty: list[tuple[int, int]] = []
         ctx_dirty = self.ctx._state.dirty
         marked = {key_of(x) for x in ctx_dirty}
@@ -380,7 +393,7 @@ class Call(Author):
 
     def _tied(self, values: Sequence[Any]) -> Sequence[Any]:
         """Lets a rule count on the check of the context that it uses, see `HostForward`."""
-        token = self.host.token
+        token = None if self.host is None else self.host.token
         if token is None:
             return values
         return [None if x is None else tied_p(x, token) for x in values]
@@ -392,20 +405,16 @@ class Call(Author):
 
     def _called(self, rule: Rule, given: Sequence[Any]) -> Sequence[Any]:
         """Calls a method on traced values; or records that it is called later."""
-        ctx, method = self.ctx, rule.method
-
-        def traced() -> Sequence[Any]:
-            found = rule(ctx._copied(rule.which), given)
-            if self.host.left:
-                raise came_too_late(self.name, rule.label, method, self.host.left)
-            return found
-
-        return calls_host(
-            method,
-            self.parts.key,
-            traced,
-            lambda: rule.later(ctx._copied(rule.which), given, self._needs_of(method)),
-        )
+        method, host = rule.method, self.host
+        if method not in self.form.opaque:
+            try:
+                found = rule(self.ctx._copied(rule.which), given)
+                if host is not None and host.left:
+                    raise came_too_late(self.name, rule.label, method, host.left)
+                return found
+            except Opaque:
+                self.form.opaque.add(method)
+        return rule.later(self.ctx._copied(rule.which), given, self._needs_of(method))
 
     def batch(self, around: Asks, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """Returns the author's rule for batches, if there is one, and what it closes over."""

@@ -74,9 +74,13 @@ class Left:
         """The arrays and numbers on the context."""
         return [] if self.context is None else self.context.values
 
-    @cached_property
+    @property
     def places(self) -> tuple[tuple[tuple[str, int], ...], list[Any]]:
         """Says of what is saved which input or result it is; returns those that are neither."""
+        return ((), []) if self.context is None else self._places
+
+    @cached_property
+    def _places(self) -> tuple[tuple[tuple[str, int], ...], list[Any]]:
         places: list[tuple[str, int]] = []
         own: list[Any] = []
         given = [("input", i, x) for i, x in enumerate(self.inputs)]
@@ -110,6 +114,8 @@ class Left:
     @property
     def rigid(self) -> tuple[int, ...]:
         """The results that were marked as not differentiable."""
+        if not self.ctx._state.rigid:
+            return ()
         marked = {key_of(x) for x in self.ctx._state.rigid}
         return tuple([i for i, x in enumerate(self.output.values) if key_of(x) in marked])
 

@@ -13,6 +13,9 @@ from ftrans.errors import MissingRuleError, RuleError
 from ftrans.external.captures import defined
 from ftrans.ir import type_of
 
+_FORMS = 64
+"""How many forms of calls are remembered of one class at most."""
+
 
 def methods_of(cls: Any) -> Methods:
     """Returns the methods of a subclass of `Function`, as they are now.
@@ -43,6 +46,23 @@ def methods_of(cls: Any) -> Methods:
     return found
 
 
+class Form:
+    """Is what is known of calls of a class that differ in nothing but their arrays.
+
+    Attributes:
+        opaque: the methods that were found to ask for plain arrays in such calls.
+        guards: what those read that are not opaque, where one is; None where that is not known.
+        calling: what calls an opaque `forward`, if the arguments that are no arrays never change.
+    """
+
+    __slots__ = ("calling", "guards", "opaque")
+
+    def __init__(self) -> None:
+        self.opaque: set[Any] = set()
+        self.guards: Any = None
+        self.calling: Any = None
+
+
 class Methods:
     """Is what a subclass of `Function` says.
 
@@ -64,12 +84,9 @@ class Methods:
         missing: the error where a derivative is asked for, and no rule is written; or None.
         parameters: how `forward` takes its arguments.
         guards: what the methods read, where none of them is opaque and all of it is understood.
-        called_guards: for arguments that are no arrays, what those read that are not opaque, where
-            others are.
     """
 
     guards: Any = None
-    called_guards: Any = None, None
 
     def __init__(self, cls: Any, given: tuple[Any, ...]):
         self.cls = cls
@@ -97,6 +114,7 @@ class Methods:
         self.old = self.setup_context is None
         self._written = written
         self.memory = Memory()
+        self._forms: dict[Any, Form] = {}
         self.missing = None
         if self.backward is None and self.jvp is None:
             self.missing = (
@@ -107,6 +125,15 @@ class Methods:
                 f"output."
             )
         self.parameters = Parameters(self.forward, self.old)
+
+    def form(self, statics: Any) -> Form:
+        """Returns what is known of calls with these arguments that are no arrays: a key of them."""
+        found = self._forms.get(statics)
+        if found is None:
+            if len(self._forms) >= _FORMS:
+                self._forms = {}
+            found = self._forms.setdefault(statics, Form())
+        return found
 
     @property
     def asks_needs(self) -> bool:

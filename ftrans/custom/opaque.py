@@ -16,7 +16,6 @@ from ftrans.errors import RuleError
 from ftrans.external.callee import HostCallee
 from ftrans.external.captures import check_captures
 from ftrans.ir import ArrayType, type_of
-from ftrans.ir.source import Opaque
 from ftrans.numpy.promotion import as_array, is_array, is_scalar, is_weak
 from ftrans.primitives import external_p
 from ftrans.pytree import Parts
@@ -24,49 +23,14 @@ from ftrans.runtime.cache import Remembered
 
 __all__ = [
     "RuleCallee",
-    "calls_host",
     "host_call",
-    "is_opaque",
     "missing_of",
     "restore",
-    "set_opaque",
     "snapshot_of",
 ]
 
 
-_opaque = Remembered(128)
-"""The functions that were found to be opaque, each with the static arguments of the call."""
 _callees = Remembered(128)
-
-
-def is_opaque(function: Any, statics: Any) -> bool:
-    """Tells whether a method was found to be opaque, with these arguments that are no arrays."""
-    return (function, statics) in _opaque
-
-
-def set_opaque(function: Any, statics: Any) -> None:
-    """Remembers of a method that it was found to be opaque."""
-    _opaque.find((function, statics), lambda: True)
-
-
-def calls_host(
-    function: Any, statics: Any, call: Callable[[], Any], host: Callable[[], Any]
-) -> Any:
-    """Calls a method of a rule on traced values; or records that it is called later.
-
-    Args:
-        function: the method.
-        statics: the arguments that are no arrays, on which it may depend what it asks for.
-        call: calls it.
-        host: records it.
-    """
-    if is_opaque(function, statics):
-        return host()
-    try:
-        return call()
-    except Opaque:
-        set_opaque(function, statics)
-        return host()
 
 
 # ------------------------------------------------------------------------------ the context

@@ -81,7 +81,10 @@ class OpaqueForward:
         named = known_values(self.named.values)
         if named is None:
             raise _named(self.methods, self.names)
-        return Calling(self, with_context).now([*values, *named], self.needs)
+        return self._calling(with_context).now([*values, *named], self.needs)
+
+    def _calling(self, with_context: bool) -> Calling:
+        return Calling(self.methods, self.parts, with_context, self.named, self.names)
 
     # ------------------------------------------------------------- called when the program is run
 
@@ -118,7 +121,7 @@ class OpaqueForward:
         self, key: Any, operands: Sequence[Any], types: Sequence[ArrayType], with_context: bool
     ) -> _Typing:
         """Calls the method on an example, and notes what it returns."""
-        call, needs = Calling(self, with_context), self.needs
+        call, needs = self._calling(with_context), self.needs
         name = f"{self.methods.name}.forward"
         values = values_of(operands, examples=True)
         try:
@@ -243,15 +246,30 @@ _CHECKED = np.bool_(True)
 
 
 class Calling:
-    """Calls `forward`, and what belongs to it, on arrays; keeps none of the call that it is of."""
+    """Calls `forward`, and what belongs to it, on arrays; keeps none of those of the call.
 
-    def __init__(self, of: OpaqueForward, with_context: bool):
-        self.methods = of.methods
+    Args:
+        methods: those of the class.
+        parts: the positional arguments.
+        with_context: whether it takes a context, or is followed by `setup_context`.
+        named: the keyword-only arguments.
+        names: those of these.
+    """
+
+    def __init__(
+        self,
+        methods: Methods,
+        parts: Parts,
+        with_context: bool,
+        named: Parts = _NONE,
+        names: tuple[str, ...] = (),
+    ):
+        self.methods = methods
         self.with_context = with_context
-        self.parts = of.parts.template()
-        self.named = of.named.template()
-        self.names = of.names
-        self.count = len(of.parts.values)
+        self.parts = parts.template()
+        self.named = named.template()
+        self.names = names
+        self.count = len(parts.values)
         # what forward hands on as it is, the rules get as it is
         self.statics = {id(x) for parts in (self.parts, self.named) for x in parts.statics}
 

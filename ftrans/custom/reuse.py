@@ -114,9 +114,9 @@ class Leap:
     Then there is nothing left to ask but whether the methods would do the same.
 
     Args:
-        trail: the innermost frame; None where that is none.
+        trail: the innermost frame.
         name: that of the class.
-        guards: what the methods read; None where that is not known.
+        guards: what the methods read.
         args: the arguments.
         known: what the call depends on besides; hashable.
     """
@@ -127,7 +127,7 @@ class Leap:
         self._trail: Trail = trail
         self._call: Any = None
         self._name = name
-        if trail is None or guards is None or guards.asks_needs or not guards.hold():
+        if guards.asks_needs or not guards.hold():
             return
         call: list[Any] = [guards.token, known, config.default_dtype]
         for x in args:

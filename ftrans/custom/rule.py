@@ -75,7 +75,7 @@ class Rule(NamedTuple):
         return [
             None
             if ct is None or not t.is_inexact
-            else self._fitted("gradient", i, chosen(ct, t, self.weak[i]), t)
+            else self._fitted("gradient", i, chosen(ct, t) if self.weak[i] else ct, t)
             for i, (ct, t) in enumerate(zip(flat, self.inputs, strict=True))
         ]
 
@@ -161,13 +161,10 @@ def _zeros(t: ArrayType) -> Any:
 # ------------------------------------------------------------------------- what a rule has returned
 
 
-def chosen(value: Any, expected: ArrayType, weak: bool) -> Any:
-    """Returns a cotangent in the expected dtype where it belongs to a Python number.
-
-    Nobody has chosen the dtype of that.
-    """
+def chosen(value: Any, expected: ArrayType) -> Any:
+    """Returns a cotangent of a Python number, whose dtype nobody has chosen, in the expected one."""
     inexact = is_scalar(value) or (is_array(value) and type_of(value).is_inexact)
-    return cast(as_array(value), expected.dtype) if weak and inexact else value
+    return cast(as_array(value), expected.dtype) if inexact else value
 
 
 def fit(label: str, value: Any, expected: ArrayType, like: str, reduced: bool = False) -> Any:
