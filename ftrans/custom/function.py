@@ -13,8 +13,9 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx, VmapInfo
-from ftrans.custom.function_call import Call, record_for_jax
+from ftrans.custom.function_call import Call
 from ftrans.custom.methods import Methods, methods_of
+from ftrans.custom.recording import staged_for_jax
 from ftrans.custom.reuse import Leap
 from ftrans.custom.rule import listener
 from ftrans.errors import RuleError
@@ -153,7 +154,9 @@ class Function:
         if not is_tracing() or not any(type(x) is Tracer for x in parts.values):
             if not foreign(parts.values):
                 return _call_at_once(methods, parts, kwargs)
-            return record_for_jax(methods, parts, kwargs)
+            # as a program, so that JAX learns of the rules
+            staged = lambda *xs: Call(methods, Parts(parts.build(xs)), kwargs).record()  # noqa: E731
+            return staged_for_jax(methods.name, staged, parts.values)
         call = Call(methods, parts, kwargs, min(passed, len(parts)))
         result = call.record()
         if leap is not None:

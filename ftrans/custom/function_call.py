@@ -17,8 +17,8 @@ from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.left import Handed, Left, known_values, maker, taken
 from ftrans.custom.methods import Methods, asks_needs
 from ftrans.custom.opaque import missing_of
-from ftrans.custom.opaque_forward import Calling, OpaqueForward
-from ftrans.custom.recording import record, staged_for_jax
+from ftrans.custom.opaque_forward import OpaqueForward, Recorded
+from ftrans.custom.recording import record
 from ftrans.custom.reuse import Leap
 from ftrans.custom.rule import Rule, listener
 from ftrans.custom.tracing import Author
@@ -34,13 +34,7 @@ from ftrans.primitives import once_p, tied_p
 from ftrans.primitives.rules.missing import missing
 from ftrans.pytree import Parts
 
-__all__ = ["Call", "record_for_jax"]
-
-
-def record_for_jax(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any:
-    """Calls a rule on values that JAX traces: as a program, so that JAX learns of the rules."""
-    call = lambda *tracers: Call(methods, Parts(parts.build(tracers)), kwargs).record()  # noqa: E731
-    return staged_for_jax(methods.name, call, parts.values)
+__all__ = ["Call"]
 
 
 class Call(Author):
@@ -80,8 +74,10 @@ class Call(Author):
 
     def guards(self) -> Guards | None:
         """Returns what the methods read, see `Author.guards`."""
-        called, host, form = self.called, self.host, self.form
-        if (host is not None and host.is_static) or self.handed or not self.output.is_constant:
+        called, recorded, form = self.called, self.recorded, self.form
+        if recorded is not None and recorded.is_static:
+            return None
+        if self.handed or not self.output.is_constant:
             return None
         if called is not None and called.objects:
             return None
@@ -99,17 +95,13 @@ class Call(Author):
 
     def kept(self) -> dict[str, Any]:
         """Returns what `forward` has left on the call."""
-        return {
-            "output": self.output.template(),
-            "make": self.make,
-            "dirty": self.dirty,
-        }
+        return {"output": self.output.template(), "make": self.make, "dirty": self.dirty}
 
     left: Left | None = None
     """What an opaque `forward` has left."""
     called: Left | None = None
     """The same, where it was called for this call, on the values of its inputs."""
-    host: OpaqueForward | None = None
+    recorded: Recorded | None = None
     """The same, where it is called when the program is run."""
     handed: Sized = ()
     """The arrays that methods were handed while they were traced."""
@@ -146,7 +138,7 @@ class Call(Author):
             return None
         if called.objects or not _ARRAYS.issuperset(map(type, known)):
             return None
-        needs = _needs(self.parts) if self.methods.asks_needs else None
+        needs = _needs(self.parts) if any(map(asks_needs, self.form.opaque)) else None
         values = [*self.parts.values, *map(trail.capture, known)]
         return Leap(
             trail, self.name, guards, values, (self.passed, needs, called.key, called.places[0])
@@ -176,20 +168,18 @@ class Call(Author):
         if values is None:
             return ()
         before = self._seen()
-        with_context = self.methods.old or self.opaque[1]
-        self.called = self.left = self._calling(values, with_context)
+        self.called = self.left = self._host().call(values, partial(_needs, self.parts))
         self.effects = changed(before, self._seen())
         return self.called.known()
 
-    def _calling(self, values: Sequence[Any], with_context: bool) -> Left:
-        """Calls an opaque `forward`; what it raises is raised."""
-        form, needs = self.form, partial(_needs, self.parts)
+    def _host(self) -> OpaqueForward:
+        """Returns the opaque `forward`; one that holds no more than constants serves again."""
+        form, with_context = self.form, self.methods.old or self.opaque[1]
         if self.kwargs or not self.parts.is_constant:
-            host = OpaqueForward(self.methods, self.parts, self.kwargs, needs)
-            return host.called(values, with_context)
-        if form.calling is None or form.calling.with_context != with_context:
-            form.calling = Calling(self.methods, self.parts, with_context)
-        return form.calling.now(values, needs)
+            return OpaqueForward(self.methods, self.parts, self.kwargs, with_context)
+        if form.forward is None or form.forward.with_context != with_context:
+            form.forward = OpaqueForward(self.methods, self.parts, {}, with_context)
+        return form.forward
 
     def _needs_of(self, *methods: Any) -> tuple[bool, ...]:
         """Returns what opaque methods are told of the gradients that are needed, if they ask."""
@@ -205,7 +195,7 @@ class Call(Author):
         """Traces `forward` and `setup_context`, takes what a call has left, or records the call."""
         count = len(self.parts.values)
         inputs, known = inputs[:count], inputs[count:]
-        self.handed, self.host = Handed(), None
+        self.handed, self.recorded = Handed(), None
         self.ctx = ctx = FunctionCtx()
         ctx._state.needs = partial(_needs, self.parts)
         self.primals = [as_array(x) for x in inputs]
@@ -242,10 +232,8 @@ class Call(Author):
         if self.called is not None:
             output = taken(self.name, self.called, ctx, inputs, known)
         elif any(self.opaque):
-            needs = partial(_needs, self.parts)
-            self.host = host = OpaqueForward(methods, self.parts, self.kwargs, needs)
-            output = host.record(ctx, inputs, with_context)
-            self.left = host.found
+            output, self.recorded = self._host().record(ctx, inputs, partial(_needs, self.parts))
+            self.left = self.recorded.left
         else:
             with_context = methods.old
             with self._watched(methods.forward):
@@ -294,7 +282,7 @@ class Call(Author):
 
     def _check_dirty(self, inputs: Sequence[Any]) -> None:
         """Finds which results are the inputs that were marked as written to."""
-        left = self.called or (None if self.host is None else self.host.found)
+        left = self.called or (self.recorded and self.recorded.left)
         self.dirty: list[tuple[int, int]] = []
         ctx_dirty = self.ctx._state.dirty
         marked = {key_of(x) for x in ctx_dirty}
@@ -392,8 +380,8 @@ class Call(Author):
         return self._undifferentiated(found, message) if once else self._checked(found)
 
     def _tied(self, values: Sequence[Any]) -> Sequence[Any]:
-        """Lets a rule count on the check of the context that it uses, see `HostForward`."""
-        token = None if self.host is None else self.host.token
+        """Lets a rule count on the check of the context that it uses, see `Recorded`."""
+        token = None if self.recorded is None else self.recorded.token
         if token is None:
             return values
         return [None if x is None else tied_p(x, token) for x in values]
@@ -405,12 +393,12 @@ class Call(Author):
 
     def _called(self, rule: Rule, given: Sequence[Any]) -> Sequence[Any]:
         """Calls a method on traced values; or records that it is called later."""
-        method, host = rule.method, self.host
+        method, recorded = rule.method, self.recorded
         if method not in self.form.opaque:
             try:
                 found = rule(self.ctx._copied(rule.which), given)
-                if host is not None and host.left:
-                    raise came_too_late(self.name, rule.label, method, host.left)
+                if recorded is not None and recorded.outside:
+                    raise came_too_late(self.name, rule.label, method, recorded.outside)
                 return found
             except Opaque:
                 self.form.opaque.add(method)

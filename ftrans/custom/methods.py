@@ -52,15 +52,15 @@ class Form:
     Attributes:
         opaque: the methods that were found to ask for plain arrays in such calls.
         guards: what those read that are not opaque, where one is; None where that is not known.
-        calling: what calls an opaque `forward`, if the arguments that are no arrays never change.
+        forward: what calls an opaque `forward`, if the arguments that are no arrays never change.
     """
 
-    __slots__ = ("calling", "guards", "opaque")
+    __slots__ = ("forward", "guards", "opaque")
 
     def __init__(self) -> None:
         self.opaque: set[Any] = set()
         self.guards: Any = None
-        self.calling: Any = None
+        self.forward: Any = None
 
 
 class Methods:

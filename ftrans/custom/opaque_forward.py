@@ -31,104 +31,127 @@ from ftrans.primitives import external_p
 from ftrans.pytree import Parts
 from ftrans.runtime.cache import Remembered
 
-__all__ = ["OpaqueForward"]
+__all__ = ["OpaqueForward", "Recorded"]
 
 _typings = Remembered(128)
 
 
-_NONE = Parts(())
+class Recorded(NamedTuple):
+    """Is what the call of an opaque `forward` is known by that was recorded.
+
+    Attributes:
+        left: what the call on an example has left.
+        outside: the names under which traced rules would find what it left outside of the context.
+        token: what the rules are tied to, since the call checks their context; or None.
+    """
+
+    left: Left
+    outside: tuple[str, ...]
+    token: Any
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the context holds what is no array, and is of an example."""
+        return self.left.context is not None and bool(self.left.context.statics)
 
 
 class OpaqueForward:
-    """Is an opaque `forward` with what belongs to it, for one call.
+    """Is an opaque `forward` with what belongs to it, for calls that differ in their arrays alone.
 
     Args:
         methods: those of the class.
-        parts: the positional arguments.
+        parts: the positional arguments, of which the arrays are not kept.
         kwargs: the keyword-only ones.
-        needs: what `ctx.needs_input_grad` is: a tuple, or a function that returns it.
-
-    Attributes:
-        left: the names under which traced rules would find what it left outside of the context.
-        token: what the rules are tied to, since the call checks their context; or None.
-        is_static: whether the context holds what is no array, and is of an example.
-        found: what that has left, where the call is recorded.
+        with_context: whether it takes a context, or is followed by `setup_context`.
     """
 
-    found: Left | None = None
-
-    token: Any = None
-    is_static = False
-    left: tuple[str, ...] = ()
-
-    def __init__(self, methods: Methods, parts: Parts, kwargs: dict[str, Any], needs: Any):
+    def __init__(self, methods: Methods, parts: Parts, kwargs: dict[str, Any], with_context: bool):
         self.methods = methods
-        self.parts = parts
-        self.named = Parts(tuple(kwargs.values())) if kwargs else _NONE
+        self.with_context = with_context
+        self.parts = parts.template()
         self.names = tuple(kwargs)
-        self.needs = needs
-
-    def _check_named(self) -> None:
+        self.named = Parts(tuple(kwargs.values()))
+        self.count = len(parts.values)
+        # what forward hands on as it is, the rules get as it is
+        self._statics = {id(x) for parts in (self.parts, self.named) for x in parts.statics}
         for value in self.named.values:
             if type(value) is Tracer and may_have_gradient(value):
-                raise _named(self.methods, self.names)
+                raise self._named()
 
     # --------------------------------------------------------------------------- called at once
 
-    def called(self, values: Sequence[Any], with_context: bool) -> Left:
-        """Calls it on the values of its inputs; what it raises is raised."""
-        self._check_named()
+    def call(self, values: Sequence[Any], needs: Any) -> Left:
+        """Calls it on the values of its inputs while a function is traced.
+
+        What it raises is raised.
+
+        Args:
+            values: the arrays.
+            needs: what `ctx.needs_input_grad` is: a tuple, or a function that returns it.
+        """
         named = known_values(self.named.values)
         if named is None:
-            raise _named(self.methods, self.names)
-        return self._calling(with_context).now([*values, *named], self.needs)
+            raise self._named()
+        with untraced():
+            try:
+                return self._left([*values, *named], needs)
+            except FtransError as error:
+                self._check_captured(error)
+                raise
 
-    def _calling(self, with_context: bool) -> Calling:
-        return Calling(self.methods, self.parts, with_context, self.named, self.names)
+    def _left(self, values: Sequence[Any], needs: Any) -> Left:
+        """Calls it on arrays that it must not write to, and on copies if it does."""
+        (output, ctx), given, written = call_writing(
+            lambda arrays: self._run(arrays, needs), distinct(values), self.methods.marks_dirty
+        )
+        context = snapshot_of(ctx, self._statics) if self.with_context else None
+        return left_of(output, ctx, context, given[: self.count], written)
+
+    def _run(self, arrays: Sequence[Any], needs: Any) -> tuple[Any, FunctionCtx]:
+        ctx = FunctionCtx()
+        ctx._state.needs = needs
+        args = self.parts.build(arrays[: self.count])
+        kwargs = dict(zip(self.names, self.named.build(arrays[self.count :]), strict=True))
+        return self.methods.call(ctx, args, kwargs, self.with_context), ctx
 
     # ------------------------------------------------------------- called when the program is run
 
-    def record(self, ctx: FunctionCtx, inputs: Sequence[Any], with_context: bool) -> Any:
+    def record(self, ctx: FunctionCtx, inputs: Sequence[Any], needs: Any) -> tuple[Any, Recorded]:
         """Records the call; returns the output with traced values, and fills the context.
 
         Args:
             ctx: the context.
             inputs: the traced values of the arrays among the positional arguments.
-            with_context: whether it takes a context, or is followed by `setup_context`.
+            needs: as for `call`.
         """
-        self._check_named()
         operands = list(map(as_array, [*inputs, *self.named.values]))
         types = tuple([type_of(x).update() for x in operands])
-        self.needs = self.needs() if callable(self.needs) and with_context else ()
-        key = (self.methods, with_context, types, self.parts.key, self.names, self.named.key)
-        key = (key, self.needs)
-        typing = _typings.find(key, lambda: self._typed(key, operands, types, with_context))
-        self.left = typing.left
+        needs = needs() if self.with_context else ()
+        key = (self.methods, self.with_context, types, self.parts.key, self.names, self.named.key)
+        key = (key, needs)
+        typing = _typings.find(key, lambda: self._typed(key, operands, types, needs))
         outs = [
             weakly(x, weak)
             for x, weak in zip(
                 external_p(*operands, callee=typing.callee), typing.weak, strict=True
             )
         ]
-        self.found = found = typing.found
-        count = len(found.output.values)
-        found.fill(ctx, inputs, outs[:count], outs[count:])
-        if found.context is not None:
-            self.token, self.is_static = outs[-1], bool(found.context.statics)
-        return found.make(found.output.build(outs[:count]))
+        left, count = typing.left, len(typing.left.output.values)
+        left.fill(ctx, inputs, outs[:count], outs[count:])
+        token = None if left.context is None else outs[-1]
+        return left.make(left.output.build(outs[:count])), Recorded(left, typing.outside, token)
 
     def _typed(
-        self, key: Any, operands: Sequence[Any], types: Sequence[ArrayType], with_context: bool
+        self, key: Any, operands: Sequence[Any], types: Sequence[ArrayType], needs: Any
     ) -> _Typing:
         """Calls the method on an example, and notes what it returns."""
-        call, needs = self._calling(with_context), self.needs
         name = f"{self.methods.name}.forward"
         values = values_of(operands, examples=True)
         try:
             with untraced():
-                found, left = left_by(lambda: call.left(values, needs), self.methods.rules)
+                left, outside = left_by(lambda: self._left(values, needs), self.methods.rules)
         except FtransError as error:
-            _check_captured(self.methods, error)
+            self._check_captured(error)
             raise
         except Exception as error:
             error.add_note(
@@ -138,44 +161,60 @@ class OpaqueForward:
                 f"ftrans.external(function, out_type)."
             )
             raise
-        for value in (*found.output.values, *found.saved):
+        for value in (*left.output.values, *left.saved):
             if type(value) is Tracer:
                 raise captured_error(name, self.methods.forward, value)
-        for x in found.objects:
-            if not (id(x) in call.statics or isinstance(x, _LASTING)):
-                raise _made(name, self.methods.forward, found.ctx, x)
-        places, own = found.places
-        returned = [*found.output.values, *own]
-        if found.context is not None:
+        for x in left.objects:
+            if not (id(x) in self._statics or isinstance(x, _LASTING)):
+                raise _made(name, self.methods.forward, left.ctx, x)
+        places, own = left.places
+        returned = [*left.output.values, *own]
+        if left.context is not None:
             returned.append(_CHECKED)
         kinds = [ArrayType(x.shape, x.dtype) for x in map(to_array, returned)]
-        check = _Check(name, self.methods.forward, found.key, places, kinds, types)
+        check = _Check(name, self.methods.forward, left.key, places, kinds, types)
         callee = RuleCallee(
             name,
-            lambda *arrays: check(call.left(arrays, needs), lambda: _typings.pop(key, None)),
+            lambda *arrays: check(self._left(arrays, needs), lambda: _typings.pop(key, None)),
             kinds,
             # an example that differs is checked against itself, not against the one before
-            key=(key, found.key, places, tuple(kinds)),
+            key=(key, left.key, places, tuple(kinds)),
             vmap_method=None,
-            copies=bool(found.written),
+            copies=bool(left.written),
         )
-        return _Typing(found, callee, [is_scalar(x) for x in returned], left)
+        return _Typing(left, outside, callee, [is_scalar(x) for x in returned])
+
+    def _check_captured(self, error: Exception) -> None:
+        """Raises, in the place of an error, that it closes over a traced value, if it does."""
+        forward = self.methods.forward
+        value = next(iter(tracers_of(forward).values()), None)
+        if value is not None:
+            raise captured_error(f"{self.methods.name}.forward", forward, value) from error
+
+    def _named(self) -> RuleError:
+        name, forward = self.methods.name, self.methods.forward
+        return RuleError(
+            f"{name}.forward: it asks for plain arrays, and a keyword-only argument is traced: "
+            f"its derivative would be lost.\n"
+            f"  keyword-only: {', '.join(self.names)}\n  it is defined at {defined(forward)}\n"
+            f"  Make it positional, so that backward returns its gradient."
+        )
 
 
 class _Typing(NamedTuple):
     """Is what a call on an example has shown.
 
     Attributes:
-        found: what it left.
+        left: what it left.
+        outside: as of `Recorded`.
         callee: calls it; it returns what it does, what it saves, and that this is as it was found.
         weak: which of these are Python scalars.
-        left: as of `OpaqueForward`.
     """
 
-    found: Left
+    left: Left
+    outside: tuple[str, ...]
     callee: RuleCallee
     weak: list[bool]
-    left: tuple[str, ...]
 
 
 class _Check(NamedTuple):
@@ -245,79 +284,5 @@ _CHECKED = np.bool_(True)
 """Is returned by a call whose context was as expected."""
 
 
-class Calling:
-    """Calls `forward`, and what belongs to it, on arrays; keeps none of those of the call.
-
-    Args:
-        methods: those of the class.
-        parts: the positional arguments.
-        with_context: whether it takes a context, or is followed by `setup_context`.
-        named: the keyword-only arguments.
-        names: those of these.
-    """
-
-    def __init__(
-        self,
-        methods: Methods,
-        parts: Parts,
-        with_context: bool,
-        named: Parts = _NONE,
-        names: tuple[str, ...] = (),
-    ):
-        self.methods = methods
-        self.with_context = with_context
-        self.parts = parts.template()
-        self.named = named.template()
-        self.names = names
-        self.count = len(parts.values)
-        # what forward hands on as it is, the rules get as it is
-        self.statics = {id(x) for parts in (self.parts, self.named) for x in parts.statics}
-
-    def now(self, values: Sequence[Any], needs: Any) -> Left:
-        """Calls it while a function is traced; what it raises is raised."""
-        with untraced():
-            try:
-                return self.left(values, needs)
-            except FtransError as error:
-                _check_captured(self.methods, error)
-                raise
-
-    def left(self, values: Sequence[Any], needs: Any) -> Left:
-        """Calls it on arrays that it must not write to, and on copies if it does.
-
-        Args:
-            values: the arrays.
-            needs: what `ctx.needs_input_grad` is: a tuple, or a function that returns it.
-        """
-        (output, ctx), given, written = call_writing(
-            lambda arrays: self._call(arrays, needs), distinct(values), self.methods.marks_dirty
-        )
-        context = snapshot_of(ctx, self.statics) if self.with_context else None
-        return left_of(output, ctx, context, given[: self.count], written)
-
-    def _call(self, arrays: Sequence[Any], needs: Any) -> tuple[Any, FunctionCtx]:
-        ctx = FunctionCtx()
-        ctx._state.needs = needs
-        args = self.parts.build(arrays[: self.count])
-        kwargs = dict(zip(self.names, self.named.build(arrays[self.count :]), strict=True))
-        return self.methods.call(ctx, args, kwargs, self.with_context), ctx
-
-
 def _shown(types: Iterable[ArrayType]) -> str:
     return ", ".join(map(str, types)) or "no arrays"
-
-
-def _check_captured(methods: Methods, error: Exception) -> None:
-    """Raises, in the place of an error, that `forward` closes over a traced value, if it does."""
-    value = next(iter(tracers_of(methods.forward).values()), None)
-    if value is not None:
-        raise captured_error(f"{methods.name}.forward", methods.forward, value) from error
-
-
-def _named(methods: Methods, names: Sequence[str]) -> RuleError:
-    return RuleError(
-        f"{methods.name}.forward: it asks for plain arrays, and a keyword-only argument is traced: "
-        f"its derivative would be lost.\n"
-        f"  keyword-only: {', '.join(names)}\n  it is defined at {defined(methods.forward)}\n"
-        f"  Make it positional, so that backward returns its gradient."
-    )

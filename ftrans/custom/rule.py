@@ -162,7 +162,7 @@ def _zeros(t: ArrayType) -> Any:
 
 
 def chosen(value: Any, expected: ArrayType) -> Any:
-    """Returns a cotangent of a Python number, whose dtype nobody has chosen, in the expected one."""
+    """Returns a cotangent of a Python number, whose dtype nobody chose, in the expected one."""
     inexact = is_scalar(value) or (is_array(value) and type_of(value).is_inexact)
     return cast(as_array(value), expected.dtype) if inexact else value
 

@@ -132,15 +132,19 @@ def opened(frame: F) -> Iterator[F]:
             frame.release()
 
 
-@contextmanager
-def untraced() -> Iterator[None]:
+class untraced:
     """Lets a block run as outside of all that is traced at present."""
-    before = state.stack, state.place, state.trail, state.began, state.by_jax
-    state.stack, state.place, state.trail, state.began, state.by_jax = [], None, None, None, False
-    try:
-        yield
-    finally:
-        state.stack, state.place, state.trail, state.began, state.by_jax = before
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = state.stack, state.place, state.trail, state.began, state.by_jax, state.asked
+        state.stack, state.place, state.trail, state.began = [], None, None, None
+        state.by_jax = state.asked = False
+
+    def __exit__(self, *exc: object) -> None:
+        s, before = state, self._before
+        s.stack, s.place, s.trail, s.began, s.by_jax, s.asked = before
 
 
 class Placing:
