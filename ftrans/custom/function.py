@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections import Counter
 from collections.abc import Callable
-from math import inf
 from typing import Any, TypeVar
 
-import jax.tree_util as tree
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx, VmapInfo
 from ftrans.custom.function_call import Call
+from ftrans.custom.left import left_of
 from ftrans.custom.methods import Methods, methods_of
 from ftrans.custom.recording import staged_for_jax
 from ftrans.custom.reuse import Leap
 from ftrans.custom.rule import listener
 from ftrans.errors import RuleError
-from ftrans.external.arrays import call_writing, owned, read_only, to_array
+from ftrans.external.arrays import call_writing, read_only
 from ftrans.ir import Tracer, is_tracing
 from ftrans.ir.stack import state
-from ftrans.numpy.promotion import is_array
 from ftrans.pytree import Parts
 from ftrans.runtime.jaxlink import foreign, is_jax, to_jax, x64
 from ftrans.traceback import boundary
@@ -174,35 +171,24 @@ def _call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any
 
     call = lambda values: methods.call(ctx, parts.build(values), kwargs)  # noqa: E731
     values = [read_only(x) for x in parts.values]
-    output, given, written = call_writing(call, values, methods.marks_dirty)
-    places = {id(x): i for i, x in enumerate(given)}
-    dirty = [places[id(x)] for x in ctx._state.dirty if id(x) in places]
-    methods.check_written([i in dirty for i in written])
-    returned_as_they_are = set(map(id, tree.tree_leaves(output))) if dirty else set()
+    left = left_of(*call_writing(call, values, methods.marks_dirty), ctx)
+    given, dirty = left.inputs, left.dirty
+    methods.check_written([i in dirty for i in left.written])
+    originals = dict(zip(map(id, given), parts.values, strict=True))
     for i in dirty:
-        if id(given[i]) not in returned_as_they_are:
+        if i not in left.returned:
             raise methods.not_returned(given[i])
-    originals = {id(x): original for x, original in zip(given, parts.values, strict=True)}
-    for i in dirty:
         original = parts.values[i]
         if isinstance(original, np.ndarray):
             np.copyto(original, given[i])  # what was declared is done
         else:
             originals[id(given[i])] = given[i]
-    as_jax = any(is_jax(x) for x in parts.values)
-    leaves, structure = tree.tree_flatten(output)
-    held = lambda: {**Counter(map(id, (*leaves, *ctx._held()))), **dict.fromkeys(originals, inf)}  # noqa: E731
-
-    def returned(leaf: Any) -> Any:
-        leaf = originals.get(id(leaf), leaf)
-        if not is_array(leaf) and (hasattr(leaf, "__dlpack__") or isinstance(leaf, np.ndarray)):
-            leaf = to_array(leaf)
-        if as_jax and type(leaf) is np.ndarray:
-            with x64():
-                return to_jax(leaf)
-        return leaf
-
-    return structure.unflatten(map(returned, owned(leaves, held, 1)))
+    returned = list(map(id, left.output.values))
+    found = [originals.get(key, x) for key, x in zip(returned, left.known(), strict=True)]
+    if any(map(is_jax, parts.values)):
+        with x64():
+            found = [to_jax(x) if type(x) is np.ndarray else x for x in found]
+    return left.make(left.output.build(found))
 
 
 def once_differentiable(function: F) -> F:

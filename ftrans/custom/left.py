@@ -196,10 +196,10 @@ def taken(name: str, left: Left, ctx: FunctionCtx, inputs: Sequence[Any], known:
 
 def left_of(
     output: Any,
-    ctx: FunctionCtx,
-    context: Parts | None,
     inputs: Sequence[Any],
-    written: tuple[int, ...] = (),
+    written: tuple[int, ...],
+    ctx: FunctionCtx,
+    context: Parts | None = None,
 ) -> Left:
     """Returns what a call has left, of what it returned and of its context."""
     items = output if isinstance(output, tuple) else (output,)
@@ -259,7 +259,7 @@ class Handed:
             inputs: its inputs, traced.
         """
         context = snapshot_of(ctx, statics)
-        found = left_of(output, ctx, context, self._among(inputs))
+        found = left_of(output, self._among(inputs), (), ctx, context)
         _check_captured(state.stack[-1], *found.output.values, *found.saved)
         for values in (found.output.values, context.values):
             values[:] = self._among(values)

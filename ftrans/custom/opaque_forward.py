@@ -105,7 +105,7 @@ class OpaqueForward:
             lambda arrays: self._run(arrays, needs), distinct(values), self.methods.marks_dirty
         )
         context = snapshot_of(ctx, self._statics) if self.with_context else None
-        return left_of(output, ctx, context, given[: self.count], written)
+        return left_of(output, given[: self.count], written, ctx, context)
 
     def _run(self, arrays: Sequence[Any], needs: Any) -> tuple[Any, FunctionCtx]:
         ctx = FunctionCtx()

@@ -168,21 +168,18 @@ def leaves_of(name: str, outs: Any, found: Any, what: str = "its result") -> lis
     return leaves
 
 
-def owned(
-    values: Sequence[Any], held: Callable[[], Mapping[int, float]], least: int = 0
-) -> list[Any]:
+def owned(values: Sequence[Any], held: Callable[[], Mapping[int, float]]) -> list[Any]:
     """Returns results with those arrays copied that somebody else refers to, and may write to.
 
     Args:
         values: the results, of any kind.
         held: returns, by identity, how many references to an array are known besides that of the
-            sequence; asked where there are more than the least.
-        least: how many there are to each of them.
+            sequence; asked where there are more than that.
     """
     found = []
     for i in range(len(values)):
         count = _references(values, i) if type(values[i]) is np.ndarray else 0
-        if count > _FRESH + least and count > _FRESH + held().get(id(values[i]), 0):
+        if count > _FRESH and count > _FRESH + held().get(id(values[i]), 0):
             found.append(_plain(values[i]))
         else:
             found.append(values[i])
