@@ -9,19 +9,29 @@ Reference: https://arxiv.org/abs/2105.15183
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.tree_util as tree
+import numpy as np
 
-from ftrans.custom.solver import LinearSolve, Root, Unknown, of_shape, with_aux
-from ftrans.errors import RuleError
-from ftrans.func.staging import abstract_inputs, name_of, stage
-from ftrans.ir import is_tracing
-from ftrans.runtime.cache import Remembered
-from ftrans.runtime.jaxlink import is_jax_tracing
+from ftrans.custom.recording import record, staged_for_jax
+from ftrans.custom.rule import fit
+from ftrans.custom.tracing import Author
+from ftrans.errors import MissingRuleError, RuleError
+from ftrans.external.captures import defined
+from ftrans.func import jvp, linear_transpose, vjp
+from ftrans.func.staging import abstract_inputs, apply, name_of, stage
+from ftrans.ir import ArrayType, Tracer, is_tracing, type_of
+from ftrans.ir.program import NO_PARAMS
+from ftrans.ir.stack import FORWARD, state
+from ftrans.numpy.elementwise import stop_gradient
+from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar, is_weak
+from ftrans.primitives import neg_p, stop_gradient_p, sub_p
+from ftrans.primitives.axes import zeros
+from ftrans.primitives.complex import conjugate
+from ftrans.pytree import Parts, describe, shown
+from ftrans.runtime.jaxlink import foreign, is_jax_tracing, is_traced_by_jax
 from ftrans.traceback import boundary
 
 
@@ -37,7 +47,8 @@ def custom_root(
 
     Args:
         f: takes and returns a pytree of arrays of the structure of `initial_guess`; derivatives are
-            with respect to what it closes over.
+            with respect to what it closes over. Outside of transforms it is called on that first,
+            to see that it does.
         initial_guess: where the solver begins; the root does not depend on it. Python numbers in
             it promote as in arithmetic.
         solve: `(f, initial_guess) -> root`. It is not differentiated.
@@ -67,9 +78,7 @@ def custom_root(
 
     Reference: https://docs.jax.dev/en/latest/_autosummary/jax.lax.custom_root.html
     """
-    if not (is_tracing() or is_jax_tracing()):
-        return _at_once("custom_root", f, initial_guess, solve, has_aux)
-    return Root(f, initial_guess, solve, tangent_solve, has_aux).record()
+    return _Root(f, initial_guess, solve, tangent_solve, has_aux).found()
 
 
 @boundary
@@ -85,7 +94,7 @@ def custom_linear_solve(
 
     Args:
         matvec: the operator, linear in a pytree of the structure of `b`; derivatives are also with
-            respect to what it closes over.
+            respect to what it closes over. Outside of transforms it is called on `b` first.
         b: the right-hand side; Python numbers in it promote as in arithmetic.
         solve: `(matvec, b) -> x` with matvec(x) = b. It is not differentiated.
         transpose_solve: `(vecmat, b) -> x`, the same for the transpose of the operator; reverse
@@ -113,56 +122,328 @@ def custom_linear_solve(
 
     Reference: https://docs.jax.dev/en/latest/_autosummary/jax.lax.custom_linear_solve.html
     """
-    if not (is_tracing() or is_jax_tracing()):
-        return _at_once("custom_linear_solve", matvec, b, solve, has_aux)
     if symmetric:
         transpose_solve = solve
-    return LinearSolve(matvec, b, solve, transpose_solve, symmetric, has_aux).record()
+    return _LinearSolve(matvec, b, solve, transpose_solve, symmetric, has_aux).found()
 
 
-# ------------------------------------------------------------------------- where nothing is traced
+class _Solution(Author):
+    """Is what is solved for, as the author of its rule.
 
+    The inputs of the rule are what the operator closes over, and a right-hand side if there is one.
 
-def _at_once(name: str, f: Any, start: Any, solve: Any, has_aux: bool) -> Any:
-    """Calls the solver, and checks that structure and shapes are those that a transform needs."""
-    unknown = Unknown(name, start)
-    _check_operator(unknown, f)
-    found = solve(f, start)
-    x, aux = with_aux(name, solve, found, has_aux)
-    fitted = unknown.leaves(solve, x, of_shape)
-    if all(new is old for new, old in zip(fitted, tree.tree_leaves(x), strict=True)):
-        return found
-    x = unknown.structure.unflatten(fitted)
-    return (x, aux) if has_aux else x
+    Args:
+        operator: takes and returns what is like the unknown.
+        start: says what that is, by its structure, shapes and dtypes.
+        solve: finds it.
+        has_aux: whether `solve` returns something besides.
+    """
 
+    holds = True
+    has_jvp = True
+    says = "initial_guess"
+    """What errors call `start`."""
 
-def _check_operator(unknown: Unknown, f: Any) -> None:
-    """Raises where a function does not return what it takes; asked once for each signature."""
+    def __init__(self, operator: Any, start: Any, solve: Any, has_aux: bool):
+        leaves, self.structure = tree.tree_flatten(start)
+        self.operator, self.start, self.solve, self.has_aux = operator, start, solve, has_aux
+        self.weak = [is_weak(leaf) for leaf in leaves]
+        self.take([as_array(leaf) for leaf in leaves])
 
-    def flat(*tracers: Any) -> None:
-        unknown.leaves(f, f(unknown.structure.unflatten(tracers)), of_shape)
+    def take(self, arrays: Sequence[Any]) -> None:
+        """Takes these for the leaves of `start`."""
+        self.arrays = arrays
+        self.types = tuple([type_of(x).update() for x in arrays])
 
-    def check() -> bool:
-        inputs = abstract_inputs(unknown.types, f"an argument of {name_of(f)}")
+    def found(self) -> Any:
+        """Returns the solution, as the solver returns it; records it where anything is traced."""
+        if not (is_tracing() or is_jax_tracing()):
+            return self._at_once()
+        if any(self.weak):
+            self._promote()
+        self.start = self.structure.unflatten(self.arrays)
+
+        def flat(*tracers: Any) -> Any:
+            value = self.operator(self.structure.unflatten(tracers))
+            return self._leaves(self.operator, value, self._exact)
+
+        inputs = abstract_inputs(self.types, f"an argument of {self.name}")
+        staged = stage(self.name, flat, inputs, order=FORWARD)  # the solver may differentiate it
+        self.program, self.captured = staged.program, staged.captured
+        values = [*self.captured, *self.right_hand_side()]
+        if any(type(x) is Tracer for x in values):
+            return self._recorded(*values)
+        if foreign(values):
+            return staged_for_jax(self.name, self._recorded, values)
+        return self._solved(values)[1]  # it is constant, since nothing moves the equation
+
+    def right_hand_side(self) -> Sequence[Any]:
+        """Returns the inputs beside what the operator closes over."""
+        return ()
+
+    def _recorded(self, *values: Any) -> Any:
+        results = record(self, values)
+        (output,) = self.output.build(results)
+        return output
+
+    # ---------------------------------------------------------------------- what is returned
+
+    def _leaves(self, function: Any, value: Any, fitted: Callable[..., Any]) -> list[Any]:
+        """Returns the leaves of what a function of the user's returned, made to fit the unknown.
+
+        Args:
+            function: the function.
+            value: what it returned.
+            fitted: takes how errors call it, a leaf, and its type; returns the leaf.
+        """
+        where = f"{self.name}: what {name_of(function)} ({defined(function)}) returns"
+        leaves, found = tree.tree_flatten(value)
+        if found != self.structure:
+            raise RuleError(
+                f"{where} does not have the structure of the unknown.\n"
+                f"  returned: {describe(value)}\n"
+                f"  the unknown: {shown(self.structure)}\n  Return the same containers."
+            )
+        return [fitted(where, leaf, t) for leaf, t in zip(leaves, self.types, strict=True)]
+
+    def _exact(self, where: str, leaf: Any, t: ArrayType) -> Any:
+        """Returns a leaf as an array of exactly this type."""
+        if is_array(leaf) and type_of(leaf).shape == t.shape:
+            wide = type_of(leaf).dtype
+            if wide != t.dtype and np.promote_types(wide, t.dtype) == wide:
+                raise RuleError(
+                    f"{where} has a wider dtype than {self.says}, which says what the unknown is.\n"
+                    f"  returned: {type_of(leaf).update()}\n  {self.says}: {t}\n"
+                    f"  Pass np.asarray({self.says}, {wide.name!r})."
+                )
+        return fit(where, leaf, t, "the unknown")
+
+    def _apart(self, found: Any) -> tuple[Any, Any]:
+        """Returns the solution that the solver returned, and what it returned besides, or None."""
+        if not self.has_aux:
+            return found, None
+        if not (isinstance(found, (tuple, list)) and len(found) == 2):
+            raise RuleError(
+                f"{self.name}: with has_aux=True {name_of(self.solve)} ({defined(self.solve)}) "
+                f"returns a pair.\n"
+                f"  returned: {describe(found)}\n  Write return solution, aux."
+            )
+        return found[0], found[1]
+
+    def _at_once(self) -> Any:
+        """Calls the solver on arrays; structure and shapes are to be those a transform needs."""
         try:
-            stage(unknown.name, flat, inputs, once=True)
-        except RuleError:
-            raise
-        except Exception:  # it asks for values, say: that is for the solver to find out, or allow
+            with np.errstate(all="ignore"):
+                value = self.operator(self.start)
+        except Exception:  # that is for the solver to find out, or to allow
             pass
-        return True
+        else:
+            self._leaves(self.operator, value, _of_shape)
+        x, aux = self._apart(self.solve(self.operator, self.start))
+        x = self.structure.unflatten(self._leaves(self.solve, x, _of_shape))
+        return (x, aux) if self.has_aux else x
 
-    _checked.find((_code_of(f), unknown.name, unknown.structure, unknown.types), check)
+    def _promote(self) -> None:
+        """Gives Python scalars the dtypes of what the operator returns for them."""
+        pairs = zip(self.types, self.weak, strict=True)
+        types = [ArrayType(t.shape, t.dtype, weak) for t, weak in pairs]
+        dtypes = [t.dtype for t in self.types]
+
+        def choose(*tracers: Any) -> None:
+            value = self.operator(self.structure.unflatten(tracers))
+            found = self._leaves(self.operator, value, lambda where, leaf, t: leaf)
+            for i, (x, t) in enumerate(zip(found, self.types, strict=True)):
+                chosen = self.weak[i] and is_array(x) and not is_weak(x)
+                if chosen and (type_of(x).is_inexact or not t.is_inexact):
+                    dtypes[i] = type_of(x).dtype
+
+        stage(self.name, choose, abstract_inputs(types, f"an argument of {self.name}"))
+        self.take([cast(x, dtype) for x, dtype in zip(self.arrays, dtypes, strict=True)])
+
+    # ------------------------------------------------------------------------------- the rule
+
+    def _split(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Returns what the operator closes over, and the right-hand side."""
+        count = len(self.captured)
+        return inputs[:count], inputs[count:]
+
+    def closed(self, inputs: Sequence[Any]) -> Callable[[Any], Any]:
+        """Returns the operator closing over these inputs in the place of its own."""
+        where = f"{self.name}: what the solver passes to the operator"
+        captured, _ = self._split(inputs)
+
+        def function(x: Any) -> Any:
+            pairs = zip(self.structure.flatten_up_to(x), self.types, strict=True)
+            leaves = [fit(where, leaf, t, "the unknown") for leaf, t in pairs]
+            return self.structure.unflatten(apply(self.program, [*leaves, *captured]))
+
+        return function
+
+    def _solved(
+        self, inputs: Sequence[Any], taken: Callable[[Any], Any] = lambda leaf: leaf
+    ) -> tuple[list[Any], Any]:
+        """Calls the solver, held constant; returns the leaves of the unknown, and all of it."""
+        _, b = self._split(inputs)
+        start = self.structure.unflatten(b) if b else self.start
+        found, aux = self._apart(_detached(lambda: self.solve(self.closed(inputs), start)))
+        leaves = list(map(taken, self._leaves(self.solve, found, self._exact)))
+        value = self.structure.unflatten(leaves)
+        return leaves, (value, aux) if self.has_aux else value
+
+    def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
+        """Solves the equation; see `Author.forward`."""
+        self.inputs = list(inputs)
+        self.solution, value = self._solved(inputs, _as_result)
+        self.output = Parts((value,), is_array)
+        return self.output.values
+
+    def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
+        """Tells which results have tangents: those of the unknown, but not aux."""
+        count = len(self.types)
+        return tuple([i < count and type_of(x).is_inexact for i, x in enumerate(outs)])
+
+    def jvp(self, tangents: Sequence[Any]) -> Sequence[Any]:
+        """Solves for the tangents of the solution; see `Author.jvp`."""
+        moving = [i for i, t in enumerate(tangents) if t is not None]
+        primals = tuple(self.inputs[i] for i in moving)
+        change = jvp(self.equation(moving), primals, tuple(tangents[i] for i in moving))[1]
+        found = self.pushed(self.structure.unflatten([neg_p(as_array(y)) for y in change]))
+        return [*tree.tree_leaves(found), *([None] * (len(self.output.values) - len(self.types)))]
+
+    def pushed(self, rhs: Any) -> Any:
+        """Solves the linearized equation."""
+        raise NotImplementedError
+
+    def equation(self, moving: Sequence[int]) -> Callable[..., Any]:
+        """Returns what is zero at the solution, as a function of some of the inputs."""
+
+        def at(*values: Any) -> Any:
+            full = list(self.inputs)
+            for i, value in zip(moving, values, strict=True):
+                full[i] = value
+            captured, b = self._split(full)
+            found = apply(self.program, [*self.solution, *captured])
+            return tuple([sub_p(x, y) for x, y in zip(found, b, strict=True)] if b else found)
+
+        return at
 
 
-_checked = Remembered(256)
-"""For which unknowns functions have been checked, by their code."""
+class _Root(_Solution):
+    """Is one call of `custom_root`; the arguments are its."""
+
+    name = "custom_root"
+
+    def __init__(self, f: Any, guess: Any, solve: Any, tangent_solve: Any, has_aux: bool):
+        super().__init__(f, guess, solve, has_aux)
+        self.tangent_solve = tangent_solve
+
+    def pushed(self, rhs: Any) -> Any:
+        """Solves the linearized equation."""
+        f, x = self.closed(self.inputs), self.structure.unflatten(self.solution)
+        solve, asked = self.tangent_solve, False
+
+        def slope(dx: Any) -> Any:
+            nonlocal asked
+            asked = True
+            return jvp(f, (x,), (dx,))[1]
+
+        found = solve(slope, rhs)
+        # it solves for any operator that it is given, so also for the transposed one
+        return _solved_in_rule(slope, rhs, solve, solve, symmetric=False) if asked else found
 
 
-def _code_of(function: Any) -> Any:
-    """Returns the code of a function of the user's; itself where it has none."""
-    function = inspect.unwrap(function)
-    while isinstance(function, functools.partial):
-        function = inspect.unwrap(function.func)
-    code = getattr(function, "__code__", None)
-    return code or getattr(type(function).__call__, "__code__", function)
+class _LinearSolve(_Solution):
+    """Is one call of `custom_linear_solve`; the arguments are its."""
+
+    name = "custom_linear_solve"
+    says = "b"
+    has_backward = True
+
+    def __init__(
+        self,
+        matvec: Any,
+        b: Any,
+        solve: Any,
+        transpose_solve: Any,
+        symmetric: bool,
+        has_aux: bool = False,
+    ):
+        super().__init__(matvec, b, solve, has_aux)
+        self.symmetric = symmetric
+        self.solvers = solve, transpose_solve
+        if has_aux:
+            self.solvers = _without_aux(solve), transpose_solve and _without_aux(transpose_solve)
+
+    def right_hand_side(self) -> Sequence[Any]:
+        """Returns `b`."""
+        return self.arrays
+
+    def pushed(self, rhs: Any) -> Any:
+        """Solves the linearized equation."""
+        return _solved_in_rule(self.closed(self.inputs), rhs, *self.solvers, self.symmetric)
+
+    def backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        """Solves the transposed equation; see `Author.backward`."""
+        solve, transpose_solve = self.solvers
+        if transpose_solve is None:
+            raise MissingRuleError(
+                "custom_linear_solve: reverse mode needs to solve with the transposed operator.\n"
+                "  Pass transpose_solve=..., or symmetric=True where the operator is symmetric."
+            )
+        operator = self.closed(self.inputs)
+        if not self.symmetric:
+            operator = _transposed(operator, self.structure.unflatten(self.types))
+        pairs = zip(cotangents, self.types, strict=False)
+        rhs = self.structure.unflatten([conjugate(zeros(t) if x is None else x) for x, t in pairs])
+        found = _solved_in_rule(operator, rhs, transpose_solve, solve, self.symmetric)
+        adjoint = [neg_p(conjugate(as_array(x))) for x in tree.tree_leaves(found)]
+        moving = [i for i, x in enumerate(self.inputs) if type_of(x).is_inexact]
+        _, pull = vjp(self.equation(moving), *[self.inputs[i] for i in moving])
+        pulled = iter(pull(tuple(adjoint)))
+        return [next(pulled) if i in moving else None for i in range(len(self.inputs))]
+
+
+def _solved_in_rule(matvec: Any, b: Any, solve: Any, transpose_solve: Any, symmetric: bool) -> Any:
+    """Records the solution of a linear system in a rule, which JAX may transpose."""
+    call = _LinearSolve(matvec, b, solve, transpose_solve, symmetric)
+    call.linear = len(call.types)
+    return call.found()
+
+
+def _without_aux(solve: Any) -> Any:
+    return lambda matvec, b: solve(matvec, b)[0]
+
+
+def _transposed(matvec: Any, like: Any) -> Callable[[Any], Any]:
+    """Returns the plain transpose of an operator, without conjugation."""
+    transpose = linear_transpose(matvec, like)
+
+    def vecmat(x: Any) -> Any:
+        (found,) = transpose(tree.tree_map(conjugate, x))
+        return tree.tree_map(conjugate, found)
+
+    return vecmat
+
+
+def _of_shape(where: str, leaf: Any, t: ArrayType) -> Any:
+    """Returns an array or scalar of this shape; what is broadcast in a transform is broadcast."""
+    if (is_array(leaf) or is_scalar(leaf)) and type_of(as_array(leaf)).shape == t.shape:
+        return leaf
+    return fit(where, leaf, t, "the unknown")
+
+
+def _detached(call: Callable[[], Any]) -> Any:
+    """Calls a solver such that no derivative enters it: what it closes over is held constant."""
+    staged = stage("solve", call, [])
+    moves = [type(x) is Tracer or is_traced_by_jax(x) for x in staged.captured]
+    operands = [stop_gradient(x) if m else x for x, m in zip(staged.captured, moves, strict=True)]
+    return staged.outputs.build(apply(staged.program, operands))
+
+
+def _as_result(leaf: Any) -> Any:
+    """Returns a value as a result of the innermost frame, that of `forward`.
+
+    A rule finds what it needs of the solution there, whose derivative is that of the solution. A
+    value of another frame, as what the solver closes over, would have one of its own, or none.
+    """
+    return state.stack[-1].record(stop_gradient_p, [leaf], NO_PARAMS)[0]
