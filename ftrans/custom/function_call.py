@@ -14,7 +14,7 @@ from ftrans.custom.batching import FunctionBatch, example_by
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.effects import came_too_late, changed, may_encode, seen_by
 from ftrans.custom.guards import Guards, guards_of
-from ftrans.custom.left import Handed, Left, known_values, maker, taken
+from ftrans.custom.left import Handed, Left, known_values, maker, undifferentiated
 from ftrans.custom.methods import Methods, asks_needs
 from ftrans.custom.opaque import missing_of
 from ftrans.custom.opaque_forward import OpaqueForward, Recorded
@@ -230,7 +230,7 @@ class Call(Author):
         with_context = methods.old or self.opaque[1]
         before = {} if any(self.opaque) else self._seen()
         if self.called is not None:
-            output = taken(self.name, self.called, ctx, inputs, known)
+            output = self.called.build(ctx, inputs, undifferentiated(self.name, known, inputs))
         elif any(self.opaque):
             output, self.recorded = self._host().record(ctx, inputs, partial(_needs, self.parts))
             self.left = self.recorded.left
@@ -246,7 +246,7 @@ class Call(Author):
         self.effects = self.effects or changed(before, self._seen())
         statics = {id(x) for x in self.parts.statics}
         self.left = left = self.handed.left(output, ctx, statics, inputs)
-        return taken(self.name, left, ctx, inputs, left.known())
+        return left.build(ctx, inputs, undifferentiated(self.name, left.known(), inputs))
 
     @contextmanager
     def _watched(self, method: Any) -> Iterator[None]:

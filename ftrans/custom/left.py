@@ -28,7 +28,7 @@ from ftrans.primitives import once_p
 from ftrans.pytree import Parts, is_constant
 from ftrans.runtime.jaxlink import foreign
 
-__all__ = ["Handed", "Left", "known_values", "left_of", "maker", "taken", "values_of"]
+__all__ = ["Handed", "Left", "known_values", "left_of", "maker", "undifferentiated", "values_of"]
 
 
 def known_values(values: Sequence[Any]) -> list[Any] | None:
@@ -145,53 +145,37 @@ class Left:
         found = [] if self.context is None else self.context.statics
         return [x for x in found if not is_constant(x)]
 
-    def fill(self, ctx: FunctionCtx, inputs: Sequence[Any], outs: Sequence[Any], own: Any) -> None:
-        """Gives a context what this one holds, with traced values in the place of the arrays."""
-        if self.context is None:
-            return
-        place = {"input": inputs, "result": outs, "own": own}
-        restore(self.context, [place[kind][i] for kind, i in self.places[0]], ctx)
-        ctx._state.rigid = tuple([outs[i] for i in self.rigid])
-        ctx._state.dirty = tuple([inputs[i] for i in self.dirty])
-        ctx._state.materialize = self.ctx._state.materialize
+    def build(self, ctx: FunctionCtx, inputs: Sequence[Any], values: Sequence[Any]) -> Any:
+        """Returns what was returned, with traced values in it, and fills a context as this one is.
+
+        Args:
+            ctx: the context.
+            inputs: the inputs, traced.
+            values: the same of the results, and of what is saved besides.
+        """
+        count = len(self.output.values)
+        outs = values[:count]
+        if self.context is not None:
+            place = {"input": inputs, "result": outs, "own": values[count:]}
+            restore(self.context, [place[kind][i] for kind, i in self.places[0]], ctx)
+            ctx._state.rigid = tuple([outs[i] for i in self.rigid])
+            ctx._state.dirty = tuple([inputs[i] for i in self.dirty])
+            ctx._state.materialize = self.ctx._state.materialize
+        return self.make(self.output.build(outs))
 
 
-def _undifferentiated(name: str, found: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """Records what a call has computed of its inputs, whose derivative nobody knows.
-
-    Args:
-        name: that of the class.
-        found: arrays, traced values and Python numbers.
-        inputs: the inputs, traced.
-    """
+def undifferentiated(name: str, found: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """Records what a `forward` has computed of its inputs, whose derivative nobody knows."""
     moving = [x for x in inputs if type_of(x).is_inexact]
     message = missing_of(f"{name}.forward")
     values = []
     for x in found:
-        value, weak = x, is_scalar(x)
-        if type(x) is Tracer:
-            weak = x.weak
-        else:
-            value = state.stack[-1].capture(to_array(x))
+        weak = x.weak if type(x) is Tracer else is_scalar(x)
+        value = x if type(x) is Tracer else state.stack[-1].capture(to_array(x))
         if value.type.is_inexact:
             value = once_p(value, *moving, message=message)
         values.append(weakly(value, weak))
     return values
-
-
-def taken(name: str, left: Left, ctx: FunctionCtx, inputs: Sequence[Any], known: Any) -> Any:
-    """Returns what a call has returned, with traced values in it, and fills the context.
-
-    Args:
-        name: that of the class.
-        left: what the call has left.
-        ctx: the context.
-        inputs: the inputs, traced.
-        known: what it returned and saved besides, traced or not.
-    """
-    found, count = _undifferentiated(name, known, inputs), len(left.output.values)
-    left.fill(ctx, inputs, found[:count], found[count:])
-    return left.make(left.output.build(found[:count]))
 
 
 def left_of(
@@ -250,14 +234,7 @@ class Handed:
         return found
 
     def left(self, output: Any, ctx: FunctionCtx, statics: Any, inputs: Sequence[Any]) -> Left:
-        """Returns what the method has left.
-
-        Args:
-            output: what it returned.
-            ctx: its context.
-            statics: as for `snapshot_of`.
-            inputs: its inputs, traced.
-        """
+        """Returns what the method has left; `statics` as for `snapshot_of`, inputs traced."""
         context = snapshot_of(ctx, statics)
         found = left_of(output, self._among(inputs), (), ctx, context)
         _check_captured(state.stack[-1], *found.output.values, *found.saved)

@@ -64,11 +64,7 @@ class Form:
 
 
 class Methods:
-    """Is what a subclass of `Function` says.
-
-    Args:
-        cls: the class.
-        given: its methods, in the order of `methods_of`.
+    """Is what a subclass of `Function` says, given its methods in the order of `methods_of`.
 
     Attributes:
         name: that of the class.
@@ -200,11 +196,7 @@ class Methods:
 
 
 class Parameters:
-    """Is how a function takes its arguments.
-
-    Args:
-        function: the function.
-        with_context: whether a context is passed in front of them.
+    """Is how a function takes its arguments, in front of which a context may be passed.
 
     Attributes:
         signature: without the context; None where it is not known.
@@ -236,10 +228,7 @@ class Parameters:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns the positional arguments with defaults, and those that are keyword-only.
 
-        Args:
-            args: the positional arguments.
-            kwargs: the others.
-            unfit: makes the error of what the function would raise, and the number of arguments.
+        What does not fit is the error that `unfit` makes of the function's own and their number.
         """
         known = not kwargs and self.positional in (None, len(args))
         if known or self.signature is None:

@@ -81,9 +81,7 @@ class OpaqueForward:
     # --------------------------------------------------------------------------- called at once
 
     def call(self, values: Sequence[Any], needs: Any) -> Left:
-        """Calls it on the values of its inputs while a function is traced.
-
-        What it raises is raised.
+        """Calls it, while a function is traced, on values; what it raises is raised.
 
         Args:
             values: the arrays.
@@ -136,10 +134,9 @@ class OpaqueForward:
                 external_p(*operands, callee=typing.callee), typing.weak, strict=True
             )
         ]
-        left, count = typing.left, len(typing.left.output.values)
-        left.fill(ctx, inputs, outs[:count], outs[count:])
+        left = typing.left
         token = None if left.context is None else outs[-1]
-        return left.make(left.output.build(outs[:count])), Recorded(left, typing.outside, token)
+        return left.build(ctx, inputs, outs), Recorded(left, typing.outside, token)
 
     def _typed(
         self, key: Any, operands: Sequence[Any], types: Sequence[ArrayType], needs: Any

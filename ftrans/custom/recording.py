@@ -206,11 +206,7 @@ def _too_often(name: str) -> str:
 
 
 class _Places:
-    """Says where the rules find what they captured.
-
-    Args:
-        frame: that of `forward`.
-        outs: the results.
+    """Says where the rules find what they captured of the frame of `forward`, with these results.
 
     Attributes:
         saved: what is neither an input nor a result, and so has to be returned as well.

@@ -84,12 +84,7 @@ class Author:
         raise NotImplementedError
 
     def batch(self, around: Asks, values: Sequence[Any]) -> tuple[BatchRule | None, Sequence[Any]]:
-        """Returns how it is batched, or None; and the values that this closes over.
-
-        Args:
-            around: what is asked of it.
-            values: the inputs, in the frames outside.
-        """
+        """Returns how it is batched, or None; and values of outer frames that this closes over."""
         return None, ()
 
     # ------------------------------------------------- what calls of it have in common
