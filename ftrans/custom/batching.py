@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from types import CellType, FunctionType
 from typing import Any
 
 import jax.tree_util as tree
+import numpy as np
 
 from ftrans.config import config
 from ftrans.custom.context import VmapInfo
 from ftrans.custom.guards import Guards
-from ftrans.custom.likely import likely_batch
 from ftrans.custom.reuse import compare
 from ftrans.errors import RuleError
 from ftrans.external.captures import content, defined, with_constants
 from ftrans.func.staging import is_whole, rule_frame
 from ftrans.interpreters import runnable
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
-from ftrans.ir.stack import Asks
+from ftrans.ir.source import Mapped
+from ftrans.ir.stack import Asks, state
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives.axes import moveaxis
 from ftrans.pytree import Parts, describe
@@ -123,7 +124,7 @@ class WrittenBatch:
         Args:
             values: the inputs.
         """
-        guess = None if self.guards is not None else likely_batch(values)
+        guess = None if self.guards is not None else _likely(values)
         if guess is not None:
             self._at_call = guess, self._shown(guess)
             self._identity = (*self._identity, self._at_call)
@@ -219,16 +220,36 @@ class WrittenBatch:
             )
         return found
 
-    def _split(self, what: str, output: Any) -> list[Any]:
+    def _split(self, output: Any) -> list[Any]:
+        """Returns the results, of the structure that there is for one example."""
         items = output if isinstance(output, tuple) and self.is_tuple else (output,)
         if self.is_tuple and (not isinstance(output, tuple) or len(items) != len(self.output)):
             raise RuleError(
-                f"{self.name}: {what} does not have the structure of what {self.one} returns.\n"
-                f"  {what}: {describe(output)}\n"
+                f"{self.name}: its result does not have the structure of what {self.one} returns.\n"
+                f"  returned: {describe(output)}\n"
                 f"  {self.one} returns a tuple of {len(self.output)}\n"
                 f"  it is defined at {defined(self.function)}"
             )
-        return self.output.split(lambda: f"{self.name} ({defined(self.function)}): {what}", items)
+        label = f"{self.name} ({defined(self.function)}): its result"
+        return self.output.split(lambda: label, items)
+
+    def _of_each(self, what: str, given: Any, is_one: Callable[[Any], bool], how: str) -> list[Any]:
+        """Returns what the rule says of each result: once for an item, or in its structure."""
+        counts, children = self.output.counts(), self.output.structure.children()
+        items = given if self.is_tuple and not is_one(given) else (given,) * len(counts)
+        fits = isinstance(items, tuple) and len(items) == len(counts)
+        found = []
+        for item, count, child in zip(items if fits else (), counts, children, strict=False):
+            whole = is_one(item) or tree.treedef_is_leaf(child)
+            found.append([item] * count if whole else tree.tree_leaves(item, is_leaf=is_one))
+        each = [*chain(*found)]
+        if not (fits and list(map(len, found)) == counts and all(map(is_one, each))):
+            raise RuleError(
+                f"{self.name}: {what} does not have the structure of the output.\n"
+                f"  {what}: {given!r}\n  expected: {how}\n"
+                f"  it is defined at {defined(self.function)}"
+            )
+        return each
 
     def _check(
         self, size: int, outs: Sequence[Any], dims: Sequence[int | None]
@@ -236,25 +257,23 @@ class WrittenBatch:
         """Returns the mapped axes, counted from the front; raises where a result does not fit."""
         checked: list[int | None] = []
         for number, (out, dim, t) in enumerate(zip(outs, dims, self.types, strict=True)):
-            shape = list(type_of(out).shape)
-            found = type_of(out)
+            found = type_of(out).update()
+            rank = len(found.shape)
             if dim is not None:
-                if not (is_whole(dim) and -len(shape) <= dim < len(shape)):
+                if not -rank <= dim < rank:
                     raise RuleError(
                         f"{self.name}: out_dims names an axis that a result does not have.\n"
                         f"  result {number}: {found}, out_dims {dim!r}\n"
                         f"  it is defined at {defined(self.function)}"
                     )
-                dim = dim % len(shape)
-                if shape.pop(dim) != size:
-                    shape.append(-1)
+                dim = int(dim) % rank
             checked.append(dim)
-            if tuple(shape) != t.shape or found.dtype != t.dtype:
-                where = "without the mapped axis" if dim is None else f"with {size} at axis {dim}"
+            if found is not _wide(t, size, dim).update():
+                where = "nowhere (None)" if dim is None else f"at axis {dim}, of size {size}"
                 raise RuleError(
                     f"{self.name}: a result does not have the type of what {self.one} returns, "
                     f"with the mapped axis.\n"
-                    f"  result {number}: {found}, expected {where}\n"
+                    f"  result {number}: {found}, said to be mapped {where}\n"
                     f"  {self.one} returns {t} for one example\n"
                     f"  it is defined at {defined(self.function)}"
                 )
@@ -293,26 +312,12 @@ class FunctionBatch(WrittenBatch):
                 f"  vmap: {describe(output)}\n  it is defined at {defined(function)}\n"
                 f"  Write forward for one example too: it says what vmap returns many of."
             )
-        return self._split("the output", output), self._split_dims(out_dims)
+        return self._split(output), self.dims(out_dims)
 
-    def _split_dims(self, out_dims: Any) -> list[int | None]:
-        if _is_dim(out_dims):
-            return [out_dims] * len(self.types)
-        items = out_dims if self.is_tuple else (out_dims,)
-        fits = isinstance(items, tuple) and len(items) == len(self.output)
-        fits = fits and (self.is_tuple or len(self.types) != 1)
-        found = [
-            [item] * count if _is_dim(item) else tree.tree_leaves(item, is_leaf=_is_dim)
-            for count, item in zip(self.output.counts(), items if fits else (), strict=False)
-        ]
-        if not fits or list(map(len, found)) != self.output.counts():
-            structure = f"a tuple of {len(self.output)}" if self.is_tuple else "one int, or None"
-            raise RuleError(
-                f"{self.name}: out_dims does not have the structure of the output.\n"
-                f"  out_dims: {out_dims!r}\n  expected: {structure}\n"
-                f"  it is defined at {defined(self.function)}"
-            )
-        return [*chain(*found)]
+    def dims(self, out_dims: Any) -> list[int | None]:
+        """Returns where each result is mapped."""
+        how = f"a tuple of {len(self.output)}" if self.is_tuple else "one int, or None"
+        return self._of_each("out_dims", out_dims, _is_dim, how)
 
 
 def _is_dim(x: Any) -> bool:
@@ -332,7 +337,7 @@ def example_by(
         The output, whether it is a tuple, and the types of the arrays in it; None where no batch
         is asked for.
     """
-    guess = likely_batch(values)
+    guess = _likely(values)
     if guess is None:
         return None
     size, types, dims = guess
@@ -345,7 +350,7 @@ def example_by(
         rule.output, rule.is_tuple = parts, is_tuple
         found = [type_of(x).update() for x in parts.values]
         rule.types = tuple(found)
-        for i, dim in enumerate(rule._split_dims(out_dims)):
+        for i, dim in enumerate(rule.dims(out_dims)):
             if dim is not None:
                 shape = list(found[i].shape)
                 del shape[dim]
@@ -368,17 +373,59 @@ class DecoratedBatch(WrittenBatch):
         found = function(size, in_batched, *self.parts.build(front))
         what = "the result and which of it is batched"
         output, out_batched = self._pair(found, what, "return out, True")
-        outs = self._split("the result", output)
-        if isinstance(out_batched, bool):
-            flags = [out_batched] * len(outs)
-        else:
-            (expected,) = self.output.alone([True] * len(outs))
-            same = tree.tree_structure(out_batched) == tree.tree_structure(expected)
-            flags = tree.tree_leaves(out_batched) if same else []
-        if len(flags) != len(outs) or not all(isinstance(flag, bool) for flag in flags):
-            raise RuleError(
-                f"{self.name}: what it says of which result is batched does not fit the result.\n"
-                f"  out_batched: {out_batched!r}\n  it is defined at {defined(function)}\n"
-                f"  Return a pytree of booleans of the structure of the result."
-            )
-        return outs, [0 if flag else None for flag in flags]
+        flags = self._of_each(
+            "out_batched", out_batched, _is_flag, "a bool, or a pytree of them like the result"
+        )
+        return self._split(output), [0 if flag else None for flag in flags]
+
+
+def _is_flag(x: Any) -> bool:
+    return isinstance(x, (bool, np.bool_))
+
+
+# ------------------------------------------------------------------------------ the likely batch
+
+
+def _likely(values: Sequence[Any]) -> tuple[int, tuple[Any, ...], tuple[Any, ...]] | None:
+    """Returns the batch that the innermost `vmap` most likely makes of these: size, types, axes."""
+    for frame in reversed(state.stack):
+        mapped = [source for source in frame.sources if type(source) is Mapped]
+        if not mapped:
+            continue
+        dims = tuple([_axis(x, frame) for x in values])
+        if all(dim is None for dim in dims):
+            if any(inner.rule is not None for inner in state.stack[frame.depth :]):
+                continue
+            # the body of a loop, say, does not show what is mapped
+            dims = tuple([0 if type(x) is Tracer else None for x in values])
+        size = mapped[0].array.shape[mapped[0].dim]
+        pairs = zip(values, dims, strict=True)
+        return size, tuple([_wide(type_of(x).update(), size, dim) for x, dim in pairs]), dims
+    return None
+
+
+def _wide(t: ArrayType, size: int, dim: int | None) -> ArrayType:
+    """Returns the type of a batch of values of a type, mapped at an axis or not at all."""
+    return t if dim is None else t.update(shape=(*t.shape[:dim], size, *t.shape[dim:]))
+
+
+def _axis(x: Any, mapping: Any) -> int | None:
+    """Returns where the axis that a frame maps likely is in a value; None where it is not."""
+    if type(x) is not Tracer:
+        return None
+    pending, seen = [(x.frame, x.index)], set()
+    while pending:
+        frame, code = pending.pop()
+        if (id(frame), code) in seen or frame.depth < mapping.depth:
+            continue
+        seen.add((id(frame), code))
+        if code < 0:
+            source = frame.sources[~code]
+            if frame is mapping and type(source) is Mapped:
+                return source.dim if len(seen) == 1 else 0
+            if type(source) is Tracer:
+                pending.append((source.frame, source.index))
+            continue
+        equation = frame.produced(code)[0]
+        pending += [(frame, c) for c in equation.operands if type(c) is int]
+    return None

@@ -507,8 +507,8 @@ def test_a_rule_for_a_batch_is_held_to_its_form() -> None:
         (lambda size, flags, x: (x[0], True), "does not have the type"),
         (lambda size, flags, x: (x, False), "does not have the type"),
         (lambda size, flags, x: ((x, x), True), "does not have the type"),
-        (lambda size, flags, x: (x, [True]), "which result is batched does not fit"),
-        (lambda size, flags, x: (x, 1), "which result is batched does not fit"),
+        (lambda size, flags, x: (x, [True]), "out_batched does not have the structure"),
+        (lambda size, flags, x: (x, 1), "out_batched does not have the structure"),
     ):
         with pytest.raises((RuleError, DTypeError), match=text):
             func.vmap(external(np.sort, same, vmap_method=rule))(X)
