@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.ir import ArrayType, Program, check, open_frame
 from ftrans.runtime import run
@@ -75,22 +76,32 @@ def check_gradients(
     assert_same(func.jvp(function, arrays, tangents), (expected, expected_dot), f"{what}, jvp")
 
 
-def evaluators(names: dict[str, Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Returns what evaluates a case, an expression of `xp`, `x`, `np` and `names`.
+def evaluate(case: str, xp: Any, x: Any, **names: Any) -> Any:
+    """Returns what a case gives, an expression of `xp`, `x`, `np` and `names`."""
+    return eval(case, {"xp": xp, "x": x, "np": np, **names})
 
-    The first takes the case, a namespace and `x`; the second the case and `x`, and returns NumPy's
-    answer, or None where NumPy takes no such argument.
-    """
 
-    def evaluate(case: str, xp: Any, x: Any) -> Any:
-        return eval(case, {"xp": xp, "x": x, "np": np, **names})
-
-    def by_numpy(case: str, x: np.ndarray) -> Any:
+def check_case(case: str, arrays: list[np.ndarray], **names: Any) -> None:
+    """Compares an expression with NumPy's, for all of the arrays that NumPy takes in it."""
+    taken = 0
+    for x in arrays:
         if np.iscomplexobj(x) and any(name in case for name in ("x>", "searchsorted", "digitize")):
-            return None  # complex numbers have no order here
+            continue  # complex numbers have no order here
         try:
-            return evaluate(case, np, x)
+            expected = evaluate(case, np, x, **names)
         except (ValueError, IndexError, TypeError):
-            return None
+            continue
+        taken += 1
+        ours = lambda x: evaluate(case, fnp, x, **names)  # noqa: E731
+        check_values(ours, expected, x, what=f"{case} {x.shape}")
+    assert taken
 
-    return evaluate, by_numpy
+
+def check_gradients_of_case(case: str, x: np.ndarray, **names: Any) -> None:
+    """Compares the gradients of an expression with those of JAX."""
+    check_gradients(
+        lambda x: evaluate(case, fnp, x, **names),
+        lambda x: evaluate(case, jax.numpy, x, **names),
+        x,
+        what=case,
+    )

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.errors import ConcretizationError, DTypeError
-from tests.unit.front_end import assert_same, check_gradients, check_values, evaluators, traced
+from tests.unit.front_end import (
+    assert_same,
+    check_case,
+    check_gradients_of_case,
+    check_values,
+    evaluate,
+    traced,
+)
 
 random = np.random.default_rng(0)
 
@@ -92,26 +98,14 @@ SMOOTH = [
 ]
 
 
-evaluate, by_numpy = evaluators(OTHERS)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_agrees_with_numpy(case: str) -> None:
-    taken = 0
-    for x in ARRAYS:
-        expected = by_numpy(case, x)
-        if expected is not None:
-            taken += 1
-            check_values(lambda x: evaluate(case, fnp, x), expected, x, what=f"{case} {x.shape}")
-    assert taken
+    check_case(case, ARRAYS, **OTHERS)
 
 
 @pytest.mark.parametrize("case", SMOOTH)
 def test_gradients_are_those_of_jax(case: str) -> None:
-    x = random.normal(size=SHAPE)
-    check_gradients(
-        lambda x: evaluate(case, fnp, x), lambda x: evaluate(case, jax.numpy, x), x, what=case
-    )
+    check_gradients_of_case(case, random.normal(size=SHAPE), **OTHERS)
 
 
 @pytest.mark.parametrize("case", QUANTILES)
