@@ -197,6 +197,20 @@ def test_no_circles_within_packages() -> None:
     assert not pending, "\n".join(f"{name}: {sorted(pending[name])}" for name in sorted(pending))
 
 
+OF_ALL_NAMES = {"numpy/advice.py", "numpy/methods.py", "numpy/protocols.py"}
+"""These look names up in the package that they are in, when they are called."""
+
+
+def test_modules_do_not_import_the_package_that_they_are_in() -> None:
+    found = set()
+    for path, _ in files():
+        name = path.relative_to(ROOT)
+        inside = {".".join(("ftrans", *folder.parts)) for folder in name.parents}
+        if path.name != "__init__.py" and inside & {module_of(n) for _, n in imported(path)}:
+            found.add(str(name))
+    assert found == OF_ALL_NAMES
+
+
 def test_what_is_imported_above_is_not_imported_in_functions_too() -> None:
     wrong = []
     for path, _ in files():

@@ -700,7 +700,7 @@ WRAPS: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(
     ("name", "transform", "wrap"),
-    sampled_rows(itertools.product(OURS, [*UNDER_JAX, *FORWARD], WRAPS), 5),
+    sampled_rows(itertools.product(OURS, [*UNDER_JAX, *FORWARD], WRAPS), 7),
 )
 def test_solutions_under_transforms_of_jax(name: str, transform: str, wrap: str) -> None:
     if name == "pair" and transform in FORWARD:

@@ -27,6 +27,7 @@ from ftrans.primitives import (
     sort_p,
 )
 from ftrans.primitives.evaluate import evaluate
+from tests.helpers import sampled_rows
 from tests.unit.transforming import (
     assert_close,
     backward,
@@ -206,8 +207,7 @@ SCATTERS = {
 }
 
 
-@pytest.mark.parametrize("name", PLACES)
-@pytest.mark.parametrize("method", SCATTERS)
+@pytest.mark.parametrize(("method", "name"), sampled_rows(product(SCATTERS, PLACES), 2))
 def test_scatter(method: str, name: str) -> None:
     shape, indices = PLACES[name]
     x = draw(*shape)

@@ -23,13 +23,13 @@ def test_there_are_enough_of_them() -> None:
     assert len({subject.name for subject in RIGHT}) == len(RIGHT) >= 25
 
 
-@pytest.mark.parametrize("subject", sampled(WRONG, 3), ids=_name)
+@pytest.mark.parametrize("subject", sampled(WRONG, 5), ids=_name)
 def test_wrong_rules_are_found(subject: Subject) -> None:
     report = ftrans.check_rules(subject.function, *subject.samples)
     assert not report.ok, f"{subject.name}: not found: {subject.fault}\n{report}"
 
 
-@pytest.mark.parametrize("subject", sampled(RIGHT, 3), ids=_name)
+@pytest.mark.parametrize("subject", sampled(RIGHT, 5), ids=_name)
 def test_right_rules_raise_no_alarm(subject: Subject) -> None:
     report = ftrans.check_rules(subject.function, *subject.samples)
     assert report.ok, f"{subject.name}:\n{report}"
