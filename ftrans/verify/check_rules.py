@@ -13,23 +13,28 @@ import numpy as np
 from ftrans.custom.function import Function
 from ftrans.custom.methods import methods_of
 from ftrans.errors import ArgumentError
-from ftrans.func.staging import name_of
+from ftrans.func.staging import is_whole, name_of
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array
 from ftrans.traceback import boundary
 from ftrans.verify.checks.batch import check_batches
 from ftrans.verify.checks.consistency import (
-    check_jit,
-    check_linear,
-    check_parts,
-    check_pure,
-    check_unused,
+    gradients_of_some,
+    jitted,
+    linear,
+    pulled_twice,
+    repeated,
+    tangents_of_some,
+    unchanged,
+    unused,
 )
 from ftrans.verify.checks.contract import check_contract, check_returned, is_function, marks
 from ftrans.verify.checks.derivative import check_derivatives, check_higher
 from ftrans.verify.coordinates import alike, are_finite, host, is_floating, moved
 from ftrans.verify.probe import Probe
 from ftrans.verify.report import Findings, Report
+
+LINEAR = "backward is linear"
 
 
 @boundary
@@ -55,7 +60,7 @@ def check_rules(F: Any, *samples: Any, order: int = 2, derived: bool = True) -> 
         with both values and the likely cause; `raise_if_failed()` raises `GradcheckError`.
 
     Raises:
-        ArgumentError: where there is no sample.
+        ArgumentError: where there is no sample, or no such order.
 
     Example:
         >>> import numpy as np
@@ -75,6 +80,11 @@ def check_rules(F: Any, *samples: Any, order: int = 2, derived: bool = True) -> 
         raise ArgumentError(
             f"check_rules({name}): there is no sample.\n"
             f"  Pass arguments to try it on: check_rules({name}, (x, y))."
+        )
+    if not is_whole(order) or order < 1:
+        raise ArgumentError(
+            f"check_rules({name}): order must be a whole number, at least 1.\n  order: {order!r}\n"
+            f"  Write order=2 for first and second derivatives."
         )
     report = Report(name)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -114,33 +124,37 @@ def _check(
     """Runs all checks on one sample, derivatives up to an order."""
     findings = Findings(report, label, Probe(rule, args))
     try:
-        said = marks(rule, args)
+        rigid, writes = marks(rule, args)
         func = _applied(rule) if is_function(rule) else rule
-        findings.probe = probe = Probe(func, args, said.rigid, derived).settled()
+        findings.probe = probe = Probe(func, args, rigid, derived).settled()
     except Exception as error:
         findings.fail("forward", f"the function raised {type(error).__name__}: {error}")
         return
     # elements in another order, and a little larger
     nearby = alike([moved(array, 1) for array in probe.arrays], probe.values)
     other = _usable(probe.at(nearby))
-    before = len(report.failures)
-    check_derivatives(probe, findings)
-    is_right = len(report.failures) == before
-    check_linear(probe, findings)
-    check_pure(probe, findings, other, said.dirty)
-    check_parts(probe, findings)
-    check_unused(probe, findings)
-    check_returned(probe, findings, rule)
-    check_contract(probe, findings, rule, other)
-    check_higher(probe, findings, order)
-    check_batches(probe, findings)
-    check_jit(probe, findings)
+    check_derivatives(findings)
+    is_right = not any(failure.sample == label for failure in report)
+    compare, pure, parts = findings.compare, "no side effects", "gradients of some inputs"
+    compare(LINEAR, "backward", linear(probe))
+    compare(pure, "the function", repeated(probe))
+    compare(pure, "backward", pulled_twice(probe, other))
+    if not writes:
+        compare(pure, "the function", unchanged(probe))
+    compare(parts, "backward", gradients_of_some(probe))
+    compare(parts, "jvp", tangents_of_some(probe))
+    compare("outputs that are not used", "backward", unused(probe))
+    check_returned(findings, rule)
+    check_contract(findings, rule, other)
+    check_higher(findings, order)
+    check_batches(findings)
+    compare("jit against un-jitted", "jit", jitted(probe))
     # what is wrong anyway need not be said again of each derived sample
     for again in _derived(probe, other, label, report, derived) if is_right else ():
-        check_derivatives(again.probe, again, 1)
+        check_derivatives(again, 1)
         if again.probe is not other:
-            check_linear(again.probe, again)
-            check_contract(again.probe, again, rule, None)
+            again.compare(LINEAR, "backward", linear(again.probe))
+            check_contract(again, rule)
 
 
 def _derived(
@@ -149,43 +163,29 @@ def _derived(
     """Yields where to record what is found of each sample that is made of one."""
     if other is not None:
         yield Findings(report, f"{label}, at other values", other)
-    single = _usable(_other_precision(probe)) if resizes else None
-    if single is not None and _is_same_kind(probe, single):
-        yield Findings(report, f"{label}, in float32", single)
+    pairs = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}
+    if resizes and probe.values and all(array.dtype in pairs for array in probe.arrays):
+        narrow = [array.astype(pairs[array.dtype]) for array in probe.arrays]
+        single = _usable(probe.at(alike(narrow, probe.values)))
+        outs = [] if single is None else single.outs
+        # it is taken as one: as many outputs, of its precision
+        if single is not None and [a.dtype for a in outs] == [
+            pairs.get(a.dtype) for a in probe.outs
+        ]:
+            yield Findings(report, f"{label}, in float32", single)
     for cut, is_empty, small in _resized(probe) if resizes else ():
         # that something cannot be done with nothing is no fault of a rule
         yield Findings(report, f"{label}, {cut}", small, lenient=is_empty, derived=True)
 
 
-def _usable(probe: Probe | None) -> Probe | None:
+def _usable(probe: Probe) -> Probe | None:
     """Returns the probe of a derived sample; None where the function does not take it."""
-    if probe is None:
-        return None
     try:
         outs = [out for out in probe(*probe.values) if is_floating(out)]
         return probe.settled() if are_finite(outs) else None
     except Exception:
         # the author has not promised it
         return None
-
-
-def _is_same_kind(probe: Probe, other: Probe) -> bool:
-    """Tells whether a derived sample is taken as one: as many outputs, of its precision."""
-    is_wide = other.arrays[0].dtype == probe.arrays[0].dtype
-    return len(other.outs) == len(probe.outs) and all(
-        (a.dtype == b.dtype) == is_wide for a, b in zip(probe.outs, other.outs, strict=True)
-    )
-
-
-# ------------------------------------------------------------------------------- other samples
-
-
-def _other_precision(probe: Probe) -> Probe | None:
-    """Returns a function in double precision as one in single precision; None for any other."""
-    pairs = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}
-    if not probe.values or any(array.dtype not in pairs for array in probe.arrays):
-        return None
-    return probe.at(alike([a.astype(pairs[a.dtype]) for a in probe.arrays], probe.values))
 
 
 def _resized(probe: Probe) -> Iterator[tuple[str, bool, Probe]]:

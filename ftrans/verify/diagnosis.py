@@ -7,7 +7,7 @@ does so to many digits is named. None of them decides whether a rule is wrong.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -80,12 +80,9 @@ def _causes(
         return
     yield from _scaled(given, true)
     if given.size <= _MANY:
-        for label, value in elsewhere.items():
-            if _same(given, np.asarray(value)) and not _same(true, np.asarray(value)):
-                yield label
-        for label, candidate in _rearranged(true):
-            if _same(given, candidate):
-                yield label
+        for text, candidate in (*elsewhere.items(), *_rearranged(true)):
+            if _same(given, np.asarray(candidate)):
+                yield text
         yield from _factors(given, true, known)
         yield from _terms(true - given, known)
         one, other = (np.sort(array, axis=None) for array in (given, true))
@@ -167,7 +164,7 @@ def _factors(given: np.ndarray, true: np.ndarray, known: Mapping[str, Any]) -> I
     """Yields what is known and is missing as a factor, or is one too many."""
     powers = {"{}": 1.0, "{}**2": 2.0, "1 / {}": -1.0, "sqrt({})": 0.5, "1 / {}**2": -2.0}
     for (name, value), (form, power) in itertools.product(known.items(), powers.items()):
-        raised = np.asarray(value**power)
+        raised = np.asarray(widened(value) ** power)
         if _shape(raised, true) != true.shape or not np.isfinite(raised).all():
             continue
         text = form.format(name)
@@ -197,7 +194,7 @@ def _terms(missing: np.ndarray, known: Mapping[str, Any]) -> Iterator[str]:
         return
     if not np.iscomplexobj(missing) and np.ptp(missing) <= _CLOSE * np.max(np.abs(missing)):
         yield f"a constant of {missing.flat[0]:.6g} is missing in each element"
-    terms = {name: np.asarray(value) for name, value in known.items()}
+    terms = {name: widened(value) for name, value in known.items()}
     for (one, a), (two, b) in itertools.combinations(list(terms.items()), 2):
         if _shape(a, b) is not None:
             terms[f"{one} * {two}"] = a * b
@@ -232,28 +229,17 @@ def _some_elements(given: np.ndarray, true: np.ndarray, close: float = _CLOSE) -
         yield f"wrong in {number} of {given.size} elements, the first at {first}"
 
 
-# -------------------------------------------------------------------- what hypotheses may be about
-
-
-def fitting(
-    arrays: Sequence[np.ndarray], labels: Sequence[str], shape: tuple[int, ...]
-) -> dict[str, np.ndarray]:
-    """Returns the arrays that broadcast to a shape, by their names."""
-    like = np.broadcast_to(0.0, shape)
-    pairs = zip(arrays, labels, strict=True)
-    return {label: widened(array) for array, label in pairs if _shape(array, like) == shape}
-
-
 def sums(
-    ct: np.ndarray, arrays: Sequence[np.ndarray], labels: Sequence[str], shape: tuple[int, ...]
+    ct: np.ndarray, arrays: Mapping[str, np.ndarray], shape: tuple[int, ...]
 ) -> dict[str, np.ndarray]:
     """Returns a cotangent, alone and times an argument, summed to the shape of a gradient."""
     over = ct.ndim - len(shape)
     if not 0 < over <= ct.ndim <= 4:
         return {}
     factors = {"the cotangent": np.ones((), ct.dtype)}
-    for label, array in fitting(arrays, labels, ct.shape).items():
-        factors[f"the cotangent times {label}"] = array
+    for label, array in arrays.items():
+        if _shape(array, ct) == ct.shape:
+            factors[f"the cotangent times {label}"] = widened(array)
     totals = {
         f"a wrong axis: it is {name}, summed over {axes}": (ct * factor).sum(axes)
         for name, factor in factors.items()

@@ -7,24 +7,21 @@ it takes that, so that inputs of lower precision get a verdict too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
-from ftrans.custom.rule import listening
-from ftrans.errors import ConcretizationError, GradcheckError, GradcheckInputError
+from ftrans.errors import GradcheckError, GradcheckInputError
 from ftrans.func.staging import name_of
 from ftrans.func.vmap import vmap
-from ftrans.ir import Tracer, type_of
-from ftrans.ir.source import evaluated
+from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array
 from ftrans.pytree import describe
-from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import boundary
 from ftrans.verify.checks.contract import is_function
-from ftrans.verify.checks.jacobian import Comparison, Heard, Settings, check_outputs
+from ftrans.verify.checks.jacobian import Comparison, Settings, check_outputs
 from ftrans.verify.coordinates import (
     alike,
     close,
@@ -98,17 +95,17 @@ def gradcheck(
     """
     name = f"gradcheck({_name(func)})"
     forward, backward = "check_forward_ad", "check_backward_ad"
-    _check_flags(
+    _check_arguments(
         name,
+        eps,
         (True, check_forward_ad or check_backward_ad, f"{forward} or {backward}"),
         (check_batched_grad, check_backward_ad, f"{backward} for check_batched_grad"),
         (check_batched_forward_grad, check_forward_ad, f"{forward} for check_batched_forward_grad"),
     )
-    asked = Settings(
-        eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, fast_mode
-    )
     modes = (check_backward_ad, check_forward_ad, check_batched_grad, check_batched_forward_grad)
-    return _verdict(name, _probe(name, func, inputs), asked, modes, raise_exception)
+    details = (check_undefined_grad, check_grad_dtypes, fast_mode)
+    asked = Settings(eps, atol, rtol, nondet_tol, *details, *modes)
+    return _verdict(name, _probe(name, func, inputs), asked, raise_exception)
 
 
 @boundary
@@ -168,8 +165,9 @@ def gradgradcheck(
     """
     name = f"gradgradcheck({_name(func)})"
     forward, backward = "check_fwd_over_rev", "check_rev_over_rev"
-    _check_flags(
+    _check_arguments(
         name,
+        eps,
         (True, check_fwd_over_rev or check_rev_over_rev, f"{forward} or {backward}"),
         (check_undefined_grad, check_rev_over_rev, f"{backward} for check_undefined_grad"),
         (check_batched_grad, check_rev_over_rev, f"{backward} for check_batched_grad"),
@@ -196,12 +194,11 @@ def gradgradcheck(
         check_outputs(name, probe.leaves, found, probe.outputs, with_dtypes=same)
 
     probe.watch = watch
-    asked = Settings(
-        eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, fast_mode
-    )
     modes = (check_rev_over_rev, check_fwd_over_rev, check_batched_grad, False)
+    details = (check_undefined_grad, check_grad_dtypes, fast_mode)
+    asked = Settings(eps, atol, rtol, nondet_tol, *details, *modes)
     second = _probe(name, probe.pulled, (*probe.values, *cotangents))
-    return _verdict(name, second, asked, modes, raise_exception)
+    return _verdict(name, second, asked, raise_exception)
 
 
 def _name(func: Callable[..., Any]) -> str:
@@ -219,8 +216,13 @@ def _is_like(ct: Any, out: Any) -> bool:
     return is_scalar or (is_array(ct) and type_of(ct) == type_of(out))
 
 
-def _check_flags(name: str, *flags: tuple[bool, bool, str]) -> None:
-    """Raises where something is asked for, and what it needs is not set."""
+def _check_arguments(name: str, eps: Any, *flags: tuple[bool, bool, str]) -> None:
+    """Raises where there is no step, or something is asked for and what it needs is not set."""
+    if eps is not None and not (isinstance(eps, (int, float, np.floating)) and 0 < eps < math.inf):
+        raise GradcheckInputError(
+            f"{name}: eps must be a number above zero, and finite.\n  eps: {eps!r}\n"
+            f"  Leave it out for 1e-6, or write eps=1e-6."
+        )
     for is_asked, needed, text in flags:
         if is_asked and not needed:
             raise GradcheckInputError(f"{name}: the flags leave nothing to check.\n  Set {text}.")
@@ -252,21 +254,16 @@ def _probe(name: str, func: Callable[..., Any], inputs: Any) -> Probe:
     return probe
 
 
-def _verdict(
-    name: str, probe: Probe, asked: Settings, modes: Sequence[bool], raise_exception: bool
-) -> bool:
+def _verdict(name: str, probe: Probe, asked: Settings, raise_exception: bool) -> bool:
     """Runs the checks in PyTorch's order, up to the first that fails."""
-    backward, forward, batched, forward_batched = modes
-    undefined_too = backward and asked.check_undefined_grad
     checks: tuple[tuple[bool, Callable[[Comparison], None]], ...] = (
-        (backward, _same_twice),
-        (backward, lambda compared: compared.compare(forward=False)),
-        (forward, lambda compared: compared.compare(forward=True)),
-        (forward_batched, _batched_forward),
-        (backward and batched, _batched_backward),
-        (backward, _multiplied_by_cotangent),
-        (undefined_too, _undefined),
-        (undefined_too, _nothing_defined),
+        (asked.backward, _same_twice),
+        (asked.backward, lambda compared: compared.compare(forward=False)),
+        (asked.forward, lambda compared: compared.compare(forward=True)),
+        (asked.batched_forward, _batched_forward),
+        (asked.backward and asked.batched, _batched_backward),
+        (asked.backward, _multiplied_by_cotangent),
+        (asked.backward and asked.undefined, _undefined),
     )
     try:
         compared = Comparison(name, probe, asked)
@@ -290,13 +287,14 @@ def _same_twice(compared: Comparison) -> None:
     """Checks that two runs of a pullback give the same numbers, and one that is traced anew.
 
     What was random while the first was traced is another there. In the second trace each `backward`
-    that asks for None is called with None for all cotangents, see `_nothing_defined`.
+    that asks for None is called with None for all cotangents.
     """
     runs: list[list[np.ndarray]] = []
     cotangents = compared.probe.cotangents("0")
     _repeat(compared, compared.pullback, cotangents, runs)
-    hear = listening(lambda *call: compared.heard.append(_called_undefined(*call)))
-    with hear if compared.settings.check_undefined_grad else nullcontext():
+    if compared.settings.undefined:
+        again, compared.heard = compared.probe.heard()
+    else:
         again = compared.probe.pullback()
     _repeat(compared, again, cotangents, runs)
 
@@ -337,7 +335,7 @@ def _multiplied_by_cotangent(compared: Comparison) -> None:
                 f"  for cotangents of zeros, the gradient of {label} is {host(grad)}\n"
                 f"  A pullback is linear: multiply each term by the cotangent."
             )
-        if compared.settings.check_grad_dtypes and grad.dtype != value.dtype:
+        if compared.settings.dtypes and grad.dtype != value.dtype:
             raise compared.error(
                 f"Gradient has dtype mismatch.\n"
                 f"  {label}: {value.dtype}\n  its gradient: {grad.dtype}"
@@ -347,28 +345,12 @@ def _multiplied_by_cotangent(compared: Comparison) -> None:
 # ------------------------------------------------------------------------- cotangents that are None
 
 
-def _called_undefined(label: str, backward: Any) -> Heard:
-    """Returns what a `backward` does with None for all cotangents."""
-    try:
-        return label, None, [None if ct is None else _value(ct) for ct in backward()]
-    except Exception as error:
-        return label, error, []
-
-
-def _value(x: Any) -> np.ndarray | None:
-    """Returns what a traced value is; None where it has no value yet."""
-    if type(x) is not Tracer:
-        return np.asarray(x)
-    try:
-        with evaluated(lambda value: not foreign([value]), examples=False):
-            found = x.value()
-        return None if foreign([found]) else np.asarray(found)
-    except ConcretizationError:
-        return None
-
-
 def _undefined(compared: Comparison) -> None:
-    """Checks that an output that is not used counts as one whose cotangent is zero."""
+    """Checks that outputs that are not used count as such whose cotangents are zero.
+
+    One after the other is left out; all are for each `backward` that asks for None, see
+    `_same_twice`.
+    """
     probe = compared.probe
     cotangents = probe.cotangents("1")
     for left_out in range(len(cotangents)) if cotangents[1:] else ():
@@ -385,10 +367,6 @@ def _undefined(compared: Comparison) -> None:
             if not compared.right(one, other).all():
                 text = f"{where}; gradient of {label}: {one}\n  with a cotangent of zeros: {other}"
                 raise _not_zero(compared, text)
-
-
-def _nothing_defined(compared: Comparison) -> None:
-    """Checks that a `backward` which asks for None takes it for all of its cotangents."""
     for label, error, gradients in compared.heard:
         where = f"{label} got None for each of them"
         if error is not None:

@@ -15,11 +15,14 @@ import jax.numpy as jnp
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.errors import RuleError
+from ftrans.custom.rule import listening
+from ftrans.errors import ConcretizationError, RuleError
 from ftrans.func.derivative import jvp, vjp
 from ftrans.func.staging import name_of, named
 from ftrans.ir import Tracer
+from ftrans.ir.source import evaluated
 from ftrans.pytree import argument_name
+from ftrans.runtime.jaxlink import foreign
 from ftrans.verify.coordinates import (
     alike,
     close,
@@ -36,6 +39,12 @@ from ftrans.verify.coordinates import (
     to_coordinates,
     widened,
 )
+
+Heard = tuple[str, Exception | None, list[np.ndarray | None]]
+"""A `backward` called with None for all cotangents: its name, what it raised, its gradients.
+
+They are None for zero, and for what has no value yet.
+"""
 
 
 class Probe:
@@ -128,6 +137,11 @@ class Probe:
         """The values, as NumPy arrays."""
         return hosts(self.values)
 
+    @property
+    def named(self) -> dict[str, np.ndarray]:
+        """These, by what they are called."""
+        return dict(zip(self.labels, self.arrays, strict=True))
+
     @functools.cached_property
     def leaves(self) -> list[Any]:
         """The leaves of the result, as traced code computes them, without a derivative.
@@ -182,6 +196,12 @@ class Probe:
 
         named(select, self.__ftrans_name__)
         return vjp(select, *(values[number] for number in moving))[1]
+
+    def heard(self) -> tuple[Any, list[Heard]]:
+        """Returns a pullback, and what is heard of each `backward` that has asked for None."""
+        found: list[Heard] = []
+        with listening(lambda *call: found.append(_called_undefined(*call))):
+            return self.pullback(), found
 
     def pushforward(self, values: Sequence[Any] | None = None) -> Callable[..., list[Any]]:
         """Returns the map from tangents of the values, or at another point, to the outputs'."""
@@ -306,6 +326,26 @@ class Probe:
             # a kernel for one precision alone: any error of it means the same
             return None
         return wide if all(map(_is_widened, self.leaves, found, blurs)) else None
+
+
+def _called_undefined(label: str, backward: Any) -> Heard:
+    """Returns what a `backward` does with None for all cotangents."""
+    try:
+        return label, None, [None if ct is None else _value(ct) for ct in backward()]
+    except Exception as error:
+        return label, error, []
+
+
+def _value(x: Any) -> np.ndarray | None:
+    """Returns what a traced value is; None where it has no value yet."""
+    if type(x) is not Tracer:
+        return np.asarray(x)
+    try:
+        with evaluated(lambda value: not foreign([value]), examples=False):
+            found = x.value()
+        return None if foreign([found]) else np.asarray(found)
+    except ConcretizationError:
+        return None
 
 
 def _copied(leaf: Any) -> Any:

@@ -1,16 +1,16 @@
 """What a verification found: one row per check, and for each failure both values and the cause.
 
-A check of `check_rules` is a function of a probe and of `Findings`: it compares by `same`, which
-records what it found, and raises nothing. What the user's code raises is a finding by `guarded`.
+A check of `check_rules` is a generator of cases: what the rule gave, and what it should have given.
+`Findings` compares them up to the first that fails; what the user's code raises is a finding too.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -153,6 +153,33 @@ class Report:
         return f"<p>{html.escape(self._title)}</p><table>{head}{rows}</table>{failures}"
 
 
+class Case(NamedTuple):
+    """Two lists of arrays that are to be the same but for rounding.
+
+    Attributes:
+        what: what is compared.
+        got: what the rule gave; or a function that returns it, and must not raise.
+        expected: what it should have given.
+        cause: the likely cause, where the check knows it, or a function of both arrays.
+        labels: how the entries are called.
+        slack: how much more than rounding is let through.
+        exact: whether both were computed in the same way, so that a few last digits count.
+        sizes: of what rounding is relative to, where that is not what is expected.
+        again: returns what is expected where arguments are moved by their last digits, for some
+            numbers; by how much that moves results is let through.
+    """
+
+    what: str
+    got: Any
+    expected: Sequence[Any]
+    cause: str | Callable[[Any, Any], str] = ""
+    labels: Sequence[str] = ()
+    slack: float = 1.0
+    exact: bool = False
+    sizes: Sequence[np.ndarray] = ()
+    again: Callable[[int], Sequence[Any]] | None = None
+
+
 @dataclass
 class Findings:
     """What the checks of one probe record in a report.
@@ -171,49 +198,48 @@ class Findings:
     lenient: bool = False
     derived: bool = False
 
-    def same(
-        self,
-        check: str,
-        what: str,
-        got: Sequence[Any],
-        expected: Sequence[Any],
-        labels: Sequence[str] = (),
-        slack: float = 1.0,
-        cause: str | Callable[[Any, Any], str] = "",
-        again: Callable[[int], Sequence[Any]] | None = None,
-        exact: bool = False,
-        sizes: Sequence[np.ndarray] = (),
-    ) -> bool:
-        """Records whether two lists of arrays are the same but for rounding.
+    def compare(self, check: str, what: str, cases: Iterable[Case]) -> bool:
+        """Compares cases up to the first that fails; tells whether all held.
 
         Args:
             check: the check.
-            what: what is compared.
-            got: what the rule gave.
-            expected: what it should have given.
-            labels: how the entries are called.
-            slack: how much more than rounding is let through.
-            cause: the likely cause, where the check knows it, or a function of both arrays.
-            again: returns what is expected where arguments are moved by their last digits, for
-                some numbers; by how much that moves results is let through.
-            exact: whether both were computed in the same way, so that a few last digits count.
-            sizes: of what rounding is relative to, where that is not what is expected.
+            what: what is done while cases are made; see `guarded`.
+            cases: what is compared; may record other failures itself.
         """
+        before = len(self.report.failures)
+        with self.guarded(check, what):
+            held = all(self.same(check, case) for case in cases)
+            return held and len(self.report.failures) == before
+        return False
+
+    def same(self, check: str, case: Case) -> bool:
+        """Records whether what a case compares is the same."""
+        got: Any = case.got
+        if callable(got):
+            try:
+                got = got()
+            except Exception as error:
+                what = f"{case.what} raised {type(error).__name__}: {error}"
+                self.fail(check, what, cause=str(case.cause))
+                return False
         precision = self.probe.precision
-        for i, (one, other) in enumerate(zip(got, expected, strict=True)):
-            size = sizes[i] if sizes else np.abs(widened(other))
-            if exact:
+        for i, (one, other) in enumerate(zip(got, case.expected, strict=True)):
+            size = case.sizes[i] if case.sizes else np.abs(widened(other))
+            if case.exact:
                 allowed = 100 * precision * (size + 0.1 * largest(size))
             else:
-                allowed = slack * 2 * (precision**0.6 * size + precision**0.75 * largest(size))
+                allowed = precision**0.6 * size + precision**0.75 * largest(size)
+                allowed = 2 * case.slack * allowed
             if close(one, other, allowed + 100 * self.probe.least):
                 continue
+            again = case.again
             if again and close(one, other, spread(other, [again(k)[i] for k in range(3)])):
                 continue
             one, other = host(one), host(other)
-            known = cause if isinstance(cause, str) else cause(one, other)
-            label = f" ({labels[i]})" if labels else ""
-            self.fail(check, f"{what}{label}", one, other, known or diagnose(one, other))
+            cause = case.cause if isinstance(case.cause, str) else case.cause(one, other)
+            label = f" ({case.labels[i]})" if case.labels else ""
+            what = f"{case.what}{label}"
+            self.fail(check, what, one, other, cause or diagnose(one, other))
             return False
         self.hold(check)
         return True
@@ -250,7 +276,9 @@ class Findings:
             if " raised " in first:
                 self.fail(check, f"{what}: {error}", cause=_why(error))
             else:
-                self.note(check, missing or first)
+                modes = {"backward": "no reverse mode", "jvp": "no forward mode"}
+                known = [text for mode, text in modes.items() if mode in what]
+                self.note(check, missing or (known[0] if known else first))
         except ConcretizationError:
             self.note(check, "not checked: the function branches on values")
         except Exception as error:

@@ -16,11 +16,13 @@ from ftrans.errors import ArgumentError, ConcretizationError, GradcheckError
 from ftrans.verify import Failure, Report
 from ftrans.verify.checks.batch import check_batches
 from ftrans.verify.checks.consistency import (
-    check_jit,
-    check_linear,
-    check_parts,
-    check_pure,
-    check_unused,
+    gradients_of_some,
+    jitted,
+    linear,
+    pulled_twice,
+    repeated,
+    unchanged,
+    unused,
 )
 from ftrans.verify.checks.derivative import gradients_by_differences
 from ftrans.verify.diagnosis import diagnose
@@ -50,30 +52,31 @@ def test_wrong_rules_are_found(name: str) -> None:
 # --------------------------------------------------------------------------------- each check
 
 
-def found(check: Any, func: Any, *args: Any) -> str:
+def found(cases: Any, func: Any, *args: Any) -> str:
     """Returns what one check says of a function."""
     probe, report = Probe(func, args), Report("f")
-    check(probe, Findings(report, "the sample", probe))
+    findings = Findings(report, "the sample", probe)
+    assert findings.compare("the check", "it", cases(probe)) == report.ok
     return "\n".join(map(str, report.failures))
 
 
 def test_linearity_alone() -> None:
     rule, args, _ = WRONG["product: bounds large cotangents"]
-    assert "not linear" in found(check_linear, rule.apply, *args)
-    assert not found(check_linear, RIGHT["BroadcastMul"][0].apply, *args)
+    assert "not linear" in found(linear, rule.apply, *args)
+    assert not found(linear, RIGHT["BroadcastMul"][0].apply, *args)
 
 
 def test_gradients_of_some_inputs_alone() -> None:
     rule, args, _ = WRONG["product: wrong where one input needs none"]
-    assert "needs_input_grad" in found(check_parts, rule.apply, *args)
-    assert not found(check_parts, RIGHT["BroadcastMul"][0].apply, *args)
+    assert "needs_input_grad" in found(gradients_of_some, rule.apply, *args)
+    assert not found(gradients_of_some, RIGHT["BroadcastMul"][0].apply, *args)
 
 
 def test_unused_outputs_alone() -> None:
     for name in ("pair: None is multiplied", "pair: one None makes all None"):
         rule, args, _ = WRONG[name]
-        assert "None" in found(check_unused, rule.apply, *args)
-    assert not found(check_unused, RIGHT["Unmaterialized"][0].apply, X)
+        assert "None" in found(unused, rule.apply, *args)
+    assert not found(unused, RIGHT["Unmaterialized"][0].apply, X)
 
 
 def test_what_jit_makes_something_else_of_alone() -> None:
@@ -83,8 +86,10 @@ def test_what_jit_makes_something_else_of_alone() -> None:
         except ConcretizationError:
             return 2.0 * x
 
-    assert "jit gives something else" in found(check_jit, func, X)
-    assert "vmap" in found(check_batches, func, X)
+    assert "jit gives something else" in found(jitted, func, X)
+    report = Report("f")
+    check_batches(Findings(report, "the sample", Probe(func, (X,))))
+    assert "vmap" in str(report.failures[0])
 
 
 def test_side_effects_alone() -> None:
@@ -100,10 +105,11 @@ def test_side_effects_alone() -> None:
             x[0] = 5.0
         return x * 1.0
 
-    assert "two calls differ" in found(check_pure, lambda x: x * draw.uniform(), X)
-    assert "two calls differ" in found(check_pure, counting, X)
-    assert "was written to" in found(check_pure, writing, X)
-    assert not found(check_pure, fnp.sin, X)
+    assert "two calls differ" in found(repeated, lambda x: x * draw.uniform(), X)
+    assert "two calls differ" in found(repeated, counting, X)
+    assert "was written to" in found(unchanged, writing, X)
+    for cases in (repeated, unchanged, pulled_twice):
+        assert not found(cases, fnp.sin, X)
 
 
 # ------------------------------------------------------------------------------------- report
@@ -155,6 +161,16 @@ def test_samples_are_told_apart() -> None:
 def test_no_sample() -> None:
     with pytest.raises(ArgumentError, match="there is no sample"):
         check_rules(fnp.sin)
+
+
+@pytest.mark.parametrize("order", ["2", 0, 2.0, True, None])
+def test_no_such_order(order: Any) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        check_rules(fnp.sin, X, order=order)
+    assert str(caught.value) == (
+        f"check_rules(sin): order must be a whole number, at least 1.\n  order: {order!r}\n"
+        f"  Write order=2 for first and second derivatives."
+    )
 
 
 def test_a_function_that_raises() -> None:

@@ -210,6 +210,18 @@ def test_bad_input() -> None:
     assert issubclass(GradcheckError, RuntimeError)
 
 
+@pytest.mark.parametrize("eps", [0, 0.0, -1e-6, np.nan, np.inf, "1e-6"])
+def test_a_step_that_is_none(eps: Any) -> None:
+    for check in (gradcheck, gradgradcheck):
+        with pytest.raises(GradcheckInputError) as caught:
+            check(fnp.sin, X, eps=eps, raise_exception=False)
+        assert str(caught.value) == (
+            f"{check.__name__}(sin): eps must be a number above zero, and finite.\n"
+            f"  eps: {eps!r}\n"
+            f"  Leave it out for 1e-6, or write eps=1e-6."
+        )
+
+
 def test_a_size_one_axis_of_stride_zero_is_no_overlap() -> None:
     assert gradcheck(fnp.sin, np.broadcast_to(np.array([0.5]), (1, 1)))
 

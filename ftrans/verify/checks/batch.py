@@ -6,8 +6,9 @@ for all, gives something else.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,9 @@ from ftrans.func.vmap import vmap
 from ftrans.numpy.promotion import is_array
 from ftrans.verify.coordinates import alike, are_finite, hosts, last_digits, like, moved, scaled
 from ftrans.verify.probe import Probe
-from ftrans.verify.report import Findings
+from ftrans.verify.report import Case, Findings
 
 VMAP = "vmap against a loop"
-NESTED = "vmap(vmap) against a loop"
-OF_RULES = "vmap of derivatives"
-THROUGH = "derivatives of vmap"
 
 _MOST = 64
 """How many choices of mapped axes are tried; with two arguments they are 15."""
@@ -37,17 +35,18 @@ Dims = tuple[int | None, ...]
 Arrays = Sequence[np.ndarray]
 
 
-def check_batches(probe: Probe, findings: Findings) -> None:
+def check_batches(findings: Findings) -> None:
     """Holds batches against loops over their examples."""
-    if not any(map(is_array, probe.given)):
+    batches = _Batches(findings)
+    if not batches.arrays:
         return
-    with findings.guarded(VMAP, "vmap"):
-        batches = _Batches(probe, findings)
-        if not batches.settle():
-            text = "not checked: the function takes no other values than the sample"
-            findings.note(VMAP, text)
-        elif batches.holds():
-            batches.check_the_rest()
+    if not findings.compare(VMAP, "vmap", batches.single()) or not batches.examples:
+        return
+    findings.compare("vmap(vmap) against a loop", "vmap(vmap)", batches.nested())
+    if findings.probe.is_differentiable:
+        findings.compare("vmap of derivatives", "vmap of backward", batches.of_backward())
+        findings.compare("vmap of derivatives", "vmap of jvp", batches.of_jvp())
+        findings.compare("derivatives of vmap", "backward of vmap", batches.through())
 
 
 class _Batches:
@@ -63,9 +62,9 @@ class _Batches:
         kept: the numbers of the leaves of the result that are arrays when nothing is traced.
     """
 
-    def __init__(self, probe: Probe, findings: Findings):
-        self.probe = probe
+    def __init__(self, findings: Findings):
         self.findings = findings
+        self.probe = probe = findings.probe
         self.places = [i for i, leaf in enumerate(probe.given) if is_array(leaf)]
         self.arrays = [probe.given[i] for i in self.places]
         self.floats = [self.places.index(i) for i in probe.places]
@@ -73,8 +72,6 @@ class _Batches:
         self.size = next(n for n in itertools.count(2) if n not in sizes)
         self.confusing = [n for n in sorted(sizes) if 1 < n <= _LARGEST] if self.arrays[1:] else []
         self.examples: list[list[np.ndarray]] = []
-        plain = self.at(alike(hosts(self.arrays), self.arrays))
-        self.kept = [i for i, out in enumerate(plain(*plain.values)) if is_array(out)]
         self._results: dict[Any, list[np.ndarray]] = {}
 
     def at(self, arrays: Sequence[Any]) -> Probe:
@@ -101,6 +98,8 @@ class _Batches:
     def settle(self) -> bool:
         """Chooses examples that the function takes; tells whether there are any."""
         given, number = hosts(self.arrays), max(self.size, *self.confusing, 0)
+        plain = self.at(alike(given, self.arrays))
+        self.kept = [i for i, out in enumerate(plain(*plain.values)) if is_array(out)]
         for make in (moved, scaled, lambda array, b: array):
             examples = [[make(array, b) for array in given] for b in range(number)]
             try:
@@ -151,59 +150,38 @@ class _Batches:
         some = dict.fromkeys(d for d in found if any(x is not None for x in d))
         return list(some)[:_MOST]
 
-    def holds(self) -> bool:
-        """Holds every choice against a loop, and some with other numbers of examples."""
+    def _case(self, what: str, got: Arrays, expected: Arrays, again: Any = None) -> Case:
+        return Case(what, got, expected, _batch_cause, slack=4, again=again)
+
+    def single(self) -> Iterator[Case]:
+        """Maps once: every choice, and some with other numbers of examples."""
+        if not self.settle():
+            text = "not checked: the function takes no other values than the sample"
+            self.findings.note(VMAP, text)
+            return
         every = self.choices()
         tried = [(dims, self.size) for dims in every]
         tried += [(self.uniform(0), 1), (self.uniform(-1), 1)]
         # a rule may take for mapped what merely has the size of the batch
         some = [dims for dims in every if None in dims][:_FEW]
         tried += [(dims, size) for size in self.confusing for dims in some]
-        return all(self.compare(dims, size) for dims, size in tried)
+        for dims, size in tried:
+            got = hosts(vmap(self.kept_of, dims)(*self.batch(dims, size)))
+            what = f"vmap with in_dims={_shown(dims)} and {size} examples is not what a loop gives"
 
-    def compare(self, dims: Dims, size: int) -> bool:
-        """Holds one choice against the loop."""
-        got = hosts(vmap(self.kept_of, dims)(*self.batch(dims, size)))
-        what = f"vmap with in_dims={_shown(dims)} and {size} examples is not what a loop gives"
+            def again(seed: int, dims: Dims = dims, size: int = size) -> list[np.ndarray]:
+                examples = self.looped(dims, size)
+                return _stack([self._alone([last_digits(x, seed) for x in e]) for e in examples])
 
-        def again(seed: int) -> list[np.ndarray]:
-            examples = self.looped(dims, size)
-            return _stack([self._alone([last_digits(x, seed) for x in each]) for each in examples])
+            yield self._case(what, got, self.expected(dims, size), again)
+            for i, out in zip(self.kept, got, strict=True):
+                dtype = self.probe.leaves[i].dtype
+                if out.dtype != dtype:
+                    what = f"vmap changes the dtype of output {i}"
+                    self.findings.fail(VMAP, what, out.dtype, dtype)
+                    return
 
-        if not self._same(VMAP, what, got, self.expected(dims, size), again):
-            return False
-        for i, out in zip(self.kept, got, strict=True):
-            dtype = self.probe.leaves[i].dtype
-            if out.dtype != dtype:
-                what = f"vmap changes the dtype of output {i}"
-                self.findings.fail(VMAP, what, out.dtype, dtype)
-                return False
-        return True
-
-    def _same(
-        self, check: str, what: str, got: Arrays, expected: Arrays, again: Any = None
-    ) -> bool:
-        return self.findings.same(
-            check, what, got, expected, slack=4, again=again, cause=_batch_cause
-        )
-
-    def check_the_rest(self) -> None:
-        """Holds nested batches, those of derivatives, and derivatives of them against loops."""
-        findings, probe = self.findings, self.probe
-        with findings.guarded(NESTED, "vmap(vmap)"):
-            self.nested()
-        if probe.is_differentiable:
-            keys = [f"{b}" for b in range(self.size)]
-            cotangents = [hosts(probe.cotangents(f"example {key}")) for key in keys]
-            tangents = [probe.draw(probe.arrays, f"tangent {key}", scaled=True) for key in keys]
-            with findings.guarded(OF_RULES, "vmap of backward", "no reverse mode"):
-                self._of("backward", self._gradients, cotangents)
-            with findings.guarded(OF_RULES, "vmap of jvp", "no forward mode"):
-                self._of("jvp", self._dots, tangents)
-            with findings.guarded(THROUGH, "backward of vmap", "no reverse mode"):
-                self.through(cotangents)
-
-    def nested(self) -> None:
+    def nested(self) -> Iterator[Case]:
         """Maps twice: both levels over all arguments, and each level over some of them."""
         count, size = len(self.arrays), self.size
         half: Dims = tuple(0 if k % 2 == 0 else None for k in range(count))
@@ -225,8 +203,7 @@ class _Batches:
             found = hosts(vmap(vmap(self.kept_of, inner), outer)(*alike(stacked, self.arrays)))
             expected = _stack([_stack(list(map(self._alone, row))) for row in rows])
             what = f"vmap(vmap) with in_dims={_shown(inner)} inside {_shown(outer)} is not a loop"
-            if not self._same(NESTED, what, found, expected):
-                return
+            yield self._case(what, found, expected)
 
     # ----------------------------------------------------------------------------- derivatives
 
@@ -247,16 +224,32 @@ class _Batches:
             for example, some in zip(self.looped(dims, self.size), vectors, strict=True)
         ]
 
-    def _of(self, what: str, function: Callable[..., Any], vectors: Sequence[Arrays]) -> None:
-        """Holds `vmap` of a function of arguments and vectors against a loop."""
+    @functools.cached_property
+    def cotangents(self) -> list[list[np.ndarray]]:
+        """Cotangents of each example."""
+        return [hosts(self.probe.cotangents(f"example {b}")) for b in range(self.size)]
+
+    def of_backward(self) -> Iterator[Case]:
+        """Maps the gradients."""
+        return self._of("backward", self._gradients, self.cotangents)
+
+    def of_jvp(self) -> Iterator[Case]:
+        """Maps the tangents."""
+        tangents = [hosts(self.probe.tangents(str(b))) for b in range(self.size)]
+        return self._of("jvp", self._dots, tangents)
+
+    def _of(
+        self, what: str, function: Callable[..., Any], vectors: Sequence[Arrays]
+    ) -> Iterator[Case]:
+        """Maps a function of arguments and vectors."""
         dims = (0,) * len(self.arrays)
         arrays = self.batch(dims, self.size)
         got = hosts(vmap(function)(*arrays, *self._vectors(_stack(vectors))))
         expected = _stack(self._each(function, dims, vectors))
         if are_finite(expected):
-            self._same(OF_RULES, f"vmap of {what} is not what a loop gives", got, expected)
+            yield self._case(f"vmap of {what} is not what a loop gives", got, expected)
 
-    def through(self, cotangents: Sequence[Arrays]) -> None:
+    def through(self) -> Iterator[Case]:
         """Differentiates `vmap`, with all arguments mapped, and with each of them not mapped."""
         count = len(self.arrays)
         choices: list[Dims] = [(0,) * count]
@@ -274,8 +267,8 @@ class _Batches:
                 return vmap(smooth, dims)(*(filled.get(k, x) for k, x in enumerate(arrays)))
 
             pullback = vjp(function, *(arrays[k] for k in self.floats))[1]
-            got = hosts(pullback(self._vectors(_stack(cotangents))))
-            rows = self._each(self._gradients, dims, cotangents)
+            got = hosts(pullback(self._vectors(_stack(self.cotangents))))
+            rows = self._each(self._gradients, dims, self.cotangents)
             expected = [
                 np.sum(many, axis=0).astype(many[0].dtype) if dims[k] is None else np.stack(many)
                 for k, many in zip(self.floats, zip(*rows, strict=True), strict=True)
@@ -283,8 +276,7 @@ class _Batches:
             if not are_finite(expected):
                 return
             what = f"backward of vmap with in_dims={_shown(dims)} is not what a loop gives"
-            if not self._same(THROUGH, what, got, expected):
-                return
+            yield self._case(what, got, expected)
 
 
 def _stack(rows: Sequence[Arrays], dims: Dims | None = None) -> list[np.ndarray]:

@@ -16,13 +16,7 @@ from ftrans.func.jit import jit
 from ftrans.verify.coordinates import alike, are_finite, close, hosts
 from ftrans.verify.diagnosis import factor_between
 from ftrans.verify.probe import Probe
-from ftrans.verify.report import Findings
-
-LINEAR = "backward is linear"
-PARTS = "gradients of some inputs"
-UNUSED = "outputs that are not used"
-PURE = "no side effects"
-JIT = "jit against un-jitted"
+from ftrans.verify.report import Case
 
 Arrays = Sequence[np.ndarray]
 
@@ -34,46 +28,37 @@ def subsets(numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return itertools.islice(every, 14)
 
 
-def check_linear(probe: Probe, findings: Findings) -> None:
+def linear(probe: Probe) -> Iterator[Case]:
     """Scales cotangents by 1e-3, 1e3 and -1, adds two of them, and passes zeros."""
     if not probe.is_differentiable:
         return
-    with findings.guarded(LINEAR, "backward", "no reverse mode"):
-        given = probe.cotangents("linear")
-        one, other = hosts(given), hosts(probe.cotangents("added"))
-        pullback = probe.pullback()
+    given = probe.cotangents("linear")
+    one, other = hosts(given), hosts(probe.cotangents("added"))
+    pullback = probe.pullback()
 
-        def pull(cotangents: Arrays) -> Arrays:
-            return hosts(pullback(alike(cotangents, given)))
+    def pull(cotangents: Arrays) -> Arrays:
+        return hosts(pullback(alike(cotangents, given)))
 
-        def hold(what: str, got: Arrays, expected: Arrays, cause: str, sizes: Any = ()) -> bool:
-            # where a gradient overflows, nothing is known of it
-            known = [i for i, array in enumerate(expected) if are_finite([array])]
-            got, expected, sizes = (
-                [x[i] for i in known] if x else x for x in (got, expected, sizes)
-            )
-            labels = [f"gradient of {probe.labels[i]}" for i in known]
-            return findings.same(
-                LINEAR, what, got, expected, labels, slack=4, cause=cause, sizes=sizes
-            )
+    def case(what: str, got: Arrays, expected: Arrays, cause: str, sizes: Any = ()) -> Case:
+        # where a gradient overflows, nothing is known of it
+        known = [i for i, array in enumerate(expected) if are_finite([array])]
+        got, expected, sizes = ([x[i] for i in known] if x else x for x in (got, expected, sizes))
+        labels = [f"gradient of {probe.labels[i]}" for i in known]
+        return Case(what, got, expected, cause, labels, slack=4, sizes=sizes)
 
-        base = pull(one)
-        cause = "a term of backward is not multiplied by the cotangent"
-        what = "backward of cotangents of zeros is not zero"
-        if not hold(what, pull(_times(one, 0.0)), _times(base, 0.0), cause):
-            return
-        # float16 ends at 65504, and begins at 6e-8
-        for factor in (1e-3, 1e3, -1.0) if probe.precision < 1e-5 else (0.125, 8.0, -1.0):
-            got = pull(_times(one, factor))
-            what = f"backward({factor:g} * v) is not {factor:g} * backward(v)"
-            if not hold(what, got, _times(base, factor), _nonlinear(got, base, factor)):
-                return
-        what, cause = (
-            "backward(v + w) is not backward(v) + backward(w)",
-            "backward is not linear in its cotangent",
-        )
-        got, added = pull(_sum([one, other])), pull(other)
-        hold(what, got, _sum([base, added]), cause, _sum([base, added], np.abs))
+    base = pull(one)
+    cause = "a term of backward is not multiplied by the cotangent"
+    what = "backward of cotangents of zeros is not zero"
+    yield case(what, pull(_times(one, 0.0)), _times(base, 0.0), cause)
+    # float16 ends at 65504, and begins at 6e-8
+    for factor in (1e-3, 1e3, -1.0) if probe.precision < 1e-5 else (0.125, 8.0, -1.0):
+        got = pull(_times(one, factor))
+        what = f"backward({factor:g} * v) is not {factor:g} * backward(v)"
+        yield case(what, got, _times(base, factor), _nonlinear(got, base, factor))
+    cause = "backward is not linear in its cotangent"
+    got, added = pull(_sum([one, other])), pull(other)
+    expected, sizes = _sum([base, added]), _sum([base, added], np.abs)
+    yield case("backward(v + w) is not backward(v) + backward(w)", got, expected, cause, sizes)
 
 
 def _times(arrays: Arrays, factor: float) -> Arrays:
@@ -99,34 +84,36 @@ def _nonlinear(got: Arrays, base: Arrays, factor: float) -> str:
     return "backward is not linear in its cotangent"
 
 
-def check_parts(probe: Probe, findings: Findings) -> None:
-    """Differentiates with respect to some inputs alone, and along the tangents of some."""
-    numbers = sorted(set(probe.positions))
+def gradients_of_some(probe: Probe) -> Iterator[Case]:
+    """Differentiates with respect to some inputs alone."""
+    if not probe.is_differentiable or len(set(probe.positions)) < 2:
+        return
+    cotangents = probe.cotangents("parts")
+    whole = probe.pull(cotangents)
+    for subset in subsets(sorted(set(probe.positions))):
+        only = [i for i, n in enumerate(probe.positions) if n in subset]
+        got, labels = probe.pull(cotangents, only=only), [probe.labels[i] for i in only]
+        what = f"the gradient is another one where only {', '.join(labels)} needs one"
+        cause = "needs_input_grad is not read as it should be"
+        yield Case(what, got, [whole[i] for i in only], cause, labels)
+
+
+def tangents_of_some(probe: Probe) -> Iterator[Case]:
+    """Pushes forward the tangents of some inputs alone."""
+    numbers, tangents = sorted(set(probe.positions)), probe.tangents("parts")
     if not probe.is_differentiable or len(numbers) < 2:
         return
-    cotangents, tangents = probe.cotangents("parts"), probe.tangents("parts")
-    with findings.guarded(PARTS, "backward", "no reverse mode"):
-        whole = probe.pull(cotangents)
-        for subset in subsets(numbers):
-            only = [i for i, n in enumerate(probe.positions) if n in subset]
-            got, expected = probe.pull(cotangents, only=only), [whole[i] for i in only]
-            labels = [probe.labels[i] for i in only]
-            what = f"the gradient is another one where only {', '.join(labels)} needs one"
-            cause = "needs_input_grad is not read as it should be"
-            if not findings.same(PARTS, what, got, expected, labels, cause=cause):
-                break
-    with findings.guarded(PARTS, "jvp", "no forward mode"):
-        whole = probe.push(tangents)
-        pairs = list(zip(tangents, probe.positions, strict=True))
-        parts = [probe.push([t if n == number else None for t, n in pairs]) for number in numbers]
-        got = _sum(parts)
-        if are_finite([*got, *whole]):
-            what = "jvp is not the sum of those along single inputs"
-            cause = "a tangent of None is not treated as zero"
-            findings.same(PARTS, what, got, whole, cause=cause, slack=2, sizes=_sum(parts, np.abs))
+    whole = probe.push(tangents)
+    pairs = list(zip(tangents, probe.positions, strict=True))
+    parts = [probe.push([t if n == number else None for t, n in pairs]) for number in numbers]
+    got = _sum(parts)
+    if are_finite([*got, *whole]):
+        what = "jvp is not the sum of those along single inputs"
+        cause = "a tangent of None is not treated as zero"
+        yield Case(what, got, whole, cause, slack=2, sizes=_sum(parts, np.abs))
 
 
-def check_unused(probe: Probe, findings: Findings) -> None:
+def unused(probe: Probe) -> Iterator[Case]:
     """Uses some of several outputs alone: cotangents of the others are zero, or None."""
     size = len(probe.outputs)
     if not probe.values or size < 2:
@@ -135,78 +122,63 @@ def check_unused(probe: Probe, findings: Findings) -> None:
     zeros = alike(_times(hosts(cotangents), 0.0), cotangents)
     single = [(i,) for i in range(size)]
     others = [tuple(k for k in range(size) if k != i) for i in range(size)] if size > 2 else []
-    with findings.guarded(UNUSED, "backward", "no reverse mode"):
-        for kept in (*single, *others):
-            full = [(cotangents if i in kept else zeros)[i] for i in range(size)]
-            outputs = [probe.outputs[i] for i in kept]
-            got = probe.pull([cotangents[i] for i in kept], outputs=outputs)
-            used = ", ".join(map(str, kept))
-            what = f"the gradient is another one where only output {used} is used"
-            cause = "a cotangent of None is not treated as zero"
-            expected = probe.pull(full)
-            if not findings.same(UNUSED, what, got, expected, probe.labels, cause=cause):
-                return
+    for kept in (*single, *others):
+        full = [(cotangents if i in kept else zeros)[i] for i in range(size)]
+        outputs = [probe.outputs[i] for i in kept]
+        got = probe.pull([cotangents[i] for i in kept], outputs=outputs)
+        what = f"the gradient is another one where only output {', '.join(map(str, kept))} is used"
+        cause = "a cotangent of None is not treated as zero"
+        yield Case(what, got, probe.pull(full), cause, probe.labels)
 
 
 # ---------------------------------------------------------------------------- the same at each call
 
 
-def check_pure(
-    probe: Probe, findings: Findings, other: Probe | None = None, writes: bool = False
-) -> None:
-    """Runs everything twice, and another call, at another point, between forward and backward.
-
-    Whether it writes to its inputs is looked at where it does not say that it `writes`.
-    """
-    with findings.guarded(PURE, "the function"):
-        first, second = (hosts(probe(*probe.values)) for _ in range(2))
-        cause = "the function is random, or keeps something between calls"
-        findings.same(PURE, "two calls differ", second, first, cause=cause, exact=True)
-    if probe.is_differentiable:
-        with findings.guarded(PURE, "backward", "no reverse mode"):
-            _check_backward(probe, findings, other)
-    if not writes:
-        _check_unchanged(probe, findings)
+def repeated(probe: Probe) -> Iterator[Case]:
+    """Calls the function twice."""
+    first, second = (hosts(probe(*probe.values)) for _ in range(2))
+    cause = "the function is random, or keeps something between calls"
+    yield Case("two calls differ", second, first, cause, exact=True)
 
 
-def _check_unchanged(probe: Probe, findings: Findings) -> None:
+def unchanged(probe: Probe) -> Iterator[Case]:
     """Calls the function on arrays that it could write to, and looks whether it did."""
     given = [array.copy() for array in probe.arrays]
-    with findings.guarded(PURE, "the function"):
-        probe.func(*probe.arguments(given))
+    probe.func(*probe.arguments(given))
     for label, array, value in zip(probe.labels, given, probe.arrays, strict=True):
         if not close(array, value):
             cause = "forward writes to an input: copy it, or say so by ctx.mark_dirty"
-            findings.fail(PURE, f"{label} was written to", array, value, cause)
-            return
+            yield Case(f"{label} was written to", [array], [value], cause, slack=0)
 
 
-def _check_backward(probe: Probe, findings: Findings, other: Probe | None) -> None:
+def pulled_twice(probe: Probe, other: Probe | None = None) -> Iterator[Case]:
+    """Runs backward twice, and once with another call, at another point, before it."""
+    if not probe.is_differentiable:
+        return
     cotangents = probe.cotangents("pure")
     kept = [ct.copy() for ct in hosts(cotangents)]
 
-    def hold(what: str, pullback: Any, expected: Arrays, cause: str) -> bool:
-        got = hosts(pullback(list(cotangents)))
-        return findings.same(PURE, what, got, expected, cause=cause, exact=True)
+    def case(what: str, pullback: Any, cause: str) -> Case:
+        return Case(what, hosts(pullback(list(cotangents))), first, cause, exact=True)
 
     pullback = probe.pullback()
     first = hosts(pullback(list(cotangents)))
     cause = "backward is random, or keeps something between calls"
-    if not hold("two runs of backward differ", pullback, first, cause):
-        return
+    yield case("two runs of backward differ", pullback, cause)
     if not all(map(np.array_equal, hosts(cotangents), kept)):
-        findings.fail(PURE, "a cotangent was written to", cause="backward writes to its cotangent")
-        return
+        cause = "backward writes to its cotangent"
+        yield Case("a cotangent was written to", hosts(cotangents), kept, cause, slack=0)
     if other is not None:
         # two calls before either backward: a Function must not keep anything but on its context
         pullback = probe.pullback()
         other.pullback()
         cause = "state is shared between calls: keep it on ctx, not on the class or a global"
-        what = "backward differs where another call came between it and its forward"
-        hold(what, pullback, first, cause)
+        yield case(
+            "backward differs where another call came between it and its forward", pullback, cause
+        )
 
 
-def check_jit(probe: Probe, findings: Findings) -> None:
+def jitted(probe: Probe) -> Iterator[Case]:
     """Compiles the function together with its gradient, and holds both against un-jitted ones."""
     cotangents = probe.cotangents("jit") if probe.values else []
 
@@ -215,16 +187,14 @@ def check_jit(probe: Probe, findings: Findings) -> None:
         pullback = probe.pullback(values)
         return [*probe(*values), *pullback(cotangents)]
 
-    with findings.guarded(JIT, "jit"):
-        function = both if probe.is_differentiable else probe
-        try:
-            expected = hosts(function(*probe.values))
-        except (MissingRuleError, TransposeError):
-            function, expected = probe, hosts(probe(*probe.values))
-        got = hosts(jit(function)(*probe.values))
-        labels = [f"output {i}" for i in range(len(probe.leaves))]
-        labels += [f"gradient of {label}" for label in probe.labels]
-        # compiled code may order sums in another way
-        again = lambda seed: function(*probe.shaken(seed))  # noqa: E731
-        what = "jit gives something else"
-        findings.same(JIT, what, got, expected, labels, slack=20, again=again)
+    function = both if probe.is_differentiable else probe
+    try:
+        expected = hosts(function(*probe.values))
+    except (MissingRuleError, TransposeError):
+        function, expected = probe, hosts(probe(*probe.values))
+    got = hosts(jit(function)(*probe.values))
+    labels = [f"output {i}" for i in range(len(probe.leaves))]
+    labels += [f"gradient of {label}" for label in probe.labels]
+    # compiled code may order sums in another way
+    again = lambda seed: function(*probe.shaken(seed))  # noqa: E731
+    yield Case("jit gives something else", got, expected, "", labels, slack=20, again=again)

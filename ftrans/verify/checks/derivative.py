@@ -27,10 +27,10 @@ from ftrans.verify.coordinates import (
     to_coordinates,
     widened,
 )
-from ftrans.verify.diagnosis import diagnose, fitting, sums
+from ftrans.verify.diagnosis import diagnose, sums
 from ftrans.verify.differences import Beside, Slope, projected, slope_along, traced_once
 from ftrans.verify.probe import Probe
-from ftrans.verify.report import Findings
+from ftrans.verify.report import Case, Findings
 
 BACKWARD = "backward against differences"
 JVP = "jvp against differences"
@@ -45,14 +45,15 @@ _NAMES = {2: ("second", "twice"), 3: ("third", "three times"), 4: ("fourth", "fo
 Arrays = Sequence[np.ndarray]
 
 
-def check_derivatives(probe: Probe, findings: Findings, directions: int = 3) -> None:
+def check_derivatives(findings: Findings, directions: int = 3) -> None:
     """Holds derivatives against differences along random directions, and against each other."""
     names = (BACKWARD, JVP, DOT, "no reverse mode", "no forward mode")
-    _Comparison(probe, findings, names).run(directions)
+    _Comparison(findings, names).run(directions)
 
 
-def check_higher(probe: Probe, findings: Findings, order: int) -> None:
+def check_higher(findings: Findings, order: int) -> None:
     """Holds the derivatives of orders 2, 3, ... against differences of those one order lower."""
+    probe = findings.probe
     if not probe.is_differentiable:
         return
     for number in range(2, order + 1):
@@ -73,7 +74,7 @@ def check_higher(probe: Probe, findings: Findings, order: int) -> None:
                 found += [_derivative(wide, wide.pushed, "tangent", wide.tangents("second"))]
         for derivative in found:
             inner = Findings(findings.report, findings.sample, derivative)
-            _Comparison(derivative, inner, (check, check, check, missing, missing), True).run(1)
+            _Comparison(inner, (check, check, check, missing, missing), True).run(1)
         probe = found[0]
 
 
@@ -89,11 +90,9 @@ def _derivative(probe: Probe, func: Any, name: str, vectors: Sequence[Any]) -> P
 class _Comparison:
     """Compares the derivatives of a probe, under these names of checks and these notes."""
 
-    def __init__(
-        self, probe: Probe, findings: Findings, names: Sequence[str], is_higher: bool = False
-    ):
-        self.probe = probe
+    def __init__(self, findings: Findings, names: Sequence[str], is_higher: bool = False):
         self.findings = findings
+        self.probe = probe = findings.probe
         self.backward, self.forward, self.dot, self.no_backward, self.no_forward = names
         self.wide = wide = probe.wide or probe
         # a pullback costs a trace at each of many points
@@ -175,9 +174,8 @@ class _Comparison:
                 continue
             true = from_coordinates(slope.value, widened(out))
             tangents = list(map(from_coordinates, moves, probe.arrays))
-            names = [f"the tangent of {label}" for label in probe.labels]
-            known = {"the result": out} | fitting(probe.arrays, probe.labels, out.shape)
-            known |= fitting(tangents, names, out.shape)
+            known = {"the result": out} | probe.named
+            known |= {f"the tangent of {k}": t for k, t in zip(probe.labels, tangents, strict=True)}
             cause = self._unconjugated(tangents, i, true) or diagnose(dot, true, known)
             what = f"the tangent of output {i} is wrong"
             self.findings.fail(self.forward, what, dot, true, cause)
@@ -191,7 +189,7 @@ class _Comparison:
         if are_finite((sizes, left, right)) and not self.probe.may_overflow(sizes):
             size = np.abs(left).sum() + np.abs(right).sum()
             what = "<backward(v), u> is not <v, jvp(u)>"
-            self.findings.same(self.dot, what, [left.sum()], [right.sum()], sizes=[size])
+            self.findings.same(self.dot, Case(what, [left.sum()], [right.sum()], sizes=[size]))
 
     def _overflows(self, found: Arrays, sizes: np.ndarray) -> bool:
         """Tells whether derivatives are infinite since their dtype ends somewhere."""
@@ -216,8 +214,8 @@ class _Comparison:
                         if k != i and other.shape == truth.shape
                     }
                     for ct in plain:
-                        elsewhere |= sums(ct, probe.arrays, probe.labels, grad.shape)
-                    cause = diagnose(grad, truth, self._known(plain, truth), elsewhere)
+                        elsewhere |= sums(ct, probe.named, grad.shape)
+                    cause = diagnose(grad, truth, self._known(plain), elsewhere)
                     what = f"the gradient of {probe.labels[i]} is wrong"
                     fail(self.backward, what, grad, truth, cause)
                     return
@@ -225,13 +223,13 @@ class _Comparison:
         what = "the gradient along a random direction is wrong"
         fail(self.backward, what, one, other, diagnose(one, other))
 
-    def _known(self, cotangents: Arrays, truth: np.ndarray) -> dict[str, np.ndarray]:
+    def _known(self, cotangents: Arrays) -> dict[str, np.ndarray]:
         """Returns what may be missing as a factor or in a term of a gradient."""
         probe = self.probe
         outs = ["the result" if len(probe.outs) == 1 else f"output {i}" for i in probe.outputs]
         cts = ["the cotangent", *(f"cotangent {i}" for i in range(1, len(cotangents)))]
-        arrays = [*probe.arrays, *probe.outs, *cotangents]
-        return fitting(arrays, [*probe.labels, *outs, *cts], truth.shape)
+        pairs = zip((*outs, *cts), (*probe.outs, *cotangents), strict=True)
+        return probe.named | dict(pairs)
 
     def _unconjugated(self, tangents: Arrays, number: int, true: np.ndarray) -> str:
         """Tells whether the jvp of complex numbers is right but for a conjugate."""

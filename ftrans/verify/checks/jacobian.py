@@ -29,7 +29,7 @@ from ftrans.verify.coordinates import (
 )
 from ftrans.verify.diagnosis import diagnose
 from ftrans.verify.differences import Beside, central, find_kink, jacobian, rows_of
-from ftrans.verify.probe import Probe
+from ftrans.verify.probe import Heard, Probe
 
 
 class Settings(NamedTuple):
@@ -39,16 +39,14 @@ class Settings(NamedTuple):
     atol: float | None
     rtol: float | None
     nondet_tol: float
-    check_undefined_grad: bool
-    check_grad_dtypes: bool
-    fast_mode: bool
+    undefined: bool
+    dtypes: bool
+    fast: bool
+    backward: bool
+    forward: bool
+    batched: bool
+    batched_forward: bool
 
-
-Heard = tuple[str, Exception | None, list[np.ndarray | None]]
-"""A `backward` called with None for all cotangents: its name, what it raised, its gradients.
-
-They are None for zero, and for what has no value yet.
-"""
 
 # By the bits of the mantissa of the coarsest dtype: eps, atol and rtol where differences are taken
 # in double precision, and in its own precision, whose steps are long and noisy.
@@ -85,7 +83,6 @@ class Comparison:
             d if g is None else g for g, d in zip(given, defaults, strict=True)
         )
         self._seen: list[Any] | None = None
-        self._found: dict[int, list[np.ndarray]] = {}
         self.wide.watch = self._check_types
         # where nothing floats, nothing may move
         numbers = self.probe.outputs or range(len(self.probe.leaves))
@@ -133,10 +130,7 @@ class Comparison:
 
     def compare(self, forward: bool) -> None:
         """Compares all Jacobians, element by element; their projections in fast mode."""
-        if self.settings.fast_mode:
-            self._compare_fast(forward)
-        else:
-            self._compare_whole(forward)
+        (self._compare_fast if self.settings.fast else self._compare_whole)(forward)
 
     def compare_nothing(self) -> None:
         """Checks that a function without floating outputs does not depend on its inputs."""
@@ -150,20 +144,18 @@ class Comparison:
                     )
 
     def _compare_whole(self, forward: bool) -> None:
-        probe = self.probe
-        for j, value in enumerate(probe.values):
-            if not forward and self._is_right_diagonal():
-                return
-            analytic = rows_of(self.push(j), value, probe.outs) if forward else []
+        if not forward and self._is_right_diagonal():
+            return
+        for j, value in enumerate(self.probe.values):
+            rows = rows_of(self.push(j), value, self.probe.outs) if forward else []
             for i, n in enumerate(jacobian(self.beside, j, self.eps)):
-                self._hold(analytic[i] if forward else self._columns(i)[j], n, i, j, forward)
+                self._hold(rows[i] if forward else self._columns[i][j].T, n, i, j, forward)
 
-    def _columns(self, i: int) -> list[np.ndarray]:
-        """Returns the Jacobians of one output by reverse mode."""
-        if i not in self._found:
-            out = self.probe.leaves[self.probe.outputs[i]]
-            self._found[i] = [rows.T for rows in rows_of(self.pull(i), out, self.probe.values)]
-        return self._found[i]
+    @functools.cached_property
+    def _columns(self) -> list[list[np.ndarray]]:
+        """The Jacobians of each output by reverse mode, transposed."""
+        outs = [self.probe.leaves[i] for i in self.probe.outputs]
+        return [rows_of(self.pull(i), out, self.probe.values) for i, out in enumerate(outs)]
 
     def _is_right_diagonal(self) -> bool:
         """Tells whether there is one Jacobian, proven to be diagonal, and that is right."""
