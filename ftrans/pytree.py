@@ -117,12 +117,7 @@ def _ordered(value: Any, orders: Any) -> Any:
 
 
 def split(value: Any, is_part: Callable[[Any], bool] = is_array) -> tuple[list[Any], Skeleton]:
-    """Returns the arrays among the leaves of a pytree, and all else.
-
-    Args:
-        value: the pytree.
-        is_part: which leaves are taken for arrays.
-    """
+    """Returns the leaves of a pytree that are taken for arrays, and all else."""
     if is_part(value):
         return [value], _ARRAY
     leaves, structure = tree.tree_flatten(value)
@@ -312,13 +307,20 @@ def _is_plain(structure: Any) -> bool:
     return kind in (tuple, list, dict, type(None)) and all(map(_is_plain, structure.children()))
 
 
+def has_hash(value: Any) -> bool:
+    """Tells whether a value has a hash, so that a key can hold it and not its identity alone."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
 def _key(value: Any) -> Any:
     """Returns what stands for a static value: itself, or its identity where it has no hash."""
     if type(value) is slice:
         return slice, _key(value.start), _key(value.stop), _key(value.step)
-    try:
-        hash(value)
-    except TypeError:
+    if not has_hash(value):
         return "id", id(value)
     kind = type(value)
     if isinstance(value, (float, complex)):
@@ -399,12 +401,7 @@ def leaf_names(root: str, structure: Any) -> list[str]:
 
 
 def argument_name(function: Callable[..., Any], path: Sequence[Any]) -> str:
-    """Returns how an error names a leaf of a function's positional arguments: `params['w'][0]`.
-
-    Args:
-        function: the function, whose signature says how its parameters are called.
-        path: to the leaf in the tuple of arguments.
-    """
+    """Returns how an error names a leaf, by its path in a tuple of arguments: `params['w'][0]`."""
     position, rest = path[0].idx, path[1:]
     try:
         parameters = list(inspect.signature(function).parameters.values())

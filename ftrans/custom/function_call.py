@@ -54,7 +54,7 @@ class Call(Author):
         self.passed = len(parts) if passed is None else passed
         self.name = methods.name
         self.parts = parts
-        self.form = methods.form(parts.key)
+        self.form = methods.form(parts)
         self.kwargs = kwargs
         self.listener = None if methods.backward is None else listener()
         self.missing = methods.missing

@@ -12,6 +12,7 @@ from ftrans.custom.reuse import Memory
 from ftrans.errors import MissingRuleError, RuleError
 from ftrans.external.captures import defined
 from ftrans.ir import type_of
+from ftrans.pytree import Parts, has_hash
 
 _FORMS = 64
 """How many forms of calls are remembered of one class at most."""
@@ -122,13 +123,16 @@ class Methods:
             )
         self.parameters = Parameters(self.forward, self.old)
 
-    def form(self, statics: Any) -> Form:
-        """Returns what is known of calls with these arguments that are no arrays: a key of them."""
-        found = self._forms.get(statics)
+    def form(self, parts: Parts) -> Form:
+        """Returns what is known of calls with arguments that differ from these in arrays alone."""
+        key = parts.key
+        found = self._forms.get(key)
         if found is None:
-            if len(self._forms) >= _FORMS:
-                self._forms = {}
-            found = self._forms.setdefault(statics, Form())
+            found = Form()
+            if all(map(has_hash, parts.statics)):  # else the key is one for as long as they live
+                if len(self._forms) >= _FORMS:
+                    self._forms = {}
+                found = self._forms.setdefault(key, found)
         return found
 
     @property

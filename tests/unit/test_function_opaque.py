@@ -991,3 +991,34 @@ def test_an_input_that_is_saved_and_returned_is_the_input(opaque: bool) -> None:
 
     for _ in range(4):
         assert_close(func.grad(func.grad(Square.apply))(3.0), 2.0)
+
+
+def test_what_is_known_of_an_argument_goes_with_it() -> None:
+    """One that has no hash is known by its identity, which another may have later."""
+
+    class Option:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __init__(self, plain: bool):
+            self.plain = plain
+
+    class Square(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, option: Option) -> Any:
+            ctx.save_for_backward(x)
+            ctx.option = option
+            return np.asarray(x) ** 2 if option.plain else x**2
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return 2 * ct * ctx.saved_tensors[0], None
+
+    for plain in (True, False) * 3:
+        option = Option(plain)
+        twice = func.grad(func.grad(lambda x, option=option: Square.apply(x * 1.0, option) * x))
+        if plain:
+            with pytest.raises(MissingRuleError):
+                twice(3.0)
+        else:
+            assert_close(twice(3.0), 18.0)
+        del option, twice
