@@ -141,7 +141,7 @@ def test_gradients_of_reading_are_those_of_jax(case: tuple) -> None:
     arrays = tuple(np.zeros(0, int) if isinstance(i, list) else i for i in arrays)
     try:
         with jax.enable_x64(True):
-            jax.numpy.asarray(x)[arrays]
+            jax.eval_shape(lambda x: x[arrays], x)
     except (IndexError, TypeError, ValueError, NotImplementedError):
         return  # JAX takes less than NumPy does
     check_gradients(lambda x: x[index], lambda x: x[arrays], x, what=f"{shape} {index}")
