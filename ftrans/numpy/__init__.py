@@ -15,7 +15,6 @@ from ftrans.numpy import advice as _advice
 from ftrans.numpy import linalg
 from ftrans.numpy import methods as _methods
 from ftrans.numpy import protocols as _protocols
-from ftrans.numpy.arithmetic import *
 from ftrans.numpy.composite import composite as _composite
 from ftrans.numpy.creation import *
 from ftrans.numpy.diagonals import *

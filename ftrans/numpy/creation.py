@@ -19,9 +19,8 @@ from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.ir.dtype import is_integer
-from ftrans.numpy.arithmetic import divide, multiply, power
-from ftrans.numpy.axes import broadcast_to, canonical_axis
-from ftrans.numpy.elementwise import floor, log10
+from ftrans.numpy.axes import broadcast_to, canonical_axis, ones_at
+from ftrans.numpy.elementwise import divide, floor, log10, multiply, power
 from ftrans.numpy.logic import less, logical_and, where
 from ftrans.numpy.numbers import scalar_of
 from ftrans.numpy.promotion import (
@@ -33,7 +32,7 @@ from ftrans.numpy.promotion import (
     is_array,
     is_scalar,
 )
-from ftrans.numpy.shaping import ravel, reshape, spread
+from ftrans.numpy.shaping import moveaxis, ravel, reshape, spread
 from ftrans.numpy.ufunc import marked
 from ftrans.numpy.views import copied, viewed
 from ftrans.runtime.device import placed
@@ -181,7 +180,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
-    """Returns an array of zeros.
+    """Returns an array of zeros, as `empty` does: nothing here is ever uninitialised.
 
     Args:
         shape: an int, or a tuple of them.
@@ -195,14 +194,12 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     return full(shape, 0.0, dtype, device=device)
 
 
+empty = zeros
+
+
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Returns an array of ones; see `zeros`."""
     return full(shape, 1.0, dtype, device=device)
-
-
-def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
-    """Returns an array of zeros: nothing here is ever uninitialised."""
-    return zeros(shape, dtype, device=device)
 
 
 def full_like(
@@ -238,14 +235,12 @@ def zeros_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = No
     return full_like(x, 0, dtype, shape=shape, device=device)
 
 
+empty_like = zeros_like
+
+
 def ones_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Any:
     """Returns ones of the shape and dtype of x; see `full_like`."""
     return full_like(x, 1, dtype, shape=shape, device=device)
-
-
-def empty_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Any:
-    """Returns zeros of the shape and dtype of x; see `full_like`."""
-    return full_like(x, 0, dtype, shape=shape, device=device)
 
 
 # ---------------------------------------------------------------------------------------- ranges
@@ -324,11 +319,7 @@ def linspace(
     if dtype is not None:
         wanted = np.dtype(dtype)
         out = cast(floor(out) if is_integer(wanted) else out, wanted)
-    if axis not in (0, -len(shape) - 1):
-        place = canonical_axis("linspace", axis, len(shape) + 1)
-        order = list(range(1, len(shape) + 1))
-        order.insert(place, 0)
-        out = p.transpose_p(out, permutation=tuple(order))
+    out = moveaxis(out, 0, canonical_axis("linspace", axis, len(shape) + 1))
     if device is not None or not (is_array(start) or is_array(stop)):
         out, step = made(out, device), made(step, device)
     if isinstance(start, Tracer) or isinstance(stop, Tracer):
@@ -418,10 +409,9 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
     shape = canonical_shape("indices", dimensions)
     own = default_dtype(int) if dtype is None else np.dtype(dtype)
     if sparse:
-        ones_but = [
-            tuple(n if i == a else 1 for i, n in enumerate(shape)) for a in range(len(shape))
-        ]
-        return tuple(made(counted(line, axis, own)) for axis, line in enumerate(ones_but))
+        axes = tuple(range(len(shape)))
+        lines = [ones_at(axes[:a] + axes[a + 1 :], shape) for a in axes]
+        return tuple(made(counted(line, axis, own)) for axis, line in enumerate(lines))
     if not shape:
         return made(filled(0, (0,), own))
     parts = [counted((1, *shape), axis + 1, own) for axis in range(len(shape))]

@@ -86,87 +86,72 @@ def _key(given: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
     items = _with_ellipsis(type_, [_classify(item) for item in given])
-    # of the array, with an axis of size 1 for each boolean that is no array, and of the window
-    shape, start, stop, step, flipped = [], [], [], [], []
-    window: list[int] = []  # its shape without the axes at whole numbers
+    # size, start, stop and step on each axis, one of size 1 for a boolean that is no array included
+    cuts: list[tuple[int, int, int, int]] = []
+    window: list[int] = []  # what they leave, without the axes at whole numbers
     arrays: list[tuple[int, int, Any]] = []  # axis of the window, axis of x, index
     result: list[int] = []
     positions: list[int] = []  # of items that count as arrays where there is one
-    before = None  # entries of the result, and axes among them, before the first of those
+    before = 0, 0  # entries of the result, and axes among them, before the first of those
     fancy = False
     copies = any(isinstance(item, (np.ndarray, jax.Array)) and item.ndim == 0 for item in given)
     axis = rest = 0
-
-    def take(low: int, high: int, by: int = 1, back: bool = False) -> None:
-        nonlocal axis
-        shape.append(type_.shape[axis])
-        start.append(low)
-        stop.append(high)
-        step.append(by)
-        if back:
-            flipped.append(len(shape) - 1)
-        axis += 1
-
-    def take_at(index: Any) -> None:
-        arrays.append((len(window), axis, index))
-        window.append(type_.shape[axis])
-        take(0, type_.shape[axis])
-
     for position, item in enumerate(items):
         if item is None:
             result.append(1)
         if item is None or item is Ellipsis:
             continue
+        size = type_.shape[axis] if axis < type_.ndim else 1
         if isinstance(item, slice):
-            low, high, by = _bounds(item, type_.shape[axis])
-            count = len(range(low, high, by))
-            if count == 0:
-                low = high = 0
-                by = 1
+            places = range(size)[item]
+            low, high, by = places.start, places.stop, places.step
+            if not places:
+                low, high, by = 0, 0, 1
             elif by < 0:
-                low, high = low + (count - 1) * by, low + 1
-            take(low, high, abs(by), by < 0 and count > 1)
-            window.append(count)
-            result.append(count)
+                low, high = places[-1], places[0] + 1
+            cuts.append((size, low, high, by))
+            window.append(len(places))
+            result.append(len(places))
             rest += 1
+            axis += 1
             continue
-        positions.append(position)
-        if before is None:
+        if not positions:
             before = len(result), rest
+        positions.append(position)
         if isinstance(item, bool | np.bool_):
-            fancy = True
-            shape.append(1)
-            start.append(0)
-            stop.append(1)
-            step.append(1)
-            arrays.append((len(window), -1, np.zeros(int(item), _i32)))
-            window.append(1)
+            fancy, found = True, [(-1, np.zeros(int(item), _i32))]
         elif isinstance(item, int):
-            size = type_.shape[axis]
             if not -size <= item < size:
                 raise _out_of_bounds(type_, axis, item)
-            take(item % size, item % size + 1)
+            cuts.append((size, item % size, item % size + 1, 1))
+            axis += 1
+            continue
         elif type_of(item).dtype == bool:
-            fancy = True
-            for column in _nonzero(type_, axis, item):
-                take_at(column)
+            fancy, found = True, list(enumerate(_nonzero(type_, axis, item), axis))
         else:
-            fancy = fancy or type_of(item).ndim > 0
-            take_at(item)
+            fancy, found = fancy or type_of(item).ndim > 0, [(axis, item)]
+        for of_x, index in found:
+            size = 1 if of_x < 0 else type_.shape[of_x]
+            arrays.append((len(window), of_x, index))
+            window.append(size)
+            cuts.append((size, 0, size, 1))
+            axis += of_x >= 0
 
     indices, in_bounds = _stacked(type_, [(a, item) for _, a, item in arrays])
-    sizes = tuple(-((a - b) // s) for a, b, s in zip(start, stop, step, strict=True))
+    shape, start, stop, step = zip(*cuts, strict=True) if cuts else ((), (), (), ())
+    sizes = tuple(len(range(*cut[1:3], abs(cut[3]))) for cut in cuts)
+    flipped = tuple(i for i, by in enumerate(step) if by < 0 and sizes[i] > 1)
     steps = _Steps(type_.shape)
-    steps.reshape(tuple(shape))
-    if sizes != tuple(shape):
-        steps.add(p.slice_p, sizes, start=tuple(start), stop=tuple(stop), step=tuple(step))
+    steps.reshape(shape)
+    if sizes != shape:
+        steps.add(p.slice_p, sizes, start=start, stop=stop, step=tuple(map(abs, step)))
     if flipped:
-        steps.add(p.rev_p, sizes, axes=tuple(flipped))
+        steps.add(p.rev_p, sizes, axes=flipped)
     steps.reshape(tuple(window))
     if indices is not None:
         batch = type_of(indices).shape[:-1]
         together = positions[-1] - positions[0] == len(positions) - 1
-        at, place = before if before and (together or not fancy) else (0, 0)
+        at, place = before if together or not fancy else (0, 0)
         result[at:at] = batch
         axes = tuple(a for a, _, _ in arrays)
         others = tuple(a for a in range(len(window)) if a not in axes)
@@ -278,20 +263,6 @@ def _with_ellipsis(type_: Any, items: list[Any]) -> list[Any]:
         return items + whole
     # An ellipsis that stands for no axis stays: it still separates index arrays, as in NumPy.
     return [*items[:at], *(whole or [Ellipsis]), *items[at + 1 :]]
-
-
-def _bounds(item: slice, size: int) -> tuple[int, int, int]:
-    """Returns start, stop and step of a slice; values of traced bounds are evaluated."""
-    if any(isinstance(bound, Tracer) for bound in (item.start, item.stop, item.step)):
-        item = slice(
-            *(
-                int(bound.value("a slice with traced bounds"))
-                if isinstance(bound, Tracer)
-                else bound
-                for bound in (item.start, item.stop, item.step)
-            )
-        )
-    return item.indices(size)
 
 
 def _nonzero(type_: Any, axis: int, mask: Any) -> tuple[np.ndarray, ...]:

@@ -6,6 +6,7 @@ value `x` to it, and what shares memory with `x` in NumPy to what it reads there
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -224,14 +225,14 @@ def setitem(x: Any, index: Any, value: Any) -> None:
 
 
 class At:
-    """Writes at indices without changing the array: `At(x)[i].add(v)` is a new array.
+    """Writes at indices without changing the array: `at(x)[i].add(v)` is a new array.
 
     Args:
-        x: an array.
+        x: an array; a traced value has it as `x.at`.
 
     Example:
-        >>> At(np.zeros(3))[1:].add(2.0)
-        array([0., 2., 2.])
+        >>> at(np.arange(3.0))[0].set(7.0)
+        array([7., 1., 2.])
     """
 
     __slots__ = ("_array",)
@@ -247,6 +248,18 @@ class At:
         return f"At({type_of(self._array)})"
 
 
+at = At
+
+
+def _writes(name: str, op: str, doc: str) -> Callable[[_Place, Any], Any]:
+    def method(self: _Place, value: Any) -> Any:
+        new = _write(f"x.at[...].{name}", op, self._array, self._index, value)
+        return apart(new, self._array, value)
+
+    method.__name__, method.__doc__ = name, doc
+    return method
+
+
 class _Place:
     """Is a place in an array. Every method but `get` returns a new array of the same type.
 
@@ -259,10 +272,6 @@ class _Place:
     def __init__(self, array: Any, index: Any):
         self._array = array
         self._index = index
-
-    def _write(self, name: str, op: str, value: Any) -> Any:
-        new = _write(f"x.at[...].{name}", op, self._array, self._index, value)
-        return apart(new, self._array, value)
 
     def get(self, *, fill_value: Any = None) -> Any:
         """Reads the elements.
@@ -279,24 +288,17 @@ class _Place:
         ]
         return apart(taken(x, steps), x)
 
-    def set(self, value: Any) -> Any:
-        """Returns the array with the elements replaced."""
-        return self._write("set", "set", value)
-
-    def add(self, value: Any) -> Any:
-        """Returns the array with a value added to the elements."""
-        return self._write("add", "add", value)
+    set = _writes("set", "set", "Returns the array with the elements replaced.")
+    add = _writes("add", "add", "Returns the array with a value added to the elements.")
+    multiply = _writes("multiply", "mul", "Returns the array with the elements times a value.")
+    mul = multiply
+    min = _writes("min", "min", "Returns the array with the smaller of each element and a value.")
+    max = _writes("max", "max", "Returns the array with the larger of each element and a value.")
 
     def subtract(self, value: Any) -> Any:
         """Returns the array with a value subtracted from the elements."""
         new = _as_update("x.at[...].subtract", "add", self._array, value)
-        return self._write("subtract", "add", p.neg_p(new))
-
-    def multiply(self, value: Any) -> Any:
-        """Returns the array with the elements multiplied by a value."""
-        return self._write("multiply", "mul", value)
-
-    mul = multiply
+        return self.add(p.neg_p(new))
 
     def divide(self, value: Any) -> Any:
         """Returns the array with the elements divided by a value; it must be of floating point."""
@@ -308,24 +310,3 @@ class _Place:
             )
         ones = filled(1, t.shape, t.dtype)
         return p.div_p(self._array, _write("x.at[...].divide", "mul", ones, self._index, value))
-
-    def min(self, value: Any) -> Any:
-        """Returns the array with the smaller of each element and a value."""
-        return self._write("min", "min", value)
-
-    def max(self, value: Any) -> Any:
-        """Returns the array with the larger of each element and a value."""
-        return self._write("max", "max", value)
-
-
-def at(x: Any) -> At:
-    """Returns what `x.at` is on traced values, for any array.
-
-    Args:
-        x: an array.
-
-    Example:
-        >>> at(np.arange(3.0))[0].set(7.0)
-        array([7., 1., 2.])
-    """
-    return At(x)

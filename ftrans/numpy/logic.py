@@ -12,9 +12,8 @@ from ftrans import primitives as p
 from ftrans.errors import ShapeError, UnsupportedError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
-from ftrans.numpy.arithmetic import absolute, add, multiply
 from ftrans.numpy.axes import broadcast_to
-from ftrans.numpy.elementwise import imag
+from ftrans.numpy.elementwise import absolute, add, imag, multiply
 from ftrans.numpy.promotion import as_array, filled, is_scalar, unify
 from ftrans.numpy.searching import nonzero
 from ftrans.numpy.ufunc import as_strict, binary, marked, named, unary

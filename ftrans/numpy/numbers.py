@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dis
 import warnings
-from collections.abc import Iterator
-from types import CodeType
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,10 +33,10 @@ def only_element(x: Any, what: Any) -> Any:
     return np.asarray(x.value(what)).item()
 
 
-def number_of(x: Any, what: str) -> Any:
-    """Is `only_element`, where Python goes on to compute with it."""
-    place = _place(x, what)
-    number = only_element(x, what)
+def number_of(x: Any, what: str, read: Callable[[Any, str], Any] = only_element) -> Any:
+    """Returns the only element, where Python goes on to compute with it, or what else is read."""
+    place = _place(x)
+    number = read(x, what)
     if place is not None:
         _warn_of_cut(x, what, *place)
     return number
@@ -45,11 +44,7 @@ def number_of(x: Any, what: str) -> Any:
 
 def numbers_of(x: Any, what: str) -> np.ndarray:
     """Returns the array behind a traced value, with whose elements Python goes on to compute."""
-    place = _place(x, what)
-    array = np.asarray(x.value(what))
-    if place is not None:
-        _warn_of_cut(x, what, *place)
-    return array
+    return number_of(x, what, lambda x, what: np.asarray(x.value(what)))
 
 
 def scalar_of(x: Any, what: str) -> Any:
@@ -59,13 +54,14 @@ def scalar_of(x: Any, what: str) -> Any:
     return np.asarray(x)[()] if is_array(x) else x
 
 
-_warned: set[Location] = set()
+_settled: set[Location] = set()
+"""Where there was a warning, and where there need be none."""
 _MOST = 10_000
 
-on_clear(_warned.clear)
+on_clear(_settled.clear)
 
 
-def _place(x: Tracer, what: str) -> tuple[Location, str] | None:
+def _place(x: Tracer) -> tuple[Location, str] | None:
     """Returns where the user's code makes a number, and in which module; None for no warning.
 
     Raises:
@@ -75,34 +71,19 @@ def _place(x: Tracer, what: str) -> tuple[Location, str] | None:
     if frame is None:
         return None
     location = location_of(frame.f_code, frame.f_lasti)
-    if location in _warned:
+    if location in _settled:
         return None
     if is_storing() and may_have_gradient(x):
         raise stored(x)
-    operation, argument = frame.f_code.co_code[frame.f_lasti :][:2]
-    if operation == _BINARY_OP and argument in _REMAINDERS:
-        return None  # "%f" % x shows it: there is no other % that asks for a number
     return location, frame.f_globals.get("__name__", "")
-
-
-_BINARY_OP = dis.opmap["BINARY_OP"]
-
-
-def _remainders() -> frozenset[int]:
-    """Returns the arguments of BINARY_OP that are `%` and `%=`."""
-
-    def argument(source: str) -> int:
-        code: CodeType = compile(source, "", "exec")
-        return next(i.arg or 0 for i in dis.get_instructions(code) if i.opcode == _BINARY_OP)
-
-    return frozenset({argument("x % y"), argument("x %= y")})
-
-
-_REMAINDERS = _remainders()
 
 
 def _warn_of_cut(x: Tracer, what: str, location: Location, module: str) -> None:
     if not is_differentiated(x):
+        return
+    signs = [i.argrepr for i in dis.get_instructions(location.code) if i.offset == location.offset]
+    if signs in (["%"], ["%="]):  # "%f" % x shows it: there is no other % that asks for a number
+        _settle(location)
         return
     is_method = what in ("item()", "tolist()")
     called, meant = (
@@ -123,14 +104,14 @@ def _warn_of_cut(x: Tracer, what: str, location: Location, module: str) -> None:
         location.line,
         module,
     )
-    if len(_warned) >= _MOST:
-        _warned.clear()
-    _warned.update(_one_call(location))
+    _settle(location)
 
 
-def _one_call(location: Location) -> Iterator[Location]:
-    """Yields the instructions at which a call may be: Python 3.11 has two, and leaves one out."""
+def _settle(location: Location) -> None:
+    """Remembers all places where a call may be: Python 3.11 has two, and leaves one out."""
+    if len(_settled) >= _MOST:
+        _settled.clear()
     positions = list(location.code.co_positions())
     for index, position in enumerate(positions):
         if position == positions[location.offset // 2]:
-            yield location_of(location.code, 2 * index)
+            _settled.add(location_of(location.code, 2 * index))

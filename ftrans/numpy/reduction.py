@@ -17,9 +17,8 @@ from ftrans import primitives as p
 from ftrans.errors import AxisError, UnsupportedError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer, is_unsigned
-from ftrans.numpy.arithmetic import add, multiply, subtract
 from ftrans.numpy.axes import broadcast_to, canonical_axes, canonical_axis, kept, line_of, ones_at
-from ftrans.numpy.elementwise import maximum, minimum
+from ftrans.numpy.elementwise import add, maximum, minimum, multiply, subtract
 from ftrans.numpy.logic import isnan, truth
 from ftrans.numpy.logic import where as choose
 from ftrans.numpy.promotion import as_array, cast, default_dtype, filled, inexact
