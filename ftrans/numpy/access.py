@@ -16,6 +16,7 @@ from ftrans import primitives as p
 from ftrans.errors import MutationError
 from ftrans.ir import Frame, Tracer, bind, is_tracing, type_of
 from ftrans.ir.program import Params
+from ftrans.primitives.axes import inverse
 
 
 class Step(NamedTuple):
@@ -66,8 +67,8 @@ def _operand(frame: Frame, code: int) -> Tracer:
 def taken(base: Any, steps: Sequence[Step]) -> Any:
     """Reads a place; of a plain array as NumPy does, a view where nothing has to be gathered."""
     for primitive, params, _, others in steps:
-        if primitive in _placed and isinstance(base, np.ndarray) and not is_tracing():
-            base = _placed[primitive](base, **params)
+        if primitive in _views and isinstance(base, np.ndarray) and not is_tracing():
+            base = primitive.lower(np, base, **params)
         else:
             (base,) = bind(primitive, (base, *others), params)
     return base
@@ -158,11 +159,6 @@ _writers: dict[Any, Callable[..., Any]] = {
 """For each primitive that reads a part: `(op, base, value, *others, **params) -> base`."""
 
 
-def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
-    """Returns the permutation that undoes another one."""
-    return tuple(sorted(range(len(permutation)), key=permutation.__getitem__))
-
-
 def _undo_broadcast(value: Any, _: Any, *, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     order = sorted(axes)
     value = p.reshape_p(value, shape=tuple(shape[axis] for axis in order))
@@ -183,24 +179,10 @@ _inverses: dict[Any, Callable[..., Any]] = {
 # --------------------------------------------------------------------------- where elements lie
 
 
-def _broadcast(x: np.ndarray, *, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray:
-    x = x.transpose(inverse(axes))
-    aligned = np.expand_dims(x, tuple(i for i in range(len(shape)) if i not in axes))
-    return np.broadcast_to(aligned, shape)
-
-
-_placed: dict[Any, Callable[..., np.ndarray]] = {
-    p.slice_p: lambda x, *, start, stop, step: x[
-        tuple([slice(*end) for end in zip(start, stop, step, strict=True)])
-    ],
-    p.rev_p: lambda x, *, axes: np.flip(x, axes),
-    p.reshape_p: lambda x, *, shape: x.reshape(shape),
-    p.transpose_p: lambda x, *, permutation: x.transpose(permutation),
-    p.broadcast_p: _broadcast,
-    p.real_p: lambda x: x.real,
-    p.imag_p: lambda x: x.imag,
-}
-"""What NumPy does for the primitives that make a view of it; a reshape may have to copy."""
+_views = frozenset(
+    (p.slice_p, p.rev_p, p.reshape_p, p.transpose_p, p.broadcast_p, p.real_p, p.imag_p)
+)
+"""Those that NumPy makes a view by, which `lower` is; but a reshape may have to copy."""
 
 
 class Layout(NamedTuple):
@@ -232,7 +214,7 @@ class Layout(NamedTuple):
                 region, exact = array if exact else region, False
                 array = _gathered(array, type_of(others[0]).shape)
                 continue
-            array, before = _placed[primitive](array, **params), array
+            array, before = primitive.lower(np, array, **params), array
             if primitive is p.reshape_p and array.size and not np.may_share_memory(array, before):
                 is_copy, exact, array = True, True, np.empty(array.shape, array.dtype)
         return Layout(array, array if exact else region, is_copy)

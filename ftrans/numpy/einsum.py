@@ -48,7 +48,8 @@ def contracted(x: Any, of_x: Labels, y: Any, of_y: Labels, out: Labels) -> Any:
     both = [label for label in of_x if label in of_y]
     if not of_x or not of_y or (of_x == of_y == out):
         # nothing to contract: scalars and products element by element
-        product = _elementwise(x, of_x, y, of_y)
+        whole = type_of(x if of_x else y).shape
+        product = mul_p(broadcast_to(x, whole), broadcast_to(y, whole))
         return _placed(product, of_x or of_y, out, shape)
     batch = [label for label in both if label in out]
     inner = [label for label in both if label not in out]
@@ -76,11 +77,6 @@ def _agreement(labels: Labels, out: Labels) -> int:
     wanted = [label for label in out if label in labels]
     same = [a == b for a, b in zip(reversed(labels), reversed(wanted), strict=True)]
     return [*same, False].index(False)
-
-
-def _elementwise(x: Any, of_x: Labels, y: Any, of_y: Labels) -> Any:
-    shape = type_of(x).shape if of_x else type_of(y).shape
-    return mul_p(broadcast_to(x, shape), broadcast_to(y, shape))
 
 
 def _sizes(*labelled: tuple[Any, Labels]) -> dict[Hashable, int]:

@@ -99,18 +99,20 @@ def dot(x: Any, y: Any, /) -> Any:
         x: an array; a scalar multiplies.
         y: an array.
     """
+    return _contracted_last("dot", x, y, -2)
+
+
+def _contracted_last(name: str, x: Any, y: Any, axis: int) -> Any:
+    """Contracts the last axis of `x` with one of `y`, or its only one; scalars multiply."""
     x, y = promoted(x, y)
     if type_of(x).ndim == 0 or type_of(y).ndim == 0:
-        return _scaled("dot", x, y)
-    return tensordot(x, y, ((-1,), (-2 if type_of(y).ndim > 1 else -1,)))
+        return _scaled(name, x, y)
+    return tensordot(x, y, (-1, max(axis, -type_of(y).ndim)))
 
 
 def inner(x: Any, y: Any, /) -> Any:
     """Contracts the last axes of both, without conjugation."""
-    x, y = promoted(x, y)
-    if type_of(x).ndim == 0 or type_of(y).ndim == 0:
-        return _scaled("inner", x, y)
-    return tensordot(x, y, ((-1,), (-1,)))
+    return _contracted_last("inner", x, y, -1)
 
 
 def vdot(x: Any, y: Any, /) -> Any:
@@ -163,8 +165,8 @@ def tensordot(x: Any, y: Any, /, axes: Any = 2) -> Any:
         first, second = range(t.ndim - count, t.ndim), range(count)
         if not 0 <= count <= min(t.ndim, u.ndim):
             raise _mismatch("tensordot", x, y, f"the arrays do not have {count} axes to contract")
-    of_x = canonical_axes("tensordot", _tuple(first), t.ndim)
-    of_y = canonical_axes("tensordot", _tuple(second), u.ndim)
+    of_x = canonical_axes("tensordot", np.ravel(first).tolist(), t.ndim)
+    of_y = canonical_axes("tensordot", np.ravel(second).tolist(), u.ndim)
     if len(of_x) != len(of_y) or any(
         t.shape[i] != u.shape[j] for i, j in zip(of_x, of_y, strict=True)
     ):
@@ -175,10 +177,6 @@ def tensordot(x: Any, y: Any, /, axes: Any = 2) -> Any:
         right[j] = left[i]
     out = [a for a in left if a not in right] + [b for b in right if b not in left]
     return contracted(x, tuple(left), y, tuple(right), tuple(out))
-
-
-def _tuple(axes: Any) -> tuple[int, ...]:
-    return (int(axes),) if isinstance(axes, (int, np.integer)) else tuple(axes)
 
 
 def kron(x: Any, y: Any, /) -> Any:

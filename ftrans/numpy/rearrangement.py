@@ -10,7 +10,14 @@ import numpy as np
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer, is_tracing, type_of
-from ftrans.numpy.axes import broadcast_to, canonical_axes, canonical_axis, flattened, line_of
+from ftrans.numpy.axes import (
+    broadcast_to,
+    canonical_axes,
+    canonical_axis,
+    flattened,
+    line_of,
+    ones_at,
+)
 from ftrans.numpy.indexing import getitem, pick
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.reduction import accumulated
@@ -280,17 +287,13 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     if n == 0:
         return x
     axis = canonical_axis("diff", axis, type_of(x).ndim)
-    parts = [prepend, x, append]
-    if prepend is not None or append is not None:
-        shape = type_of(x).shape
-        one = (*shape[:axis], 1, *shape[axis + 1 :])
-        parts = [
-            broadcast_to(as_array(part), one)
-            if part is not x and type_of(as_array(part)).ndim == 0
-            else part
-            for part in parts
-            if part is not None
-        ]
+    one = ones_at((axis,), type_of(x).shape)
+    parts = [
+        part if type_of(as_array(part)).ndim else broadcast_to(as_array(part), one)
+        for part in (prepend, x, append)
+        if part is not None
+    ]
+    if len(parts) > 1:
         x = concatenate(parts, axis=axis)
     difference = p.ne_p if type_of(x).dtype == bool else p.sub_p
     for _ in range(n):
@@ -304,13 +307,8 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """Returns the differences of neighbouring elements, with values put in front and behind."""
     x = as_array(x)
-    parts = [diff(flattened(x))]
-    dtype = type_of(x).dtype
-    if to_begin is not None:
-        parts.insert(0, flattened(as_array(to_begin, dtype)))
-    if to_end is not None:
-        parts.append(flattened(as_array(to_end, dtype)))
-    return concatenate(parts)
+    dtype, parts = type_of(x).dtype, (to_begin, diff(flattened(x)), to_end)
+    return concatenate([flattened(as_array(v, dtype)) for v in parts if v is not None])
 
 
 def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
@@ -336,8 +334,7 @@ def diagonal_of(x: Any, offset: int, axis1: int, axis2: int) -> Any:
         found = x.diagonal(offset, a, b)
         found.flags.writeable = x.flags.writeable
         return found
-    rest = tuple(i for i in range(t.ndim) if i not in (a, b))
-    moved = p.transpose_p(x, permutation=(*rest, a, b))
+    moved = moveaxis(x, (a, b), (-2, -1))
     rows, columns = t.shape[a], t.shape[b]
     count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     places = np.arange(count)

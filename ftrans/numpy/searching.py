@@ -19,7 +19,7 @@ from ftrans.numpy.axes import flattened, line_of
 from ftrans.numpy.index_plan import concrete
 from ftrans.numpy.indexing import getitem, pick
 from ftrans.numpy.promotion import as_array, cast, default_dtype, filled, promote_dtypes
-from ftrans.numpy.taking import clipped, fill_like, integers, take
+from ftrans.numpy.taking import clipped, integers, take
 
 __all__ = [
     "argwhere", "bincount", "compress", "digitize", "extract", "flatnonzero", "isin", "nonzero",
@@ -93,19 +93,15 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
         return low
     high = filled(size, shape, _i32)
     for _ in range(size.bit_length()):
-        middle = p.add_p(low, _half(p.sub_p(high, low)))
+        middle = p.add_p(low, p.shift_right_p(p.sub_p(high, low), 1))
         inside = p.lt_p(low, high)
-        at = p.select_p(inside, middle, filled(0, shape, _i32))
+        at = p.select_p(inside, middle, 0)
         found = p.gather_p(a, p.reshape_p(at, shape=(*shape, 1)), in_bounds=True)
         right = _before(found, v) if side == "left" else p.not_p(_before(v, found))
         right = p.and_p(inside, right)
         low = p.select_p(right, p.add_p(middle, 1), low)
         high = p.select_p(p.or_p(right, p.not_p(inside)), high, middle)
     return low
-
-
-def _half(x: Any) -> Any:
-    return p.shift_right_p(x, fill_like(1, x))
 
 
 def _before(x: Any, y: Any) -> Any:
@@ -131,7 +127,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
         ends = concrete(getitem(bins, np.array([0, size - 1])), "digitize()")
         if ends[0] > ends[1]:
             at = searchsorted(p.rev_p(bins, axes=(0,)), x, side)
-            return p.sub_p(fill_like(size, at), at)
+            return p.sub_p(size, at)
     return searchsorted(bins, x, side)
 
 

@@ -13,8 +13,8 @@ from ftrans.ir.dtype import is_integer
 from ftrans.numpy.axes import broadcast_to, line_of
 from ftrans.numpy.index_plan import wrapped
 from ftrans.numpy.indexing import At, getitem, pick
-from ftrans.numpy.promotion import as_array, cast, filled, unify
-from ftrans.numpy.shaping import moveaxis
+from ftrans.numpy.promotion import as_array, cast, common_shape, promoted
+from ftrans.numpy.shaping import moveaxis, stack
 from ftrans.numpy.views import copied
 
 __all__ = [
@@ -87,22 +87,14 @@ def _wide(indices: Any, size: int) -> Any:
 
 def _around(indices: Any, size: int) -> Any:
     indices = _wide(indices, size)
-    left = p.rem_p(indices, fill_like(size, indices))
-    if type_of(indices).dtype.kind == "u":
-        return left
+    left = p.rem_p(indices, size)
     return p.select_p(p.lt_p(left, 0), p.add_p(left, size), left)
-
-
-def fill_like(value: Any, x: Any) -> Any:
-    """Returns a Python scalar as an array of the type of `x`."""
-    t = type_of(x)
-    return filled(value, t.shape, t.dtype)
 
 
 def clipped(indices: Any, size: int) -> Any:
     indices = _wide(indices, size)
-    indices = p.select_p(p.ge_p(indices, size), fill_like(size - 1, indices), indices)
-    return p.select_p(p.lt_p(indices, 0), fill_like(0, indices), indices)
+    indices = p.select_p(p.ge_p(indices, size), size - 1, indices)
+    return p.select_p(p.lt_p(indices, 0), 0, indices)
 
 
 def _along(name: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
@@ -168,16 +160,13 @@ def choose(indices: Any, choices: Any, mode: str = "raise") -> Any:
         mode: "raise", "wrap" or "clip", as for `take`.
     """
     indices = integers("choose", indices)
-    arrays = unify("choose", *choices)
-    shapes = [type_of(x).shape for x in (indices, *arrays)]
-    shape = np.broadcast_shapes(*shapes)
-    rows = [_spread(x, shape) for x in arrays]
-    stacked = p.concatenate_p(*(p.reshape_p(x, shape=(1, *shape)) for x in rows), axis=0)
-    places = broadcast_to(indices, shape)
+    arrays = promoted(*choices)
+    shape = common_shape("choose", [indices, *arrays])
     if mode in ("wrap", "clip"):
-        places = (_around if mode == "wrap" else clipped)(places, len(rows))
-    places = p.reshape_p(places, shape=(1, *shape))
-    return p.reshape_p(take_along_axis(stacked, places, 0), shape=shape)
+        indices = (_around if mode == "wrap" else clipped)(indices, len(arrays))
+    rows = stack([broadcast_to(x, shape) for x in arrays])
+    places = p.reshape_p(broadcast_to(indices, shape), shape=(1, *shape))
+    return p.reshape_p(take_along_axis(rows, places, 0), shape=shape)
 
 
 def select(conditions: Any, choices: Any, default: Any = 0) -> Any:
@@ -197,14 +186,10 @@ def select(conditions: Any, choices: Any, default: Any = 0) -> Any:
     for mask in masks:
         if type_of(mask).dtype != bool:
             raise DTypeError(f"select: conditions must be boolean.\n  condition: {type_of(mask)}")
-    *values, out = unify("select", *choices, default)
-    shape = np.broadcast_shapes(*(type_of(z).shape for z in (*masks, *values, out)))
-    out = _spread(out, shape)
-    for mask, value in zip(masks[::-1], values[::-1], strict=True):
-        out = p.select_p(broadcast_to(mask, shape), _spread(value, shape), out)
+    given = [*masks, *promoted(*choices, default)]
+    shape = common_shape("select", given)
+    *given, out = (broadcast_to(x, shape) for x in given)
+    pairs = list(zip(given[: len(masks)], given[len(masks) :], strict=True))
+    for mask, value in reversed(pairs):
+        out = p.select_p(mask, value, out)
     return out
-
-
-def _spread(x: Any, shape: tuple[int, ...]) -> Any:
-    t = type_of(x)
-    return p.broadcast_p(x, shape=shape, axes=()) if t.weak else broadcast_to(x, shape)
