@@ -14,7 +14,6 @@ from numpy import bool_ as bool
 from ftrans.numpy import advice as _advice
 from ftrans.numpy import linalg
 from ftrans.numpy import methods as _methods
-from ftrans.numpy import protocols as _protocols
 from ftrans.numpy.composite import composite as _composite
 from ftrans.numpy.creation import *
 from ftrans.numpy.diagonals import *
@@ -55,5 +54,4 @@ for _name in _functions:
         globals()[_name] = _composite(globals()[_name])
 
 _methods.install()
-_protocols.install()
 __getattr__ = _advice.attributes_of("numpy")

@@ -200,11 +200,6 @@ class Layout(NamedTuple):
     region: np.ndarray
     is_copy: bool = False
 
-    @classmethod
-    def of(cls, array: np.ndarray, is_copy: bool = False) -> Layout:
-        """Returns that of an array that is no view, in memory of its own."""
-        return cls(array, array, is_copy)
-
     def after(self, steps: Sequence[Step]) -> Layout:
         """Returns that of a view of this one."""
         array, region, exact = self.array, self.region, self.array is self.region

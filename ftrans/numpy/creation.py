@@ -20,7 +20,7 @@ from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.ir.dtype import is_integer
 from ftrans.numpy.axes import broadcast_to, canonical_axis, ones_at
-from ftrans.numpy.elementwise import divide, floor, log10, multiply, power
+from ftrans.numpy.elementwise import add, divide, floor, log10, multiply, power
 from ftrans.numpy.logic import less, logical_and, where
 from ftrans.numpy.numbers import scalar_of
 from ftrans.numpy.promotion import (
@@ -307,15 +307,10 @@ def linspace(
     )
     gap = p.sub_p(last, first)
     step = divide(gap, float(parts)) if parts else multiply(gap, math.nan)
-    full_shape = (num, *shape)
-    inner = tuple(range(1, len(shape) + 1))
-    count = counted(full_shape, 0, common)
-    first, last, each = (
-        p.broadcast_p(x, shape=full_shape, axes=inner) for x in (first, last, step)
-    )
-    out = p.add_p(first, p.mul_p(count, each)) if parts else first
+    count = counted((num, *shape), 0, common)
+    out = add(first, multiply(count, step)) if parts else broadcast_to(first, (num, *shape))
     if endpoint and num > 1:
-        out = p.select_p(p.eq_p(count, float(num - 1)), last, out)
+        out = where(p.eq_p(count, float(num - 1)), last, out)
     if dtype is not None:
         wanted = np.dtype(dtype)
         out = cast(floor(out) if is_integer(wanted) else out, wanted)
@@ -351,23 +346,15 @@ def geomspace(
     negative = logical_and(less(first, 0), less(last, 0))
     sign = cast(as_array(where(negative, -1.0, 1.0)), common)
     low, high = (log10(multiply(x, sign)) for x in (first, last))
-    line = linspace(low, high, num, endpoint, axis=axis)
-    place = canonical_axis("geomspace", axis, type_of(line).ndim)
-    count = counted(type_of(line).shape, place)
-    out = multiply(power(10.0, line), _along(sign, type_of(line).shape, place))
-    out = where(p.eq_p(count, 0), _along(first, type_of(line).shape, place), out)
+    line = linspace(low, high, num, endpoint)
+    count = counted(type_of(line).shape, 0)
+    out = multiply(power(10.0, line), sign)
+    out = where(p.eq_p(count, 0), first, out)
     if endpoint:
-        at_end = p.eq_p(count, num - 1)
-        out = where(at_end, _along(last, type_of(line).shape, place), out)
+        out = where(p.eq_p(count, num - 1), last, out)
+    out = moveaxis(out, 0, canonical_axis("geomspace", axis, type_of(line).ndim))
     out = out if dtype is None else cast(out, dtype)
     return out if is_array(start) or is_array(stop) else made(out)
-
-
-def _along(x: Any, shape: tuple[int, ...], axis: int) -> Any:
-    """Broadcasts an array along a new axis."""
-    inner = tuple(n for i, n in enumerate(shape) if i != axis)
-    rest = tuple(i for i in range(len(shape)) if i != axis)
-    return p.broadcast_p(broadcast_to(x, inner), shape=shape, axes=rest)
 
 
 def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> list[Any]:

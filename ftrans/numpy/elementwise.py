@@ -280,6 +280,16 @@ fmin = binary(
 )
 
 
+def lowest(dtype: np.dtype, sign: int = 1) -> complex:
+    """Returns the smallest value of a dtype, or the largest for `sign` -1."""
+    if dtype == np.bool_:
+        return sign < 0
+    if is_integer(dtype):
+        info = np.iinfo(dtype)
+        return int(info.min if sign > 0 else info.max)
+    return -math.inf * sign
+
+
 def clip(x: Any, min: Any = None, max: Any = None, **options: Any) -> Any:
     """Returns x, held between two bounds.
 
@@ -305,13 +315,10 @@ def clip(x: Any, min: Any = None, max: Any = None, **options: Any) -> Any:
         dtype = result_type(*common)
     if dtype == np.bool_ or is_complex(dtype):
         raise DTypeError(f"clip: takes integers and real floats.\n  x: {type_of(as_array(x))}")
-    low, high = -math.inf, math.inf
-    if is_integer(dtype):
-        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     operands = iter(unify("clip", *common, dtype=dtype))
-    below = next(operands) if min is not None else p.scalar(low, dtype)
+    below = next(operands) if min is not None else p.scalar(lowest(dtype), dtype)
     middle = next(operands)
-    above = next(operands) if max is not None else p.scalar(high, dtype)
+    above = next(operands) if max is not None else p.scalar(lowest(dtype, -1), dtype)
     return marked(p.clamp_p(below, middle, above), *given)
 
 

@@ -200,7 +200,9 @@ def _classify(item: Any) -> Any:
             return operator.index(item)
         if isinstance(item, (str, bytes, dict, set)) or not hasattr(item, "__len__"):
             raise _bad_item(item, type(item).__name__)
-        item = _array_of(item)
+        item = as_array(item)
+        if isinstance(item, np.ndarray) and item.size == 0:
+            return item.astype(_i32)  # an empty list has no dtype of its own
     type_ = type_of(item)
     if type_.dtype == bool:
         if type_.ndim == 0:
@@ -211,13 +213,6 @@ def _classify(item: Any) -> Any:
     if type_.ndim == 0 and not _is_unknown(item):
         return int(np.asarray(item))
     return item
-
-
-def _array_of(item: Any) -> Any:
-    array = as_array(item)
-    if isinstance(array, np.ndarray) and array.size == 0 and not isinstance(item, np.ndarray):
-        return array.astype(_i32)  # an empty list has no dtype of its own
-    return array
 
 
 def _bad_item(item: Any, what: Any) -> IndexError:

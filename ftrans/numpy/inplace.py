@@ -50,28 +50,23 @@ def in_place_of(function: Function, sign: str) -> Function:
         try:
             frame, kind, t = self.frame, type(other), self.type
             if frame is state.trail and t.is_inexact and not self.weak and id(self) not in memories:
+                partner = None
                 if kind is Tracer:
                     if other.frame is frame and not other.weak and other.type.is_inexact:
                         if primitive is not None and other.type is t:
-                            if t.shape:  # no frame further in can have captured it
-                                self.index = frame.take_two(
-                                    primitive, self.index, other.index
-                                ).index
-                                return self
-                            if self.index >= 0:  # what is passed may be an array of rank zero
-                                return frame.take_two(primitive, self.index, other.index)
+                            partner = other.index
                         elif t.shape:
                             new = take_pair_over(frame, function, self, other)
                             assign(name, self, new, instead)
                             return self
                 elif primitive is not None and (kind is float or kind is int):
-                    if t.shape:
-                        self.index = frame.take_two(
-                            primitive, self.index, scalar(other, t.dtype)
-                        ).index
+                    partner = scalar(other, t.dtype)
+                if partner is not None:
+                    if t.shape:  # no frame further in can have captured it
+                        self.index = frame.take_two(primitive, self.index, partner).index
                         return self
-                    if self.index >= 0:
-                        return frame.take_two(primitive, self.index, scalar(other, t.dtype))
+                    if self.index >= 0:  # what is passed may be an array of rank zero
+                        return frame.take_two(primitive, self.index, partner)
             result = operator(self, other)
             if result is NotImplemented or not can_change(self):
                 return result

@@ -13,15 +13,13 @@ import numpy as np
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, ShapeError
 from ftrans.ir import type_of
-from ftrans.ir.dtype import is_complex
 from ftrans.numpy import rearrangement
 from ftrans.numpy.advice import attributes_of
-from ftrans.numpy.axes import canonical_axes, kept
-from ftrans.numpy.einsum import contracted
+from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
 from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from ftrans.numpy.promotion import as_array, inexact
 from ftrans.numpy.shaping import matrix_transpose
-from ftrans.numpy.statistics import root
+from ftrans.numpy.statistics import root, squares
 from ftrans.numpy.views import copied
 
 __all__ = [
@@ -75,15 +73,12 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 
 def _vector_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
     if order == 2:
-        return root(p.sum_p(_squares(x), axes=axes))
+        return root(p.sum_p(squares(x), axes=axes))
     size = p.abs_p(x)
-    if order == 1:
-        return p.sum_p(size, axes=axes)
-    if order == math.inf:
-        # an empty vector has norm 0, as in NumPy
-        return p.max_p(size, axes=axes) if _nonempty(x, axes) else p.sum_p(size, axes=axes)
-    if order == -math.inf:
-        return p.min_p(size, axes=axes)
+    if order == math.inf and 0 in (type_of(x).shape[axis] for axis in axes):
+        order = 1  # an empty vector has norm 0, as in NumPy
+    if order in _REDUCED:
+        return _REDUCED[order](size, axes=axes)
     if order == 0:
         return p.sum_p(p.convert_p(p.ne_p(x, 0), dtype=type_of(size).dtype), axes=axes)
     if isinstance(order, str):
@@ -93,14 +88,7 @@ def _vector_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
     return _power(p.sum_p(_power(size, float(order)), axes=axes), 1.0 / order)
 
 
-def _nonempty(x: Any, axes: tuple[int, ...]) -> bool:
-    return all(type_of(x).shape[axis] for axis in axes)
-
-
-def _squares(x: Any) -> Any:
-    if is_complex(type_of(x).dtype):
-        return p.add_p(_squares(p.real_p(x)), _squares(p.imag_p(x)))
-    return p.mul_p(x, x)
+_REDUCED: dict[Any, Any] = {1: p.sum_p, math.inf: p.max_p, -math.inf: p.min_p}
 
 
 def _power(x: Any, exponent: float) -> Any:
@@ -186,20 +174,12 @@ def matrix_power(x: Any, n: int) -> Any:
     if n < 0:
         raise NotImplementedError("matrix_power: a negative power needs the inverse.")
     if n == 0:
-        eye = p.broadcast_p(
-            np.eye(t.shape[-1], dtype=t.dtype), shape=t.shape, axes=(t.ndim - 2, t.ndim - 1)
-        )
-        return eye
-    batch = tuple(range(t.ndim - 2))
+        return broadcast_to(np.eye(t.shape[-1], dtype=t.dtype), t.shape)
     result = None
     while n:
         if n % 2:
-            result = x if result is None else _times(result, x, batch)
+            result = x if result is None else matmul(result, x)
         n //= 2
         if n:
-            x = _times(x, x, batch)
+            x = matmul(x, x)
     return copied(result)
-
-
-def _times(x: Any, y: Any, batch: tuple[int, ...]) -> Any:
-    return contracted(x, (*batch, "i", "j"), y, (*batch, "j", "k"), (*batch, "i", "k"))

@@ -248,16 +248,12 @@ def convolve(x: Any, y: Any, mode: str = "full") -> Any:
     if u.size > t.size:
         x, y = y, x
     n, m = type_of(x).size, type_of(y).size
-    if mode == "full":
-        low, high = m - 1, m - 1
-    elif mode == "same":
-        low, high = m // 2, (m - 1) // 2
-    elif mode == "valid":
-        low = high = 0
-    else:
+    ends = {"full": (m - 1, m - 1), "same": (m // 2, (m - 1) // 2), "valid": (0, 0)}
+    if mode not in ends:
         raise ArgumentError(
             f"convolve: there is no mode {mode!r}: choose 'full', 'same' or 'valid'."
         )
+    low, high = ends[mode]
     out = conv_p(
         reshape_p(x, shape=(1, 1, n)),
         rev_p(reshape_p(y, shape=(1, 1, m)), axes=(2,)),

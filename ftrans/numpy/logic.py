@@ -79,10 +79,6 @@ right_shift = bitwise_right_shift = binary(
 # --------------------------------------------------------------------------------------- testing
 
 
-def _all(value: bool) -> Callable[..., Any]:
-    return lambda x: filled(value, type_of(x).shape, np.bool_)
-
-
 def _test(name: str, of_real: Any, doc: str, *, whole: bool, both: Any = p.or_p) -> Any:
     """Makes a test on numbers; of a complex one `both` joins the tests of its parts."""
 
@@ -91,7 +87,7 @@ def _test(name: str, of_real: Any, doc: str, *, whole: bool, both: Any = p.or_p)
             return both(of_real(p.real_p(x)), of_real(p.imag_p(x)))
         return of_real(x)
 
-    return unary(name, of_float, doc, whole=_all(whole))
+    return unary(name, of_float, doc, whole=lambda x: filled(whole, type_of(x).shape, np.bool_))
 
 
 isnan = _test("isnan", lambda x: p.ne_p(x, x), "Tells where x is NaN.", whole=False)
@@ -213,10 +209,6 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     if all(map(is_scalar, given)):
         dtype = type_of(x).dtype
         x, y = p.scalar(given[0], dtype), p.scalar(given[1], dtype)
-    return marked(_choose(mask, x, y), *given)
-
-
-def _choose(mask: Any, x: Any, y: Any) -> Any:
     shapes = [type_of(v).shape for v in (mask, x, y) if not type_of(v).weak]
     try:
         shape = np.broadcast_shapes(*shapes)
@@ -225,5 +217,5 @@ def _choose(mask: Any, x: Any, y: Any) -> Any:
             f"where: shapes do not broadcast.\n  condition: {type_of(mask)}\n"
             f"  x: {type_of(x)}\n  y: {type_of(y)}"
         ) from None
-    mask, x, y = (v if type_of(v).weak else broadcast_to(v, shape) for v in (mask, x, y))
-    return p.select_p(mask, x, y)
+    operands = (v if type_of(v).weak else broadcast_to(v, shape) for v in (mask, x, y))
+    return marked(p.select_p(*operands), *given)

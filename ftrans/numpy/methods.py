@@ -26,7 +26,7 @@ from ftrans.errors import (
 from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_integer
 from ftrans.ir.frame import settled
-from ftrans.numpy import inplace
+from ftrans.numpy import inplace, protocols
 from ftrans.numpy.advice import meant
 from ftrans.numpy.inplace import SIGNS, in_place_of
 from ftrans.numpy.numbers import number_of, numbers_of, only_element
@@ -97,15 +97,16 @@ def install() -> None:
             setattr(Tracer, f"__i{name}__", in_place_of(function, SIGNS[target]))
     for name, target in _entries(_COMPARISONS):
         setattr(Tracer, f"__{name}__", operator_of(functions[target]))
+    Tracer.__array_priority__ = 1000  # type: ignore[attr-defined]
     for name, target in _entries(_METHODS):  # functions handle their errors themselves
         setattr(Tracer, name, functions[target])
     own = {name: _axis_method(functions[target]) for name, target in _entries(_AXIS_METHODS)}
     own |= {name: _cast(name, dtype) for name, dtype in _entries(_CASTS)}
     for name, member in {**own, **vars(_Members)}.items():
-        if isinstance(member, property):
-            setattr(Tracer, name, member)
-        elif isinstance(member, FunctionType):
+        if isinstance(member, FunctionType):
             setattr(Tracer, name, boundary(member))
+        elif isinstance(member, property):
+            setattr(Tracer, name, member)
 
 
 # --------------------------------------------------------------------------- made from functions
@@ -193,6 +194,9 @@ class _Members:
     imag = property(lambda self: fnp.imag(self), boundary(inplace.set_imag))
     at = property(lambda self: fnp.at(self))
     fill, partition, put, sort = inplace.fill, inplace.partition, inplace.put, inplace.sort
+    __array_ufunc__, __array_function__ = protocols.array_ufunc, protocols.array_function
+    __array__, __array_namespace__ = protocols.array, protocols.array_namespace
+    __dlpack__, __dlpack_device__ = protocols.dlpack, protocols.dlpack_device
 
     def __bool__(self: Any) -> bool:
         return bool(only_element(self, "bool()"))

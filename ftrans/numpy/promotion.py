@@ -155,11 +155,8 @@ def promoted(*xs: Any, dtype: Any = None) -> list[Any]:
 
 def _common(xs: Sequence[Any], weak: Sequence[bool]) -> np.dtype:
     """Is `result_type`, for operands that are said to be weak or not."""
-    dtype: np.dtype | None = None
-    for x, is_loose in zip(xs, weak, strict=True):
-        if not is_loose:
-            own = type_of(x).dtype
-            dtype = own if dtype is None else promote_dtypes(dtype, own)
+    firm = [type_of(x).dtype for x, is_loose in zip(xs, weak, strict=True) if not is_loose]
+    dtype = reduce(promote_dtypes, firm) if firm else None
     if dtype is not None and not any(weak):
         return dtype
     kind = _scalar_kind_of([x for x, is_loose in zip(xs, weak, strict=True) if is_loose])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import jax.tree_util as tree
@@ -28,9 +29,8 @@ from ftrans.numpy.views import in_rule
 from ftrans.primitives import reshape_p, stop_gradient_p
 from ftrans.primitives.record import zero
 from ftrans.runtime.jaxlink import foreign
-from ftrans.traceback import boundary
 
-__all__ = ["in_rule", "install", "is_differentiated", "may_have_gradient"]
+__all__ = ["in_rule", "is_differentiated", "may_have_gradient"]
 
 _REDUCE = {
     "add": "sum",
@@ -41,20 +41,6 @@ _REDUCE = {
     "logical_or": "any",
 }
 _ACCUMULATE = {"add": "cumsum", "multiply": "cumprod", "maximum": "cummax", "minimum": "cummin"}
-
-
-def install() -> None:
-    """Gives `Tracer` NumPy's protocols."""
-    for name, member in {
-        "__array_ufunc__": array_ufunc,
-        "__array_function__": array_function,
-        "__array_namespace__": array_namespace,
-        "__array__": array,
-        "__dlpack__": dlpack,
-        "__dlpack_device__": dlpack_device,
-        "__array_priority__": 1000,
-    }.items():
-        setattr(Tracer, name, boundary(member) if callable(member) else member)
 
 
 def array_namespace(self: Any, *, api_version: str | None = None) -> Any:
@@ -112,18 +98,9 @@ def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> 
     return _ours(func, func.__name__)(*args, **kwargs)
 
 
-_found: dict[tuple[Any, str], Any] = {}
-
-
+@cache
 def _ours(function: Any, name: str) -> Any:
     """Returns our function for one of NumPy's."""
-    found = _found.get((function, name))
-    if found is None:
-        found = _found[function, name] = _find(function, name)
-    return found
-
-
-def _find(function: Any, name: str) -> Any:
     if isinstance(function, np.ufunc):
         places = {"np": np, "scipy.special": sys.modules.get("scipy.special")}
         own = function.__name__

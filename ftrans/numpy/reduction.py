@@ -7,7 +7,6 @@ booleans are taken in the default integer dtype; means of integers in the defaul
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from ftrans.errors import AxisError, UnsupportedError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer, is_unsigned
 from ftrans.numpy.axes import broadcast_to, canonical_axes, canonical_axis, kept, line_of, ones_at
-from ftrans.numpy.elementwise import add, maximum, minimum, multiply, subtract
+from ftrans.numpy.elementwise import add, lowest, maximum, minimum, multiply, subtract
 from ftrans.numpy.logic import isnan, truth
 from ftrans.numpy.logic import where as choose
 from ftrans.numpy.promotion import as_array, cast, default_dtype, filled, inexact
@@ -143,16 +142,6 @@ def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 # ------------------------------------------------------------------------------- max and min
 
 
-def _lowest(dtype: np.dtype, sign: int) -> complex:
-    """Returns the smallest value of a dtype, or the largest for `sign` -1."""
-    if dtype == np.bool_:
-        return sign < 0
-    if is_integer(dtype):
-        info = np.iinfo(dtype)
-        return int(info.min if sign > 0 else info.max)
-    return -math.inf * sign
-
-
 def _extremum(name: str, primitive: Function, join: Function, sign: int, doc: str) -> Function:
     """Makes `max` or `min`."""
 
@@ -165,17 +154,17 @@ def _extremum(name: str, primitive: Function, join: Function, sign: int, doc: st
         where: Any = True,
     ) -> Any:
         x = as_array(x)
-        lowest = _lowest(type_of(x).dtype, sign)
+        worst = lowest(type_of(x).dtype, sign)
         if initial is None and where is not True:
             raise UnsupportedError(
                 f"{name}: where= takes initial= too, the value where no element takes part.\n"
-                f"  Write {name}(x, where=mask, initial={lowest!r})."
+                f"  Write {name}(x, where=mask, initial={worst!r})."
             )
-        x = masked(x, where, lowest)
+        x = masked(x, where, worst)
         t = type_of(x)
         if initial is not None and not t.size:
             axes = canonical_axes(name, axis, t.ndim)
-            x = filled(lowest, ones_at(axes, t.shape), t.dtype)
+            x = filled(worst, ones_at(axes, t.shape), t.dtype)
         found = _reduce(name, primitive, x, axis, keepdims)
         return found if initial is None else join(found, initial)
 

@@ -50,22 +50,15 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     """
     x = as_array(x)
     sizes = _sizes(type_of(x), shape)
-    axes = axes_in_order("reshape", x, order, "CAF")
+    axes = _axes_in_order("reshape", x, order, "CAF")
     if order == "F" or axes != tuple(sorted(axes)):
         return transpose(reshape(transpose(x), sizes[::-1], copy=copy))
     out = _view(x, sizes)
     return copied(out) if copy else out
 
 
-def axes_in_order(name: str, x: Any, order: str, orders: str) -> tuple[int, ...]:
-    """Returns the axes of a strict operand, the one first that runs slowest in an order.
-
-    Args:
-        name: names the function, for errors.
-        x: the operand.
-        order: what is asked for.
-        orders: what can be asked for.
-    """
+def _axes_in_order(name: str, x: Any, order: str, orders: str) -> tuple[int, ...]:
+    """Returns the axes of a strict operand, the one first that runs slowest in an order."""
     if order not in tuple(orders):
         *others, last = map(repr, orders)
         raise ArgumentError(
@@ -117,7 +110,7 @@ def ravel(x: Any, order: str = "C") -> Any:
         UnsupportedError: for order "A" or "K" of a traced value, which does not lie in memory.
     """
     x = as_array(x)
-    x = _permuted(x, axes_in_order("ravel", x, order, "CAFK"))
+    x = _permuted(x, _axes_in_order("ravel", x, order, "CAFK"))
     if isinstance(x, np.ndarray) and not is_tracing():
         return x.ravel()
     return view_of(x, reshape(x, -1, copy=True), in_order=True)

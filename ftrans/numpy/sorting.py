@@ -10,8 +10,10 @@ import numpy as np
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
-from ftrans.numpy.axes import canonical_axes, canonical_axis, line_of
+from ftrans.numpy.axes import canonical_axes, canonical_axis, line_of, ones_at
+from ftrans.numpy.elementwise import add, multiply
 from ftrans.numpy.indexing import getitem, pick
+from ftrans.numpy.logic import where as choose
 from ftrans.numpy.promotion import as_array, cast, inexact, promote_dtypes
 from ftrans.numpy.taking import take_along_axis
 
@@ -234,38 +236,25 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:
     shape = type_of(q).shape
     at = p.mul_p(cast(q, t.dtype), float(count - 1))
     low, high = p.floor_p(at), p.ceil_p(at)
-    full = (*shape, *kept)
-
-    def read(place: Any) -> Any:
-        return getitem(lines, p.convert_p(place, dtype=_i32))
-
-    def over(z: Any) -> Any:
-        return p.broadcast_p(z, shape=full, axes=tuple(range(len(shape))))
-
     if method in ("lower", "higher", "nearest"):
-        out = read({"lower": low, "higher": high, "nearest": p.round_p(at)}[method])
+        place = {"lower": low, "higher": high, "nearest": p.round_p(at)}[method]
+        out = getitem(lines, p.convert_p(place, dtype=_i32))
     elif method in ("linear", "midpoint"):
-        below, above = read(low), read(high)
+        below, above = (getitem(lines, p.convert_p(place, dtype=_i32)) for place in (low, high))
         part = p.sub_p(at, low)
         if method == "midpoint":
-            between = p.ne_p(low, high)
-            part = p.mul_p(p.convert_p(between, dtype=t.dtype), 0.5)
+            part = p.mul_p(p.convert_p(p.ne_p(low, high), dtype=t.dtype), 0.5)
+        part = p.reshape_p(part, shape=(*shape, *(1,) * len(kept)))
         # an infinite element does not count where its part is 0
-        share = p.mul_p(over(part), above)
-        share = p.select_p(over(p.eq_p(part, 0.0)), 0.0, share)
-        out = p.add_p(p.mul_p(over(p.sub_p(1.0, part)), below), share)
+        share = choose(p.eq_p(part, 0.0), 0.0, multiply(part, above))
+        out = add(multiply(p.sub_p(1.0, part), below), share)
     else:
         raise ArgumentError(
             f"quantile: there is no method {method!r}: choose 'linear', 'lower', 'higher', "
             f"'midpoint' or 'nearest'."
         )
     # the NaN is an element's, and so has its gradient
-    spoiled, worst = (
-        p.broadcast_p(z, shape=full, axes=tuple(range(len(shape), len(full))))
-        for z in (spoiled, p.max_p(lines, axes=(0,)))
-    )
-    out = p.select_p(spoiled, worst, out)
+    out = choose(spoiled, p.max_p(lines, axes=(0,)), out)
     if keepdims:
-        sizes = tuple(1 if i in axes else n for i, n in enumerate(t.shape))
-        out = p.reshape_p(out, shape=(*shape, *sizes))
+        out = p.reshape_p(out, shape=(*shape, *ones_at(axes, t.shape)))
     return out

@@ -88,17 +88,12 @@ def _spread(name: str, finish: Function, doc: str) -> Function:
         center = mean(x, axes, keepdims=True, where=where)
         # masked before it is squared, so that a NaN that takes no part has no derivative either
         gap = masked(p.sub_p(x, broadcast_to(center, type_of(x).shape)), where, 0)
-        if is_complex(type_of(x).dtype):
-            parts = (p.integer_pow_p(part(gap), exponent=2) for part in (p.real_p, p.imag_p))
-            square = p.add_p(*parts)
-        else:
-            square = p.integer_pow_p(gap, exponent=2)
         count = _count(x, axes, where, keepdims)
         if isinstance(count, float):
             count = count - offset if count > offset else 0.0
         else:
             count = maximum(subtract(count, offset), 0.0)
-        total = over.sum(square, axis=axes, keepdims=keepdims)
+        total = over.sum(squares(gap), axis=axes, keepdims=keepdims)
         return finish(cast(divide(total, count), real_of(result)))
 
     describe = described(
@@ -116,6 +111,13 @@ _SPREAD_EXAMPLE = """
         >>> float(fnp.var(fnp.array([1.0, 3.0]), ddof=1)), float(fnp.std(fnp.array([1.0, 3.0])))
         (2.0, 1.0)
     """
+
+
+def squares(x: Any) -> Any:
+    """Returns `|x|²`."""
+    if is_complex(type_of(x).dtype):
+        return p.add_p(squares(p.real_p(x)), squares(p.imag_p(x)))
+    return p.integer_pow_p(x, exponent=2)
 
 
 def root(square: Any) -> Any:

@@ -1,8 +1,8 @@
 """Which traced values share memory in NumPy, so that a write to one is seen by the others.
 
 A value is never written: names are rebound. Where a traced value comes to denote another, so do
-those that are live and overlap it in memory. Those that may stand in one `_Memory`, each with what
-it is a view of; one that Python no longer refers to leaves it.
+those that are live and overlap it in memory. Those that may stand in one memory, weak references by
+id, each with what it is a view of; one that Python no longer refers to leaves it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,6 @@ from ftrans.runtime.guard import is_held
 from ftrans.runtime.outlived import become
 
 
-class _Memory:
-    """Is what a traced value and its views share: weak references to them by id."""
-
-    __slots__ = ("members",)
-
-    def __init__(self) -> None:
-        self.members: dict[int, _Member] = {}
-
-
 class _Member(weakref.ref):
     """Refers to one value of a memory, and outlives it where a view of it is left.
 
@@ -47,7 +38,7 @@ class _Member(weakref.ref):
     __slots__ = ("_layout", "in_order", "key", "left", "memory", "parent", "read_only", "steps")
     __eq__, __hash__ = object.__eq__, object.__hash__  # not those of the traced values
     key: int
-    memory: _Memory
+    memory: dict[int, _Member]
     parent: _Member | None
     left: Tracer
     steps: list[Step] | None
@@ -66,22 +57,23 @@ class _Member(weakref.ref):
         """Where its elements lie, once `_resolve` has been called."""
         found = self._layout
         if found is None:
-            shape, dtype = self.left.type.shape, self.left.type.dtype
+            own = np.empty(self.left.type.shape, self.left.type.dtype)
             if self.parent is None:
                 known = _array_behind(self.left)
-                found = Layout.of(np.empty(shape, dtype) if known is None else known)
+                own = own if known is None else known
+                found = Layout(own, own)
             else:
                 base = self.parent.layout
                 found = base.after(self.steps)  # type: ignore[arg-type]
                 if self.in_order and not base.array.flags.c_contiguous:
-                    found = Layout.of(np.empty(shape, dtype), is_copy=True)
+                    found = Layout(own, own, is_copy=True)
                 if found.is_copy:
                     self.parent, self.read_only = None, False
             self._layout = found
         return found
 
 
-memories: dict[int, _Memory] = {}
+memories: dict[int, dict[int, _Member]] = {}
 """What traced values share memory, or are known as arrays of rank zero, by id."""
 
 _born: dict[int, tuple[Any, Any]] = {}
@@ -90,10 +82,10 @@ _born: dict[int, tuple[Any, Any]] = {}
 
 def _forget(member: Any) -> None:
     memories.pop(member.key, None)
-    member.memory.members.pop(member.key, None)
+    member.memory.pop(member.key, None)
 
 
-def _join(tracer: Tracer, memory: _Memory, parent: _Member | None) -> _Member:
+def _join(tracer: Tracer, memory: dict[int, _Member], parent: _Member | None) -> _Member:
     member = _Member(tracer, _forget)
     key = member.key = id(tracer)
     member.memory = memory
@@ -102,7 +94,7 @@ def _join(tracer: Tracer, memory: _Memory, parent: _Member | None) -> _Member:
     member.read_only = parent is not None and parent.read_only
     member.left = Tracer(tracer.frame, tracer.index, tracer.type)
     member.steps = member._layout = None
-    memory.members[key] = member
+    memory[key] = member
     memories[key] = memory
     return member
 
@@ -119,9 +111,9 @@ def view_of(base: Any, view: Any, *, in_order: bool = False, locked: bool = Fals
     if type(view) is Tracer and view is not base and type(base) is Tracer:
         memory = memories.get(id(base))
         if memory is None:
-            memory = _Memory()
+            memory = {}
             _join(base, memory, None)
-        member = _join(view, memory, memory.members[id(base)])
+        member = _join(view, memory, memory[id(base)])
         member.in_order = in_order
         member.read_only |= locked
     return view
@@ -130,12 +122,6 @@ def view_of(base: Any, view: Any, *, in_order: bool = False, locked: bool = Fals
 def viewed(base: Any, primitive: Any, **params: Any) -> Any:
     """Returns what a primitive reads of an array, as the view of it that NumPy returns."""
     return view_of(base, taken(base, (Step(primitive, Params(params), type_of(base).shape),)))
-
-
-def is_view_of(x: Any, base: Any) -> bool:
-    """Tells whether two traced values share their memory."""
-    memory = memories.get(id(x))
-    return memory is not None and x is not base and memories.get(id(base)) is memory
 
 
 def relation(x: Any, base: Any) -> tuple[bool, bool, bool] | None:
@@ -148,17 +134,17 @@ def relation(x: Any, base: Any) -> tuple[bool, bool, bool] | None:
         return None if x is base else (False, False, False)
     if memories.get(id(base)) is not memory:
         return None
-    member = memory.members[id(x)]
-    if member.in_order and member.parent is not memory.members[id(base)]:
+    member = memory[id(x)]
+    if member.in_order and member.parent is not memory[id(base)]:
         return None
     return True, member.in_order, member.read_only
 
 
 def is_place_of(x: Any, index: Any, base: Tracer) -> bool:
     """Tells whether a value is the view `base[index]`: to write it there changes nothing."""
-    if type(x) is not Tracer or not is_view_of(x, base):
+    members = memories.get(id(x))
+    if members is None or x is base or memories.get(id(base)) is not members:
         return False
-    members = memories[id(x)].members
     _resolve("x[...] = v", members[id(x)])
     try:
         place = members[id(base)].layout.array[index]
@@ -177,7 +163,7 @@ def is_array(x: Tracer) -> bool:
     source = source_of(x)
     if not isinstance(source, np.ndarray) or not is_held(source):
         return False
-    _join(x, _Memory(), None)  # it stays one
+    _join(x, {}, None)  # it stays one
     return True
 
 
@@ -233,7 +219,7 @@ def read_only(x: Any) -> Any:
         x.flags.writeable = False
     if type(x) is Tracer:
         x = view_of(x, _again(x))
-        memories[id(x)].members[id(x)].read_only = True
+        memories[id(x)][id(x)].read_only = True
     return x
 
 
@@ -276,7 +262,7 @@ def overwrite(name: str, x: Tracer, new: Any) -> None:
         _check_seen(name, x, x, new)
         _rebind(x, new)
         return
-    member = memory.members[id(x)]
+    member = memory[id(x)]
     if member.read_only:
         _resolve(name, member)
         while member.parent is not None:  # of what was broadcast, it is said why
@@ -309,9 +295,11 @@ def overwrite(name: str, x: Tracer, new: Any) -> None:
 def _sharing(name: str, member: _Member) -> list[_Member]:
     """Returns the live members of a memory that overlap one."""
     live = []
-    for other in list(member.memory.members.values()):
+    for other in list(member.memory.values()):
         tracer = other()
-        if tracer is not None and other is not member and _is_alive(tracer):
+        if tracer is None or other is member:
+            continue
+        if tracer.frame.depth == frames.PAST or tracer.frame in state.stack:
             live.append(other)
     for other in [member, *live]:
         _resolve(name, other)
@@ -319,10 +307,6 @@ def _sharing(name: str, member: _Member) -> list[_Member]:
     if not live:
         member.parent = None  # nobody else sees what it is a view of, but it lies where it lay
     return [other for other in live if other.layout.overlaps(layout)]
-
-
-def _is_alive(tracer: Tracer) -> bool:
-    return tracer.frame.depth == frames.PAST or tracer.frame in state.stack
 
 
 def _resolve(name: str, member: _Member) -> None:
