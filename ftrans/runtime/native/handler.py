@@ -2,7 +2,8 @@
 
 A call names its callee by a ticket, an attribute of the call. The arguments are copies, since their
 memory is XLA's again after the call, whatever the function keeps of them. What the function raises
-is kept for whoever runs the program (`ftrans.runtime.faults`).
+is kept for whoever runs the program (`ftrans.runtime.faults`). What XLA hands over is laid out as
+the C header `xla/ffi/api/c_api.h` has it, within major version 0, but for fields at the ends.
 """
 
 from __future__ import annotations
@@ -11,28 +12,132 @@ import ctypes
 import threading
 from collections.abc import Iterable, Sequence
 from struct import Struct
+from types import SimpleNamespace
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 
 from ftrans.ir import ArrayType
+from ftrans.ir.dtype import bfloat16
 from ftrans.runtime.faults import keep_raised
 from ftrans.runtime.native.interrupts import entries, raise_waiting
-from ftrans.runtime.native.layout import (
-    BUFFER,
-    DTYPES,
-    FRAME,
-    Pointer,
-    answer_metadata,
-    check_frame,
-    create_error,
-    handler_type,
-    memory_of,
-    peek,
-    set_state,
-)
 from ftrans.runtime.native.lifetime import called, hold, issue
+
+# ------------------------------------------------------------------------ what XLA hands over
+
+_Pointer = ctypes.c_void_p
+_handler_type = ctypes.CFUNCTYPE(_Pointer, _Pointer)
+"""`XLA_FFI_Error* handler(XLA_FFI_CallFrame*)`."""
+
+_FRAME = Struct("=QQQQ24xq8xQ16xq8xQ40xQ")
+"""A call frame: its size, extension, the table of XLA's functions, context; number of arguments and
+pointer to them; number of results and pointer to them; pointer to the attributes."""
+_BUFFER = Struct("=16xi4xQqQ")
+"""A buffer: code of the dtype, address, rank, pointer to the sizes of the axes."""
+
+_DTYPES: dict[int, np.dtype] = {
+    1: np.dtype(bool),
+    2: np.dtype("int8"),
+    3: np.dtype("int16"),
+    4: np.dtype("int32"),
+    5: np.dtype("int64"),
+    6: np.dtype("uint8"),
+    7: np.dtype("uint16"),
+    8: np.dtype("uint32"),
+    9: np.dtype("uint64"),
+    10: np.dtype("float16"),
+    11: np.dtype("float32"),
+    12: np.dtype("float64"),
+    15: np.dtype("complex64"),
+    16: bfloat16,
+    18: np.dtype("complex128"),
+    19: np.dtype(ml_dtypes.float8_e5m2),
+    20: np.dtype(ml_dtypes.float8_e4m3fn),
+}
+"""The dtypes by XLA's codes."""
+
+
+def _memory_of(size: int) -> Any:
+    """Returns what makes an address the memory of `size` bytes there, a buffer for NumPy."""
+    return (ctypes.c_char * size).from_address
+
+
+_word_at = ctypes.c_uint64.from_address
+
+
+def _peek(address: int) -> int:
+    """Returns the pointer, or the number, that stands at an address."""
+    return _word_at(address).value
+
+
+_OLDEST = (0, 3)
+"""The version of the header that is spoken here, and the oldest release of XLA that takes it."""
+_METADATA = 1
+_ERROR_CREATE, _STATE_SET = 48, 104
+"""Where functions stand in the table of XLA's."""
+
+
+def _check_version(api: int) -> None:
+    said = Struct("=32xii").unpack(_memory_of(40)(api))
+    if said[0] != _OLDEST[0] or said < _OLDEST:
+        raise RuntimeError(f"XLA's FFI has version {said}")
+
+
+def _check_frame(frame: int) -> None:
+    """Raises unless the frame says of itself that it has the layout that is read here."""
+    _check_version(_peek(frame + 16))
+    whole, *parts = [_peek(frame + offset) for offset in (0, 40, 80, 120)]
+    # the structs inside a frame cannot grow without moving what follows them
+    if whole < _FRAME.size or parts != [40, 40, 48]:
+        raise RuntimeError(f"XLA's FFI has structs of {[whole, *parts]} bytes")
+
+
+def _answer_metadata(frame: int, extension: int, state: int) -> bool:
+    """Answers the question of XLA which version a handler speaks, where the frame asks it.
+
+    Args:
+        frame: the call frame.
+        extension: its extension, not null as in all other calls.
+        state: the id of the type of the handler's state, or 0.
+    """
+    if _peek(extension + 8) & 0xFFFFFFFF != _METADATA:
+        return False
+    _check_version(_peek(frame + 16))
+    # after size, extension: the version, in a struct of 24 bytes; traits; the id
+    answer = Struct("=iiI4xq").pack(*_OLDEST, 0, state)
+    ctypes.memmove(_peek(extension + 24) + 24, answer, len(answer))
+    return True
+
+
+def _create_error(api: int, message: str) -> int:
+    """Returns a new error of XLA's, which belongs to whoever it is returned to."""
+    text = ctypes.create_string_buffer(message.encode(errors="replace").replace(b"\0", b"?"))
+    # size, extension, message, code: 13 is INTERNAL
+    return _ask(api, _ERROR_CREATE, Struct("=QQQi4x").pack(28, 0, ctypes.addressof(text), 13))
+
+
+def _set_state(api: int, context: int, kind: int, state: int) -> int:
+    """Gives the handler that is being instantiated a state; returns an error of XLA's, or 0.
+
+    Args:
+        api: the table of XLA's functions.
+        context: as the frame has it.
+        kind: the address of the id of the type of the state.
+        state: the address of the state, which the deleter of the type is called on.
+    """
+    # size, extension, context, stage: 0 is that of instantiating
+    return _ask(api, _STATE_SET, Struct("=QQQi4xQQ").pack(48, 0, context, 0, kind, state))
+
+
+def _ask(api: int, function: int, given: bytes) -> int:
+    block = ctypes.create_string_buffer(given)
+    found: Any = _handler_type(_peek(api + function))(ctypes.addressof(block))
+    return found or 0
+
+
+# -------------------------------------------------------------------------------- the handler
 
 TARGET = "ftrans_host"
 """The name under which the handler is registered."""
@@ -47,14 +152,14 @@ def _execute(frame: int) -> int | None:
     """Is the handler: reads the buffers, calls the function, writes the results."""
     try:
         raise_waiting()
-        _, extension, api, _, inputs, input_at, outputs, output_at, attributes = FRAME.unpack(
+        _, extension, api, _, inputs, input_at, outputs, output_at, attributes = _FRAME.unpack(
             _frame_at(frame)
         )
-        if extension and answer_metadata(frame, extension, 0):
+        if extension and _answer_metadata(frame, extension, 0):
             return None
         callee = called(_number(attributes))
         if callee is None:
-            return create_error(api, _FORGOTTEN)
+            return _create_error(api, _FORGOTTEN)
         given = []
         for buffer in _pointers(inputs, input_at):
             (_, shape, dtype, nbytes, memory), data = _buffer(buffer)
@@ -66,7 +171,7 @@ def _execute(frame: int) -> int | None:
             if nbytes:
                 np.ndarray(shape, dtype, memory(data))[...] = array
     except BaseException as error:
-        return create_error(peek(frame + 16), keep_raised(error))
+        return _create_error(_peek(frame + 16), keep_raised(error))
     return None
 
 
@@ -76,26 +181,26 @@ entries.add(_execute.__code__)
 def _instantiate(frame: int) -> int | None:
     """Is called for each executable that is made: holds its callee."""
     try:
-        _, extension, api, context, *_, attributes = FRAME.unpack(_frame_at(frame))
-        if extension and answer_metadata(frame, extension, _kind.value):
+        _, extension, api, context, *_, attributes = _FRAME.unpack(_frame_at(frame))
+        if extension and _answer_metadata(frame, extension, _kind.value):
             return None
-        check_frame(frame)
+        _check_frame(frame)
         state = hold(_number(attributes))
         if not state:
-            return create_error(api, _FORGOTTEN)
-        return set_state(api, context, ctypes.addressof(_kind), state)
+            return _create_error(api, _FORGOTTEN)
+        return _set_state(api, context, ctypes.addressof(_kind), state)
     except BaseException as error:
-        return create_error(peek(frame + 16), keep_raised(error))
+        return _create_error(_peek(frame + 16), keep_raised(error))
 
 
 def _number(attributes: int) -> int:
     """Returns the ticket, which is the one attribute of the call."""
-    return peek(peek(peek(attributes) + 8))
+    return _peek(_peek(_peek(attributes) + 8))
 
 
-_frame_at = memory_of(168)
-_buffer_at = memory_of(48)
-_sizes_at = [memory_of(8 * rank) for rank in range(65)]
+_frame_at = _memory_of(168)
+_buffer_at = _memory_of(48)
+_sizes_at = [_memory_of(8 * rank) for rank in range(65)]
 _types: dict[Any, tuple[ArrayType, tuple[int, ...], np.dtype, int, Any]] = {}
 """By code, rank and the bytes of its sizes all that is asked of a type, which is quicker to look up
 than to put together; the last is what makes an address the memory of such an array."""
@@ -103,20 +208,20 @@ than to put together; the last is what makes an address the memory of such an ar
 
 def _pointers(count: int, address: int) -> Sequence[int]:
     if count == 1:
-        return (peek(address),)
-    return Struct(f"={count}Q").unpack(memory_of(8 * count)(address)) if count else ()
+        return (_peek(address),)
+    return Struct(f"={count}Q").unpack(_memory_of(8 * count)(address)) if count else ()
 
 
 def _buffer(buffer: int) -> tuple[Any, int]:
     """Returns type and address of an argument or a result."""
-    code, data, rank, dims = BUFFER.unpack(_buffer_at(buffer))
+    code, data, rank, dims = _BUFFER.unpack(_buffer_at(buffer))
     key = code, _sizes_at[rank](dims).raw if rank else b""
     known = _types.get(key)
     if known is None:
-        t = ArrayType(Struct(f"={rank}q").unpack(key[1]), DTYPES[code])
+        t = ArrayType(Struct(f"={rank}q").unpack(key[1]), _DTYPES[code])
         if len(_types) >= 4096:
             _types.clear()
-        known = _types[key] = t, t.shape, t.dtype, t.nbytes, memory_of(t.nbytes)
+        known = _types[key] = t, t.shape, t.dtype, t.nbytes, _memory_of(t.nbytes)
     return known, data
 
 
@@ -124,12 +229,8 @@ def _buffer(buffer: int) -> tuple[Any, int]:
 
 _kind = ctypes.c_int64(0)
 """The id of the type of the states, which XLA assigns."""
-_execute_c = handler_type(_execute)
-_instantiate_c = handler_type(_instantiate)
-
-
-class _TypeInfo(ctypes.Structure):
-    _fields_ = (("size", ctypes.c_size_t), ("extension", Pointer), ("deleter", Pointer))
+_execute_c = _handler_type(_execute)
+_instantiate_c = _handler_type(_instantiate)
 
 
 _lock = threading.RLock()
@@ -137,26 +238,24 @@ _state: str | None = None
 """Empty where the handler works, else the reason why it does not; None before it was tried."""
 
 
-def usable() -> bool:
-    """Tells whether this JAX takes the handler; registers and tries it at the first call."""
+def failure() -> str:
+    """Returns why this JAX does not take the handler, "" where it does: tried at the first call."""
     global _state
-    if _state is None:
-        with _lock:
-            if _state is None:
-                try:
-                    _register()
-                    _try()
-                    _state = ""
-                except Exception as error:
-                    # whatever a JAX that we have not seen may raise: the other road is always there
-                    _state = f"{type(error).__name__}: {error}"
-    return not _state
+    with _lock:
+        if _state is None:
+            try:
+                _register()
+                _try()
+                _state = ""
+            except Exception as error:
+                # whatever a JAX that we have not seen may raise: the other road is always there
+                _state = f"{type(error).__name__}: {error}"
+        return _state
 
 
-def failure() -> str | None:
-    """Returns why the handler is not used; None where it is."""
-    usable()
-    return _state or None
+def usable() -> bool:
+    """Tells whether this JAX takes the handler."""
+    return not failure()
 
 
 def takes(types: Iterable[Any]) -> bool:
@@ -164,7 +263,7 @@ def takes(types: Iterable[Any]) -> bool:
     return all(np.dtype(t.dtype) in _CODES for t in types)
 
 
-_CODES = frozenset(DTYPES.values())
+_CODES = frozenset(_DTYPES.values())
 
 
 def call(
@@ -191,7 +290,7 @@ def call(
 
 def address() -> int:
     """Returns the address of the handler, for other handlers that leave a call to it."""
-    return ctypes.cast(_execute_c, Pointer).value or 0
+    return ctypes.cast(_execute_c, _Pointer).value or 0
 
 
 def register(target: str, execute: int) -> None:
@@ -201,7 +300,7 @@ def register(target: str, execute: int) -> None:
         target: its name.
         execute: the address of what is called.
     """
-    stages = {"instantiate": ctypes.cast(_instantiate_c, Pointer).value, "execute": execute}
+    stages = {"instantiate": ctypes.cast(_instantiate_c, _Pointer).value, "execute": execute}
     capsules = {stage: jax.ffi.pycapsule(at) for stage, at in stages.items()}
     jax.ffi.register_ffi_target(target, capsules, platform="cpu")
 
@@ -209,7 +308,8 @@ def register(target: str, execute: int) -> None:
 def _register() -> None:
     jax.local_devices(backend="cpu")  # before that, XLA only takes note of what is registered
     libc = ctypes.CDLL(None)
-    info = _TypeInfo(24, None, ctypes.cast(libc.time, Pointer))
+    # size, extension, the deleter of states
+    info = (_Pointer * 3)(24, None, ctypes.cast(libc.time, _Pointer))
     for forever in (_kind, info, libc, _execute_c, _instantiate_c):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(forever))
     jax.ffi.register_ffi_type(
@@ -225,17 +325,11 @@ def _register() -> None:
     register(TARGET, address())
 
 
-class _Trial:
-    """Adds one, to try the handler."""
-
-    def call(self, arrays: Sequence[Any], types: Sequence[ArrayType], shared: bool) -> list[Any]:
-        return [arrays[0] + np.float32(1)]
-
-
 def _try() -> None:
+    add_one = SimpleNamespace(call=lambda arrays, types, shared: [arrays[0] + np.float32(1)])
     spec = jax.ShapeDtypeStruct((2, 3), np.float32)
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
-        compiled = jax.jit(lambda x: call(_Trial(), [x], [spec])).lower(spec).compile()
+        compiled = jax.jit(lambda x: call(add_one, [x], [spec])).lower(spec).compile()
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     if not np.array_equal(np.asarray(compiled(x)[0]), x + 1):
         raise RuntimeError("the handler that was tried gave wrong results")

@@ -24,19 +24,6 @@ _waiting: list[Callable[[int, FrameType | None], Any]] = []
 _main = threading.main_thread().ident
 
 
-class _Patient:
-    """Is a handler of interrupts that leaves them to another one, but where they would be lost."""
-
-    def __init__(self, other: Callable[[int, FrameType | None], Any]):
-        self.other = other
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        if frame is not None and frame.f_code in entries:
-            _waiting.append(self.other)
-        else:
-            self.other(number, frame)
-
-
 def begin() -> Any:
     """Puts interrupts off from now on; returns what `end` is to be given."""
     if threading.get_ident() != _main:
@@ -44,16 +31,24 @@ def begin() -> Any:
     other: Any = _signal.getsignal(_signal.SIGINT)
     if not callable(other):
         return None
-    patient = _Patient(other)
+
+    def patient(number: int, frame: FrameType | None) -> None:
+        """Leaves interrupts to the other handler, but where they would be lost."""
+        if frame is not None and frame.f_code in entries:
+            _waiting.append(other)
+        else:
+            other(number, frame)
+
     _signal.signal(_signal.SIGINT, patient)
-    return patient
+    return patient, other
 
 
-def end(patient: Any) -> None:
+def end(begun: Any) -> None:
     """Ends that, and raises what is left."""
-    if patient is not None:
+    if begun is not None:
+        patient, other = begun
         if _signal.getsignal(_signal.SIGINT) is patient:
-            _signal.signal(_signal.SIGINT, patient.other)
+            _signal.signal(_signal.SIGINT, other)
         raise_waiting()
 
 

@@ -35,10 +35,8 @@ class Ticket(np.int64):
 _numbers = itertools.count(secrets.randbits(62))
 _known: weakref.WeakValueDictionary[int, Ticket] = weakref.WeakValueDictionary()
 _recent: OrderedDict[int, Ticket] = OrderedDict()
-_running: dict[int, Any] = {}
-"""The callees that executables hold, by their numbers."""
-_states: dict[int, tuple[Any, int]] = {}
-"""For each executable, by the address of its state: the state, and the number that it holds."""
+_states: dict[int, tuple[Any, Ticket]] = {}
+"""For each executable, by the address of its state: the state, and the ticket that it holds."""
 _free: list[Any] = []
 """States that nobody has, in memory that is never freed: XLA may write when Python has ended."""
 _lock = threading.RLock()
@@ -58,48 +56,34 @@ def issue(callee: Any) -> Ticket:
 
 def called(number: int) -> Any:
     """Returns the callee of a ticket; None where nothing holds it."""
-    found = _running.get(number)
-    if found is None:
-        ticket = _known.get(number)
-        found = None if ticket is None else ticket.callee
-    return found
+    ticket = _known.get(number)
+    return None if ticket is None else ticket.callee
 
 
 def hold(number: int) -> int:
-    """Holds a callee for an executable; returns the address of its state, 0 if there is none."""
+    """Holds a ticket for an executable; returns the address of its state, 0 if there is none."""
     sweep()
+    ticket = _known.get(number)
+    if ticket is None:
+        return 0
     with _lock:
-        callee = called(number)
-        if callee is None:
-            return 0
         if not _free:
-            chunk = (ctypes.c_int64 * 512)()
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(chunk))
-            _free.extend(ctypes.c_int64.from_buffer(chunk, 8 * i) for i in range(512))
+            _free.append(ctypes.c_int64())
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(_free[0]))
         state = _free.pop()
         state.value = 0
-        address = ctypes.addressof(state)
-        _states[address] = state, number
-        _running[number] = callee
-        waiting = _recent.pop(number, None)
-    del waiting
-    return address
+        _states[ctypes.addressof(state)] = state, ticket
+        _recent.pop(number, None)
+    return ctypes.addressof(state)
 
 
 def sweep() -> None:
-    """Lets go of the callees of executables that are gone."""
-    gone = []  # freed after the lock is, since anything may hang on them
+    """Lets go of the tickets of executables that are gone."""
     with _lock:
         dead = [address for address, (state, _) in _states.items() if state.value]
-        if not dead:
-            return
-        for address in dead:
-            state, number = _states.pop(address)
-            _free.append(state)
-            gone.append(number)
-        kept = {number for _, number in _states.values()}
-        gone = [_running.pop(number, None) for number in gone if number not in kept]
-    del gone
+        gone = [_states.pop(address) for address in dead]
+        _free.extend(state for state, _ in gone)
+    del gone  # after the lock is left, since anything may hang on tickets
 
 
 @on_clear
