@@ -1,5 +1,6 @@
 """ftrans: composable function transformations in Python, compiled by XLA, without `jit`."""
 
+# ruff: noqa: F403
 from ftrans import autograd, errors, func, ir, numpy, primitives
 from ftrans.config import config, get_default_dtype, set_default_dtype
 from ftrans.custom import (
@@ -10,45 +11,8 @@ from ftrans.custom import (
     custom_vmap,
     external,
 )
-from ftrans.errors import (
-    ArgumentError,
-    AxisError,
-    CheckError,
-    ConcretizationError,
-    DTypeError,
-    FtransError,
-    GradcheckError,
-    GradcheckInputError,
-    GradcheckOutputError,
-    GradientCutWarning,
-    IndexingError,
-    LeakedTracerError,
-    MissingAttributeError,
-    MissingRuleError,
-    MutationError,
-    RuleError,
-    ShapeError,
-    StaticArgumentError,
-    StructureError,
-    TracedArrayError,
-    TransposeError,
-    UnsupportedError,
-)
-from ftrans.func import (
-    grad,
-    grad_and_value,
-    hessian,
-    hvp,
-    jacfwd,
-    jacrev,
-    jvp,
-    linear_transpose,
-    linearize,
-    value_and_grad,
-    vhp,
-    vjp,
-    vmap,
-)
+from ftrans.errors import *
+from ftrans.func import *
 from ftrans.func.branches import cond, switch
 from ftrans.func.interpreter import Interpreter, Operation
 from ftrans.func.jit import jit
@@ -63,32 +27,10 @@ from ftrans.verify import check_rules
 __version__ = "0.1.0"
 
 __all__ = [
-    "ArgumentError",
     "ArrayType",
-    "AxisError",
-    "CheckError",
-    "ConcretizationError",
-    "DTypeError",
-    "FtransError",
-    "GradcheckError",
-    "GradcheckInputError",
-    "GradcheckOutputError",
-    "GradientCutWarning",
-    "IndexingError",
     "Interpreter",
-    "LeakedTracerError",
-    "MissingAttributeError",
-    "MissingRuleError",
-    "MutationError",
     "Operation",
     "Program",
-    "RuleError",
-    "ShapeError",
-    "StaticArgumentError",
-    "StructureError",
-    "TracedArrayError",
-    "TransposeError",
-    "UnsupportedError",
     "__version__",
     "autograd",
     "cache_clear",
@@ -109,17 +51,8 @@ __all__ = [
     "func",
     "get_default_device",
     "get_default_dtype",
-    "grad",
-    "grad_and_value",
-    "hessian",
-    "hvp",
     "ir",
-    "jacfwd",
-    "jacrev",
     "jit",
-    "jvp",
-    "linear_transpose",
-    "linearize",
     "numpy",
     "primitives",
     "scan",
@@ -128,9 +61,7 @@ __all__ = [
     "stop_gradient",
     "switch",
     "trace",
-    "value_and_grad",
-    "vhp",
-    "vjp",
-    "vmap",
     "while_loop",
 ]
+__all__ += errors.__all__
+__all__ += func.__all__

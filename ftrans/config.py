@@ -85,13 +85,7 @@ class _Config:
         self._compilation_cache_dir = chosen
 
 
-def _no_compilation_cache(path: str | None) -> None:
-    raise RuntimeError(
-        "config.compilation_cache_dir: import ftrans first, not ftrans.config alone."
-    )
-
-
-_set_compilation_cache: Callable[[str | None], None] = _no_compilation_cache
+_set_compilation_cache: Callable[[str | None], None]
 
 
 def install_compilation_cache(function: Callable[[str | None], None]) -> None:

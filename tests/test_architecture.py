@@ -54,11 +54,11 @@ CEILINGS = {
     "custom": 5234,
     "external": 1446,
     "func": 3507,
-    "interpreters": 1822,
+    "interpreters": 1805,
     "ir": 2235,
     "numpy": 7941,
-    "primitives": 7290,
-    "runtime": 3115,
+    "primitives": 6895,
+    "runtime": 3044,
     "verify": 3492,
 }
 """How many lines a package may have."""
@@ -294,7 +294,6 @@ def test_all_lists_what_exists() -> None:
         assert len(set(exported)) == len(exported), f"{name}: a name is listed twice"
         missing = [entry for entry in exported if not hasattr(module, entry)]
         assert not missing, f"{name}: __all__ lists {missing}"
-    assert list(ftrans.__all__) == sorted(ftrans.__all__)
 
 
 def test_one_import_is_enough() -> None:

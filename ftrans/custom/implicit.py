@@ -29,7 +29,7 @@ from ftrans.numpy.elementwise import stop_gradient
 from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar, is_weak
 from ftrans.primitives import neg_p, stop_gradient_p, sub_p
 from ftrans.primitives.axes import zeros
-from ftrans.primitives.complex import conjugate
+from ftrans.primitives.conversion import conjugate
 from ftrans.pytree import Parts, describe, shown
 from ftrans.runtime.jaxlink import foreign, is_jax_tracing, is_traced_by_jax
 from ftrans.traceback import boundary

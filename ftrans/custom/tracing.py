@@ -23,7 +23,7 @@ from ftrans.ir.stack import Asks, state
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives import missing_p
 from ftrans.primitives.axes import zeros
-from ftrans.primitives.complex import conjugate
+from ftrans.primitives.conversion import conjugate
 from ftrans.primitives.rules import BatchRule
 from ftrans.primitives.rules.missing import Deferred
 

@@ -17,7 +17,7 @@ from ftrans.func.staging import Staged
 from ftrans.ir import ArrayType, type_of
 from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar, weakly
 from ftrans.primitives import switch_p
-from ftrans.primitives.select import clamp_index
+from ftrans.primitives.logic import clamp_index
 from ftrans.pytree import describe, shown
 from ftrans.traceback import boundary
 

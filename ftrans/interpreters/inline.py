@@ -71,15 +71,11 @@ def _run_rules(program: Program) -> Program:
     program = simplify(program)  # which lets all that uses a value take what is at hand
     with building(program.name, program.inputs) as (frame, inputs):
         found = simplify(finish(frame, _expanded(program, inputs, True)))
-    _check_none_missing(found)
-    return found
-
-
-def _check_none_missing(program: Program) -> None:
-    for equation, place in zip(program.equations, program.locations, strict=True):
+    for equation, place in zip(found.equations, found.locations, strict=True):
         if equation.primitive is missing_p:
             where = f"\n  {place}: {place.source}" if place else ""
             raise_missing(equation.params["message"], where)
+    return found
 
 
 def inline(program: Program) -> Program:

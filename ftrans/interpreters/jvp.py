@@ -14,11 +14,12 @@ from ftrans.interpreters.base import building, finish, memoised, simplify
 from ftrans.interpreters.builder import transforms
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.tangents import Tangents
-from ftrans.ir import Literal, Params, Program, Tracer, bind
+from ftrans.ir import Literal, Params, Program, Tracer, bind, type_of
 from ftrans.ir.stack import Placing, opened
 from ftrans.primitives.arithmetic import accumulate
+from ftrans.primitives.axes import zeros
 from ftrans.primitives.control.common import pick, present, spread
-from ftrans.primitives.record import LINEAR, Absent, Joint, Recursive
+from ftrans.primitives.record import LINEAR, Absent, Joint, Recursive, scalar
 
 
 @memoised
@@ -90,7 +91,7 @@ def tangents_of(
     if isinstance(rule, Absent):
         raise primitive.absent("jvp", rule.reason)
     if rule is LINEAR:
-        return outs, bind(primitive, tangents, params)
+        return outs, bind(primitive, _completed(primitive, primals, tangents), params)
     given = outs if primitive.multiple else outs[0]
     if isinstance(rule, Joint):
         dots = rule.rule(tangents, given, *primals, **params)
@@ -103,6 +104,19 @@ def tangents_of(
             raise primitive.absent("jvp", partial.reason)
         total = accumulate(total, partial(tangent, given, *primals, **params))
     return outs, [total]
+
+
+def _completed(primitive: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    """Returns the tangents with zeros for `None`, and with the operands that can have none."""
+    out = list(tangents)
+    for i, (tangent, primal) in enumerate(zip(tangents, primals, strict=True)):
+        if tangent is None:
+            t = type_of(primal)
+            if not t.is_inexact:
+                out[i] = primal
+            else:
+                out[i] = scalar(0, t.dtype) if "elementwise" in primitive.tags else zeros(t)
+    return out
 
 
 class Linearized(NamedTuple):

@@ -131,16 +131,6 @@ def _mul(x: Any, y: Any) -> Any:
     return _Term(term.base, other if term.slope is None else _apply(mul_p, term.slope, other))
 
 
-def _div(x: Any, y: Any) -> Any:
-    if type(y) is _Term:
-        return None
-    return _Term(x.base, _apply(div_p, _one(x), y))
-
-
-def _neg(x: _Term) -> Any:
-    return _Term(x.base, _apply(neg_p, _one(x)))
-
-
 def _sum(primitive: Any) -> Any:
     def rule(x: Any, y: Any) -> Any:
         if not (type(x) is _Term and type(y) is _Term) or x.base is not y.base:
@@ -168,9 +158,9 @@ def _select(mask: Any, x: Any, y: Any) -> Any:
 
 _RULES = {
     add_p: _sum(add_p),
-    div_p: _div,
+    div_p: lambda x, y: None if type(y) is _Term else _Term(x.base, _apply(div_p, _one(x), y)),
     mul_p: _mul,
-    neg_p: _neg,
+    neg_p: lambda x: _Term(x.base, _apply(neg_p, _one(x))),
     select_p: _select,
     sub_p: _sum(sub_p),
 }

@@ -1,31 +1,21 @@
-"""The primitives, each declared in one place with every rule that is known of it."""
+"""The primitives, each declared in one place with every rule that is known of it.
 
-# ruff: noqa: F403
-from types import ModuleType as _ModuleType
+To declare one is to export it: the one that is named "sin" is `sin_p` here.
+"""
 
-from ftrans.primitives.arithmetic import *
-from ftrans.primitives.axes import *
-from ftrans.primitives.complex import *
-from ftrans.primitives.control import *
-from ftrans.primitives.conv import *
-from ftrans.primitives.cumulative import *
-from ftrans.primitives.dot import *
-from ftrans.primitives.elementary import *
-from ftrans.primitives.indexing import *
-from ftrans.primitives.logic import *
-from ftrans.primitives.magnitude import *
+# ruff: noqa: F401, F403, F405
+from typing import TYPE_CHECKING
+
+from ftrans.primitives import control, conv, dot, record, reduction, rules, special, windows
 from ftrans.primitives.record import *
-from ftrans.primitives.reduction import *
 from ftrans.primitives.rules import *
-from ftrans.primitives.scatter import *
-from ftrans.primitives.select import *
-from ftrans.primitives.shape import *
-from ftrans.primitives.sorting import *
-from ftrans.primitives.special import *
-from ftrans.primitives.windows import *
 
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
-    _name
-    for _name, _value in globals().items()
-    if not _name.startswith("_") and not isinstance(_value, _ModuleType)
-]
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Primitive: ...
+
+
+globals().update({f"{name}_p": primitive for name, primitive in registry.items()})
+__all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]
+    {*record.__all__, *rules.__all__, *(f"{name}_p" for name in registry)}
+)

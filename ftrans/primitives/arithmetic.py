@@ -17,8 +17,6 @@ from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import LINEAR, Absent, New, Sample, scalar
 from ftrans.primitives.shape import concatenate_p, pad_p
 
-__all__ = ["add_p", "div_p", "integer_pow_p", "mul_p", "neg_p", "sub_p"]
-
 
 def accumulate(x: Any, y: Any) -> Any:
     """Adds two tangents or cotangents of which either may be zero (`None`)."""
@@ -136,18 +134,18 @@ def _mul_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
 neg_p = elementwise(
     "neg",
     kinds="iufc",
-    lower=lambda xp, x: xp.negative(x),
+    lower="negative",
     jvp=LINEAR,
     arity=1,
     transpose=[lambda ct, x: neg_p(ct)],
-    tags=["linear", "additive", "involution"],
+    tags=["additive", "involution"],
 )
 
 add_p = elementwise(
     "add",
     rewrite=_add_rewrite,
     kinds="iufc",
-    lower=lambda xp, x, y: xp.add(x, y),
+    lower="add",
     jvp=[lambda t, out, x, y: t, lambda t, out, x, y: t],
     transpose=[lambda ct, x, y: ct, lambda ct, x, y: ct],
     tags=["linear", "commutative"],
@@ -157,7 +155,7 @@ sub_p = elementwise(
     "sub",
     rewrite=_sub_rewrite,
     kinds="iufc",
-    lower=lambda xp, x, y: xp.subtract(x, y),
+    lower="subtract",
     jvp=[lambda t, out, x, y: t, lambda t, out, x, y: neg_p(t)],
     transpose=[lambda ct, x, y: ct, lambda ct, x, y: neg_p(ct)],
     tags=["linear"],
@@ -167,7 +165,7 @@ mul_p = elementwise(
     "mul",
     rewrite=_mul_rewrite,
     kinds="iufc",
-    lower=lambda xp, x, y: xp.multiply(x, y),
+    lower="multiply",
     jvp=[lambda t, out, x, y: mul_p(t, y), lambda t, out, x, y: mul_p(x, t)],
     transpose=[lambda ct, x, y: mul_p(ct, y), lambda ct, x, y: mul_p(x, ct)],
     tags=["multilinear", "commutative"],

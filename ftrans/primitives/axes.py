@@ -18,8 +18,6 @@ from ftrans.ir.trail import set_broadcast
 from ftrans.primitives.family import normal, reduction, structural
 from ftrans.primitives.record import LINEAR, Linear, New, Sample, scalar
 
-__all__ = ["broadcast_p", "sum_p", "transpose_p"]
-
 # ---------------------------------------------------------------------------------- broadcast
 
 
@@ -88,7 +86,7 @@ broadcast_p = structural(
         )
     ),
     rewrite=_broadcast_rewrite,
-    tags=["linear", "broadcast", "view"],
+    tags=["broadcast", "view"],
     samples=[
         Sample((normal(3),), {"shape": (2, 3), "axes": (1,)}),
         Sample((normal(2, 3),), {"shape": (3, 4, 2), "axes": (2, 0)}),
@@ -153,7 +151,6 @@ sum_p = reduction(
     lower=adding("sum"),
     jvp=LINEAR,
     transpose=[lambda ct, x, *, axes: restore(ct, x.type.shape, axes)],
-    tags=["linear"],
     rewrite=_sum_rewrite,
     samples=[Sample((normal(0, 3),), {"axes": (0,)})],
 )
@@ -196,7 +193,7 @@ transpose_p = structural(
         )
     ),
     rewrite=_transpose_rewrite,
-    tags=["linear", "view"],
+    tags=["view"],
     samples=[
         Sample((normal(2, 3, 4),), {"permutation": (2, 0, 1)}),
         Sample((normal(),), {"permutation": ()}),

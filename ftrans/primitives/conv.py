@@ -23,8 +23,6 @@ from ftrans.primitives.family import check_kind, normal, plain, total_bytes
 from ftrans.primitives.record import Cost, Linear, Sample
 from ftrans.primitives.shape import reshape_p, rev_p
 
-__all__ = ["conv_p"]
-
 Axes: TypeAlias = tuple[int, ...]
 
 
@@ -184,7 +182,10 @@ def _batch(size: int, operands: Any, dims: Any, **params: Any) -> tuple[Any, int
     at_x, at_kernel = dims
     features, examples = params["feature_groups"], params["batch_groups"]
     if size == 0:
-        types = [_without(type_of(v), dim) for v, dim in zip(operands, dims, strict=True)]
+        types = [
+            t if dim is None else t.update(shape=(*t.shape[:dim], *t.shape[dim + 1 :]))
+            for t, dim in zip(map(type_of, operands), dims, strict=True)
+        ]
         out = _infer(*types, **params)
         return zeros(out.update(shape=(0, *out.shape))), 0
     if at_kernel is None:
@@ -209,10 +210,6 @@ def _batch(size: int, operands: Any, dims: Any, **params: Any) -> tuple[Any, int
         x = reshape_p(x, shape=(shape[0], size * shape[2], *shape[3:]))
         params["feature_groups"] = size * features
     return _split(conv_p(x, kernel, **params), 1, size, 1), 0
-
-
-def _without(t: ArrayType, dim: int | None) -> ArrayType:
-    return t if dim is None else t.update(shape=(*t.shape[:dim], *t.shape[dim + 1 :]))
 
 
 def _join(x: Any, groups: int) -> Any:

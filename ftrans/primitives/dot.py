@@ -18,8 +18,6 @@ from ftrans.primitives.axes import inverse, transpose_p
 from ftrans.primitives.family import check_kind, normal, plain, total_bytes
 from ftrans.primitives.record import Cost, Sample, operand_type
 
-__all__ = ["dot_p"]
-
 Axes = tuple[int, ...]
 Pair = tuple[Axes, Axes]
 """Axes of `x`, and the axes of `y` that go with them."""

@@ -15,39 +15,12 @@ from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.ir.dtype import is_complex, is_unsigned
 from ftrans.primitives.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from ftrans.primitives.axes import broadcast_p
-from ftrans.primitives.complex import real_p
+from ftrans.primitives.conversion import real_p
 from ftrans.primitives.elementwise import elementwise, transcendental
-from ftrans.primitives.family import in_single
-from ftrans.primitives.logic import and_p, eq_p, ge_p
+from ftrans.primitives.family import edge, in_single
+from ftrans.primitives.logic import and_p, eq_p, ge_p, select_p
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import Sample
-from ftrans.primitives.select import select_p
-
-__all__ = [
-    "acos_p",
-    "acosh_p",
-    "asin_p",
-    "asinh_p",
-    "atan2_p",
-    "atan_p",
-    "atanh_p",
-    "cbrt_p",
-    "cos_p",
-    "cosh_p",
-    "exp2_p",
-    "exp_p",
-    "expm1_p",
-    "log1p_p",
-    "log_p",
-    "logistic_p",
-    "pow_p",
-    "rsqrt_p",
-    "sin_p",
-    "sinh_p",
-    "sqrt_p",
-    "tan_p",
-    "tanh_p",
-]
 
 
 def _filled(x: Any, type: ArrayType) -> Any:
@@ -55,40 +28,31 @@ def _filled(x: Any, type: ArrayType) -> Any:
     return broadcast_p(x, shape=type.shape, axes=()) if isinstance(x, Literal) else x
 
 
-def _edge(*values: float) -> Sample:
-    return Sample((np.array(values),), smooth=False)
-
-
 # -------------------------------------------------------------------------------------- roots
-
-
-def _rsqrt_lower(xp: Any, x: Any) -> Any:
-    return np.reciprocal(np.sqrt(x)) if xp is np else by_lax(xp, "rsqrt", x)
 
 
 sqrt_p = elementwise(
     "sqrt",
     kinds="fc",
     domain=(0.1, 3.0),
-    lower=lambda xp, x: xp.sqrt(x),
+    lower="sqrt",
     jvp=[lambda t, out, x: mul_p(t, div_p(0.5, out))],
-    samples=[_edge(0.0, -1.0, np.inf)],
+    samples=[edge(0.0, -1.0, np.inf)],
 )
 
 rsqrt_p = elementwise(
     "rsqrt",
     kinds="fc",
     domain=(0.1, 3.0),
-    lower=_rsqrt_lower,
+    lower=lambda xp, x: np.reciprocal(np.sqrt(x)) if xp is np else by_lax(xp, "rsqrt", x),
     jvp=[lambda t, out, x: mul_p(t, mul_p(div_p(out, x), -0.5))],
 )
 
 cbrt_p = transcendental(
     "cbrt",
+    lambda t, out, x: mul_p(t, div_p(1 / 3, mul_p(out, out))),
     kinds="f",
-    lower=lambda xp, x: xp.cbrt(x),
-    jvp=[lambda t, out, x: mul_p(t, div_p(1 / 3, mul_p(out, out)))],
-    samples=[_edge(0.0, -8.0)],
+    samples=[edge(0.0, -8.0)],
 )
 
 
@@ -140,10 +104,11 @@ def _pow_exponent(t: Any, out: Any, x: Any, y: Any) -> Any:
 
 pow_p = transcendental(
     "pow",
+    _pow_base,
+    _pow_exponent,
     kinds="iufc",
     domain=(0.3, 3.0),
     lower=_pow_lower,
-    jvp=[_pow_base, _pow_exponent],
     tags=["exponent"],
     samples=[
         Sample(
@@ -151,51 +116,35 @@ pow_p = transcendental(
             smooth=False,
         )
     ],
-    source="https://dlmf.nist.gov/4.2.E26",
+    dlmf="4.2.E26",
 )
 
 
 # ------------------------------------------------------------------ exponentials and logarithms
 
 exp_p = transcendental(
-    "exp",
-    kinds="fc",
-    lower=lambda xp, x: xp.exp(x),
-    jvp=[lambda t, out, x: mul_p(t, out)],
-    samples=[_edge(0.0, np.inf, -np.inf, np.nan)],
+    "exp", lambda t, out, x: mul_p(t, out), samples=[edge(0.0, np.inf, -np.inf, np.nan)]
 )
 
 exp2_p = transcendental(
     "exp2",
-    kinds="fc",
+    lambda t, out, x: mul_p(t, mul_p(out, math.log(2))),
     lower=in_single(lambda xp, x: xp.exp2(x)),
-    jvp=[lambda t, out, x: mul_p(t, mul_p(out, math.log(2)))],
 )
 
 expm1_p = transcendental(
-    "expm1",
-    kinds="fc",
-    lower=lambda xp, x: xp.expm1(x),
-    jvp=[lambda t, out, x: mul_p(t, add_p(out, 1.0))],
-    samples=[_edge(1e-4, -1e-4)],
+    "expm1", lambda t, out, x: mul_p(t, add_p(out, 1.0)), samples=[edge(1e-4, -1e-4)]
 )
 
 log_p = transcendental(
-    "log",
-    kinds="fc",
-    domain=(0.1, 3.0),
-    lower=lambda xp, x: xp.log(x),
-    jvp=[lambda t, out, x: div_p(t, x)],
-    samples=[_edge(0.0, -1.0, np.inf)],
+    "log", lambda t, out, x: div_p(t, x), domain=(0.1, 3.0), samples=[edge(0.0, -1.0, np.inf)]
 )
 
 log1p_p = transcendental(
     "log1p",
-    kinds="fc",
+    lambda t, out, x: div_p(t, add_p(x, 1.0)),
     domain=(-0.9, 2.0),
-    lower=lambda xp, x: xp.log1p(x),
-    jvp=[lambda t, out, x: div_p(t, add_p(x, 1.0))],
-    samples=[_edge(-1.0, 1e-4)],
+    samples=[edge(-1.0, 1e-4)],
 )
 
 
@@ -212,38 +161,23 @@ def _logistic_lower(xp: Any, x: Any) -> Any:
 
 logistic_p = transcendental(
     "logistic",
-    kinds="fc",
+    lambda t, out, x: mul_p(t, mul_p(out, sub_p(1.0, out))),
     lower=_logistic_lower,
-    jvp=[lambda t, out, x: mul_p(t, mul_p(out, sub_p(1.0, out)))],
-    samples=[Sample((np.array([-9.0, -1.0, 0.0, 9.0]),)), _edge(0.0, 90.0, -90.0)],
+    samples=[Sample((np.array([-9.0, -1.0, 0.0, 9.0]),)), edge(0.0, 90.0, -90.0)],
 )
 
 
 # ----------------------------------------------------------------------------------- circular
 
-sin_p = transcendental(
-    "sin",
-    kinds="fc",
-    lower=lambda xp, x: xp.sin(x),
-    jvp=[lambda t, out, x: mul_p(t, cos_p(x))],
-    source="https://dlmf.nist.gov/4.20.E1",
-)
+sin_p = transcendental("sin", lambda t, out, x: mul_p(t, cos_p(x)), dlmf="4.20.E1")
 
-cos_p = transcendental(
-    "cos",
-    kinds="fc",
-    lower=lambda xp, x: xp.cos(x),
-    jvp=[lambda t, out, x: mul_p(t, neg_p(sin_p(x)))],
-    source="https://dlmf.nist.gov/4.20.E2",
-)
+cos_p = transcendental("cos", lambda t, out, x: mul_p(t, neg_p(sin_p(x))), dlmf="4.20.E2")
 
 tan_p = transcendental(
     "tan",
-    kinds="fc",
+    lambda t, out, x: mul_p(t, add_p(mul_p(out, out), 1.0)),
     domain=(-1.2, 1.2),
-    lower=lambda xp, x: xp.tan(x),
-    jvp=[lambda t, out, x: mul_p(t, add_p(mul_p(out, out), 1.0))],
-    source="https://dlmf.nist.gov/4.20.E3",
+    dlmf="4.20.E3",
 )
 
 
@@ -254,31 +188,21 @@ def _one_minus_square(x: Any) -> Any:
 
 asin_p = transcendental(
     "asin",
-    kinds="fc",
+    lambda t, out, x: mul_p(t, rsqrt_p(_one_minus_square(x))),
     domain=(-0.9, 0.9),
-    lower=lambda xp, x: xp.arcsin(x),
-    jvp=[lambda t, out, x: mul_p(t, rsqrt_p(_one_minus_square(x)))],
-    samples=[_edge(1.0, -1.0)],
-    source="https://dlmf.nist.gov/4.24.E7",
+    samples=[edge(1.0, -1.0)],
+    dlmf="4.24.E7",
 )
 
 acos_p = transcendental(
     "acos",
-    kinds="fc",
+    lambda t, out, x: mul_p(t, neg_p(rsqrt_p(_one_minus_square(x)))),
     domain=(-0.9, 0.9),
-    lower=lambda xp, x: xp.arccos(x),
-    jvp=[lambda t, out, x: mul_p(t, neg_p(rsqrt_p(_one_minus_square(x))))],
-    samples=[_edge(1.0, -1.0)],
-    source="https://dlmf.nist.gov/4.24.E8",
+    samples=[edge(1.0, -1.0)],
+    dlmf="4.24.E8",
 )
 
-atan_p = transcendental(
-    "atan",
-    kinds="fc",
-    lower=lambda xp, x: xp.arctan(x),
-    jvp=[lambda t, out, x: div_p(t, add_p(mul_p(x, x), 1.0))],
-    source="https://dlmf.nist.gov/4.24.E9",
-)
+atan_p = transcendental("atan", lambda t, out, x: div_p(t, add_p(mul_p(x, x), 1.0)), dlmf="4.24.E9")
 
 
 def _atan2_factor(over: Any, y: Any, x: Any, out: Any) -> Any:
@@ -291,12 +215,9 @@ def _atan2_factor(over: Any, y: Any, x: Any, out: Any) -> Any:
 
 atan2_p = transcendental(
     "atan2",
+    lambda t, out, y, x: mul_p(t, _atan2_factor(x, y, x, out)),
+    lambda t, out, y, x: mul_p(t, neg_p(_atan2_factor(y, y, x, out))),
     kinds="f",
-    lower=lambda xp, y, x: xp.arctan2(y, x),
-    jvp=[
-        lambda t, out, y, x: mul_p(t, _atan2_factor(x, y, x, out)),
-        lambda t, out, y, x: mul_p(t, neg_p(_atan2_factor(y, y, x, out))),
-    ],
     samples=[
         Sample(
             (np.array([0.0, -0.0, 1.0, 0.0, -0.0]), np.array([0.0, -0.0, 0.0, -1.0, -1.0])),
@@ -308,56 +229,34 @@ atan2_p = transcendental(
 
 # --------------------------------------------------------------------------------- hyperbolic
 
-sinh_p = transcendental(
-    "sinh",
-    kinds="fc",
-    lower=lambda xp, x: xp.sinh(x),
-    jvp=[lambda t, out, x: mul_p(t, cosh_p(x))],
-    source="https://dlmf.nist.gov/4.34.E1",
-)
+sinh_p = transcendental("sinh", lambda t, out, x: mul_p(t, cosh_p(x)), dlmf="4.34.E1")
 
-cosh_p = transcendental(
-    "cosh",
-    kinds="fc",
-    lower=lambda xp, x: xp.cosh(x),
-    jvp=[lambda t, out, x: mul_p(t, sinh_p(x))],
-    source="https://dlmf.nist.gov/4.34.E2",
-)
+cosh_p = transcendental("cosh", lambda t, out, x: mul_p(t, sinh_p(x)), dlmf="4.34.E2")
 
 tanh_p = transcendental(
     "tanh",
-    kinds="fc",
-    lower=lambda xp, x: xp.tanh(x),
-    jvp=[lambda t, out, x: mul_p(t, sub_p(1.0, mul_p(out, out)))],
-    samples=[_edge(0.0, 30.0, -30.0)],
-    source="https://dlmf.nist.gov/4.34.E3",
+    lambda t, out, x: mul_p(t, sub_p(1.0, mul_p(out, out))),
+    samples=[edge(0.0, 30.0, -30.0)],
+    dlmf="4.34.E3",
 )
 
 asinh_p = transcendental(
-    "asinh",
-    kinds="fc",
-    lower=lambda xp, x: xp.arcsinh(x),
-    jvp=[lambda t, out, x: mul_p(t, rsqrt_p(add_p(mul_p(x, x), 1.0)))],
-    source="https://dlmf.nist.gov/4.38.E9",
+    "asinh", lambda t, out, x: mul_p(t, rsqrt_p(add_p(mul_p(x, x), 1.0))), dlmf="4.38.E9"
 )
 
 acosh_p = transcendental(
     "acosh",
-    kinds="fc",
-    domain=(1.2, 3.0),
-    lower=lambda xp, x: xp.arccosh(x),
     # two roots, since that of the product has another branch where Re(x) is negative
-    jvp=[lambda t, out, x: mul_p(t, mul_p(rsqrt_p(sub_p(x, 1.0)), rsqrt_p(add_p(x, 1.0))))],
-    samples=[_edge(1.0)],
-    source="https://dlmf.nist.gov/4.38.E10",
+    lambda t, out, x: mul_p(t, mul_p(rsqrt_p(sub_p(x, 1.0)), rsqrt_p(add_p(x, 1.0)))),
+    domain=(1.2, 3.0),
+    samples=[edge(1.0)],
+    dlmf="4.38.E10",
 )
 
 atanh_p = transcendental(
     "atanh",
-    kinds="fc",
+    lambda t, out, x: div_p(t, _one_minus_square(x)),
     domain=(-0.9, 0.9),
-    lower=lambda xp, x: xp.arctanh(x),
-    jvp=[lambda t, out, x: div_p(t, _one_minus_square(x))],
-    samples=[_edge(1.0, -1.0)],
-    source="https://dlmf.nist.gov/4.38.E11",
+    samples=[edge(1.0, -1.0)],
+    dlmf="4.38.E11",
 )

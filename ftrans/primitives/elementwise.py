@@ -14,6 +14,7 @@ from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.primitives.axes import broadcast_p, moveaxis
 from ftrans.primitives.family import check_kind, elementwise_cost, plain
+from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import New, Primitive, Sample
 
 
@@ -82,13 +83,13 @@ def fold_fills(primitive: Primitive, scope: Any, operands: Any, types: Any, para
 def elementwise(
     name: str,
     *,
-    lower: Callable[..., Any],
+    lower: Callable[..., Any] | str,
     jvp: Any,
     kinds: str,
     arity: int | None = None,
     dtype: Callable[[np.dtype], Any] | None = None,
     infer: Callable[..., ArrayType] | None = None,
-    domain: tuple[float, float] = (-2.0, 2.0),
+    domain: tuple[float, float] | None = (-2.0, 2.0),
     samples: Sequence[Sample] = (),
     tags: Sequence[str] = (),
     rewrite: Callable[..., Any] | None = None,
@@ -98,13 +99,15 @@ def elementwise(
 
     Args:
         name: the name.
-        lower: `(xp, *arrays, **params) -> array`.
+        lower: `(xp, *arrays, **params) -> array`, or the name of a function of NumPy and
+            `jax.numpy`, or else of `jax.lax`.
         jvp: the rules; their number is the number of operands.
         kinds: letters of the dtypes that it takes, see `Primitive`.
         arity: the number of operands, where `jvp` does not say it.
         dtype: the dtype of the result from that of the operands; the same where None.
         infer: replaces the inference altogether.
-        domain: the open interval from which the samples of real operands are drawn.
+        domain: the open interval from which the samples of real operands are drawn; none are where
+            it is None, and where there is `infer`.
         samples: further samples, edge cases among them.
         tags: further tags; an "involution" undoes itself.
         rewrite: an identity; constants are folded first, whatever it is.
@@ -112,6 +115,8 @@ def elementwise(
     """
     if arity is None:
         arity = len(jvp)
+    if isinstance(lower, str):
+        lower = _by_name(lower, arity)
 
     def infer_type(*types: ArrayType, **params: Any) -> ArrayType:
         if len(types) != arity:
@@ -138,8 +143,9 @@ def elementwise(
         drawn = [
             Sample(tuple(generator.uniform(*domain, size=shape) for _ in range(arity)))
             for shape in ((), (3,), (2, 3), (0, 2))
+            if domain and not infer
         ]
-        return [*([] if infer else drawn), *samples]
+        return [*drawn, *samples]
 
     primitive = plain(
         name,
@@ -157,6 +163,37 @@ def elementwise(
     return primitive
 
 
-def transcendental(name: str, *, tags: Sequence[str] = (), **declared: Any) -> Primitive:
-    """Declares an elementwise primitive that takes tens of operations an element: it is costly."""
-    return elementwise(name, tags=["costly", *tags], **declared)
+def _by_name(function: str, arity: int) -> Callable[..., Any]:
+    """Returns the lowering to a function of one or two operands."""
+    of_numpy = getattr(np, function, None)
+    if of_numpy is None:
+        return lambda xp, *arrays: by_lax(xp, function, *arrays)
+    if arity == 1:
+        return lambda xp, x: (of_numpy if xp is np else getattr(xp, function))(x)
+    return lambda xp, x, y: (of_numpy if xp is np else getattr(xp, function))(x, y)
+
+
+def transcendental(
+    name: str,
+    *jvp: Callable[..., Any],
+    lower: Callable[..., Any] | str | None = None,
+    kinds: str = "fc",
+    tags: Sequence[str] = (),
+    dlmf: str | None = None,
+    **declared: Any,
+) -> Primitive:
+    """Declares an elementwise primitive that takes tens of operations an element: it is costly.
+
+    Args:
+        name: the name.
+        *jvp: the rules, one per operand.
+        lower: as `elementwise` takes it; None stands for the name.
+        kinds: as `elementwise` takes them.
+        tags: further tags.
+        dlmf: where the formula stands in the Digital Library of Mathematical Functions.
+        **declared: what else `elementwise` takes.
+    """
+    if dlmf:
+        declared["source"] = f"https://dlmf.nist.gov/{dlmf}"
+    tags = ["costly", *tags]
+    return elementwise(name, lower=lower or name, jvp=jvp, kinds=kinds, tags=tags, **declared)

@@ -10,8 +10,8 @@ import numpy as np
 
 from ftrans.errors import AxisError, DTypeError, ShapeError
 from ftrans.ir import ArrayType, Literal, type_of
-from ftrans.ir.dtype import is_complex, is_half, is_inexact
-from ftrans.primitives.record import Absent, Cost, Primitive, Recursive, Sample
+from ftrans.ir.dtype import is_complex, is_float, is_half, is_inexact
+from ftrans.primitives.record import LINEAR, Absent, Cost, Primitive, Recursive, Sample
 
 no_programs = Absent("it carries no program")
 no_identity = Absent("no identity makes it simpler")
@@ -43,14 +43,15 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed + math.prod(shape)).normal(size=shape)
 
 
-def _kind(dtype: np.dtype) -> str:
-    return "f" if dtype.kind == "V" or dtype.name == "bfloat16" else dtype.kind
+def edge(*values: float) -> Sample:
+    """Returns a sample of values at which finite differences say nothing."""
+    return Sample((np.array(values),), smooth=False)
 
 
 def check_kind(name: str, kinds: str, *types: ArrayType) -> None:
     """Raises unless every type is among the kinds that a primitive takes."""
     for t in types:
-        if _kind(t.dtype) not in kinds:
+        if ("f" if is_float(t.dtype) else t.dtype.kind) not in kinds:
             words = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
             fix = "Convert it first: x.astype('float32')."
             if is_complex(t.dtype):
@@ -76,67 +77,44 @@ def plain(
     name: str,
     *,
     tags: Sequence[str],
-    kinds: str,
-    infer: Callable[..., Any],
-    lower: Callable[..., Any],
-    jvp: Any,
-    transpose: Any = not_linear,
-    batch: Callable[..., Any] | Absent,
-    cost: Callable[..., Cost],
     samples: Callable[[], list[Sample]] | Sequence[Sample],
+    transpose: Any = not_linear,
     rewrite: Callable[..., Any] | Absent = no_identity,
     source: str | None = None,
     multiple: bool = False,
+    **declared: Any,
 ) -> Primitive:
-    """Declares a primitive that carries no programs; the arguments are those of `Primitive`."""
+    """Declares a primitive that carries no programs; the arguments are those of `Primitive`.
+
+    What has `LINEAR` for its `jvp` is tagged "linear".
+    """
     return Primitive(
         name=name,
-        tags=frozenset(tags),
-        kinds=kinds,
-        infer=infer,
-        lower=lower,
-        jvp=jvp,
+        tags=frozenset([*tags, "linear"] if declared["jvp"] is LINEAR else tags),
         linearize=no_programs,
         transpose=transpose,
-        batch=batch,
         prune=no_programs,
         rewrite=rewrite,
-        cost=cost,
         samples=samples if callable(samples) else lambda: list(samples),
         source=source,
         multiple=multiple,
+        **declared,
     )
 
 
-def carrier(
-    name: str,
-    *,
-    tags: Sequence[str] = (),
-    infer: Callable[..., Any],
-    lower: Callable[..., Any],
-    jvp: Callable[..., Any] | Absent,
-    linearize: Callable[..., Any] | Absent,
-    transpose: Callable[..., Any] | Absent,
-    batch: Callable[..., Any] | Absent,
-    prune: Callable[..., Any],
-    cost: Callable[..., Cost],
-    samples: Callable[[], list[Sample]],
-) -> Primitive:
+def carrier(name: str, *, tags: Sequence[str] = (), **declared: Any) -> Primitive:
     """Declares a primitive that carries programs; its rules are those of `Recursive`."""
-    rules = {"jvp": jvp, "linearize": linearize, "transpose": transpose, "batch": batch}
+    for slot in ("jvp", "linearize", "transpose", "batch"):
+        if callable(rule := declared[slot]):
+            declared[slot] = Recursive(rule)
     return Primitive(
         name=name,
         tags=frozenset({"control", *tags}),
         kinds="",
-        infer=infer,
-        lower=lower,
-        prune=prune,
         rewrite=no_identity,
-        cost=cost,
-        samples=samples,
         source=None,
         multiple=True,
-        **{slot: Recursive(rule) if callable(rule) else rule for slot, rule in rules.items()},
+        **declared,
     )
 
 

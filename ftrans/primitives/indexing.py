@@ -18,12 +18,10 @@ from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_inexact, is_integer
 from ftrans.primitives.axes import expand, filled, moveaxis, zeros
+from ftrans.primitives.conversion import convert_p
 from ftrans.primitives.family import check_kind, normal, plain, structural, total_bytes
 from ftrans.primitives.record import Absent, Cost, Joint, Primitive, Sample
-from ftrans.primitives.select import convert_p
 from ftrans.primitives.shape import concatenate_p, iota_p
-
-__all__ = ["gather_p", "scatter_add_p"]
 
 no_index_tangent = Absent("indices are integers, which have no tangents")
 
@@ -92,12 +90,6 @@ def _missing(dtype: np.dtype, fill: Any) -> Any:
     return np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
 
 
-def _gather_infer(
-    x: ArrayType, indices: ArrayType, *, in_bounds: bool, fill: Any = None
-) -> ArrayType:
-    return x.update(shape=check_indices("gather", x, indices))
-
-
 def _gather_lower(xp: Any, x: Any, indices: Any, *, in_bounds: bool, fill: Any = None) -> Any:
     x, indices = at_least_one(xp, x, indices)
     k = indices.shape[-1]
@@ -136,10 +128,6 @@ def read(x: Any, indices: Any, *, in_bounds: bool, **params: Any) -> Any:
     return gather_p(x, indices, in_bounds=in_bounds, fill=None if in_bounds else 0)
 
 
-def _gather_transpose(ct: Any, x: Any, indices: Any, *, in_bounds: bool, fill: Any = None) -> Any:
-    return scatter_add_p(zeros(x.type), indices, ct, in_bounds=in_bounds)
-
-
 def _gather_batch(size: int, operands: Any, dims: Any, **params: Any) -> tuple[Any, int]:
     x, indices = operands
     at_x, at_indices = dims
@@ -154,21 +142,24 @@ def _gather_batch(size: int, operands: Any, dims: Any, **params: Any) -> tuple[A
 
 
 _rows = np.array([[2], [0], [2]], np.int32)
+_outside = np.array([[[0, 1], [2, 0]], [[1, 2], [-1, 0]]], np.int32)
 
 gather_p = structural(
     "gather",
-    infer=_gather_infer,
+    infer=lambda x, indices, **params: x.update(shape=check_indices("gather", x, indices)),
     lower=_gather_lower,
     jvp=[lambda t, out, x, indices, **params: read(t, indices, **params), no_index_tangent],
-    transpose=[_gather_transpose, no_index_tangent],
+    transpose=[
+        lambda ct, x, indices, *, in_bounds, fill=None: scatter_add_p(
+            zeros(x.type), indices, ct, in_bounds=in_bounds
+        ),
+        no_index_tangent,
+    ],
     batch=_gather_batch,
     tags=["linear"],
     samples=[
         Sample((normal(3, 2), _rows), {"in_bounds": True}),
-        Sample(
-            (normal(2, 3), np.array([[[0, 1], [2, 0]], [[1, 2], [-1, 0]]], np.int32)),
-            {"in_bounds": False, "fill": 0},
-        ),
+        Sample((normal(2, 3), _outside), {"in_bounds": False, "fill": 0}),
         Sample((normal(3), np.array([1], np.int32)), {"in_bounds": False, "fill": 0}),
         Sample((normal(2), np.zeros((3, 0), np.int32)), {"in_bounds": True}),
         Sample((normal(0, 2), _rows), {"in_bounds": False, "fill": 0}),
@@ -180,6 +171,7 @@ gather_p = structural(
 
 
 def jax_scatter(function: str, x: Any, indices: Any, updates: Any, in_bounds: bool, unique: bool):
+    """Writes at index tuples by a function of `jax.lax`."""
     from jax import lax
 
     k, first = indices.shape[-1], indices.ndim - 1
@@ -304,14 +296,10 @@ def combining(ufunc: np.ufunc) -> Callable[[Any, Any, Any], None]:
     return write
 
 
-_rows_twice = np.array([[2], [0], [2]], np.int32)
-_outside = np.array([[[0, 1], [2, 0]], [[1, 2], [-1, 0]]], np.int32)
-
-
 def scatter_samples(smooth: bool = True) -> list[Sample]:
     """Returns: a place written twice; places out of bounds; one scalar index; no index at all."""
     return [
-        Sample((normal(3, 2), _rows_twice, normal(3, 2, seed=1)), {"in_bounds": True}, smooth),
+        Sample((normal(3, 2), _rows, normal(3, 2, seed=1)), {"in_bounds": True}, smooth),
         Sample((normal(2, 3), _outside, normal(2, 2, seed=1)), {"in_bounds": False}, smooth),
         Sample((normal(3), np.array([1], np.int32), normal(seed=1)), {"in_bounds": True}, smooth),
         Sample((normal(2), np.zeros((2, 0), np.int32), normal(2, 2)), {"in_bounds": True}, smooth),

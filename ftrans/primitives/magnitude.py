@@ -12,27 +12,14 @@ import numpy as np
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, real_of
 from ftrans.primitives.arithmetic import div_p, mul_p, neg_p, sub_p
-from ftrans.primitives.complex import complex_p, conj_p, imag_p, real_p
+from ftrans.primitives.conversion import complex_p, conj_p, imag_p, real_p
 from ftrans.primitives.elementwise import elementwise
-from ftrans.primitives.logic import and_p, eq_p, gt_p, le_p, lt_p, or_p
+from ftrans.primitives.family import edge
+from ftrans.primitives.logic import and_p, eq_p, gt_p, le_p, lt_p, or_p, select_p
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import Absent, New, Primitive, Sample, zero
-from ftrans.primitives.select import select_p
 
-__all__ = [
-    "abs_p",
-    "ceil_p",
-    "clamp_p",
-    "floor_p",
-    "is_finite_p",
-    "maximum_p",
-    "minimum_p",
-    "rem_p",
-    "round_p",
-    "sign_p",
-]
-
-_edges = np.array([0.0, -0.0, np.inf, -np.inf, np.nan])
+_edges = edge(0.0, -0.0, np.inf, -np.inf, np.nan)
 
 
 # ------------------------------------------------------------------------------ abs and sign
@@ -72,10 +59,10 @@ abs_p = elementwise(
     "abs",
     rewrite=_abs_rewrite,
     kinds="iufc",
-    lower=lambda xp, x: xp.absolute(x),
+    lower="absolute",
     dtype=real_of,
     jvp=[_abs_jvp],
-    samples=[Sample((_edges,), smooth=False)],
+    samples=[_edges],
 )
 
 sign_p = elementwise(
@@ -83,7 +70,7 @@ sign_p = elementwise(
     kinds="iufc",
     lower=_sign_lower,
     jvp=[_sign_jvp],
-    samples=[Sample((np.array([0.0, -0.0, 2.0, -3.0]),), smooth=False)],
+    samples=[edge(0.0, -0.0, 2.0, -3.0)],
 )
 
 
@@ -107,7 +94,7 @@ def _extremum(name: str, loses: Primitive) -> Primitive:
         name,
         rewrite=_same,
         kinds="biuf",
-        lower=lambda xp, x, y: getattr(xp, name)(x, y),
+        lower=name,
         jvp=[
             lambda t, out, x, y: _share(t, x, y, loses),
             lambda t, out, x, y: _share(t, y, x, loses),
@@ -149,12 +136,9 @@ def _rounding(name: str, function: str) -> Primitive:
     return elementwise(
         name,
         kinds="f",
-        lower=lambda xp, x: getattr(xp, function)(x),
+        lower=function,
         jvp=[zero],
-        samples=[
-            Sample((np.array([-1.5, -0.5, 0.5, 1.5, 2.5, 3.0]),), smooth=False),
-            Sample((_edges,), smooth=False),
-        ],
+        samples=[edge(-1.5, -0.5, 0.5, 1.5, 2.5, 3.0), _edges],
     )
 
 
@@ -190,8 +174,8 @@ rem_p = elementwise(
 is_finite_p = elementwise(
     "is_finite",
     kinds="fc",
-    lower=lambda xp, x: xp.isfinite(x),
+    lower="isfinite",
     jvp=[Absent("its values are booleans, which have no tangents")],
     dtype=lambda dtype: np.bool_,
-    samples=[Sample((_edges,), smooth=False)],
+    samples=[_edges],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,8 +86,5 @@ def without_warnings(calls: bool) -> AbstractContextManager[Any]:
     Args:
         calls: whether functions of users may run in it.
     """
-    return Scope(_silent) if calls else _silent()
-
-
-def _silent() -> AbstractContextManager[Any]:
-    return np.errstate(all="ignore")
+    silent = partial(np.errstate, all="ignore")
+    return Scope(silent) if calls else silent()

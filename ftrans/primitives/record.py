@@ -87,7 +87,10 @@ class _Linear:
 
 
 LINEAR = _Linear()
-"""As `jvp`: the primitive is linear in all operands together, so it maps tangents as primals."""
+"""As `jvp`: the primitive is linear in all inexact operands together.
+
+So it maps tangents as it maps primals, zeros in the place of those that are not there.
+"""
 
 
 def zero(tangent: Any, out: Any, *primals: Any, **params: Any) -> None:
@@ -206,10 +209,6 @@ class Primitive:
             self._types[key] = found
         return found
 
-    def forget_types(self) -> None:
-        """Forgets the inferred types."""
-        self._types.clear()
-
     def __call__(self, *operands: Any, **params: Any) -> Any:
         """Applies the primitive to strict operands: records it, or runs it where nothing traces."""
         for operand in operands:
@@ -226,30 +225,27 @@ class Primitive:
         )
 
 
+def forget_types() -> None:
+    """Forgets what types were inferred."""
+    for primitive in registry.values():
+        primitive._types.clear()
+
+
 def _is_python_scalar(x: Any) -> bool:
     return isinstance(x, (int, float, complex)) and not isinstance(x, np.generic)
 
 
 def _with_literals(primitive: Primitive, operands: Sequence[Any]) -> tuple[Any, ...]:
     """Turns Python scalars into literals of the dtype of the last operand that is not one."""
-    dtype = None
-    for operand in operands:
-        if isinstance(operand, (Tracer, Literal)):
-            dtype = operand.type.dtype
-        elif hasattr(operand, "dtype"):
-            dtype = operand.dtype
-    if dtype is None:
+    arrays = [operand for operand in operands if not _is_python_scalar(operand)]
+    if not arrays:
         raise DTypeError(
             f"{primitive.name}_p takes at least one array; Python scalars alone have no dtype.\n"
             f"  operands: {', '.join(map(repr, operands))}\n"
             f"  Write ftrans.numpy.asarray(x, dtype=...) for one of them."
         )
-    return tuple(
-        operand
-        if isinstance(operand, (Tracer, Literal)) or hasattr(operand, "dtype")
-        else scalar(operand, dtype)
-        for operand in operands
-    )
+    dtype = type_of(arrays[-1]).dtype
+    return tuple([scalar(x, dtype) if _is_python_scalar(x) else x for x in operands])
 
 
 _scalars: dict[tuple[Any, type, Any], Literal] = {}

@@ -6,6 +6,7 @@ Of several updates of one place the last one is set, on every platform.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.arithmetic import div_p, mul_p
 from ftrans.primitives.axes import broadcast_p, filled, zeros
-from ftrans.primitives.cumulative import shift
+from ftrans.primitives.conversion import convert_p
 from ftrans.primitives.indexing import (
     combining,
     gather_p,
@@ -25,13 +26,11 @@ from ftrans.primitives.indexing import (
     scatter_samples,
     scattering,
 )
-from ftrans.primitives.logic import eq_p
-from ftrans.primitives.record import Absent, Joint, Linear, Primitive, operand_type, scalar
-from ftrans.primitives.select import convert_p, select_p
+from ftrans.primitives.logic import eq_p, select_p
+from ftrans.primitives.record import LINEAR, Absent, Joint, Primitive, operand_type, scalar
+from ftrans.primitives.reduction import shift
 from ftrans.primitives.shape import iota_p, part, reshape_p
 from ftrans.primitives.sorting import sort_p
-
-__all__ = ["scatter_max_p", "scatter_min_p", "scatter_mul_p", "scatter_p"]
 
 _i32 = np.dtype("int32")
 
@@ -81,17 +80,12 @@ def _last_wins(x: Any, indices: Any, updates: Any, in_bounds: bool, unique: bool
     return lax.platform_dependent(x, indices, updates, cpu=plain, default=canonical)
 
 
-def _set_transpose(ct: Any, x: Any, indices: Any, updates: Any, **params: Any) -> list[Any]:
-    u = operand_type(updates)
-    ct_x = ct_updates = None
-    if isinstance(x, Linear):
-        ct_x = scatter_p(ct, indices, zeros(u), **params)
-    if isinstance(updates, Linear):
-        ct_updates = read(ct, indices, **params)
-        if not params.get("unique") and _rows(indices) > 1:
-            won = _won(type_of(ct).shape, indices, params["in_bounds"])
-            ct_updates = _masked(_over_window(won, u), ct_updates)
-    return [ct_x, None, ct_updates]
+def _set_transpose_updates(ct: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Any:
+    found = read(ct, indices, **params)
+    if params.get("unique") or _rows(indices) < 2:
+        return found
+    won = _won(type_of(ct).shape, indices, params["in_bounds"])
+    return _masked(_over_window(won, updates.type), found)
 
 
 def _won(shape: tuple[int, ...], indices: Any, in_bounds: bool) -> Any:
@@ -103,22 +97,20 @@ def _won(shape: tuple[int, ...], indices: Any, in_bounds: bool) -> Any:
     return eq_p(read(last, indices, in_bounds=in_bounds), numbers)
 
 
-def _numpy_set(out: Any, places: Any, updates: Any) -> None:
-    out[places] = updates
-
-
 scatter_p = scattering(
     "scatter",
     kinds="biufc",
-    write=_numpy_set,
+    write=operator.setitem,
     write_jax=_last_wins,
     # linear in operand and updates together: which update is set depends on the indices alone
-    jvp=Joint(
-        lambda tangents, out, x, indices, updates, **params: scatter_p(
-            filled(tangents[0], x), indices, filled(tangents[2], updates), **params
-        )
-    ),
-    transpose=Joint(_set_transpose),
+    jvp=LINEAR,
+    transpose=[
+        lambda ct, x, indices, updates, **params: scatter_p(
+            ct, indices, zeros(operand_type(updates)), **params
+        ),
+        no_index_tangent,
+        _set_transpose_updates,
+    ],
     tags=["structural", "linear"],
     samples=scatter_samples(),
 )

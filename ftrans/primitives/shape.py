@@ -13,7 +13,7 @@ import numpy as np
 
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
-from ftrans.primitives.axes import broadcast_p, filled, in_front
+from ftrans.primitives.axes import broadcast_p, in_front
 from ftrans.primitives.family import normal, structural
 from ftrans.primitives.namespace import held_as
 from ftrans.primitives.record import (
@@ -26,9 +26,6 @@ from ftrans.primitives.record import (
     Sample,
     operand_type,
 )
-
-__all__ = ["concatenate_p", "iota_p", "pad_p", "reshape_p", "rev_p", "slice_p"]
-
 
 # ------------------------------------------------------------------------------------ reshape
 
@@ -61,7 +58,7 @@ reshape_p = structural(
     transpose=[lambda ct, x, *, shape: reshape_p(ct, shape=x.type.shape)],
     batch=in_front(lambda size, x, *, shape: reshape_p(x, shape=(size, *shape))),
     rewrite=_reshape_rewrite,
-    tags=["linear", "view"],
+    tags=["view"],
     samples=[
         Sample((normal(2, 3),), {"shape": (3, 2)}),
         Sample((normal(1),), {"shape": ()}),
@@ -87,10 +84,6 @@ def _concatenate_infer(*types: ArrayType, axis: int) -> ArrayType:
     return first.update(shape=tuple(shape))
 
 
-def _concatenate_jvp(tangents: Any, out: Any, *primals: Any, axis: int) -> Any:
-    return concatenate_p(*map(filled, tangents, primals), axis=axis)
-
-
 def _concatenate_transpose(ct: Any, *operands: Any, axis: int) -> list[Any]:
     out, start = [], 0
     for operand in operands:
@@ -104,10 +97,9 @@ concatenate_p = structural(
     "concatenate",
     infer=_concatenate_infer,
     lower=lambda xp, *xs, axis: xp.concatenate(xs, axis=axis),
-    jvp=Joint(_concatenate_jvp),
+    jvp=LINEAR,
     transpose=Joint(_concatenate_transpose),
     batch=in_front(lambda size, *xs, axis: concatenate_p(*xs, axis=axis + 1)),
-    tags=["linear"],
     samples=[
         Sample((normal(2, 3), normal(1, 3)), {"axis": 0}),
         Sample((normal(2, 1), normal(2, 0), normal(2, 2)), {"axis": 1}),
@@ -157,7 +149,7 @@ slice_p = structural(
             x, start=(0, *start), stop=(size, *stop), step=(1, *step)
         )
     ),
-    tags=["linear", "view"],
+    tags=["view"],
     samples=[
         Sample((normal(5, 4),), {"start": (1, 0), "stop": (5, 3), "step": (2, 1)}),
         Sample((normal(7),), {"start": (0,), "stop": (7,), "step": (3,)}),
@@ -209,10 +201,6 @@ def _pad_lower(xp: Any, x: Any, *, low: tuple, high: tuple, interior: tuple, val
     return full[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in crop)]
 
 
-def _pad_jvp(t: Any, out: Any, x: Any, *, value: Any, **params: Any) -> Any:
-    return pad_p(t, value=0, **params)
-
-
 def _pad_transpose(
     ct: Any, x: Linear, *, low: tuple, high: tuple, interior: tuple, value: Any
 ) -> Any:
@@ -234,7 +222,7 @@ pad_p = structural(
     "pad",
     infer=_pad_infer,
     lower=_pad_lower,
-    jvp=[_pad_jvp],
+    jvp=[lambda t, out, x, *, value, **params: pad_p(t, value=0, **params)],
     transpose=[_pad_transpose],
     batch=in_front(
         lambda size, x, *, low, high, interior, value: pad_p(
@@ -270,7 +258,7 @@ rev_p = structural(
         rev_p(operands[0], axes=tuple(axis + (axis >= dims[0]) for axis in axes)),
         dims[0],
     ),
-    tags=["linear", "view"],
+    tags=["view"],
     samples=[Sample((normal(2, 3),), {"axes": (1,)}), Sample((normal(2, 3),), {"axes": (0, 1)})],
 )
 

@@ -19,8 +19,6 @@ from ftrans.primitives.indexing import gather_p
 from ftrans.primitives.record import Cost, Recursive, Sample
 from ftrans.primitives.shape import iota_p, reshape_p
 
-__all__ = ["sort_p"]
-
 
 def _infer(*types: ArrayType, axis: int, keys: int) -> tuple[ArrayType, ...]:
     listed = ", ".join(map(str, types))
@@ -35,7 +33,7 @@ def _infer(*types: ArrayType, axis: int, keys: int) -> tuple[ArrayType, ...]:
 
 def _lower(xp: Any, *arrays: Any, axis: int, keys: int) -> Any:
     if xp is np:
-        if keys == len(arrays) == 1 and arrays[0].dtype not in (bfloat16, *_COMPLEX):
+        if keys == len(arrays) == 1 and arrays[0].dtype.kind in "biuf":
             return (np.sort(arrays[0], axis=axis, kind="stable"),)
         columns = [column for array in arrays[:keys] for column in _columns(array)]
         order = np.lexsort(columns[::-1], axis=axis)
@@ -43,9 +41,6 @@ def _lower(xp: Any, *arrays: Any, axis: int, keys: int) -> Any:
     from jax import lax
 
     return tuple(lax.sort(arrays, dimension=axis, is_stable=True, num_keys=keys))
-
-
-_COMPLEX = (np.dtype("complex64"), np.dtype("complex128"))
 
 
 def _columns(array: Any) -> list[Any]:

@@ -8,28 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.ir import ArrayType
 from ftrans.primitives.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from ftrans.primitives.elementary import exp_p
 from ftrans.primitives.elementwise import transcendental
-from ftrans.primitives.family import check_kind, in_single
-from ftrans.primitives.logic import lt_p
+from ftrans.primitives.family import edge, in_single
+from ftrans.primitives.logic import lt_p, select_p
 from ftrans.primitives.magnitude import abs_p, sign_p
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import Sample
-from ftrans.primitives.select import select_p
-
-__all__ = [
-    "bessel_i0e_p",
-    "bessel_i1e_p",
-    "digamma_p",
-    "erf_inv_p",
-    "erf_p",
-    "erfc_p",
-    "gelu_p",
-    "lgamma_p",
-    "polygamma_p",
-]
 
 _SLOPE = 2 / math.sqrt(math.pi)
 
@@ -40,29 +26,20 @@ def _bell(x: Any, scale: float) -> Any:
 
 
 erf_p = transcendental(
-    "erf",
-    kinds="f",
-    lower=lambda xp, x: by_lax(xp, "erf", x),
-    jvp=[lambda t, out, x: mul_p(t, _bell(x, _SLOPE))],
-    source="https://dlmf.nist.gov/7.2.E1",
+    "erf", lambda t, out, x: mul_p(t, _bell(x, _SLOPE)), kinds="f", dlmf="7.2.E1"
 )
 
 erfc_p = transcendental(
-    "erfc",
-    kinds="f",
-    lower=lambda xp, x: by_lax(xp, "erfc", x),
-    jvp=[lambda t, out, x: mul_p(t, _bell(x, -_SLOPE))],
-    source="https://dlmf.nist.gov/7.2.E2",
+    "erfc", lambda t, out, x: mul_p(t, _bell(x, -_SLOPE)), kinds="f", dlmf="7.2.E2"
 )
 
 erf_inv_p = transcendental(
     "erf_inv",
+    # the slope of the inverse is the inverse of the slope
+    lambda t, out, x: mul_p(t, mul_p(exp_p(mul_p(out, out)), 1 / _SLOPE)),
     kinds="f",
     domain=(-0.9, 0.9),
-    lower=lambda xp, x: by_lax(xp, "erf_inv", x),
-    # the slope of the inverse is the inverse of the slope
-    jvp=[lambda t, out, x: mul_p(t, mul_p(exp_p(mul_p(out, out)), 1 / _SLOPE))],
-    samples=[Sample((np.array([0.0, 1.0, -1.0]),), smooth=False)],
+    samples=[edge(0.0, 1.0, -1.0)],
 )
 
 
@@ -85,20 +62,15 @@ def _gelu_lower(xp: Any, x: Any) -> Any:
 
 gelu_p = transcendental(
     "gelu",
+    lambda t, out, x: mul_p(t, _gelu_slope(x)),
     kinds="f",
     lower=_gelu_lower,
-    jvp=[lambda t, out, x: mul_p(t, _gelu_slope(x))],
     samples=[Sample((np.array([0.0, -0.0, -5.0, 20.0, -30.0]),))],
     source="https://arxiv.org/abs/1606.08415",
 )
 
 lgamma_p = transcendental(
-    "lgamma",
-    kinds="f",
-    domain=(0.3, 4.0),
-    lower=lambda xp, x: by_lax(xp, "lgamma", x),
-    jvp=[lambda t, out, x: mul_p(t, digamma_p(x))],
-    source="https://dlmf.nist.gov/5.2.E2",
+    "lgamma", lambda t, out, x: mul_p(t, digamma_p(x)), kinds="f", domain=(0.3, 4.0), dlmf="5.2.E2"
 )
 
 
@@ -110,17 +82,12 @@ def _digamma_lower(xp: Any, x: Any) -> Any:
 
 digamma_p = transcendental(
     "digamma",
+    lambda t, out, x: mul_p(t, polygamma_p(x, order=1)),
     kinds="f",
     domain=(0.3, 4.0),
     lower=in_single(_digamma_lower),
-    jvp=[lambda t, out, x: mul_p(t, polygamma_p(x, order=1))],
-    source="https://dlmf.nist.gov/5.15.E1",
+    dlmf="5.15.E1",
 )
-
-
-def _polygamma_infer(x: ArrayType, *, order: int) -> ArrayType:
-    check_kind("polygamma", "f", x)
-    return x.update()
 
 
 def _cotangent_polynomial(order: int) -> np.ndarray:
@@ -162,12 +129,12 @@ def _polygamma_lower(xp: Any, x: Any, *, order: int) -> Any:
 
 polygamma_p = transcendental(
     "polygamma",
+    lambda t, out, x, *, order: mul_p(t, polygamma_p(x, order=order + 1)),
     kinds="f",
-    infer=_polygamma_infer,
+    domain=None,
     lower=in_single(_polygamma_lower),
-    jvp=[lambda t, out, x, *, order: mul_p(t, polygamma_p(x, order=order + 1))],
     samples=[Sample((np.array([0.4, 1.3, 3.7]),), {"order": order}) for order in (1, 2)],
-    source="https://dlmf.nist.gov/5.15.E6",
+    dlmf="5.15.E6",
 )
 
 
@@ -206,24 +173,18 @@ def _i1e_jvp(t: Any, out: Any, x: Any) -> Any:
 
 bessel_i0e_p = transcendental(
     "bessel_i0e",
+    lambda t, out, x: mul_p(t, sub_p(bessel_i1e_p(x), mul_p(sign_p(x), out))),
     kinds="f",
     lower=_bessel_lower("bessel_i0e"),
-    jvp=[lambda t, out, x: mul_p(t, sub_p(bessel_i1e_p(x), mul_p(sign_p(x), out)))],
-    samples=[
-        Sample((np.array([5.0, -20.0, 700.0]),)),
-        Sample((np.array([0.0, -0.0, np.inf, -np.inf, np.nan]),), smooth=False),
-    ],
-    source="https://dlmf.nist.gov/10.29.E3",
+    samples=[Sample((np.array([5.0, -20.0, 700.0]),)), edge(0.0, -0.0, np.inf, -np.inf, np.nan)],
+    dlmf="10.29.E3",
 )
 
 bessel_i1e_p = transcendental(
     "bessel_i1e",
+    _i1e_jvp,
     kinds="f",
     lower=_bessel_lower("bessel_i1e"),
-    jvp=[_i1e_jvp],
-    samples=[
-        Sample((np.array([0.0, 5.0, -20.0, 700.0]),)),
-        Sample((np.array([-0.0, np.inf, -np.inf, np.nan]),), smooth=False),
-    ],
-    source="https://dlmf.nist.gov/10.29.E2",
+    samples=[Sample((np.array([0.0, 5.0, -20.0, 700.0]),)), edge(-0.0, np.inf, -np.inf, np.nan)],
+    dlmf="10.29.E2",
 )

@@ -15,7 +15,6 @@ from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.primitives.arithmetic import add_p
 from ftrans.primitives.axes import (
     broadcast_p,
-    filled,
     inverse,
     moveaxis,
     to_front,
@@ -24,13 +23,10 @@ from ftrans.primitives.axes import (
 )
 from ftrans.primitives.family import normal, structural
 from ftrans.primitives.indexing import append_iota, gather_p
-from ftrans.primitives.record import Joint, Linear, New, Sample, operand_type, scalar
+from ftrans.primitives.logic import clamp_index
+from ftrans.primitives.record import LINEAR, Joint, Linear, New, Sample, operand_type, scalar
 from ftrans.primitives.scatter import scatter_p
-from ftrans.primitives.select import clamp_index
 from ftrans.primitives.shape import concatenate_p, iota_p, reshape_p, slice_p
-
-__all__ = ["dynamic_slice_p", "dynamic_update_slice_p"]
-
 
 # ------------------------------------------------------------------------------ dynamic_slice
 
@@ -60,11 +56,6 @@ def _clamped(
     return low, tuple(a + n for a, n in zip(low, sizes, strict=True))
 
 
-def _window(x: Any, sizes: Sequence[int], starts: Sequence[Any]) -> tuple[slice, ...]:
-    """Returns the slices of a NumPy array at the starts."""
-    return tuple(map(slice, *_clamped(starts, sizes, x.shape)))
-
-
 def _slice_infer(x: ArrayType, *starts: ArrayType, sizes: tuple[int, ...]) -> ArrayType:
     _check_window("dynamic_slice", x, sizes, starts)
     return x.update(shape=sizes)
@@ -72,14 +63,10 @@ def _slice_infer(x: ArrayType, *starts: ArrayType, sizes: tuple[int, ...]) -> Ar
 
 def _slice_lower(xp: Any, x: Any, *starts: Any, sizes: tuple[int, ...]) -> Any:
     if xp is np:
-        return x[_window(x, sizes, starts)]
+        return x[tuple(map(slice, *_clamped(starts, sizes, x.shape)))]
     from jax import lax
 
     return lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
-
-
-def _slice_transpose(ct: Any, x: Any, *starts: Any, sizes: tuple[int, ...]) -> list[Any]:
-    return [dynamic_update_slice_p(zeros(x.type), ct, *starts), *[None] * len(starts)]
 
 
 def _slice_batch(
@@ -91,10 +78,9 @@ def _slice_batch(
         return dynamic_slice_p(x, scalar(0, np.int32), *starts, sizes=(size, *sizes)), 0
     is_mapped = dims[0] is not None
     x = moveaxis(x, dims[0], 0) if is_mapped else x
-    axes, indices = _mapped_windows(size, type_of(x).shape[is_mapped:], sizes, starts, dims[1:])
-    if not axes:
+    order, indices = _mapped_windows(size, type_of(x).shape[is_mapped:], sizes, starts, dims[1:])
+    if indices is None:
         return x, (0 if is_mapped else None)
-    order = _indexed_first(axes, len(sizes))
     if is_mapped:
         x = transpose_p(x, permutation=(0, *(a + 1 for a in order)))
         indices = append_iota(indices, size)
@@ -110,9 +96,9 @@ def _mapped_windows(
     starts: Sequence[Any],
     dims: Sequence[int | None],
 ) -> tuple[tuple[int, ...], Any]:
-    """Returns the axes on which windows can move, and the indices of all of their places.
+    """Returns the axes, first those on which windows can move, and the indices of all their places.
 
-    The indices are i32[size, window sizes of those axes, number of those axes].
+    The indices are i32[size, window sizes of those axes, number of those axes]; None for no axes.
     """
     axes = tuple(axis for axis, n in enumerate(sizes) if n < shape[axis])
     grid = (size, *(sizes[axis] for axis in axes))
@@ -122,11 +108,8 @@ def _mapped_windows(
         at = broadcast_p(start, shape=grid, axes=() if dims[axis] is None else (0,))
         column = add_p(at, iota_p(shape=grid, dtype=np.dtype("int32"), axis=number + 1))
         columns.append(reshape_p(column, shape=(*grid, 1)))
-    return axes, concatenate_p(*columns, axis=len(grid)) if columns else None
-
-
-def _indexed_first(axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
-    return axes + tuple(axis for axis in range(ndim) if axis not in axes)
+    order = axes + tuple(axis for axis in range(len(sizes)) if axis not in axes)
+    return order, concatenate_p(*columns, axis=len(grid)) if columns else None
 
 
 def _restored(x: Any, order: tuple[int, ...]) -> Any:
@@ -151,13 +134,15 @@ dynamic_slice_p = structural(
     "dynamic_slice",
     infer=_slice_infer,
     lower=_slice_lower,
-    jvp=Joint(
-        lambda tangents, out, x, *starts, sizes: dynamic_slice_p(tangents[0], *starts, sizes=sizes)
+    jvp=LINEAR,
+    transpose=Joint(
+        lambda ct, x, *at, sizes: [
+            dynamic_update_slice_p(zeros(x.type), ct, *at),
+            *[None] * len(at),
+        ]
     ),
-    transpose=Joint(_slice_transpose),
     batch=_slice_batch,
     rewrite=_slice_rewrite,
-    tags=["linear"],
     samples=[
         Sample((normal(5, 3), _start(1), _start(0)), {"sizes": (2, 3)}),
         Sample((normal(5, 3), _start(9), _start(-2)), {"sizes": (3, 2)}),
@@ -185,7 +170,7 @@ def _update_infer(
 def _update_lower(xp: Any, x: Any, update: Any, *starts: Any, apart: bool = False) -> Any:
     if xp is np:
         out = np.array(x)
-        out[_window(out, update.shape, starts)] = update
+        out[tuple(map(slice, *_clamped(starts, update.shape, x.shape)))] = update
         return out
     from jax import lax
 
@@ -249,12 +234,6 @@ def _unshaped(scope: Any, atom: Any) -> Any:
     return made.operands[0] if made and made.primitive is reshape_p else atom
 
 
-def _update_jvp(
-    tangents: Any, out: Any, x: Any, update: Any, *starts: Any, apart: bool = False
-) -> Any:
-    return dynamic_update_slice_p(*map(filled, tangents, (x, update)), *starts)
-
-
 def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any, apart: bool = False) -> list[Any]:
     t = operand_type(update)
     return [
@@ -270,10 +249,9 @@ def _update_batch(size: int, operands: Any, dims: Any, apart: bool = False) -> t
     if all(dim is None for dim in dims[2:]):
         return dynamic_update_slice_p(x, update, scalar(0, np.int32), *starts), 0
     sizes = type_of(update).shape[1:]
-    axes, indices = _mapped_windows(size, type_of(x).shape[1:], sizes, starts, dims[2:])
-    if not axes:
+    order, indices = _mapped_windows(size, type_of(x).shape[1:], sizes, starts, dims[2:])
+    if indices is None:
         return update, 0
-    order = _indexed_first(axes, len(sizes))
     front = (0, *(axis + 1 for axis in order))
     out = scatter_p(
         transpose_p(x, permutation=front),
@@ -289,11 +267,10 @@ dynamic_update_slice_p = structural(
     "dynamic_update_slice",
     infer=_update_infer,
     lower=_update_lower,
-    jvp=Joint(_update_jvp),
+    jvp=LINEAR,
     transpose=Joint(_update_transpose),
     batch=_update_batch,
     rewrite=_update_rewrite,
-    tags=["linear"],
     samples=[
         Sample((normal(5, 3), normal(2, 3), _start(1), _start(0))),
         Sample((normal(5, 3), normal(3, 2), _start(9), _start(-2))),

@@ -2,7 +2,7 @@
 
 from ftrans.ir.location import forget_locations
 from ftrans.ir.trail import forget_trails
-from ftrans.primitives import registry
+from ftrans.primitives.record import forget_types
 from ftrans.runtime import guard
 from ftrans.runtime.cache import CacheInfo, cache_clear, cache_info, keep, on_clear
 from ftrans.runtime.explain import Call, Explanation, explain, note_trace
@@ -23,11 +23,6 @@ __all__ = [
 ]
 
 
-@on_clear
-def _forget_types() -> None:
-    for primitive in registry.values():
-        primitive.forget_types()
-
-
+on_clear(forget_types)
 on_clear(forget_locations)
 on_clear(forget_trails)

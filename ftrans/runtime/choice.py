@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ftrans.config import config
 from ftrans.interpreters import runnable, simplify
 from ftrans.ir import Program
-from ftrans.runtime import background
 from ftrans.runtime.cache import count, make_room, track
 from ftrans.runtime.executable import Executable
 from ftrans.runtime.explain import Why
@@ -169,7 +169,7 @@ def choose(
     why = Why.DEVICE if on_device else Why.PAYS
     found = Choice(None, "compiled now", why, spent, needed)
     if config.background_compile and host:
-        if background.submit(state, lambda: _build(state, program, program.inputs, host=True)):
+        if _submit(state, program):
             plan.family.unproven += 1
         return _WAITING
     plan.family.unproven += 1
@@ -238,3 +238,53 @@ def _warn_once(state: State, program: Program) -> None:
         RuntimeWarning,
         stacklevel=2,
     )
+
+
+# ------------------------------------------------------------------------------- in the background
+#
+# For those who ask for it, a thread compiles while calls go on being interpreted. It ends when
+# nothing is left to do. It is no daemon: Python waits at its exit for the compilation under way,
+# and what is queued behind it is dropped.
+
+_queue: deque[tuple[State, Program]] = deque()
+_queueing = threading.Lock()
+_worker: threading.Thread | None = None
+
+
+def _submit(state: State, program: Program) -> bool:
+    """Queues a compilation; False where the state waits for one already."""
+    global _worker
+    with _queueing:
+        if state.pending:
+            return False
+        try:
+            state.pending = True
+            _queue.append((state, program))
+            if _worker is None or not _worker.is_alive():
+                _worker = threading.Thread(target=_work, name="ftrans-compile", daemon=False)
+                _worker.start()
+        except BaseException:
+            state.pending = False  # an interrupt: the next call asks again
+            raise
+    return True
+
+
+def _work() -> None:
+    global _worker
+    while True:
+        with _queueing:
+            if not _queue or not threading.main_thread().is_alive():
+                for state, _ in _queue:
+                    state.pending = False
+                _queue.clear()
+                _worker = None
+                return
+            state, program = _queue.popleft()
+        try:
+            _build(state, program, program.inputs, host=True)
+        except BaseException as error:
+            # told by a warning when the program is called next
+            state.failure = f"{type(error).__name__}: {error}"
+        finally:
+            state.pending = False
+        del state, program

@@ -102,9 +102,8 @@ class Executable:
                 specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in packing.types]
                 with x64():
                     compiled = function.lower(*specs).compile()  # type: ignore[attr-defined]
-                said = _size(compiled)
-                if said:
-                    self.nbytes = said
+                size = getattr(compiled.memory_analysis(), "generated_code_size_in_bytes", 0)
+                self.nbytes = int(size or 0) or self.nbytes
                 self._pack = packing if packing.groups else None
                 self._host = compiled
 
@@ -243,9 +242,3 @@ class _Packing:
 def is_wide(t: ArrayType) -> bool:
     """Tells whether JAX keeps such numbers in double precision only."""
     return t.dtype.itemsize // (2 if t.dtype.kind == "c" else 1) > 4
-
-
-def _size(compiled: Any) -> int:
-    """Returns the bytes of code that XLA reports; 0 where it does not."""
-    analysis = compiled.memory_analysis()
-    return int(getattr(analysis, "generated_code_size_in_bytes", 0) or 0)

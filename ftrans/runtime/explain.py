@@ -79,12 +79,6 @@ def record(
     _ring.append((name, trace, hit, road, why, spent, price, seconds))
 
 
-def forget_calls() -> None:
-    """Empties the ring."""
-    _ring.clear()
-    _pending.trace = None
-
-
 class Explanation(tuple[Call, ...]):
     """Is a sequence of `Call` tuples that prints as a table, the latest call last."""
 

@@ -7,7 +7,7 @@ transformation of JAX, and is what splice is held against. `ftrans.config.loweri
 
 from __future__ import annotations
 
-import threading
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,19 +16,11 @@ import jax.numpy as jnp
 
 from ftrans.config import config
 from ftrans.errors import FtransError
-from ftrans.ir import ArrayType, Equation, Literal, Params, Program
+from ftrans.ir import ArrayType, Program
 from ftrans.primitives import add_p, cos_p
+from ftrans.primitives.control.common import program_from
 from ftrans.primitives.evaluate import evaluate
-from ftrans.runtime.cache import on_clear
 from ftrans.runtime.jaxlink import x64
-
-_lock = threading.RLock()
-_splice: Any = None
-"""The module that splices; None before it was tried."""
-_reason: str | None = None
-"""Why this JAX does not take the splice."""
-_failure: str | None = None
-"""Why the last program that was not spliced was not."""
 
 
 def lower(program: Program, arrays: Sequence[Any]) -> list[Any]:
@@ -43,23 +35,22 @@ def lower(program: Program, arrays: Sequence[Any]) -> list[Any]:
     Raises:
         FtransError: where `config.lowering` is "splice" and this release of JAX does not take it.
     """
-    global _failure
     chosen = config.lowering
-    if chosen == "replay" or (chosen == "auto" and not _works()):
-        return replay(program, arrays)
-    if not _works():
+    splice, reason = (None, "") if chosen == "replay" else _splicer()
+    if splice is None:
+        if chosen != "splice":
+            return replay(program, arrays)
         raise FtransError(
             f"config.lowering: this release of JAX, {jax.__version__}, does not take spliced "
-            f"programs.\n  reason: {_reason}\n"
+            f"programs.\n  reason: {reason}\n"
             f'  Set ftrans.config.lowering = "auto" to do without.'
         )
     try:
-        return _splice.splice(program, arrays)
+        return splice.splice(program, arrays)
     except Exception as error:
-        if chosen == "splice" and not isinstance(error, _splice.Unspliceable):
+        if chosen == "splice" and not isinstance(error, splice.Unspliceable):
             raise
-        # if the fault is a rule's own, replay raises it as well
-        _failure = f"{program.name}: {type(error).__name__}: {error}"
+    # if the fault is a rule's own, this raises it as well
     return replay(program, arrays)
 
 
@@ -71,47 +62,21 @@ def replay(program: Program, arrays: Sequence[Any]) -> list[Any]:
     return [jnp.asarray(x, t.dtype) for x, t in zip(found, program.output_types, strict=True)]
 
 
-def why_replay() -> str | None:
-    """Returns why programs are replayed, or why the last one was; None where none is."""
-    _works()
-    return _reason or _failure
-
-
-@on_clear
-def _forget() -> None:
-    global _failure
-    _failure = None
-
-
-def _works() -> bool:
-    """Tells whether JAX takes spliced programs; tried once, on a small one."""
-    global _splice, _reason
-    if _splice is None and _reason is None:
-        with _lock:
-            if _splice is None and _reason is None:
-                try:
-                    module = _tried()
-                except Exception as error:
-                    # whatever a JAX that we have not seen may raise: the other road is always there
-                    _reason = f"{type(error).__name__}: {error}"
-                else:
-                    _splice = module
-    return _splice is not None
+@functools.cache
+def _splicer() -> tuple[Any, str]:
+    """Returns the module that splices; or None, and why this JAX does not take what it makes."""
+    try:
+        return _tried(), ""
+    except Exception as error:
+        # whatever a JAX that we have not seen may raise: the other road is always there
+        return None, f"{type(error).__name__}: {error}"
 
 
 def _tried() -> Any:
     """Returns the module that splices after it has spliced a program that JAX then lowered."""
     from ftrans.runtime import splice
 
-    t = ArrayType((2,), "float64")
-    program = Program.make(
-        [t],
-        [
-            Equation(cos_p, (0,), Params(), (t,)),
-            Equation(add_p, (1, Literal(2.0, "float64")), Params(), (t,)),
-        ],
-        [2, 0],
-    )
+    program = program_from(lambda x: [add_p(cos_p(x), 2.0), x], ArrayType((2,), "float64"))
     with x64():
         lowered = jax.jit(lambda *arrays: splice.splice(program, arrays)).lower(
             jax.ShapeDtypeStruct((2,), "float64")

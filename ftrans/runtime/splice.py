@@ -30,13 +30,8 @@ from ftrans.runtime.cache import Remembered, on_clear
 _TEMPLATES = 4096
 """How many templates are kept."""
 
-_CALLS = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "ftrans_call": "call_jaxpr",
-}
+_CALLS = {"jit": "jaxpr", "pjit": "jaxpr"}
+_CALLS |= dict.fromkeys(("closed_call", "core_call", "ftrans_call"), "call_jaxpr")
 """Primitives of JAX that call a jaxpr and do nothing else, with the param that holds it."""
 
 
@@ -202,13 +197,13 @@ def _traced(function: Any, types: Sequence[ArrayType], results: Sequence[ArrayTy
             return atom if isinstance(atom, core.Literal) else local[atom]
 
         for equation in jaxpr.eqns:
-            called = equation.params.get(_CALLS.get(equation.primitive.name))
-            ins = tuple(map(read, equation.invars))
+            ins, params = tuple(map(read, equation.invars)), equation.params
+            called = params.get(_CALLS.get(equation.primitive.name))
             if called is not None:
                 outs = flatten(called, ins)
             else:
                 avals = tuple(var.aval for var in equation.outvars)
-                steps.append(_Step(equation.primitive, equation.params, ins, avals))
+                steps.append(_Step(equation.primitive, params, ins, avals))
                 outs = range(count, count := count + len(avals))
             local.update(zip(equation.outvars, outs, strict=True))
         return [read(atom) for atom in jaxpr.outvars]

@@ -14,7 +14,7 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.config import config
 from ftrans.runtime import cache_clear, cache_info, note_trace, policy, run
-from ftrans.runtime.explain import Call, duration, forget_calls
+from ftrans.runtime.explain import Call, _ring, duration
 from tests.helpers import assert_close
 
 X = np.array([0.5, -1.0, 2.0])
@@ -23,7 +23,7 @@ X = np.array([0.5, -1.0, 2.0])
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     cache_clear()
-    forget_calls()
+    _ring.clear()
     yield
     cache_clear()
 
@@ -86,7 +86,7 @@ def test_the_reason_is_in_words() -> None:
 
 def test_tracing_time_goes_to_the_next_run() -> None:
     program = ftrans.trace(loss)(X)
-    forget_calls()
+    _ring.clear()
     note_trace(0.25)
     run(program, [X])
     run(program, [X])
@@ -140,7 +140,7 @@ def test_the_choice_is_the_same_each_time() -> None:
     found = []
     for _ in range(2):
         cache_clear()
-        forget_calls()
+        _ring.clear()
         x = np.linspace(0, 1, 20_000)
         for _ in range(200):
             func.grad(long)(x)

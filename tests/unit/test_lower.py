@@ -93,9 +93,7 @@ def simple() -> Program:
 
 @pytest.mark.smoke
 def test_this_release_of_jax_takes_the_splice() -> None:
-    ftrans.cache_clear()
-    assert roads._works()
-    assert roads.why_replay() is None
+    assert roads._splicer() == (splice, "")
 
 
 WALKED = [
@@ -365,13 +363,10 @@ def test_a_jax_that_does_not_take_the_splice(monkeypatch: pytest.MonkeyPatch) ->
     def fails() -> Any:
         raise AttributeError("no such thing as new_jaxpr_eqn")
 
-    monkeypatch.setattr(roads, "_splice", None)
-    monkeypatch.setattr(roads, "_reason", None)
+    monkeypatch.setattr(roads, "_splicer", roads._splicer.__wrapped__)
     monkeypatch.setattr(roads, "_tried", fails)
     program = simple()
     assert_close(compiled(roads.lower, program, [np.zeros(3)])[0], np.ones(3))
-    assert not roads._works()
-    assert roads.why_replay() == "AttributeError: no such thing as new_jaxpr_eqn"
     ftrans.config.lowering = "splice"
     with pytest.raises(FtransError) as caught:
         compiled(roads.lower, program, [np.zeros(3)])
@@ -387,24 +382,24 @@ def test_a_program_that_cannot_be_spliced_is_replayed(monkeypatch: pytest.Monkey
         raise KeyError("jaxpr")
 
     program = simple()
-    assert roads._works()
     monkeypatch.setattr(splice, "_jaxpr", fails)
     assert_close(compiled(roads.lower, program, [np.zeros(3)])[0], np.ones(3))
-    assert roads.why_replay() == "f: KeyError: 'jaxpr'"
     ftrans.config.lowering = "splice"
     with pytest.raises(KeyError):
         compiled(roads.lower, program, [np.zeros(3)])
-    ftrans.cache_clear()
-    assert roads.why_replay() is None
 
 
-def test_under_a_mesh_programs_are_replayed() -> None:
+def test_under_a_mesh_programs_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     mesh = jax.make_mesh((1,), ("d",))
-    program = simple()
+    program, replayed, replay = simple(), [], roads.replay
+    monkeypatch.setattr(roads, "replay", lambda *given: replayed.append(given) or replay(*given))
     with jax.set_mesh(mesh):
         assert_close(compiled(roads.lower, program, [np.zeros(3)])[0], np.ones(3))
-        assert "a mesh is set" in str(roads.why_replay())
-    ftrans.cache_clear()
+        assert len(replayed) == 1
+        with pytest.raises(splice.Unspliceable, match="a mesh is set"):
+            compiled(splice.splice, program, [np.zeros(3)])
+    compiled(roads.lower, program, [np.zeros(3)])
+    assert len(replayed) == 1
 
 
 def test_scopes_of_jax_are_part_of_a_template() -> None:
@@ -496,6 +491,7 @@ SHARDED = """
     import ftrans, ftrans.numpy as fnp
     from ftrans.runtime import lower as roads
 
+    replay = roads.replay
     assert len(jax.devices()) == 4
     ftrans.config.execution = "compile"
 
@@ -520,15 +516,15 @@ SHARDED = """
             for got, want in zip(found, expected):
                 np.testing.assert_allclose(np.asarray(got), want, rtol=1e-12, atol=1e-12)
     ftrans.config.lowering = "auto"
+    roads.replay = None  # nothing is replayed
     code = ftrans.jit(step).lower(*given).compile().as_text()
     assert "all-reduce" in code
-    assert roads.why_replay() is None, roads.why_replay()
 
     # run by itself, and with the gradient summed over the devices
     gradient = ftrans.func.grad(loss)(*given)
     assert gradient.sharding.is_equivalent_to(whole, 2)
     np.testing.assert_allclose(np.asarray(gradient), (w - expected[0]) / 0.1, atol=1e-12)
-    assert roads.why_replay() is None, roads.why_replay()
+    roads.replay = replay
 
     # axes whose shardings are part of types
     mesh = jax.make_mesh((4,), ("d",), axis_types=(AxisType.Explicit,))

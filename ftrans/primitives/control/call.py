@@ -5,8 +5,6 @@ Every interpreter inlines it first, so it needs no other rule than how to run.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, Program
 from ftrans.primitives.arithmetic import mul_p
@@ -22,10 +20,6 @@ def _infer(*types: ArrayType, program: Program) -> tuple[ArrayType, ...]:
     return program.output_types
 
 
-def _lower(xp: Any, *arrays: Any, program: Program) -> list[Any]:
-    return evaluate(xp, program, arrays)
-
-
 def _samples() -> list[Sample]:
     square = program_from(lambda x: [mul_p(x, x)], ArrayType((3,), "float64"))
     return [Sample((normal(3),), {"program": square})]
@@ -36,7 +30,7 @@ _inlined = Absent("interpreters inline it before they look at equations")
 call_p = carrier(
     "call",
     infer=_infer,
-    lower=_lower,
+    lower=lambda xp, *arrays, program: evaluate(xp, program, arrays),
     jvp=_inlined,
     linearize=_inlined,
     transpose=_inlined,

@@ -154,19 +154,9 @@ def restrict(transforms: Any, program: Program, inputs: Mask, outputs: Mask) -> 
     The inputs left out must not be needed by the outputs kept.
     """
     with transforms.building(program.name, pick(program.inputs, inputs)) as (frame, given):
-        outs = transforms.replay(
-            transforms.simplify(
-                Program.make(
-                    program.inputs,
-                    program.equations,
-                    pick(program.outputs, outputs),
-                    program.locations,
-                    program.name,
-                )
-            ),
-            spread(given, inputs),
-        )
-        return transforms.finish(frame, outs)
+        # what is computed of zeros in the place of inputs is needed by nothing
+        filled = fill_zeros(spread(given, inputs), program.inputs, (True,) * len(inputs))
+        return transforms.finish(frame, pick(transforms.replay(program, filled), outputs))
 
 
 @contextmanager

@@ -7,7 +7,8 @@ The params are `body, consts, carry` (two counts), `length, reverse, unroll`.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,10 +41,28 @@ from ftrans.primitives.family import carrier, normal
 from ftrans.primitives.record import Cost, Sample
 
 
-def _infer(
-    *types: ArrayType, body: Program, consts: int, carry: int, length: int, **rest: Any
-) -> tuple[ArrayType, ...]:
-    _, _, xs = split(types, consts, carry)
+class _Loop(NamedTuple):
+    """Is what the params of a loop say."""
+
+    body: Program
+    consts: int
+    carry: int
+    length: int
+    reverse: bool
+    unroll: int
+
+    def split(self, values: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """Splits operands into the constants, the carry, and what the loop goes through."""
+        return split(values, self.consts, self.carry)
+
+    def run(self, operands: Sequence[Any], **changed: Any) -> Any:
+        """Records the loop, with some of its params changed."""
+        return scan_p(*operands, **self._replace(**changed)._asdict())
+
+
+def _infer(*types: ArrayType, **params: Any) -> tuple[ArrayType, ...]:
+    body, consts, carry, length, *_ = loop = _Loop(**params)
+    _, _, xs = loop.split(types)
     for t in xs:
         if not t.shape or t.shape[0] != length:
             raise ShapeError(f"scan: {t} is not stacked {length} times along axis 0.")
@@ -58,17 +77,9 @@ def _infer(
     return (*outs[:carry], *(t.update(shape=(length, *t.shape)) for t in outs[carry:]))
 
 
-def _lower(
-    xp: Any,
-    *arrays: Any,
-    body: Program,
-    consts: int,
-    carry: int,
-    length: int,
-    reverse: bool,
-    unroll: int,
-) -> Any:
-    fixed, state, xs = split(arrays, consts, carry)
+def _lower(xp: Any, *arrays: Any, **params: Any) -> Any:
+    body, _, carry, length, reverse, unroll = loop = _Loop(**params)
+    fixed, state, xs = loop.split(arrays)
     if xp is np:
         types = body.output_types[carry:]
         ys = [np.empty((length, *t.shape), t.dtype) for t in types]
@@ -89,33 +100,19 @@ def _lower(
     return [*last, *ys]
 
 
-def _jvp(
-    transforms: Any,
-    tangents: Any,
-    *primals: Any,
-    body: Program,
-    consts: int,
-    carry: int,
-    **rest: Any,
-) -> Any:
+def _jvp(transforms: Any, tangents: Any, *primals: Any, **params: Any) -> Any:
+    loop = _Loop(**params)
+
     def run(step: Program, consts: int, carry: int, operands: list[Any]) -> Any:
-        return scan_p(*operands, body=step, consts=consts, carry=carry, **rest)
+        return loop.run(operands, body=step, consts=consts, carry=carry)
 
-    return push_loop(transforms, tangents, primals, body, consts, carry, run)
+    return push_loop(transforms, tangents, primals, loop.body, loop.consts, loop.carry, run)
 
 
-def linearize_scan(
-    transforms: Any,
-    tangents: Any,
-    *primals: Any,
-    body: Program,
-    consts: int,
-    carry: int,
-    length: int,
-    **rest: Any,
-) -> Any:
+def linearize_scan(transforms: Any, tangents: Any, *primals: Any, **params: Any) -> Any:
     """Splits a scan into one that also stacks residuals, and a linear one that reads them."""
-    const_mask, init_mask, xs_mask = split(present(tangents), consts, carry)
+    body, consts, carry, *_ = loop = _Loop(**params)
+    const_mask, init_mask, xs_mask = loop.split(present(tangents))
     carry_mask = stable(
         init_mask,
         lambda mask: transforms.linearize(body, (*const_mask, *mask, *xs_mask)).active[:carry],
@@ -123,7 +120,7 @@ def linearize_scan(
     part = transforms.linearize(body, (*const_mask, *carry_mask, *xs_mask))
     outs_count = len(part.active)
     ys_mask = part.active[carry:]
-    pc, _, px = split(primals, consts, carry)
+    pc, _, px = loop.split(primals)
 
     # Residuals that depend on consts alone are computed once, before the loop; those that are
     # elements of xs or of ys are stacked already.
@@ -137,7 +134,7 @@ def linearize_scan(
     )
     every = (True,) * len(primals)
     forward = restrict(transforms, part.forward, every, (True,) * outs_count + stacked)
-    outs = scan_p(*primals, body=forward, consts=consts, carry=carry, length=length, **rest)
+    outs = loop.run(primals, body=forward)
     stacks = iter(outs[outs_count:])
     invariant_mask = opposite(varies)
     hoisted = (False,) * outs_count + invariant_mask
@@ -152,7 +149,7 @@ def linearize_scan(
             per_step.append(outs[ys_at[atom]] if atom in ys_at else next(stacks))
 
     # The linear loop: consts are their tangents and invariants, elements theirs and residuals.
-    fixed, state, elements = split(body.inputs, consts, carry)
+    fixed, state, elements = loop.split(body.inputs)
     residual_types = part.linear.inputs[sum((*const_mask, *carry_mask, *xs_mask)) :]
     groups = (
         pick(fixed, const_mask),
@@ -167,53 +164,33 @@ def linearize_scan(
         step = transforms.finish(
             frame, [*fill_zeros(dots[:carry], state, carry_mask), *pick(dots[carry:], ys_mask)]
         )
-    tc, ts, tx = split(tangents, consts, carry)
-    dots = scan_p(
-        *pick(tc, const_mask),
-        *invariants,
-        *fill_zeros(ts, state, carry_mask),
-        *pick(tx, xs_mask),
-        *per_step,
+    tc, ts, tx = loop.split(tangents)
+    front = [*pick(tc, const_mask), *invariants, *fill_zeros(ts, state, carry_mask)]
+    dots = loop.run(
+        [*front, *pick(tx, xs_mask), *per_step],
         body=step,
         consts=len(groups[0]) + len(groups[1]),
         carry=len(groups[2]),
-        length=length,
-        **rest,
     )
     carried = spread(dots[: sum(carry_mask)], carry_mask)
     return outs[:outs_count], [*carried, *spread(dots[sum(carry_mask) :], ys_mask)]
 
 
-def transpose_scan(
-    transforms: Any,
-    cts: Any,
-    *operands: Any,
-    body: Program,
-    consts: int,
-    carry: int,
-    length: int,
-    reverse: bool,
-    **rest: Any,
-) -> Any:
+def transpose_scan(transforms: Any, cts: Any, *operands: Any, **params: Any) -> Any:
     """Runs a scan the other way, after what is not linear in it has been run as it is."""
-    const_mask, init_mask, xs_mask = split(unknown(operands), consts, carry)
+    body, consts, carry, _, reverse, _ = loop = _Loop(**params)
+    const_mask, init_mask, xs_mask = loop.split(unknown(operands))
     carry_mask = carried(body, unknown(operands), consts, carry)
-    fixed, state, elements = split(body.inputs, consts, carry)
+    fixed, state, elements = loop.split(body.inputs)
     constant_c = pick(operands[:consts], opposite(const_mask))
     constant_x = pick(operands[consts + carry :], opposite(xs_mask))
     kept, constant_s = opposite(carry_mask), []
     if any(kept):
         # Carried values that are not linear are computed first, and their history kept.
         given = (*opposite(const_mask), *kept, *opposite(xs_mask))
-        ran = scan_p(
-            *pick(operands, given),
-            body=_histories(transforms, body, given, kept, len(constant_c)),
-            consts=len(constant_c),
-            carry=sum(kept),
-            length=length,
-            reverse=reverse,
-            **rest,
-        )
+        histories = _histories(transforms, body, given, kept, len(constant_c))
+        counts = {"consts": len(constant_c), "carry": sum(kept)}
+        ran = loop.run(pick(operands, given), body=histories, **counts)
         constant_s = list(ran[sum(kept) :])
     ct_carry = fill_zeros(cts[:carry], state, carry_mask)
     ys_mask = present(cts[carry:])
@@ -241,19 +218,13 @@ def transpose_scan(
                 *fill_zeros(got_x, pick(elements, xs_mask), (True,) * len(got_x)),
             ],
         )
-    results = scan_p(
-        *constant_c,
-        *ct_carry,
-        *(zeros(t) for t in groups[2]),
-        *constant_s,
-        *constant_x,
-        *pick(cts[carry:], ys_mask),
+    front = [*constant_c, *ct_carry, *map(zeros, groups[2]), *constant_s, *constant_x]
+    results = loop.run(
+        [*front, *pick(cts[carry:], ys_mask)],
         body=step,
         consts=len(groups[0]),
         carry=len(groups[1]) + len(groups[2]),
-        length=length,
         reverse=not reverse,
-        **rest,
     )
     ct_s, ct_c, ct_x = split(results, len(groups[1]), len(groups[2]))
     ct_s = [
@@ -272,19 +243,10 @@ def _histories(transforms: Any, body: Program, inputs: Mask, carry: Mask, consts
         return transforms.finish(frame, [*transforms.replay(part, given), *start])
 
 
-def _batch(
-    transforms: Any,
-    size: int,
-    operands: Any,
-    dims: Any,
-    *,
-    body: Program,
-    consts: int,
-    carry: int,
-    **rest: Any,
-) -> Any:
-    oc, os, ox = split(operands, consts, carry)
-    dc, ds, dx = split(dims, consts, carry)
+def _batch(transforms: Any, size: int, operands: Any, dims: Any, **params: Any) -> Any:
+    body, _, carry, *_ = loop = _Loop(**params)
+    oc, os, ox = loop.split(operands)
+    dc, ds, dx = loop.split(dims)
     dx_inner = [None if dim is None else 0 for dim in dx]
 
     def inner(mask: Mask) -> tuple:
@@ -295,7 +257,7 @@ def _batch(
     program, out_mapped = transforms.batch(body, size, inner(mapped), force)
     init = [to_front(size, x, dim) if m else x for x, dim, m in zip(os, ds, mapped, strict=True)]
     xs = [x if dim is None else moveaxis(x, dim, 1) for x, dim in zip(ox, dx, strict=True)]
-    outs = scan_p(*oc, *init, *xs, body=program, consts=consts, carry=carry, **rest)
+    outs = loop.run([*oc, *init, *xs], body=program)
     return outs, [
         *(0 if m else None for m in mapped),
         *(1 if m else None for m in out_mapped[carry:]),
@@ -303,18 +265,13 @@ def _batch(
 
 
 def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
-    body, consts, carry = params["body"], params["consts"], params["carry"]
-    inputs = tuple(needs(params, used))
-    c, carry_kept, _ = split(inputs, consts, carry)
-    outputs = (*carry_kept, *used[carry:])
+    loop, inputs = _Loop(**params), tuple(needs(params, used))
+    c, kept, _ = loop.split(inputs)
+    outputs = (*kept, *used[loop.carry :])
     if all(inputs) and all(outputs):
         return None
-    pruned = {
-        **params,
-        "body": restrict(transforms, body, inputs, outputs),
-        "consts": sum(c),
-        "carry": sum(carry_kept),
-    }
+    body = restrict(transforms, loop.body, inputs, outputs)
+    pruned = loop._replace(body=body, consts=sum(c), carry=sum(kept))._asdict()
     return tuple(pick(operands, inputs)), pruned, outputs
 
 

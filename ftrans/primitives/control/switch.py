@@ -6,6 +6,7 @@ operands of all branches. The params are `branches`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Any
 
@@ -30,11 +31,11 @@ from ftrans.primitives.control.common import (
     union,
     unknown,
 )
+from ftrans.primitives.conversion import stop_gradient_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import carrier, normal
-from ftrans.primitives.logic import eq_p
-from ftrans.primitives.record import Cost, Sample, scalar
-from ftrans.primitives.select import clamp_index, select_p, stop_gradient_p
+from ftrans.primitives.logic import clamp_index, eq_p, select_p
+from ftrans.primitives.record import Sample, scalar
 
 
 def _infer(index: ArrayType, *types: ArrayType, branches: tuple) -> tuple[ArrayType, ...]:
@@ -92,14 +93,15 @@ def _linearize(transforms: Any, tangents: Any, index: Any, *primals: Any, branch
     # Residuals that are operands are there already. For the others branches share places, one for
     # residuals of one type: only one branch runs.
     atoms = [part.forward.outputs[len(types) :] for part in parts]
-    shared = sorted({a for mine in atoms for a in mine if _is_input(a, primals)})
+    given_at = range(len(primals))
+    shared = sorted({a for mine in atoms for a in mine if a in given_at})
     places: list[ArrayType] = []
     taken: list[dict[Any, int]] = []
     for part, residuals in zip(parts, atoms, strict=True):
         free = list(range(len(places)))
         mine: dict[Any, int] = {}
         for atom in residuals:
-            if _is_input(atom, primals):
+            if atom in given_at:
                 continue
             t = part.forward.type_of(atom)
             found = next((i for i in free if places[i] is t), None)
@@ -132,10 +134,6 @@ def _linearize(transforms: Any, tangents: Any, index: Any, *primals: Any, branch
     return outs[: len(types)], spread(dots, out_active)
 
 
-def _is_input(atom: Any, operands: Any) -> bool:
-    return type(atom) is int and atom < len(operands)
-
-
 def _transpose(transforms: Any, cts: Any, index: Any, *operands: Any, branches: tuple) -> Any:
     linear, nonzero = unknown(operands), present(cts)
     results = [transforms.transpose(branch, linear, nonzero) for branch in branches]
@@ -157,6 +155,16 @@ def select_lanes(mask: Any, x: Any, y: Any) -> Any:
     return select_p(mask, x, y)
 
 
+def cut_lanes(
+    size: int, lanes: Any, values: Sequence[Any], dims: Sequence[int | None]
+) -> list[Any]:
+    """Gives operands the mapped axis in front, and examples whose lane is false no tangents."""
+    front = [to_front(size, x, dim) for x, dim in zip(values, dims, strict=True)]
+    return [
+        select_lanes(lanes, x, stop_gradient_p(x)) if type_of(x).is_inexact else x for x in front
+    ]
+
+
 def _batch(
     transforms: Any, size: int, operands: Any, dims: Any, *, branches: tuple
 ) -> tuple[Any, Any]:
@@ -172,16 +180,12 @@ def _batch(
     # The index differs between examples: all branches run and the results are selected. Examples
     # that do not take a branch feed it values without tangents, so no NaN comes back from it.
     index = clamp_index(index, len(branches))
-    front = [to_front(size, x, dim) for x, dim in zip(rest, dims[1:], strict=True)]
     outs: list[Any] = []
     for number, branch in enumerate(branches):
         lanes = eq_p(index, scalar(number, np.int32))
-        masked = [
-            select_lanes(lanes, x, stop_gradient_p(x)) if type_of(x).is_inexact else x
-            for x in front
-        ]
+        masked = cut_lanes(size, lanes, rest, dims[1:])
         every = (True,) * len(branch.outputs)
-        program, _ = transforms.batch(branch, size, (0,) * len(front), every)
+        program, _ = transforms.batch(branch, size, (0,) * len(rest), every)
         found = transforms.replay(program, masked)
         outs = [*map(select_lanes, repeat(lanes), found, outs)] if outs else found
     return outs, [0] * len(outs)
@@ -194,10 +198,6 @@ def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
         return None
     kept = tuple(restrict(transforms, branch, needed, used) for branch in branches)
     return (operands[0], *pick(operands[1:], needed)), {"branches": kept}, used
-
-
-def _cost(operands: Any, results: Any, params: Any) -> Cost:
-    return max(program_cost(branch) for branch in params["branches"])
 
 
 def _samples() -> list[Sample]:
@@ -222,6 +222,6 @@ switch_p = carrier(
     transpose=_transpose,
     batch=_batch,
     prune=_prune,
-    cost=_cost,
+    cost=lambda operands, results, params: max(map(program_cost, params["branches"])),
     samples=_samples,
 )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftrans.errors import ShapeError, TransposeError
-from ftrans.ir import ArrayType, Program, type_of
+from ftrans.ir import ArrayType, Program
 from ftrans.ir.stack import recording_place
 from ftrans.primitives.arithmetic import add_p, mul_p
 from ftrans.primitives.axes import to_front
@@ -33,13 +33,13 @@ from ftrans.primitives.control.common import (
     types_of,
 )
 from ftrans.primitives.control.scan import linearize_scan, transpose_scan
-from ftrans.primitives.control.switch import select_lanes, switch_p
+from ftrans.primitives.control.switch import cut_lanes, select_lanes, switch_p
+from ftrans.primitives.conversion import convert_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import carrier, normal
 from ftrans.primitives.logic import lt_p
 from ftrans.primitives.record import Cost, Sample
 from ftrans.primitives.reduction import any_p
-from ftrans.primitives.select import convert_p, stop_gradient_p
 
 
 class _Loop(NamedTuple):
@@ -137,11 +137,7 @@ def _linearize(transforms: Any, tangents: Any, *primals: Any, **params: Any) -> 
 def _as_scan(transforms: Any, **params: Any) -> dict[str, Any]:
     """Returns the params of the scan that takes `bound` steps, most of them idle."""
     loop = _Loop(**params)
-    cc, bc, state = split(
-        [*loop.cond.inputs[: loop.cond_consts], *loop.body.inputs],
-        loop.cond_consts,
-        loop.body_consts,
-    )
+    cc, bc, state = loop.split([*loop.cond.inputs[: loop.cond_consts], *loop.body.inputs])
     with grouped(transforms, loop.body.name, bc, state) as (frame, (_, s)):
         idle = transforms.finish(frame, s)
     with grouped(transforms, loop.body.name, cc, bc, state) as (frame, (c, b, s)):
@@ -199,11 +195,9 @@ def _batch(transforms: Any, size: int, operands: Any, dims: Any, **params: Any) 
         (lanes,) = transforms.replay(test, [*c, *s])
         taken = [*b, *s]
         if loop.bound is not None:
-            # In reverse mode a finished example must send no NaN back, to the consts neither: it
-            # feeds the body values without tangents.
-            dims = [*db, *inner(mask)]
-            taken, dims = _without_finished(size, lanes, taken, dims)
-            program, _ = transforms.batch(loop.body, size, dims, mask)
+            # In reverse mode a finished example must send no NaN back, to the consts neither.
+            taken = cut_lanes(size, lanes, taken, [*db, *inner(mask)])
+            program, _ = transforms.batch(loop.body, size, (0,) * len(taken), mask)
         new = transforms.replay(program, taken)
         masked = transforms.finish(
             frame, [select_lanes(lanes, x, y) for x, y in zip(new, s, strict=True)]
@@ -211,20 +205,6 @@ def _batch(transforms: Any, size: int, operands: Any, dims: Any, **params: Any) 
     consts = loop.cond_consts + loop.body_consts
     outs = loop.run([*oc, *oc, *ob, *init], cond=going, body=masked, body_consts=consts)
     return outs, [0] * count
-
-
-def _without_finished(
-    size: int, lanes: Any, values: Sequence[Any], dims: Sequence[int | None]
-) -> tuple[list[Any], tuple[int | None, ...]]:
-    """Cuts the tangents of the examples whose lane is false, in operands mapped at `dims`."""
-    out, out_dims = [], []
-    for x, dim in zip(values, dims, strict=True):
-        if type_of(x).is_inexact:
-            x, dim = to_front(size, x, dim), 0
-            x = select_lanes(lanes, x, stop_gradient_p(x))
-        out.append(x)
-        out_dims.append(dim)
-    return out, tuple(out_dims)
 
 
 def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:

@@ -1,6 +1,7 @@
-"""The parts of complex numbers, and complex numbers from their parts.
+"""Converting: to other dtypes, to what has no derivative, and complex numbers to parts and back.
 
-These maps are linear over the reals. Transposition is plain: it keeps the pairing Re(a * b).
+But for `stop_gradient` these maps are linear over the reals. Transposition is plain: it keeps the
+pairing Re(a * b).
 """
 
 from __future__ import annotations
@@ -11,14 +12,72 @@ import numpy as np
 
 from ftrans.errors import DTypeError
 from ftrans.ir import ArrayType, type_of
-from ftrans.ir.dtype import complex_of, is_complex, real_of
+from ftrans.ir.dtype import complex_of, is_complex, is_inexact, real_of
 from ftrans.primitives.arithmetic import neg_p
 from ftrans.primitives.elementwise import common_type, elementwise
 from ftrans.primitives.family import normal
-from ftrans.primitives.namespace import by_lax
-from ftrans.primitives.record import LINEAR, Joint, New, Sample
+from ftrans.primitives.namespace import by_lax, held_as
+from ftrans.primitives.record import LINEAR, New, Sample, zero
 
-__all__ = ["complex_p", "conj_p", "imag_p", "real_p"]
+# ------------------------------------------------------------------------------------ convert
+
+
+def _convert_lower(xp: Any, x: Any, *, dtype: np.dtype) -> Any:
+    if is_complex(x.dtype) and not is_complex(dtype):
+        x = x != 0 if dtype.kind == "b" else x.real
+    x = xp.asarray(x)
+    # XLA takes what an integer cannot hold for the nearest one that it can, and NaN for 0
+    if xp is np and dtype.kind in "iu" and x.dtype.kind not in "biu":
+        return _saturated(x, dtype)
+    return x.astype(held_as(xp, dtype))
+
+
+def _saturated(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Casts floats to integers; what is out of range becomes the least or the greatest of them."""
+    bounds = np.iinfo(dtype)
+    low, high = float(bounds.min), float(bounds.max) + (dtype.itemsize < 8)
+    with np.errstate(all="ignore"):
+        out = x.astype(dtype)
+        # the greatest of 64 bits is no float: it is rounded up, so that high is the first too large
+        if x.size and not (x.min() > low - 1 and x.max() < high):
+            out = np.where(x >= high, bounds.max, np.where(x > low - 1, out, bounds.min))
+            out = np.where(x == x, out, 0).astype(dtype)
+    return out
+
+
+convert_p = elementwise(
+    "convert",
+    kinds="biufc",
+    lower=_convert_lower,
+    jvp=[lambda t, out, x, *, dtype: convert_p(t, dtype=dtype) if is_inexact(dtype) else None],
+    # complex to real takes the real part, the transpose of real to complex
+    transpose=[lambda ct, x, *, dtype: convert_p(ct, dtype=x.type.dtype)],
+    infer=lambda x, *, dtype: x.update(dtype=dtype),
+    rewrite=lambda scope, xs, types, params: xs[0] if scope.type(xs[0]) is types[0] else None,
+    tags=["linear"],
+    samples=[
+        Sample((normal(3),), {"dtype": np.dtype("float32")}, smooth=False),
+        Sample((normal(3),), {"dtype": np.dtype("float64")}),
+        Sample((normal(2),), {"dtype": np.dtype("complex128")}),
+        Sample((normal(3) * 5,), {"dtype": np.dtype("int32")}, smooth=False),
+        Sample((normal(3),), {"dtype": np.dtype("bool")}, smooth=False),
+    ],
+)
+
+
+# ------------------------------------------------------------------------------ stop_gradient
+
+stop_gradient_p = elementwise(
+    "stop_gradient",
+    kinds="biufc",
+    # JAX may be differentiating
+    lower=lambda xp, x: x if xp is np else by_lax(xp, "stop_gradient", x),
+    jvp=[zero],
+    tags=["stop"],
+)
+
+
+# ---------------------------------------------------------------------------------- complex numbers
 
 
 def _real_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
@@ -59,21 +118,15 @@ def _complex_lower(xp: Any, x: Any, y: Any) -> Any:
     return out
 
 
-def _complex_jvp(tangents: Any, out: Any, x: Any, y: Any) -> Any:
-    real, imag = tangents
-    return complex_p(0.0 if real is None else real, 0.0 if imag is None else imag)
-
-
 real_p = elementwise(
     "real",
     kinds="c",
     arity=1,
     dtype=real_of,
-    lower=lambda xp, x: xp.real(x),
+    lower="real",
     jvp=LINEAR,
     transpose=[lambda ct, x: complex_p(ct, 0.0)],
     rewrite=_real_rewrite,
-    tags=["linear"],
 )
 
 imag_p = elementwise(
@@ -81,21 +134,20 @@ imag_p = elementwise(
     kinds="c",
     arity=1,
     dtype=real_of,
-    lower=lambda xp, x: xp.imag(x),
+    lower="imag",
     jvp=LINEAR,
     transpose=[lambda ct, x: complex_p(0.0, neg_p(ct))],
     rewrite=_imag_rewrite,
-    tags=["linear"],
 )
 
 conj_p = elementwise(
     "conj",
     kinds="c",
     arity=1,
-    lower=lambda xp, x: xp.conj(x),
+    lower="conj",
     jvp=LINEAR,
     transpose=[lambda ct, x: conj_p(ct)],
-    tags=["linear", "involution"],
+    tags=["involution"],
 )
 
 
@@ -110,10 +162,9 @@ complex_p = elementwise(
     arity=2,
     infer=_complex_infer,
     lower=_complex_lower,
-    jvp=Joint(_complex_jvp),
+    jvp=LINEAR,
     transpose=[lambda ct, x, y: real_p(ct), lambda ct, x, y: neg_p(imag_p(ct))],
     rewrite=_complex_rewrite,
-    tags=["linear"],
     samples=[
         Sample((normal(2, 3), normal(2, 3, seed=1))),
         Sample((normal(3).astype("f4"), normal(3, seed=1).astype("f4")), smooth=False),
