@@ -25,7 +25,6 @@ from ftrans.primitives import (
     call_p,
     concatenate_p,
     custom_p,
-    linear_call_p,
     registry,
     reshape_p,
     scan_p,
@@ -437,7 +436,6 @@ def _through(param: str) -> Callable[..., list[Any]]:
 _DESCENTS = {
     call_p: _through("program"),
     custom_p: _through("forward"),
-    linear_call_p: _through("call"),
     switch_p: Interpreter._switch,
     scan_p: Interpreter._scan,
     while_p: Interpreter._while,

@@ -12,11 +12,11 @@ from ftrans.interpreters.base import building, finish, memoised, replay, simplif
 from ftrans.ir import Equation, Program, bind
 from ftrans.primitives import missing_p
 from ftrans.primitives.control import call_p
-from ftrans.primitives.rules import at_hand_p, custom_p, linear_call_p
+from ftrans.primitives.rules import at_hand_p, custom_p
 from ftrans.primitives.rules.missing import raise_missing
 
 _CALLS = {call_p: "program"}
-_RULES = {custom_p: "forward", linear_call_p: "call", missing_p: "", at_hand_p: ""}
+_RULES = {custom_p: "forward", missing_p: "", at_hand_p: ""}
 """What is replaced, and the param with the program that stands for it, if there is one."""
 
 

@@ -3,7 +3,6 @@
 from ftrans.primitives.rules.custom import custom_p
 from ftrans.primitives.rules.custom_spec import BatchRule, Spec
 from ftrans.primitives.rules.external import Callee, external_p
-from ftrans.primitives.rules.linear_call import linear_call_p
 from ftrans.primitives.rules.missing import at_hand_p, missing_p, once_p, tied_p
 
 __all__ = [
@@ -13,7 +12,6 @@ __all__ = [
     "at_hand_p",
     "custom_p",
     "external_p",
-    "linear_call_p",
     "missing_p",
     "once_p",
     "tied_p",

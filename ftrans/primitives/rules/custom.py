@@ -23,7 +23,6 @@ from ftrans.primitives.control.common import (
     Mask,
     derivative,
     fill_zeros,
-    grouped,
     needed_inputs,
     pick,
     present,
@@ -40,7 +39,6 @@ from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
 from ftrans.primitives.record import Linear, Sample, scalar
 from ftrans.primitives.rules.custom_jax import with_batches, with_rules
 from ftrans.primitives.rules.custom_spec import Rule, Spec, look_up
-from ftrans.primitives.rules.linear_call import linear_call_p
 from ftrans.primitives.rules.missing import missing, missing_cotangents, raise_missing, tied_p
 
 
@@ -57,7 +55,7 @@ def _lower(xp: Any, *arrays: Any, **params: Any) -> Any:
         return outs if rule.saved else outs[: rule.spec.outs]
 
     if xp is not np and any(map(is_traced_by_jax, arrays)):
-        if not rule.is_absent:
+        if not (rule.is_absent or rule.is_linear):
             return with_rules(arrays, rule)
         if message is not None:
             return without_derivative(compute, arrays, lambda: raise_missing(message))
@@ -133,28 +131,30 @@ def _by_rule(
     pushed = look_up(spec.pushed, primals, outs, spec.outs)
     pulled = look_up(spec.pulled, primals, outs, spec.outs)
     if forward_mode is not None:
-        dots = fill_zeros(tangents, xs, spec.takes)
-        if backward is None or mode == "jvp":
-            return transforms.replay(forward_mode, [*dots, *pushed])
-        # a linear call of the author's jvp, whose transpose is the author's backward
-        groups = (types_of(dots), types_of(pushed), types_of(pulled))
-        with grouped(transforms, forward_mode.name, *groups) as (frame, (ts, given, _)):
-            call = transforms.finish(frame, transforms.replay(forward_mode, [*ts, *given]))
-        groups = (call.output_types, *groups[1:])
-        with grouped(transforms, backward.name, *groups) as (frame, (cts, _, given)):
-            found = spread(transforms.replay(backward, [*cts, *given]), spec.gives)
-            transpose = transforms.finish(frame, fill_zeros(found, xs, spec.takes))
-        rules = {"call": call, "transpose": transpose, "variants": (), "patterns": ()}
-        return linear_call_p(*dots, *pushed, *pulled, count=len(dots), **rules)
-    if not any(present(pick(tangents, spec.gives))):
+        call, mask, taken, more = forward_mode, spec.takes, pushed, pulled
+    elif any(present(pick(tangents, spec.gives))):
+        call = transforms.exchange(backward, len(types), _not_linear(spec.name))
+        mask, taken, more = spec.gives, pulled, []
+    else:
         return [None] * len(types)
-    dots = fill_zeros(tangents, xs, spec.gives)
-    call = transforms.exchange(backward, len(types), _not_linear(spec.name))
-    if mode == "jvp":
-        return transforms.replay(call, [*dots, *pulled])
-    patterns = tuple(tuple(pick(pattern, spec.smooth)) for pattern in spec.patterns)
-    rules = {"call": call, "transpose": backward, "variants": rule.variants, "patterns": patterns}
-    return linear_call_p(*dots, *pulled, count=len(dots), **rules)
+    dots = fill_zeros(tangents, xs, mask)
+    if backward is None or mode == "jvp":
+        return transforms.replay(call, [*dots, *taken])
+    # a rule that is linear: its jvp is itself, its transpose the author's backward
+    operands, count = [*dots, *taken, *more], len(dots)
+    places = tuple([("operand", i) for i in range(len(operands))])
+    linear = Spec(
+        spec.name,
+        count,
+        smooth=(True,) * len(types),
+        gives=tuple(pick(spec.gives, mask)),
+        takes=(True,) * count,
+        pulled=places[len(places) - len(pulled) :],
+        pushed=places[count : count + len(taken)],
+        patterns=tuple([tuple(pick(pattern, spec.smooth)) for pattern in spec.patterns]),
+    )
+    rule = Rule(call, backward, call, rule.variants, linear, False)
+    return custom_p(*operands, **rule._asdict())
 
 
 def _not_linear(name: str) -> str:
@@ -233,9 +233,12 @@ def _transpose(transforms: Any, cts: Any, *operands: Any, **params: Any) -> list
             ) from None
         return found
     if backward is not None:
-        program = restrict(transforms, backward, needed, wanted)
-        cotangents = transforms.replay(program, pick([*given, *values], needed))
-        by_input = spread(spread(cotangents, wanted), spec.gives)
+        if any(lacking):
+            backward = restrict(transforms, backward, needed, wanted)
+            found_by_rule = transforms.replay(backward, pick([*given, *values], needed))
+            by_input = spread(spread(found_by_rule, wanted), spec.gives)
+        else:
+            by_input = spread(transforms.replay(backward, [*given, *values]), spec.gives)
     else:
         tangents = [Linear(t) for t in pick(forward.inputs[: spec.arity], spec.takes)]
         unused = [None] * (0 if spec.lasting else n)
@@ -293,6 +296,11 @@ def _batch(transforms: Any, size: int, operands: Any, dims: Any, **params: Any) 
     rule = Rule(**params)
     forward, backward, forward_mode, variants, spec, saved = rule
     inputs, n = len(forward.inputs), spec.outs
+    if rule.is_linear:
+        # what is batched here is run forwards
+        program, mapped = transforms.batch(forward, size, tuple(dims[:inputs]))
+        outs = transforms.replay(program, operands[:inputs])
+        return outs, [0 if m else None for m in mapped]
     if spec.batch is not None and not any(present(dims[spec.arity : inputs])):
         types = types_of(operands[: spec.arity])
         program, out_dims = spec.batch.program(size, types, dims[: spec.arity])

@@ -115,9 +115,14 @@ class Rule(NamedTuple):
         """Whether the author gave no rule, so that `forward` is differentiated, or nothing is."""
         return self.backward is None and self.forward_mode is None
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is the derivative of a rule, and so its own."""
+        return self.forward is self.forward_mode
+
     def with_linear_jvp(self, transforms: Any) -> Rule:
         """Returns the rule with a `forward_mode` that is linear, or raises where it is needed."""
-        if self.forward_mode is None:
+        if self.forward_mode is None or self.is_linear:
             return self
         first = 0 if self.spec.lasting else self.spec.outs
         found = transforms.linear_rule(self.forward_mode, sum(self.spec.takes), first)
