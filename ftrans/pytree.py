@@ -1,4 +1,4 @@
-"""Pytrees: split into arrays and all else, built again, matched, named. The only place that does.
+"""Pytrees: split into arrays and all else, built again, named. The only place that does.
 
 A `Skeleton` is a pytree without its arrays: with others in their place it is a pytree again.
 """
@@ -14,9 +14,9 @@ from typing import Any
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.errors import DTypeError, RuleError, ShapeError, StructureError
-from ftrans.ir import ArrayType, Tracer, type_of
-from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar
+from ftrans.errors import RuleError
+from ftrans.ir import type_of
+from ftrans.numpy.promotion import is_array, is_scalar
 
 # ------------------------------------------------------------------------------- split and build
 
@@ -28,15 +28,15 @@ class Skeleton:
         structure: the pytree's.
         leaves: None in the place of each array, all other leaves as they are. None itself is no
             leaf but a container of nothing.
-        arrays: the number of arrays.
+        arrays: the number of arrays; it is counted where it is not given.
     """
 
     __slots__ = ("arrays", "leaves", "structure")
 
-    def __init__(self, structure: Any, leaves: Sequence[Any]):
+    def __init__(self, structure: Any, leaves: Sequence[Any], arrays: int | None = None):
         self.structure = structure
         self.leaves = tuple(leaves)
-        self.arrays = sum([leaf is None for leaf in leaves])
+        self.arrays = sum([leaf is None for leaf in leaves]) if arrays is None else arrays
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -64,6 +64,8 @@ class Skeleton:
 
     def alone(self, values: Sequence[Any]) -> Any:
         """Returns these values in the structure of the pytree, with None for all other leaves."""
+        if len(values) == len(self.leaves):
+            return self.structure.unflatten(values)
         given = iter(values)
         return self.structure.unflatten(
             [next(given) if leaf is None else None for leaf in self.leaves]
@@ -71,6 +73,8 @@ class Skeleton:
 
     def among(self, leaves: Sequence[Any]) -> list[Any]:
         """Returns, of leaves for the whole pytree, those in the place of the arrays."""
+        if self.arrays == len(self.leaves) == len(leaves):
+            return list(leaves)
         return [x for x, leaf in zip(leaves, self.leaves, strict=True) if leaf is None]
 
     def names(self, root: str) -> list[str]:
@@ -79,6 +83,8 @@ class Skeleton:
 
     def bare(self) -> Skeleton:
         """Returns the same without the leaves that are no arrays, for `alone` and `among`."""
+        if self.arrays == len(self.leaves):
+            return self
         return Skeleton(self.structure, [None if leaf is None else ... for leaf in self.leaves])
 
     @property
@@ -93,6 +99,12 @@ class Skeleton:
 
 
 _ARRAY = Skeleton(tree.tree_structure(0), (None,))
+
+
+@functools.cache
+def tuple_of(count: int) -> Skeleton:
+    """Returns the skeleton of a tuple of so many arrays."""
+    return Skeleton(tree.tree_structure((0,) * count), (None,) * count)
 
 
 def _orders_in(value: Any) -> Any:
@@ -128,7 +140,7 @@ def split(value: Any, is_part: Callable[[Any], bool] = is_array) -> tuple[list[A
             rest.append(None)
         else:
             rest.append(leaf)
-    return values, Skeleton(structure, rest)
+    return values, Skeleton(structure, rest, len(values))
 
 
 class Parts(Skeleton):
@@ -155,14 +167,15 @@ class Parts(Skeleton):
         self.values = [item for item in items if is_part(item)]
         if len(self.values) == len(items):
             # as most often
-            super().__init__(_tuple_of(len(items)), (None,) * len(items))
+            row = tuple_of(len(items))
+            super().__init__(row.structure, row.leaves, row.arrays)
             return
         try:
             self.values, made = split(tuple(items), is_part)
         except (RecursionError, SystemError):
             # the pytrees of JAX are no deeper than the stack
             raise _endless(items) from None
-        super().__init__(made.structure, made.leaves)
+        super().__init__(made.structure, made.leaves, made.arrays)
         self._is_flat = self.structure.num_nodes == len(self.leaves) + 1
         if not self._is_flat:
             self._orders = _orders_in(tuple(items))
@@ -250,12 +263,6 @@ class Parts(Skeleton):
         return self.among(found)
 
 
-@functools.cache
-def _tuple_of(count: int) -> Any:
-    """Returns the structure of a tuple of so many leaves."""
-    return tree.tree_structure((0,) * count)
-
-
 def _endless(items: Sequence[Any]) -> RuleError:
     item: Any = items
     for item in items:
@@ -330,60 +337,12 @@ def _key(value: Any) -> Any:
     return kind, value, repr(value)  # as of dataclasses: 1 and True are equal
 
 
-# ------------------------------------------------------------------------------------------ match
-
-
 def flatten_like(structure: Any, given: Any) -> list[Any] | None:
     """Returns the leaves of a pytree of this structure, None among them; None if it has another."""
     try:
         return structure.flatten_up_to(given)
     except (ValueError, TypeError):
         return None
-
-
-def match_structure(function: str, what: str, like: str, expected: Any, given: Any) -> list[Any]:
-    """Returns the leaves of `given` where it has the structure `expected`; None is a leaf.
-
-    Raises:
-        StructureError: where it has not.
-    """
-    found = flatten_like(expected, given)
-    if found is None:
-        raise StructureError(
-            f"{function}: {what} does not have the structure of {like}.\n"
-            f"  {like}: {shown(expected)}\n"
-            f"  {what}: {shown(tree.tree_structure(given))}\n"
-            f"  Pass a pytree of the same containers; None stands for a zero leaf."
-        )
-    return found
-
-
-def match_leaf(function: str, what: str, expected: ArrayType, given: Any, like: str) -> Any:
-    """Returns a tangent or cotangent as an array of exactly the type that it must have."""
-    if is_scalar(given) and expected.shape == ():
-        return as_array(given, expected.dtype)
-    if not (is_array(given) or is_scalar(given)):
-        raise StructureError(
-            f"{function}: {what} must be an array.\n  {what}: {describe(given)}\n"
-            f"  Pass {expected}, the type of {like}."
-        )
-    array = as_array(given)
-    t = type_of(array)
-    if t.shape != expected.shape:
-        raise ShapeError(
-            f"{function}: {what} does not have the shape of {like}.\n"
-            f"  {like}: {expected}\n  {what}: {t}\n"
-            f"  Pass an array of shape {expected.shape}."
-        )
-    if t.dtype != expected.dtype:
-        if isinstance(given, Tracer) and given.weak:
-            return cast(array, expected.dtype)
-        raise DTypeError(
-            f"{function}: {what} does not have the dtype of {like}.\n"
-            f"  {like}: {expected}\n  {what}: {t}\n"
-            f"  Convert it: {what}.astype({expected.dtype.name!r})."
-        )
-    return array
 
 
 # ---------------------------------------------------------------------------------- name and show

@@ -86,7 +86,7 @@ def staged_for_jax(name: str, call: Callable[..., Any], values: Sequence[Any]) -
     """
     inputs = known_inputs(values)
     staged = stage(name, call, inputs)
-    return staged.outputs.build(apply(staged.program, [*sources(inputs), *staged.captured]))
+    return staged.outputs.build(apply(staged.program, staged.operands(inputs)))
 
 
 def _traced_anew(

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import jax.tree_util as tree
 
 from ftrans.errors import ArgumentError, DTypeError, StructureError
-from ftrans.func.arguments import Arguments
-from ftrans.func.staging import apply, known_inputs, name_of, sources, split_aux, stage, wants_jax
+from ftrans.func.arguments import Arguments, match_cotangents, match_tangents
+from ftrans.func.staging import apply, known_inputs, name_of, split_aux, stage, wants_jax
 from ftrans.interpreters import detach_outputs, pullback
 from ftrans.interpreters import jvp as push_forward
 from ftrans.interpreters import linearize as split_linear
@@ -18,15 +18,7 @@ from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
 from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.axes import zeros
-from ftrans.pytree import (
-    Skeleton,
-    describe,
-    leaf_name,
-    leaf_names,
-    match_leaf,
-    match_structure,
-    shown,
-)
+from ftrans.pytree import Skeleton, describe, leaf_name, leaf_names, shown
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 from ftrans.traceback import boundary
 
@@ -54,16 +46,18 @@ def array_outputs(name: str, value: Any, hint: str = _AUX) -> Any:
     return tree.tree_map_with_path(convert, value)
 
 
-def with_aux(name: str, has_aux: bool, result: Any) -> tuple[Any, Any]:
-    """Splits the result of a function into arrays and aux (None without `has_aux`)."""
+def with_aux(name: str, has_aux: bool, result: Any) -> Any:
+    """Returns the result of a function with arrays for its value, or its value and aux."""
     if not has_aux:
-        return array_outputs(name, result), None
+        return array_outputs(name, result)
     value, aux = split_aux(name, result)
     return array_outputs(name, value), aux
 
 
-def split_outputs(outputs: Skeleton) -> tuple[Skeleton, int]:
-    """Returns the part of `(value, aux)` that is the value, and how many arrays aux has."""
+def split_outputs(outputs: Skeleton, has_aux: bool) -> tuple[Skeleton, int]:
+    """Returns the part of `with_aux` that is the value, and how many arrays aux has."""
+    if not has_aux:
+        return outputs, 0
     value_structure, _ = outputs.structure.children()
     leaves = value_structure.num_leaves
     if leaves == len(outputs.leaves):
@@ -107,22 +101,21 @@ def jvp(
                 f"{name}: {what} must be a tuple with one entry per argument.\n"
                 f"  {what}: {describe(given)}\n  Write {what}=({what.rstrip('s')},)."
             )
-    arguments = Arguments(name, func, primals, range(len(primals)), integers=True)
+    arguments = Arguments(name, func, primals, None, integers=True)
     inputs = known_inputs(arguments.values)
     types = [t for t, _, _ in inputs]
-    dots = match_tangents(name, arguments.skeleton, arguments.paths, types, tangents)
+    dots = match_tangents(name, arguments.skeleton, types, tangents)
 
     def run(*tracers: Any) -> Any:
         return with_aux(name, has_aux, arguments.call(func, tracers, {}))
 
     staged = stage(name, run, inputs, order=FORWARD)
-    value_outputs, _ = split_outputs(staged.outputs)
-    active = tuple(dot is not None for dot in dots)
-    mask = (*active, *(False,) * len(staged.captured))
+    value_outputs, _ = split_outputs(staged.outputs, has_aux)
+    mask = tuple([dot is not None for dot in dots]) + (False,) * len(staged.captured)
     count = value_outputs.arrays
     program, out_active = push_forward(detach_outputs(staged.program, count), mask)
-    operands = [*sources(inputs), *staged.captured, *(d for d in dots if d is not None)]
-    weak = [*staged.weak, *(w for w, a in zip(staged.weak, out_active, strict=False) if a)]
+    operands = staged.operands(inputs) + [dot for dot in dots if dot is not None]
+    weak = staged.weak + [w for w, a in zip(staged.weak, out_active, strict=False) if a]
     found = apply(program, operands, wants_jax(primals, tangents), weak=weak)
     if strict and not all(out_active[:count]):
         number = out_active.index(False)
@@ -133,16 +126,16 @@ def jvp(
             f"  Leave strict out to get a tangent of zeros."
         )
     total = staged.outputs.arrays
-    value, aux = staged.outputs.build(found[:total])
-    given = iter(found[total:])
-    output_types = staged.program.output_types[:count]
-    tangent = value_outputs.build(
-        [
+    result = staged.outputs.build(found[:total])
+    moving = found[total:]
+    if len(moving) < count:
+        given, output_types = iter(moving), staged.program.output_types
+        moving = [
             next(given) if a else _zeros(t, is_jax(out))
-            for a, t, out in zip(out_active[:count], output_types, found[:count], strict=True)
+            for a, t, out in zip(out_active[:count], output_types, found, strict=False)
         ]
-    )
-    return (value, tangent, aux) if has_aux else (value, tangent)
+    tangent = value_outputs.build(moving)
+    return (result[0], tangent, result[1]) if has_aux else (result, tangent)
 
 
 def _zeros(t: ArrayType, as_jax: bool | None) -> Any:
@@ -152,42 +145,6 @@ def _zeros(t: ArrayType, as_jax: bool | None) -> Any:
         return array
     with x64():
         return to_jax(array)
-
-
-def match_tangents(
-    name: str,
-    arguments: Skeleton,
-    paths: Sequence[tuple[Any, ...]],
-    types: Sequence[ArrayType],
-    tangents: Sequence[Any],
-) -> list[Any]:
-    """Returns the tangents of the leaves that are differentiated, `None` for zero.
-
-    Args:
-        name: of the function, for errors.
-        arguments: the tuple of primals without those leaves.
-        paths: their paths, for errors.
-        types: their types.
-        tangents: one per primal.
-    """
-    children = arguments.structure.children()
-    if len(tangents) != len(children):
-        raise StructureError(
-            f"{name}: there must be one tangent per primal.\n"
-            f"  primals: {len(children)}\n  tangents: {len(tangents)}\n"
-            f"  Pass None for a tangent that is zero."
-        )
-    leaves = []
-    for position, (structure, tangent) in enumerate(zip(children, tangents, strict=True)):
-        what, like = f"tangents[{position}]", f"primals[{position}]"
-        leaves += match_structure(name, what, like, structure, tangent)
-    dots = []
-    for path, t, leaf in zip(paths, types, arguments.among(leaves), strict=True):
-        if leaf is not None:
-            what, like = (leaf_name(root, path) for root in ("tangents", "primals"))
-            leaf = match_leaf(name, what, t, leaf, like)
-        dots.append(leaf)
-    return dots
 
 
 # ------------------------------------------------------------------------------ what can be called
@@ -212,7 +169,6 @@ class Derivative:
     _output_types: tuple[ArrayType, ...]
     _active: tuple[bool, ...]
     _arguments: Skeleton
-    _paths: tuple[tuple[Any, ...], ...]
     _as_jax: bool | None
 
     def __init_subclass__(cls) -> None:
@@ -272,27 +228,6 @@ class Pullback(Derivative):
         return self._arguments.alone(found)
 
 
-def match_cotangents(name: str, given: Any, outputs: Skeleton, types: Sequence[Any]) -> list[Any]:
-    """Returns one cotangent per array that a function returned, of exactly its type.
-
-    Args:
-        name: of the function, for errors.
-        given: the cotangents, in the structure of the outputs; None stands for zero.
-        outputs: how the function's outputs make its result.
-        types: the types of the outputs.
-    """
-    structure = outputs.structure
-    leaves = match_structure(name, "cotangent", "the output", structure, given)
-    found = []
-    for leaf, t, path in zip(leaves, types, leaf_names("", structure), strict=True):
-        if leaf is None:
-            found.append(zeros(t.update()))
-        else:
-            like = f"output{path}" if path else "the output"
-            found.append(match_leaf(name, f"cotangent{path}", t, leaf, like))
-    return found
-
-
 class Linearized(Derivative):
     """Is the derivative of a function at a point: a linear function of tangents.
 
@@ -308,8 +243,8 @@ class Linearized(Derivative):
     @boundary
     def __call__(self, *tangents: Any) -> Any:
         """Returns the tangent of the value for one tangent per primal; None stands for zero."""
-        types = self.program.inputs[: len(self._paths)]
-        dots = match_tangents(self.name, self._arguments, self._paths, types, tangents)
+        types = self.program.inputs[: self._arguments.arrays]
+        dots = match_tangents(self.name, self._arguments, types, tangents)
         filled = [
             zeros(t.update()) if dot is None else dot for dot, t in zip(dots, types, strict=True)
         ]
@@ -332,20 +267,20 @@ def _evaluate(
     has_aux: bool,
 ) -> tuple[Any, ...]:
     """Returns the value of a function, its derivative there, and aux if there is any."""
-    arguments = Arguments(name, func, primals, range(len(primals)), integers=True)
+    arguments = Arguments(name, func, primals, None, integers=True)
 
     def run(*tracers: Any) -> Any:
         return with_aux(name, has_aux, arguments.call(func, tracers, kwargs))
 
     inputs = known_inputs(arguments.values)
     staged = stage(name, run, inputs, order=FORWARD)
-    value_outputs, _ = split_outputs(staged.outputs)
+    value_outputs, _ = split_outputs(staged.outputs, has_aux)
     count = value_outputs.arrays
     mask = (True,) * len(inputs) + (False,) * len(staged.captured)
     # aux is not differentiated: the program that is has the outputs of the value alone
     program = detach_outputs(staged.program, count)
     part = split_linear(program, mask)
-    operands = [*sources(inputs), *staged.captured]
+    operands = staged.operands(inputs)
     as_jax = wants_jax(primals, kwargs)
     found = apply(part.forward, operands, as_jax, weak=staged.weak)
     total = staged.outputs.arrays
@@ -354,14 +289,13 @@ def _evaluate(
         pullback(program, mask) if kind is Pullback else part.linear,
         found[total:],
         value_outputs,
-        tuple(staged.program.output_types[:count]),
-        tuple(part.active[:count]),
+        staged.program.output_types[:count],
+        part.active[:count],
         arguments.skeleton.bare(),
-        tuple(arguments.paths),
         as_jax,
     )
-    value, aux = staged.outputs.build(found[:total])
-    return (value, derivative, aux) if has_aux else (value, derivative)
+    result = staged.outputs.build(found[:total])
+    return (result[0], derivative, result[1]) if has_aux else (result, derivative)
 
 
 @boundary

@@ -9,13 +9,12 @@ from typing import Any
 import jax.tree_util as tree
 
 from ftrans.errors import DTypeError, ShapeError, StructureError
-from ftrans.func.arguments import chosen
+from ftrans.func.arguments import Arguments
 from ftrans.func.staging import (
     apply,
     known_inputs,
     name_of,
     named,
-    sources,
     split_aux,
     stage,
     wants_jax,
@@ -32,7 +31,7 @@ from ftrans.traceback import bounded
 def gradient_value_aux(
     name: str,
     func: Callable[..., Any],
-    argnums: int | Sequence[int],
+    argnums: int | Sequence[int] | None,
     has_aux: bool,
     args: Sequence[Any],
     kwargs: dict[str, Any],
@@ -42,7 +41,7 @@ def gradient_value_aux(
 
     Its `name` is for errors.
     """
-    arguments = chosen(name, func, args, argnums)
+    arguments = Arguments(name, func, args, argnums)
 
     def scalar_first(*tracers: Any) -> Any:
         result = arguments.call(func, tracers, kwargs)
@@ -56,13 +55,14 @@ def gradient_value_aux(
     count = len(inputs)
     active = (True,) * count + (False,) * len(staged.captured)
     program = differentiate(staged.program, active, with_value)
-    operands = [*sources(inputs), *staged.captured]
+    operands = staged.operands(inputs)
     weak = staged.weak and [*staged.weak[not with_value :], *map(itemgetter(2), inputs)]
     found = apply(program, operands, wants_jax(args, kwargs), weak=weak)
+    if not has_aux:
+        value, gradients = (found[0], found[1:]) if with_value else (None, found)
+        return arguments.build(gradients), value, None
     if not with_value:
         found = [None, *found]
-    if not has_aux:
-        return arguments.build(found[1:]), found[0], None
     outputs = staged.outputs.arrays
     value, aux = staged.outputs.build(found[:outputs])
     return arguments.build(found[outputs:]), value, aux

@@ -6,10 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax.tree_util as tree
-
 from ftrans.errors import DTypeError
-from ftrans.func.arguments import chosen
+from ftrans.func.arguments import Arguments, is_differentiable, match_leaves, match_structure
 from ftrans.func.derivative import jvp, split_outputs, vjp, with_aux
 from ftrans.func.grad import gradient_value_aux
 from ftrans.func.staging import (
@@ -18,7 +16,6 @@ from ftrans.func.staging import (
     known_inputs,
     name_of,
     named,
-    sources,
     stage,
     wants_jax,
 )
@@ -26,8 +23,8 @@ from ftrans.interpreters import jacobian_forward, jacobian_reverse
 from ftrans.ir import Program, type_of
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.stack import FORWARD
-from ftrans.numpy.promotion import as_array, is_array, is_scalar
-from ftrans.pytree import leaf_name, leaf_names, match_leaf, match_structure
+from ftrans.numpy.promotion import as_array
+from ftrans.pytree import leaf_names, split
 from ftrans.traceback import boundary, bounded
 
 
@@ -46,7 +43,7 @@ def _jacobian(
 
     @bounded(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        arguments = chosen(name, func, args, argnums)
+        arguments = Arguments(name, func, args, argnums)
         declared = known_inputs(arguments.values)
         for number, (t, _, _) in enumerate(declared):
             if not is_float(t.dtype):
@@ -56,7 +53,7 @@ def _jacobian(
             return with_aux(name, has_aux, arguments.call(func, tracers, kwargs))
 
         staged = stage(name, run, declared, order=FORWARD)
-        value_outputs, aux_count = split_outputs(staged.outputs)
+        value_outputs, aux_count = split_outputs(staged.outputs, has_aux)
         count = value_outputs.arrays
         for number, t in enumerate(staged.program.output_types[:count]):
             if not t.is_inexact or (transform == "jacrev" and is_complex(t.dtype)):
@@ -65,7 +62,7 @@ def _jacobian(
         inputs = len(declared)
         active = (True,) * inputs + (False,) * len(staged.captured)
         program = build(staged.program, active, count, chunk_size)
-        operands = [*sources(declared), *staged.captured]
+        operands = staged.operands(declared)
         weak = [*staged.weak[count:], *[w for _, _, w in declared] * count]
         found = apply(program, operands, wants_jax(args, kwargs), weak=weak)
         blocks = found[aux_count:]
@@ -189,21 +186,16 @@ def _product(
     name: str, func: Callable[..., Any], inputs: Any, v: Any, multiply: Callable[..., Any]
 ) -> tuple[Any, Any]:
     """Returns the value, and what `multiply` makes of gradient, primals and vectors."""
-    structure = tree.tree_structure(inputs)
-    vectors = match_structure(name, "v", "inputs", structure, v)
-    paths, _ = tree.tree_flatten_with_path(inputs)
-    for (path, leaf), vector in zip(paths, vectors, strict=True):
-        if (is_array(leaf) or is_scalar(leaf)) and vector is not None:
-            t = type_of(as_array(leaf))
-            if t.is_inexact:
-                match_leaf(name, leaf_name("v", path), t, vector, leaf_name("inputs", path))
+    values, skeleton = split(inputs, is_differentiable)
+    vectors = match_structure(name, "v", "inputs", skeleton.structure, v)
+    types = [type_of(as_array(value)) for value in values]
+    match_leaves(name, "v", "inputs", skeleton, types, vectors)
     many = isinstance(inputs, tuple)
     primals, vectors = (inputs, v) if many else ((inputs,), (v,))
 
     @functools.wraps(func)
     def gradient(*inputs: Any) -> tuple[Any, Any]:
-        numbers = range(len(primals))
-        found, value, _ = gradient_value_aux(name, func, numbers, False, inputs, {})
+        found, value, _ = gradient_value_aux(name, func, None, False, inputs, {})
         return found, value
 
     value, product = multiply(gradient, primals, vectors)

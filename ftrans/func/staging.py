@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from sys import getrefcount
@@ -64,6 +65,10 @@ class Staged(NamedTuple):
     outputs: Skeleton
     weak: list[bool]
 
+    def operands(self, inputs: Sequence[tuple[ArrayType, Any, bool]]) -> list[Any]:
+        """Returns what the program takes: the values of these inputs, and what was captured."""
+        return [source for _, source, _ in inputs] + self.captured
+
 
 def stage(
     name: str,
@@ -91,31 +96,34 @@ def stage(
         passed: which leaves of the result are outputs; the others pass through as they are.
         by_jax: whether it is known to close over what JAX is tracing.
     """
-    stack = state.stack
-    depth, place, trail = len(stack), state.place, state.trail
+    # taken at once, since to ask a thread for one costs as much as to ask ten objects
+    local = vars(state)
+    stack, place, trail = local["stack"], local["place"], local["trail"]
+    depth = len(stack)
     began = perf_counter()
     if not depth:
-        state.began = None
+        local["began"] = None
     kind = Frame if once or (stack and not isinstance(stack[-1], Trail)) else Trail
-    frame = kind(name, closed, here())
-    frame.differentiates = int(order > 0)
+    frame = kind(name, closed)
+    frame.caller = sys._getframe()
+    frame.differentiates = 1 if order else 0
     if kind is Frame and not once:
         frame.made = []
     returned = False
     try:
         frame.push()
         if by_jax:
-            state.by_jax = True
+            local["by_jax"] = True
         if closed and not depth:
             # what JAX differentiates around a loop of ours needs the rules of what is called in it
             order = FORWARD
         if order:
             frame.asks = differentiated(frame.asks, order)
-        if randomness not in (None, frame.asks.randomness):
+        if randomness is not None and randomness != frame.asks.randomness:
             frame.asks = frame.asks._replace(randomness=randomness)
         tracers = frame.declare(inputs)
-        state.place = None  # locations are those of the user's code again
-        state.trail = frame if kind is Trail else None
+        local["place"] = None  # locations are those of the user's code again
+        local["trail"] = frame if kind is Trail else None
         result = function(*tracers)
         results, outputs = split(result, passed)
         outs = list(map(as_array, results))
@@ -131,18 +139,20 @@ def stage(
     finally:
         # by depth: an interrupt between two frames cannot leave one of them open
         del stack[depth:]
-        state.place, state.trail = place, trail
+        local["place"], local["trail"] = place, trail
         try:
-            if returned and not once and getrefcount(frame) - len(frame.captured) > 2:
-                settle(frame)
+            if not returned or getrefcount(frame) - len(frame.captured) > 2:
+                frame.entered = here(frame.caller)
+                if returned and not once:
+                    settle(frame)
             frame.release()
         finally:
             # once more, in case that an interrupt came between; what is done is not done again
             if frame.sources:
                 frame.release()
     if not depth and not once:
-        state.began = began  # what is kept is not run by this call, as what failed is not
-    if not depth and state.by_jax and state.asked:
+        local["began"] = began  # what is kept is not run by this call, as what failed is not
+    if not depth and local["by_jax"] and local["asked"]:
         # of the rules that were called before that was seen JAX may ask more than was traced
         return stage(
             name,
@@ -187,8 +197,13 @@ def sources(inputs: Sequence[tuple[ArrayType, Any, bool]]) -> list[Any]:
 
 
 def wants_jax(*trees: Any) -> bool | None:
-    """Tells whether results are to be `jax.Array`s: None where the arguments hold no array."""
+    """Tells whether results are to be `jax.Array`s: None where the arguments hold no array.
+
+    Inside a traced function that is for whoever runs the program to tell: it is None as well.
+    """
     found: bool | None = None
+    if state.stack:
+        return None
     for leaf in tree.tree_leaves(trees):
         if type(leaf) is np.ndarray:
             found = False

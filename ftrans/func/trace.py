@@ -9,7 +9,8 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import DTypeError, TransposeError
-from ftrans.func.derivative import array_outputs, match_cotangents
+from ftrans.func.arguments import match_cotangents
+from ftrans.func.derivative import array_outputs
 from ftrans.func.staging import (
     Staged,
     abstract_inputs,

@@ -16,39 +16,34 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def memoised(function: Callable[P, T]) -> Callable[P, T]:
-    """Remembers results on the program that is the first argument; the others must be hashable."""
+def memoised(function: Callable[P, T], batches: bool = False) -> Callable[P, T]:
+    """Remembers results on the program that is the first argument; the others must be hashable.
+
+    Args:
+        function: the interpreter.
+        batches: whether it may come to rules for batches. Some of these are traced when it is known
+            what is mapped, each time: what has one in it is not remembered.
+    """
     name = function.__name__
 
     @functools.wraps(function)
     def remembering(*args: P.args, **kwargs: P.kwargs) -> T:
-        program, *rest = args
-        key = (name, *rest, *kwargs.items())
-        memo = program.memo  # type: ignore[attr-defined]
-        if key in memo:
-            found = memo[key]
-        else:
+        program: Any = args[0]
+        memo = program.memo
+        key = (name, args[1:], *kwargs.items())
+        found = memo.get(key, _GAP)
+        if found is _GAP:
             with _uncollected():
                 found = function(*args, **kwargs)
+            if batches and program.traces_anew:
+                return found
             found = memo.setdefault(key, _untied(found, program))
         return found.tied(program) if type(found) is _Untied else found  # type: ignore
 
     return remembering
 
 
-def batching(function: Callable[P, T]) -> Callable[P, T]:
-    """Remembers as `memoised` does, unless a rule for batches in the program is to be traced anew.
-
-    For interpreters that may come to such a rule: it is traced when it is known what is mapped.
-    """
-    remembering = memoised(function)
-
-    @functools.wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        anew = args[0].traces_anew  # type: ignore[attr-defined]
-        return (function if anew else remembering)(*args, **kwargs)
-
-    return called
+batching = functools.partial(memoised, batches=True)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from operator import attrgetter
+from types import FrameType
 from typing import Any, final
 from weakref import ref
 
@@ -76,8 +77,9 @@ class Tracer:
         """Says in an error where the value comes from: "made at file:line (function)"."""
         if self.location is not None:
             return f"made at {self.location}"
-        entered = self.frame.entered
-        return f"an argument of {self.frame.name}" + (f", called at {entered}" if entered else "")
+        frame = self.frame
+        entered = here(frame.caller) if frame.caller else frame.entered
+        return f"an argument of {frame.name}" + (f", called at {entered}" if entered else "")
 
 
 class Frame:
@@ -86,9 +88,10 @@ class Frame:
     Args:
         name: what is being traced, for instance "grad(loss)".
         closed: whether all that happens inside stays inside, as in the body of a loop.
-        entered: where in the user's code the tracing was asked for.
+        entered: where in the user's code the tracing was asked for, if that is known already.
 
     Attributes:
+        caller: a Python frame that was called from there, while it runs.
         below: how many results each frame below had when this one was pushed.
         asks: what is asked of the custom rules that are called here, once it is pushed.
         rule: where it is a method of a custom rule, what gives a plain array for a value of it, or
@@ -101,6 +104,7 @@ class Frame:
         "__weakref__",
         "asks",
         "below",
+        "caller",
         "captured",
         "closed",
         "demands",
@@ -124,6 +128,7 @@ class Frame:
         self.name = name
         self.closed = closed
         self.entered = entered
+        self.caller: FrameType | None = None
         self.made: list[ref[Tracer]] | None = None
         self.asks = NOTHING
         self.rule: Any = None
@@ -163,7 +168,7 @@ class Frame:
         self.captured.clear()
         self.sources.clear()
         self.known.clear()
-        self.made = None
+        self.made = self.caller = None
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input; `source` is its value: an array, an outer tracer or `Abstract`."""
@@ -175,11 +180,13 @@ class Frame:
 
     def declare(self, inputs: Sequence[tuple[ArrayType, Any, bool]]) -> list[Tracer]:
         """Adds the inputs of a frame that has none: for each its type, source and weakness."""
-        _hold([source for _, source, _ in inputs], self.guarded)
-        for type_, source, _ in inputs:
+        tracers = []
+        for type_, source, weak in inputs:
+            tracers.append(Tracer(self, ~len(tracers), type_, weak))
             self.input_types.append(type_)
             self.sources.append(source)
-        return [Tracer(self, ~i, type_, weak) for i, (type_, _, weak) in enumerate(inputs)]
+        _hold(self.sources, self.guarded)
+        return tracers
 
     def capture(self, value: Any) -> Tracer:
         """Returns the input that stands for an array, or for a tracer of an outer frame."""
@@ -296,8 +303,6 @@ class Frame:
 
     def _source_value(self, code: int, what: Use, asked: Tracer) -> Any:
         source = self.sources[~code]
-        if type(source) is Tracer:
-            return _value(source, what, asked)
         if isinstance(source, Abstract):
             if state.examples:
                 value = lambda x: _value(x, what, asked)  # noqa: E731

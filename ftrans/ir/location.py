@@ -64,9 +64,13 @@ passed_over: dict[str, bool] = {}
 """Whether the code of a file is passed over: one lookup for each Python frame of a call."""
 
 
-def user_frame() -> FrameType | None:
-    """Returns the innermost Python frame that runs code of neither ftrans nor its libraries."""
-    frame = sys._getframe(1)
+def user_frame(frame: FrameType | None = None) -> FrameType | None:
+    """Returns the innermost Python frame that runs code of neither ftrans nor its libraries.
+
+    Args:
+        frame: where to begin; None for the caller.
+    """
+    frame = frame or sys._getframe(1)
     while frame is not None:
         passed = passed_over.get(frame.f_code.co_filename)
         if passed is None:
@@ -77,9 +81,9 @@ def user_frame() -> FrameType | None:
     return None
 
 
-def user_place() -> tuple[int, int]:
+def user_place(frame: FrameType | None = None) -> tuple[int, int]:
     """Returns the identity of the user's code that is running now, and the instruction in it."""
-    frame = user_frame()
+    frame = user_frame(frame)
     return (0, 0) if frame is None else (id(frame.f_code), frame.f_lasti)
 
 
@@ -95,9 +99,9 @@ def is_passed_over(frame: FrameType) -> bool:
     return passed
 
 
-def here() -> Location | None:
-    """Returns the location in the user's code that is running now."""
-    frame = user_frame()
+def here(frame: FrameType | None = None) -> Location | None:
+    """Returns the location in the user's code that is running now, or from which `frame` was."""
+    frame = user_frame(frame)
     return None if frame is None else location_of(frame.f_code, frame.f_lasti)
 
 

@@ -72,7 +72,7 @@ class Trail(Frame):
         self.visits: dict[Any, int] | None = None
         self.declared = 0
 
-    count = property(lambda self: self.step.stop, doc="How many results are recorded.")
+    count = property(attrgetter("step.stop"), doc="How many results are recorded.")
 
     def declare(self, inputs: Sequence[tuple[ArrayType, Any, bool]]) -> list[Tracer]:
         """Adds the inputs, once and before all else: for each its type, source and weakness."""

@@ -70,7 +70,7 @@ def composite(function: Function) -> Function:
                 first = _first_traced(args)
                 if first is None:
                     return function(*args, **kwargs)
-            call += user_place()
+            call += user_place(sys._getframe(1))
             return take_over(trail, tuple(call), first, function, *args, **kwargs)
         except Exception as error:
             shorten(error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from operator import length_hint
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,9 +71,9 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
     if xp is not np and rounds():
         # JAX may take one that it has seen in double precision for what it then was
         values = [xp.asarray(x) if isinstance(x, np.ndarray) else x for x in values]
-    done = 0
+    steps = iter(plan.steps)
     try:
-        for call, slots, first, second, multiple, dropped in plan.steps:
+        for call, slots, first, second, multiple, dropped in steps:
             # most equations have one or two operands, and a call that unpacks a list costs more
             if second >= 0:
                 result = call(xp, values[first], values[second])
@@ -86,9 +87,8 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
                 values.append(result)
             for slot in dropped:
                 values[slot] = None
-            done += 1
     except Exception as error:
-        _note(error, program, done)
+        _note(error, program, len(plan.steps) - length_hint(steps) - 1)
         raise
     return [values[slot] for slot in plan.outputs]
 
@@ -132,7 +132,7 @@ def _plan(program: Program) -> _Plan:
 
 def _note(error: Exception, program: Program, index: int) -> None:
     """Says in an error which equation it came from, the innermost one where they nest."""
-    if getattr(error, "__notes__", None) or index >= len(program.equations):
+    if getattr(error, "__notes__", None):
         return
     equation, place = program.equations[index], program.locations[index]
     types = ", ".join(str(program.type_of(atom)) for atom in equation.operands)

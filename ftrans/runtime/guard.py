@@ -99,24 +99,23 @@ def _hold_one(array: np.ndarray, holder: int) -> None:
 
 
 def _release_one(array: np.ndarray, holder: int) -> None:
-    held = _held.get(id(array))
+    key, base = id(array), array.base
+    held = _held.get(key)
     if held is None or holder not in held[1]:
         return
     if len(held[1]) > 1:
         held[1].discard(holder)
-    elif array.base is None and id(array) not in _waiting:
-        array.flags.writeable = True
-        _held.pop(id(array), None)
-    elif isinstance(array.base, np.ndarray) and id(array.base) in _held:
+        return
+    if base is not None and id(base) in _held:
         # a view follows its base, which another trace still uses
-        _waiting.setdefault(id(array.base), []).append(array)
-        _held.pop(id(array), None)
+        _waiting.setdefault(id(base), []).append(array)
     else:
         array.flags.writeable = True
-        for view in _waiting.get(id(array), ()):
-            view.flags.writeable = True
-        _waiting.pop(id(array), None)
-        _held.pop(id(array), None)
+        if key in _waiting:
+            for view in _waiting[key]:
+                view.flags.writeable = True
+            _waiting.pop(key, None)
+    _held.pop(key, None)
 
 
 set_guard(hold, release)

@@ -303,3 +303,53 @@ def test_what_jax_traces_stays_an_error() -> None:
     jax.jit(lambda x: func.grad(lambda y: left.append(y * 2) or y * y)(x))(2.0)
     with pytest.raises(LeakedTracerError):
         float(left[0])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("warm", [False, True])
+def test_an_argument_that_is_gone_says_where_its_function_was_called(
+    fails: bool, warm: bool
+) -> None:
+    seen: list[Any] = []
+
+    def f(x: Any) -> Any:
+        seen.append(x)
+        if fails:
+            raise KeyError
+        return x * 2.0
+
+    def call() -> None:
+        func.vmap(f)(V)
+
+    for _ in range(1 + warm):
+        seen.clear()
+        try:
+            call()
+        except KeyError:
+            assert fails
+    with pytest.raises(LeakedTracerError) as error:
+        seen[0] + 1.0
+    line = call.__code__.co_firstlineno + 1
+    place = f"{__file__}:{line} ({call.__qualname__})"
+    said = f"  value: f64[], an argument of vmap(f), called at {place}\n"
+    assert said in str(error.value)
+
+
+def test_who_called_is_not_kept() -> None:
+    """Of the Python frame that is looked at for its place, nothing is left when it has returned."""
+
+    class Big:
+        pass
+
+    def call(x: Any) -> weakref.ref[Any]:
+        held = Big()
+        func.grad(lambda x: (x * x).sum())(x)
+        return weakref.ref(held)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert [call(V)() for _ in range(3)] == [None] * 3
+        assert not [x for x in gc.get_objects() if isinstance(x, Tracer)]
+    finally:
+        gc.enable()
