@@ -185,13 +185,12 @@ class WrittenBatch:
         values = _closed_over(self.function)
         inputs = [(t.update(), source, False) for t in types]
         inputs += [(v.type.update(), source, False) for v in values]
-        opened = rule_frame(self.name, inputs, self.around, closed=True)
-        with opened as tracers:
+        with rule_frame(self.name, inputs, self.around, closed=True) as (frame, tracers):
             function = _with_closed_over(self.function, tracers[len(types) :])
             output, out_dims = self.call(function, size, tracers[: len(types)], tuple(dims))
             outs = [as_array(x) for x in output]
             out_dims = self._check(size, outs, out_dims)
-            program, captured = opened.frame.close(outs)
+            program, captured = frame.close(outs)
         for value in captured:
             if type(value) is Tracer:
                 raise RuleError(
@@ -342,8 +341,8 @@ def example_by(
         return None
     size, types, dims = guess
     source = Abstract(f"a batch that {rule.name} is given")
-    opened = rule_frame(rule.name, [(t, source, False) for t in types], closed=True)
-    with opened as tracers:
+    inputs = [(t, source, False) for t in types]
+    with rule_frame(rule.name, inputs, closed=True) as (_, tracers):
         output, out_dims = rule.returned(rule.function, size, tracers, dims)
         is_tuple = isinstance(output, tuple)
         parts = Parts(output if is_tuple else (output,))

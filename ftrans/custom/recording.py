@@ -131,14 +131,12 @@ def _traced(author: Author, inputs: Sequence[Any], extra: Sequence[Any], around:
     ruled = has_rules and around.order > 0
     declared = [*inputs, *extra]
     inside = around.fewer(2) if ruled and author.calls_itself else around
-    opened = rule_frame(author.name, declared, inside)
-    frame = opened.frame
-    if not (author.has_backward or author.has_jvp or author.missing or author.holds):
-        frame.differentiates = 0  # it has a rule for batches alone
     rules: dict[str, TracedRule] = {}
     patterns: list[tuple[bool, ...]] = []
     missing = author.missing
-    with opened as given:
+    with rule_frame(author.name, declared, inside) as (frame, given):
+        if not (author.has_backward or author.has_jvp or author.missing or author.holds):
+            frame.differentiates = 0  # it has a rule for batches alone
         outs = [as_array(out) for out in author.forward(given, ruled)]
         smooth = author.smooth(outs)
         weak = [isinstance(out, Tracer) and out.weak for out in outs]

@@ -179,8 +179,8 @@ class Rules:
         author = self.author
         source = Abstract(f"a cotangent of {author.name}")
         declared = [(t, source, False) for t in self.outcome]
-        opened = rule_frame(f"{author.name}.backward", declared, self.around.fewer(2), closed=True)
-        with opened as given:
+        name, asks = f"{author.name}.backward", self.around.fewer(2)
+        with rule_frame(name, declared, asks, closed=True) as (frame, given):
             cts = iter(map(conjugate, given))
             taken = [next(cts) if s else None for s in self.smooth]
             if pattern is not None:
@@ -192,7 +192,7 @@ class Rules:
                 mask.append(keep)
                 if keep:
                     returned.append(zeros(t) if ct is None else conjugate(as_array(ct)))
-            program, captured = opened.frame.close(returned)
+            program, captured = frame.close(returned)
         return TracedRule(program, captured, tuple(mask))
 
     def _push(self) -> TracedRule:
@@ -201,8 +201,8 @@ class Rules:
         source = Abstract(f"a tangent of {author.name}")
         mask = tuple([t.is_inexact for t, _, _ in self.inputs])
         declared = [(t, source, weak) for t, weak in self.moving]
-        opened = rule_frame(f"{author.name}.jvp", declared, self.around.fewer(1), closed=True)
-        with opened as given:
+        name, asks = f"{author.name}.jvp", self.around.fewer(1)
+        with rule_frame(name, declared, asks, closed=True) as (frame, given):
             tangents = iter(given)
             found = author.jvp([next(tangents) if m else None for m in mask])
             returned = [
@@ -213,7 +213,7 @@ class Rules:
             if not author.lasting:
                 # JAX goes on with what the rule returns as the result
                 returned = [*author.rule_outs, *returned]
-            program, captured = opened.frame.close(returned)
+            program, captured = frame.close(returned)
         return TracedRule(program, captured, mask)
 
     def _pull_patterns(self, patterns: Sequence[tuple[bool, ...]]) -> list[TracedRule]:
@@ -241,7 +241,6 @@ class Rules:
         pulls = method == "backward"
         given, wanted = (self.outcome, inner) if pulls else (inner, self.outcome)
         source = Abstract(f"an argument of {name}")
-        opened = rule_frame(name, [(t, source, False) for t in given], closed=True)
         # what it may be computed from as well, so that its derivatives are missing too, and not
         # zero: who knows what it would have closed over
         used = [
@@ -250,9 +249,10 @@ class Rules:
             for i, t in enumerate(frame.input_types)
             if t.is_inexact
         ]
-        with opened as tracers:
+        declared = [(t, source, False) for t in given]
+        with rule_frame(name, declared, closed=True) as (frame, tracers):
             found = missing_p(*tracers, *used, types=tuple(wanted), message=Deferred(error))
-            program, captured = opened.frame.close(found)
+            program, captured = frame.close(found)
         mask = tuple([t.is_inexact for t, _, _ in self.inputs])
         return TracedRule(program, captured, mask, failed=True)
 

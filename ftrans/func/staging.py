@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from sys import getrefcount
 from time import perf_counter
@@ -19,7 +20,7 @@ from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind, is_tra
 from ftrans.ir.frame import Frame, settled
 from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
-from ftrans.ir.stack import FORWARD, Asks, differentiated, state
+from ftrans.ir.stack import FORWARD, Asks, differentiated, opened, state
 from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array, is_array, is_scalar, weakly
 from ftrans.primitives import call_p
@@ -280,8 +281,14 @@ def _no_array(x: Tracer) -> Any:
     raise Opaque
 
 
-class rule_frame:
-    """Opens the frame of one method, in which the user's code records.
+@contextmanager
+def rule_frame(
+    name: str,
+    inputs: Sequence[tuple[ArrayType, Any, bool]],
+    asks: Asks | None = None,
+    closed: bool = False,
+) -> Iterator[tuple[Frame, list[Tracer]]]:
+    """Opens the frame of one method, in which the user's code records; yields it and its inputs.
 
     Args:
         name: names the frame.
@@ -289,44 +296,16 @@ class rule_frame:
         asks: what is asked inside; None for what is asked outside.
         closed: as for `Frame`.
     """
-
-    __slots__ = ("_asks", "_before", "_depth", "frame", "inputs")
-
-    def __init__(
-        self,
-        name: str,
-        inputs: Sequence[tuple[ArrayType, Any, bool]],
-        asks: Asks | None = None,
-        closed: bool = False,
-    ) -> None:
-        stack = state.stack
-        kind = Frame if stack and not isinstance(stack[-1], Trail) else Trail
-        self.frame = kind(name, closed, here())
-        self.frame.rule, self.frame.differentiates = _no_array, -1
-        self._asks = asks
-        self.inputs = inputs
-
-    def __enter__(self) -> list[Tracer]:
-        self._depth = len(state.stack)
-        self._before = state.place, state.trail
-        frame = self.frame
-        frame.push()
-        if self._asks is not None:
-            frame.asks = self._asks
+    stack, place = state.stack, state.place
+    kind = Frame if stack and not isinstance(stack[-1], Trail) else Trail
+    frame = kind(name, closed, here())
+    frame.rule, frame.differentiates = _no_array, -1
+    with opened(frame):
+        if asks is not None:
+            frame.asks = asks
+        given = frame.declare(inputs)
         try:
-            tracers = frame.declare(self.inputs)
-        except BaseException:
-            self.__exit__()
-            raise
-        state.place = None
-        state.trail = frame if isinstance(frame, Trail) else None
-        return tracers
-
-    def __exit__(self, *exc: object) -> None:
-        del state.stack[self._depth :]
-        state.place, state.trail = self._before
-        try:
-            self.frame.release()
+            state.place, state.trail = None, frame if kind is Trail else None
+            yield frame, given
         finally:
-            if self.frame.sources:
-                self.frame.release()
+            state.place = place
