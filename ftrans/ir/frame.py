@@ -17,13 +17,37 @@ from types import FrameType
 from typing import Any, final
 from weakref import ref
 
-from ftrans.errors import FtransError, LeakedTracerError
+from ftrans.errors import LeakedTracerError
 from ftrans.ir.location import Location, here
 from ftrans.ir.part import Part, part_of
 from ftrans.ir.program import Equation, Params, Program
 from ftrans.ir.source import Abstract, Use, example, unknown
 from ftrans.ir.stack import NOTHING, opened, state
 from ftrans.ir.types import ArrayType, Literal
+
+
+class _Above:
+    """Is what the layers above give to this one, each when it is imported."""
+
+    evaluate: Callable[[Any, Sequence[Any], Params], tuple[Any, ...]]
+    """Runs one primitive on arrays."""
+
+    run: Callable[[Program, Sequence[Any]], Sequence[Any]]
+    """Runs a program."""
+
+    hold: Callable[[Sequence[Any], list[Any]], None]
+    """Keeps sources from being changed until `release` of the list, to which it adds them."""
+
+    release: Callable[[list[Any]], None]
+
+    broadcast: Callable[[Any, tuple[int, ...]], Any]
+    """Broadcasts a traced scalar to a shape."""
+
+    at_hand: Any
+    """The primitive that says of a value where it is at hand."""
+
+
+above = _Above()
 
 
 @final
@@ -162,7 +186,7 @@ class Frame:
     def release(self) -> None:
         """Lets go of all values, once the frame is no longer on the stack."""
         if self.guarded:
-            _release(self.guarded)
+            above.release(self.guarded)
         # Captured values refer to the frame that holds them: without the cycle, arrays are freed
         # when the function returns, not when the garbage collector comes by.
         self.captured.clear()
@@ -173,7 +197,7 @@ class Frame:
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input; `source` is its value: an array, an outer tracer or `Abstract`."""
         if not isinstance(source, Tracer):
-            _hold((source,), self.guarded)
+            above.hold((source,), self.guarded)
         self.input_types.append(type)
         self.sources.append(source)
         return Tracer(self, ~(len(self.sources) - 1), type, weak)
@@ -185,7 +209,7 @@ class Frame:
             tracers.append(Tracer(self, ~len(tracers), type_, weak))
             self.input_types.append(type_)
             self.sources.append(source)
-        _hold(self.sources, self.guarded)
+        above.hold(self.sources, self.guarded)
         return tracers
 
     def capture(self, value: Any) -> Tracer:
@@ -278,7 +302,7 @@ class Frame:
             for needed in part.needs:
                 if needed not in known:
                     known[needed] = self._source_value(needed, what, asked)
-            found = _run(part.program, [known[needed] for needed in part.needs])
+            found = above.run(part.program, [known[needed] for needed in part.needs])
             known.update(zip(part.gives, found, strict=True))
         return known[code]
 
@@ -338,47 +362,6 @@ def rebind(tracer: Tracer, new: Tracer) -> None:
             frame.sources[~captured.index] = old
     tracer.move(new)
     tracer.weak = new.weak
-
-
-def _no_evaluator(*args: Any) -> Any:
-    raise FtransError("No evaluator is installed: import ftrans, not ftrans.ir alone.")
-
-
-_evaluate: Callable[[Any, Sequence[Any], Params], tuple[Any, ...]] = _no_evaluator
-_run: Callable[[Program, Sequence[Any]], Sequence[Any]] = _no_evaluator
-
-
-def set_evaluator(
-    evaluate: Callable[[Any, Sequence[Any], Params], tuple[Any, ...]],
-    run: Callable[[Program, Sequence[Any]], Sequence[Any]],
-) -> None:
-    """Installs what runs primitives on arrays; the runtime does so when it is imported.
-
-    Args:
-        evaluate: runs one primitive.
-        run: runs a program.
-    """
-    global _evaluate, _run
-    _evaluate, _run = evaluate, run
-
-
-def _no_guard(*args: Any) -> None:
-    return
-
-
-_hold: Callable[[Sequence[Any], list[Any]], None] = _no_guard
-_release: Callable[[list[Any]], None] = _no_guard
-
-
-def set_guard(hold: Callable[[Any, list[Any]], None], release: Callable[[list[Any]], None]) -> None:
-    """Installs what keeps arrays from being changed while a frame that uses them is open.
-
-    Args:
-        hold: is given sources, and the list of those that the frame holds, to add them to.
-        release: empties such a list.
-    """
-    global _hold, _release
-    _hold, _release = hold, release
 
 
 def type_of(value: Any) -> ArrayType:
@@ -445,5 +428,5 @@ def bind(primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Any, 
     if depth < 0:
         primitive.infer_types(tuple([type_of(value) for value in operands]), params)
         arrays = [v.array if type(v) is Literal else v for v in operands]
-        return _evaluate(primitive, arrays, params)
+        return above.evaluate(primitive, arrays, params)
     return stack[depth].record(primitive, operands, params)

@@ -10,15 +10,15 @@ from __future__ import annotations
 import sys
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from itertools import zip_longest
 from operator import attrgetter
 from types import FrameType
 from typing import Any
 
 from ftrans.config import config
-from ftrans.errors import CheckError, FtransError
-from ftrans.ir.frame import Frame, Part, Tracer
+from ftrans.errors import CheckError
+from ftrans.ir.frame import Frame, Part, Tracer, above
 from ftrans.ir.location import Location, location_of, passed_over, user_frame
 from ftrans.ir.program import NO_PARAMS, Equation, Params, Program
 from ftrans.ir.stack import state
@@ -303,7 +303,7 @@ class Trail(Frame):
         scalar = self.input(ArrayType((), array.dtype), array)
         self.captured[id(array)] = scalar
         if shape and "broadcast" not in primitive.tags:
-            return _broadcast(scalar, shape).index
+            return above.broadcast(scalar, shape).index
         return scalar.index
 
     def close(self, outputs: Sequence[Any], name: str | None = None) -> tuple[Program, list[Any]]:
@@ -357,7 +357,7 @@ class Trail(Frame):
             )
         types = tuple([self.type(code) for code in given])
         for i, (code, t) in enumerate(zip(given, types, strict=True), first):
-            equations.append(Equation(_at_hand, (number(code), i), NO_PARAMS, (t,)))
+            equations.append(Equation(above.at_hand, (number(code), i), NO_PARAMS, (t,)))
         return Program.make(
             (*self.input_types, *types),
             equations,
@@ -413,23 +413,3 @@ def _takes_inputs(primitive: Any) -> bool:
     """Tells whether a literal operand may become an input; an exponent stays what it is."""
     tags = primitive.tags
     return "broadcast" in tags or ("elementwise" in tags and "exponent" not in tags)
-
-
-def _no_broadcast(x: Tracer, shape: tuple[int, ...]) -> Tracer:
-    raise FtransError("No broadcast is installed: import ftrans, not ftrans.ir alone.")
-
-
-_broadcast: Callable[[Tracer, tuple[int, ...]], Tracer] = _no_broadcast
-_at_hand: Any = None
-
-
-def set_broadcast(broadcast: Callable[[Tracer, tuple[int, ...]], Tracer]) -> None:
-    """Installs what broadcasts a traced scalar; the primitives do so when they are imported."""
-    global _broadcast
-    _broadcast = broadcast
-
-
-def set_at_hand(primitive: Any) -> None:
-    """Installs the primitive that says of a value where it is at hand."""
-    global _at_hand
-    _at_hand = primitive

@@ -14,7 +14,7 @@ import numpy as np
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.ir.dtype import is_half
-from ftrans.ir.trail import set_broadcast
+from ftrans.ir.frame import above
 from ftrans.primitives.family import normal, reduction, structural
 from ftrans.primitives.record import LINEAR, Linear, New, Sample, scalar
 
@@ -95,7 +95,7 @@ broadcast_p = structural(
     ],
 )
 
-set_broadcast(lambda x, shape: broadcast_p(x, shape=shape, axes=()))
+above.broadcast = lambda x, shape: broadcast_p(x, shape=shape, axes=())
 
 
 def zeros(type: ArrayType) -> Any:

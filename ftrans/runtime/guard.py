@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.ir.frame import Tracer, set_guard
+from ftrans.ir.frame import Tracer, above
 from ftrans.ir.source import Abstract
 from ftrans.ir.stack import state
 from ftrans.primitives.namespace import is_traced_by_jax
@@ -118,4 +118,4 @@ def _release_one(array: np.ndarray, holder: int) -> None:
     _held.pop(key, None)
 
 
-set_guard(hold, release)
+above.hold, above.release = hold, release

@@ -18,7 +18,7 @@ import numpy as np
 from ftrans.config import config
 from ftrans.interpreters import inline, simplify
 from ftrans.ir import Params, Program, Tracer, check, type_of
-from ftrans.ir.frame import set_evaluator, settled
+from ftrans.ir.frame import above, settled
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.outside import without_warnings
@@ -198,7 +198,7 @@ _HOST = {np.ndarray}
 
 
 def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
-    """Runs what a value that is asked for while tracing is computed by, see `set_evaluator`.
+    """Runs what a value that is asked for while tracing is computed by.
 
     Where that takes no longer than to ask what is best, it is interpreted at once. The results may
     share memory with the arrays.
@@ -218,4 +218,4 @@ def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
         return [np.asarray(x) for x in evaluate(np, final, arrays)]
 
 
-set_evaluator(evaluate_primitive, run_part)
+above.evaluate, above.run = evaluate_primitive, run_part

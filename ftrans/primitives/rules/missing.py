@@ -15,7 +15,7 @@ import numpy as np
 
 from ftrans.errors import MissingRuleError
 from ftrans.ir import ArrayType
-from ftrans.ir.trail import set_at_hand
+from ftrans.ir.frame import above
 from ftrans.primitives.axes import expand
 from ftrans.primitives.family import free_cost, normal, plain, structural
 from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
@@ -186,4 +186,4 @@ at_hand_p = structural(
 So derivatives are those of the first, and nothing is evaluated again that a demand has evaluated.
 """
 
-set_at_hand(at_hand_p)
+above.at_hand = at_hand_p
