@@ -90,6 +90,8 @@ class Skeleton:
     @property
     def key(self) -> Any:
         """All that it is, in a form that can be compared and hashed."""
+        if self.arrays == len(self.leaves):
+            return self.structure, *self.leaves
         return self.structure, *[None if leaf is None else _key(leaf) for leaf in self.leaves]
 
     @property
@@ -149,26 +151,22 @@ class Parts(Skeleton):
     Containers without arrays are handed on as they are, and can be written to; `template` knows
     but copies of them.
 
-    Args:
-        items: the values.
-        is_part: which leaves are taken for arrays.
-
     Attributes:
-        values: the arrays, in order.
+        values: the leaves that are taken for arrays, in order.
     """
 
-    __slots__ = ("_count", "_is_flat", "_orders", "_whole", "values")
+    __slots__ = ("_arrays_alone", "_count", "_orders", "_whole", "values")
 
     def __init__(self, items: Sequence[Any], is_part: Callable[[Any], bool] = is_array):
         self._whole: list[tuple[int, Any]] = []
         self._orders: Any = None
-        self._count = len(items)
-        self._is_flat = True  # whether no item is a container
+        self._count = count = len(items)
         self.values = [item for item in items if is_part(item)]
-        if len(self.values) == len(items):
+        self._arrays_alone = len(self.values) == count
+        if self._arrays_alone:
             # as most often
-            row = tuple_of(len(items))
-            super().__init__(row.structure, row.leaves, row.arrays)
+            row = tuple_of(count)
+            self.structure, self.leaves, self.arrays = row.structure, row.leaves, count
             return
         try:
             self.values, made = split(tuple(items), is_part)
@@ -176,8 +174,7 @@ class Parts(Skeleton):
             # the pytrees of JAX are no deeper than the stack
             raise _endless(items) from None
         super().__init__(made.structure, made.leaves, made.arrays)
-        self._is_flat = self.structure.num_nodes == len(self.leaves) + 1
-        if not self._is_flat:
+        if self.structure.num_nodes != len(self.leaves) + 1:  # there are containers
             self._orders = _orders_in(tuple(items))
             children = zip(items, self.counts(), self.structure.children(), strict=True)
             for number, (item, count, child) in enumerate(children):
@@ -189,7 +186,7 @@ class Parts(Skeleton):
         made = Parts.__new__(Parts)
         made.structure, made.leaves, made.arrays = self.structure, self.leaves, self.arrays
         made.values, made._whole, made._orders = [], [], self._orders
-        made._count, made._is_flat = self._count, self._is_flat
+        made._count, made._arrays_alone = self._count, self._arrays_alone
         return made
 
     @property
@@ -202,6 +199,8 @@ class Parts(Skeleton):
 
     def build(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the tuple with these values in the place of the arrays."""
+        if self._arrays_alone:
+            return tuple(values)
         built = _ordered(super().build(values), self._orders)
         if not self._whole:
             return built
@@ -209,6 +208,10 @@ class Parts(Skeleton):
         for number, item in self._whole:
             items[number] = item
         return tuple(items)
+
+    def alone(self, values: Sequence[Any]) -> Any:
+        """Returns these values in the structure of the tuple, with None for all other leaves."""
+        return tuple(values) if self._arrays_alone else super().alone(values)
 
     def counts(self) -> list[int]:
         """Returns how many arrays each item of the tuple has."""
@@ -221,7 +224,7 @@ class Parts(Skeleton):
     @property
     def is_constant(self) -> bool:
         """Whether what is no array can never change, as what can be written to may."""
-        return (self.arrays == len(self.leaves) and self._is_flat) or (
+        return self._arrays_alone or (
             super().is_constant and all(type(item) is tuple for _, item in self._whole)
         )
 
@@ -233,14 +236,12 @@ class Parts(Skeleton):
     def split(self, label: Callable[[], str], items: Sequence[Any]) -> list[Any]:
         """Returns, of another tuple of this structure, what stands in the place of each array.
 
-        Args:
-            label: returns what begins the error.
-            items: the tuple; None stands for None in the place of all arrays of an item.
+        None stands for None in the place of all arrays of an item.
 
         Raises:
-            RuleError: where an item has another structure.
+            RuleError: where an item has another structure; it begins with the label.
         """
-        if self.arrays == len(items) and self._is_flat:
+        if self._arrays_alone:
             return list(items)
         found: list[Any] = []
         children = self.structure.children()

@@ -51,14 +51,14 @@ LONG: dict[str, int] = {}
 
 CEILINGS = {
     "autograd": 19,
-    "custom": 5234,
+    "custom": 5246,
     "external": 1446,
-    "func": 3546,
-    "interpreters": 1805,
-    "ir": 2207,
+    "func": 3544,
+    "interpreters": 1800,
+    "ir": 2216,
     "numpy": 7941,
     "primitives": 6817,
-    "runtime": 3044,
+    "runtime": 3043,
     "verify": 3492,
 }
 """How many lines a package may have."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ftrans.errors import RuleError
@@ -13,7 +12,6 @@ from ftrans.numpy.promotion import is_array
 from ftrans.numpy.views import fresh
 
 
-@dataclass(slots=True)
 class _State:
     """Is what the methods of a context set, apart from the attributes of the user."""
 
@@ -65,9 +63,11 @@ class FunctionCtx:
         Args:
             which: the rule, "backward" or "forward".
         """
-        made, state = FunctionCtx(), self._state
-        saved, others = tuple(map(fresh, state.for_backward)), tuple(map(fresh, state.for_forward))
-        made._state = replace(state, for_backward=saved, for_forward=others, which=which)
+        made = FunctionCtx()
+        made._state.__dict__.update(self._state.__dict__)
+        made._state.for_backward = tuple(map(fresh, self._state.for_backward))
+        made._state.for_forward = tuple(map(fresh, self._state.for_forward))
+        made._state.which = which
         made.__dict__.update(_containers_copied(self.__dict__, {}))
         return made
 

@@ -109,6 +109,7 @@ class Call(Author):
     def record(self) -> Any:
         """Records the call; returns what `forward` returned, with traced values in it."""
         values = self.parts.values
+        self.asked = asks().order
         while True:
             self.opaque = self._opaque()
             known: Sequence[Any] = self._known() if True in self.opaque else ()
@@ -138,7 +139,7 @@ class Call(Author):
             return None
         if called.objects or not _ARRAYS.issuperset(map(type, known)):
             return None
-        needs = _needs(self.parts) if any(map(asks_needs, self.form.opaque)) else None
+        needs = _needs(self.parts) if self.methods.asks_needs else None
         values = [*self.parts.values, *map(trail.capture, known)]
         return Leap(
             trail, self.name, guards, values, (self.passed, needs, called.key, called.places[0])
@@ -160,7 +161,7 @@ class Call(Author):
 
     def _seen(self) -> dict[str, Any]:
         """Returns what the rules see outside of their arguments, if they may be differentiated."""
-        return seen_by(self.methods.rules) if asks().order > _ONCE else {}
+        return seen_by(self.methods.rules) if self.asked > _ONCE else {}
 
     def _known(self) -> Sequence[Any]:
         """Calls an opaque `forward`, if there are values; returns what is known from there on."""

@@ -26,7 +26,7 @@ from ftrans.numpy.promotion import is_array, is_scalar, weakly
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import once_p
 from ftrans.pytree import Parts, is_constant
-from ftrans.runtime.jaxlink import foreign
+from ftrans.runtime.jaxlink import foreign, is_traced_by_jax
 
 __all__ = ["Handed", "Left", "known_values", "left_of", "maker", "undifferentiated", "values_of"]
 
@@ -42,9 +42,13 @@ def known_values(values: Sequence[Any]) -> list[Any] | None:
     return None if foreign(found) else found
 
 
+def _has_value(x: Any) -> bool:
+    return not is_traced_by_jax(x)
+
+
 def values_of(values: Sequence[Any], examples: bool) -> list[Any]:
     """Returns the arrays behind traced values; or examples, where there are none."""
-    with evaluated(lambda x: not foreign([x]), examples):
+    with evaluated(_has_value, examples):
         found = [x.value() if type(x) is Tracer else x for x in values]
     return [example(type_of(x)) if foreign([x]) else x for x in found] if examples else found
 
@@ -108,7 +112,9 @@ class Left:
             found.subtract({id(x) for x in (*results, *own)})
             return {**found, **dict.fromkeys(map(id, self.inputs), inf)}
 
-        found = [*owned(results, held), *owned(own, held)]
+        found = owned(results, held)
+        if own:
+            found += owned(own, held)
         return [x if type(x) is Tracer or is_scalar(x) else to_array(x) for x in found]
 
     @property

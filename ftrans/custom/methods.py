@@ -135,7 +135,7 @@ class Methods:
                 found = self._forms.setdefault(key, found)
         return found
 
-    @property
+    @functools.cached_property
     def asks_needs(self) -> bool:
         """Whether one of the methods reads `ctx.needs_input_grad`."""
         return any(map(asks_needs, self._written))

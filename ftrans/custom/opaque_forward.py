@@ -74,6 +74,7 @@ class OpaqueForward:
         self.count = len(parts.values)
         # what forward hands on as it is, the rules get as it is
         self._statics = {id(x) for parts in (self.parts, self.named) for x in parts.statics}
+        self._writes = methods.marks_dirty
         for value in self.named.values:
             if type(value) is Tracer and may_have_gradient(value):
                 raise self._named()
@@ -87,30 +88,34 @@ class OpaqueForward:
             values: the arrays.
             needs: what `ctx.needs_input_grad` is: a tuple, or a function that returns it.
         """
-        named = known_values(self.named.values)
-        if named is None:
-            raise self._named()
+        if self.names:
+            named = known_values(self.named.values)
+            if named is None:
+                raise self._named()
+            values = [*values, *named]
         with untraced():
             try:
-                return self._left([*values, *named], needs)
+                return self._left(values, needs)
             except FtransError as error:
                 self._check_captured(error)
                 raise
 
     def _left(self, values: Sequence[Any], needs: Any) -> Left:
         """Calls it on arrays that it must not write to, and on copies if it does."""
-        (output, ctx), given, written = call_writing(
-            lambda arrays: self._run(arrays, needs), distinct(values), self.methods.marks_dirty
-        )
+
+        def run(arrays: Sequence[Any]) -> Any:
+            nonlocal ctx
+            ctx = FunctionCtx()
+            ctx._state.needs = needs
+            args, kwargs = self.parts.build(arrays[: self.count]), {}
+            if self.names:
+                kwargs = dict(zip(self.names, self.named.build(arrays[self.count :]), strict=True))
+            return self.methods.call(ctx, args, kwargs, self.with_context)
+
+        ctx: Any = None
+        output, given, written = call_writing(run, distinct(values), self._writes)
         context = snapshot_of(ctx, self._statics) if self.with_context else None
         return left_of(output, given[: self.count], written, ctx, context)
-
-    def _run(self, arrays: Sequence[Any], needs: Any) -> tuple[Any, FunctionCtx]:
-        ctx = FunctionCtx()
-        ctx._state.needs = needs
-        args = self.parts.build(arrays[: self.count])
-        kwargs = dict(zip(self.names, self.named.build(arrays[self.count :]), strict=True))
-        return self.methods.call(ctx, args, kwargs, self.with_context), ctx
 
     # ------------------------------------------------------------- called when the program is run
 

@@ -129,9 +129,12 @@ class Rule(NamedTuple):
 
         def body(inner: FunctionCtx, arrays: Sequence[Any]) -> list[Any]:
             rest = iter(arrays)
-            found = zip(self(inner, [next(rest) if g else None for g in given]), types, strict=True)
-            returned = [np.zeros(t.shape, t.dtype) if x is None else x for x, t in found]
-            return [x for x, w in zip(returned, wanted, strict=True) if w]
+            found = self(inner, [next(rest) if g else None for g in given])
+            return [
+                np.zeros(t.shape, t.dtype) if x is None else x
+                for x, t, w in zip(found, types, wanted, strict=True)
+                if w
+            ]
 
         operands = [x for x in values if x is not None]
         key = given, self._replace(method=None, parts=self.parts.key, output=self.output.key)

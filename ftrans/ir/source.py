@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -139,8 +138,7 @@ class Opaque(BaseException):
     """
 
 
-@contextmanager
-def evaluated(has_value: Callable[[Any], bool], examples: bool) -> Iterator[None]:
+class evaluated:
     """Says how values are evaluated in a block.
 
     Args:
@@ -148,14 +146,25 @@ def evaluated(has_value: Callable[[Any], bool], examples: bool) -> Iterator[None
         examples: whether what depends on inputs without a value is evaluated by an example of
             those; else it is an error.
     """
-    known = [(frame, frame.known) for frame in state.stack] if examples else []
-    before = state.examples, state.has_value
-    try:
-        for frame, values in known:
-            frame.known = {code: x for code, x in values.items() if has_value(x)}
-        state.examples, state.has_value = examples, has_value
-        yield
-    finally:
-        state.examples, state.has_value = before
-        for frame, values in known:
+
+    __slots__ = ("_before", "_known", "_said")
+
+    def __init__(self, has_value: Callable[[Any], bool], examples: bool):
+        self._said = examples, has_value
+
+    def __enter__(self) -> None:
+        self._before = state.examples, state.has_value
+        examples, has_value = self._said
+        self._known = [(frame, frame.known) for frame in state.stack] if examples else []
+        try:
+            for frame, values in self._known:
+                frame.known = {code: x for code, x in values.items() if has_value(x)}
+            state.examples, state.has_value = examples, has_value
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *exc: object) -> None:
+        state.examples, state.has_value = self._before
+        for frame, values in self._known:
             frame.known = values

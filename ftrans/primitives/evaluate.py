@@ -90,7 +90,7 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
     except Exception as error:
         _note(error, program, len(plan.steps) - length_hint(steps) - 1)
         raise
-    return [values[slot] for slot in plan.outputs]
+    return list(map(values.__getitem__, plan.outputs))
 
 
 def _plan(program: Program) -> _Plan:

@@ -117,7 +117,7 @@ def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool
         with x64(program.calls_host):
             outputs = [jnp.asarray(out) for out in evaluate(jnp, program, arrays)]
         return outputs if as_jax else [np.array(output) for output in outputs]
-    inputs = [np.asarray(array) for array in arrays]
+    inputs = list(map(np.asarray, arrays))
     with without_warnings(program.calls_host):
         outputs = evaluate(np, program, inputs)
     if as_jax:
@@ -203,7 +203,7 @@ def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
     Where that takes no longer than to ask what is best, it is interpreted at once. The results may
     share memory with the arrays.
     """
-    plan = plan_of(keep(program))
+    plan = program.memo.get("plan") or plan_of(keep(program))
     price = plan.state.price
     if (
         price is None
@@ -215,7 +215,7 @@ def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
         return run(program, arrays)
     final = plan.final(program)
     with without_warnings(final.calls_host):
-        return [np.asarray(x) for x in evaluate(np, final, arrays)]
+        return list(map(np.asarray, evaluate(np, final, arrays)))
 
 
 above.evaluate, above.run = evaluate_primitive, run_part
