@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from itertools import chain
 from types import CellType, FunctionType
@@ -27,12 +26,6 @@ from ftrans.primitives.axes import moveaxis
 from ftrans.pytree import Parts, describe
 
 
-def _closed_over(function: Any) -> list[Tracer]:
-    """Returns the traced values that a function of the user's closes over."""
-    cells = getattr(function, "__closure__", None) or ()
-    return [cell for cell in map(content, cells) if type(cell) is Tracer]
-
-
 def _with_closed_over(function: Any, values: Sequence[Any]) -> Any:
     """Returns the function closing over these in the place of the traced values."""
     if not values:
@@ -54,7 +47,8 @@ def _identity_of(function: Any) -> tuple[Any, ...]:
     if code is None:
         return (function,)
     cells = tuple(
-        "traced" if type(x) is Tracer else id(x) for x in map(content, function.__closure__ or ())
+        ("traced", x.type) if type(x) is Tracer else id(x)
+        for x in map(content, function.__closure__ or ())
     )
     return code, cells, id(function.__defaults__)
 
@@ -75,6 +69,7 @@ class WrittenBatch:
     """
 
     captured: tuple[int, ...] = ()
+    """The operands, by number, that stand for what the author's function closes over."""
     one = "forward"
     """What errors call the function for one example."""
 
@@ -118,17 +113,18 @@ class WrittenBatch:
         """Whether what it reads is not known, so that no earlier trace stands for a later one."""
         return self.guards is None
 
-    def at_call(self, values: Sequence[Any]) -> tuple[WrittenBatch, list[Tracer]]:
-        """Traces the rule now, if that is due; returns it, and what it closes over.
-
-        Args:
-            values: the inputs.
-        """
+    def at_call(self, values: Sequence[Any]) -> WrittenBatch:
+        """Traces the rule now, for these inputs, if that is due; returns it."""
         guess = None if self.guards is not None else _likely(values)
         if guess is not None:
             self._at_call = guess, self._shown(guess)
             self._identity = (*self._identity, self._at_call)
-        return self, _closed_over(self.function)
+        return self
+
+    def closed_over(self) -> list[Tracer]:
+        """Returns the traced values that the author's function closes over."""
+        cells = getattr(self.function, "__closure__", None) or ()
+        return [cell for cell in map(content, cells) if type(cell) is Tracer]
 
     def _shown(self, batch: tuple[int, Any, Any]) -> Any:
         """Returns what a trace for this batch gives, which may be an error."""
@@ -137,19 +133,19 @@ class WrittenBatch:
         except Exception as error:
             return type(error), str(error)  # where it is asked for, it is raised
 
-    def closing_over(self, captured: tuple[int, ...]) -> WrittenBatch:
-        """Returns the same rule with these operands as what it closes over."""
-        if captured == self.captured:
-            return self
-        made = copy.copy(self)
-        made.captured = captured
-        made._programs = {}
-        return made
-
     def program(
         self, size: int, types: Sequence[ArrayType], dims: Sequence[int | None]
     ) -> tuple[Program, tuple[int | None, ...]]:
-        """Returns the rule as a program, and where its results are mapped."""
+        """Returns the rule as a program, and where its results are mapped.
+
+        Args:
+            size: the number of examples.
+            types: of the inputs, with one axis more where they are mapped.
+            dims: for each input where the mapped axis sits, or None.
+
+        Returns:
+            A program from the inputs, followed by what is captured, to the results.
+        """
         key = (size, tuple(types), tuple(dims))
         if self._at_call is not None and self._at_call[0] == key:
             found = self._at_call[1]
@@ -182,7 +178,7 @@ class WrittenBatch:
 
     def _traced(self, size: int, types: Any, dims: Any) -> tuple[Program, tuple[int | None, ...]]:
         source = Abstract(f"a batch that {self.name} is given")
-        values = _closed_over(self.function)
+        values = self.closed_over()
         inputs = [(t.update(), source, False) for t in types]
         inputs += [(v.type.update(), source, False) for v in values]
         with rule_frame(self.name, inputs, self.around, closed=True) as (frame, tracers):

@@ -175,11 +175,11 @@ class DecoratedCall(Author):
             for dot, t in pairs
         ]
 
-    def batch(self, around: Asks, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-        """Returns the author's rule for batches, if there is one, and what it closes over."""
+    def batch(self, around: Asks, values: Sequence[Any]) -> Any:
+        """Returns the author's rule for batches, if there is one."""
         rule = self.decorated.vmap_rule
         if rule is None:
-            return None, ()
+            return None
         return DecoratedBatch(self, self.decorated.vmap_name, rule, around).at_call(values)
 
 

@@ -210,9 +210,9 @@ def _traced(
     label: str, function: Callable[..., Any], structure: Any, inputs: Sequence[ArrayType]
 ) -> Made:
     """Has JAX trace a function of leaves."""
-    found = traced(label, function, inputs)
-    outs, types = _out_types(label, found.shapes, structure, inputs)
-    return outs, JaxCallee(label, found.function, types, found.key), found.arrays
+    shapes, call, key, arrays = traced(label, function, inputs)
+    outs, types = _out_types(label, shapes, structure, inputs)
+    return outs, JaxCallee(label, call, types, key), arrays
 
 
 # ------------------------------------------------------------------------------- calls and types

@@ -405,11 +405,11 @@ class Call(Author):
                 self.form.opaque.add(method)
         return rule.later(self.ctx._copied(rule.which), given, self._needs_of(method))
 
-    def batch(self, around: Asks, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-        """Returns the author's rule for batches, if there is one, and what it closes over."""
+    def batch(self, around: Asks, values: Sequence[Any]) -> Any:
+        """Returns the author's rule for batches, if there is one."""
         vmap = self.methods.vmap
         if vmap is None:
-            return None, ()
+            return None
         if self.methods.generate_vmap_rule:
             raise RuleError(
                 f"{self.name}: generate_vmap_rule=True and vmap is written as well.\n"

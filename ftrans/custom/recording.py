@@ -149,14 +149,14 @@ def _traced(author: Author, inputs: Sequence[Any], extra: Sequence[Any], around:
         references = {key: places.of(rule.captured) for key, rule in rules.items()}
         program, captured = frame.close([*outs, *places.saved])
         demanded = _demands() != demands
-    batch, closed_over = author.batch(around, sources(inputs))
+    batch = author.batch(around, sources(inputs))
     operands = [*sources(declared), *captured]
     settled = {
         key: tuple([_settled(place, operands) for place in found])
         for key, found in references.items()
     }
     if batch is not None:
-        batch = batch.closing_over(tuple([position(value, operands) for value in closed_over]))
+        batch.captured = tuple([position(value, operands) for value in batch.closed_over()])
     backward, jvp = rules.get("backward"), rules.get("jvp")
     spec = Spec(
         author.name,

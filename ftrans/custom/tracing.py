@@ -24,7 +24,6 @@ from ftrans.numpy.promotion import as_array
 from ftrans.primitives import missing_p
 from ftrans.primitives.axes import zeros
 from ftrans.primitives.conversion import conjugate
-from ftrans.primitives.rules import BatchRule
 from ftrans.primitives.rules.missing import Deferred
 
 __all__ = ["Author", "Rules", "TracedRule", "position"]
@@ -83,9 +82,9 @@ class Author:
         """Tells which results have tangents."""
         raise NotImplementedError
 
-    def batch(self, around: Asks, values: Sequence[Any]) -> tuple[BatchRule | None, Sequence[Any]]:
-        """Returns how it is batched, or None; and values of outer frames that this closes over."""
-        return None, ()
+    def batch(self, around: Asks, values: Sequence[Any]) -> Any:
+        """Returns its `WrittenBatch`, or None."""
+        return None
 
     # ------------------------------------------------- what calls of it have in common
 

@@ -124,6 +124,3 @@ class _Constant(Callee):
 
     def batch(self, size: int, operands: Any, dims: Any) -> Any:
         raise AssertionError("a constant has no operand that could be mapped")
-
-    def missing(self, rule: str) -> str:
-        raise AssertionError("a constant has no operand that could have a tangent")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,29 +28,20 @@ from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, run_jaxpr, 
 Function = Callable[..., Sequence[Any]]
 
 
-class Traced(NamedTuple):
-    """Is what JAX has traced.
-
-    Attributes:
-        function: computes it, of the leaves of the arguments and `arrays`; returns leaves.
-        shapes: the result, with shapes and dtypes in the place of arrays.
-        key: what is equal for functions that do the same.
-        arrays: what the original function closes over, as it was.
-    """
-
-    function: Function
-    shapes: Any
-    key: Hashable
-    arrays: list[Any]
-
-
-def traced(name: str, function: Callable[..., Any], inputs: Sequence[ArrayType]) -> Traced:
+def traced(
+    name: str, function: Callable[..., Any], inputs: Sequence[ArrayType]
+) -> tuple[Any, Function, Hashable, list[Any]]:
     """Has JAX trace a function.
 
     Args:
         name: how errors call it.
         function: takes arrays, returns a pytree of them.
         inputs: their types.
+
+    Returns:
+        The result, with shapes and dtypes in the place of arrays; a function that computes its
+        leaves, of the arguments and the arrays that the original closes over; what is equal for
+        functions that do the same; and these arrays, as they were.
     """
     specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in inputs]
     with x64(), untraced():  # it may call functions of ours on what JAX traces
@@ -74,7 +65,7 @@ def traced(name: str, function: Callable[..., Any], inputs: Sequence[ArrayType])
 
     key = structure, tuple(passed), tuple(map(content_key, held))
     arrays = [_on_host(x) for x, p in zip(values, passed, strict=True) if p]
-    return Traced(call, shapes, key, arrays)
+    return shapes, call, key, arrays
 
 
 def _is_movable(array: Any) -> bool:
@@ -249,10 +240,6 @@ class JaxCallee(Callee):
                 ) from error
 
         return _transposed(self, transposed, ("transpose", tuple(present)), cts, operands)
-
-    def missing(self, rule: str) -> str:
-        """Returns the error that says that a rule is missing; JAX always has one."""
-        return f"{self.name}: it has no {rule}."
 
 
 class Pushforward(JaxCallee):

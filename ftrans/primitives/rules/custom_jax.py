@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import jax
@@ -67,7 +66,8 @@ def with_rules(arrays: Sequence[Any], rule: Rule) -> Sequence[Any]:
         def fwd(*given: Any) -> Any:
             xs = typed([x.value for x in given])
             outs = again(xs)
-            return visible(outs), (xs, outs, _Asked(tuple([x.perturbed for x in given])))
+            # None is no leaf, so that JAX hands it on
+            return visible(outs), (xs, outs, [0 if x.perturbed else None for x in given])
 
         def bwd(residuals: Any, given: Sequence[Any]) -> tuple[Any, ...]:
             *values, asked = residuals
@@ -79,7 +79,9 @@ def with_rules(arrays: Sequence[Any], rule: Rule) -> Sequence[Any]:
             for i, ct in zip((i for i, g in enumerate(spec.gives) if g), by_rule, strict=True):
                 found[i] = ct
             # those whose derivative is that of `forward`
-            moving = [i for i in (range(inputs) if keeps(outs) else captured) if asked.mask[i]]
+            moving = [
+                i for i in (range(inputs) if keeps(outs) else captured) if asked[i] is not None
+            ]
             if moving:
                 full = [*cts, *[_zero(out) for out in outs[len(cts) :]]]
                 _, pull = jax.vjp(
@@ -168,14 +170,6 @@ def with_batches(compute: Any, arrays: Sequence[Any], spec: Spec) -> Sequence[An
     differentiable = jax.custom_jvp(by_rule)
     differentiable.defjvp(lambda xs, dots: jax.jvp(plain, xs, dots))
     return differentiable(*arrays)
-
-
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class _Asked:
-    """Says which operands JAX differentiates with respect to."""
-
-    mask: tuple[bool, ...]
 
 
 def _instantiated(x: Any) -> Any:

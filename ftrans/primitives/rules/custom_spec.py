@@ -3,44 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from ftrans.ir import ArrayType, Program
+from ftrans.ir import Program
 from ftrans.primitives.control.common import Mask
-
-
-class BatchRule(Protocol):
-    """Is how the author of a rule batches it; equal ones must do the same.
-
-    Attributes:
-        captured: the operands, by number, that stand for what the author's function closes over.
-    """
-
-    captured: tuple[int, ...]
-
-    @property
-    def traces_anew(self) -> bool:
-        """Whether what it reads may have changed since it was traced."""
-        ...
-
-    def closing_over(self, captured: tuple[int, ...]) -> BatchRule:
-        """Returns the same rule with these operands as what it closes over."""
-        ...
-
-    def program(
-        self, size: int, types: Sequence[ArrayType], dims: Sequence[int | None]
-    ) -> tuple[Program, tuple[int | None, ...]]:
-        """Returns the rule as a program, and where its results are mapped.
-
-        Args:
-            size: the number of examples.
-            types: of the inputs, with one axis more where they are mapped.
-            dims: for each input where the mapped axis sits, or None.
-
-        Returns:
-            A program from the inputs, followed by what is captured, to the results.
-        """
-        ...
 
 
 class Spec(NamedTuple):
@@ -58,7 +24,7 @@ class Spec(NamedTuple):
         pushed: what `forward_mode` captured, which it takes after the tangents.
         missing: the error where a derivative is needed and there is no rule; None where `forward`
             is differentiated then.
-        batch: the author's rule for batches, or None.
+        batch: the author's rule for batches, see `WrittenBatch` in `custom/batching.py`, or None.
         patterns: for each of the `variants` of `backward` which results have a cotangent.
         lasting: whether derivatives of derivatives of results are by the rules again, as PyTorch
             has it; else they are those of `forward`, as JAX has it.
@@ -75,7 +41,7 @@ class Spec(NamedTuple):
     pulled: tuple[tuple[str, int], ...] = ()
     pushed: tuple[tuple[str, int], ...] = ()
     missing: str | None = None
-    batch: BatchRule | None = None
+    batch: Any = None
     patterns: tuple[Mask, ...] = ()
     lasting: bool = True
     linear: int = 0

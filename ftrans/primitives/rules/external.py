@@ -118,13 +118,9 @@ class Callee(ABC):
         """Records the cotangents of the `Linear` operands; or returns None, having no rule."""
         return None
 
-    @abstractmethod
     def missing(self, rule: str) -> str:
-        """Returns the error that says that a rule is missing, and how to write it.
-
-        Args:
-            rule: "jvp" or "transpose".
-        """
+        """Returns the error that says that a rule is missing, "jvp" or "transpose"."""
+        return f"{self.name}: it has no {rule}."
 
 
 def _lower(xp: Any, *arrays: Any, callee: Callee) -> Sequence[Any]:
@@ -171,9 +167,6 @@ class _Roll(Callee):
     def batch(self, size: int, operands: Any, dims: Any) -> Any:
         x = to_front(size, operands[0], dims[0])
         return external_p(x, callee=_Roll(type_of(x))), [0]
-
-    def missing(self, rule: str) -> str:
-        return f"roll: it is a sample, without {rule}."
 
 
 external_p = plain(
