@@ -37,13 +37,11 @@ def plain(array: Any) -> Any:
 
     It is NumPy's, on all roads alike, unless it lies on an accelerator.
     """
-    if type(array) is np.ndarray:
-        array = array[...]
-        array.setflags(False)
-        return array
-    if isinstance(array, jax.Array) and any(d.platform != "cpu" for d in array.devices()):
-        return array
-    return read_only(np.asarray(array))
+    if type(array) is not np.ndarray:
+        if isinstance(array, jax.Array) and any(d.platform != "cpu" for d in array.devices()):
+            return array
+        array = np.asarray(array)
+    return read_only(array)
 
 
 def call_writing(
@@ -91,8 +89,8 @@ def read_only(array: Any) -> Any:
     """Returns a view of an array that cannot be written to."""
     if not isinstance(array, np.ndarray):
         return array
-    view = array.view()
-    view.flags.writeable = False
+    view = array[...]
+    view.setflags(write=False)
     return view
 
 
@@ -143,11 +141,10 @@ def results(name: str, found: Any, types: Sequence[ArrayType], shared: bool = Fa
         if type(found[i]) is np.ndarray and (shared or _references(found, i) == _FRESH):
             arrays.append(found[i])
         else:
-            arrays.append(_array(name, i, found[i], t, types))
+            arrays.append(_array(name, i, found[i], types))
         array = arrays[i]
         if (array.dtype is not t.dtype and array.dtype != t.dtype) or array.shape != t.shape:
-            rounded = isinstance(found[i], jax.Array) and _is_rounded(array.dtype, t.dtype)
-            raise _unlike(name, i, ArrayType(array.shape, array.dtype), t, types, rounded)
+            raise _unlike(name, i, array, types)
     return arrays
 
 
@@ -195,7 +192,7 @@ _FRESH = _references((np.empty(1),), 0)
 """The references to an array that only the sequence of results refers to."""
 
 
-def _array(name: str, i: int, value: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
+def _array(name: str, i: int, value: Any, types: Sequence[ArrayType]) -> Any:
     """Returns one result as an array: a copy, but for those of JAX, which nobody can write to."""
     if isinstance(value, np.ndarray):
         return _plain(value)
@@ -204,7 +201,7 @@ def _array(name: str, i: int, value: Any, t: ArrayType, types: Sequence[ArrayTyp
     if isinstance(value, np.generic):
         return np.asarray(value)
     if isinstance(value, (bool, int, float, complex)):
-        return _scalar(name, i, value, t, types)
+        return _scalar(name, i, value, types)
     if isinstance(value, Tracer) or not (
         hasattr(value, "__dlpack__") or hasattr(value, "__array__")
     ):
@@ -213,9 +210,9 @@ def _array(name: str, i: int, value: Any, t: ArrayType, types: Sequence[ArrayTyp
         )
         raise RuleError(
             f"{name}: {_which(i, types)} is no array.\n  returned: {what}\n"
-            f"  declared: {t}\n  Return a NumPy array: np.asarray(x)."
+            f"  declared: {types[i]}\n  Return a NumPy array: np.asarray(x)."
         )
-    return _foreign(name, i, value, t, types)
+    return _foreign(name, i, value, types)
 
 
 def _plain(value: np.ndarray) -> np.ndarray:
@@ -223,8 +220,9 @@ def _plain(value: np.ndarray) -> np.ndarray:
     return np.array(value, order="C")
 
 
-def _foreign(name: str, i: int, value: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
+def _foreign(name: str, i: int, value: Any, types: Sequence[ArrayType]) -> Any:
     """Copies an array of another library."""
+    t = types[i]
     try:
         if hasattr(value, "__dlpack__"):
             try:
@@ -245,9 +243,9 @@ def _foreign(name: str, i: int, value: Any, t: ArrayType, types: Sequence[ArrayT
         ) from error
 
 
-def _scalar(name: str, i: int, value: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
+def _scalar(name: str, i: int, value: Any, types: Sequence[ArrayType]) -> Any:
     """Returns a Python scalar in the declared dtype."""
-    dtype = t.dtype
+    dtype = types[i].dtype
     fits = (
         dtype.kind == "b"
         if isinstance(value, bool)
@@ -263,34 +261,23 @@ def _scalar(name: str, i: int, value: Any, t: ArrayType, types: Sequence[ArrayTy
         reason = f"  reason: {error}\n"
     raise RuleError(
         f"{name}: {_which(i, types)} does not fit the dtype that it declares.\n"
-        f"  returned: {value!r} ({type(value).__name__})\n  declared: {t}\n{reason}"
+        f"  returned: {value!r} ({type(value).__name__})\n  declared: {types[i]}\n{reason}"
         f"  Return an array of this dtype, or declare another one."
     )
 
 
-def _is_rounded(given: np.dtype, expected: np.dtype) -> bool:
-    """Tells whether the dtypes differ as they do where JAX was not told to keep 64 bits."""
-    return given.kind == expected.kind and 2 * given.itemsize == expected.itemsize
-
-
-def _unlike(
-    name: str,
-    i: int,
-    given: ArrayType,
-    t: ArrayType,
-    types: Sequence[ArrayType],
-    rounded: bool,
-) -> RuleError:
+def _unlike(name: str, i: int, array: Any, types: Sequence[ArrayType]) -> RuleError:
     """Returns the error for a result of another type."""
+    given, t = ArrayType(array.shape, array.dtype), types[i]
     if given.shape != t.shape:
         what, how = "shape", "Return an array of this shape"
         if given.size == t.size:
             how = f"Write x.reshape({t.shape}) if the elements are right"
-    elif rounded:
-        what = "dtype"
-        how = "JAX keeps 64 bits after jax.config.update('jax_enable_x64', True). Say so"
     else:
         what, how = "dtype", f"Convert it, x.astype({t.dtype.name!r})"
+        half = given.dtype.kind == t.dtype.kind and 2 * given.dtype.itemsize == t.dtype.itemsize
+        if half and isinstance(array, jax.Array):
+            how = "JAX keeps 64 bits after jax.config.update('jax_enable_x64', True). Say so"
     return RuleError(
         f"{name}: {_which(i, types)} does not have the {what} that it declares.\n"
         f"  returned: {given}\n  declared: {t}\n  {how}, or declare {given}."

@@ -7,6 +7,7 @@ the declared types at each call.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -26,7 +27,8 @@ from ftrans.primitives.outside import call_of_the_user
 from ftrans.primitives.rules.external import Callee, Same, external_p
 from ftrans.primitives.rules.missing import raise_missing
 from ftrans.primitives.shape import reshape_p
-from ftrans.runtime import native, on_clear
+from ftrans.runtime import native
+from ftrans.runtime.cache import Remembered
 from ftrans.runtime.faults import keep_raised
 
 METHODS = ("sequential", "expand_dims", "broadcast_all")
@@ -87,15 +89,12 @@ class HostCallee(Callee):
             types: the types of the results: those declared, but in a batch of JAX's.
             shared: whether the results may share memory, as where they are copied at once.
         """
-        if self.copies:
-            arrays = [np.array(array) for array in arrays]
         if state.stack:
             # what the function computes is not part of what is traced at present
             with untraced():
-                return self._called(arrays, types, shared)
-        return self._called(arrays, types, shared)
-
-    def _called(self, arrays: Sequence[Any], types: Sequence[ArrayType], shared: bool) -> list[Any]:
+                return self.call(arrays, types, shared)
+        if self.copies:
+            arrays = [np.array(array) for array in arrays]
         try:
             return results(self.name, call_of_the_user(self.function, arrays), types, shared)
         except ValueError as error:
@@ -107,41 +106,37 @@ class HostCallee(Callee):
         """Returns the results for values that JAX traces."""
 
         def called(*given: Any) -> Sequence[Any]:
-            return tuple(self.lowered(list(map(jnp.asarray, given))))
+            given = tuple(map(jnp.asarray, given))
+            takes = config.host_calls != "callback" and native.takes((*given, *self.types))
+            if not takes or not native.usable():
+                return tuple(self._by_callback(*given))
+            if jax.default_backend() == "cpu":
+                return tuple(self.by_ffi(*given))
+            roads = {"cpu": self.by_ffi, "default": self._by_callback}
+            return tuple(jax.lax.platform_dependent(*given, **roads))
 
         return without_derivative(called, arrays, lambda: raise_missing(self.missing("jvp")))
 
-    def lowered(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        """Returns the results for values that JAX traces but does not differentiate."""
-        method = self.vmap_method or "sequential"
+    def by_ffi(self, *given: Any) -> Sequence[Any]:
+        """Records the call by an FFI handler, which works on the CPU."""
+        return native.call(self, given, self.types, vmap_method=self.vmap_method or "sequential")
+
+    def _by_callback(self, *given: Any) -> Sequence[Any]:
         specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in self.types]
-        ranks = [array.ndim for array in arrays]
+        ranks = [array.ndim for array in given]
 
-        def by_ffi(*given: Any) -> Sequence[Any]:
-            return native.call(self, given, specs, vmap_method=method)
+        def body(*concrete: Any) -> Sequence[Any]:
+            try:
+                arrays = [plain(np.asarray(array)) for array in concrete]
+                # JAX may have put axes in front
+                pairs = zip(arrays, ranks, strict=True)
+                front = np.broadcast_shapes(*(a.shape[: a.ndim - rank] for a, rank in pairs))
+                types = [t.update(shape=(*front, *t.shape)) for t in self.types]
+                return [np.asarray(array) for array in self.call(arrays, types)]
+            except BaseException as error:
+                raise RuntimeError(keep_raised(error)) from None
 
-        def by_callback(*given: Any) -> Sequence[Any]:
-            def body(*concrete: Any) -> Sequence[Any]:
-                try:
-                    given = [plain(np.asarray(array)) for array in concrete]
-                    found = self.call(given, _batched_types(given, ranks, self.types))
-                    return [np.asarray(array) for array in found]
-                except BaseException as error:
-                    raise RuntimeError(keep_raised(error)) from None
-
-            return jax.pure_callback(body, specs, *given, vmap_method=method)
-
-        if not self.may_use_ffi(arrays):
-            return by_callback(*arrays)
-        if jax.default_backend() == "cpu":
-            return by_ffi(*arrays)
-        return jax.lax.platform_dependent(*arrays, cpu=by_ffi, default=by_callback)
-
-    def may_use_ffi(self, arrays: Sequence[Any]) -> bool:
-        """Tells whether an FFI handler may be used on the CPU, for arguments of such dtypes."""
-        if config.host_calls == "callback" or not native.takes((*arrays, *self.types)):
-            return False
-        return native.usable()
+        return jax.pure_callback(body, specs, *given, vmap_method=self.vmap_method or "sequential")
 
     def batch(
         self, size: int, operands: Sequence[Any], dims: Sequence[int | None]
@@ -153,38 +148,32 @@ class HostCallee(Callee):
         mapped = tuple(dim is not None for dim in dims)
         pairs = zip(operands, dims, strict=True)
         given = [x if dim is None else moveaxis(x, dim, 0) for x, dim in pairs]
-        if method in ("expand_dims", "broadcast_all"):
+        loops = method not in ("expand_dims", "broadcast_all")
+        if not loops:
             widen = _expanded if method == "expand_dims" else lambda x: expand(x, size)
             given = [x if m else widen(x) for x, m in zip(given, mapped, strict=True)]
-            callee = self.batched(size, [type_of(x) for x in given])
-        else:
-            callee = self.looped(size, mapped)
+        callee = self.batched(size, [type_of(x) for x in given], mapped if loops else None)
         outs = external_p(*given, callee=callee)
         return outs, [0] * len(outs)
 
-    def batched_types(self, size: int) -> list[ArrayType]:
-        """Returns the types of the results for a batch."""
-        return [t.update(shape=(size, *t.shape)) for t in self.types]
+    def batched(
+        self, size: int, inputs: Sequence[ArrayType], mapped: tuple[bool, ...] | None
+    ) -> HostCallee:
+        """Returns the callee for a batch.
 
-    def looped(self, size: int, mapped: tuple[bool, ...]) -> HostCallee:
-        """Returns the callee that loops over a batch."""
+        Args:
+            size: that of the batch.
+            inputs: the types of the operands.
+            mapped: which operands it loops over; None where it calls the same function once.
+        """
+        types = [t.update(shape=(size, *t.shape)) for t in self.types]
+        if mapped is None:
+            function, key, method = self.function, self.function_key, self.vmap_method
+        else:
+            function = functools.partial(_looped, self, size, mapped)
+            key, method = ("loop", size, mapped, self.key), "sequential"
         return type(self)(
-            self.name,
-            _Loop(self, size, mapped),
-            self.batched_types(size),
-            key=("loop", size, mapped, self.key),
-            copies=self.copies,
-        )
-
-    def batched(self, size: int, inputs: Sequence[ArrayType]) -> HostCallee:
-        """Returns the callee that computes a batch by one call of the same function."""
-        return type(self)(
-            self.name,
-            self.function,
-            self.batched_types(size),
-            key=self.function_key,
-            vmap_method=self.vmap_method,
-            copies=self.copies,
+            self.name, function, types, key=key, vmap_method=method, copies=self.copies
         )
 
     def warn(self, size: int) -> None:
@@ -202,9 +191,7 @@ class HostCallee(Callee):
         key = self.name, self.function_key, about
         if key in _warned:
             return
-        if len(_warned) >= 256:
-            _warned.clear()
-        _warned.add(key)
+        _warned.find(key, lambda: True)
         place = here()
         if place is None:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
@@ -227,9 +214,8 @@ class HostCallee(Callee):
         )
 
 
-_warned: set[Any] = set()
+_warned = Remembered(256)
 """The functions whose loops the user was told of."""
-on_clear(_warned.clear)
 
 
 def _expanded(x: Any) -> Any:
@@ -239,30 +225,15 @@ def _expanded(x: Any) -> Any:
     return reshape_p(x, shape=(1, *type_of(x).shape))
 
 
-class _Loop:
+def _looped(
+    callee: HostCallee, size: int, mapped: Sequence[bool], *arrays: Any
+) -> list[np.ndarray]:
     """Calls a callee for one example after the other."""
-
-    def __init__(self, callee: HostCallee, size: int, mapped: Sequence[bool]):
-        self.callee = callee
-        self.size = size
-        self.mapped = mapped
-
-    def __call__(self, *arrays: Any) -> list[Any]:
-        callee, mapped = self.callee, self.mapped
-        given = [np.asarray(a) if m else a for a, m in zip(arrays, mapped, strict=True)]
-        outs = [np.empty((self.size, *t.shape), t.dtype) for t in callee.types]
-        for i in range(self.size):
-            # an element is an array as well where it is a scalar
-            one = [a[i, ...] if m else a for a, m in zip(given, mapped, strict=True)]
-            for out, found in zip(outs, callee.call(one, callee.types), strict=True):
-                out[i] = found
-        return outs
-
-
-def _batched_types(
-    arrays: Sequence[np.ndarray], ranks: Sequence[int], types: Sequence[ArrayType]
-) -> list[ArrayType]:
-    """Returns the types of the results where JAX has put axes in front of the arguments."""
-    fronts = [a.shape[: a.ndim - rank] for a, rank in zip(arrays, ranks, strict=True)]
-    front = np.broadcast_shapes(*fronts)
-    return [t.update(shape=(*front, *t.shape)) for t in types]
+    given = [np.asarray(a) if m else a for a, m in zip(arrays, mapped, strict=True)]
+    outs = [np.empty((size, *t.shape), t.dtype) for t in callee.types]
+    for i in range(size):
+        # an element is an array as well where it is a scalar
+        one = [a[i, ...] if m else a for a, m in zip(given, mapped, strict=True)]
+        for out, found in zip(outs, callee.call(one, callee.types), strict=True):
+            out[i] = found
+    return outs

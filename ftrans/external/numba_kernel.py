@@ -12,8 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -33,18 +32,10 @@ from ftrans.runtime import native
 
 def is_numba(function: Any) -> bool:
     """Tells whether a function is one of numba's for the CPU: jitted, vectorized or a `cfunc`."""
-    module = type(function).__module__
+    module, name = type(function).__module__, type(function).__name__
     if not module.startswith("numba.") or module.startswith("numba.cuda"):
         return False
-    return _is_pointers(function) or hasattr(function, "py_func") or _is_ufunc(function)
-
-
-def _is_pointers(function: Any) -> bool:
-    return type(function).__name__ == "CFunc"
-
-
-def _is_ufunc(function: Any) -> bool:
-    return type(function).__name__ in ("DUFunc", "GUFunc")
+    return name in ("CFunc", "DUFunc", "GUFunc") or hasattr(function, "py_func")
 
 
 class NumbaCallee(HostCallee):
@@ -72,13 +63,13 @@ class NumbaCallee(HostCallee):
         masks: tuple[tuple[bool, ...], ...] = (),
     ):
         self.kernel, self.inputs, self.masks = kernel, tuple(inputs), masks
-        pointers = _is_pointers(kernel)
+        pointers = type(kernel).__name__ == "CFunc"
         if pointers:
             _check_pointers(name, kernel, inputs, types, vmap_method)
         # one with fixed signatures takes no arrays that are marked read-only
         copies = pointers or not getattr(kernel, "_can_compile", True)
-        shape = _Shape(len(inputs), len(types), masks, copies, pointers)
-        self._shape = shape
+        kinds = [tuple([(t.dtype, t.ndim) for t in kind]) for kind in (inputs, types)]
+        self._shape = _Shape(kinds[0], kinds[1], masks, copies, pointers)
         method = "sequential" if vmap_method is None else vmap_method
         function = self._by_body if masks or pointers else self._by_kernel
         self.kernel_key = Same(kernel) if key is None else key
@@ -92,7 +83,8 @@ class NumbaCallee(HostCallee):
         )
 
     def _by_kernel(self, *arrays: Any) -> Sequence[Any]:
-        found = self.kernel(*arrays)
+        # numba knows no arrays of JAX
+        found = self.kernel(*map(np.asarray, arrays))
         return found if isinstance(found, tuple) else (found,)
 
     def _by_body(self, *arrays: Any) -> Sequence[Any]:
@@ -103,139 +95,88 @@ class NumbaCallee(HostCallee):
         _body(self.kernel, self._shape)(*given, *outs)
         return outs
 
-    def call(
-        self, arrays: Sequence[Any], types: Sequence[ArrayType], shared: bool = False
-    ) -> list[Any]:
-        """Calls the kernel on arrays that nobody can write to."""
-        if not self._shape.pointers:
-            # numba knows no arrays of JAX
-            arrays = [np.asarray(array) for array in arrays]
-        return super().call(arrays, types, shared)
-
-    def lower(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        """Returns the results for values that JAX traces."""
+    def by_ffi(self, *given: Any) -> Sequence[Any]:
+        """Calls a handler in machine code; JAX takes another one for a batch of other ranks."""
         target = self._target()
         if target is None:
-            return super().lower(arrays)
-
-        def call(*given: Any) -> Sequence[Any]:
-            return native.call(self, given, self.types, target)
-
-        if jax.default_backend() == "cpu":
-            return self._mapped_by_rank(arrays, call)
-        python = functools.partial(HostCallee.lower, self)
-        return jax.lax.platform_dependent(*arrays, cpu=call, default=lambda *xs: python(xs))
-
-    def _mapped_by_rank(self, arrays: Sequence[Any], call: Callable[..., Any]) -> Sequence[Any]:
-        """Calls a handler; JAX takes another one for a batch, which has other ranks."""
-        program = self.program([ArrayType(array.shape, array.dtype) for array in arrays])
+            return super().by_ffi(*given)
+        program = self.program([ArrayType(array.shape, array.dtype) for array in given])
         every = (True,) * len(self.types)
-        wrapped = jax.custom_batching.custom_vmap(lambda *given: list(call(*given)))
+
+        @jax.custom_batching.custom_vmap
+        def wrapped(*given: Any) -> list[Any]:
+            return list(native.call(self, given, self.types, target))
 
         @wrapped.def_vmap
         def _(size: int, mapped: Sequence[bool], *given: Any) -> tuple[list[Any], list[bool]]:
             batched, _ = batch(program, size, tuple(0 if m else None for m in mapped), every)
             return evaluate(jnp, batched, given), list(every)
 
-        return wrapped(*arrays)
+        return wrapped(*given)
 
     def _target(self) -> str | None:
         """Returns the name of the handler; None where Python is to call the kernel."""
-        if not self.may_use_ffi(self.inputs):
-            return None
-        try:
-            kinds = [tuple((t.dtype, t.ndim) for t in types) for types in (self.inputs, self.types)]
-            given = self._shape, *kinds
-            return _once(self.kernel, given, lambda: _handler(self.kernel, *given))[0]
-        except Exception as error:
-            # whatever numba finds fault with: what the kernel returns, a dtype that it lacks
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            self.warn_once(
-                reason,
-                f"{self.name}: compiled programs call it through Python, since numba made no "
-                f"handler of it.\n  reason: {reason}",
-            )
-            return None
+        found = _handler(self.kernel, self._shape)
+        if isinstance(found, str):
+            return found
+        reason = (str(found).strip() or type(found).__name__).splitlines()[0]
+        self.warn_once(
+            reason,
+            f"{self.name}: compiled programs call it through Python, since numba made no "
+            f"handler of it.\n  reason: {reason}",
+        )
+        return None
 
-    def looped(self, size: int, mapped: tuple[bool, ...]) -> NumbaCallee:
-        """Returns the callee that loops over a batch, in machine code."""
-        inputs = [
-            t.update(shape=(size, *t.shape)) if m else t
-            for t, m in zip(self.inputs, mapped, strict=True)
-        ]
-        return self._like(inputs, size, masks=(mapped, *self.masks))
-
-    def batched(self, size: int, inputs: Sequence[ArrayType]) -> NumbaCallee:
-        """Returns the callee that computes a batch by one call of the same kernel."""
-        return self._like(inputs, size, vmap_method=self.vmap_method)
-
-    def _like(self, inputs: Sequence[ArrayType], size: int, **options: Any) -> NumbaCallee:
-        types = self.batched_types(size)
-        key = self.kernel_key
-        return NumbaCallee(self.name, self.kernel, inputs, types, key=key, **options)
+    def batched(
+        self, size: int, inputs: Sequence[ArrayType], mapped: tuple[bool, ...] | None
+    ) -> NumbaCallee:
+        """Returns the callee for a batch, which loops in machine code where it does."""
+        types = [t.update(shape=(size, *t.shape)) for t in self.types]
+        options: Any = {"vmap_method": self.vmap_method}
+        if mapped is not None:
+            options = {"masks": (mapped, *self.masks)}
+        return NumbaCallee(self.name, self.kernel, inputs, types, key=self.kernel_key, **options)
 
 
 class _Shape(NamedTuple):
     """Says how a body calls its kernel.
 
     Attributes:
-        inputs: the number of arguments.
-        outputs: the number of results.
+        inputs: dtype and rank of each argument.
+        outputs: those of each result.
         masks: for each loop, the outermost first, which arguments have its axis in front.
         copies: whether the kernel is given copies.
         pointers: whether it takes pointers.
     """
 
-    inputs: int
-    outputs: int
+    inputs: tuple[tuple[np.dtype, int], ...]
+    outputs: tuple[tuple[np.dtype, int], ...]
     masks: tuple[tuple[bool, ...], ...]
     copies: bool
     pointers: bool
 
 
-_lock = threading.RLock()
-_kept: dict[Any, tuple[Any, Any]] = {}
-"""Bodies and handlers, or the errors in their places, each with the kernel that it is found by."""
 _numbers = itertools.count()
 
 
-def _once(kernel: Any, rest: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """Returns what is made for a kernel, once; raises again what was raised then."""
-    key = (id(kernel), *rest)
-    with _lock:
-        found = _kept.get(key)
-        if found is None:
-            try:
-                made = make()
-            except Exception as error:
-                made = error
-            found = _kept[key] = made, kernel
-    if isinstance(found[0], Exception):
-        raise found[0]
-    return found[0]
-
-
+@functools.cache
 def _body(kernel: Any, shape: _Shape) -> Any:
     """Returns the function that loops and calls the kernel, compiled when it is first called."""
-
-    def make() -> Any:
-        names = {"kernel": kernel, "assign": _tools().assign}
-        exec(compile(_source(shape), "<ftrans: loops around a kernel>", "exec"), names)
-        return import_module("numba").njit(names["body"], nogil=True)
-
-    return _once(kernel, (shape,), make)
+    names = {"kernel": kernel, "assign": _tools().assign}
+    exec(compile(_source(shape), "<ftrans: loops around a kernel>", "exec"), names)
+    return import_module("numba").njit(names["body"], nogil=True)
 
 
 def _source(shape: _Shape) -> str:
     """Writes the body: one loop for each mapped axis, and in it one call."""
-    xs = [f"x{i}" for i in range(shape.inputs)]
-    outs = [f"out{i}" for i in range(shape.outputs)]
+    xs = [f"x{i}" for i in range(len(shape.inputs))]
+    outs = [f"out{i}" for i in range(len(shape.outputs))]
     lines = [f"def body({', '.join(xs + outs)}):"]
     indent = "    "
     for level, mask in enumerate(shape.masks):
         lines.append(f"{indent}for i{level} in range({outs[0]}.shape[0]):")
         indent += "    "
-        for names, mapped in ((xs, mask), (outs, [True] * shape.outputs)):
+        for names, mapped in ((xs, mask), (outs, [True] * len(outs))):
             for n, (name, m) in enumerate(zip(list(names), mapped, strict=True)):
                 if m:
                     names[n] = f"{name}_{level}"
@@ -244,65 +185,70 @@ def _source(shape: _Shape) -> str:
         lines.append(f"{indent}kernel({', '.join(f'{name}.ctypes' for name in xs + outs)})")
     else:
         lines.append(f"{indent}found = kernel({', '.join(xs)})")
-        if shape.outputs == 1:
+        if len(outs) == 1:
             lines.append(f"{indent}assign({outs[0]}, found)")
         else:
-            lines.append(f"{indent}if len(found) != {shape.outputs}: raise ValueError")
+            lines.append(f"{indent}if len(found) != {len(outs)}: raise ValueError")
             lines += [f"{indent}assign({out}, found[{n}])" for n, out in enumerate(outs)]
     return "\n".join(lines)
 
 
-def _handler(kernel: Any, shape: _Shape, inputs: Any, outputs: Any) -> tuple[Any, ...]:
-    """Compiles a handler and registers it; returns its name, and what it needs to stay alive."""
-    numba, tools = import_module("numba"), _tools()
-    xs = [f"x{i}" for i in range(len(inputs))]
-    outs = [f"out{i}" for i in range(len(outputs))]
+@functools.cache
+def _handler(kernel: Any, shape: _Shape) -> str | Exception:
+    """Compiles a handler and registers it; returns its name, or why numba makes none."""
+    xs = [f"x{i}" for i in range(len(shape.inputs))]
+    outs = [f"out{i}" for i in range(len(shape.outputs))]
     lines = ["def handle(frame):", "    if word(frame + 8): return python(frame)", "    try:"]
-    for group, offset, types in ((xs, 72, inputs), (outs, 112, outputs)):
+    for group, offset, types in ((xs, 72, shape.inputs), (outs, 112, shape.outputs)):
         lines.append(f"        buffers = word(frame + {offset})")
         for n, (name, (_, rank)) in enumerate(zip(group, types, strict=True)):
             sizes = "".join(f"word(dims + {8 * axis}), " for axis in range(rank))
             lines.append(f"        buffer = word(buffers + {8 * n})")
             lines.append("        dims = word(buffer + 40)")
-            lines.append(f"        {name} = array_{name}(word(buffer + 24), ({sizes}))")
+            made = f"carray(pointer(word(buffer + 24)), ({sizes}), dtype_{name})"
             if group is xs:
-                lines.append(f"        {name} = {'copy' if shape.copies else 'frozen'}({name})")
+                made = f"{made}.copy()" if shape.copies else f"frozen({made})"
+            lines.append(f"        {name} = {made}")
     lines.append(f"        body({', '.join(xs + outs)})")
     lines.append("    except Exception: return python(frame)")
     lines.append("    return 0")
-    names: dict[str, Any] = {
-        "word": tools.word,
-        "frozen": tools.frozen,
-        "copy": tools.copy,
-        "body": _body(kernel, shape),
-        "python": ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(native.address()),
-    }
-    for name, (dtype, rank) in zip(xs + outs, (*inputs, *outputs), strict=True):
-        names[f"array_{name}"] = tools.array(numba.from_dtype(dtype), rank)
-    exec(compile("\n".join(lines), "<ftrans: a handler around a kernel>", "exec"), names)
-    made = numba.cfunc("int64(int64)", nopython=True)(names["handle"])
+    try:
+        numba = import_module("numba")
+        python = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(native.address())
+        names = {**vars(_tools()), "body": _body(kernel, shape), "python": python}
+        for name, (dtype, _) in zip(xs + outs, (*shape.inputs, *shape.outputs), strict=True):
+            names[f"dtype_{name}"] = numba.from_dtype(dtype)
+        exec(compile("\n".join(lines), "<ftrans: a handler around a kernel>", "exec"), names)
+        made = numba.cfunc("int64(int64)", nopython=True)(names["handle"])
+    except Exception as error:
+        # whatever numba finds fault with: what the kernel returns, a dtype that it lacks
+        return error
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))  # XLA may call it when Python has ended
     target = f"ftrans_numba_{next(_numbers)}"
     native.register(target, made.address)
-    return target, made, names
+    return target
 
 
 @functools.cache
 def _tools() -> SimpleNamespace:
     """Returns functions that numba compiles into bodies and handlers."""
     numba, extending = import_module("numba"), import_module("numba.extending")
-    types, ir = numba.types, import_module("llvmlite.ir")
+    types, carray, int64 = numba.types, numba.carray, numba.int64
     borrowed = import_module("numba.core.imputils").impl_ret_borrowed
 
     @extending.intrinsic
-    def word(context: Any, address: Any) -> Any:
-        """Reads 64 bits at an address."""
+    def pointer(context: Any, address: Any) -> Any:
+        """Returns an address as a pointer."""
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
-            return builder.load(pointer)
+            return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
 
-        return types.int64(types.int64), generate
+        return types.voidptr(types.int64), generate
+
+    @numba.njit
+    def word(address: Any) -> Any:
+        """Reads 64 bits at an address."""
+        return carray(pointer(address), 1, int64)[0]
 
     @extending.intrinsic
     def frozen(context: Any, array: Any) -> Any:
@@ -313,52 +259,27 @@ def _tools() -> SimpleNamespace:
 
         return array.copy(readonly=True)(array), generate
 
-    @numba.njit
-    def copy(array: Any) -> Any:
-        return array.copy()
-
-    @functools.cache
-    def array(dtype: Any, rank: int) -> Any:
-        @extending.intrinsic
-        def pointer(context: Any, address: Any) -> Any:
-            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                kind = context.get_value_type(signature.return_type)
-                return builder.inttoptr(args[0], kind)
-
-            return types.CPointer(dtype)(types.int64), generate
-
-        carray = numba.carray
-
-        @numba.njit
-        def make(address: Any, sizes: Any) -> Any:
-            return carray(pointer(address), sizes)
-
-        return make
-
     def assign(out: Any, found: Any) -> None:
         raise NotImplementedError  # numba takes the overload
 
     @extending.overload(assign)
     def _(out: Any, found: Any) -> Any:
-        if isinstance(found, types.Array):
-            if found.ndim != out.ndim or found.dtype != out.dtype:
-                raise numba.TypingError(f"the kernel returns {found}, not {out}")
-
-            def write(out: Any, found: Any) -> None:
-                if out.shape != found.shape:
-                    raise ValueError
-                out[...] = found
-
-            return write
-        if out.ndim or found != out.dtype:
+        is_array = isinstance(found, types.Array)
+        rank, dtype = (found.ndim, found.dtype) if is_array else (0, found)
+        if (rank, dtype) != (out.ndim, out.dtype):
             raise numba.TypingError(f"the kernel returns {found}, not {out}")
+
+        def write(out: Any, found: Any) -> None:
+            if out.shape != found.shape:
+                raise ValueError
+            out[...] = found
 
         def fill(out: Any, found: Any) -> None:
             out[...] = found
 
-        return fill
+        return write if is_array else fill
 
-    return SimpleNamespace(word=word, frozen=frozen, copy=copy, array=array, assign=assign)
+    return SimpleNamespace(word=word, frozen=frozen, pointer=pointer, carray=carray, assign=assign)
 
 
 def _check_pointers(
