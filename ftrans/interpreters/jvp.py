@@ -133,11 +133,6 @@ class Linearized(NamedTuple):
     linear: Program
     active: tuple[bool, ...]
 
-    @property
-    def residuals(self) -> int:
-        """The number of residuals."""
-        return len(self.forward.outputs) - len(self.active)
-
 
 @memoised
 def linearize(program: Program, active: tuple[bool, ...]) -> Linearized:

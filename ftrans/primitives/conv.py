@@ -31,15 +31,7 @@ def _dilated(size: int, dilation: int) -> int:
 
 
 def _infer(
-    x: ArrayType,
-    kernel: ArrayType,
-    *,
-    strides: Axes,
-    padding: tuple[tuple[int, int], ...],
-    lhs_dilation: Axes,
-    rhs_dilation: Axes,
-    feature_groups: int,
-    batch_groups: int,
+    x: ArrayType, kernel: ArrayType, *, feature_groups: int, batch_groups: int, **spatial: Any
 ) -> ArrayType:
     check_kind("conv", "iufc", x, kernel)
     shown = f"  x: {x}\n  kernel: {kernel}"
@@ -50,17 +42,10 @@ def _infer(
         )
     if x.ndim < 2 or kernel.ndim != x.ndim:
         raise ShapeError(f"conv: x is f32[n,c,...], the kernel f32[o,c,...].\n{shown}")
-    spatial = x.ndim - 2
-    settings = {
-        "strides": strides,
-        "padding": padding,
-        "lhs_dilation": lhs_dilation,
-        "rhs_dilation": rhs_dilation,
-    }
-    for name, setting in settings.items():
-        if len(setting) != spatial:
+    for name, setting in spatial.items():
+        if len(setting) != x.ndim - 2:
             raise ShapeError(
-                f"conv: {name} has {len(setting)} entries for {spatial} spatial axes.\n{shown}"
+                f"conv: {name} has {len(setting)} entries for {x.ndim - 2} spatial axes.\n{shown}"
             )
         if name != "padding" and any(step < 1 for step in setting):
             raise ShapeError(f"conv: {name} must be positive, not {setting}.\n{shown}")
@@ -76,11 +61,10 @@ def _infer(
             f"  feature_groups: {feature_groups}, batch_groups: {batch_groups}\n"
             f"  x has {c} features, the kernel takes {i} in each group and makes {o}."
         )
-    places = []
-    for axis, (low, high) in enumerate(padding):
-        room = _dilated(x.shape[axis + 2], lhs_dilation[axis]) + low + high
-        room -= _dilated(kernel.shape[axis + 2], rhs_dilation[axis])
-        places.append(max(room // strides[axis] + 1, 0))
+    room = map(_dilated, x.shape[2:], spatial["lhs_dilation"])
+    taken = map(_dilated, kernel.shape[2:], spatial["rhs_dilation"])
+    axes = zip(room, taken, spatial["padding"], spatial["strides"], strict=True)
+    places = [max((s - k + low + high) // step + 1, 0) for s, k, (low, high), step in axes]
     return x.update(shape=(n // batch_groups, o, *places))
 
 

@@ -136,7 +136,6 @@ def reduction(
     *,
     kinds: str,
     samples: Sequence[Sample] = (),
-    tags: Sequence[str] = (),
     empty: bool = True,
     **declared: Any,
 ) -> Primitive:
@@ -146,7 +145,6 @@ def reduction(
         name: the name.
         kinds: the dtypes that it takes.
         samples: further samples.
-        tags: further tags.
         empty: whether an axis of size zero can be reduced.
         **declared: what else `plain` takes: `lower` and `jvp`, and `transpose` where it is linear.
     """
@@ -175,7 +173,7 @@ def reduction(
     ]
     primitive = plain(
         name,
-        tags=["reduction", *tags],
+        tags=["reduction"],
         kinds=kinds,
         infer=infer,
         batch=batch,

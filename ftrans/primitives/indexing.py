@@ -209,14 +209,7 @@ def scattering(
         **declared: what else `plain` takes: `jvp`, `transpose` and `samples`.
     """
 
-    def infer(
-        x: ArrayType,
-        indices: ArrayType,
-        updates: ArrayType,
-        *,
-        in_bounds: bool,
-        unique: bool = False,
-    ) -> ArrayType:
+    def infer(x: ArrayType, indices: ArrayType, updates: ArrayType, **params: Any) -> ArrayType:
         check_kind(name, kinds, x)
         shape = check_indices(name, x, indices)
         if updates.dtype != x.dtype:
@@ -296,14 +289,13 @@ def combining(ufunc: np.ufunc) -> Callable[[Any, Any, Any], None]:
     return write
 
 
-def scatter_samples(smooth: bool = True) -> list[Sample]:
-    """Returns: a place written twice; places out of bounds; one scalar index; no index at all."""
-    return [
-        Sample((normal(3, 2), _rows, normal(3, 2, seed=1)), {"in_bounds": True}, smooth),
-        Sample((normal(2, 3), _outside, normal(2, 2, seed=1)), {"in_bounds": False}, smooth),
-        Sample((normal(3), np.array([1], np.int32), normal(seed=1)), {"in_bounds": True}, smooth),
-        Sample((normal(2), np.zeros((2, 0), np.int32), normal(2, 2)), {"in_bounds": True}, smooth),
-    ]
+SCATTER_SAMPLES = [
+    Sample((normal(3, 2), _rows, normal(3, 2, seed=1)), {"in_bounds": True}),
+    Sample((normal(2, 3), _outside, normal(2, 2, seed=1)), {"in_bounds": False}),
+    Sample((normal(3), np.array([1], np.int32), normal(seed=1)), {"in_bounds": True}),
+    Sample((normal(2), np.zeros((2, 0), np.int32), normal(2, 2)), {"in_bounds": True}),
+]
+"""A place written twice; places out of bounds; one scalar index; no index at all."""
 
 
 # -------------------------------------------------------------------------------- scatter_add
@@ -327,5 +319,5 @@ scatter_add_p = scattering(
         lambda ct, x, indices, updates, **params: read(ct, indices, **params),
     ],
     tags=["linear"],
-    samples=scatter_samples(),
+    samples=SCATTER_SAMPLES,
 )

@@ -127,13 +127,7 @@ def _by_scan(name: str, step: str, x: Any, axis: int, reverse: bool) -> Any:
 
 
 def cumulative(
-    name: str,
-    *,
-    kinds: str,
-    step: str,
-    samples: Sequence[Sample] = (),
-    tags: Sequence[str] = (),
-    **declared: Any,
+    name: str, *, kinds: str, step: str, samples: Sequence[Sample] = (), **declared: Any
 ) -> Primitive:
     """Declares a running operation along `axis`, which starts at the end of it where `reverse`.
 
@@ -142,7 +136,6 @@ def cumulative(
         kinds: the dtypes that it takes.
         step: the name of the function of two elements, both in NumPy and in `jax.numpy`.
         samples: further samples.
-        tags: further tags.
         **declared: what else `plain` takes: `jvp`, and `transpose` where it is linear.
     """
 
@@ -167,7 +160,7 @@ def cumulative(
 
     primitive = plain(
         name,
-        tags=["cumulative", *tags],
+        tags=["cumulative"],
         kinds=kinds,
         infer=infer,
         lower=lower,

@@ -17,13 +17,13 @@ from ftrans.primitives.arithmetic import div_p, mul_p
 from ftrans.primitives.axes import broadcast_p, filled, zeros
 from ftrans.primitives.conversion import convert_p
 from ftrans.primitives.indexing import (
+    SCATTER_SAMPLES,
     combining,
     gather_p,
     jax_scatter,
     no_index_tangent,
     read,
     scatter_add_p,
-    scatter_samples,
     scattering,
 )
 from ftrans.primitives.logic import eq_p, select_p
@@ -112,7 +112,7 @@ scatter_p = scattering(
         _set_transpose_updates,
     ],
     tags=["structural", "linear"],
-    samples=scatter_samples(),
+    samples=SCATTER_SAMPLES,
 )
 
 
@@ -194,7 +194,7 @@ scatter_mul_p = scattering(
         no_index_tangent,
         Absent("several updates of one place are multiplied with each other"),
     ],
-    samples=scatter_samples(),
+    samples=SCATTER_SAMPLES,
 )
 
 
@@ -228,7 +228,7 @@ def _extremum(name: str, ufunc: np.ufunc) -> Primitive:
         kinds="biuf",
         write=combining(ufunc),
         jvp=Joint(_extremum_jvp),
-        samples=scatter_samples(),
+        samples=SCATTER_SAMPLES,
     )
 
 
