@@ -186,12 +186,11 @@ def jacobian_reverse(
         outs = replay(part.forward, inputs)
         residuals = outs[len(part.active) :]
         blocks: list[Any] = []
-        position = {i: n for n, i in enumerate(i for i, a in enumerate(part.active) if a)}
         for index in range(outputs):
             t = program.output_types[index].update()
             rows: list[Any] = [None] * len(kinds)
-            if index in position:
-                chosen = tuple(i == position[index] for i in range(len(position)))
+            if part.active[index]:
+                chosen = tuple(pick([i == index for i in range(len(part.active))], part.active))
                 linear = (True,) * len(kinds) + (False,) * len(residuals)
                 back, found = transpose(part.linear, linear, chosen)
                 pull = lambda ct, given, back=back: replay(back, [*given, ct])  # noqa: E731

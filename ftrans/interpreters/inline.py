@@ -98,21 +98,14 @@ def _only_call(program: Program) -> Program | None:
     It is what a transform leaves that is called where nothing else is traced, and need not be
     recorded anew.
     """
-    if len(program.equations) != 1:
+    if [equation.primitive for equation in program.equations] != [call_p]:
         return None
-    equation = program.equations[0]
-    callee = equation.params["program"] if equation.primitive is call_p else None
-    count = len(program.inputs)
-    if (
-        callee is None
-        or not callee.is_simplified
-        or _holds(callee, False)
-        or equation.operands != tuple(range(count))
-        or program.outputs != tuple(range(count, count + len(callee.outputs)))
-    ):
+    (call,), count = program.equations, len(program.inputs)
+    callee = call.params["program"]
+    taken, returned = range(count), range(count, count + len(callee.outputs))
+    whole = call.operands == tuple(taken) and program.outputs == tuple(returned)
+    if not (whole and callee.is_simplified) or _holds(callee, False):
         return None
-    found = Program.make(
-        callee.inputs, callee.equations, callee.outputs, callee.locations, program.name
-    )
+    found = callee.renamed(program.name)
     found.is_simplified = True
     return found

@@ -37,17 +37,6 @@ class State:
         lock: held while it is compiled.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "evidence",
-        "executable",
-        "failure",
-        "lock",
-        "pending",
-        "price",
-        "warned",
-    )
-
     def __init__(self) -> None:
         self.price: Price | None = None
         self.lock = threading.RLock()

@@ -54,22 +54,6 @@ class Executable:
         calls_host: whether it calls Python code.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_by_pattern",
-        "_host",
-        "_lock",
-        "_pack",
-        "_scalars",
-        "_skip",
-        "_source",
-        "_wide",
-        "calls_host",
-        "fresh",
-        "nbytes",
-        "used",
-    )
-
     def __init__(self, program: Program):
         self._source = Source(program)
         self._scalars = [i for i, t in enumerate(program.inputs) if t.shape == ()]

@@ -38,12 +38,9 @@ def settle(frame: Frame) -> None:
     program, captured = frame.close(alive, name)
     keep(program)
     unknown = {i for i, source in enumerate(frame.sources) if isinstance(source, Abstract)}
-    number = len(frame.sources)
-    for equation in program.equations if unknown or program.calls_host else ():
-        results = range(number, number + len(equation.types))
-        number = results.stop
+    for equation, numbers, _ in program.numbered() if unknown or program.calls_host else ():
         if equation.params.calls_host or not unknown.isdisjoint(equation.operands):
-            unknown.update(results)
+            unknown.update(numbers)
     known = [t for t, output in zip(alive, program.outputs, strict=True) if output not in unknown]
     if not known:
         return

@@ -158,9 +158,8 @@ class Segmented:
             apart = [stretch._replace(pays=not stretch.calls) for stretch in apart]
         else:
             apart = _stretches(program, _merged(apart))
-        self._outputs = program.outputs
-        self._count = len(program.types)
-        self._host = _Chain(apart, self._outputs, self._count, on_host=True)
+        self._chain = functools.partial(_Chain, outputs=program.outputs, count=len(program.types))
+        self._host = self._chain(apart, on_host=True)
         self._mixed: _Chain | None = None
         self.used = tick()
         self.fresh = True
@@ -188,11 +187,9 @@ class Segmented:
     def mixed(self, arrays: Sequence[Any]) -> list[Any]:
         """Runs on arrays of NumPy and JAX; returns `jax.Array`s."""
         self.used = tick()
-        chain = self._mixed
-        if chain is None:
-            chain = _Chain(self._apart, self._outputs, self._count, on_host=False)
-            self._mixed = chain
-        outs = chain.run(arrays)
+        if self._mixed is None:
+            self._mixed = self._chain(self._apart, on_host=False)
+        outs = self._mixed.run(arrays)
         with x64():
             return [out if isinstance(out, jax.Array) else to_jax(out) for out in outs]
 

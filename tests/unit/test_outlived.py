@@ -171,6 +171,25 @@ def test_only_what_is_unknown_stays_an_error() -> None:
             float(value)
 
 
+def test_what_is_unknown_stays_an_error_beside_what_was_asked_for() -> None:
+    """What was asked for is an input of the program that evaluates the rest."""
+    left: Any = []
+
+    def f(x: Any, table: Any) -> Any:
+        total = fnp.sin(table).sum()
+        assert float(total) < 3
+        mixed = x + total
+        left.append((mixed, mixed * 2, total * 2))
+        return x
+
+    func.vmap(f, in_dims=(0, None))(V, V)
+    *mixed, known = left[0]
+    assert_close(known, 2 * np.sin(V).sum())
+    for value in mixed:
+        with pytest.raises(LeakedTracerError):
+            float(value)
+
+
 def test_what_calls_python_is_not_called_again() -> None:
     calls, left = [], []
 
