@@ -144,22 +144,15 @@ def _product_of_others(indices: Any, updates: Any) -> Any:
     n, k = _rows(indices), type_of(indices).shape[-1]
     t = type_of(updates)
     factors = reshape_p(updates, shape=(n, *t.shape[type_of(indices).ndim - 1 :]))
-    if k == 0:
-        return reshape_p(_product_around([], factors), shape=t.shape)
     numbers = iota_p(shape=(n,), dtype=_i32, axis=0)
     flat = reshape_p(indices, shape=(n, k))
     columns = [reshape_p(part(flat, 1, a, a + 1), shape=(n,)) for a in range(k)]
-    *columns, order = sort_p(*columns, numbers, axis=0, keys=k)
+    *columns, order = sort_p(*columns, numbers, axis=0, keys=max(k, 1))
     order = reshape_p(order, shape=(n, 1))
-    around = _product_around(columns, gather_p(factors, order, in_bounds=True))
+    factors = gather_p(factors, order, in_bounds=True)
+    around = mul_p(*(_product_before(columns, factors, reverse) for reverse in (False, True)))
     back = scatter_p(zeros(type_of(around)), order, around, in_bounds=True, unique=True)
     return reshape_p(back, shape=t.shape)
-
-
-def _product_around(columns: Sequence[Any], factors: Any) -> Any:
-    """Returns for each factor the product of its neighbours that have the same columns."""
-    before, after = (_product_before(columns, factors, reverse) for reverse in (False, True))
-    return mul_p(before, after)
 
 
 def _product_before(columns: Sequence[Any], factors: Any, reverse: bool) -> Any:

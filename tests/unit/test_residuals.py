@@ -204,7 +204,7 @@ def test_long_programs_need_no_deep_stack() -> None:
             forward, _ = jvp(program, both)
             assert len(forward) > len(program)
             part = linearize(program, both)
-            transpose(part.linear, (True,) * 2 + (False,) * part.residuals, (True,))
+            transpose(part.linear, (*[True] * 2, *[False] * (len(part.linear.inputs) - 2)), (True,))
             assert simplify(value_and_grad(program, both)).is_simplified
             del program, forward, part
             gc.collect()

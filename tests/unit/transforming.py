@@ -80,7 +80,7 @@ def backward(
     parts = linearize(program, tuple(active))
     outs = run(check(parts.forward), arrays)
     residuals = outs[len(program.outputs) :]
-    linear = (True,) * sum(active) + (False,) * parts.residuals
+    linear = (True,) * sum(active) + (False,) * len(residuals)
     check(parts.linear)
     turned, there = transpose(parts.linear, linear, (True,) * sum(parts.active))
     given = [ct for ct, a in zip(cotangents, parts.active, strict=True) if a]
