@@ -54,11 +54,11 @@ CEILINGS = {
     "custom": 5241,
     "external": 1309,
     "func": 3544,
-    "interpreters": 1800,
+    "interpreters": 1787,
     "ir": 2216,
     "numpy": 7941,
-    "primitives": 6769,
-    "runtime": 3043,
+    "primitives": 6729,
+    "runtime": 3010,
     "verify": 3492,
 }
 """How many lines a package may have."""
