@@ -20,7 +20,7 @@ from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.ir.dtype import is_integer
 from ftrans.numpy.axes import broadcast_to, canonical_axis, ones_at
-from ftrans.numpy.elementwise import add, divide, floor, log10, multiply, power
+from ftrans.numpy.elementwise import divide, floor, log10, multiply, power
 from ftrans.numpy.logic import less, logical_and, where
 from ftrans.numpy.numbers import scalar_of
 from ftrans.numpy.promotion import (
@@ -308,9 +308,10 @@ def linspace(
     gap = p.sub_p(last, first)
     step = divide(gap, float(parts)) if parts else multiply(gap, math.nan)
     count = counted((num, *shape), 0, common)
-    out = add(first, multiply(count, step)) if parts else broadcast_to(first, (num, *shape))
+    first, last, each = (broadcast_to(x, (num, *shape)) for x in (first, last, step))
+    out = p.add_p(first, p.mul_p(count, each)) if parts else first
     if endpoint and num > 1:
-        out = where(p.eq_p(count, float(num - 1)), last, out)
+        out = p.select_p(p.eq_p(count, float(num - 1)), last, out)
     if dtype is not None:
         wanted = np.dtype(dtype)
         out = cast(floor(out) if is_integer(wanted) else out, wanted)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ftrans import primitives as p
 from ftrans.errors import MutationError
-from ftrans.ir import Abstract, Frame, Tracer, type_of
+from ftrans.ir import Abstract, Frame, Tracer, is_tracing, type_of
 from ftrans.ir import frame as frames
 from ftrans.ir.program import Params
 from ftrans.ir.stack import current_frame, state
@@ -121,6 +121,8 @@ def view_of(base: Any, view: Any, *, in_order: bool = False, locked: bool = Fals
 
 def viewed(base: Any, primitive: Any, **params: Any) -> Any:
     """Returns what a primitive reads of an array, as the view of it that NumPy returns."""
+    if isinstance(base, np.ndarray) and not is_tracing():
+        return primitive.lower(np, base, **params)
     return view_of(base, taken(base, (Step(primitive, Params(params), type_of(base).shape),)))
 
 
