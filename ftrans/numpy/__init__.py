@@ -27,7 +27,6 @@ from ftrans.numpy.linear import *
 from ftrans.numpy.logic import *
 from ftrans.numpy.rearrangement import *
 from ftrans.numpy.reduction import *
-from ftrans.numpy.searching import *
 from ftrans.numpy.shaping import *
 from ftrans.numpy.sorting import *
 from ftrans.numpy.special import *

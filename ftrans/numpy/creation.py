@@ -26,6 +26,7 @@ from ftrans.numpy.numbers import scalar_of
 from ftrans.numpy.promotion import (
     as_array,
     cast,
+    common_shape,
     created_dtype,
     default_dtype,
     filled,
@@ -298,13 +299,8 @@ def linspace(
     """
     num = num.__index__()
     parts = num - 1 if endpoint else num
-    ends = [x if is_scalar(x) else as_array(x) for x in (start, stop)]
-    shape = np.broadcast_shapes(*(type_of(x).shape for x in ends if not is_scalar(x)))
-    common = created_dtype(*ends, 0.0)
-    first, last = (
-        filled(x, shape, common) if is_scalar(x) else broadcast_to(cast(x, common), shape)
-        for x in ends
-    )
+    first, last = _ends("linspace", start, stop)
+    shape, common = type_of(first).shape, type_of(first).dtype
     gap = p.sub_p(last, first)
     step = divide(gap, float(parts)) if parts else multiply(gap, math.nan)
     count = counted((num, *shape), 0, common)
@@ -321,6 +317,16 @@ def linspace(
     if isinstance(start, Tracer) or isinstance(stop, Tracer):
         out, step = marked(out, start, stop), marked(step, start, stop)
     return (out, step) if retstep else out
+
+
+def _ends(name: str, start: Any, stop: Any) -> list[Any]:
+    """Returns two ends as strict operands of one shape and one dtype of floating point."""
+    ends = [x if is_scalar(x) else as_array(x) for x in (start, stop)]
+    common, shape = created_dtype(*ends, 0.0), common_shape(name, ends)
+    return [
+        filled(x, shape, common) if is_scalar(x) else broadcast_to(cast(x, common), shape)
+        for x in ends
+    ]
 
 
 def logspace(
@@ -341,11 +347,9 @@ def geomspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
 ) -> Any:
     """Returns numbers with a constant ratio, from start to stop, both of one sign."""
-    ends = [x if is_scalar(x) else as_array(x) for x in (start, stop)]
-    common = created_dtype(*ends, 0.0)
-    first, last = (filled(x, (), common) if is_scalar(x) else cast(x, common) for x in ends)
+    first, last = _ends("geomspace", start, stop)
     negative = logical_and(less(first, 0), less(last, 0))
-    sign = cast(as_array(where(negative, -1.0, 1.0)), common)
+    sign = cast(where(negative, -1.0, 1.0), type_of(first).dtype)
     low, high = (log10(multiply(x, sign)) for x in (first, last))
     line = linspace(low, high, num, endpoint)
     count = counted(type_of(line).shape, 0)
@@ -369,14 +373,11 @@ def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
     """
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}.")
-    lines = [as_array(x, None, default_dtype) for x in xs]
-    lines = [ravel(x) for x in lines]
+    lines = [ravel(as_array(x, None, default_dtype)) for x in xs]
     axes = list(range(len(lines)))
     if indexing == "xy" and len(lines) > 1:
         axes[:2] = [1, 0]
-    sizes = [0] * len(lines)
-    for axis, x in zip(axes, lines, strict=True):
-        sizes[axis] = type_of(x).size
+    sizes = [type_of(lines[axis]).size for axis in axes]
     out = []
     for axis, x in zip(axes, lines, strict=True):
         shape = tuple(n if i == axis else 1 for i, n in enumerate(sizes))

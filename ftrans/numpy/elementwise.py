@@ -169,9 +169,7 @@ def power(x: Any, y: Any, /, **options: Any) -> Any:
     if is_scalar(y) and not isinstance(y, (bool, complex)) and not is_scalar(x):
         operand = as_array(x)
         t = type_of(operand)
-        if isinstance(y, int) and t.dtype != bool:
-            return marked(p.integer_pow_p(operand, exponent=y), x)
-        if t.is_inexact and y in (1.0, 2.0):
+        if (isinstance(y, int) and t.dtype != bool) or (t.is_inexact and y in (1.0, 2.0)):
             return marked(p.integer_pow_p(operand, exponent=int(y)), x)
         if t.is_inexact and y == 0.5:
             return marked(p.sqrt_p(operand), x)

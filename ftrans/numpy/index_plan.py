@@ -234,19 +234,16 @@ def _is_unknown(item: Any) -> bool:
 
 def _with_ellipsis(type_: Any, items: list[Any]) -> list[Any]:
     """Returns the items with slices in the place of what is left out."""
-    consumed = 0
     at = None
+    consumed = 0
     for position, item in enumerate(items):
         if item is Ellipsis:
             if at is not None:
                 raise IndexingError("x[...]: an index can hold one Ellipsis only.")
             at = position
-        elif item is None or isinstance(item, bool | np.bool_):
-            continue
-        elif isinstance(item, (slice, int)) or type_of(item).dtype != bool:
-            consumed += 1
-        else:
-            consumed += type_of(item).ndim
+        elif item is not None and not isinstance(item, bool | np.bool_):
+            is_mask = not isinstance(item, (slice, int)) and type_of(item).dtype == bool
+            consumed += type_of(item).ndim if is_mask else 1
     missing = type_.ndim - consumed
     if missing < 0:
         raise IndexingError(

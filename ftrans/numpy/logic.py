@@ -15,7 +15,7 @@ from ftrans.ir.dtype import is_complex
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.elementwise import absolute, add, imag, multiply
 from ftrans.numpy.promotion import as_array, filled, is_scalar, unify
-from ftrans.numpy.searching import nonzero
+from ftrans.numpy.taking import nonzero
 from ftrans.numpy.ufunc import as_strict, binary, marked, named, unary
 
 __all__ = [

@@ -30,11 +30,9 @@ from ftrans.numpy import inplace, protocols
 from ftrans.numpy.advice import meant
 from ftrans.numpy.inplace import SIGNS, in_place_of
 from ftrans.numpy.numbers import number_of, numbers_of, only_element
-from ftrans.numpy.ufunc import operator_of, reflected_of
+from ftrans.numpy.ufunc import Function, operator_of, reflected_of
 from ftrans.numpy.views import fresh
 from ftrans.traceback import boundary
-
-Function = Callable[..., Any]
 
 # operators, each the function of the same name, or of the name behind the colon
 _OPERATORS = """

@@ -271,18 +271,14 @@ def cast(x: Any, dtype: Any) -> Any:
     dtype = np.dtype(dtype)
     t = type_of(x)
     if t.dtype == dtype:
-        return strong(x)
+        return weakly(x, False)
     return convert_p(x, dtype=dtype)
 
 
-def strong(x: Any) -> Any:
-    """Returns an operand that no longer promotes weakly."""
-    return Tracer(x.frame, x.index, x.type) if isinstance(x, Tracer) and x.weak else x
-
-
-def weakly(x: Any, weak: bool = True) -> Any:
-    """Returns a traced value as one that promotes weakly, where `weak` says so."""
-    return Tracer(x.frame, x.index, x.type, weak=True) if weak and type(x) is Tracer else x
+def weakly(x: Any, weak: bool) -> Any:
+    """Returns a traced value as one that promotes weakly, or not."""
+    is_other = type(x) is Tracer and x.weak != weak
+    return Tracer(x.frame, x.index, x.type, weak=weak) if is_other else x
 
 
 def inexact(x: Any) -> Any:

@@ -79,14 +79,11 @@ def tile(x: Any, reps: Any) -> Any:
         reps: how often along each axis; new axes come in front.
     """
     x = as_array(x)
-    times = tuple(int(n) for n in np.atleast_1d(_static("tile", "traced reps", reps)))
-    shape = type_of(x).shape
-    ndim = max(len(shape), len(times))
-    times = (1,) * (ndim - len(times)) + times
-    offset = ndim - len(shape)
-    shape = (1,) * offset + shape
+    times = np.atleast_1d(_static("tile", "traced reps", reps)).tolist()
+    ndim = max(type_of(x).ndim, len(times))
+    axes = tuple(range(1, 2 * ndim, 2))[ndim - type_of(x).ndim :]
+    times, shape = ((*(1,) * (ndim - len(v)), *v) for v in (times, type_of(x).shape))
     pairs = tuple(size for pair in zip(times, shape, strict=True) for size in pair)
-    axes = tuple(2 * i + 1 for i in range(offset, ndim))
     spread = p.broadcast_p(x, shape=pairs, axes=axes)
     return p.reshape_p(spread, shape=tuple(n * m for n, m in zip(times, shape, strict=True)))
 

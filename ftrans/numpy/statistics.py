@@ -163,9 +163,7 @@ def average(
                     f"average: the weights fit neither the array nor the axis.\n  x: {t}\n"
                     f"  weights: {given}\n  axis: {axis}"
                 )
-            order = tuple(sorted(range(len(axes)), key=axes.__getitem__))
-            weights = p.transpose_p(weights, permutation=order)
-            weights = p.broadcast_p(weights, shape=t.shape, axes=tuple(sorted(axes)))
+            weights = p.broadcast_p(weights, shape=t.shape, axes=axes)
         total = over.sum(weights, axis=axes, keepdims=keepdims)
         out = divide(over.sum(multiply(x, weights), axis=axes, keepdims=keepdims), total)
     if not returned:
