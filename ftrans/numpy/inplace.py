@@ -22,7 +22,7 @@ from ftrans.numpy.promotion import as_array, cast, is_array
 from ftrans.numpy.reduction import cumsum
 from ftrans.numpy.sorting import partition as partitioned
 from ftrans.numpy.sorting import sort as sorted_
-from ftrans.numpy.taking import clipped, getitem
+from ftrans.numpy.taking import getitem, integers, within
 from ftrans.numpy.taking import put_along_axis as with_put_along_axis
 from ftrans.numpy.ufunc import Function, direct, operator_of, take_pair_over
 from ftrans.numpy.views import is_array as can_change
@@ -159,14 +159,11 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
         mode: what becomes of a place out of bounds: "raise", "wrap" or "clip"; where `ind` is
             traced, "raise" leaves it out.
     """
-    size, places, values = type_of(a).size, as_array(ind), _values(v, a)
-    places = flattened(places)
-    if mode == "wrap" and size:
-        places = places % size
-    elif mode == "clip" and size:
-        places = clipped(places, size)
-    elif mode != "raise":
+    size, places, values = type_of(a).size, flattened(integers("put", ind)), _values(v, a)
+    if mode not in ("raise", "wrap", "clip"):
         raise ArgumentError(f"put: mode is 'raise', 'wrap' or 'clip', not {mode!r}.")
+    if size:
+        places = within(places, size, mode)
     if type_of(places).size and type_of(values).size:
         values = _resized(values, np.arange(type_of(places).size))
         new = reshape_p(at(flattened(as_array(a)))[places].set(values), shape=type_of(a).shape)

@@ -79,11 +79,9 @@ def take(
     indices = integers("take", indices)
     size = type_of(x).shape[axis]
     if mode in (None, "raise", "wrap", "clip"):
-        if mode in ("wrap", "clip"):
-            if size == 0 and type_of(indices).size:
-                raise IndexingError(f"take: axis {axis} of {type_of(x)} is empty.")
-            indices = (_around if mode == "wrap" else clipped)(indices, size)
-        return copied(pick(x, indices, axis))
+        if mode in ("wrap", "clip") and size == 0 and type_of(indices).size:
+            raise IndexingError(f"take: axis {axis} of {type_of(x)} is empty.")
+        return copied(pick(x, within(indices, size, mode), axis))
     if mode != "fill":
         raise ArgumentError(
             f"take: there is no mode {mode!r}: choose 'raise', 'fill', 'wrap' or 'clip'."
@@ -95,22 +93,23 @@ def take(
     return moveaxis(out, tuple(range(count)), tuple(range(axis, axis + count)))
 
 
-def _wide(indices: Any, size: int) -> Any:
-    """Returns indices in a dtype that holds the size."""
-    dtype = type_of(indices).dtype
-    return indices if np.iinfo(dtype).max >= size else cast(indices, _i32)
-
-
-def _around(indices: Any, size: int) -> Any:
-    indices = _wide(indices, size)
-    left = p.rem_p(indices, size)
-    return p.select_p(p.lt_p(left, 0), p.add_p(left, size), left)
-
-
-def clipped(indices: Any, size: int) -> Any:
-    indices = _wide(indices, size)
+def within(indices: Any, size: int, mode: str | None) -> Any:
+    """Returns indices counted around a size for "wrap", or the nearest within it for "clip"."""
+    if mode not in ("wrap", "clip"):
+        return indices
+    if np.iinfo(type_of(indices).dtype).max < size:
+        indices = cast(indices, _i32)
+    if mode == "wrap":
+        left = p.rem_p(indices, size)
+        return p.select_p(p.lt_p(left, 0), p.add_p(left, size), left)
     indices = p.select_p(p.ge_p(indices, size), size - 1, indices)
     return p.select_p(p.lt_p(indices, 0), 0, indices)
+
+
+def _read(line: Any, places: Any) -> Any:
+    """Reads a vector at places that are within it."""
+    tuples = p.reshape_p(places, shape=(*type_of(places).shape, 1))
+    return p.gather_p(line, tuples, in_bounds=True)
 
 
 def _along(name: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
@@ -178,8 +177,7 @@ def choose(indices: Any, choices: Any, mode: str = "raise") -> Any:
     indices = integers("choose", indices)
     arrays = promoted(*choices)
     shape = common_shape("choose", [indices, *arrays])
-    if mode in ("wrap", "clip"):
-        indices = (_around if mode == "wrap" else clipped)(indices, len(arrays))
+    indices = within(indices, len(arrays), mode)
     rows = stack([broadcast_to(x, shape) for x in arrays])
     places = p.reshape_p(broadcast_to(indices, shape), shape=(1, *shape))
     return p.reshape_p(take_along_axis(rows, places, 0), shape=shape)
@@ -278,7 +276,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
         middle = p.add_p(low, p.shift_right_p(p.sub_p(high, low), 1))
         inside = p.lt_p(low, high)
         at = p.select_p(inside, middle, 0)
-        found = p.gather_p(a, p.reshape_p(at, shape=(*shape, 1)), in_bounds=True)
+        found = _read(a, at)
         right = _before(found, v) if side == "left" else p.not_p(_before(v, found))
         right = p.and_p(inside, right)
         low = p.select_p(right, p.add_p(middle, 1), low)
@@ -332,18 +330,13 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
             raise ArgumentError("bincount: the numbers must not be negative.")
         length = max(int(known.max()) + 1 if known.size else 0, operator.index(minlength))
     n = type_of(x).size
-    if weights is None:
-        dtype = default_dtype(int)
-        counts = filled(1, (n,), dtype)
-    else:
-        counts = as_array(weights)
-        if type_of(counts).shape != (n,):
-            raise ShapeError(
-                f"bincount: takes as many weights as numbers.\n  x: {type_of(x)}\n"
-                f"  weights: {type_of(counts)}"
-            )
-        dtype = type_of(counts).dtype
-    empty = filled(0, (length,), dtype)
+    counts = filled(1, (n,), default_dtype(int)) if weights is None else as_array(weights)
+    if type_of(counts).shape != (n,):
+        raise ShapeError(
+            f"bincount: takes as many weights as numbers.\n  x: {type_of(x)}\n"
+            f"  weights: {type_of(counts)}"
+        )
+    empty = filled(0, (length,), type_of(counts).dtype)
     return p.scatter_add_p(empty, p.reshape_p(x, shape=(n, 1)), counts, in_bounds=False)
 
 
@@ -370,10 +363,7 @@ def isin(x: Any, test_elements: Any, *, invert: bool = False) -> Any:
         found = p.any_p(same, axes=(len(shape),))
     else:
         (ordered,) = p.sort_p(others, axis=0, keys=1)
-        places = clipped(searchsorted(ordered, x), size)
-        found = p.eq_p(
-            p.gather_p(ordered, p.reshape_p(places, shape=(*shape, 1)), in_bounds=True), x
-        )
+        found = p.eq_p(_read(ordered, within(searchsorted(ordered, x), size, "clip")), x)
     return p.not_p(found) if invert else found
 
 
