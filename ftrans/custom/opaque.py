@@ -6,7 +6,7 @@ it as arrays. For `forward`, of which it is not known what it returns, see `opaq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,26 +14,10 @@ import numpy as np
 from ftrans.custom.context import FunctionCtx
 from ftrans.errors import RuleError
 from ftrans.external.callee import HostCallee
-from ftrans.external.captures import check_captures
-from ftrans.ir import ArrayType, type_of
-from ftrans.numpy.promotion import as_array, is_array, is_scalar, is_weak
-from ftrans.primitives import external_p
+from ftrans.numpy.promotion import is_array
 from ftrans.pytree import Parts
-from ftrans.runtime.cache import Remembered
 
-__all__ = [
-    "RuleCallee",
-    "host_call",
-    "missing_of",
-    "restore",
-    "snapshot_of",
-]
-
-
-_callees = Remembered(128)
-
-
-# ------------------------------------------------------------------------------ the context
+__all__ = ["RuleCallee", "missing_of", "restore", "snapshot_of"]
 
 
 def snapshot_of(ctx: FunctionCtx, statics: Collection[int] = ()) -> Parts:
@@ -73,64 +57,6 @@ def restore(snapshot: Parts, values: Sequence[Any], ctx: FunctionCtx) -> None:
     kept = ctx._state
     kept.for_backward, kept.for_forward, attributes = snapshot.build(values)
     ctx.__dict__.update(attributes)
-
-
-# -------------------------------------------------------------------------------- other methods
-
-
-def host_call(
-    label: str,
-    function: Any,
-    ctx: FunctionCtx,
-    operands: Sequence[Any],
-    types: Sequence[ArrayType],
-    key: Any,
-    body: Callable[[FunctionCtx, Sequence[Any]], Sequence[Any]],
-    needs: tuple[bool, ...],
-) -> list[Any]:
-    """Records the call of an opaque `backward` or `jvp`.
-
-    Args:
-        label: names it.
-        function: the method.
-        ctx: the context of the call, with traced values in it.
-        operands: cotangents or tangents, traced.
-        types: those of the results.
-        key: what the body depends on, apart from the method and the context.
-        body: takes a context with arrays in it, and arrays for the operands; returns arrays.
-        needs: what `ctx.needs_input_grad` is.
-    """
-    check_captures(label, function)
-    snapshot = snapshot_of(ctx)
-    template = snapshot.template()
-    which, count = ctx._state.which, len(operands)
-    given = [*operands, *(_as_operand(x) for x in snapshot.values)]
-    kinds = tuple([type_of(x).update() for x in given])
-    saved = sum(snapshot.counts()[:2])
-    # what is an attribute was a Python number where it promotes as one
-    numbers = [is_scalar(x) or (i >= saved and is_weak(x)) for i, x in enumerate(snapshot.values)]
-    identity = (function, snapshot.key, tuple(numbers), which, needs, kinds, tuple(types), key)
-
-    def run(*arrays: Any) -> Sequence[Any]:
-        inner = FunctionCtx()
-        saved = [
-            x.item() if number else x for x, number in zip(arrays[count:], numbers, strict=True)
-        ]
-        restore(template, saved, inner)
-        inner._state.which = which
-        inner._state.needs = needs
-        return body(inner, arrays[:count])
-
-    def make() -> HostCallee:
-        return RuleCallee(label, run, types, key=identity, vmap_method=None)
-
-    return list(external_p(*given, callee=_callees.find(identity, make)))
-
-
-def _as_operand(x: Any) -> Any:
-    if isinstance(x, (float, complex)):
-        return np.asarray(x)
-    return as_array(x)
 
 
 def missing_of(name: str) -> str:

@@ -10,15 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx
-from ftrans.custom.opaque import host_call
+from ftrans.custom.opaque import RuleCallee, restore, snapshot_of
 from ftrans.errors import RuleError
-from ftrans.external.captures import defined
+from ftrans.external.captures import check_captures, defined
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.stack import is_tracing, state
 from ftrans.numpy.promotion import as_array, broadcast_to, cast, is_array, is_scalar, is_weak
-from ftrans.primitives import reshape_p, sum_p
+from ftrans.primitives import external_p, reshape_p, sum_p
 from ftrans.primitives.axes import zeros
 from ftrans.pytree import Parts, describe
+from ftrans.runtime.cache import Remembered
+
+_callees = Remembered(128)
 
 
 class Rule(NamedTuple):
@@ -121,24 +124,40 @@ class Rule(NamedTuple):
             values: what the method takes, traced, or None.
             needs: what `ctx.needs_input_grad` is.
         """
+        check_captures(self.label, self.method)
         types, wanted = self.types, self.smooth
         if self.which == "backward":
             types, wanted = self.inputs, tuple([t.is_inexact for t in self.inputs])
-        kinds = [t for t, w in zip(types, wanted, strict=True) if w]
+        snapshot = snapshot_of(ctx)
+        template, saved = snapshot.template(), sum(snapshot.counts()[:2])
         given = tuple([x is not None for x in values])
+        # what is an attribute was a Python number where it promotes as one
+        numbers = [
+            is_scalar(x) or (i >= saved and is_weak(x)) for i, x in enumerate(snapshot.values)
+        ]
+        operands = [x for x in values if x is not None]
+        operands += [np.asarray(x) if is_scalar(x) else as_array(x) for x in snapshot.values]
 
-        def body(inner: FunctionCtx, arrays: Sequence[Any]) -> list[Any]:
-            rest = iter(arrays)
-            found = self(inner, [next(rest) if g else None for g in given])
+        def run(*arrays: Any) -> Sequence[Any]:
+            inner, rest = FunctionCtx(), iter(arrays)
+            taken = [next(rest) if g else None for g in given]
+            saved = [x.item() if number else x for x, number in zip(rest, numbers, strict=True)]
+            restore(template, saved, inner)
+            inner._state.which, inner._state.needs = self.which, needs
             return [
                 np.zeros(t.shape, t.dtype) if x is None else x
-                for x, t, w in zip(found, types, wanted, strict=True)
+                for x, t, w in zip(self(inner, taken), types, wanted, strict=True)
                 if w
             ]
 
-        operands = [x for x in values if x is not None]
-        key = given, self._replace(method=None, parts=self.parts.key, output=self.output.key)
-        found = iter(host_call(self.label, self.method, ctx, operands, kinds, key, body, needs))
+        rule = self._replace(parts=self.parts.key, output=self.output.key)
+        kinds = tuple([type_of(x).update() for x in operands])
+        key = rule, snapshot.key, given, tuple(numbers), needs, kinds
+        results = [t for t, w in zip(types, wanted, strict=True) if w]
+        callee = _callees.find(
+            key, lambda: RuleCallee(self.label, run, results, key=key, vmap_method=None)
+        )
+        found = iter(external_p(*operands, callee=callee))
         return [next(found) if w else None for w in wanted]
 
     @property

@@ -132,6 +132,22 @@ def test_an_opaque_forward_is_looped_over_with_one_warning() -> None:
         assert_close(got, 3 * X[0] ** 2)
 
 
+def test_an_opaque_backward_is_looped_over_with_a_warning() -> None:
+    class Pulled(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx, ct):
+            return 3 * np.asarray(ctx.saved_tensors[0]) ** 2 * np.asarray(ct)
+
+    with pytest.warns(RuntimeWarning, match=r"Pulled\.backward: vmap calls it 4 times"):
+        found = func.vmap(func.grad(lambda x: Pulled.apply(x)))(X[0, :4])
+    assert_close(found, 3 * X[0, :4] ** 2)
+
+
 class Elementwise(Function):
     """Is x times y, and returns an axis that is not mapped beside it."""
 
