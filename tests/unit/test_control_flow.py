@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
+from itertools import permutations, product
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.errors import TransposeError
-from tests.helpers import assert_close
+from tests.helpers import assert_close, sampled_rows
 from tests.oracle import jaxpr
 
 F64 = np.float64
@@ -116,7 +116,11 @@ POISONED = {
 }
 
 
-@pytest.mark.parametrize("name", POISONED)
+@pytest.mark.parametrize(
+    ("name", "execution"),
+    [*product(POISONED, ["interpret"]), *sampled_rows(product(POISONED, ["compile"]), 3)],
+    indirect=["execution"],
+)
 def test_no_nan_from_the_branch_not_taken(name: str, execution: str) -> None:
     yes, no = POISONED[name]
     xs = np.array([2.0, -1.0, 0.0, 0.5])
@@ -675,7 +679,7 @@ def test_a_transform_inside_a_body_closes_over_outer_values(kind: str) -> None:
     assert_close(func.vmap(func.grad(ours), (0, None))(ws, xs), expected, 1e-10)
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(["grad", "vmap", "jit"])))
+@pytest.mark.parametrize("order", list(permutations(["grad", "vmap", "jit"])))
 def test_jit_around_and_inside_control_flow(order: Any) -> None:
     def f(x: Any) -> Any:
         last, _ = ftrans.scan(
