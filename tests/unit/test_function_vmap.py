@@ -144,8 +144,8 @@ def test_an_opaque_backward_is_looped_over_with_a_warning() -> None:
             return 3 * np.asarray(ctx.saved_tensors[0]) ** 2 * np.asarray(ct)
 
     with pytest.warns(RuntimeWarning, match=r"Pulled\.backward: vmap calls it 4 times"):
-        found = func.vmap(func.grad(lambda x: Pulled.apply(x)))(X[0, :4])
-    assert_close(found, 3 * X[0, :4] ** 2)
+        found = func.vmap(func.grad(lambda x: Pulled.apply(x)))(X[0, 0])
+    assert_close(found, 3 * X[0, 0] ** 2)
 
 
 class Elementwise(Function):
