@@ -78,23 +78,20 @@ def with_rules(arrays: Sequence[Any], rule: Rule) -> Sequence[Any]:
             by_rule = evaluate(jnp, backward, [*smooth, *look_up(spec.pulled, xs, outs, n)])
             for i, ct in zip((i for i, g in enumerate(spec.gives) if g), by_rule, strict=True):
                 found[i] = ct
-            # those whose derivative is that of `forward`
-            moving = [
-                i for i in (range(inputs) if keeps(outs) else captured) if asked[i] is not None
-            ]
-            if moving:
-                full = [*cts, *[_zero(out) for out in outs[len(cts) :]]]
-                _, pull = jax.vjp(
-                    lambda *ys: _with(compute, xs, moving, ys), *[xs[i] for i in moving]
-                )
-                for i, ct in zip(moving, pull(tuple(full)), strict=True):
-                    if i >= arity:
-                        found[i] = ct
-                if keeps(outs):
-                    kept = [*map(_zero, outs[:n]), *cts[n:]]
-                    for i, ct in zip(moving, pull(tuple(kept)), strict=True):
-                        if i < arity:
-                            found[i] = ct if found[i] is None else found[i] + ct
+
+            def natural(operands: Sequence[int], cts: Sequence[Any]) -> None:
+                """Adds the cotangents by the code of `forward`."""
+                moving = [i for i in operands if asked[i] is not None]
+                if moving:
+                    some = [xs[i] for i in moving]
+                    _, pull = jax.vjp(lambda *ys: _with(compute, xs, moving, ys), *some)
+                    for i, ct in zip(moving, pull(tuple(cts)), strict=True):
+                        found[i] = ct if found[i] is None else found[i] + ct
+
+            blank = list(map(_zero, outs))
+            natural(captured, [*cts[:n], *blank[n:]])
+            if keeps(outs):
+                natural(range(inputs), [*blank[:n], *cts[n:]])
             return tuple(found)
 
         by_backward.defvjp(fwd, bwd, symbolic_zeros=True)
