@@ -28,7 +28,10 @@ class DecoratedCall(Author):
 
     Args:
         decorated: the function with its rules.
-        parts: the arguments that may have derivatives.
+        args: the arguments, all of them positional.
+
+    Attributes:
+        parts: those that may have derivatives.
         fixed: the others, in order.
         apart: where these stand among the arguments.
     """
@@ -37,13 +40,15 @@ class DecoratedCall(Author):
     failure: Exception | None = None
     """What `fwd` raised."""
 
-    def __init__(self, decorated: Any, parts: Parts, fixed: list[Any], apart: set[int]):
+    def __init__(self, decorated: Any, args: tuple[Any, ...]):
+        count = len(args)
+        apart = {n % count for n in decorated.nondiff_argnums if -count <= n < count}
+        self.parts = Parts([x for i, x in enumerate(args) if i not in apart], is_number)
+        self.fixed = [x for i, x in enumerate(args) if i in apart]
+        self.apart = apart
         self.decorated = decorated
         self.memory = decorated.memory
         self.name = name_of(decorated.function)
-        self.parts = parts
-        self.fixed = fixed
-        self.apart = apart
         self.has_backward = decorated.bwd is not None
         self.has_jvp = decorated.rule is not None
         self.calls_itself = decorated.fwd is not None  # which may call the function
@@ -66,9 +71,9 @@ class DecoratedCall(Author):
         """Returns what `forward` has left on the call."""
         return {"output": self.output.template()}
 
-    def record(self) -> Any:
-        """Records the call; returns what the function returned, with traced values in it."""
-        results = record(self, self.parts.values)
+    def record(self, *values: Any) -> Any:
+        """Records the call on these values; returns what the function returned, traced."""
+        results = record(self, values)
         (output,) = self.output.build(results)
         return output
 
@@ -181,6 +186,11 @@ class DecoratedCall(Author):
         if rule is None:
             return None
         return DecoratedBatch(self, self.decorated.vmap_name, rule, around).at_call(values)
+
+
+def is_number(x: Any) -> bool:
+    """Tells whether a leaf is an array, or a Python number that may have a derivative."""
+    return is_array(x) or (is_scalar(x) and isinstance(x, (float, complex)))
 
 
 def _is_pair(found: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax.tree_util as tree
 
-from ftrans.custom.decorated_call import DecoratedCall
+from ftrans.custom.decorated_call import DecoratedCall, is_number
 from ftrans.custom.guards import Ruled
 from ftrans.custom.methods import Parameters
 from ftrans.custom.recording import staged_for_jax
@@ -21,7 +21,7 @@ from ftrans.custom.reuse import Memory
 from ftrans.errors import MissingRuleError, RuleError, UnsupportedError
 from ftrans.func.staging import name_of, named
 from ftrans.ir import Tracer, is_tracing, type_of
-from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.numpy.promotion import as_array
 from ftrans.primitives import add_p
 from ftrans.primitives.axes import zeros
 from ftrans.pytree import Parts, describe
@@ -136,20 +136,13 @@ class Decorated(Ruled):
                 f"  Write {self._define.format(name_of(self.function))} it is called."
             )
         args = self._positional(args, kwargs)
-        count = len(args)
-        apart = {n % count for n in self.nondiff_argnums if -count <= n < count}
-        parts = Parts([x for i, x in enumerate(args) if i not in apart], _is_number)
-        fixed = [x for i, x in enumerate(args) if i in apart]
-        if any(type(x) is Tracer for x in parts.values):
-            return DecoratedCall(self, parts, fixed, apart).record()
-        if is_tracing() or not foreign(parts.values):
+        call = DecoratedCall(self, args)
+        values = call.parts.values
+        if any(type(x) is Tracer for x in values):
+            return call.record(*values)
+        if is_tracing() or not foreign(values):
             return self.function(*args)
-
-        def call(*tracers: Any) -> Any:
-            given = Parts(parts.build(tracers), _is_number)
-            return DecoratedCall(self, given, fixed, apart).record()
-
-        return staged_for_jax(name_of(self.function), call, parts.values)
+        return staged_for_jax(call.name, call.record, values)
 
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if kwargs and self._parameters.signature is None:
@@ -189,11 +182,6 @@ def _parameters(function: Any) -> Parameters:
     if not inspect.isroutine(written) or inspect.isbuiltin(written) or module in _LIBRARIES:
         found.positional = None
     return found
-
-
-def _is_number(x: Any) -> bool:
-    """Tells whether a leaf is an array, or a Python number that may have a derivative."""
-    return is_array(x) or (is_scalar(x) and isinstance(x, (float, complex)))
 
 
 class custom_vjp(Decorated):
@@ -390,7 +378,7 @@ def linear(function: Callable[..., Any], transpose: Callable[..., Any]) -> custo
 
 def _filled(like: tuple[Any, ...], given: Any) -> Any:
     """Returns tangents or cotangents of these arguments with zeros in the place of None."""
-    parts = Parts(like, _is_number)
+    parts = Parts(like, is_number)
     if len(given) != len(parts):
         return given  # which is an error where it is returned
     leaves = parts.split(lambda: "what its transpose returns", given)

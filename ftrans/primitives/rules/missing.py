@@ -43,35 +43,18 @@ def missing_cotangents(cts: Sequence[Any], operands: Sequence[Any], message: str
     ]
 
 
-class Deferred(str):
-    """Is a message that stands for an exception, which is raised as it is.
+class Deferred:
+    """Stands in the place of a message for an exception, which is raised as it is."""
 
-    Args:
-        error: the exception.
-    """
+    def __init__(self, error: Exception):
+        self.error = error
 
-    error: Exception
-
-    def __new__(cls, error: Exception) -> Deferred:
-        """Makes the message; each is another one, as other tracebacks belong to it."""
-        made = super().__new__(cls, f"{type(error).__qualname__}: {error}")
-        made.error = error
-        return made
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
+    def __repr__(self) -> str:
+        return repr(f"{type(self.error).__qualname__}: {self.error}")
 
 
-def raise_missing(message: str, where: str = "") -> NoReturn:
-    """Raises what a missing value raises.
-
-    Args:
-        message: that of the error.
-        where: is added to it.
-    """
+def raise_missing(message: str | Deferred, where: str = "") -> NoReturn:
+    """Raises what a missing value raises; `where` is added to the message."""
     if isinstance(message, Deferred):
         raise message.error
     raise MissingRuleError(f"{message}{where}")
