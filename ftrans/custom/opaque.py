@@ -1,7 +1,7 @@
-"""Methods of a rule that need plain arrays: recorded as calls, and called when the program is run.
+"""What the methods of a rule that need plain arrays have in common: a context as arrays, a callee.
 
-A method is found to be opaque when it asks a traced value for its array. Its context travels with
-it as arrays. For `forward`, of which it is not known what it returns, see `opaque_forward`.
+A method is found to be opaque when it asks a traced value for its array. It is recorded as a call
+(`Rule.later`); `forward`, of which it is not known what it returns, by `opaque_forward`.
 """
 
 from __future__ import annotations
