@@ -100,7 +100,10 @@ class Builder(Frame):
             What the results are.
         """
         if primitive is at_hand_p:
-            return (self._found(*operands),)
+            atom, value = operands
+            if type(atom) is int and type(value) is int and value < 0 <= atom:
+                self._at_hand.setdefault(atom, value)
+            return (atom,)
         if primitive.is_higher_order:
             params = params.map_programs(transforms.simplify)
         key = _key(primitive, operands, params)
@@ -112,12 +115,6 @@ class Builder(Frame):
             )
             found = self._merged[key] = self._simpler(primitive, operands, params, known, key)
         return found
-
-    def _found(self, atom: Atom, value: Atom) -> Atom:
-        """Remembers of a result that its value is at hand, as an input."""
-        if type(atom) is int and type(value) is int and value < 0 <= atom:
-            self._at_hand.setdefault(atom, value)
-        return atom
 
     def _simpler(
         self,

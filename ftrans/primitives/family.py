@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ftrans.errors import AxisError, DTypeError, ShapeError
-from ftrans.ir import ArrayType, Literal, type_of
-from ftrans.ir.dtype import is_complex, is_float, is_half, is_inexact
+from ftrans.ir import ArrayType
+from ftrans.ir.dtype import is_complex, is_float, is_half
 from ftrans.primitives.record import LINEAR, Absent, Cost, Primitive, Recursive, Sample
 
 no_programs = Absent("it carries no program")
@@ -182,8 +182,3 @@ def reduction(
         **declared,
     )
     return primitive
-
-
-def is_differentiable(x: Any) -> bool:
-    """Tells whether a value can have a tangent."""
-    return not isinstance(x, Literal) and is_inexact(type_of(x).dtype)

@@ -51,11 +51,6 @@ class State:
         self.failure: str | None = None
         self.warned = False
 
-    def estimate(self, program: Program) -> Price:
-        """Sets and returns the estimated costs; `program` is any with this state."""
-        self.price = found = price_of(program)
-        return found
-
 
 class Plan:
     """Says how one program object is run.
@@ -141,7 +136,7 @@ def choose(
         return _FAILED
     if execution == "compile":
         return _compile(state, program, arrays, host, Choice(None, "compiled now", Why.PINNED))
-    prices = state.price or state.estimate(program)
+    prices = state.price = state.price or price_of(program)
     gain, needed = prices.gain, prices.compiling
     if on_device:
         # There the interpreter dispatches every equation by itself: compiling is worth it at the
