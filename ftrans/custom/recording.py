@@ -18,7 +18,7 @@ from ftrans.ir.stack import Asks, asks, state
 from ftrans.numpy.promotion import as_array, weakly
 from ftrans.numpy.protocols import in_rule
 from ftrans.primitives import custom_p
-from ftrans.primitives.rules import Spec
+from ftrans.primitives.rules.custom_spec import Spec
 from ftrans.runtime.jaxlink import foreign
 
 __all__ = ["record", "staged_for_jax"]

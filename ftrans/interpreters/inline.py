@@ -10,9 +10,7 @@ from typing import Any
 
 from ftrans.interpreters.base import building, finish, memoised, replay, simplify, walk
 from ftrans.ir import Equation, Program, bind
-from ftrans.primitives import missing_p
-from ftrans.primitives.control import call_p
-from ftrans.primitives.rules import at_hand_p, custom_p
+from ftrans.primitives import at_hand_p, call_p, custom_p, missing_p
 from ftrans.primitives.rules.missing import raise_missing
 
 _CALLS = {call_p: "program"}

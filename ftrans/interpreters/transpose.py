@@ -15,9 +15,9 @@ from ftrans.interpreters.builder import transforms
 from ftrans.interpreters.inline import inline
 from ftrans.ir import Equation, Literal, Params, Program, bind
 from ftrans.ir.stack import Placing
+from ftrans.primitives import custom_p, scan_p, switch_p, while_p
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.axes import zeros
-from ftrans.primitives.control import scan_p, switch_p, while_p
 from ftrans.primitives.control.common import (
     Mask,
     grouped,
@@ -30,7 +30,6 @@ from ftrans.primitives.control.common import (
     unknown,
 )
 from ftrans.primitives.record import Absent, Joint, Linear, NotLinear, Recursive
-from ftrans.primitives.rules import custom_p
 from ftrans.primitives.rules.missing import Deferred, missing_p
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ftrans.primitives import control, conv, dot, record, reduction, rules, special, windows
 from ftrans.primitives.record import *
-from ftrans.primitives.rules import *
+from ftrans.primitives.rules.custom_spec import Spec
+from ftrans.primitives.rules.external import Callee
 
 if TYPE_CHECKING:
 
@@ -17,5 +18,5 @@ if TYPE_CHECKING:
 
 globals().update({f"{name}_p": primitive for name, primitive in registry.items()})
 __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]
-    {*record.__all__, *rules.__all__, *(f"{name}_p" for name in registry)}
+    {*record.__all__, "Callee", "Spec", *(f"{name}_p" for name in registry)}
 )
