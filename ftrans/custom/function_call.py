@@ -288,7 +288,8 @@ class Call(Author):
         ctx_dirty = self.ctx._state.dirty
         marked = {key_of(x) for x in ctx_dirty}
         if left is not None:
-            self.methods.check_written([key_of(inputs[i]) in marked for i in left.written])
+            keys = list(map(key_of, inputs))  # those of keyword-only arguments are no inputs
+            self.methods.check_written([i < len(keys) and keys[i] in marked for i in left.written])
         if not marked:
             return
         returned = {} if left is None else left.returned

@@ -362,6 +362,26 @@ def test_an_opaque_forward_cannot_write_to_its_argument_in_silence(call: Any) ->
     assert_close(x, X)
 
 
+def test_an_opaque_forward_cannot_write_to_a_named_argument_in_silence() -> None:
+    class Named(Function):
+        @staticmethod
+        def forward(ctx, x, *, k):
+            x = np.asarray(x)
+            k[0] = 5.0
+            return x * k[0]
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct * 5.0
+
+    gradient = func.grad(lambda x, k: Named.apply(x, k=k).sum())
+    gradient(X, np.full(2, 5.0))  # it is found to be opaque
+    k = np.ones(2)
+    with pytest.raises(RuleError, match="writes into an argument"):
+        gradient(X, k)
+    assert_close(k, np.ones(2))
+
+
 class OpaqueAttribute(Function):
     """Keeps on `ctx` what NumPy computed, as the documents say not to do."""
 
