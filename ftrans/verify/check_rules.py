@@ -173,9 +173,8 @@ def _derived(
             pairs.get(a.dtype) for a in probe.outs
         ]:
             yield Findings(report, f"{label}, in float32", single)
-    for cut, is_empty, small in _resized(probe) if resizes else ():
-        # that something cannot be done with nothing is no fault of a rule
-        yield Findings(report, f"{label}, {cut}", small, lenient=is_empty, derived=True)
+    for what, cut, small in _resized(probe) if resizes else ():
+        yield Findings(report, f"{label}, {what}", small, cut)
 
 
 def _usable(probe: Probe) -> Probe | None:
@@ -188,14 +187,14 @@ def _usable(probe: Probe) -> Probe | None:
         return None
 
 
-def _resized(probe: Probe) -> Iterator[tuple[str, bool, Probe]]:
+def _resized(probe: Probe) -> Iterator[tuple[str, int, Probe]]:
     """Yields the function with each size that its arrays have cut down to one, and to zero.
 
     Equal sizes are cut together, since they have to fit each other as likely as not; where first
     axes have the size of others, the first ones are also cut alone: a batch of one. Only where
     results are cut as arguments are, or not at all, is it the same operation: a convolution with a
-    kernel that is longer than what is left is another one. With it comes what was cut, and whether
-    nothing is left.
+    kernel that is longer than what is left is another one. With it comes what was cut, and to
+    what.
     """
     places = [i for i, leaf in enumerate(probe.given) if is_array(leaf)]
     arrays = [probe.given[i] for i in places]
@@ -211,7 +210,7 @@ def _resized(probe: Probe) -> Iterator[tuple[str, bool, Probe]]:
                 pairs = [(np.shape(x), _left(x, which, size, new)) for x in probe.leaves]
                 fits = all(np.shape(x) in pair for x, pair in zip(small.leaves, pairs, strict=True))
                 if fits and small.pulls_back():
-                    yield f"with {which} of size {size} cut to {new}", new == 0, small
+                    yield f"with {which} of size {size} cut to {new}", new, small
 
 
 def _left(array: Any, which: str, size: int, new: int) -> tuple[int, ...]:

@@ -188,15 +188,14 @@ class Findings:
         report: the report.
         sample: how the sample is called in failures.
         probe: what is checked.
-        lenient: whether exceptions out of the user's code are but noted.
-        derived: whether its arrays have lost elements, so that infinite derivatives are let pass.
+        cut: to how many elements axes were cut, if they were: infinite derivatives are let pass,
+            and where nothing is left, exceptions out of the user's code are but noted.
     """
 
     report: Report
     sample: str
     probe: Probe
-    lenient: bool = False
-    derived: bool = False
+    cut: int | None = None
 
     def compare(self, check: str, what: str, cases: Iterable[Case]) -> bool:
         """Compares cases up to the first that fails; tells whether all held.
@@ -282,7 +281,7 @@ class Findings:
         except ConcretizationError:
             self.note(check, "not checked: the function branches on values")
         except Exception as error:
-            if self.lenient and not isinstance(error, RuleError):
+            if self.cut == 0 and not isinstance(error, RuleError):
                 self.note(check, f"{what} raised {type(error).__name__} for an empty array")
                 return
             self.fail(check, f"{what} raised {type(error).__name__}: {error}", cause=_why(error))

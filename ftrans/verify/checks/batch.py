@@ -207,51 +207,41 @@ class _Batches:
 
     # ----------------------------------------------------------------------------- derivatives
 
-    def _gradients(self, *operands: Any) -> list[Any]:
-        """Returns the gradients of all floating arguments, for arguments and cotangents."""
+    def _derived(self, which: str, *operands: Any) -> list[Any]:
+        """Returns what `pulled` or `pushed` of the function gives for arguments and vectors."""
         point = self.at(operands[: len(self.arrays)])
-        return point.pulled(*point.values, *operands[len(self.arrays) :])
+        return getattr(point, which)(*point.values, *operands[len(self.arrays) :])
 
-    def _dots(self, *operands: Any) -> list[Any]:
-        """Returns the tangents of the smooth outputs, for arguments and tangents."""
-        point = self.at(operands[: len(self.arrays)])
-        return point.pushed(*point.values, *operands[len(self.arrays) :])
-
-    def _each(self, function: Any, dims: Dims, vectors: Sequence[Arrays]) -> list[Arrays]:
-        """Returns what a function of arguments and vectors gives for each example."""
+    def _each(self, which: str, dims: Dims, vectors: Sequence[Arrays]) -> list[Arrays]:
+        """Returns what the same gives for each example."""
         return [
-            hosts(function(*alike(example, self.arrays), *self._vectors(some)))
+            hosts(self._derived(which, *alike(example, self.arrays), *self._vectors(some)))
             for example, some in zip(self.looped(dims, self.size), vectors, strict=True)
         ]
 
-    @functools.cached_property
-    def cotangents(self) -> list[list[np.ndarray]]:
-        """Cotangents of each example."""
-        return [hosts(self.probe.cotangents(f"example {b}")) for b in range(self.size)]
+    def _drawn(self, draw: Callable[[str], list[Any]]) -> list[list[np.ndarray]]:
+        """Returns cotangents or tangents of each example."""
+        return [hosts(draw(f"example {b}")) for b in range(self.size)]
 
     def of_backward(self) -> Iterator[Case]:
         """Maps the gradients."""
-        return self._of("backward", self._gradients, self.cotangents)
+        return self._of("backward", "pulled", self._drawn(self.probe.cotangents))
 
     def of_jvp(self) -> Iterator[Case]:
         """Maps the tangents."""
-        tangents = [hosts(self.probe.tangents(str(b))) for b in range(self.size)]
-        return self._of("jvp", self._dots, tangents)
+        return self._of("jvp", "pushed", self._drawn(self.probe.tangents))
 
-    def _of(
-        self, what: str, function: Callable[..., Any], vectors: Sequence[Arrays]
-    ) -> Iterator[Case]:
-        """Maps a function of arguments and vectors."""
+    def _of(self, what: str, which: str, vectors: Sequence[Arrays]) -> Iterator[Case]:
         dims = (0,) * len(self.arrays)
-        arrays = self.batch(dims, self.size)
-        got = hosts(vmap(function)(*arrays, *self._vectors(_stack(vectors))))
-        expected = _stack(self._each(function, dims, vectors))
+        operands = *self.batch(dims, self.size), *self._vectors(_stack(vectors))
+        got = hosts(vmap(functools.partial(self._derived, which))(*operands))
+        expected = _stack(self._each(which, dims, vectors))
         if are_finite(expected):
             yield self._case(f"vmap of {what} is not what a loop gives", got, expected)
 
     def through(self) -> Iterator[Case]:
         """Differentiates `vmap`, with all arguments mapped, and with each of them not mapped."""
-        count = len(self.arrays)
+        count, cotangents = len(self.arrays), self._drawn(self.probe.cotangents)
         choices: list[Dims] = [(0,) * count]
         if count > 1:
             choices += [tuple(None if k == j else 0 for k in range(count)) for j in range(count)]
@@ -267,8 +257,8 @@ class _Batches:
                 return vmap(smooth, dims)(*(filled.get(k, x) for k, x in enumerate(arrays)))
 
             pullback = vjp(function, *(arrays[k] for k in self.floats))[1]
-            got = hosts(pullback(self._vectors(_stack(self.cotangents))))
-            rows = self._each(self._gradients, dims, self.cotangents)
+            got = hosts(pullback(self._vectors(_stack(cotangents))))
+            rows = self._each("pulled", dims, cotangents)
             expected = [
                 np.sum(many, axis=0).astype(many[0].dtype) if dims[k] is None else np.stack(many)
                 for k, many in zip(self.floats, zip(*rows, strict=True), strict=True)

@@ -193,7 +193,8 @@ class _Comparison:
 
     def _overflows(self, found: Arrays, sizes: np.ndarray) -> bool:
         """Tells whether derivatives are infinite since their dtype ends somewhere."""
-        return not are_finite(found) and (self.findings.derived or self.probe.may_overflow(sizes))
+        is_cut = self.findings.cut is not None
+        return not are_finite(found) and (is_cut or self.probe.may_overflow(sizes))
 
     # ------------------------------------------------------------------------- what is wrong
 
