@@ -30,7 +30,7 @@ from ftrans.verify.checks.consistency import (
 )
 from ftrans.verify.checks.contract import check_contract, check_returned, is_function, marks
 from ftrans.verify.checks.derivative import check_derivatives, check_higher
-from ftrans.verify.coordinates import alike, are_finite, host, is_floating, moved
+from ftrans.verify.coordinates import are_finite, host, is_floating, moved
 from ftrans.verify.probe import Probe
 from ftrans.verify.report import Findings, Report
 
@@ -131,8 +131,7 @@ def _check(
         findings.fail("forward", f"the function raised {type(error).__name__}: {error}")
         return
     # elements in another order, and a little larger
-    nearby = alike([moved(array, 1) for array in probe.arrays], probe.values)
-    other = _usable(probe.at(nearby))
+    other = _usable(probe.at([moved(array, 1) for array in probe.values]))
     check_derivatives(findings)
     is_right = not any(failure.sample == label for failure in report)
     compare, pure, parts = findings.compare, "no side effects", "gradients of some inputs"
@@ -164,9 +163,9 @@ def _derived(
     if other is not None:
         yield Findings(report, f"{label}, at other values", other)
     pairs = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}
-    if resizes and probe.values and all(array.dtype in pairs for array in probe.arrays):
-        narrow = [array.astype(pairs[array.dtype]) for array in probe.arrays]
-        single = _usable(probe.at(alike(narrow, probe.values)))
+    if resizes and probe.values and all(array.dtype in pairs for array in probe.values):
+        narrow = [array.astype(pairs[array.dtype]) for array in probe.values]
+        single = _usable(probe.at(narrow))
         outs = [] if single is None else single.outs
         # it is taken as one: as many outputs, of its precision
         if single is not None and [a.dtype for a in outs] == [
@@ -205,7 +204,7 @@ def _resized(probe: Probe) -> Iterator[tuple[str, int, Probe]]:
         is_mixed = first == {size} and any(size in shape[1:] for shape in shapes)
         for which in ("axes", "first axes") if is_mixed else ("axes",):
             cut = [_cut(array, which, size, new) for array in arrays]
-            small = _usable(probe.at(alike(cut, arrays), places))
+            small = _usable(probe.at(cut, places))
             if small is not None and len(small.leaves) == len(probe.leaves):
                 pairs = [(np.shape(x), _left(x, which, size, new)) for x in probe.leaves]
                 fits = all(np.shape(x) in pair for x, pair in zip(small.leaves, pairs, strict=True))

@@ -44,16 +44,11 @@ def with_gaps(array: np.ndarray) -> np.ndarray:
 
 
 def like(array: Any, original: Any) -> Any:
-    """Returns a NumPy array as a `jax.Array` where the original was one."""
-    if not is_jax(original):
+    """Returns a NumPy array as a `jax.Array` where the original was one; a traced one as it is."""
+    if not is_jax(original) or not isinstance(array, np.ndarray):
         return array
     with x64():
         return to_jax(array)
-
-
-def alike(arrays: Sequence[Any], originals: Sequence[Any]) -> list[Any]:
-    """Returns several NumPy arrays, each in the container of its original."""
-    return [like(array, original) for array, original in zip(arrays, originals, strict=True)]
 
 
 def precision_of(array: Any) -> float:

@@ -24,7 +24,6 @@ from ftrans.verify.coordinates import (
     hosts,
     index_of,
     largest,
-    like,
     precision_of,
     to_coordinates,
 )
@@ -76,9 +75,7 @@ class Beside:
         return [to_coordinates(out, lead=1) for out in found]
 
     def _filled(self, arrays: Mapping[int, np.ndarray]) -> list[Any]:
-        return [
-            like(arrays[i], value) if i in arrays else value for i, value in enumerate(self.values)
-        ]
+        return [arrays.get(i, value) for i, value in enumerate(self.values)]
 
     def _single(self, points: Mapping[int, np.ndarray], row: int) -> list[np.ndarray]:
         return hosts(self.function(*self._filled({i: many[row] for i, many in points.items()})))
@@ -167,7 +164,7 @@ def rows_of(function: Function, origin: Any, results: Sequence[Any]) -> list[np.
 
     There is one for each result, with a row for each coordinate of the origin.
     """
-    beside = Beside(function, [like(np.zeros(origin.shape, origin.dtype), origin)])
+    beside = Beside(function, [np.zeros(origin.shape, origin.dtype)])
     evaluated = lambda units: beside(beside.points({0: units}))  # noqa: E731
     return _by_rows(evaluated, count(origin), list(map(count, results)))
 

@@ -23,12 +23,10 @@ from ftrans.traceback import boundary
 from ftrans.verify.checks.contract import is_function
 from ftrans.verify.checks.jacobian import Comparison, Settings, check_outputs
 from ftrans.verify.coordinates import (
-    alike,
     close,
     host,
     hosts,
     largest,
-    like,
     precision_of,
     with_gaps,
 )
@@ -177,7 +175,7 @@ def gradgradcheck(
     if grad_outputs is None:
         cotangents = probe.cotangents("given")
         if gen_non_contig_grad_outputs:
-            cotangents = alike(list(map(with_gaps, hosts(cotangents))), cotangents)
+            cotangents = list(map(with_gaps, cotangents))
     else:
         cotangents = list(_as_tuple(grad_outputs))
         if len(cotangents) != len(outs) or not all(map(_is_like, cotangents, outs)):
@@ -327,7 +325,7 @@ def _multiplied_by_cotangent(compared: Comparison) -> None:
     """Checks that zero cotangents give zeros, and gradients the dtypes of inputs."""
     probe = compared.probe
     outs = [probe.leaves[i] for i in probe.outputs]
-    grads = compared.pullback(alike([np.zeros(out.shape, out.dtype) for out in outs], outs))
+    grads = compared.pullback([np.zeros(out.shape, out.dtype) for out in outs])
     for grad, value, label in zip(grads, probe.values, probe.labels, strict=True):
         if np.any(host(grad) != 0):
             raise compared.error(
@@ -411,7 +409,7 @@ def _batched_forward(compared: Comparison) -> None:
 
 def _batched(compared: Comparison, what: str, function: Any, vectors: list[list[Any]]) -> None:
     single = [hosts(function(some)) for some in vectors]
-    stacked = [like(np.stack(hosts(both)), both[0]) for both in zip(*vectors, strict=True)]
+    stacked = list(map(np.stack, zip(*vectors, strict=True)))
     try:
         found = hosts(vmap(lambda *vs: list(function(list(vs))))(*stacked))
     except Exception as error:

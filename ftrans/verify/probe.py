@@ -24,7 +24,6 @@ from ftrans.ir.source import evaluated
 from ftrans.pytree import argument_name
 from ftrans.runtime.jaxlink import foreign
 from ftrans.verify.coordinates import (
-    alike,
     close,
     count,
     from_coordinates,
@@ -33,6 +32,7 @@ from ftrans.verify.coordinates import (
     is_floating,
     largest,
     last_digits,
+    like,
     precision_of,
     scale_of,
     spread,
@@ -59,7 +59,7 @@ class Probe:
     Attributes:
         given: the leaves of the arguments.
         places: the numbers of those that are floating.
-        values: these, in the containers that they came in.
+        values: these, as NumPy arrays or traced; the function gets them as they came.
         positions: of which argument each is a leaf.
         watch: is shown the values and the leaves of the result wherever outputs are selected.
     """
@@ -81,7 +81,8 @@ class Probe:
         paths, self._structure = tree.tree_flatten_with_path(tuple(args))
         self.given = [leaf for _, leaf in paths]
         self.places = [i for i, leaf in enumerate(self.given) if is_floating(leaf)]
-        self.values = [self.given[i] for i in self.places]
+        leaves = (self.given[i] for i in self.places)
+        self.values: list[Any] = [x if type(x) is Tracer else host(x) for x in leaves]
         self._paths = [paths[i][0] for i in self.places]
         self.positions = [path[0].idx for path in self._paths]
 
@@ -99,7 +100,7 @@ class Probe:
         leaves = list(self.given)
         if values is not None:
             for i, value in zip(self.places if places is None else places, values, strict=True):
-                leaves[i] = value
+                leaves[i] = like(value, leaves[i])
         return self._structure.unflatten(leaves)
 
     def at(self, values: Sequence[Any], places: Sequence[int] | None = None) -> Probe:
@@ -132,15 +133,10 @@ class Probe:
             self.watch(values, outs)
         return [outs[i] for i in (self.outputs if outputs is None else outputs)]
 
-    @functools.cached_property
-    def arrays(self) -> list[np.ndarray]:
-        """The values, as NumPy arrays."""
-        return hosts(self.values)
-
     @property
     def named(self) -> dict[str, np.ndarray]:
-        """These, by what they are called."""
-        return dict(zip(self.labels, self.arrays, strict=True))
+        """The values, by what they are called."""
+        return dict(zip(self.labels, self.values, strict=True))
 
     @functools.cached_property
     def leaves(self) -> list[Any]:
@@ -246,25 +242,24 @@ class Probe:
             found.append(from_coordinates(size * scale_of(array) if scaled else size, array))
         return found
 
-    def cotangents(self, key: str) -> list[Any]:
-        """Returns random cotangents of the outputs, in the outputs' containers."""
-        originals = [self.leaves[i] for i in self.outputs]
-        return alike(self.draw(self.outs, f"cotangent {key}"), originals)
+    def cotangents(self, key: str) -> list[np.ndarray]:
+        """Returns random cotangents of the outputs."""
+        return self.draw(self.outs, f"cotangent {key}")
 
-    def tangents(self, key: str) -> list[Any]:
+    def tangents(self, key: str) -> list[np.ndarray]:
         """Returns random tangents of the values, each element as large as what it moves."""
-        return alike(self.draw(self.arrays, f"tangent {key}", scaled=True), self.values)
+        return self.draw(self.values, f"tangent {key}", scaled=True)
 
-    def shaken(self, seed: int, precision: float | None = None) -> list[Any]:
+    def shaken(self, seed: int, precision: float | None = None) -> list[np.ndarray]:
         """Returns the values, moved by a few last digits."""
-        return alike([last_digits(a, seed, precision) for a in self.arrays], self.values)
+        return [last_digits(array, seed, precision) for array in self.values]
 
     # ---------------------------------------------------------------------------- its precision
 
     @functools.cached_property
     def precision(self) -> float:
         """How exact the function is: the distance from 1 to the next number."""
-        found = max(map(precision_of, (*self.arrays, *self.outs)), default=0.0)
+        found = max(map(precision_of, (*self.values, *self.outs)), default=0.0)
         if 0.0 < found < 1e-10 and self.outputs and self._is_single_inside():
             return float(np.finfo(np.float32).eps)
         return found
@@ -272,7 +267,7 @@ class Probe:
     @functools.cached_property
     def least(self) -> float:
         """The least number that is not flushed to zero."""
-        involved = (*self.arrays, *self.outs)
+        involved = (*self.values, *self.outs)
         return max((float(jnp.finfo(a.dtype).tiny) for a in involved), default=0.0)
 
     def _is_single_inside(self) -> bool:
@@ -281,8 +276,8 @@ class Probe:
         What a function of single precision returns has zeros at the end of its mantissa, also at
         a point that has none.
         """
-        pairs = zip(self.arrays, self.draw(self.arrays, "precision"), strict=True)
-        moved = alike([(a * (1 + 1e-3 * d)).astype(a.dtype) for a, d in pairs], self.values)
+        pairs = zip(self.values, self.draw(self.values, "precision"), strict=True)
+        moved = [(a * (1 + 1e-3 * d)).astype(a.dtype) for a, d in pairs]
         try:
             outs = hosts(self.select(*moved))
             grads = self.pull(self.cotangents("1"), values=moved)
@@ -293,7 +288,7 @@ class Probe:
 
     def may_overflow(self, sizes: np.ndarray) -> bool:
         """Tells whether products of numbers of these sizes, or of the arguments, may overflow."""
-        involved = (*self.arrays, *self.outs)
+        involved = (*self.values, *self.outs)
         limit = min(float(jnp.finfo(array.dtype).max) for array in involved) ** 0.5
         numbers = np.abs(np.concatenate([*map(to_coordinates, involved), np.ravel(sizes)]))
         fits = (numbers == 0) | np.isnan(numbers) | ((1 / limit < numbers) & (numbers < limit))
@@ -306,11 +301,11 @@ class Probe:
         The derivative of a function of `float32` is compared with differences of the same function
         in `float64`, which are exact to many digits; differences in `float32` are not.
         """
-        if all(precision_of(array) < 1e-10 for array in (*self.arrays, *self.outs)):
+        if all(precision_of(array) < 1e-10 for array in (*self.values, *self.outs)):
             return self
         if not self.may_widen:
             return None
-        wide = self.at(alike(list(map(widened, self.arrays)), self.values))
+        wide = self.at(list(map(widened, self.values)))
         try:
             found = wide(*wide.values)
             if len(found) != len(self.leaves):
@@ -318,9 +313,9 @@ class Probe:
             if all(map(_is_widened, self.leaves, found)):
                 return wide
             # what is ill-conditioned differs by more, but not by more than its last digits make it
-            pairs = list(zip(wide.arrays, map(precision_of, self.arrays), strict=True))
+            pairs = list(zip(wide.values, map(precision_of, self.values), strict=True))
             shaken = [[last_digits(a, seed, p) for a, p in pairs] for seed in range(3)]
-            moved = [wide(*alike(values, wide.values)) for values in shaken]
+            moved = [wide(*values) for values in shaken]
             blurs = [spread(out, many) for out, *many in zip(found, *moved, strict=True)]
         except Exception:
             # a kernel for one precision alone: any error of it means the same

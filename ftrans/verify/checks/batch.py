@@ -16,7 +16,7 @@ import numpy as np
 from ftrans.func.derivative import vjp
 from ftrans.func.vmap import vmap
 from ftrans.numpy.promotion import is_array
-from ftrans.verify.coordinates import alike, are_finite, hosts, last_digits, like, moved, scaled
+from ftrans.verify.coordinates import are_finite, hosts, last_digits, moved, scaled
 from ftrans.verify.probe import Probe
 from ftrans.verify.report import Case, Findings
 
@@ -44,8 +44,11 @@ def check_batches(findings: Findings) -> None:
         return
     findings.compare("vmap(vmap) against a loop", "vmap(vmap)", batches.nested())
     if findings.probe.is_differentiable:
-        findings.compare("vmap of derivatives", "vmap of backward", batches.of_backward())
-        findings.compare("vmap of derivatives", "vmap of jvp", batches.of_jvp())
+        for what, which, draw in (
+            ("vmap of backward", "pulled", findings.probe.cotangents),
+            ("vmap of jvp", "pushed", findings.probe.tangents),
+        ):
+            findings.compare("vmap of derivatives", what, batches.mapped(what, which, draw))
         findings.compare("derivatives of vmap", "backward of vmap", batches.through())
 
 
@@ -66,13 +69,12 @@ class _Batches:
         self.findings = findings
         self.probe = probe = findings.probe
         self.places = [i for i, leaf in enumerate(probe.given) if is_array(leaf)]
-        self.arrays = [probe.given[i] for i in self.places]
+        self.arrays = hosts([probe.given[i] for i in self.places])
         self.floats = [self.places.index(i) for i in probe.places]
         sizes = {n for leaf in (*self.arrays, *probe.leaves) for n in np.shape(leaf)}
         self.size = next(n for n in itertools.count(2) if n not in sizes)
         self.confusing = [n for n in sorted(sizes) if 1 < n <= _LARGEST] if self.arrays[1:] else []
         self.examples: list[list[np.ndarray]] = []
-        self._results: dict[Any, list[np.ndarray]] = {}
 
     def at(self, arrays: Sequence[Any]) -> Probe:
         """Returns the function at other arrays, with outputs as they are at the sample."""
@@ -85,25 +87,30 @@ class _Batches:
         point = self.at(arrays)
         return point.select(*point.values, outputs=self.kept)
 
-    def _alone(self, example: Arrays) -> list[np.ndarray]:
-        """Returns what one example gives."""
-        return hosts(self.kept_of(*alike(example, self.arrays)))
+    def _mapped(
+        self, what: str, function: Any, rows: Sequence[Arrays], dims: Dims
+    ) -> Iterator[Case]:
+        """Compares a batch with a loop over the operands of each example."""
 
-    def _vectors(self, arrays: Arrays) -> list[Any]:
-        """Returns cotangents or tangents in the container of the arguments."""
-        return [like(array, self.arrays[0]) for array in arrays]
+        def looped(seed: int | None = None) -> list[np.ndarray]:
+            given = rows if seed is None else [[last_digits(x, seed) for x in r] for r in rows]
+            return _stack([hosts(function(*row)) for row in given])
+
+        got, expected = hosts(vmap(function, dims)(*_stack(rows, dims))), looped()
+        if are_finite(expected):
+            yield Case(what, got, expected, _batch_cause, slack=4, again=looped)
 
     # ------------------------------------------------------------------------------ examples
 
     def settle(self) -> bool:
         """Chooses examples that the function takes; tells whether there are any."""
-        given, number = hosts(self.arrays), max(self.size, *self.confusing, 0)
-        plain = self.at(alike(given, self.arrays))
+        given, number = self.arrays, max(self.size, *self.confusing, 0)
+        plain = self.at(given)
         self.kept = [i for i, out in enumerate(plain(*plain.values)) if is_array(out)]
         for make in (moved, scaled, lambda array, b: array):
             examples = [[make(array, b) for array in given] for b in range(number)]
             try:
-                results = list(map(self._alone, examples))
+                results = [hosts(self.kept_of(*example)) for example in examples]
             except Exception:
                 # outside of where the function is defined: the next kind is nearer to the sample
                 continue
@@ -116,17 +123,6 @@ class _Batches:
         """Returns the arrays of each example, those of the first one where they are not mapped."""
         rows = range(size)
         return [[self.examples[b * (d is not None)][k] for k, d in enumerate(dims)] for b in rows]
-
-    def batch(self, dims: Dims, size: int) -> list[Any]:
-        """Returns the arrays with the examples along their mapped axes."""
-        return alike(_stack(self.looped(dims, size), dims), self.arrays)
-
-    def expected(self, dims: Dims, size: int) -> list[np.ndarray]:
-        """Returns what a loop gives, stacked."""
-        key = tuple(dim is not None for dim in dims), size
-        if key not in self._results:
-            self._results[key] = _stack(list(map(self._alone, self.looped(dims, size))))
-        return self._results[key]
 
     # -------------------------------------------------------------------------------- in_dims
 
@@ -150,9 +146,6 @@ class _Batches:
         some = dict.fromkeys(d for d in found if any(x is not None for x in d))
         return list(some)[:_MOST]
 
-    def _case(self, what: str, got: Arrays, expected: Arrays, again: Any = None) -> Case:
-        return Case(what, got, expected, _batch_cause, slack=4, again=again)
-
     def single(self) -> Iterator[Case]:
         """Maps once: every choice, and some with other numbers of examples."""
         if not self.settle():
@@ -166,20 +159,15 @@ class _Batches:
         some = [dims for dims in every if None in dims][:_FEW]
         tried += [(dims, size) for size in self.confusing for dims in some]
         for dims, size in tried:
-            got = hosts(vmap(self.kept_of, dims)(*self.batch(dims, size)))
             what = f"vmap with in_dims={_shown(dims)} and {size} examples is not what a loop gives"
-
-            def again(seed: int, dims: Dims = dims, size: int = size) -> list[np.ndarray]:
-                examples = self.looped(dims, size)
-                return _stack([self._alone([last_digits(x, seed) for x in e]) for e in examples])
-
-            yield self._case(what, got, self.expected(dims, size), again)
-            for i, out in zip(self.kept, got, strict=True):
-                dtype = self.probe.leaves[i].dtype
-                if out.dtype != dtype:
-                    what = f"vmap changes the dtype of output {i}"
-                    self.findings.fail(VMAP, what, out.dtype, dtype)
-                    return
+            for case in self._mapped(what, self.kept_of, self.looped(dims, size), dims):
+                yield case
+                for i, out in zip(self.kept, case.got, strict=True):
+                    dtype = self.probe.leaves[i].dtype
+                    if out.dtype != dtype:
+                        what = f"vmap changes the dtype of output {i}"
+                        self.findings.fail(VMAP, what, out.dtype, dtype)
+                        return
 
     def nested(self) -> Iterator[Case]:
         """Maps twice: both levels over all arguments, and each level over some of them."""
@@ -199,11 +187,9 @@ class _Batches:
                 [[pick(k, i, o) for k in range(count)] for i in range(size)]
                 for o in range(2 if any(both) else size)
             ]
-            stacked = _stack([_stack(row, inner) for row in rows], outer)
-            found = hosts(vmap(vmap(self.kept_of, inner), outer)(*alike(stacked, self.arrays)))
-            expected = _stack([_stack(list(map(self._alone, row))) for row in rows])
             what = f"vmap(vmap) with in_dims={_shown(inner)} inside {_shown(outer)} is not a loop"
-            yield self._case(what, found, expected)
+            stacked = [_stack(row, inner) for row in rows]
+            yield from self._mapped(what, vmap(self.kept_of, inner), stacked, outer)
 
     # ----------------------------------------------------------------------------- derivatives
 
@@ -212,41 +198,26 @@ class _Batches:
         point = self.at(operands[: len(self.arrays)])
         return getattr(point, which)(*point.values, *operands[len(self.arrays) :])
 
-    def _each(self, which: str, dims: Dims, vectors: Sequence[Arrays]) -> list[Arrays]:
-        """Returns what the same gives for each example."""
-        return [
-            hosts(self._derived(which, *alike(example, self.arrays), *self._vectors(some)))
-            for example, some in zip(self.looped(dims, self.size), vectors, strict=True)
-        ]
+    def _drawn(self, dims: Dims, draw: Callable[[str], Arrays]) -> list[list[np.ndarray]]:
+        """Returns arrays and vectors of each example."""
+        rows = self.looped(dims, self.size)
+        return [[*row, *draw(f"example {b}")] for b, row in enumerate(rows)]
 
-    def _drawn(self, draw: Callable[[str], list[Any]]) -> list[list[np.ndarray]]:
-        """Returns cotangents or tangents of each example."""
-        return [hosts(draw(f"example {b}")) for b in range(self.size)]
-
-    def of_backward(self) -> Iterator[Case]:
-        """Maps the gradients."""
-        return self._of("backward", "pulled", self._drawn(self.probe.cotangents))
-
-    def of_jvp(self) -> Iterator[Case]:
-        """Maps the tangents."""
-        return self._of("jvp", "pushed", self._drawn(self.probe.tangents))
-
-    def _of(self, what: str, which: str, vectors: Sequence[Arrays]) -> Iterator[Case]:
-        dims = (0,) * len(self.arrays)
-        operands = *self.batch(dims, self.size), *self._vectors(_stack(vectors))
-        got = hosts(vmap(functools.partial(self._derived, which))(*operands))
-        expected = _stack(self._each(which, dims, vectors))
-        if are_finite(expected):
-            yield self._case(f"vmap of {what} is not what a loop gives", got, expected)
+    def mapped(self, what: str, which: str, draw: Callable[[str], Arrays]) -> Iterator[Case]:
+        """Maps the gradients or the tangents, `pulled` or `pushed`."""
+        rows, function = self._drawn(self.uniform(0), draw), functools.partial(self._derived, which)
+        what = f"{what} is not what a loop gives"
+        yield from self._mapped(what, function, rows, (0,) * len(rows[0]))
 
     def through(self) -> Iterator[Case]:
         """Differentiates `vmap`, with all arguments mapped, and with each of them not mapped."""
-        count, cotangents = len(self.arrays), self._drawn(self.probe.cotangents)
+        count = len(self.arrays)
         choices: list[Dims] = [(0,) * count]
         if count > 1:
             choices += [tuple(None if k == j else 0 for k in range(count)) for j in range(count)]
         for dims in choices[:5]:
-            arrays = self.batch(dims, self.size)
+            drawn = self._drawn(dims, self.probe.cotangents)
+            arrays = _stack([row[:count] for row in drawn], dims)
 
             def smooth(*arrays: Any) -> list[Any]:
                 point = self.at(arrays)
@@ -257,8 +228,8 @@ class _Batches:
                 return vmap(smooth, dims)(*(filled.get(k, x) for k, x in enumerate(arrays)))
 
             pullback = vjp(function, *(arrays[k] for k in self.floats))[1]
-            got = hosts(pullback(self._vectors(_stack(cotangents))))
-            rows = self._each("pulled", dims, cotangents)
+            got = hosts(pullback(_stack([row[count:] for row in drawn])))
+            rows = [hosts(self._derived("pulled", *row)) for row in drawn]
             expected = [
                 np.sum(many, axis=0).astype(many[0].dtype) if dims[k] is None else np.stack(many)
                 for k, many in zip(self.floats, zip(*rows, strict=True), strict=True)
@@ -266,7 +237,7 @@ class _Batches:
             if not are_finite(expected):
                 return
             what = f"backward of vmap with in_dims={_shown(dims)} is not what a loop gives"
-            yield self._case(what, got, expected)
+            yield Case(what, got, expected, _batch_cause, slack=4)
 
 
 def _stack(rows: Sequence[Arrays], dims: Dims | None = None) -> list[np.ndarray]:

@@ -205,7 +205,7 @@ class _Contract:
     def nothing(self) -> Iterator[Case]:
         """Passes None for cotangents, to a rule that has asked for it."""
         cause = "a cotangent of None is not treated as zero"
-        zeros = [np.zeros_like(array) for array in self.plain.arrays]
+        zeros = [np.zeros_like(array) for array in self.plain.values]
         for _, error, gradients in self.plain.heard()[1]:
 
             def none(error: Any = error, gradients: Any = gradients) -> Arrays:
@@ -233,7 +233,7 @@ def check_contract(findings: Findings, rule: Any, other: Probe | None = None) ->
     if not has_backward or probe.precision > 1e-2 or not any(out.size for out in probe.outs):
         return
     try:
-        contract = _Contract(_plain(rule, probe), hosts(probe.cotangents("direct")))
+        contract = _Contract(_plain(rule, probe), probe.cotangents("direct"))
         expected = probe.pull(contract.cotangents)
     except Exception:
         # what it does to plain arrays is its own affair, or the transform has failed and said so

@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 
 from ftrans.verify.coordinates import (
-    alike,
     are_finite,
     close,
     count,
     from_coordinates,
     host,
-    hosts,
     is_complex,
     largest,
     scale_of,
@@ -104,7 +102,7 @@ class _Comparison:
     def run(self, directions: int) -> None:
         """Compares along so many random directions; stops at the first that fails."""
         probe = self.probe
-        if probe.outputs and sum(map(count, probe.arrays)):
+        if probe.outputs and sum(map(count, probe.values)):
             for k in range(directions):
                 if not self._holds(probe.tangents(str(k)), probe.cotangents(str(k))):
                     return
@@ -173,7 +171,7 @@ class _Comparison:
             if self._allows(slope, to_coordinates(dot)) or self._overflows([dot], slope.value):
                 continue
             true = from_coordinates(slope.value, widened(out))
-            tangents = list(map(from_coordinates, moves, probe.arrays))
+            tangents = list(map(from_coordinates, moves, probe.values))
             known = {"the result": out} | probe.named
             known |= {f"the tangent of {k}": t for k, t in zip(probe.labels, tangents, strict=True)}
             cause = self._unconjugated(tangents, i, true) or diagnose(dot, true, known)
@@ -202,9 +200,9 @@ class _Comparison:
         """Records a wrong gradient, with all its elements where they are not too many."""
         probe, fail = self.probe, self.findings.fail
         # real cotangents tell a missing conjugate from a missing factor of -1
-        plain = [np.real(ct).astype(ct.dtype) for ct in hosts(cotangents)]
-        if sum(map(count, probe.arrays)) <= _MOST:
-            given = probe.pull(alike(plain, cotangents))
+        plain = [np.real(ct).astype(ct.dtype) for ct in cotangents]
+        if sum(map(count, probe.values)) <= _MOST:
+            given = probe.pull(plain)
             true = gradients_by_differences(self.wide, plain)
             for i, (grad, truth) in enumerate(zip(given, true, strict=True)):
                 allowed = 3 * self.rtol * np.abs(truth) + 3 * self.floor * largest(truth)
@@ -236,7 +234,7 @@ class _Comparison:
         """Tells whether the jvp of complex numbers is right but for a conjugate."""
         if not any(map(is_complex, tangents)):
             return ""
-        turned = self.probe.push(alike([t.conj() for t in tangents], self.probe.values))[number]
+        turned = self.probe.push([t.conj() for t in tangents])[number]
         if close(turned.conj(), true, 1e-4 * np.abs(true) + 1e-6 * largest(true)):
             return "a missing conjugate: tangents are multiplied by the conjugate of the derivative"
         return ""
@@ -246,11 +244,11 @@ def gradients_by_differences(probe: Probe, cotangents: Sequence[Any]) -> list[np
     """Returns the gradients of all arguments by differences, element by element."""
     weights = [to_coordinates(host(ct)) for ct in cotangents]
     beside, found = Beside(traced_once(probe.select, probe.values), probe.values), []
-    for position, array in enumerate(probe.arrays):
+    for position, array in enumerate(probe.values):
         scale = scale_of(array)
         gradient = np.zeros(count(array))
         for k in range(count(array)):
-            moves = [np.zeros(count(v)) for v in probe.arrays]
+            moves = [np.zeros(count(v)) for v in probe.values]
             moves[position][k] = scale[k]
             slopes = slope_along(beside, moves, probe.precision, short=True)
             total = sum(float(w @ s.value) for w, s in zip(weights, slopes, strict=True))

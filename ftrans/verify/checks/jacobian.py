@@ -20,11 +20,9 @@ from ftrans.numpy.promotion import is_array
 from ftrans.pytree import describe
 from ftrans.verify.coordinates import (
     agreeing,
-    alike,
     from_coordinates,
     index_of,
     is_complex,
-    like,
     to_coordinates,
 )
 from ftrans.verify.diagnosis import diagnose
@@ -75,7 +73,7 @@ class Comparison:
         self.probe = probe
         self.settings = settings
         self.wide = probe.wide or probe
-        dtypes = [array.dtype for array in (*probe.arrays, *probe.outs)]
+        dtypes = [array.dtype for array in (*probe.values, *probe.outs)]
         bits = min(int(jnp.finfo(dtype).nmant) for dtype in dtypes)
         defaults = _TOLERANCES.get(bits, _TOLERANCES[7])[0 if probe.wide else 1]
         given = (settings.eps, settings.atol, settings.rtol)
@@ -174,8 +172,7 @@ class Comparison:
             # it branches on values, or hands them to NumPy: there is no proof
             return False
         cotangents = [np.full(out.shape, x, out.dtype) for x in (0.0, 1.0)]
-        given = alike(cotangents, [self.probe.leaves[self.probe.outputs[0]]] * 2)
-        nothing, a = (to_coordinates(self.pull(0)(ct)[0]) for ct in given)
+        nothing, a = (to_coordinates(self.pull(0)(ct)[0]) for ct in cotangents)
         (n,) = central(self.beside, 0, np.ones((1, a.size)), self.eps)
         # where it is affine in the cotangent, what is beside the diagonal is not zero
         return not np.any(nothing) and bool(self.right(a, n[0]).all())
@@ -222,7 +219,7 @@ class Comparison:
                 f"  {kink}.\n  The numerical value is the mean of both sides; a rule may choose "
                 f"any value between them.\n  Move the input off this point to check the rule."
             )
-        label, array = probe.labels[j], probe.arrays[j]
+        label, array = probe.labels[j], probe.values[j]
         known = {label: array.reshape(-1, 1), "the result": probe.outs[i].reshape(1, -1)}
         cause = diagnose(a, n, known)
         place = f"  first wrong for element {index_of(rows[0], array)} of {label}"
@@ -235,13 +232,11 @@ class Comparison:
             for i, out in enumerate(self.probe.outs):
                 us, vs = _directions(draw, value), _directions(draw, out)
                 if forward:
-                    given = self.probe.values[j]
-                    tangents = [like(t, given) for t in from_coordinates(us, given)]
+                    tangents = from_coordinates(us, self.probe.values[j])
                     a = np.stack([to_coordinates(self.push(j)(t)[i]) for t in tangents]) @ vs.T
                 else:
-                    original = self.probe.leaves[self.probe.outputs[i]]
-                    cotangents = [like(ct, original) for ct in from_coordinates(vs, out)]
-                    a = us @ np.stack([to_coordinates(self.pull(i)(ct)[j]) for ct in cotangents]).T
+                    cts = from_coordinates(vs, out)
+                    a = us @ np.stack([to_coordinates(self.pull(i)(ct)[j]) for ct in cts]).T
                 n = central(self.beside, j, us, self.eps)[i] @ vs.T
                 self._hold(a, n, i, j, forward, np.outer(us.sum(1), vs.sum(1)))
 
