@@ -30,7 +30,7 @@ from ftrans.verify.checks.consistency import (
 )
 from ftrans.verify.checks.contract import check_contract, check_returned, is_function, marks
 from ftrans.verify.checks.derivative import check_derivatives, check_higher
-from ftrans.verify.coordinates import are_finite, host, is_floating, moved
+from ftrans.verify.coordinates import are_finite, is_floating, moved
 from ftrans.verify.probe import Probe
 from ftrans.verify.report import Findings, Report
 
@@ -149,17 +149,16 @@ def _check(
     check_batches(findings)
     compare("jit against un-jitted", "jit", jitted(probe))
     # what is wrong anyway need not be said again of each derived sample
-    for again in _derived(probe, other, label, report, derived) if is_right else ():
+    for again in _derived(findings, other, derived) if is_right else ():
         check_derivatives(again, 1)
         if again.probe is not other:
             again.compare(LINEAR, "backward", linear(again.probe))
             check_contract(again, rule)
 
 
-def _derived(
-    probe: Probe, other: Probe | None, label: str, report: Report, resizes: bool
-) -> Iterator[Findings]:
+def _derived(findings: Findings, other: Probe | None, resizes: bool) -> Iterator[Findings]:
     """Yields where to record what is found of each sample that is made of one."""
+    report, label, probe = findings.report, findings.sample, findings.probe
     if other is not None:
         yield Findings(report, f"{label}, at other values", other)
     pairs = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}
@@ -219,7 +218,7 @@ def _left(array: Any, which: str, size: int, new: int) -> tuple[int, ...]:
 
 
 def _cut(array: Any, which: str, size: int, new: int) -> np.ndarray:
-    left = np.array(host(array)[tuple(map(slice, _left(array, which, size, new)))], order="C")
+    left = np.array(np.asarray(array)[tuple(map(slice, _left(array, which, size, new)))], order="C")
     if left.dtype.kind in "iu" and new and np.all(np.abs(left) < size):
         # it may be an index into what was cut
         left = np.clip(left, -new if left.dtype.kind == "i" else 0, new - 1)

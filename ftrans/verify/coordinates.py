@@ -28,13 +28,8 @@ def is_complex(array: Any) -> bool:
     return np.dtype(array.dtype).kind == "c"
 
 
-def host(array: Any) -> np.ndarray:
-    """Returns an array of NumPy or JAX as one of NumPy."""
-    return np.asarray(array)
-
-
 def hosts(arrays: Sequence[Any]) -> list[np.ndarray]:
-    """Returns several of them."""
+    """Returns arrays of NumPy or JAX as ones of NumPy."""
     return [np.asarray(array) for array in arrays]
 
 
@@ -59,7 +54,7 @@ def precision_of(array: Any) -> float:
 
 def widened(array: Any) -> np.ndarray:
     """Returns an array in double precision."""
-    array = host(array)
+    array = np.asarray(array)
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
@@ -68,7 +63,7 @@ def agreeing(one: Any, other: Any, allowed: Any = 0.0) -> np.ndarray:
 
     NaN is the same as NaN; what is infinite is close to nothing else, and integers are exact.
     """
-    one, other = host(one), host(other)
+    one, other = np.asarray(one), np.asarray(other)
     same = one == other
     if one.dtype.kind in "biu" and other.dtype.kind in "biu":
         return same
@@ -111,7 +106,7 @@ def to_coordinates(array: Any, lead: int = 0) -> np.ndarray:
 
     So many axes as `lead` says stay in front as they are.
     """
-    array = host(array)
+    array = np.asarray(array)
     flat = array.reshape(*array.shape[:lead], math.prod(array.shape[lead:]))
     if flat.dtype.kind == "c":
         return np.concatenate([flat.real, flat.imag], axis=-1).astype(np.float64)

@@ -45,14 +45,16 @@ class Beside:
     Args:
         function: takes arrays, returns a list of arrays.
         values: the point.
+
+    Attributes:
         batched: whether many points may be evaluated in a batched call. Differences must not depend
             on the batching rule of a function under test, which is held against single calls first.
     """
 
-    def __init__(self, function: Function, values: Sequence[Any], batched: bool = True):
+    def __init__(self, function: Function, values: Sequence[Any]):
         self.function = function
         self.values = values
-        self.batched = batched
+        self.batched = True
         self._bases = list(map(to_coordinates, values))
         self._is_verified = False
 
@@ -270,9 +272,7 @@ def projected(slopes: Sequence[Slope], weights: Sequence[np.ndarray]) -> Slope:
 
 
 @np.errstate(all="ignore")
-def slope_along(
-    beside: Beside, directions: Sequence[np.ndarray], precision: float, short: bool = False
-) -> list[Slope]:
+def slope_along(beside: Beside, directions: Sequence[np.ndarray], precision: float) -> list[Slope]:
     """Returns the slopes of all outputs along a direction.
 
     Of each number the step is chosen at which two extrapolations agree best, so that a kink or a
@@ -282,11 +282,8 @@ def slope_along(
         beside: the function.
         directions: f64[n] for each argument, as long as the elements are.
         precision: how exact the function is: the distance from 1 to the next number.
-        short: whether few steps are enough.
     """
     steps = _DOUBLE if precision < 1e-10 else _SINGLE
-    if short:
-        steps = steps[1:-1]
 
     def at(step: float) -> list[np.ndarray]:
         moves = {i: step * direction[None] for i, direction in enumerate(directions)}

@@ -24,7 +24,6 @@ from ftrans.verify.checks.contract import is_function
 from ftrans.verify.checks.jacobian import Comparison, Settings, check_outputs
 from ftrans.verify.coordinates import (
     close,
-    host,
     hosts,
     largest,
     precision_of,
@@ -258,8 +257,8 @@ def _verdict(name: str, probe: Probe, asked: Settings, raise_exception: bool) ->
         (asked.backward, _same_twice),
         (asked.backward, lambda compared: compared.compare(forward=False)),
         (asked.forward, lambda compared: compared.compare(forward=True)),
-        (asked.batched_forward, _batched_forward),
-        (asked.backward and asked.batched, _batched_backward),
+        (asked.batched_forward, lambda compared: _batched(compared, forward=True)),
+        (asked.backward and asked.batched, lambda compared: _batched(compared, forward=False)),
         (asked.backward, _multiplied_by_cotangent),
         (asked.backward and asked.undefined, _undefined),
     )
@@ -327,10 +326,10 @@ def _multiplied_by_cotangent(compared: Comparison) -> None:
     outs = [probe.leaves[i] for i in probe.outputs]
     grads = compared.pullback([np.zeros(out.shape, out.dtype) for out in outs])
     for grad, value, label in zip(grads, probe.values, probe.labels, strict=True):
-        if np.any(host(grad) != 0):
+        if np.any(np.asarray(grad) != 0):
             raise compared.error(
                 f"backward not multiplied by grad_output.\n"
-                f"  for cotangents of zeros, the gradient of {label} is {host(grad)}\n"
+                f"  for cotangents of zeros, the gradient of {label} is {np.asarray(grad)}\n"
                 f"  A pullback is linear: multiply each term by the cotangent."
             )
         if compared.settings.dtypes and grad.dtype != value.dtype:
@@ -392,22 +391,11 @@ def _not_zero(compared: Comparison, found: str) -> GradcheckError:
     )
 
 
-# ------------------------------------------------------------------------------------------ batches
-
-
-def _batched_backward(compared: Comparison) -> None:
-    """Holds `vmap` of the pullback against single calls."""
-    cotangents = [compared.probe.cotangents(key) for key in ("2", "3")]
-    _batched(compared, "gradient", compared.pullback, cotangents)
-
-
-def _batched_forward(compared: Comparison) -> None:
-    """Holds `vmap` of `jvp` against single calls."""
-    tangents = [compared.probe.tangents(key) for key in ("2", "3")]
-    _batched(compared, "forward gradient", compared.probe.pushforward(), tangents)
-
-
-def _batched(compared: Comparison, what: str, function: Any, vectors: list[list[Any]]) -> None:
+def _batched(compared: Comparison, forward: bool) -> None:
+    """Holds `vmap` of the pullback, or of `jvp`, against single calls."""
+    what, probe = "forward gradient" if forward else "gradient", compared.probe
+    function = probe.pushforward() if forward else compared.pullback
+    vectors = list(map(probe.tangents if forward else probe.cotangents, ("2", "3")))
     single = [hosts(function(some)) for some in vectors]
     stacked = list(map(np.stack, zip(*vectors, strict=True)))
     try:

@@ -27,7 +27,6 @@ from ftrans.verify.coordinates import (
     close,
     count,
     from_coordinates,
-    host,
     hosts,
     is_floating,
     largest,
@@ -39,12 +38,6 @@ from ftrans.verify.coordinates import (
     to_coordinates,
     widened,
 )
-
-Heard = tuple[str, Exception | None, list[np.ndarray | None]]
-"""A `backward` called with None for all cotangents: its name, what it raised, its gradients.
-
-They are None for zero, and for what has no value yet.
-"""
 
 
 class Probe:
@@ -77,12 +70,11 @@ class Probe:
         self.rigid = tuple(rigid)
         self.may_widen = may_widen
         self.watch: Callable[[Sequence[Any], list[Any]], None] | None = None
-        self._needs_tracing = False
         paths, self._structure = tree.tree_flatten_with_path(tuple(args))
         self.given = [leaf for _, leaf in paths]
         self.places = [i for i, leaf in enumerate(self.given) if is_floating(leaf)]
         leaves = (self.given[i] for i in self.places)
-        self.values: list[Any] = [x if type(x) is Tracer else host(x) for x in leaves]
+        self.values: list[Any] = [x if type(x) is Tracer else np.asarray(x) for x in leaves]
         self._paths = [paths[i][0] for i in self.places]
         self.positions = [path[0].idx for path in self._paths]
 
@@ -105,26 +97,21 @@ class Probe:
 
     def at(self, values: Sequence[Any], places: Sequence[int] | None = None) -> Probe:
         """Returns the same function at another point."""
-        made = Probe(self.func, self.arguments(values, places), self.rigid, self.may_widen)
-        made._needs_tracing = self._needs_tracing
-        return made
+        return Probe(self.func, self.arguments(values, places), self.rigid, self.may_widen)
 
     def __call__(self, *values: Any) -> list[Any]:
         """Returns the leaves of the result for values of the floating arguments.
 
         The function is given copies of arrays of NumPy: it may write to them, and say so.
         """
-        is_traced = any(type(leaf) is Tracer for leaf in (*self.given, *values))
-        if is_traced or not self._needs_tracing:
-            args = tree.tree_map(_copied, self.arguments(values))
-            try:
-                return tree.tree_leaves(self.func(*args))
-            except AttributeError:
-                # traced values have methods that plain arrays lack
-                if is_traced:
-                    raise
-                self._needs_tracing = True
-        return vjp(self, *values)[0]
+        args = tree.tree_map(_copied, self.arguments(values))
+        try:
+            return tree.tree_leaves(self.func(*args))
+        except AttributeError:
+            if any(type(leaf) is Tracer for leaf in (*self.given, *values)):
+                raise
+            # traced values have methods that plain arrays lack
+            return vjp(self, *values)[0]
 
     def select(self, *values: Any, outputs: Sequence[int] | None = None) -> list[Any]:
         """Returns some outputs, else all that have derivatives, for values of the arguments."""
@@ -155,7 +142,7 @@ class Probe:
     @functools.cached_property
     def outs(self) -> list[np.ndarray]:
         """These, as NumPy arrays."""
-        return [host(self.leaves[i]) for i in self.outputs]
+        return [np.asarray(self.leaves[i]) for i in self.outputs]
 
     @property
     def is_differentiable(self) -> bool:
@@ -193,9 +180,13 @@ class Probe:
         named(select, self.__ftrans_name__)
         return vjp(select, *(values[number] for number in moving))[1]
 
-    def heard(self) -> tuple[Any, list[Heard]]:
-        """Returns a pullback, and what is heard of each `backward` that has asked for None."""
-        found: list[Heard] = []
+    def heard(self) -> tuple[Any, list[Any]]:
+        """Returns a pullback, and what is heard of each `backward` that has asked for None.
+
+        It was called with None for all cotangents: its name, what it raised, and its gradients,
+        which are None for zero and for what has no value yet.
+        """
+        found: list[Any] = []
         with listening(lambda *call: found.append(_called_undefined(*call))):
             return self.pullback(), found
 
@@ -276,6 +267,13 @@ class Probe:
         What a function of single precision returns has zeros at the end of its mantissa, also at
         a point that has none.
         """
+
+        def is_single(array: np.ndarray) -> bool:
+            vector = to_coordinates(array)
+            # zeros and small integers, which any rule returns, do not count
+            vector = vector[np.isfinite(vector) & (vector != np.round(vector, 2))]
+            return bool(vector.size) and bool((vector.astype(np.float32) == vector).all())
+
         pairs = zip(self.values, self.draw(self.values, "precision"), strict=True)
         moved = [(a * (1 + 1e-3 * d)).astype(a.dtype) for a, d in pairs]
         try:
@@ -284,7 +282,7 @@ class Probe:
         except Exception:
             # whatever it is, the checks will meet it
             return False
-        return any(map(_is_single, outs)) or all(map(_is_single, grads))
+        return any(map(is_single, outs)) or all(map(is_single, grads))
 
     def may_overflow(self, sizes: np.ndarray) -> bool:
         """Tells whether products of numbers of these sizes, or of the arguments, may overflow."""
@@ -323,7 +321,7 @@ class Probe:
         return wide if all(map(_is_widened, self.leaves, found, blurs)) else None
 
 
-def _called_undefined(label: str, backward: Any) -> Heard:
+def _called_undefined(label: str, backward: Any) -> tuple[str, Exception | None, list[Any]]:
     """Returns what a `backward` does with None for all cotangents."""
     try:
         return label, None, [None if ct is None else _value(ct) for ct in backward()]
@@ -347,19 +345,9 @@ def _copied(leaf: Any) -> Any:
     return leaf.copy() if type(leaf) is np.ndarray else leaf
 
 
-def _is_single(array: np.ndarray) -> bool:
-    """Tells whether all numbers of an array in double precision are ones of single precision.
-
-    Zeros and small integers, which any rule returns, do not count.
-    """
-    vector = to_coordinates(array)
-    vector = vector[np.isfinite(vector) & (vector != np.round(vector, 2))]
-    return bool(vector.size) and bool((vector.astype(np.float32) == vector).all())
-
-
 def _is_widened(given: Any, wide: Any, blur: Any = 0.0) -> bool:
     """Tells whether a leaf of a result is what another one is in double precision."""
-    given, wide = host(given), host(wide)
+    given, wide = np.asarray(given), np.asarray(wide)
     if is_floating(given) != is_floating(wide):
         return False
     if not is_floating(given):

@@ -22,7 +22,7 @@ from ftrans.errors import (
     TransposeError,
 )
 from ftrans.traceback import boundary
-from ftrans.verify.coordinates import close, host, largest, spread, widened
+from ftrans.verify.coordinates import close, largest, spread, widened
 from ftrans.verify.diagnosis import diagnose
 from ftrans.verify.probe import Probe
 
@@ -234,7 +234,7 @@ class Findings:
             again = case.again
             if again and close(one, other, spread(other, [again(k)[i] for k in range(3)])):
                 continue
-            one, other = host(one), host(other)
+            one, other = np.asarray(one), np.asarray(other)
             cause = case.cause if isinstance(case.cause, str) else case.cause(one, other)
             label = f" ({case.labels[i]})" if case.labels else ""
             what = f"{case.what}{label}"

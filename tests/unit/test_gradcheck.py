@@ -370,7 +370,9 @@ def test_differences_against_jax() -> None:
     with jax.enable_x64(True):
         expected = jax.jacobian(lambda x: (jnp.tanh(x @ B), jnp.exp(x).sum()))(A)
     for batched in (True, False):
-        found = jacobian(Beside(func, [A], batched), 0, 1e-6)
+        beside = Beside(func, [A])
+        beside.batched = batched
+        found = jacobian(beside, 0, 1e-6)
         for matrix, truth in zip(found, expected, strict=True):
             wanted = np.asarray(truth).reshape(-1, A.size).T
             np.testing.assert_allclose(matrix, wanted, rtol=1e-6, atol=1e-8)

@@ -18,7 +18,6 @@ from ftrans.verify.coordinates import (
     close,
     count,
     from_coordinates,
-    host,
     is_complex,
     largest,
     scale_of,
@@ -45,8 +44,7 @@ Arrays = Sequence[np.ndarray]
 
 def check_derivatives(findings: Findings, directions: int = 3) -> None:
     """Holds derivatives against differences along random directions, and against each other."""
-    names = (BACKWARD, JVP, DOT, "no reverse mode", "no forward mode")
-    _Comparison(findings, names).run(directions)
+    _Comparison(findings, (BACKWARD, JVP, DOT)).run(directions)
 
 
 def check_higher(findings: Findings, order: int) -> None:
@@ -72,7 +70,7 @@ def check_higher(findings: Findings, order: int) -> None:
                 found += [_derivative(wide, wide.pushed, "tangent", wide.tangents("second"))]
         for derivative in found:
             inner = Findings(findings.report, findings.sample, derivative)
-            _Comparison(inner, (check, check, check, missing, missing), True).run(1)
+            _Comparison(inner, (check, check, check), missing).run(1)
         probe = found[0]
 
 
@@ -86,15 +84,19 @@ def _derivative(probe: Probe, func: Any, name: str, vectors: Sequence[Any]) -> P
 
 
 class _Comparison:
-    """Compares the derivatives of a probe, under these names of checks and these notes."""
+    """Compares the derivatives of a probe, under these names of checks.
 
-    def __init__(self, findings: Findings, names: Sequence[str], is_higher: bool = False):
+    Of those of higher order it is said what is `missing` where there are none.
+    """
+
+    def __init__(self, findings: Findings, names: Sequence[str], missing: str = ""):
         self.findings = findings
         self.probe = probe = findings.probe
-        self.backward, self.forward, self.dot, self.no_backward, self.no_forward = names
+        self.backward, self.forward, self.dot = names
+        self.missing = missing
         self.wide = wide = probe.wide or probe
         # a pullback costs a trace at each of many points
-        self.function = traced_once(wide.select, wide.values) if is_higher else wide.select
+        self.function = traced_once(wide.select, wide.values) if missing else wide.select
         precision = probe.precision
         # the relative tolerance of the probe's own numbers, and that against the largest one
         self.rtol, self.floor = max(1e-6, 20 * precision**0.6), 20 * precision**0.75
@@ -114,15 +116,15 @@ class _Comparison:
         slopes: list[Slope] = []
         grads: list[np.ndarray] = []
         dots: list[np.ndarray] = []
-        with findings.guarded(self.backward, "the function", self.no_backward):
+        with findings.guarded(self.backward, "the function", self.missing):
             slopes = self._slopes(self.wide.values, moves)
         if not slopes:
             return False
         if any(slope.kinked.any() for slope in slopes):
             findings.note(self.backward, KINK)
-        with findings.guarded(self.backward, "backward", self.no_backward):
+        with findings.guarded(self.backward, "backward", self.missing):
             grads = probe.pull(cotangents)
-        with findings.guarded(self.forward, "jvp", self.no_forward):
+        with findings.guarded(self.forward, "jvp", self.missing):
             dots = probe.push(tangents)
         left = [to_coordinates(grad) * move for grad, move in zip(grads, moves, strict=False)]
         along = np.array([sum(term.sum() for term in left)])
@@ -141,8 +143,13 @@ class _Comparison:
         if dots:
             holds &= self._hold_tangents(dots, slopes, moves)
         if holds and grads and dots:
-            right = [w * dot for w, dot in zip(weights, pushed, strict=True)]
-            self._hold_dot(np.concatenate(left), np.concatenate(right), grads)
+            # <v, Ju> against <J'v, u>
+            terms = left, [w * dot for w, dot in zip(weights, pushed, strict=True)]
+            one, other = map(np.concatenate, terms)
+            sizes = np.concatenate(list(map(to_coordinates, grads)))
+            if are_finite((sizes, one, other)) and not probe.may_overflow(sizes):
+                what, size = "<backward(v), u> is not <v, jvp(u)>", np.abs([*one, *other]).sum()
+                findings.same(self.dot, Case(what, [one.sum()], [other.sum()], sizes=[size]))
         return holds
 
     def _slopes(self, values: Sequence[Any], moves: Arrays) -> list[Slope]:
@@ -153,16 +160,13 @@ class _Comparison:
 
     def _blurred(self, moves: Arrays, slopes: Sequence[Slope]) -> list[Slope]:
         """Returns slopes that are as uncertain as the last digits of the arguments make them."""
-        wide, found = self.wide, []
-        for seed in range(2):
-            values = wide.shaken(seed, self.probe.precision)
-            found.append(self._slopes(values, moves))
+        shaken = [self.wide.shaken(seed, self.probe.precision) for seed in range(2)]
+        found = [self._slopes(values, moves) for values in shaken]
         blurred = []
         for slope, *others in zip(slopes, *found, strict=True):
             apart = [np.abs(other.value - slope.value) for other in others]
-            blurred.append(
-                slope._replace(error=slope.error + np.nanmax([*apart, 0 * slope.error], axis=0))
-            )
+            blur = np.nanmax([*apart, 0 * slope.error], axis=0)
+            blurred.append(slope._replace(error=slope.error + blur))
         return blurred
 
     def _hold_tangents(self, dots: Arrays, slopes: Sequence[Slope], moves: Arrays) -> bool:
@@ -180,14 +184,6 @@ class _Comparison:
             return False
         self.findings.hold(self.forward)
         return True
-
-    def _hold_dot(self, left: np.ndarray, right: np.ndarray, grads: Arrays) -> None:
-        """Holds <v, Ju> against <J'v, u>."""
-        sizes = np.concatenate(list(map(to_coordinates, grads)))
-        if are_finite((sizes, left, right)) and not self.probe.may_overflow(sizes):
-            size = np.abs(left).sum() + np.abs(right).sum()
-            what = "<backward(v), u> is not <v, jvp(u)>"
-            self.findings.same(self.dot, Case(what, [left.sum()], [right.sum()], sizes=[size]))
 
     def _overflows(self, found: Arrays, sizes: np.ndarray) -> bool:
         """Tells whether derivatives are infinite since their dtype ends somewhere."""
@@ -242,7 +238,7 @@ class _Comparison:
 
 def gradients_by_differences(probe: Probe, cotangents: Sequence[Any]) -> list[np.ndarray]:
     """Returns the gradients of all arguments by differences, element by element."""
-    weights = [to_coordinates(host(ct)) for ct in cotangents]
+    weights = [to_coordinates(np.asarray(ct)) for ct in cotangents]
     beside, found = Beside(traced_once(probe.select, probe.values), probe.values), []
     for position, array in enumerate(probe.values):
         scale = scale_of(array)
@@ -250,7 +246,7 @@ def gradients_by_differences(probe: Probe, cotangents: Sequence[Any]) -> list[np
         for k in range(count(array)):
             moves = [np.zeros(count(v)) for v in probe.values]
             moves[position][k] = scale[k]
-            slopes = slope_along(beside, moves, probe.precision, short=True)
+            slopes = slope_along(beside, moves, probe.precision)
             total = sum(float(w @ s.value) for w, s in zip(weights, slopes, strict=True))
             gradient[k] = total / scale[k]
         found.append(from_coordinates(gradient, widened(array)))

@@ -27,7 +27,7 @@ from ftrans.verify.coordinates import (
 )
 from ftrans.verify.diagnosis import diagnose
 from ftrans.verify.differences import Beside, central, find_kink, jacobian, rows_of
-from ftrans.verify.probe import Heard, Probe
+from ftrans.verify.probe import Probe
 
 
 class Settings(NamedTuple):
@@ -83,19 +83,18 @@ class Comparison:
         self._seen: list[Any] | None = None
         self.wide.watch = self._check_types
         # where nothing floats, nothing may move
-        numbers = self.probe.outputs or range(len(self.probe.leaves))
-        select = functools.partial(self.wide.select, outputs=numbers)
+        self._numbers = self.probe.outputs or range(len(self.probe.leaves))
+        select = functools.partial(self.wide.select, outputs=self._numbers)
         self.beside = Beside(select, self.wide.values)
-        self.heard: list[Heard] = []
+        self.heard: list[Any] = []
 
     def _check_types(self, values: Sequence[Any], outs: list[Any]) -> None:
         """Checks that outputs beside the point, floating or else all, have their types there."""
         # the types of traced values are held against those of others where they are batched
         if not any(type(value) is Tracer for value in values):
-            numbers = self.probe.outputs or range(len(self.probe.leaves))
             # dtypes are held against those of plain arrays, which may not be promoted as others
             before = self.probe.leaves if self._seen is None else self._seen
-            check_outputs(self.name, before, outs, numbers, self._seen is not None)
+            check_outputs(self.name, before, outs, self._numbers, self._seen is not None)
             self._seen = outs
 
     def error(self, text: str) -> GradcheckError:
