@@ -16,7 +16,7 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import ArgumentError, StructureError
-from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind, is_tracing
+from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind
 from ftrans.ir.frame import Frame, settled
 from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
@@ -232,15 +232,17 @@ def apply(
         traced: whether the program was traced for this call, not for an earlier one.
         weak: which of the first results promote as Python scalars do, where they are traced.
     """
-    if is_tracing():
+    local = vars(state)
+    if local["stack"]:
         found = bind(call_p, operands, Params({"program": program}))
         if True not in weak:
             return found
         return [weakly(x, w) for x, w in zip_longest(found, weak, fillvalue=False)]
-    if state.began is not None:
+    began = local["began"]
+    if began is not None:
         # it may be that of a call that failed after it was traced
-        note_trace(perf_counter() - state.began if traced else None)
-        state.began = None
+        note_trace(perf_counter() - began if traced else None)
+        local["began"] = None
     return run(program, operands, as_jax)
 
 

@@ -70,6 +70,8 @@ def vmap(
             f"  Leave it out where an argument is mapped."
         )
 
+    reason = f"the mapped axis of {name}"
+
     @bounded(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.tree_flatten(args)
@@ -78,7 +80,6 @@ def vmap(
         size = _size(name, label, leaves, dims, axis_size)
 
         inputs, operands = [], []
-        reason = f"the mapped axis of {name}"
         for leaf, dim in zip(leaves, dims, strict=True):
             if dim is None:
                 continue
@@ -94,7 +95,8 @@ def vmap(
                 _whole(leaf) if dim is None else next(given)
                 for leaf, dim in zip(leaves, dims, strict=True)
             ]
-            return func(*structure.unflatten(filled), **_wholes(kwargs))
+            given_by_name = _wholes(kwargs) if kwargs else kwargs
+            return func(*structure.unflatten(filled), **given_by_name)
 
         staged = stage(name, single, inputs, randomness=randomness, passed=_is_mappable)
         mapped_dims = tuple([dim for dim in dims if dim is not None])

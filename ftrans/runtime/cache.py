@@ -55,11 +55,11 @@ def keep(program: Program) -> Program:
     """Remembers a program, as the one used last."""
     key = id(program)
     with _lock:
-        for programs in (_programs, _holding):
-            if key in programs:
-                _counts["hits"] += 1
-                programs.move_to_end(key)
-                return program
+        programs = _programs if key in _programs else _holding
+        if key in programs:
+            _counts["hits"] += 1
+            programs.move_to_end(key)
+            return program
         _counts["misses"] += 1
         holding = program.holds_functions
         programs = _holding if holding else _programs

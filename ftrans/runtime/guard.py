@@ -37,6 +37,8 @@ def hold(values: Iterable[Any], holder: list[Any]) -> None:
     key = id(holder)
     with _lock:
         for value in values:
+            if type(value) is Tracer:
+                continue
             if isinstance(value, np.ndarray):
                 holder.append(value)
                 if value.base is not None:
@@ -49,10 +51,10 @@ def hold(values: Iterable[Any], holder: list[Any]) -> None:
                     if flags.writeable:
                         _held[id(value)] = (value, {key})
                         flags.writeable = False
-            elif type(value) is not Tracer:
-                source = value.array if isinstance(value, Abstract) else value
-                if type(source) is not np.ndarray and is_traced_by_jax(source):
-                    state.by_jax = True
+                continue
+            source = value.array if isinstance(value, Abstract) else value
+            if type(source) is not np.ndarray and is_traced_by_jax(source):
+                state.by_jax = True
 
 
 def release(holder: list[Any]) -> None:
