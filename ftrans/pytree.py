@@ -100,6 +100,7 @@ class Skeleton:
         return all(map(is_constant, self.leaves)) and _is_plain(self.structure)
 
 
+_CONTAINERS = frozenset({tuple, list, dict})
 _ARRAY = Skeleton(tree.tree_structure(0), (None,))
 
 
@@ -132,7 +133,7 @@ def _ordered(value: Any, orders: Any) -> Any:
 
 def split(value: Any, is_part: Callable[[Any], bool] = is_array) -> tuple[list[Any], Skeleton]:
     """Returns the leaves of a pytree that are taken for arrays, and all else."""
-    if is_part(value):
+    if type(value) not in _CONTAINERS and is_part(value):
         return [value], _ARRAY
     leaves, structure = tree.tree_flatten(value)
     values, rest = [], []

@@ -19,7 +19,6 @@ from ftrans.external.captures import content, defined, with_constants
 from ftrans.func.staging import is_whole, rule_frame
 from ftrans.interpreters import runnable
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
-from ftrans.ir.source import Mapped
 from ftrans.ir.stack import Asks, state
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives.axes import moveaxis
@@ -384,7 +383,7 @@ def _is_flag(x: Any) -> bool:
 def _likely(values: Sequence[Any]) -> tuple[int, tuple[Any, ...], tuple[Any, ...]] | None:
     """Returns the batch that the innermost `vmap` most likely makes of these: size, types, axes."""
     for frame in reversed(state.stack):
-        mapped = [source for source in frame.sources if type(source) is Mapped]
+        mapped = [s for s in frame.sources if isinstance(s, Abstract) and s.dim is not None]
         if not mapped:
             continue
         dims = tuple([_axis(x, frame) for x in values])
@@ -416,7 +415,7 @@ def _axis(x: Any, mapping: Any) -> int | None:
         seen.add((id(frame), code))
         if code < 0:
             source = frame.sources[~code]
-            if frame is mapping and type(source) is Mapped:
+            if frame is mapping and isinstance(source, Abstract) and source.dim is not None:
                 return source.dim if len(seen) == 1 else 0
             if type(source) is Tracer:
                 pending.append((source.frame, source.index))

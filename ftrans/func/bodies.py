@@ -1,4 +1,4 @@
-"""What branches and loops share: bodies traced in closed frames, and how they are run."""
+"""What branches and loops share: bodies traced in closed frames, and made to fit each other."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import jax.tree_util as tree
 from ftrans.errors import DTypeError
 from ftrans.func.staging import Staged, abstract_inputs, name_of, stage
 from ftrans.interpreters.base import building, finish, replay
-from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
+from ftrans.ir import ArrayType, Program, Tracer, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import convert_p
 from ftrans.pytree import describe, leaf_name
-from ftrans.runtime import run
 
 
 def flatten_arrays(
@@ -38,28 +37,17 @@ def flatten_arrays(
 
 def stage_body(
     name: str, root: str, body: Callable[..., Any], types: Sequence[ArrayType], structure: Any
-) -> tuple[Staged, list[bool]]:
-    """Traces a body that takes the pytree `structure`; says which results are Python scalars."""
-    weak: list[bool] = []
+) -> Staged:
+    """Traces a body that takes the pytree `structure`."""
 
     def call(*tracers: Any) -> Any:
         result = body(*tree.tree_unflatten(structure, tracers))
-        leaves, _, are_weak, out_structure = flatten_arrays(name, root, result, "return")
-        weak[:] = are_weak
-        return tree.tree_unflatten(out_structure, leaves)
+        flatten_arrays(name, root, result, "return")
+        return result
 
     inputs = abstract_inputs(types, f"an argument of a body of {name}")
-    return stage(f"{name}({name_of(body)})", call, inputs, closed=True), weak
-
-
-def execute(primitive: Any, operands: Sequence[Any], **params: Any) -> Any:
-    """Binds a primitive that carries programs; outside any trace, runs it as a program."""
-    if is_tracing():
-        return primitive(*operands, **params)
-    types = [type_of(x).update() for x in operands]
-    with building(primitive.name, types) as (frame, inputs):
-        program = finish(frame, primitive(*inputs, **params))
-    return run(program, operands)
+    title = f"{name}({name_of(body)})"
+    return stage(title, call, inputs, closed=True, passed=lambda x: is_array(x) or is_scalar(x))
 
 
 def adapted(

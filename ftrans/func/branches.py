@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, ShapeError, StructureError
-from ftrans.func.bodies import adapted, execute, flatten_arrays, stage_body
+from ftrans.func.bodies import adapted, flatten_arrays, stage_body
 from ftrans.func.staging import Staged
 from ftrans.ir import ArrayType, type_of
 from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar, weakly
@@ -100,12 +100,11 @@ def _switch(
     types = [
         ArrayType(type_of(x).shape, type_of(x).dtype, w) for x, w in zip(leaves, weak, strict=True)
     ]
-    staged, weaks = [], []
-    for branch, label in zip(branches, names, strict=True):
-        part, weak_outs = stage_body(name, label, branch, types, structure)
-        staged.append(part)
-        weaks.append(weak_outs)
-    dtypes = _agree(name, names, staged, weaks)
+    staged = [
+        stage_body(name, label, branch, types, structure)
+        for branch, label in zip(branches, names, strict=True)
+    ]
+    dtypes = _agree(name, names, staged)
     # all branches take the operands, followed by all that any of them captured
     captured = {id(value): value for part in staged for value in part.captured}
     taken = [t.update() for t in (*types, *map(type_of, captured.values()))]
@@ -119,14 +118,12 @@ def _switch(
         )
         for part in staged
     ]
-    outs = execute(switch_p, [index, *leaves, *captured.values()], branches=tuple(programs))
-    alike = [all(flags) for flags in zip(*weaks, strict=True)]
+    outs = switch_p(index, *leaves, *captured.values(), branches=tuple(programs))
+    alike = [all(flags) for flags in zip(*[part.weak for part in staged], strict=True)]
     return staged[0].outputs.build(list(map(weakly, outs, alike)))
 
 
-def _agree(
-    name: str, names: Sequence[str], staged: Sequence[Staged], weaks: Sequence[Sequence[bool]]
-) -> list[Any]:
+def _agree(name: str, names: Sequence[str], staged: Sequence[Staged]) -> list[Any]:
     """Returns the dtypes of the results; raises where branches disagree, naming the leaf."""
     first = staged[0]
     labelled = list(zip(names, staged, strict=True))
@@ -145,18 +142,19 @@ def _agree(
     dtypes = []
     for number, place in enumerate(first.outputs.names("")):
         types = [part.program.output_types[number] for part in staged]
+        weak = [part.weak[number] for part in staged]
         # a Python scalar takes the dtype of the arrays that the other branches return
-        strong = [t for t, weak in zip(types, weaks, strict=True) if not weak[number]] or types[:1]
+        strong = [t for t, is_loose in zip(types, weak, strict=True) if not is_loose] or types[:1]
         lines = "\n".join(
             f"  {label}{place}: {part.program.output_types[number]}" for label, part in labelled
         )
-        for t, weak in zip(types, weaks, strict=True):
+        for t, is_loose in zip(types, weak, strict=True):
             if t.shape != strong[0].shape:
                 raise ShapeError(
                     f"{name}: branches return different shapes.\n{lines}\n"
                     f"  Give them one shape: x.reshape(...), ftrans.numpy.broadcast_to(x, shape)."
                 )
-            if not weak[number] and t.dtype != strong[0].dtype:
+            if not is_loose and t.dtype != strong[0].dtype:
                 raise DTypeError(
                     f"{name}: branches return different dtypes.\n{lines}\n"
                     f"  Convert them to one: x.astype({strong[0].dtype.name!r})."

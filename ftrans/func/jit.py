@@ -30,9 +30,8 @@ from ftrans.func.signature import (
 )
 from ftrans.func.staging import abstract_inputs, apply, name_of, named, stage
 from ftrans.interpreters import inline, simplify
-from ftrans.ir import Program, Tracer, is_tracing
+from ftrans.ir import Abstract, Program, Tracer, is_tracing
 from ftrans.ir.frame import settled
-from ftrans.ir.source import Sampled
 from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import Skeleton, split
@@ -241,7 +240,7 @@ class _Jitted:
         ):
             if is_scalar(leaf) or (is_array(leaf) and not is_traced_by_jax(leaf)):
                 # what cannot be traced, and so must be called to learn what it returns, is given it
-                source = Sampled(reason, as_array(leaf, t.dtype))
+                source = Abstract(reason, as_array(leaf, t.dtype))
             inputs.append((t, source, weak))
         staged = stage(self.name, run, inputs, closed=True, once=True, order=FORWARD)
         program = simplify(inline(staged.program))

@@ -14,7 +14,7 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, FtransError, ShapeError, StructureError
-from ftrans.func.bodies import consts_first, execute, flatten_arrays, stage_body
+from ftrans.func.bodies import consts_first, flatten_arrays, stage_body
 from ftrans.func.staging import Staged, name_of
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
@@ -75,7 +75,8 @@ def _stage_carry(
             for x, w in zip(leaves, weak, strict=True)
         ]
         both = tree.treedef_tuple([structure, *more_structure.children()])
-        staged, weak_outs = stage_body(name, "the body", body, [*types, *more], both)
+        staged = stage_body(name, "the body", body, [*types, *more], both)
+        weak_outs = staged.weak
         carry_structure = staged.outputs.structure
         if more_structure != _EMPTY:
             carry_structure = carry_structure.children()[0]
@@ -212,9 +213,10 @@ def _scan(
     types = [type_of(x).update(shape=type_of(x).shape[1:]) for x in elements]
     element_structure = tree.treedef_tuple([structure])
     staged, carry, _ = _stage_carry(name, body, init, types, element_structure)
-    outs = execute(
-        scan_p,
-        [*staged.captured, *carry, *elements],
+    outs = scan_p(
+        *staged.captured,
+        *carry,
+        *elements,
         body=staged.program,
         consts=len(staged.captured),
         carry=len(carry),
@@ -269,7 +271,7 @@ def _while(
     staged, carry, structure = _stage_carry(name, body_fun, init_val, [], _EMPTY, names)
     types = [type_of(x) for x in carry]
     one = tree.treedef_tuple([structure])
-    test, _ = stage_body(name, "the condition", cond_fun, types, one)
+    test = stage_body(name, "the condition", cond_fun, types, one)
     outs = test.program.output_types
     if len(outs) != 1 or outs[0].shape != ():
         raise ShapeError(
@@ -277,9 +279,10 @@ def _while(
             f"  returned: {shown(test.outputs.structure, outs)}\n"
             f"  Reduce it: ftrans.numpy.any(...), ftrans.numpy.all(...)."
         )
-    found = execute(
-        while_p,
-        [*test.captured, *staged.captured, *carry],
+    found = while_p(
+        *test.captured,
+        *staged.captured,
+        *carry,
         cond=consts_first(test.program, len(test.captured), [np.dtype(bool)]),
         body=staged.program,
         cond_consts=len(test.captured),

@@ -128,8 +128,9 @@ def stage(
         result = function(*tracers)
         results, outputs = split(result, passed)
         outs = list(map(as_array, results))
-        # outside of all frames nobody asks
-        weak = [type(x) is Tracer and x.weak for x in outs] if depth else []
+        weak: list[bool] = []
+        if depth or closed:  # outside of all frames nobody asks
+            weak = [x.weak if type(x) is Tracer else is_scalar(x) for x in results]
         program, captured = frame.close(outs)
         # what refers to the frame from here on is what outlives the function
         tracers = result = results = outs = None  # type: ignore[assignment]

@@ -12,8 +12,7 @@ import numpy as np
 from ftrans.errors import ArgumentError, AxisError, DTypeError, ShapeError, StructureError
 from ftrans.func.staging import apply, check_chunk_size, is_whole, name_of, named, stage, wants_jax
 from ftrans.interpreters import batch_in_chunks, place_outputs
-from ftrans.ir import ArrayType, Tracer, type_of
-from ftrans.ir.source import Mapped
+from ftrans.ir import Abstract, ArrayType, Tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.views import fresh
@@ -85,7 +84,7 @@ def vmap(
                 continue
             array = as_array(leaf)
             t = type_of(array)
-            source = Mapped(reason, array, dim)
+            source = Abstract(reason, array, dim)
             inputs.append((ArrayType(t.shape[:dim] + t.shape[dim + 1 :], t.dtype), source, False))
             operands.append(array)
 

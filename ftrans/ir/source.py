@@ -31,65 +31,29 @@ class Abstract:
 
     Args:
         reason: completes "it depends on ...", for instance "the mapped axis of vmap".
+        array: the argument that is mapped; or, where a function is traced once for many calls, that
+            of the first call. None where there is none.
+        dim: the axis of it that is mapped, if one is.
     """
 
-    __slots__ = ("reason",)
-    array: Any = None
+    __slots__ = ("array", "dim", "reason")
 
-    def __init__(self, reason: str):
+    def __init__(self, reason: str, array: Any = None, dim: int | None = None):
         self.reason = reason
+        self.array = array
+        self.dim = dim
 
     def example(self, type: ArrayType, value: Callable[[Any], Any]) -> Any:
-        """Returns an array that the input might be.
+        """Returns an array that the input might be: the first of the mapped ones, or any.
 
         Args:
             type: its type.
             value: evaluates a traced value.
         """
-        return example(type)
-
-
-class Mapped(Abstract):
-    """Is the source of an input of a mapped function.
-
-    Args:
-        reason: as for `Abstract`.
-        array: the argument that is mapped.
-        dim: its mapped axis.
-    """
-
-    __slots__ = ("array", "dim")
-
-    def __init__(self, reason: str, array: Any, dim: int):
-        super().__init__(reason)
-        self.array = array
-        self.dim = dim
-
-    def example(self, type: ArrayType, value: Callable[[Any], Any]) -> Any:
-        """Returns the first of the mapped arrays."""
-        array = self.array
-        if array.shape[self.dim] == 0:
-            return super().example(type, value)
-        return value(array)[(slice(None),) * self.dim + (0,)]
-
-
-class Sampled(Abstract):
-    """Is the source of an argument of a function that is traced once, for many calls.
-
-    Args:
-        reason: as for `Abstract`.
-        array: the argument of the first call.
-    """
-
-    __slots__ = ("array",)
-
-    def __init__(self, reason: str, array: Any):
-        super().__init__(reason)
-        self.array = array
-
-    def example(self, type: ArrayType, value: Callable[[Any], Any]) -> Any:
-        """Returns the argument of the first call."""
-        return value(self.array)
+        array, dim = self.array, self.dim
+        if array is None or (dim is not None and array.shape[dim] == 0):
+            return example(type)
+        return value(array) if dim is None else value(array)[(slice(None),) * dim + (0,)]
 
 
 Use: TypeAlias = str | Callable[[], tuple[str, str]]

@@ -17,7 +17,8 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.interpreters import inline, simplify
-from ftrans.ir import Params, Program, Tracer, check, type_of
+from ftrans.interpreters.base import building, finish
+from ftrans.ir import Params, Program, Tracer, bind, check, type_of
 from ftrans.ir.frame import above, settled
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
@@ -168,6 +169,10 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
     """Runs one primitive at once, outside any program."""
     if primitive is call_p:
         return tuple(run(params["program"], arrays))
+    if primitive.is_higher_order:
+        with building(primitive.name, [type_of(x).update() for x in arrays]) as (frame, inputs):
+            program = finish(frame, bind(primitive, inputs, params))
+        return tuple(run(program, arrays))
     calls = bool(params) and params.calls_host
     if any(is_jax(array) for array in arrays):
         with _precision(primitive, arrays, params, calls):
