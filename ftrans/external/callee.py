@@ -57,7 +57,7 @@ class HostCallee(Callee):
         copies: whether the function is given arrays of its own, to write to.
     """
 
-    is_host = True
+    calls_host = True
 
     def __init__(
         self,

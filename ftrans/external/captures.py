@@ -105,7 +105,7 @@ def with_constants(program: Program, values: Sequence[Any]) -> Program:
 class _Constant(Callee):
     """Is an array that a rule closes over; programs have no other place for one."""
 
-    is_host = False
+    calls_host = False
 
     def __init__(self, value: Any):
         # what can be written to is copied, and equal to what has the same bytes

@@ -158,7 +158,7 @@ class JaxCallee(Callee):
         key: what stands for the function where two callees are compared.
     """
 
-    is_host = False
+    calls_host = False
     _program: Any = None
 
     def __init__(

@@ -23,7 +23,25 @@ Atom: TypeAlias = int | Literal
 """An operand or an output: the number of a value, or a literal."""
 
 
-class Params(dict[str, Any]):
+class _Claims:
+    """Is what can be asked of params and of programs, with all that they hold."""
+
+    __slots__ = ()
+
+    def says(self, what: str) -> bool:
+        raise NotImplementedError
+
+    calls_host = property(lambda self: self.says("calls_host"))
+    """Whether Python code is called."""
+
+    holds_functions = property(lambda self: self.says("holds_functions"))
+    """Whether functions of a user's are referred to, and so all that they close over."""
+
+    traces_anew = property(lambda self: self.says("traces_anew"))
+    """Whether there is a function of a user's that is traced each time it is asked for."""
+
+
+class Params(_Claims, dict[str, Any]):
     """Is the static part of an equation: a dict that is never changed, and so can be hashed."""
 
     __slots__ = ("__weakref__", "_hash", "_ids")
@@ -40,11 +58,7 @@ class Params(dict[str, Any]):
 
     def programs(self) -> Iterator[Program]:
         """Yields the programs among the params, those inside tuples included."""
-        for value in self.values():
-            if isinstance(value, Program):
-                yield value
-            elif isinstance(value, tuple):
-                yield from (item for item in value if isinstance(item, Program))
+        return (program for _, program in self.named_programs())
 
     def named_programs(self) -> Iterator[tuple[str, Program]]:
         """Yields the programs with the names of the params, numbered inside of tuples."""
@@ -65,25 +79,9 @@ class Params(dict[str, Any]):
             self._ids = tuple([id(program) for program in self.programs()])
             return self._ids
 
-    @property
-    def calls_host(self) -> bool:
-        """Whether these are the params of a call of Python code, or hold a program with one."""
-        callee = self.get("callee")
-        if callee is not None:
-            return callee.is_host
-        return any(program.calls_host for program in self.programs())
-
-    @property
-    def holds_functions(self) -> bool:
-        """Whether these refer to functions of a user's, and so to all that they close over."""
-        found = any(getattr(value, "holds_functions", False) for value in self.values())
-        return found or any(program.holds_functions for program in self.programs())
-
-    @property
-    def traces_anew(self) -> bool:
-        """Whether these hold a function of a user's that is traced each time it is asked for."""
-        found = any(getattr(value, "traces_anew", False) for value in self.values())
-        return found or any(program.traces_anew for program in self.programs())
+    def says(self, what: str) -> bool:
+        """Tells whether one of the params says so, or a program among them."""
+        return any(getattr(value, what, False) for value in (*self.values(), *self.programs()))
 
     def map_programs(self, function: Callable[[Program], Program]) -> Params:
         """Returns params in which every program is replaced by `function` of it."""
@@ -141,7 +139,7 @@ class _Structure:
         self.memo: dict[Any, Any] = {}
 
 
-class Program:
+class Program(_Claims):
     """Is a function in the IR: typed inputs, equations, outputs.
 
     Make one with `Program.make`, or by tracing; never change one. `==` compares what programs do
@@ -262,26 +260,11 @@ class Program:
         """Returns the type of a value of this program, or of a literal."""
         return atom.type if isinstance(atom, Literal) else self.types[atom]
 
-    @property
-    def calls_host(self) -> bool:
-        """Whether Python code is called, here or in a program that an equation carries."""
-        return self._somewhere("calls_host")
-
-    @property
-    def holds_functions(self) -> bool:
-        """Whether an equation refers to a function of a user's, here or in such a program."""
-        return self._somewhere("holds_functions")
-
-    @property
-    def traces_anew(self) -> bool:
-        """Whether it holds a function of a user's that is traced each time it is asked for."""
-        return self._somewhere("traces_anew")
-
-    def _somewhere(self, what: str) -> bool:
+    def says(self, what: str) -> bool:
+        """Tells whether the params of an equation say so."""
         found = self.memo.get(what)
         if found is None:
-            found = any(getattr(e.params, what) for e in self.equations if e.params)
-            self.memo[what] = found
+            found = self.memo[what] = any(e.params.says(what) for e in self.equations if e.params)
         return found
 
     def numbered(self) -> Iterator[tuple[Equation, range, Location | None]]:

@@ -96,38 +96,29 @@ class Trail(Frame):
         self.step = step.find(type) or _grow(step, Step(type, None, None, step.stop))
         return super().input(type, source, weak)
 
-    def take(self, primitive: Any, x: Any) -> Tracer:
-        """Applies a primitive of one operand and no params: the short way.
+    def take(self, primitive: Any, x: Any, y: Any = None) -> Tracer:
+        """Applies a primitive of one operand, or two, and no params: the short way.
 
         To be called directly by a function that users call, while this is `state.trail`.
 
         Args:
             primitive: the primitive.
-            x: a value of this frame, as `Tracer.index`.
+            x: a value of this frame, as `Tracer.index`, or a literal.
+            y: the other operand, if there is one.
         """
         user = sys._getframe(2)
+        code, offset = id(user.f_code), user.f_lasti
         # whether this is the user's own code need not be asked: the step's is
-        key = (primitive, None, id(user.f_code), user.f_lasti, x)
+        one = y is None
+        key = (primitive, None, code, offset, x) if one else (primitive, None, code, offset, x, y)
         step = self.step
         child = step.child
         if child is None or child.key != key:
             child = step.find(key) or self._below(user, key)
         if child is None or self.visits is not None:
-            return self._take(primitive, x)
-        self.step = child
-        self.steps.append(child)
-        return Tracer(self, child.code, child.type)  # type: ignore[arg-type]
-
-    def take_two(self, primitive: Any, x: Any, y: Any) -> Tracer:
-        """Applies a primitive of two operands, as `take` does; one of them may be a literal."""
-        user = sys._getframe(2)
-        key = (primitive, None, id(user.f_code), user.f_lasti, x, y)
-        step = self.step
-        child = step.child
-        if child is None or child.key != key:
-            child = step.find(key) or self._below(user, key)
-        if child is None or self.visits is not None:
-            return self._take(primitive, x, y)
+            codes = key[4:]
+            operands = [c if type(c) is Literal else Tracer(self, c, self.type(c)) for c in codes]
+            return self.record(primitive, operands, NO_PARAMS)[0]
         self.step = child
         self.steps.append(child)
         return Tracer(self, child.code, child.type)  # type: ignore[arg-type]
@@ -141,10 +132,6 @@ class Trail(Frame):
         if user is None:
             return None
         return self.step.find((*key[:2], id(user.f_code), user.f_lasti, *key[4:]))
-
-    def _take(self, primitive: Any, *codes: Any) -> Tracer:
-        operands = [c if type(c) is Literal else Tracer(self, c, self.type(c)) for c in codes]
-        return self.record(primitive, operands, NO_PARAMS)[0]
 
     def record(self, primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Tracer, ...]:
         """Records one equation and returns its results."""

@@ -63,10 +63,10 @@ def in_place_of(function: Function, sign: str) -> Function:
                     partner = scalar(other, t.dtype)
                 if partner is not None:
                     if t.shape:  # no frame further in can have captured it
-                        self.index = frame.take_two(primitive, self.index, partner).index
+                        self.index = frame.take(primitive, self.index, partner).index
                         return self
                     if self.index >= 0:  # what is passed may be an array of rank zero
-                        return frame.take_two(primitive, self.index, partner)
+                        return frame.take(primitive, self.index, partner)
             result = operator(self, other)
             if result is NotImplemented or not can_change(self):
                 return result

@@ -186,14 +186,14 @@ def operator_of(function: Function) -> Function:
                 if kind is Tracer:
                     if other.frame is frame and not other.weak and other.type.is_inexact:
                         if primitive is not None and other.type is t:
-                            return frame.take_two(primitive, self.index, other.index)
+                            return frame.take(primitive, self.index, other.index)
                         return take_pair_over(frame, function, self, other)
                 elif kind is np.ndarray:
                     if is_array(other):
                         # as a captured value it can be taken over, see `composite`
                         return function(self, frame.capture(other))
                 elif primitive is not None and (kind is float or kind is int):
-                    return frame.take_two(primitive, self.index, scalar(other, t.dtype))
+                    return frame.take(primitive, self.index, scalar(other, t.dtype))
             if kind is Tracer or is_operand(other):
                 return function(self, other)
             return NotImplemented
@@ -224,7 +224,7 @@ def reflected_of(function: Function) -> Function:
             if frame is state.trail and primitive is not None and not self.weak:
                 t = self.type
                 if (kind is float or kind is int) and t.is_inexact:
-                    return frame.take_two(primitive, scalar(other, t.dtype), self.index)
+                    return frame.take(primitive, scalar(other, t.dtype), self.index)
             return function(other, self) if is_operand(other) else NotImplemented
         except Exception as error:
             shorten(error)

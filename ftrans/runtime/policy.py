@@ -139,7 +139,7 @@ def _running(program: Program) -> _Running:
         operands = tuple(program.type_of(atom) for atom in equation.operands)
         flops, nbytes = primitive.cost(operands, equation.types, params)
         if "external" in primitive.tags:
-            rates = _HOST if params["callee"].is_host else _EXTERNAL
+            rates = _HOST if params["callee"].calls_host else _EXTERNAL
         else:
             rates = _rates(primitive, equation.types[0])
         interpreted += rates.equation + flops * rates.flop + nbytes * rates.byte

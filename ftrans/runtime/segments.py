@@ -51,7 +51,7 @@ def is_split(program: Program) -> bool:
 
 
 def _is_call(equation: Equation) -> bool:
-    return getattr(equation.params.get("callee"), "is_host", False)
+    return getattr(equation.params.get("callee"), "calls_host", False)
 
 
 def split(program: Program) -> list[Stretch]:

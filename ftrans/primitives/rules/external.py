@@ -53,11 +53,11 @@ class Callee(ABC):
         key: tells apart callees of one class, name and types that do not do the same.
 
     Attributes:
-        is_host: whether it runs Python on arrays that have values: programs are split at it.
+        calls_host: whether it runs Python on arrays that have values: programs are split at it.
         holds_functions: whether it refers to a function of a user's.
     """
 
-    is_host: bool
+    calls_host: bool
     holds_functions = True
 
     def __init__(self, name: str, types: Sequence[ArrayType], key: Hashable):
@@ -151,7 +151,7 @@ def _transpose(cts: Any, *operands: Any, callee: Callee) -> list[Any]:
 class _Roll(Callee):
     """Is the sample: NumPy's `roll` along the last axis, whatever is in front of it."""
 
-    is_host = True
+    calls_host = True
 
     def __init__(self, type: ArrayType):
         super().__init__("roll", (type,), None)
