@@ -41,16 +41,8 @@ def hold(values: Iterable[Any], holder: list[Any]) -> None:
                 continue
             if isinstance(value, np.ndarray):
                 holder.append(value)
-                if value.base is not None:
-                    for array in reversed(_chain(value)):
-                        _hold_one(array, key)
-                elif id(value) in _held:
-                    _hold_one(value, key)
-                else:  # as `_hold_one` does
-                    flags = value.flags
-                    if flags.writeable:
-                        _held[id(value)] = (value, {key})
-                        flags.writeable = False
+                for array in (value,) if value.base is None else reversed(_chain(value)):
+                    _hold_one(array, key)
                 continue
             source = value.array if isinstance(value, Abstract) else value
             if type(source) is not np.ndarray and is_traced_by_jax(source):
@@ -63,11 +55,8 @@ def release(holder: list[Any]) -> None:
     with _lock:
         while holder:
             value = holder[-1]
-            if value.base is None:
-                _release_one(value, key)
-            else:
-                for array in reversed(_chain(value)):
-                    _release_one(array, key)
+            for array in (value,) if value.base is None else reversed(_chain(value)):
+                _release_one(array, key)
             holder.pop()
 
 
