@@ -6,6 +6,7 @@ pairing Re(a * b).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,19 +81,12 @@ stop_gradient_p = elementwise(
 # ---------------------------------------------------------------------------------- complex numbers
 
 
-def _real_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
+def _part_rewrite(number: int, scope: Any, operands: Any, types: Any, params: Any) -> Any:
     inner = scope.definition(operands[0])
-    if inner and inner.primitive is complex_p and scope.type(inner.operands[0]) is types[0]:
-        return inner.operands[0]
-    if inner and inner.primitive is conj_p:
+    if inner and inner.primitive is complex_p and scope.type(inner.operands[number]) is types[0]:
+        return inner.operands[number]
+    if inner and inner.primitive is conj_p and number == 0:
         return New(real_p, inner.operands, {})
-    return None
-
-
-def _imag_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
-    inner = scope.definition(operands[0])
-    if inner and inner.primitive is complex_p and scope.type(inner.operands[1]) is types[0]:
-        return inner.operands[1]
     return None
 
 
@@ -126,7 +120,7 @@ real_p = elementwise(
     lower="real",
     jvp=LINEAR,
     transpose=[lambda ct, x: complex_p(ct, 0.0)],
-    rewrite=_real_rewrite,
+    rewrite=partial(_part_rewrite, 0),
 )
 
 imag_p = elementwise(
@@ -137,7 +131,7 @@ imag_p = elementwise(
     lower="imag",
     jvp=LINEAR,
     transpose=[lambda ct, x: complex_p(0.0, neg_p(ct))],
-    rewrite=_imag_rewrite,
+    rewrite=partial(_part_rewrite, 1),
 )
 
 conj_p = elementwise(

@@ -113,8 +113,7 @@ def elementwise(
         rewrite: an identity; constants are folded first, whatever it is.
         **declared: what else `plain` takes: `transpose` where it is linear, and `source`.
     """
-    if arity is None:
-        arity = len(jvp)
+    arity = arity or len(jvp)
     if isinstance(lower, str):
         lower = _by_name(lower, arity)
 

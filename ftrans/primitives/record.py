@@ -81,12 +81,7 @@ class New(NamedTuple):
     params: dict[str, Any]
 
 
-class _Linear:
-    def __repr__(self) -> str:
-        return "LINEAR"
-
-
-LINEAR = _Linear()
+LINEAR = object()
 """As `jvp`: the primitive is linear in all inexact operands together.
 
 So it maps tangents as it maps primals, zeros in the place of those that are not there.

@@ -7,6 +7,7 @@ of time; those that hold a `jax.Array` go through `jax.jit`, which minds where t
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import weakref
@@ -33,12 +34,8 @@ _ASKED = 500
 _SKIPPED = 256
 """For how many calls nobody asks after the results of one took longer."""
 
-_ticks = itertools.count(1)
-
-
-def tick() -> int:
-    """Returns the next number of the clock that counts uses."""
-    return next(_ticks)
+tick = functools.partial(next, itertools.count(1))
+"""Returns, when called, the next number of the clock that counts uses."""
 
 
 class Executable:
