@@ -57,8 +57,8 @@ CEILINGS = {
     "interpreters": 1781,
     "ir": 2150,
     "numpy": 7902,
-    "primitives": 6686,
-    "runtime": 3005,
+    "primitives": 6674,
+    "runtime": 2998,
     "verify": 3390,
 }
 """How many lines a package may have."""
