@@ -32,6 +32,7 @@ from ftrans.primitives.control.common import (
     spread,
     types_of,
     unknown,
+    varying,
 )
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.family import carrier, normal
@@ -79,7 +80,7 @@ def _derivative(mode: str, transforms: Any, tangents: Any, *primals: Any, **para
         """Returns the tangents of outputs of `forward`, by its code."""
         if not any(present(moving)):
             return [None] * len(mask)
-        body = _outputs(transforms, forward, mask)
+        body = restrict(transforms, forward, (True,) * inputs, mask)
         return spread(derivative(transforms, mode, body, primals[:inputs], moving), mask)
 
     if spec.lasting or not any(present(given)):
@@ -164,11 +165,6 @@ def _not_linear(name: str) -> str:
     )
 
 
-def _outputs(transforms: Any, program: Program, mask: Mask) -> Program:
-    """Returns the program with the outputs in `mask` alone, and all inputs."""
-    return restrict(transforms, program, (True,) * len(program.inputs), mask)
-
-
 # -------------------------------------------------------------------------------- transposition
 #
 # In a linear program. For what its inputs are linear in, it is the author's `backward`, or the
@@ -203,23 +199,19 @@ def _transpose(transforms: Any, cts: Any, *operands: Any, **params: Any) -> list
         )
         return found
     references = spec.pulled if backward is not None else spec.pushed
-    outs = _without_linear(transforms, forward, operands, references, spec)
+    computed = any(kind != "operand" for kind, _ in references)
+    outs = _without_linear(transforms, forward, operands) if computed else ()
     values = look_up(references, operands, outs, n)
     if backward is not None:
         of_patterns = dict(zip(spec.patterns, variants, strict=True))
         backward = of_patterns.get(present(cts[:n]), backward)
-        wanted = tuple(pick(linear, spec.gives))
-        needed = needed_inputs(backward, wanted)
-    else:
-        wanted = needed = (True,) * len(forward_mode.inputs)  # type: ignore[union-attr]
-    lacking = [isinstance(x, Linear) or x is None for x in values]
-    if any(lacking) and backward is not None:
-        # a check of the forward call, which there is not
-        first = len(needed) - len(values)
-        for i, is_lacking in enumerate(lacking):
-            if is_lacking and _only_ties(backward, first + i):
-                values[i], lacking[i] = broadcast_p(scalar(True, bool), shape=(), axes=()), False
-    if any(pick(lacking, needed[len(needed) - len(values) :])):
+        needed = needed_inputs(backward, tuple(pick(linear, spec.gives)))
+        for i, number in enumerate(range(len(needed) - len(values), len(needed))):
+            if _lacks(values[i]) and (not needed[number] or _only_ties(backward, number)):
+                # nobody asks for it, but for the check of a forward call, which there is not
+                t = backward.inputs[number]
+                values[i] = broadcast_p(scalar(True, t.dtype), shape=t.shape, axes=())
+    if any(map(_lacks, values)):
         # where the rule does not help, the code does: as of a linear function whose derivative is
         # written as the function itself, of the tangent
         try:
@@ -233,12 +225,7 @@ def _transpose(transforms: Any, cts: Any, *operands: Any, **params: Any) -> list
             ) from None
         return found
     if backward is not None:
-        if any(lacking):
-            backward = restrict(transforms, backward, needed, wanted)
-            found_by_rule = transforms.replay(backward, pick([*given, *values], needed))
-            by_input = spread(spread(found_by_rule, wanted), spec.gives)
-        else:
-            by_input = spread(transforms.replay(backward, [*given, *values]), spec.gives)
+        by_input = spread(transforms.replay(backward, [*given, *values]), spec.gives)
     else:
         tangents = [Linear(t) for t in pick(forward.inputs[: spec.arity], spec.takes)]
         unused = [None] * (0 if spec.lasting else n)
@@ -248,6 +235,11 @@ def _transpose(transforms: Any, cts: Any, *operands: Any, **params: Any) -> list
         if linear[i]:
             found[i] = ct
     return found
+
+
+def _lacks(value: Any) -> bool:
+    """Tells whether a value is not there in a linear program."""
+    return value is None or isinstance(value, Linear)
 
 
 def _calls_out(program: Program) -> bool:
@@ -271,22 +263,12 @@ def _held(operands: Sequence[Any]) -> list[Any]:
     return [zeros(x.type) if isinstance(x, Linear) else x for x in operands]
 
 
-def _without_linear(
-    transforms: Any, forward: Program, operands: Any, references: Any, spec: Spec
-) -> list[Any]:
-    """Returns results and what is saved, as far as they do not depend on `Linear` operands."""
-    inputs = len(forward.inputs)
-    n = spec.outs
-    wanted = [i if kind == "result" else n + i for kind, i in references if kind != "operand"]
-    outs: list[Any] = [None] * len(forward.outputs)
-    for i in wanted:
-        mask = tuple(j == i for j in range(len(outs)))
-        needed = needed_inputs(forward, mask)
-        taken = pick(operands[:inputs], needed)
-        if not any(unknown(taken)):
-            program = restrict(transforms, forward, needed, mask)
-            (outs[i],) = transforms.replay(program, taken)
-    return outs
+def _without_linear(transforms: Any, forward: Program, operands: Sequence[Any]) -> list[Any]:
+    """Returns results and what is saved, None where they depend on `Linear` operands."""
+    given = operands[: len(forward.inputs)]
+    outs = transforms.replay(forward, _held(given))
+    depends = varying(forward, unknown(given))
+    return [None if moves else out for out, moves in zip(outs, depends, strict=True)]
 
 
 # ---------------------------------------------------------------------------------- batching
@@ -307,11 +289,9 @@ def _batch(transforms: Any, size: int, operands: Any, dims: Any, **params: Any) 
         captured = [operands[i] for i in spec.batch.captured]
         outs = transforms.replay(program, [*operands[: spec.arity], *captured])
         if saved:
-            kept = tuple(i >= n for i in range(len(forward.outputs)))
-            body = _outputs(transforms, forward, kept)
-            later, mapped = transforms.batch(body, size, tuple(dims[:inputs]))
-            outs = [*outs, *transforms.replay(later, operands[:inputs])]
-            out_dims = (*out_dims, *(0 if m else None for m in mapped))
+            later, mapped = transforms.batch(forward, size, tuple(dims[:inputs]))
+            outs = [*outs, *transforms.replay(later, operands[:inputs])[n:]]
+            out_dims = (*out_dims, *(0 if m else None for m in mapped[n:]))
         return outs, out_dims
     operands = [
         x if dim is None else moveaxis(x, dim, 0) for x, dim in zip(operands, dims, strict=True)
