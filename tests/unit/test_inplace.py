@@ -283,6 +283,7 @@ WRITES: dict[str, Callable[[Any, Any], Any]] = {
     "put wrap": lambda y, x: np.put(y, [5, -7], 0.1, mode="wrap"),
     "put clip": lambda y, x: np.put(y, [9, -9], x[0], mode="clip"),
     "put nothing": lambda y, x: np.put(y, [], []),
+    "put nothing clip": lambda y, x: np.put(y, [], 0.5, mode="clip"),
     "putmask": lambda y, x: np.putmask(y, [True, False, True, True], x[:3]),
     "putmask cycles": lambda y, x: np.putmask(y, y == y, x[:2]),
     "place": lambda y, x: np.place(y, [False, True, False, True], x[2:]),

@@ -243,6 +243,12 @@ def test_slice_with_traced_bounds_takes_their_values() -> None:
     assert_same(traced(lambda x, i: x[i : i + 2], x, np.array(1)), x[1:3])
     with pytest.raises(ConcretizationError, match="slice"):
         func.vmap(lambda i: getitem(x, slice(i, None)))(np.arange(3))
+    with pytest.raises(DTypeError) as caught:
+        func.grad(lambda x: x[: x[1]].sum())(np.arange(3.0))
+    assert str(caught.value) == (
+        "Only an integer of rank zero can be an index or a size.\n  x: f64[]\n"
+        "  Write int(x) to round a number toward zero."
+    )
 
 
 # ---------------------------------------------------------------------------------------- masks
