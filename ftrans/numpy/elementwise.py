@@ -25,16 +25,7 @@ from ftrans.numpy.promotion import (
     result_type,
     unify,
 )
-from ftrans.numpy.ufunc import (
-    Function,
-    binary,
-    composed,
-    elementary,
-    marked,
-    read_options,
-    refused,
-    unary,
-)
+from ftrans.numpy.ufunc import Function, binary, composed, elementary, marked, read_options, unary
 from ftrans.numpy.views import copied, read_only, viewed
 
 __all__ = [
@@ -48,18 +39,32 @@ __all__ = [
     "stop_gradient", "subtract", "tan", "tanh", "true_divide", "trunc",
 ]  # fmt: skip
 
+
+def _refused(name: str, advice: str) -> Function:
+    """Makes what raises where booleans have no such operation."""
+
+    def refuse(*operands: Any) -> Any:
+        raise DTypeError(
+            f"{name}: booleans have no {name}.\n"
+            f"  operands: {', '.join(str(type_of(x)) for x in operands)}\n"
+            f"  {advice}"
+        )
+
+    return refuse
+
+
 add = binary("add", p.add_p, "Returns x + y; of booleans, x or y.", booleans=p.or_p)
 subtract = binary(
     "subtract",
     p.sub_p,
     "Returns x - y.",
-    booleans=refused("subtract", "Write x ^ y, or convert one: x.astype(int)."),
+    booleans=_refused("subtract", "Write x ^ y, or convert one: x.astype(int)."),
 )
 multiply = binary("multiply", p.mul_p, "Returns x * y; of booleans, x and y.", booleans=p.and_p)
 divide = true_divide = binary(
     "divide", p.div_p, "Returns x / y; of integers in the default dtype.", floats=True
 )
-_no_negative = refused("negative", "Write ~x.")
+_no_negative = _refused("negative", "Write ~x.")
 negative = unary(
     "negative",
     p.neg_p,
@@ -112,7 +117,7 @@ _CONVERT = "Convert them first: x.astype(int)."
 
 
 @composed(
-    binary, whole=_of_integers(_whole_floor_divide), booleans=refused("floor_divide", _CONVERT)
+    binary, whole=_of_integers(_whole_floor_divide), booleans=_refused("floor_divide", _CONVERT)
 )
 def floor_divide(x: Any, y: Any) -> Any:
     """Returns the largest whole number not above x / y; its gradient is 0."""
@@ -129,14 +134,14 @@ mod = remainder = binary(
     _mod,
     "Returns what x // y leaves, with the sign of y.",
     whole=_of_integers(_mod),
-    booleans=refused("remainder", _CONVERT),
+    booleans=_refused("remainder", _CONVERT),
 )
 fmod = binary(
     "fmod",
     p.rem_p,
     "Returns what the division toward zero leaves, with the sign of x.",
     whole=_of_integers(p.rem_p),
-    booleans=refused("fmod", _CONVERT),
+    booleans=_refused("fmod", _CONVERT),
 )
 
 

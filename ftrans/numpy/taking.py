@@ -19,15 +19,7 @@ from ftrans.ir.dtype import is_integer
 from ftrans.numpy.axes import broadcast_to, flattened, line_of
 from ftrans.numpy.index_plan import concrete, wrapped
 from ftrans.numpy.indexing import At, getitem, pick
-from ftrans.numpy.promotion import (
-    as_array,
-    cast,
-    common_shape,
-    default_dtype,
-    filled,
-    promote_dtypes,
-    promoted,
-)
+from ftrans.numpy.promotion import as_array, cast, common_shape, default_dtype, filled, promoted
 from ftrans.numpy.shaping import moveaxis, stack
 from ftrans.numpy.views import copied
 
@@ -264,8 +256,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
         raise AxisError(f"searchsorted: takes a vector.\n  a: {type_of(a)}")
     if sorter is not None:
         a = take(a, sorter)
-    dtype = promote_dtypes(type_of(a).dtype, type_of(v).dtype)
-    a, v = cast(a, dtype), cast(v, dtype)
+    a, v = promoted(a, v)
     # Halves an interval [low, high) for each element; NaN counts as larger than all else.
     size, shape = type_of(a).shape[0], type_of(v).shape
     low = filled(0, shape, _i32)
@@ -348,13 +339,12 @@ def isin(x: Any, test_elements: Any, *, invert: bool = False) -> Any:
         test_elements: the others.
         invert: whether to tell the opposite.
     """
-    x, others = as_array(x), as_array(test_elements)
-    dtype = promote_dtypes(type_of(x).dtype, type_of(others).dtype)
-    x, others = cast(x, dtype), flattened(cast(others, dtype))
+    x, others = promoted(as_array(x), as_array(test_elements))
+    others = flattened(others)
     shape, size = type_of(x).shape, type_of(others).size
     if size == 0:
         return filled(invert, shape, bool)
-    if dtype.kind in "bc" or size < 32:
+    if type_of(x).dtype.kind in "bc" or size < 32:
         full = (*shape, size)
         same = p.eq_p(
             p.broadcast_p(x, shape=full, axes=tuple(range(len(shape)))),

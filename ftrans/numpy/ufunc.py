@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ftrans.errors import DTypeError, UnsupportedError
+from ftrans.errors import UnsupportedError
 from ftrans.ir import ArrayType, Tracer, bind, type_of
 from ftrans.ir.location import passed_over
 from ftrans.ir.program import NO_PARAMS
@@ -236,19 +236,6 @@ def reflected_of(function: Function) -> Function:
 def is_operand(x: Any) -> bool:
     """Tells whether an operator takes it."""
     return is_array(x) or is_scalar(x) or isinstance(x, (list, tuple))
-
-
-def refused(name: str, advice: str) -> Function:
-    """Makes what raises where booleans have no such operation."""
-
-    def refuse(*operands: Any) -> Any:
-        raise DTypeError(
-            f"{name}: booleans have no {name}.\n"
-            f"  operands: {', '.join(str(type_of(x)) for x in operands)}\n"
-            f"  {advice}"
-        )
-
-    return refuse
 
 
 def as_strict(x: Any, y: Any) -> tuple[Any, Any]:
