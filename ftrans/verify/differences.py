@@ -13,10 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ftrans.func.trace import stage_call
 from ftrans.func.vmap import vmap
-from ftrans.ir import type_of
-from ftrans.runtime.run import run
 from ftrans.verify.coordinates import (
     close,
     count,
@@ -101,26 +98,6 @@ class Beside:
                     return None
             self._is_verified = True
         return found
-
-
-def traced_once(function: Function, values: Sequence[Any]) -> Function:
-    """Returns a function that runs the program of one trace, far faster than tracing each time.
-
-    It is the function itself where that branches on values, or where the program gives anything
-    else at the point: nothing may depend on it.
-    """
-    try:
-        plain = hosts(function(*values))
-        types = tuple(map(type_of, values))
-        staged, _ = stage_call(lambda *xs: list(function(*xs)), types, {})
-
-        def at(*points: Any) -> list[Any]:
-            return run(staged.program, [*points, *staged.captured])
-
-        return at if all(map(_agree, plain, hosts(at(*values)))) else function
-    except Exception:
-        # whatever it was: it is raised again by the function, where it is the user's own
-        return function
 
 
 def _agree(one: np.ndarray, other: np.ndarray) -> bool:

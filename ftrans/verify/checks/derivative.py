@@ -25,7 +25,7 @@ from ftrans.verify.coordinates import (
     widened,
 )
 from ftrans.verify.diagnosis import diagnose, sums
-from ftrans.verify.differences import Beside, Slope, projected, slope_along, traced_once
+from ftrans.verify.differences import Beside, Slope, projected, slope_along
 from ftrans.verify.probe import Probe
 from ftrans.verify.report import Case, Findings
 
@@ -94,9 +94,7 @@ class _Comparison:
         self.probe = probe = findings.probe
         self.backward, self.forward, self.dot = names
         self.missing = missing
-        self.wide = wide = probe.wide or probe
-        # a pullback costs a trace at each of many points
-        self.function = traced_once(wide.select, wide.values) if missing else wide.select
+        self.wide = probe.wide or probe
         precision = probe.precision
         # the relative tolerance of the probe's own numbers, and that against the largest one
         self.rtol, self.floor = max(1e-6, 20 * precision**0.6), 20 * precision**0.75
@@ -153,7 +151,7 @@ class _Comparison:
         return holds
 
     def _slopes(self, values: Sequence[Any], moves: Arrays) -> list[Slope]:
-        return slope_along(Beside(self.function, values), moves, self.wide.precision)
+        return slope_along(Beside(self.wide.select, values), moves, self.wide.precision)
 
     def _allows(self, slope: Slope, got: np.ndarray) -> bool:
         return slope.allows(got, self.rtol, self.floor)
@@ -239,7 +237,7 @@ class _Comparison:
 def gradients_by_differences(probe: Probe, cotangents: Sequence[Any]) -> list[np.ndarray]:
     """Returns the gradients of all arguments by differences, element by element."""
     weights = [to_coordinates(np.asarray(ct)) for ct in cotangents]
-    beside, found = Beside(traced_once(probe.select, probe.values), probe.values), []
+    beside, found = Beside(probe.select, probe.values), []
     for position, array in enumerate(probe.values):
         scale = scale_of(array)
         gradient = np.zeros(count(array))
