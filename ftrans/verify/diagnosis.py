@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -110,12 +111,9 @@ def _of_shapes(given: np.ndarray, true: np.ndarray) -> str:
 
 def _name(factor: float) -> str:
     """Returns a number as one would write it: 2, 1/3, 0.577."""
-    for denominator in range(1, 13):
-        scaled = factor * denominator
-        if round(scaled) != 0 and abs(scaled - round(scaled)) < 2e-6 * abs(scaled):
-            whole = round(scaled)
-            return str(whole) if denominator == 1 else f"{whole}/{denominator}"
-    return f"{factor:.6g}"
+    near = Fraction(factor).limit_denominator(12)
+    is_near = near != 0 and abs(factor - near) < 2e-6 * abs(factor)
+    return str(near) if is_near else f"{factor:.6g}"
 
 
 def _scaled(given: np.ndarray, true: np.ndarray) -> Iterator[str]:

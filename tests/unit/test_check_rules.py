@@ -30,6 +30,7 @@ from ftrans.verify.differences import Beside, slope_along
 from ftrans.verify.probe import Probe
 from ftrans.verify.report import Findings
 from tests.helpers import sampled
+from tests.unit.planted_rules import WRONG as PLANTED
 from tests.unit.right_rules import RIGHT
 from tests.unit.wrong_rules import WRONG, A, V, X
 
@@ -90,6 +91,12 @@ def test_what_jit_makes_something_else_of_alone() -> None:
     report = Report("f")
     check_batches(Findings(report, "the sample", Probe(func, (X,))))
     assert "vmap" in str(report.failures[0])
+
+
+def test_a_batch_of_what_keeps_state_is_no_loop() -> None:
+    (subject,) = [subject for subject in PLANTED if subject.name == "CosAccumulated"]
+    report = check_rules(subject.function, *subject.samples)
+    assert report.row("vmap of derivatives").failed
 
 
 def test_side_effects_alone() -> None:

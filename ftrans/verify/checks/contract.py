@@ -53,10 +53,6 @@ def _spied(rule: type, name: str, hear: Callable[..., None]) -> Any:
     return type(rule.__name__, (rule,), {name: staticmethod(spied)})
 
 
-def _outputs(output: Any) -> Parts:
-    return Parts(output if isinstance(output, tuple) else (output,))
-
-
 def marks(rule: Any, args: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
     """Returns which outputs a `Function` says have no derivative, and if it writes to an input."""
     seen: list[tuple[tuple[int, ...], bool]] = [((), False)]
@@ -65,9 +61,10 @@ def marks(rule: Any, args: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
     is_old = methods_of(rule).old
 
     def hear(given: tuple[Any, ...], found: Any) -> None:
-        state, output = given[0]._state, _outputs(found if is_old else given[-1])
+        state, output = given[0]._state, found if is_old else given[-1]
         rigid = {key_of(x) for x in state.rigid}
-        numbers = [i for i, x in enumerate(output.values) if key_of(x) in rigid]
+        outs = Parts(output if isinstance(output, tuple) else (output,)).values
+        numbers = [i for i, x in enumerate(outs) if key_of(x) in rigid]
         seen.append((tuple(numbers), bool(state.dirty)))
 
     _ = Probe(_spied(rule, "forward" if is_old else "setup_context", hear).apply, args).leaves

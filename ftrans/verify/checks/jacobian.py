@@ -282,11 +282,9 @@ def is_aligned(program: Program, position: int) -> bool:
     depends = [i == position for i in range(len(program.inputs))]
     for equation, results, _ in program.numbered():
         moved = any(type(atom) is int and depends[atom] for atom in equation.operands)
-        if moved:
-            if not equation.primitive.tags & {"elementwise"}:
-                return False
-            if any(program.types[number].shape != shape for number in results):
-                return False
+        fits = all(program.types[number].shape == shape for number in results)
+        if moved and not (fits and "elementwise" in equation.primitive.tags):
+            return False
         depends += [moved] * len(results)
     return all(program.type_of(output).shape == shape for output in program.outputs)
 
