@@ -10,7 +10,7 @@ import jax.tree_util as tree
 
 from ftrans.errors import ArgumentError, DTypeError, StructureError
 from ftrans.func.arguments import Arguments, match_cotangents, match_tangents
-from ftrans.func.staging import apply, known_inputs, name_of, split_aux, stage, wants_jax
+from ftrans.func.staging import Staged, apply, known_inputs, name_of, split_aux, stage, wants_jax
 from ftrans.interpreters import detach_outputs, pullback
 from ftrans.interpreters import jvp as push_forward
 from ftrans.interpreters import linearize as split_linear
@@ -46,24 +46,32 @@ def array_outputs(name: str, value: Any, hint: str = _AUX) -> Any:
     return tree.tree_map_with_path(convert, value)
 
 
-def with_aux(name: str, has_aux: bool, result: Any) -> Any:
-    """Returns the result of a function with arrays for its value, or its value and aux."""
-    if not has_aux:
-        return array_outputs(name, result)
-    value, aux = split_aux(name, result)
-    return array_outputs(name, value), aux
+def stage_value(
+    name: str,
+    func: Callable[..., Any],
+    arguments: Arguments,
+    inputs: Sequence[Any],
+    kwargs: dict[str, Any],
+    has_aux: bool,
+) -> tuple[Staged, Skeleton]:
+    """Traces a function at arguments, to be differentiated.
 
+    Returns:
+        The traced function, and how the first of its outputs make the value; the others are aux.
+    """
 
-def split_outputs(outputs: Skeleton, has_aux: bool) -> tuple[Skeleton, int]:
-    """Returns the part of `with_aux` that is the value, and how many arrays aux has."""
+    def run(*tracers: Any) -> Any:
+        result = arguments.call(func, tracers, kwargs)
+        if not has_aux:
+            return array_outputs(name, result)
+        value, aux = split_aux(name, result)
+        return array_outputs(name, value), aux
+
+    staged = stage(name, run, inputs, order=FORWARD)
     if not has_aux:
-        return outputs, 0
-    value_structure, _ = outputs.structure.children()
-    leaves = value_structure.num_leaves
-    if leaves == len(outputs.leaves):
-        return Skeleton(value_structure, outputs.leaves), 0
-    value = Skeleton(value_structure, outputs.leaves[:leaves])
-    return value, outputs.arrays - value.arrays
+        return staged, staged.outputs
+    structure, _ = staged.outputs.structure.children()
+    return staged, Skeleton(structure, staged.outputs.leaves[: structure.num_leaves])
 
 
 @boundary
@@ -105,12 +113,7 @@ def jvp(
     inputs = known_inputs(arguments.values)
     types = [t for t, _, _ in inputs]
     dots = match_tangents(name, arguments.skeleton, types, tangents)
-
-    def run(*tracers: Any) -> Any:
-        return with_aux(name, has_aux, arguments.call(func, tracers, {}))
-
-    staged = stage(name, run, inputs, order=FORWARD)
-    value_outputs, _ = split_outputs(staged.outputs, has_aux)
+    staged, value_outputs = stage_value(name, func, arguments, inputs, {}, has_aux)
     mask = tuple([dot is not None for dot in dots]) + (False,) * len(staged.captured)
     count = value_outputs.arrays
     program, out_active = push_forward(detach_outputs(staged.program, count), mask)
@@ -268,13 +271,8 @@ def _evaluate(
 ) -> tuple[Any, ...]:
     """Returns the value of a function, its derivative there, and aux if there is any."""
     arguments = Arguments(name, func, primals, None, integers=True)
-
-    def run(*tracers: Any) -> Any:
-        return with_aux(name, has_aux, arguments.call(func, tracers, kwargs))
-
     inputs = known_inputs(arguments.values)
-    staged = stage(name, run, inputs, order=FORWARD)
-    value_outputs, _ = split_outputs(staged.outputs, has_aux)
+    staged, value_outputs = stage_value(name, func, arguments, inputs, kwargs, has_aux)
     count = value_outputs.arrays
     mask = (True,) * len(inputs) + (False,) * len(staged.captured)
     # aux is not differentiated: the program that is has the outputs of the value alone

@@ -8,7 +8,7 @@ from typing import Any
 
 from ftrans.errors import DTypeError
 from ftrans.func.arguments import Arguments, is_differentiable, match_leaves, match_structure
-from ftrans.func.derivative import jvp, split_outputs, vjp, with_aux
+from ftrans.func.derivative import jvp, stage_value, vjp
 from ftrans.func.grad import gradient_value_aux
 from ftrans.func.staging import (
     apply,
@@ -16,13 +16,11 @@ from ftrans.func.staging import (
     known_inputs,
     name_of,
     named,
-    stage,
     wants_jax,
 )
 from ftrans.interpreters import jacobian_forward, jacobian_reverse
 from ftrans.ir import Program, type_of
 from ftrans.ir.dtype import is_complex, is_float
-from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array
 from ftrans.pytree import leaf_names, split
 from ftrans.traceback import boundary, bounded
@@ -48,12 +46,7 @@ def _jacobian(
         for number, (t, _, _) in enumerate(declared):
             if not is_float(t.dtype):
                 raise _not_real(name, arguments.name(number), t)
-
-        def run(*tracers: Any) -> Any:
-            return with_aux(name, has_aux, arguments.call(func, tracers, kwargs))
-
-        staged = stage(name, run, declared, order=FORWARD)
-        value_outputs, aux_count = split_outputs(staged.outputs, has_aux)
+        staged, value_outputs = stage_value(name, func, arguments, declared, kwargs, has_aux)
         count = value_outputs.arrays
         for number, t in enumerate(staged.program.output_types[:count]):
             if not t.is_inexact or (transform == "jacrev" and is_complex(t.dtype)):
@@ -65,6 +58,7 @@ def _jacobian(
         operands = staged.operands(declared)
         weak = [*staged.weak[count:], *[w for _, _, w in declared] * count]
         found = apply(program, operands, wants_jax(args, kwargs), weak=weak)
+        aux_count = staged.outputs.arrays - count
         blocks = found[aux_count:]
         jacobians = [arguments.build(blocks[i * inputs : (i + 1) * inputs]) for i in range(count)]
         result = value_outputs.build(jacobians)
@@ -182,24 +176,21 @@ def hessian(
 # ------------------------------------------------------------------------ products with the Hessian
 
 
-def _product(
-    name: str, func: Callable[..., Any], inputs: Any, v: Any, multiply: Callable[..., Any]
-) -> tuple[Any, Any]:
-    """Returns the value, and what `multiply` makes of gradient, primals and vectors."""
+def _gradient(
+    name: str, func: Callable[..., Any], inputs: Any, v: Any
+) -> tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]:
+    """Returns the function for gradient and value, primals and vectors, which are checked."""
     values, skeleton = split(inputs, is_differentiable)
     vectors = match_structure(name, "v", "inputs", skeleton.structure, v)
     types = [type_of(as_array(value)) for value in values]
     match_leaves(name, "v", "inputs", skeleton, types, vectors)
-    many = isinstance(inputs, tuple)
-    primals, vectors = (inputs, v) if many else ((inputs,), (v,))
 
     @functools.wraps(func)
     def gradient(*inputs: Any) -> tuple[Any, Any]:
         found, value, _ = gradient_value_aux(name, func, None, False, inputs, {})
         return found, value
 
-    value, product = multiply(gradient, primals, vectors)
-    return value, product if many else product[0]
+    return gradient, *((inputs, v) if isinstance(inputs, tuple) else ((inputs,), (v,)))
 
 
 @boundary
@@ -220,12 +211,9 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any) -> tuple[Any, Any]:
         >>> product
         array([ 6., 12.])
     """
-
-    def multiply(gradient: Any, primals: Any, vectors: Any) -> tuple[Any, Any]:
-        _, product, value = jvp(gradient, primals, vectors, has_aux=True)
-        return value, product
-
-    return _product(f"hvp({name_of(func)})", func, inputs, v, multiply)
+    gradient, primals, vectors = _gradient(f"hvp({name_of(func)})", func, inputs, v)
+    _, product, value = jvp(gradient, primals, vectors, has_aux=True)
+    return value, product if primals is inputs else product[0]
 
 
 @boundary
@@ -246,9 +234,7 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any) -> tuple[Any, Any]:
         >>> product
         array([ 6., 12.])
     """
-
-    def multiply(gradient: Any, primals: Any, vectors: Any) -> tuple[Any, Any]:
-        _, pull, value = vjp(gradient, *primals, has_aux=True)
-        return value, pull(vectors)
-
-    return _product(f"vhp({name_of(func)})", func, inputs, v, multiply)
+    gradient, primals, vectors = _gradient(f"vhp({name_of(func)})", func, inputs, v)
+    _, pull, value = vjp(gradient, *primals, has_aux=True)
+    product = pull(vectors)
+    return value, product if primals is inputs else product[0]

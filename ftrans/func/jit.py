@@ -235,13 +235,12 @@ class _Jitted:
         _, run = self._parts(args, kwargs)
         reason = f"an argument of {self.name}"
         inputs = []
-        for leaf, (t, source, weak) in zip(
-            leaves, abstract_inputs([input_type(x) for x in leaves], reason), strict=True
-        ):
-            if is_scalar(leaf) or (is_array(leaf) and not is_traced_by_jax(leaf)):
-                # what cannot be traced, and so must be called to learn what it returns, is given it
-                source = Abstract(reason, as_array(leaf, t.dtype))
-            inputs.append((t, source, weak))
+        for leaf in leaves:
+            t = input_type(leaf)
+            known = is_scalar(leaf) or (is_array(leaf) and not is_traced_by_jax(leaf))
+            # what cannot be traced, and so must be called to learn what it returns, is given it
+            example = as_array(leaf, t.dtype) if known else None
+            inputs.append((t.update(), Abstract(reason, example), t.weak))
         staged = stage(self.name, run, inputs, closed=True, once=True, order=FORWARD)
         program = simplify(inline(staged.program))
         function = _function(self.shown, self.statics, key, program, staged.outputs)
