@@ -109,17 +109,8 @@ def _is_value(x: Any) -> bool:
 class Interpreter:
     """Interprets programs by rules that a subclass registers.
 
-    Override what the interpretation needs; the rest has a meaning already:
-
-    - `lift(value)`: the value of an argument or a constant, an array or a NumPy scalar; itself.
-    - `default(operation, *values)`: for primitives without a rule; raises `MissingRuleError`.
-    - `known(value)`: the concrete value of a branch's index or a loop's condition, or None where
-      the interpretation does not know it; None.
-    - `join(x, y)`: one value for two that are possible, where a branch or the number of steps is
-      not known; raises.
-    - `widen(x, y)`: in the place of `join`, for a loop that has not settled after `patience` steps;
-      `join(x, y)`.
-    - `same(x, y)`: whether a loop's value has stopped changing; equality, of pytrees leaf by leaf.
+    Override what the interpretation needs of `lift`, `default`, `known`, `join`, `widen` and
+    `same`; the rest has a meaning already.
 
     A `switch` whose index is known runs one branch, else all. A `scan` is taken step by step, its
     elements sliced and its results stacked by the rules of the primitives that do so. A `while` is
@@ -201,11 +192,11 @@ class Interpreter:
             cls._rules[key] = function
 
     def lift(self, value: Any) -> Any:
-        """Returns the value of an argument, which is an array, or a constant, a NumPy scalar."""
+        """Returns the value of an argument (an array) or a constant (a NumPy scalar): itself."""
         return value
 
     def default(self, operation: Operation, *values: Any) -> Any:
-        """Returns the value of a result that no rule gives."""
+        """Returns the value of a result that no rule gives; raises `MissingRuleError`."""
         name = type(self).__name__
         raise MissingRuleError(
             f"{name}: there is no rule for {operation.name}.\n"
@@ -214,22 +205,22 @@ class Interpreter:
         )
 
     def known(self, value: Any) -> Any:
-        """Returns the concrete scalar behind a value, or None.
+        """Returns the concrete value of a branch's index or a loop's condition; None if unknown.
 
-        A traced value that has no number, as under `vmap`, counts as None.
+        A traced value that has no number, as under `vmap`, counts as None, and so does all here.
         """
         return None
 
     def join(self, x: Any, y: Any) -> Any:
-        """Returns one value that covers two."""
+        """Returns one value for two that are possible, as no branch or number of steps is known."""
         raise NotImplementedError
 
     def widen(self, x: Any, y: Any) -> Any:
-        """Returns one value that covers two, chosen so that a loop settles after a few of them."""
+        """Is `join` for a loop that has not settled after `patience` steps, so that it does."""
         return self.join(x, y)
 
     def same(self, x: Any, y: Any) -> bool:
-        """Tells whether two values are the same, which ends the search for a fixpoint."""
+        """Tells whether a loop's value has stopped changing: pytrees are compared leaf by leaf."""
         equal = tree.tree_map(lambda a, b: bool(np.all(a == b)), x, y)
         return all(tree.tree_leaves(equal))
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, FtransError, ShapeError, StructureError
 from ftrans.func.bodies import consts_first, flatten_arrays, stage_body
-from ftrans.func.staging import Staged, name_of
+from ftrans.func.staging import Staged, name_of, named
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_complex, is_inexact
 from ftrans.numpy.promotion import as_array, cast, default_dtype, result_type, weakly
@@ -209,7 +209,7 @@ def _scan(
             )
         return result
 
-    body.__name__ = name_of(f)
+    named(body, name_of(f))
     types = [type_of(x).update(shape=type_of(x).shape[1:]) for x in elements]
     element_structure = tree.treedef_tuple([structure])
     staged, carry, _ = _stage_carry(name, body, init, types, element_structure)
@@ -312,7 +312,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     """
     if isinstance(lower, (int, np.integer)) and isinstance(upper, (int, np.integer)):
         steps = np.arange(int(lower), int(upper), dtype=default_dtype(int))
-        step = _named(lambda c, i: (body_fun(i, c), None), body_fun)
+        step = named(lambda c, i: (body_fun(i, c), None), name_of(body_fun))
         return _scan("fori_loop", step, init_val, steps, None, False, 1)[0]
     first, last = as_array(lower), as_array(upper)
     for label, x in (("lower", first), ("upper", last)):
@@ -328,14 +328,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     _, carry = _while(
         "fori_loop",
         lambda state: state[0] < last,
-        _named(lambda state: (state[0] + 1, body_fun(*state)), body_fun),
+        named(lambda state: (state[0] + 1, body_fun(*state)), name_of(body_fun)),
         (first, init_val),
         None,
         names,
     )
     return carry
-
-
-def _named(function: Callable[..., Any], like: Callable[..., Any]) -> Callable[..., Any]:
-    function.__name__ = name_of(like)
-    return function

@@ -4,10 +4,9 @@ This layer knows no primitive and no array library; it sees of a primitive its n
 `cost` and `is_higher_order`.
 """
 
-from ftrans.ir.check import check
 from ftrans.ir.frame import Frame, Tracer, bind, open_frame, type_of
 from ftrans.ir.location import Location
-from ftrans.ir.program import Atom, Equation, Params, Program
+from ftrans.ir.program import Atom, Equation, Params, Program, check
 from ftrans.ir.source import Abstract
 from ftrans.ir.stack import is_tracing
 from ftrans.ir.types import ArrayType, Literal
