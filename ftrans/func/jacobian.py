@@ -190,7 +190,7 @@ def _gradient(
         found, value, _ = gradient_value_aux(name, func, None, False, inputs, {})
         return found, value
 
-    return gradient, *((inputs, v) if isinstance(inputs, tuple) else ((inputs,), (v,)))
+    return (gradient, inputs, v) if isinstance(inputs, tuple) else (gradient, (inputs,), (v,))
 
 
 @boundary
