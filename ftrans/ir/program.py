@@ -1,4 +1,4 @@
-"""Programs: immutable values in SSA form, hash-consed.
+"""Programs: immutable values in SSA form, hash-consed; and what makes one well-formed.
 
 Values are numbered, inputs first, then the results of the equations in order; so two programs that
 do the same thing the same way are equal and hash alike. Source locations ride along and take no
