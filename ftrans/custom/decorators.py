@@ -359,7 +359,7 @@ def linear(function: Callable[..., Any], transpose: Callable[..., Any]) -> custo
     """
 
     def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
-        return function(*primals), function(*_filled(primals, tangents))
+        return made(*primals), made(*_filled(primals, tangents))
 
     def pull(primals: tuple[Any, ...], out: Any, ct: Any) -> Any:
         def back(ct: Any) -> Any:

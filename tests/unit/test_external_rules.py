@@ -160,6 +160,26 @@ def test_a_transpose_is_enough_for_a_linear_function(
         assert_close(a, b)
 
 
+def test_the_derivative_of_a_linear_function_is_differentiated_in_every_mode() -> None:
+    f = external(
+        lambda x: np.roll(x, 1),
+        same,
+        vmap_method="broadcast_all",
+        transpose=lambda ct: (fnp.roll(ct, -1),),
+    )
+    x = np.arange(4.0)
+
+    def pushed(t: Any) -> Any:
+        return func.jvp(f, (x,), (t,))[1]
+
+    def pulled(ct: Any) -> Any:
+        return func.vjp(f, x)[1](ct)[0]
+
+    for first, forwards, backwards in ((pushed, 1, -1), (pulled, -1, 1)):
+        assert_close(func.jvp(first, (x,), (x,))[1], np.roll(x, forwards))
+        assert_close(func.vjp(first, x)[1](x)[0], np.roll(x, backwards))
+
+
 def test_linear_transpose_takes_it() -> None:
     f = linear("broadcast_all")
     (found,) = func.linear_transpose(lambda a: f(a, a), X)(X)
