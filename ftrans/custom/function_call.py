@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -103,7 +103,7 @@ class Call(Author):
     """The same, where it was called for this call, on the values of its inputs."""
     recorded: Recorded | None = None
     """The same, where it is called when the program is run."""
-    handed: Sized = ()
+    handed: Any = ()
     """The arrays that methods were handed while they were traced."""
 
     def record(self) -> Any:
