@@ -90,14 +90,13 @@ class Skeleton:
     @property
     def key(self) -> Any:
         """All that it is, in a form that can be compared and hashed."""
-        if self.arrays == len(self.leaves):
-            return self.structure, *self.leaves
-        return self.structure, *[None if leaf is None else _key(leaf) for leaf in self.leaves]
+        leaves = [None if leaf is None else _key(leaf) for leaf in self.leaves]
+        return structure_key(self.structure), *leaves
 
     @property
     def is_constant(self) -> bool:
         """Whether it can never change."""
-        return all(map(is_constant, self.leaves)) and _is_plain(self.structure)
+        return all(map(is_constant, self.leaves)) and _data_of(self.structure) is None
 
 
 _CONTAINERS = frozenset({tuple, list, dict})
@@ -154,17 +153,18 @@ class Parts(Skeleton):
 
     Attributes:
         values: the leaves that are taken for arrays, in order.
+        arrays_alone: whether all items are arrays.
     """
 
-    __slots__ = ("_arrays_alone", "_count", "_orders", "_whole", "values")
+    __slots__ = ("_count", "_orders", "_whole", "arrays_alone", "values")
 
     def __init__(self, items: Sequence[Any], is_part: Callable[[Any], bool] = is_array):
         self._whole: list[tuple[int, Any]] = []
         self._orders: Any = None
         self._count = count = len(items)
         self.values = [item for item in items if is_part(item)]
-        self._arrays_alone = len(self.values) == count
-        if self._arrays_alone:
+        self.arrays_alone = len(self.values) == count
+        if self.arrays_alone:
             # as most often
             row = tuple_of(count)
             self.structure, self.leaves, self.arrays = row.structure, row.leaves, count
@@ -187,12 +187,14 @@ class Parts(Skeleton):
         made = Parts.__new__(Parts)
         made.structure, made.leaves, made.arrays = self.structure, self.leaves, self.arrays
         made.values, made._whole, made._orders = [], [], self._orders
-        made._count, made._arrays_alone = self._count, self._arrays_alone
+        made._count, made.arrays_alone = self._count, self.arrays_alone
         return made
 
     @property
     def key(self) -> Any:
         """All that it is, in a form that can be compared and hashed."""
+        if self.arrays_alone:
+            return self.structure, *self.leaves
         return super().key if self._orders is None else (super().key, self._orders)
 
     def __len__(self) -> int:
@@ -200,7 +202,7 @@ class Parts(Skeleton):
 
     def build(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the tuple with these values in the place of the arrays."""
-        if self._arrays_alone:
+        if self.arrays_alone:
             return tuple(values)
         built = _ordered(super().build(values), self._orders)
         if not self._whole:
@@ -212,7 +214,7 @@ class Parts(Skeleton):
 
     def alone(self, values: Sequence[Any]) -> Any:
         """Returns these values in the structure of the tuple, with None for all other leaves."""
-        return tuple(values) if self._arrays_alone else super().alone(values)
+        return tuple(values) if self.arrays_alone else super().alone(values)
 
     def counts(self) -> list[int]:
         """Returns how many arrays each item of the tuple has."""
@@ -225,7 +227,7 @@ class Parts(Skeleton):
     @property
     def is_constant(self) -> bool:
         """Whether what is no array can never change, as what can be written to may."""
-        return self._arrays_alone or (
+        return self.arrays_alone or (
             super().is_constant and all(type(item) is tuple for _, item in self._whole)
         )
 
@@ -242,7 +244,7 @@ class Parts(Skeleton):
         Raises:
             RuleError: where an item has another structure; it begins with the label.
         """
-        if self._arrays_alone:
+        if self.arrays_alone:
             return list(items)
         found: list[Any] = []
         children = self.structure.children()
@@ -305,22 +307,37 @@ def is_constant(value: Any) -> bool:
 _CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None), type(Ellipsis)})
 
 
-def _is_plain(structure: Any) -> bool:
-    """Tells whether containers are Python's own, and keys are strings."""
+def structure_key(structure: Any) -> Any:
+    """Returns a structure with what tells apart equal ones that are not the same: 1 and True."""
+    return structure, _data_of(structure)
+
+
+def _data_of(structure: Any) -> Any:
+    """Returns what containers say beside their kinds; None where these are Python's own.
+
+    The keys of dicts are strings then.
+    """
     node = structure.node_data()
     if node is None:
-        return True  # a leaf
+        return None  # a leaf
     kind, data = node
-    if kind is dict and not all(type(key) is str for key in data):
-        return False
-    return kind in (tuple, list, dict, type(None)) and all(map(_is_plain, structure.children()))
+    own = None
+    if kind not in _PLAIN:
+        own = tuple(map(_key, data if isinstance(data, (tuple, list)) else (data,)))
+    elif kind is dict and not all(type(key) is str for key in data):
+        own = tuple(map(_key, data))
+    inside = tuple(map(_data_of, structure.children()))
+    return None if own is None and not any(inside) else (own, inside)
+
+
+_PLAIN = frozenset({tuple, list, dict, type(None)})
 
 
 def has_hash(value: Any) -> bool:
     """Tells whether a value has a hash, so that a key can hold it and not its identity alone."""
     try:
         hash(value)
-    except TypeError:
+    except (TypeError, ValueError):
         return False
     return True
 

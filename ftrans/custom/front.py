@@ -21,7 +21,7 @@ from ftrans.ir import ArrayType, type_of
 from ftrans.ir.stack import is_tracing
 from ftrans.numpy.promotion import as_array, is_array, is_numeric, is_scalar
 from ftrans.primitives.rules.external import Callee, Same, external_p
-from ftrans.pytree import describe, leaf_name
+from ftrans.pytree import describe, leaf_name, structure_key
 from ftrans.runtime.jaxlink import foreign
 from ftrans.traceback import boundary, bounded
 
@@ -101,7 +101,8 @@ def external(
             return [found] if is_one else leaves_of(label, outs, found)
 
         method: Any = "sequential" if callable(vmap_method) else vmap_method
-        options: Any = {"key": (Same(fn), structure, outs), "vmap_method": method}
+        key = Same(fn), structure_key(structure), structure_key(outs)
+        options: Any = {"key": key, "vmap_method": method}
         if is_flat and is_numba(fn):
             return outs, NumbaCallee(label, fn, inputs, types, **options), ()
         return outs, HostCallee(label, function, types, **options), ()
@@ -245,7 +246,7 @@ def _calling(
                 raise _unfit(name, (args, kwargs), index, leaf)
             operands.append(as_array(leaf))
         inputs = tuple([type_of(x).update() for x in operands])
-        key = structure, inputs
+        key = structure_key(structure), inputs
         found = known.get(key)
         if found is None:
             found = make(structure, inputs)

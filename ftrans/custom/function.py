@@ -174,6 +174,7 @@ def _call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any
     left = left_of(*call_writing(call, values, methods.marks_dirty), ctx)
     given, dirty = left.inputs, left.dirty
     methods.check_written([i in dirty for i in left.written])
+    methods.check_alone(dirty, parts.values)
     originals = dict(zip(map(id, given), parts.values, strict=True))
     for i in dirty:
         if i not in left.returned:

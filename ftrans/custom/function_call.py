@@ -302,6 +302,7 @@ class Call(Author):
             if place is None:
                 raise self.methods.not_returned(value)
             self.dirty.append((number, place))
+        self.methods.check_alone([number for number, _ in self.dirty], self.parts.values)
         if len(self.dirty) < len(marked) and any(type(x) is Tracer for x in ctx_dirty):
             raise RuleError(
                 f"{self.name}: mark_dirty was given what is no input of forward.\n"

@@ -74,6 +74,11 @@ class Left:
     written: tuple[int, ...]
 
     @property
+    def is_told(self) -> bool:
+        """Whether there is more to it than arrays returned, in which later calls may differ."""
+        return self.context is not None or not self.output.arrays_alone
+
+    @property
     def saved(self) -> list[Any]:
         """The arrays and numbers on the context."""
         return [] if self.context is None else self.context.values

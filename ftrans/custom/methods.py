@@ -12,6 +12,7 @@ from ftrans.custom.reuse import Memory
 from ftrans.errors import MissingRuleError, RuleError
 from ftrans.external.captures import defined
 from ftrans.ir import type_of
+from ftrans.numpy.views import shares
 from ftrans.pytree import Parts, has_hash
 
 _FORMS = 64
@@ -187,6 +188,17 @@ class Methods:
             f"  input: {type_of(value)}\n  it is defined at {defined(self.forward)}\n"
             f"  Return it from forward, itself and not a copy: return x."
         )
+
+    def check_alone(self, dirty: Sequence[int], values: Sequence[Any]) -> None:
+        """Raises where inputs that are marked as dirty share memory with others."""
+        for i in dirty:
+            if any(shares(values[i], x) for j, x in enumerate(values) if j != i):
+                raise RuleError(
+                    f"{self.name}: an input is marked as dirty, and shares memory with another.\n"
+                    f"  input: {type_of(values[i])}\n"
+                    f"  it is defined at {defined(self.forward)}\n"
+                    f"  Pass a copy of one of them: x.copy()."
+                )
 
     def check_written(self, marked: Sequence[bool]) -> None:
         """Raises where `forward` has written to what is not marked."""

@@ -51,8 +51,10 @@ class Recorded(NamedTuple):
 
     @property
     def is_static(self) -> bool:
-        """Whether the context holds what is no array, and is of an example."""
-        return self.left.context is not None and bool(self.left.context.statics)
+        """Whether the results or the context hold what is no array, and is of an example."""
+        left = self.left
+        told = left.context is not None and bool(left.context.statics)
+        return told or not left.output.arrays_alone
 
 
 class OpaqueForward:
@@ -140,7 +142,7 @@ class OpaqueForward:
             )
         ]
         left = typing.left
-        token = None if left.context is None else outs[-1]
+        token = outs[-1] if left.is_told else None
         return left.build(ctx, inputs, outs), Recorded(left, typing.outside, token)
 
     def _typed(
@@ -171,13 +173,18 @@ class OpaqueForward:
                 raise _made(name, self.methods.forward, left.ctx, x)
         places, own = left.places
         returned = [*left.output.values, *own]
-        if left.context is not None:
+        if left.is_told:
             returned.append(_CHECKED)
         kinds = [ArrayType(x.shape, x.dtype) for x in map(to_array, returned)]
+
+        def forget() -> None:
+            _typings.pop(key, None)
+            self.methods.memory.clear()
+
         check = _Check(name, self.methods.forward, left.key, places, kinds, types)
         callee = RuleCallee(
             name,
-            lambda *arrays: check(self._left(arrays, needs), lambda: _typings.pop(key, None)),
+            lambda *arrays: check(self._left(arrays, needs), forget),
             kinds,
             # an example that differs is checked against itself, not against the one before
             key=(key, left.key, places, tuple(kinds)),
@@ -231,8 +238,14 @@ class _Check(NamedTuple):
 
     def __call__(self, again: Left, forget: Callable[[], Any]) -> list[Any]:
         """Returns the results, and what is saved besides; forgets an example that differs."""
-        if again.key != self.key:
+        try:
+            return self._results(again)
+        except RuleError:
             forget()
+            raise
+
+    def _results(self, again: Left) -> list[Any]:
+        if again.key != self.key:
             raise RuleError(
                 f"{self.name}: what it returned, or left in the context, differs from its first "
                 f"call in more than the values of arrays.\n"
@@ -252,7 +265,7 @@ class _Check(NamedTuple):
                     f"  Save a copy, np.array(x), of what is only sometimes an argument or a "
                     f"result."
                 )
-        if again.context is not None:
+        if again.is_told:
             kept.append(_CHECKED)
         found = [to_array(x) for x in (*again.output.values, *kept)]
         for number, (x, t) in enumerate(zip(found, self.kinds, strict=True)):

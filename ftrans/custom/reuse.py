@@ -66,6 +66,10 @@ class Memory:
         self._age = _age
         self._entries: dict[Any, Reuse] = {}
 
+    def clear(self) -> None:
+        """Forgets all calls."""
+        self._entries = {}
+
     def get(self, key: Any) -> Reuse | None:
         """Returns the call with a key; None where there is none."""
         if self._age != _age:

@@ -241,6 +241,16 @@ def apart(x: Any, *others: Any) -> Any:
 # ------------------------------------------------------------------------------------- writing
 
 
+def shares(x: Any, y: Any) -> bool:
+    """Tells whether elements of two arrays lie in one place."""
+    if x is y:
+        return True
+    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+        return np.shares_memory(x, y)
+    memory = memories.get(id(x), {})
+    return id(y) in memory and memory[id(y)] in _sharing("shares(x, y)", memory[id(x)])
+
+
 def overwrite(name: str, x: Tracer, new: Any) -> None:
     """Makes a traced value denote another one, for all names and all views of it.
 

@@ -382,6 +382,39 @@ def test_an_opaque_forward_cannot_write_to_a_named_argument_in_silence() -> None
     assert_close(k, np.ones(2))
 
 
+@pytest.mark.parametrize("opaque", [False, True])
+def test_what_is_written_to_must_not_be_passed_twice(opaque: bool) -> None:
+    class Raised(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            b += 1.0
+            ctx.mark_dirty(b)
+            return (np.asarray(a) if opaque else a) * 1.0, b
+
+        @staticmethod
+        def backward(ctx, c, d):
+            return c, d
+
+    def halves(x):
+        y = x * 1.0
+        return Raised.apply(y[:2], y[2:])
+
+    for _ in range(2):
+        for call in (
+            lambda x: Raised.apply(x, x),
+            lambda x: Raised.apply(x[:3], x[1:]),
+            lambda x: func.vjp(lambda x: Raised.apply(y := x * 1.0, y), x)[0],
+            lambda x: func.vjp(lambda x: Raised.apply((y := x * 1.0)[:3], y[1:]), x)[0],
+        ):
+            with pytest.raises(RuleError, match="is marked as dirty, and shares memory with"):
+                call(np.arange(4.0))
+        found, _ = func.vjp(halves, np.arange(4.0))
+        assert_close(found[0], [0.0, 1.0])
+        assert_close(found[1], [3.0, 4.0])
+        found = halves(np.arange(4.0))
+        assert_close(found[1], [3.0, 4.0])
+
+
 class OpaqueAttribute(Function):
     """Keeps on `ctx` what NumPy computed, as the documents say not to do."""
 

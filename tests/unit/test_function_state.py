@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import decimal
 import sys
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any, ClassVar
@@ -653,3 +656,103 @@ def test_a_rule_that_writes_a_file_writes_it_at_each_call(tmp_path: Path) -> Non
         path.unlink(missing_ok=True)
         assert_close(func.grad(lambda x: Logged.apply(x).sum())(X), np.full_like(X, 2.0))
         assert path.exists()
+
+
+# ------------------------------------------------------------------- equal, and not the same
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Held:
+    """Is a pytree with an array and something that is none."""
+
+    array: Any
+    mode: Any = dataclasses.field(metadata={"static": True})
+
+
+EQUAL = [(1, True), (0.0, -0.0), (1, 1.0), (decimal.Decimal("1.0"), decimal.Decimal("1.00"))]
+
+
+def told(mode: Any) -> float:
+    return 1.0 + (2.0 if isinstance(mode, bool) else 0.0) + (str(mode) in ("-0.0", "1.00"))
+
+
+@pytest.mark.parametrize("modes", EQUAL)
+@pytest.mark.parametrize("make", [lambda a, m: Held(a, m), lambda a, m: {m: a}])
+def test_what_is_equal_on_a_context_and_not_the_same(make: Any, modes: Any) -> None:
+    mode: Any = None
+
+    class Opaque(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            x = np.asarray(x)
+            ctx.held = make(x, mode)
+            return x * 2.0
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            held = ctx.held
+            return ct * told(next(iter(held)) if isinstance(held, dict) else held.mode)
+
+    for mode in modes * 4:
+        assert func.grad(Opaque.apply)(3.0) == told(mode)
+
+
+@pytest.mark.parametrize("modes", EQUAL)
+@pytest.mark.parametrize("make", [lambda a, m: Held(a, m), lambda a, m: {m: a}])
+def test_what_is_equal_among_arguments_and_not_the_same(make: Any, modes: Any) -> None:
+    def scaled(given: Any) -> Any:
+        if isinstance(given, dict):
+            ((mode, array),) = given.items()
+        else:
+            mode, array = given.mode, given.array
+        return np.asarray(array) * told(mode)
+
+    class Opaque(Function):
+        @staticmethod
+        def forward(ctx: Any, given: Any) -> Any:
+            return scaled(given)
+
+    f = ftrans.external(scaled, ftrans.ArrayType((), "float64"))
+    for mode in modes * 2:
+        assert_close(f(make(np.array(3.0), mode)), 3 * told(mode))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = func.vmap(lambda x, m=mode: Opaque.apply(make(x, m)))(X)
+        assert_close(found, X * told(mode))
+
+
+def test_results_that_differ_in_more_than_arrays_are_an_error_once() -> None:
+    """Where `forward` is called when the program is run: then what it returned is known."""
+    mode = "a"
+
+    class Opaque(Function):
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return Held(np.asarray(x) * 2.0, mode)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.scale = 2.0 if output.mode == "a" else 3.0
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return ct.array * ctx.scale
+
+    class Long(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return np.tile(np.asarray(x), 2 if mode == "a" else 3)
+
+    slopes = func.vmap(func.grad(lambda x: Opaque.apply(x).array))
+    many = func.vmap(Long.apply)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert_close(slopes(X), np.full(len(X), 2.0))
+        assert many(X).shape == (len(X), 2)
+        mode = "b"
+        for f, text in ((slopes, "differs from its first call"), (many, "does not have the type")):
+            with pytest.raises(RuleError, match=text):
+                f(X)
+        assert_close(slopes(X), np.full(len(X), 3.0))
+        assert many(X).shape == (len(X), 3)
