@@ -7,8 +7,9 @@ earlier call has left, in every call from then on. So it has to be found out, an
 from __future__ import annotations
 
 import inspect
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from types import CodeType, FunctionType, SimpleNamespace
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ import numpy as np
 
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined, used_by
+from ftrans.traceback import LIBRARIES
 
 
 def left_by(call: Callable[[], Any], functions: Sequence[Any]) -> tuple[Any, tuple[str, ...]]:
@@ -44,19 +46,38 @@ def seen_by(functions: Sequence[Any]) -> dict[str, list[Any]]:
     return {
         name: [_kept(x) for x in _inside(value) if _is_number(x)]
         for name, value in uses
-        if type(value) is not FunctionType
+        if type(value) is not FunctionType or value.__dict__
     }
 
 
 def _inside(value: Any) -> list[Any]:
-    """Returns a value, or what a container, or a class of the user's, has in it."""
-    if isinstance(value, dict):
-        return list(value.values())
-    if isinstance(value, (list, tuple)):
-        return list(value)
-    if isinstance(value, (type, SimpleNamespace)):
-        return list(vars(value).values())
-    return [value]
+    """Returns a value, or what containers, and classes and objects of the user's, have in them."""
+    found, pending, seen = [], [value], set()
+    while pending and len(seen) < _MOST:
+        x = pending.pop()
+        if id(x) in seen or isinstance(x, ModuleType):
+            continue
+        seen.add(id(x))
+        if isinstance(x, dict):
+            pending += x.values()
+        elif isinstance(x, (list, tuple, set, frozenset, deque)):
+            pending += x
+        elif _is_number(x) or not hasattr(x, "__dict__") or _is_of_library(type(x)):
+            found.append(x)
+        else:
+            pending += [item for name, item in vars(x).items() if not name.startswith("_ftrans_")]
+    return found
+
+
+_MOST = 1000
+"""How many objects are looked into at most."""
+
+
+def _is_of_library(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in _LIBRARIES
+
+
+_LIBRARIES = LIBRARIES | {"ftrans"}
 
 
 def _is_number(x: Any) -> bool:

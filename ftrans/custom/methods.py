@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
@@ -223,6 +224,7 @@ class Parameters:
     positional: int | None = None
 
     def __init__(self, function: Any, with_context: bool = False):
+        self._made_of = function, with_context, _facts_of(function)
         self.signature: inspect.Signature | None = None
         self.names: tuple[str, ...] = ()
         try:
@@ -249,12 +251,24 @@ class Parameters:
         known = not kwargs and self.positional in (None, len(args))
         if known or self.signature is None:
             return args, kwargs
+        function, with_context, facts = self._made_of
+        now = _facts_of(function)
+        if len(now) != len(facts) or not all(map(operator.is_, now, facts)):
+            self.__init__(function, with_context)  # it was changed in place
         try:
             found = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise unfit(error, len(args) + len(kwargs)) from None
         found.apply_defaults()
         return found.args, found.kwargs
+
+
+def _facts_of(function: Any) -> tuple[Any, ...]:
+    """Returns what the signature of a function is made of, as it is now."""
+    written = inspect.unwrap(function)
+    named = getattr(written, "__kwdefaults__", None) or {}
+    code, defaults = getattr(written, "__code__", None), getattr(written, "__defaults__", None)
+    return code, defaults, *named, *named.values()
 
 
 _POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import decimal
+import functools
 import sys
 import warnings
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import jax
@@ -756,3 +758,92 @@ def test_results_that_differ_in_more_than_arrays_are_an_error_once() -> None:
                 f(X)
         assert_close(slopes(X), np.full(len(X), 3.0))
         assert many(X).shape == (len(X), 3)
+
+
+# ---------------------------------------------------------------- what is left deep inside
+
+
+class Kept:
+    """Keeps a value, as caches do."""
+
+    def __init__(self) -> None:
+        self.value: Any = 0.0
+
+    def put(self, value: Any) -> None:
+        self.value = value
+
+    def get(self) -> Any:
+        return self.value
+
+
+def places() -> dict[str, tuple[Any, Any]]:
+    """Returns functions that put a value somewhere, and that get it from there."""
+    memory, object_, outer = {"a": [{"b": 0.0}]}, Kept(), SimpleNamespace(inner=Kept())
+
+    def function() -> None:
+        pass
+
+    function.value = 0.0  # type: ignore[attr-defined]
+    return {
+        "containers": (lambda x: memory["a"][0].update(b=x), lambda: memory["a"][0]["b"]),
+        "object": (object_.put, lambda: object_.get()),
+        "attributes": (outer.inner.put, lambda: outer.inner.value),
+        "function": (lambda x: setattr(function, "value", x), lambda: function.value),  # type: ignore[attr-defined]
+    }
+
+
+@pytest.mark.parametrize("place", list(places()))
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_left_deep_inside_comes_too_late(place: str) -> None:
+    put, get = places()[place]
+
+    class Square(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            x = np.asarray(x)
+            put(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return ct * 2 * get()
+
+    for _ in range(2):
+        with pytest.raises(RuleError, match="may use what Square"):
+            func.vmap(func.grad(Square.apply))(X)
+    for x in X:
+        assert_close(func.grad(Square.apply)(x), 2 * x)  # where it is there, it is right
+
+
+# -------------------------------------------------------------------------- signatures
+
+
+def test_defaults_that_are_changed_in_place() -> None:
+    """As by who reloads a module into the functions that are there."""
+
+    @ftrans.custom_vjp
+    def scaled(x: Any, k: float = 2.0) -> Any:
+        return x * k
+
+    scaled.defvjp(lambda x, k: (x * k, k), lambda k, ct: (ct * k, None))
+
+    def passed_on(function: Any) -> Any:
+        return functools.wraps(function)(lambda *args, **kwargs: function(*args, **kwargs))
+
+    class Scaled(Function):
+        @staticmethod
+        @passed_on
+        def forward(ctx: Any, x: Any, k: float = 2.0) -> Any:
+            ctx.k = k
+            return x * k
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return ct * ctx.k
+
+    written = Scaled.forward.__wrapped__  # type: ignore[attr-defined]
+    for k in (2.0, 5.0, 2.0):
+        scaled.__wrapped__.__defaults__ = written.__defaults__ = (k,)  # type: ignore[attr-defined]
+        for f in (scaled, Scaled.apply):
+            assert_close(f(3.0), 3.0 * k)
+            assert_close(func.grad(f)(3.0), k)
