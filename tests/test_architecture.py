@@ -51,12 +51,12 @@ LONG: dict[str, int] = {}
 
 CEILINGS = {
     "autograd": 19,
-    "custom": 5184,
+    "custom": 5256,
     "external": 1309,
     "func": 3505,
     "interpreters": 1781,
     "ir": 2142,
-    "numpy": 7884,
+    "numpy": 7894,
     "primitives": 6654,
     "runtime": 2998,
     "verify": 3364,
