@@ -119,13 +119,8 @@ def _same(before: list[Any], after: list[Any]) -> bool:
 def may_encode(left: Sequence[Any], functions: Sequence[Any], given: Sequence[Any]) -> bool:
     """Tells whether texts or long integers that functions have left may hold values.
 
-    Those may that neither the code nor an argument says. An integer of 31 bits is taken for one
-    that counts, or names a place, as arrays of integers are.
-
-    Args:
-        left: what they have left that is no array.
-        functions: the functions.
-        given: their arguments that are no arrays.
+    Those may that neither the code nor an argument, of those that are no arrays, says. An integer
+    of 31 bits is taken for one that counts, or names a place, as arrays of integers are.
     """
     texts = {x for x in left if type(x) in _TEXTS or (type(x) is int and abs(x) >> 31)}
     if not texts:

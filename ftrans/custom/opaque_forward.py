@@ -86,9 +86,7 @@ class OpaqueForward:
     def call(self, values: Sequence[Any], needs: Any) -> Left:
         """Calls it, while a function is traced, on values; what it raises is raised.
 
-        Args:
-            values: the arrays.
-            needs: what `ctx.needs_input_grad` is: a tuple, or a function that returns it.
+        What `ctx.needs_input_grad` is may be given as a tuple, or as a function that returns it.
         """
         if self.names:
             named = known_values(self.named.values)

@@ -115,14 +115,8 @@ def _forget() -> None:
 class Leap:
     """Is a call of a `Function` at a point of a trace, where an equal one may have been before.
 
-    Then there is nothing left to ask but whether the methods would do the same.
-
-    Args:
-        trail: the innermost frame.
-        name: that of the class.
-        guards: what the methods read.
-        args: the arguments.
-        known: what the call depends on besides; hashable.
+    Then there is nothing left to ask but whether the methods, which read what the guards say, would
+    do the same. What the call depends on beside its arguments is `known`, and hashable.
     """
 
     __slots__ = ("_call", "_mark", "_name", "_trail")

@@ -119,10 +119,7 @@ class Rule(NamedTuple):
     def later(self, ctx: FunctionCtx, values: Sequence[Any], needs: tuple[bool, ...]) -> list[Any]:
         """Records that the method is called on arrays when the program is run.
 
-        Args:
-            ctx: the context, with traced values in it.
-            values: what the method takes, traced, or None.
-            needs: what `ctx.needs_input_grad` is.
+        What it takes, and what the context holds, is traced; `needs` is what the context says.
         """
         check_captures(self.label, self.method)
         types, wanted = self.types, self.smooth

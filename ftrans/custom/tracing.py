@@ -124,12 +124,8 @@ class TracedRule(NamedTuple):
 class Rules:
     """Traces the rules of one call, while the frame of its `forward` is open.
 
-    Args:
-        author: what the author wrote.
-        inputs: as for `Frame.declare`.
-        outs: the results.
-        smooth: which of them have tangents.
-        around: what is asked of the call.
+    The inputs are as for `Frame.declare`; `smooth` says which results have tangents, and `around`
+    what is asked of the call.
     """
 
     def __init__(
