@@ -159,10 +159,7 @@ class Left:
     def build(self, ctx: FunctionCtx, inputs: Sequence[Any], values: Sequence[Any]) -> Any:
         """Returns what was returned, with traced values in it, and fills a context as this one is.
 
-        Args:
-            ctx: the context.
-            inputs: the inputs, traced.
-            values: the same of the results, and of what is saved besides.
+        The values are those of the results, and of what is saved besides.
         """
         count = len(self.output.values)
         outs = values[:count]

@@ -77,12 +77,8 @@ def record(author: Author, values: Sequence[Any], known: Sequence[Any] = ()) -> 
 def staged_for_jax(name: str, call: Callable[..., Any], values: Sequence[Any]) -> Any:
     """Calls what records a rule, on values that JAX traces.
 
-    It is recorded in a program of its own, so that JAX learns of the rules.
-
-    Args:
-        name: names the program.
-        call: takes traced values in the place of these, and records.
-        values: arrays, some of which JAX traces.
+    It is recorded in a program of its own, so that JAX learns of the rules: the call takes traced
+    values in the place of these, some of which JAX traces.
     """
     inputs = known_inputs(values)
     staged = stage(name, call, inputs)
