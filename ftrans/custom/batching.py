@@ -323,9 +323,7 @@ def example_by(
 ) -> tuple[Parts, bool, list[ArrayType]] | None:
     """Returns what a rule for batches says of one example, where `forward` says nothing.
 
-    Args:
-        rule: the rule, which learns what the output is.
-        values: the inputs of the call, which an enclosing `vmap` maps.
+    The rule learns what the output is; the values are the inputs, which an enclosing `vmap` maps.
 
     Returns:
         The output, whether it is a tuple, and the types of the arrays in it; None where no batch
