@@ -245,6 +245,17 @@ class WrittenBatch:
             )
         return each
 
+    def axis(self, number: int, found: ArrayType, dim: int) -> int:
+        """Returns a mapped axis, counted from the front; raises where the result has none such."""
+        rank = len(found.shape)
+        if not -rank <= dim < rank:
+            raise RuleError(
+                f"{self.name}: out_dims names an axis that a result does not have.\n"
+                f"  result {number}: {found}, out_dims {dim!r}\n"
+                f"  it is defined at {defined(self.function)}"
+            )
+        return int(dim) % rank
+
     def _check(
         self, size: int, outs: Sequence[Any], dims: Sequence[int | None]
     ) -> list[int | None]:
@@ -252,15 +263,7 @@ class WrittenBatch:
         checked: list[int | None] = []
         for number, (out, dim, t) in enumerate(zip(outs, dims, self.types, strict=True)):
             found = type_of(out).update()
-            rank = len(found.shape)
-            if dim is not None:
-                if not -rank <= dim < rank:
-                    raise RuleError(
-                        f"{self.name}: out_dims names an axis that a result does not have.\n"
-                        f"  result {number}: {found}, out_dims {dim!r}\n"
-                        f"  it is defined at {defined(self.function)}"
-                    )
-                dim = int(dim) % rank
+            dim = None if dim is None else self.axis(number, found, dim)
             checked.append(dim)
             if found is not _wide(t, size, dim).update():
                 where = "nowhere (None)" if dim is None else f"at axis {dim}, of size {size}"
@@ -345,7 +348,7 @@ def example_by(
         for i, dim in enumerate(rule.dims(out_dims)):
             if dim is not None:
                 shape = list(found[i].shape)
-                del shape[dim]
+                del shape[rule.axis(i, found[i], dim)]
                 found[i] = found[i].update(shape=tuple(shape))
     return parts.template(), is_tuple, found
 

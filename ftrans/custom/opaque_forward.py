@@ -122,10 +122,7 @@ class OpaqueForward:
     def record(self, ctx: FunctionCtx, inputs: Sequence[Any], needs: Any) -> tuple[Any, Recorded]:
         """Records the call; returns the output with traced values, and fills the context.
 
-        Args:
-            ctx: the context.
-            inputs: the traced values of the arrays among the positional arguments.
-            needs: as for `call`.
+        The inputs are the arrays among the positional arguments, traced.
         """
         operands = list(map(as_array, [*inputs, *self.named.values]))
         types = tuple([type_of(x).update() for x in operands])

@@ -13,6 +13,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
+from ftrans.errors import RuleError
 from tests.helpers import assert_close
 
 X = np.random.default_rng(0).normal(size=(2, 3, 4))
@@ -130,6 +131,24 @@ def test_an_opaque_forward_is_looped_over_with_one_warning() -> None:
         warnings.simplefilter("ignore")
         got = func.vmap(func.vmap(func.grad(lambda x: Warned.apply(x))))(X[0])
         assert_close(got, 3 * X[0] ** 2)
+
+
+@pytest.mark.parametrize("dim", [2, 5, -3])
+def test_out_dims_where_forward_returns_nothing(dim: int) -> None:
+    class Many(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return None
+
+        @staticmethod
+        def vmap(info, in_dims, x):
+            return x, dim
+
+    text = (
+        rf"Many\.vmap: out_dims names an axis that a result does not have\.\n  .*, out_dims {dim}\n"
+    )
+    with pytest.raises(RuleError, match=text):
+        func.vmap(Many.apply)(X[0])
 
 
 def test_an_opaque_backward_is_looped_over_with_a_warning() -> None:
