@@ -302,7 +302,7 @@ for name, method, says in (
     ("the first example for all", _first_of_all, "all examples are the first one"),
     ("in_dims is ignored", _unmoved, ""),
     ("sorts along the batch", _sorts_all, ""),
-    ("out_dims", _out_dim, "where out_dims says"),
+    ("out_dims", _out_dim, "said to be mapped at axis"),
     ("right for the first axis alone", _only_in_front, ""),
 ):
     wrong(f"sort: vmap, {name}", sorting(_simply, vmap=method), (ROWS,), says)
