@@ -18,12 +18,12 @@ def settings_as_before() -> Iterator[None]:
     vars(config).update(before)
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True, scope="session")
 def old_objects_set_aside() -> None:
-    """Spares the garbage collector what is there before the tests of a module.
+    """Spares the garbage collector what is there before the tests: JAX, and the tests themselves.
 
-    JAX, the tests themselves and what those before have left are a million objects and more, which
-    take a second at each full collection, and many tests ask for one.
+    They take most of a second at each full collection, and many tests ask for one. What tests leave
+    is not set aside, since what is in cycles would never be freed.
     """
     gc.collect()
     gc.freeze()
