@@ -8,6 +8,7 @@ called when the program is run; what it returns is learnt from a call on an exam
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -171,15 +172,17 @@ class OpaqueForward:
         if left.is_told:
             returned.append(_CHECKED)
         kinds = [ArrayType(x.shape, x.dtype) for x in map(to_array, returned)]
+        kept = copy.copy(self)  # which outlives the call, and so keeps none of its arrays
+        kept.named = self.named.template()
 
         def forget() -> None:
             _typings.pop(key, None)
-            self.methods.memory.clear()
+            kept.methods.memory.clear()
 
         check = _Check(name, self.methods.forward, left.key, places, kinds, types)
         callee = RuleCallee(
             name,
-            lambda *arrays: check(self._left(arrays, needs), forget),
+            lambda *arrays: check(kept._left(arrays, needs), forget),
             kinds,
             # an example that differs is checked against itself, not against the one before
             key=(key, left.key, places, tuple(kinds)),

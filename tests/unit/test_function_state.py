@@ -847,3 +847,21 @@ def test_defaults_that_are_changed_in_place() -> None:
         for f in (scaled, Scaled.apply):
             assert_close(f(3.0), 3.0 * k)
             assert_close(func.grad(f)(3.0), k)
+
+
+def test_what_is_learnt_of_an_example_keeps_no_argument() -> None:
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, *, w: Any) -> Any:
+            return np.asarray(x) * np.asarray(w).sum()
+
+    def freed(w: Any) -> weakref.ref[Any]:
+        for _ in range(2):
+            assert_close(func.vmap(lambda x: Scaled.apply(x, w=w))(X), X * 3)
+        return weakref.ref(w)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reference = freed(np.ones(3))
+    collect()
+    assert reference() is None
