@@ -51,7 +51,7 @@ LONG: dict[str, int] = {}
 
 CEILINGS = {
     "autograd": 19,
-    "custom": 5227,
+    "custom": 5228,
     "external": 1309,
     "func": 3505,
     "interpreters": 1781,
@@ -59,7 +59,7 @@ CEILINGS = {
     "numpy": 7894,
     "primitives": 6654,
     "runtime": 2998,
-    "verify": 3364,
+    "verify": 3359,
 }
 """How many lines a package may have."""
 

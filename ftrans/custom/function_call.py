@@ -135,15 +135,13 @@ class Call(Author):
     def _leap(self, called: Left, known: Sequence[Any]) -> Leap | None:
         """Returns the call as one that is stepped over, but for what `forward` does."""
         trail, guards = state.trail, self.form.guards
-        if trail is None or guards is None or self.kwargs or self.listener or self.effects:
+        if trail is None or guards is None or self.effects or called.objects:
             return None
-        if called.objects or not _ARRAYS.issuperset(map(type, known)):
+        key = self.lasting_key
+        if key is None or not _ARRAYS.issuperset(map(type, known)):
             return None
-        needs = _needs(self.parts) if self.methods.asks_needs else None
         values = [*self.parts.values, *map(trail.capture, known)]
-        return Leap(
-            trail, self.name, guards, values, (self.passed, needs, called.key, called.places[0])
-        )
+        return Leap(trail, self.name, guards, values, key)
 
     opaque = (False, False)
     """Whether `forward` and `setup_context` were found to be opaque."""

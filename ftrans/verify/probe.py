@@ -15,14 +15,13 @@ import jax.numpy as jnp
 import jax.tree_util as tree
 import numpy as np
 
+from ftrans.custom.left import known_values
 from ftrans.custom.rule import listening
-from ftrans.errors import ConcretizationError, RuleError
+from ftrans.errors import RuleError
 from ftrans.func.derivative import jvp, vjp
 from ftrans.func.staging import name_of, named
 from ftrans.ir import Tracer
-from ftrans.ir.source import evaluated
 from ftrans.pytree import argument_name
-from ftrans.runtime.jaxlink import foreign
 from ftrans.verify.coordinates import (
     close,
     count,
@@ -333,12 +332,8 @@ def _value(x: Any) -> np.ndarray | None:
     """Returns what a traced value is; None where it has no value yet."""
     if type(x) is not Tracer:
         return np.asarray(x)
-    try:
-        with evaluated(lambda value: not foreign([value]), examples=False):
-            found = x.value()
-        return None if foreign([found]) else np.asarray(found)
-    except ConcretizationError:
-        return None
+    found = known_values([x])
+    return None if found is None else np.asarray(found[0])
 
 
 def _copied(leaf: Any) -> Any:
