@@ -20,7 +20,7 @@ from ftrans.custom.recording import staged_for_jax
 from ftrans.custom.reuse import Memory
 from ftrans.errors import MissingRuleError, RuleError, UnsupportedError
 from ftrans.func.staging import name_of, named
-from ftrans.ir import Tracer, is_tracing, type_of
+from ftrans.ir import ArrayType, Tracer, is_tracing, type_of
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives import add_p
 from ftrans.primitives.axes import zeros
@@ -351,36 +351,58 @@ def linear(function: Callable[..., Any], transpose: Callable[..., Any]) -> custo
     """Returns a function that is linear in all arguments together, with its transpose as its rule.
 
     The transpose has the function as its own, and the other way round: so neither is ever
-    differentiated.
+    differentiated, and both are traced no more than once for each order.
 
     Args:
         function: takes and returns pytrees of arrays.
         transpose: takes a cotangent of what the function returns; returns one for each argument.
     """
-
-    def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
-        return made(*primals), made(*_filled(primals, tangents))
+    backs: dict[Any, custom_jvp] = {}
 
     def pull(primals: tuple[Any, ...], out: Any, ct: Any) -> Any:
+        parts, types = _parts_of(primals)
+        key = parts.key, types
+        if len(backs) >= _BACKS:
+            backs.clear()
+        return (backs.get(key) or backs.setdefault(key, back_to(parts.template(), types)))(ct)
+
+    def back_to(parts: Parts, types: Sequence[ArrayType]) -> custom_jvp:
         def back(ct: Any) -> Any:
             found = transpose(ct)
-            return _filled(primals, found if isinstance(found, tuple) else (found,))
+            return _filled(parts, types, found if isinstance(found, tuple) else (found,))
 
-        named(back, f"transpose({name_of(function)})")
-        return linear(back, lambda cts: function(*cts))(ct)
+        pull_back = lambda primals, out, cts: (made(*cts),)  # noqa: E731
+        return _linear(named(back, f"transpose({name_of(function)})"), pull_back, made.traced())
 
-    made = custom_jvp(function)
-    made.lasting = True  # the function has no other derivative
-    made.rule, made.bwd, made.bwd_name = rule, functools.wraps(transpose)(pull), "its transpose"
-    made.written = (transpose,)
+    made = _linear(function, functools.wraps(transpose)(pull), (transpose,))
     return made
 
 
-def _filled(like: tuple[Any, ...], given: Any) -> Any:
-    """Returns tangents or cotangents of these arguments with zeros in the place of None."""
-    parts = Parts(like, is_number)
+_BACKS = 64
+"""For how many types of arguments the transpose of a function is kept at most."""
+
+
+def _linear(function: Any, pull: Any, written: tuple[Any, ...]) -> custom_jvp:
+    """Returns a function with the rules of one that is linear."""
+
+    def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+        # nobody takes the first result, nor differentiates it: the rule lasts
+        return function(*primals), made(*_filled(*_parts_of(primals), tangents))
+
+    made = custom_jvp(function)
+    made.lasting = True  # the function has no other derivative
+    made.rule, made.bwd, made.bwd_name, made.written = rule, pull, "its transpose", written
+    return made
+
+
+def _parts_of(primals: tuple[Any, ...]) -> tuple[Parts, tuple[ArrayType, ...]]:
+    parts = Parts(primals, is_number)
+    return parts, tuple([type_of(as_array(x)).update() for x in parts.values])
+
+
+def _filled(parts: Parts, types: Sequence[ArrayType], given: Any) -> Any:
+    """Returns tangents or cotangents of such arguments with zeros in the place of None."""
     if len(given) != len(parts):
         return given  # which is an error where it is returned
     leaves = parts.split(lambda: "what its transpose returns", given)
-    pairs = zip(leaves, parts.values, strict=True)
-    return parts.build([zeros(type_of(as_array(x)).update()) if v is None else v for v, x in pairs])
+    return parts.build([zeros(t) if v is None else v for v, t in zip(leaves, types, strict=True)])

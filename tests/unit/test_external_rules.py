@@ -205,6 +205,29 @@ def test_two_external_functions_may_be_each_others_transpose() -> None:
     assert_close(func.hessian(lambda x: (forward(x) ** 2).sum())(X), 2 * matrix.T @ matrix)
 
 
+@pytest.mark.parametrize("understood", [True, False])
+def test_a_transpose_is_called_seldom_at_high_orders(understood: bool) -> None:
+    calls: list[None] = []
+
+    def counted(ct: Any) -> Any:
+        calls.append(None)  # so that nobody knows whether the next call does the same
+        return transpose(ct)
+
+    def transpose(ct: Any) -> Any:
+        return 2.0 * ct[0][::-1] + 3.0 * ct[1]
+
+    f = external(
+        lambda x: (2.0 * x[::-1], 3.0 * x),
+        lambda x: (x, x),
+        vmap_method="sequential",
+        transpose=transpose if understood else counted,
+    )
+    third = func.jacrev(func.hessian(lambda x: (fnp.sin(f(x)[0]) * f(x)[1]).sum()))(X)
+    expected = func.jacrev(func.hessian(lambda x: (fnp.sin(2.0 * x[::-1]) * 3.0 * x).sum()))(X)
+    assert_close(third, expected)
+    assert len(calls) < 2000
+
+
 def test_a_transpose_may_close_over_what_is_differentiated() -> None:
     def slopes(w: Any) -> Any:
         f = external(
