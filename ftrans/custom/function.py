@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx, VmapInfo
-from ftrans.custom.function_call import Call
+from ftrans.custom.function_call import Call, needs_of
 from ftrans.custom.left import left_of
 from ftrans.custom.methods import Methods, methods_of
 from ftrans.custom.recording import staged_for_jax
@@ -19,7 +19,7 @@ from ftrans.custom.rule import listener
 from ftrans.errors import RuleError
 from ftrans.external.arrays import call_writing, read_only
 from ftrans.ir import Tracer, is_tracing
-from ftrans.ir.stack import state
+from ftrans.ir.stack import asks, state
 from ftrans.pytree import Parts
 from ftrans.runtime.jaxlink import foreign, is_jax, to_jax, x64
 from ftrans.traceback import boundary
@@ -142,10 +142,16 @@ class Function:
         passed = len(args) + len(kwargs)
         methods = methods_of(cls)
         args, kwargs = methods.parameters.bound(args, kwargs, methods.unfit)
-        trail, guards, leap = state.trail, methods.guards, None
-        if trail is not None and guards is not None and not kwargs and listener() is None:
-            leap = Leap(trail, methods.name, guards, args, passed)
-            if (found := leap.take()) is not None:
+        trail, guards, leap, left = state.trail, methods.guards, None, None
+        if trail is not None and not kwargs and listener() is None:
+            if guards is not None:
+                leap = Leap(trail, methods.name, guards, args, (passed, asks()))
+                found = leap.take()
+            elif (again := methods.again) is not None and again.fits(args, passed):
+                found, left = again.take(trail, args, lambda: needs_of(Parts(args)))
+            else:
+                found = None
+            if found is not None:
                 return found
         parts = Parts(args)
         if not is_tracing() or not any(type(x) is Tracer for x in parts.values):
@@ -155,6 +161,7 @@ class Function:
             staged = lambda *xs: Call(methods, Parts(parts.build(xs)), kwargs).record()  # noqa: E731
             return staged_for_jax(methods.name, staged, parts.values)
         call = Call(methods, parts, kwargs, min(passed, len(parts)))
+        call.early = left
         result = call.record()
         if leap is not None:
             leap.learn(call, result)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ftrans.custom.again import ONCE, Again
 from ftrans.custom.batching import FunctionBatch, example_by
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.effects import came_too_late, changed, may_encode, seen_by
@@ -34,7 +35,7 @@ from ftrans.primitives import once_p, tied_p
 from ftrans.primitives.rules.missing import missing
 from ftrans.pytree import Parts
 
-__all__ = ["Call"]
+__all__ = ["Call", "needs_of"]
 
 
 class Call(Author):
@@ -67,7 +68,7 @@ class Call(Author):
         """What calls that are like one another have in common, see `Author.lasting_key`."""
         if self.kwargs or self.listener or not self.parts.is_constant:
             return None
-        needs = _needs(self.parts) if self.methods.asks_needs else None
+        needs = needs_of(self.parts) if self.methods.asks_needs else None
         called = self.called
         left = None if called is None else (called.key, called.places[0])
         return self.parts.key, self.passed, needs, left
@@ -101,6 +102,8 @@ class Call(Author):
     """What an opaque `forward` has left."""
     called: Left | None = None
     """The same, where it was called for this call, on the values of its inputs."""
+    early: Left | None = None
+    """The same, where it was called before the call was made."""
     recorded: Recorded | None = None
     """The same, where it is called when the program is run."""
     handed: Any = ()
@@ -130,6 +133,7 @@ class Call(Author):
         result = self.make(self.output.build(results))
         if leap is not None:
             leap.learn(self, result)
+            self.methods.again = Again.of(self, leap.known[0])
         return result
 
     def _leap(self, called: Left, known: Sequence[Any]) -> Leap | None:
@@ -141,7 +145,7 @@ class Call(Author):
         if key is None or not _ARRAYS.issuperset(map(type, known)):
             return None
         values = [*self.parts.values, *map(trail.capture, known)]
-        return Leap(trail, self.name, guards, values, key)
+        return Leap(trail, self.name, guards, values, (self.form.token(key), asks()))
 
     opaque = (False, False)
     """Whether `forward` and `setup_context` were found to be opaque."""
@@ -159,7 +163,7 @@ class Call(Author):
 
     def _seen(self) -> dict[str, Any]:
         """Returns what the rules see outside of their arguments, if they may be differentiated."""
-        return seen_by(self.methods.rules) if self.asked > _ONCE else {}
+        return seen_by(self.methods.rules) if self.asked > ONCE else {}
 
     def _known(self) -> Sequence[Any]:
         """Calls an opaque `forward`, if there are values; returns what is known from there on."""
@@ -167,7 +171,9 @@ class Call(Author):
         if values is None:
             return ()
         before = self._seen()
-        self.called = self.left = self._host().call(values, partial(_needs, self.parts))
+        self.called = self.left = self.early or self._host().call(
+            values, partial(needs_of, self.parts)
+        )
         self.effects = changed(before, self._seen())
         return self.called.known()
 
@@ -196,7 +202,7 @@ class Call(Author):
         inputs, known = inputs[:count], inputs[count:]
         self.handed, self.recorded = Handed(), None
         self.ctx = ctx = FunctionCtx()
-        ctx._state.needs = partial(_needs, self.parts)
+        ctx._state.needs = partial(needs_of, self.parts)
         self.primals = [as_array(x) for x in inputs]
         output = self._output(inputs, known)
         self.is_tuple = isinstance(output, tuple)
@@ -231,7 +237,7 @@ class Call(Author):
         if self.called is not None:
             output = self.called.build(ctx, inputs, undifferentiated(self.name, known, inputs))
         elif any(self.opaque):
-            output, self.recorded = self._host().record(ctx, inputs, partial(_needs, self.parts))
+            output, self.recorded = self._host().record(ctx, inputs, partial(needs_of, self.parts))
             self.left = self.recorded.left
         else:
             with_context = methods.old
@@ -418,10 +424,6 @@ class Call(Author):
         return FunctionBatch(self, around).at_call(values)
 
 
-_ONCE = 2
-"""The order of the derivatives that are asked for where rules are not differentiated themselves."""
-
-
 def _differentiated_again(label: str, method: Any) -> str:
     return (
         f"{label} is marked with once_differentiable, and is differentiated again.\n"
@@ -437,7 +439,7 @@ def _is_result(x: Any) -> bool:
 _ARRAYS = {np.ndarray}
 
 
-def _needs(parts: Parts) -> tuple[bool, ...]:
+def needs_of(parts: Parts) -> tuple[bool, ...]:
     """Returns for each argument whether a gradient with respect to it may be asked for."""
     given = iter(parts.values)
     groups = [[next(given) for _ in range(count)] for count in parts.counts()]

@@ -80,7 +80,8 @@ class Guards:
             for name, value in attributes.items():
                 if found.get(name, _ABSENT) is not value:
                     return False
-        return all(ask(rule) == found for rule, ask, found in self._rules)
+        rules = self._rules
+        return not rules or all(ask(rule) == found for rule, ask, found in rules)
 
 
 class Ruled:

@@ -20,6 +20,11 @@ _FORMS = 64
 """How many forms of calls are remembered of one class at most."""
 
 
+_given = operator.attrgetter(
+    *("forward", "setup_context", "backward", "vjp", "jvp", "vmap", "generate_vmap_rule", "apply")
+)
+
+
 def methods_of(cls: Any) -> Methods:
     """Returns the methods of a subclass of `Function`, as they are now.
 
@@ -28,19 +33,13 @@ def methods_of(cls: Any) -> Methods:
         RuleError: where both names of `backward` are written.
     """
     forward = cls.forward
+    named = getattr(forward, "__kwdefaults__", None)
     given = (
-        forward,
-        cls.setup_context,
-        cls.backward,
-        cls.vjp,
-        cls.jvp,
-        cls.vmap,
-        cls.generate_vmap_rule,
-        cls.apply,
+        *_given(cls),
         # a function may be changed in place, as by who reloads a module
         getattr(forward, "__code__", None),
         getattr(forward, "__defaults__", None),
-        tuple((getattr(forward, "__kwdefaults__", None) or {}).items()),
+        tuple(named.items()) if named else (),
     )
     found = cls._ftrans_methods
     # a subclass finds those of its base
@@ -58,12 +57,19 @@ class Form:
         forward: what calls an opaque `forward`, if the arguments that are no arrays never change.
     """
 
-    __slots__ = ("forward", "guards", "opaque")
+    __slots__ = ("_tokens", "forward", "guards", "opaque")
 
     def __init__(self) -> None:
         self.opaque: set[Any] = set()
         self.guards: Any = None
         self.forward: Any = None
+        self._tokens: dict[Any, object] = {}
+
+    def token(self, key: Any) -> object:
+        """Returns what stands for a key, and is quicker to hash."""
+        if len(self._tokens) >= _FORMS:
+            self._tokens = {}
+        return self._tokens.setdefault(key, object())
 
 
 class Methods:
@@ -83,9 +89,11 @@ class Methods:
         missing: the error where a derivative is asked for, and no rule is written; or None.
         parameters: how `forward` takes its arguments.
         guards: what the methods read, where none of them is opaque and all of it is understood.
+        again: what later calls of an opaque `forward` may have in common with the last one.
     """
 
     guards: Any = None
+    again: Any = None
 
     def __init__(self, cls: Any, given: tuple[Any, ...]):
         self.cls = cls

@@ -94,27 +94,35 @@ class OpaqueForward:
             if named is None:
                 raise self._named()
             values = [*values, *named]
+        return self.left(*self.run(values, needs))
+
+    def run(self, values: Sequence[Any], needs: Any) -> tuple[Any, list[Any], Any, FunctionCtx]:
+        """Calls it as `call` does; returns what `call_writing` does, and the context."""
         with untraced():
             try:
-                return self._left(values, needs)
+                return self._run(values, needs)
             except FtransError as error:
                 self._check_captured(error)
                 raise
 
-    def _left(self, values: Sequence[Any], needs: Any) -> Left:
+    def _run(self, values: Sequence[Any], needs: Any) -> tuple[Any, list[Any], Any, FunctionCtx]:
         """Calls it on arrays that it must not write to, and on copies if it does."""
 
         def run(arrays: Sequence[Any]) -> Any:
             nonlocal ctx
-            ctx = FunctionCtx()
-            ctx._state.needs = needs
+            if self.with_context:
+                ctx = FunctionCtx()
+                ctx._state.needs = needs
             args, kwargs = self.parts.build(arrays[: self.count]), {}
             if self.names:
                 kwargs = dict(zip(self.names, self.named.build(arrays[self.count :]), strict=True))
             return self.methods.call(ctx, args, kwargs, self.with_context)
 
-        ctx: Any = None
-        output, given, written = call_writing(run, distinct(values), self._writes)
+        ctx = _UNUSED
+        return *call_writing(run, distinct(values), self._writes), ctx
+
+    def left(self, output: Any, given: list[Any], written: Any, ctx: FunctionCtx) -> Left:
+        """Returns what a call has left, of what `run` has returned."""
         context = snapshot_of(ctx, self._statics) if self.with_context else None
         return left_of(output, given[: self.count], written, ctx, context)
 
@@ -149,7 +157,9 @@ class OpaqueForward:
         values = values_of(operands, examples=True)
         try:
             with untraced():
-                left, outside = left_by(lambda: self._left(values, needs), self.methods.rules)
+                left, outside = left_by(
+                    lambda: self.left(*self._run(values, needs)), self.methods.rules
+                )
         except FtransError as error:
             self._check_captured(error)
             raise
@@ -182,7 +192,7 @@ class OpaqueForward:
         check = _Check(name, self.methods.forward, left.key, places, kinds, types)
         callee = RuleCallee(
             name,
-            lambda *arrays: check(kept._left(arrays, needs), forget),
+            lambda *arrays: check(kept.left(*kept._run(arrays, needs)), forget),
             kinds,
             # an example that differs is checked against itself, not against the one before
             key=(key, left.key, places, tuple(kinds)),
@@ -292,6 +302,9 @@ def _made(name: str, forward: Any, ctx: FunctionCtx, x: Any) -> RuleError:
         f"  Save the arrays that it is made of, and make it in the rule that uses it."
     )
 
+
+_UNUSED = FunctionCtx()
+"""The context of what takes none."""
 
 _CHECKED = np.bool_(True)
 """Is returned by a call whose context was as expected."""

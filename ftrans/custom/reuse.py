@@ -7,6 +7,7 @@ taken over is traced anew as well, in plain frames, and the two are compared.
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,6 @@ from ftrans.errors import CheckError
 from ftrans.ir import Params, Tracer
 from ftrans.ir.location import user_place
 from ftrans.ir.source import Opaque
-from ftrans.ir.stack import asks
 from ftrans.ir.trail import Trail
 from ftrans.numpy.composite import add_argument
 from ftrans.pytree import Parts
@@ -116,23 +116,24 @@ class Leap:
     """Is a call of a `Function` at a point of a trace, where an equal one may have been before.
 
     Then there is nothing left to ask but whether the methods, which read what the guards say, would
-    do the same. What the call depends on beside its arguments is `known`, and hashable.
+    do the same. What the call depends on beside its arguments is `known`, and hashable: what is
+    asked of it, too.
     """
 
-    __slots__ = ("_call", "_mark", "_name", "_trail")
+    __slots__ = ("_call", "_mark", "_name", "_trail", "known")
 
     def __init__(self, trail: Any, name: str, guards: Any, args: Sequence[Any], known: Any):
         self._trail: Trail = trail
         self._call: Any = None
         self._name = name
+        self.known = known
         if guards.asks_needs or not guards.hold():
             return
         call: list[Any] = [guards.token, known, config.default_dtype]
         for x in args:
             if not add_argument(call, trail, x):
                 return
-        call.append(asks())
-        call += user_place()
+        call += user_place(sys._getframe(2))
         self._call = tuple(call)
 
     def take(self) -> Tracer | None:

@@ -65,21 +65,30 @@ class Rule(NamedTuple):
         return self._gradients(ctx, given) if self.which == "backward" else self._dots(ctx, given)
 
     def _gradients(self, ctx: FunctionCtx, cotangents: Sequence[Any]) -> list[Any]:
-        given, count = cotangents, len(self.parts)
+        given = cotangents
         if self.materialize:
             pairs = zip(cotangents, self.types, strict=True)
             given = [_zeros(t) if ct is None else ct for ct, t in pairs]
-        found = _listed(self.method(ctx, *self.output.alone(given)), count)
+        return self._gradients_of(self.method(ctx, *self.output.alone(given)))
+
+    def _gradients_of(self, returned: Any) -> list[Any]:
+        parts, inputs = self.parts, self.inputs
+        if len(inputs) == 1 and parts.arrays_alone and _is_exactly(returned, inputs[0]):
+            return [returned]  # as most often
+        count = len(parts)
+        found = _listed(returned, count)
         while len(found) > count and found[-1] is None:
             found.pop()
         if self.passed <= len(found) < count:
             found += [None] * (count - len(found))
-        flat = self._flat(self.parts, found, "gradient", "argument")
+        flat = self._flat(parts, found, "gradient", "argument")
         return [
             None
             if ct is None or not t.is_inexact
+            else ct
+            if _is_exactly(ct, t)
             else self._fitted("gradient", i, chosen(ct, t) if self.weak[i] else ct, t)
-            for i, (ct, t) in enumerate(zip(flat, self.inputs, strict=True))
+            for i, (ct, t) in enumerate(zip(flat, inputs, strict=True))
         ]
 
     def _dots(self, ctx: FunctionCtx, tangents: Sequence[Any]) -> list[Any]:
@@ -126,7 +135,8 @@ class Rule(NamedTuple):
         if self.which == "backward":
             types, wanted = self.inputs, tuple([t.is_inexact for t in self.inputs])
         snapshot = snapshot_of(ctx)
-        template, saved = snapshot.template(), sum(snapshot.counts()[:2])
+        template, (first, second, _) = snapshot.template(), snapshot.counts()
+        saved = first + second
         given = tuple([x is not None for x in values])
         # what is an attribute was a Python number where it promotes as one
         numbers = [
@@ -135,17 +145,29 @@ class Rule(NamedTuple):
         operands = [x for x in values if x is not None]
         operands += [np.asarray(x) if is_scalar(x) else as_array(x) for x in snapshot.values]
 
+        count = sum(given)
+        # nothing but arrays was saved
+        alone = template.structure.num_nodes == saved + 4 and template.arrays == saved
+
         def run(*arrays: Any) -> Sequence[Any]:
-            inner, rest = FunctionCtx(), iter(arrays)
-            taken = [next(rest) if g else None for g in given]
-            saved = [x.item() if number else x for x, number in zip(rest, numbers, strict=True)]
-            restore(template, saved, inner)
-            inner._state.which, inner._state.needs = self.which, needs
-            return [
-                np.zeros(t.shape, t.dtype) if x is None else x
-                for x, t, w in zip(self(inner, taken), types, wanted, strict=True)
-                if w
-            ]
+            inner, taken, kept = FunctionCtx(), arrays[:count], arrays[count:]
+            if count < len(given):
+                rest = iter(taken)
+                taken = tuple([next(rest) if g else None for g in given])
+            if True in numbers:
+                pairs = zip(kept, numbers, strict=True)
+                kept = tuple([x.item() if number else x for x, number in pairs])
+            s = inner._state
+            if alone:
+                s.for_backward, s.for_forward = kept[:first], kept[first:]
+            else:
+                restore(template, kept, inner)
+            s.which, s.needs = self.which, needs
+            found = self(inner, taken)
+            if len(found) == 1 and found[0] is not None:
+                return found  # it is wanted, else there were no call
+            pairs = zip(found, types, wanted, strict=True)
+            return [np.zeros(t.shape, t.dtype) if x is None else x for x, t, w in pairs if w]
 
         rule = self._replace(parts=self.parts.key, output=self.output.key)
         kinds = tuple([type_of(x).update() for x in operands])
@@ -199,10 +221,9 @@ def fit(label: str, value: Any, expected: ArrayType, like: str, reduced: bool = 
     Raises:
         RuleError: where it is no array, or has another shape or dtype.
     """
-    if type(value) is np.ndarray and value.shape == expected.shape:
-        if value.dtype == expected.dtype:
-            return value
-    elif not (is_array(value) or is_scalar(value)):
+    if _is_exactly(value, expected):
+        return value
+    if not (is_array(value) or is_scalar(value)):
         if isinstance(value, (list, tuple)) or not hasattr(value, "__array__"):
             raise RuleError(
                 f"{label} is no array.\n  returned: {describe(value)}\n"
@@ -232,6 +253,11 @@ def fit(label: str, value: Any, expected: ArrayType, like: str, reduced: bool = 
     if isinstance(array, Tracer) and array.weak:
         return cast(array, expected.dtype)
     return array
+
+
+def _is_exactly(x: Any, t: ArrayType) -> bool:
+    """Tells whether a value is an array of NumPy's of a type that has derivatives."""
+    return type(x) is np.ndarray and x.shape == t.shape and x.dtype == t.dtype and t.is_inexact
 
 
 def _summed(array: Any, target: tuple[int, ...]) -> Any:

@@ -41,7 +41,9 @@ def plain(array: Any) -> Any:
         if isinstance(array, jax.Array) and any(d.platform != "cpu" for d in array.devices()):
             return array
         array = np.asarray(array)
-    return read_only(array)
+    view = array[...]
+    view.flags.writeable = False
+    return view
 
 
 def call_writing(
@@ -139,12 +141,12 @@ def results(name: str, found: Any, types: Sequence[ArrayType], shared: bool = Fa
     for i, t in enumerate(types):
         # without a variable, so that the references to a new array can be counted
         if type(found[i]) is np.ndarray and (shared or _references(found, i) == _FRESH):
-            arrays.append(found[i])
+            array = found[i]
         else:
-            arrays.append(_array(name, i, found[i], types))
-        array = arrays[i]
-        if (array.dtype is not t.dtype and array.dtype != t.dtype) or array.shape != t.shape:
+            array = _array(name, i, found[i], types)
+        if array.dtype != t.dtype or array.shape != t.shape:
             raise _unlike(name, i, array, types)
+        arrays.append(array)
     return arrays
 
 
@@ -165,18 +167,21 @@ def leaves_of(name: str, outs: Any, found: Any, what: str = "its result") -> lis
     return leaves
 
 
-def owned(values: Sequence[Any], held: Callable[[], Mapping[int, float]]) -> list[Any]:
+def owned(
+    values: Sequence[Any], held: Callable[[], Mapping[int, float]], more: int = 0
+) -> list[Any]:
     """Returns results with those arrays copied that somebody else refers to, and may write to.
 
     Args:
         values: the results, of any kind.
         held: returns, by identity, how many references to an array are known besides that of the
             sequence; asked where there are more than that.
+        more: how many references to each there are besides these.
     """
-    found = []
+    found, fresh = [], _FRESH + more
     for i in range(len(values)):
         count = _references(values, i) if type(values[i]) is np.ndarray else 0
-        if count > _FRESH and count > _FRESH + held().get(id(values[i]), 0):
+        if count > fresh and count > fresh + held().get(id(values[i]), 0):
             found.append(_plain(values[i]))
         else:
             found.append(values[i])

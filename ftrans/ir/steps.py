@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 from ftrans.ir.program import Equation, Program
@@ -53,7 +52,7 @@ class Step:
         self.child: Step | None = None
         self.others: dict[Any, Step] | None = None
         self.ends: dict[Any, tuple[weakref.ref[Program], dict[int, None]]] | None = None
-        self.part: tuple[weakref.ref[Program], Sequence[int], Sequence[int]] | None = None
+        self.part: tuple[weakref.ref[Program], frozenset[int], Any, Any] | None = None
         self.leaps: dict[Any, tuple[Any, ...]] | None = None
 
     def find(self, key: Any) -> Step | None:

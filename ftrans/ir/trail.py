@@ -359,14 +359,14 @@ class Trail(Frame):
             return super().part(code)  # what is computed of an example is not known
         step = self.step
         self.step = step = step.find(code) or _grow(step, Step(code, None, None, step.stop))
-        known = self.known
         if step.part is not None:
-            program, needs, gives = step.part
+            program, held, needs, gives = step.part
             found = program()
-            if found is not None and all(c < 0 or c in known for c in needs):
+            if found is not None and held <= self.known.keys():
                 return Part(found, needs, gives)
         part = super().part(code)
-        step.part = weakref.ref(part.program), part.needs, part.gives
+        held = frozenset([c for c in part.needs if c >= 0])
+        step.part = weakref.ref(part.program), held, part.needs, part.gives
         return part
 
     def produced(self, code: int) -> tuple[Equation, Location | None, int]:

@@ -40,6 +40,8 @@ def hold(values: Iterable[Any], holder: list[Any]) -> None:
             if type(value) is Tracer:
                 continue
             if isinstance(value, np.ndarray):
+                if value.base is None and not (value.flags.writeable or id(value) in _held):
+                    continue
                 holder.append(value)
                 for array in (value,) if value.base is None else reversed(_chain(value)):
                     _hold_one(array, key)

@@ -137,4 +137,4 @@ install_compilation_cache(compilation_cache)
 
 def foreign(values: Any) -> bool:
     """Tells whether any of the values is traced by JAX."""
-    return any(is_traced_by_jax(v) for v in values)
+    return any(map(is_traced_by_jax, values))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -22,7 +23,7 @@ from ftrans.ir import Params, Program, Tracer, bind, check, type_of
 from ftrans.ir.frame import above, settled
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.outside import without_warnings
+from ftrans.primitives.outside import silently
 from ftrans.runtime.cache import count, keep
 from ftrans.runtime.choice import choose, plan_of
 from ftrans.runtime.executable import Executable, is_wide
@@ -47,17 +48,18 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
     final = plan.final(program)
     if config.check:
         check(final)
-    host = True
-    for array in arrays:
-        if type(array) is not np.ndarray:
-            kind = _kind(array)
-            if kind is _OUTLIVED:
-                return run(program, [settled(x) for x in arrays], as_jax)
-            if kind is _TRACED:
-                note_trace(None)  # no run of ours follows that could tell of it
-                # with its custom rules, so that JAX differentiates by them
-                return evaluate(jnp, simplify(inline(program)), arrays)
-            host = host and kind is _NUMPY
+    host = _HOST.issuperset(map(type, arrays))
+    if not host:
+        kinds = set(map(_kind, arrays))
+        if _OUTLIVED in kinds:
+            return run(program, [settled(x) for x in arrays], as_jax)
+        if _TRACED in kinds:
+            note_trace(None)  # no run of ours follows that could tell of it
+            # with its custom rules, so that JAX differentiates by them
+            return evaluate(jnp, simplify(inline(program)), arrays)
+        host = kinds == {_NUMPY}
+        if host:
+            arrays = list(map(np.asarray, arrays))
     if as_jax is None:
         as_jax = not host
     state, why = plan.state, Why.HOT
@@ -97,6 +99,8 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
     return outputs
 
 
+_HOST = {np.ndarray}
+
 # By type, since a look-up is quicker than what `isinstance` does for the classes of JAX.
 _NUMPY, _JAX, _TRACED, _OUTLIVED = 0, 1, 2, 3
 _kinds: dict[type, int] = {Tracer: _OUTLIVED}
@@ -118,9 +122,8 @@ def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool
         with x64(program.calls_host):
             outputs = [jnp.asarray(out) for out in evaluate(jnp, program, arrays)]
         return outputs if as_jax else [np.array(output) for output in outputs]
-    inputs = list(map(np.asarray, arrays))
-    with without_warnings(program.calls_host):
-        outputs = evaluate(np, program, inputs)
+    inputs = arrays if host else list(map(np.asarray, arrays))
+    outputs = silently(program.calls_host, evaluate, np, program, inputs)
     if as_jax:
         with x64():
             return [to_jax(output) for output in outputs]
@@ -180,8 +183,7 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
             outs = found if primitive.multiple else [found]
             return tuple(jnp.asarray(out) for out in outs)
     host = [np.asarray(array) for array in arrays]
-    with without_warnings(calls):
-        found = primitive.lower(np, *host, **params)
+    found = silently(calls, partial(primitive.lower, **params), np, *host)
     return tuple(_own(found if primitive.multiple else [found], host))
 
 
@@ -197,9 +199,6 @@ def _precision(
         if not any(map(is_wide, (*types, *primitive.infer_types(types, params)))):
             return nullcontext()
     return x64(calls)
-
-
-_HOST = {np.ndarray}
 
 
 def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
@@ -219,8 +218,8 @@ def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
     ):
         return run(program, arrays)
     final = plan.final(program)
-    with without_warnings(final.calls_host):
-        return list(map(np.asarray, evaluate(np, final, arrays)))
+    found = silently(final.calls_host, evaluate, np, final, arrays)
+    return found if _HOST.issuperset(map(type, found)) else list(map(np.asarray, found))
 
 
 above.evaluate, above.run = evaluate_primitive, run_part
