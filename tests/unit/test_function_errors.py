@@ -608,3 +608,27 @@ def test_a_traced_cotangent_may_be_written_to() -> None:
     np.testing.assert_allclose(
         func.grad(lambda x: ((Cuts.apply(x) + x) ** 2).sum())(X), 2 * 3 * X * [1.0, 3.0]
     )
+
+
+def test_an_error_that_is_raised_again_is_as_short_as_at_first() -> None:
+    class Fails(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            error = RuntimeError("a rule fails")
+            error.add_note("and says so")
+            raise error
+
+    gradient = ftrans.jit(func.grad(lambda x: Fails.apply(x).sum()))
+    lengths, found = [], []
+    for _ in range(4):
+        with pytest.raises(RuntimeError, match="a rule fails") as caught:
+            gradient(np.ones(3))
+        lengths.append(len(list(traceback.walk_tb(caught.value.__traceback__))))
+        found.append(caught.value)
+        assert found[-1].__notes__[0] == "and says so"
+    assert lengths[1:] == lengths[1:2] * 3
+    assert len({len(error.__notes__) for error in found[1:]}) == 1
