@@ -36,10 +36,7 @@ def known_values(values: Sequence[Any]) -> list[Any] | None:
     if not values:
         return []
     try:
-        if state.by_jax or state.examples:
-            found = values_of(values, examples=False)
-        else:
-            found = [x.value() if type(x) is Tracer else x for x in values]
+        found = values_of(values, examples=False)
     except ConcretizationError:
         return None
     return None if foreign(found) else found

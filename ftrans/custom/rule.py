@@ -62,16 +62,15 @@ class Rule(NamedTuple):
         Returns:
             A cotangent of the right type for each input, or a tangent for each result; or None.
         """
-        return self._gradients(ctx, given) if self.which == "backward" else self._dots(ctx, given)
+        if self.which != "backward":
+            return self._dots(ctx, given)
+        if self.materialize:
+            pairs = zip(given, self.types, strict=True)
+            given = [_zeros(t) if ct is None else ct for ct, t in pairs]
+        return self._gradients(ctx, given)
 
     def _gradients(self, ctx: FunctionCtx, cotangents: Sequence[Any]) -> list[Any]:
-        given = cotangents
-        if self.materialize:
-            pairs = zip(cotangents, self.types, strict=True)
-            given = [_zeros(t) if ct is None else ct for ct, t in pairs]
-        return self._gradients_of(self.method(ctx, *self.output.alone(given)))
-
-    def _gradients_of(self, returned: Any) -> list[Any]:
+        returned = self.method(ctx, *self.output.alone(cotangents))
         parts, inputs = self.parts, self.inputs
         if len(inputs) == 1 and parts.arrays_alone and _is_exactly(returned, inputs[0]):
             return [returned]  # as most often
@@ -146,6 +145,7 @@ class Rule(NamedTuple):
         operands += [np.asarray(x) if is_scalar(x) else as_array(x) for x in snapshot.values]
 
         count = sum(given)
+        whole = self.which == "backward" and count == len(given)
         # nothing but arrays was saved
         alone = template.structure.num_nodes == saved + 4 and template.arrays == saved
 
@@ -163,7 +163,7 @@ class Rule(NamedTuple):
             else:
                 restore(template, kept, inner)
             s.which, s.needs = self.which, needs
-            found = self(inner, taken)
+            found = (self._gradients if whole else self)(inner, taken)
             if len(found) == 1 and found[0] is not None:
                 return found  # it is wanted, else there were no call
             pairs = zip(found, types, wanted, strict=True)
