@@ -51,13 +51,13 @@ LONG: dict[str, int] = {}
 
 CEILINGS = {
     "autograd": 19,
-    "custom": 5250,
-    "external": 1309,
+    "custom": 5449,
+    "external": 1314,
     "func": 3505,
     "interpreters": 1781,
-    "ir": 2142,
+    "ir": 2141,
     "numpy": 7894,
-    "primitives": 6654,
+    "primitives": 6688,
     "runtime": 2998,
     "verify": 3359,
 }
