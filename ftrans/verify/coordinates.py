@@ -17,6 +17,8 @@ from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 
+Arrays = Sequence[np.ndarray]
+
 
 def is_floating(leaf: Any) -> bool:
     """Tells whether a leaf is an array of real or complex floating point."""

@@ -16,7 +16,7 @@ import numpy as np
 from ftrans.func.derivative import vjp
 from ftrans.func.vmap import vmap
 from ftrans.numpy.promotion import is_array
-from ftrans.verify.coordinates import are_finite, hosts, last_digits, moved, scaled
+from ftrans.verify.coordinates import Arrays, are_finite, hosts, last_digits, moved, scaled
 from ftrans.verify.probe import Probe
 from ftrans.verify.report import Case, Findings
 
@@ -32,7 +32,6 @@ _FEW = 12
 """How many choices are tried with a batch of the size of an axis."""
 
 Dims = tuple[int | None, ...]
-Arrays = Sequence[np.ndarray]
 
 
 def check_batches(findings: Findings) -> None:

@@ -5,6 +5,7 @@ These compare the rule with itself, so they need no differences and see errors o
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,19 +14,10 @@ import numpy as np
 
 from ftrans.errors import MissingRuleError, TransposeError
 from ftrans.func.jit import jit
-from ftrans.verify.coordinates import are_finite, close, hosts
+from ftrans.verify.coordinates import Arrays, are_finite, close, hosts
 from ftrans.verify.diagnosis import factor_between
 from ftrans.verify.probe import Probe
 from ftrans.verify.report import Case
-
-Arrays = Sequence[np.ndarray]
-
-
-def subsets(numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yields some of the numbers, but not all: the smallest subsets first, and not too many."""
-    sizes = range(1, len(numbers))
-    every = itertools.chain.from_iterable(itertools.combinations(numbers, k) for k in sizes)
-    return itertools.islice(every, 14)
 
 
 def linear(probe: Probe) -> Iterator[Case]:
@@ -88,13 +80,16 @@ def gradients_of_some(probe: Probe) -> Iterator[Case]:
     if not probe.is_differentiable or len(set(probe.positions)) < 2:
         return
     cotangents = probe.cotangents("parts")
-    whole = probe.pull(cotangents)
-    for subset in subsets(sorted(set(probe.positions))):
+    whole, numbers = probe.pull(cotangents), sorted(set(probe.positions))
+    # the smallest subsets first, and not too many
+    subsets = (itertools.combinations(numbers, k) for k in range(1, len(numbers)))
+    for subset in itertools.islice(itertools.chain.from_iterable(subsets), 14):
         only = [i for i, n in enumerate(probe.positions) if n in subset]
-        got, labels = probe.pull(cotangents, only=only), [probe.labels[i] for i in only]
-        what = f"the gradient is another one where only {', '.join(labels)} needs one"
+        labels = [probe.labels[i] for i in only]
+        run = functools.partial(probe.pull, cotangents, only=only)
+        what = f"backward differs where only {', '.join(labels)} needs a gradient"
         cause = "needs_input_grad is not read as it should be"
-        yield Case(what, got, [whole[i] for i in only], cause, labels)
+        yield Case(what, run, [whole[i] for i in only], cause, labels)
 
 
 def tangents_of_some(probe: Probe) -> Iterator[Case]:
@@ -162,7 +157,7 @@ def pulled_twice(probe: Probe, other: Probe | None = None) -> Iterator[Case]:
 
     pullback = probe.pullback()
     first = hosts(pullback(list(cotangents)))
-    cause = "backward is random, or keeps something between calls"
+    cause = "backward is random, keeps something between calls, or changes what forward has saved"
     yield case("two runs of backward differ", pullback, cause)
     if not all(map(np.array_equal, cotangents, kept)):
         cause = "backward writes to its cotangent"
@@ -171,7 +166,7 @@ def pulled_twice(probe: Probe, other: Probe | None = None) -> Iterator[Case]:
         # two calls before either backward: a Function must not keep anything but on its context
         pullback = probe.pullback()
         other.pullback()
-        cause = "state is shared between calls: keep it on ctx, not on the class or a global"
+        cause = "state is shared between calls: keep it on ctx, not on the class or in a global"
         yield case(
             "backward differs where another call came between it and its forward", pullback, cause
         )

@@ -22,14 +22,12 @@ from ftrans.func.staging import name_of
 from ftrans.ir import Tracer, type_of
 from ftrans.numpy.promotion import is_array, is_scalar
 from ftrans.pytree import Parts
-from ftrans.verify.checks.consistency import subsets
-from ftrans.verify.coordinates import close, hosts, is_floating, with_gaps
+from ftrans.verify.checks.consistency import gradients_of_some, pulled_twice, unused
+from ftrans.verify.coordinates import Arrays, close, is_floating, with_gaps
 from ftrans.verify.probe import Probe
 from ftrans.verify.report import Case, Findings
 
 RETURNED = "what backward returns"
-
-Arrays = Sequence[np.ndarray]
 
 
 def is_function(rule: Any) -> bool:
@@ -131,7 +129,7 @@ def _plain(rule: Any, probe: Probe) -> Probe:
 
     body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     plain = Probe(type(name_of(rule), (Function,), body).apply, args, probe.rigid)
-    plain.labels = probe.labels
+    plain.labels, plain.leaves = probe.labels, probe.leaves
     return plain
 
 
@@ -139,108 +137,68 @@ def _arrays(values: Any) -> Any:
     return tree.tree_map(lambda x: np.asarray(x) if is_array(x) else x, values)
 
 
-class _Contract:
-    """What is held of a rule that is called on plain arrays.
+def _layouts(plain: Probe, cotangents: Arrays, base: Arrays) -> Iterator[Case]:
+    """Passes cotangents with gaps, in other orders, and expanded."""
 
-    Attributes:
-        plain: the rule.
-        cotangents: those of the first call.
-        base: its gradients, which those of other calls are held against.
-    """
+    def case(kind: str, given: Arrays, expected: Arrays) -> Case:
+        what, run = f"backward differs for {kind}", functools.partial(plain.pull, given)
+        cause = "the memory layout of the cotangent is taken for granted"
+        return Case(what, run, expected, cause, plain.labels, slack=4)
 
-    def __init__(self, plain: Probe, cotangents: list[np.ndarray]):
-        self.plain = plain
-        self.cotangents = cotangents
-        self.base = plain.pull(cotangents)
+    for name, change in (
+        ("with gaps", with_gaps),
+        ("in Fortran order", lambda ct: np.array(ct, order="F")),
+        ("with negative strides", lambda ct: np.flip(np.flip(ct).copy())),
+    ):
+        yield case(f"a cotangent {name}", list(map(change, cotangents)), base)
+    halves = [np.broadcast_to(ct.dtype.type(0.5), ct.shape) for ct in cotangents]
+    rows = [np.broadcast_to(ct[:1] if ct.ndim else ct, ct.shape) for ct in cotangents]
+    for given in (halves, rows):
+        try:
+            expected = plain.pull(list(map(np.array, given)))
+        except Exception:
+            # it is no matter of layouts, then
+            return
+        yield case("an expanded cotangent, of stride 0", given, expected)
 
-    def _case(self, what: str, cause: str, run: Any, expected: Arrays | None = None) -> Case:
-        expected = self.base if expected is None else expected
-        return Case(what, run, expected, cause, self.plain.labels, slack=4)
 
-    def layouts(self) -> Iterator[Case]:
-        """Passes cotangents with gaps, in other orders, and expanded."""
-        cause, pull = "the memory layout of the cotangent is taken for granted", self.plain.pull
-        for name, change in (
-            ("with gaps", with_gaps),
-            ("in Fortran order", lambda ct: np.array(ct, order="F")),
-            ("with negative strides", lambda ct: np.flip(np.flip(ct).copy())),
-        ):
-            run = functools.partial(pull, list(map(change, self.cotangents)))
-            yield self._case(f"backward differs for a cotangent {name}", cause, run)
-        what = "backward differs for an expanded cotangent, of stride 0"
-        halves = [np.broadcast_to(ct.dtype.type(0.5), ct.shape) for ct in self.cotangents]
-        rows = [np.broadcast_to(ct[:1] if ct.ndim else ct, ct.shape) for ct in self.cotangents]
-        for given in (halves, rows):
-            try:
-                expected = pull(list(map(np.array, given)))
-            except Exception:
-                # it is no matter of layouts, then
-                return
-            yield self._case(what, cause, functools.partial(pull, given), expected)
+def _undefined(plain: Probe) -> Iterator[Case]:
+    """Passes None for cotangents, to a rule that has asked for it."""
+    zeros = [np.zeros_like(array) for array in plain.values]
+    heard = plain.heard()[1]
+    for _, error, gradients in heard:
 
-    def interleaved(self, other: Probe) -> Iterator[Case]:
-        """Runs forward at another point before backward, and backward a second time."""
-        cause = "state is shared between calls: keep it on ctx, not on the class or in a global"
-        pullback = self.plain.pullback()
-        self.plain.pullback(other.values)
-        run = lambda: hosts(pullback(self.cotangents))  # noqa: E731
-        yield self._case("backward differs after another forward", cause, run)
-        cause = "backward changes what forward has saved"
-        yield self._case("backward differs when it runs a second time", cause, run)
+        def none(error: Any = error, gradients: Any = gradients) -> Arrays:
+            if error is not None:
+                raise error
+            pairs = zip(gradients, filter(is_array, plain.given), strict=True)
+            found = [ct for ct, x in pairs if is_floating(x)]
+            return [zero if ct is None else ct for ct, zero in zip(found, zeros, strict=True)]
 
-    def needs(self) -> Iterator[Case]:
-        """Asks for the gradients of some inputs alone."""
-        positions = self.plain.positions
-        cause = "needs_input_grad is not read as it should be"
-        for subset in subsets(sorted(set(positions))):
-            needs = tuple(i in subset for i in range(len(self.plain.arguments())))
-            only = [k for k, i in enumerate(positions) if i in subset]
-            run = functools.partial(self.plain.pull, self.cotangents, only=only)
-            what = f"backward differs where needs_input_grad is {needs}"
-            yield self._case(what, cause, run, [self.base[k] for k in only])
-
-    def nothing(self) -> Iterator[Case]:
-        """Passes None for cotangents, to a rule that has asked for it."""
+        what = "backward of None for all cotangents is not None or zero"
         cause = "a cotangent of None is not treated as zero"
-        zeros = [np.zeros_like(array) for array in self.plain.values]
-        for _, error, gradients in self.plain.heard()[1]:
-
-            def none(error: Any = error, gradients: Any = gradients) -> Arrays:
-                if error is not None:
-                    raise error
-                pairs = zip(gradients, filter(is_array, self.plain.given), strict=True)
-                found = [ct for ct, x in pairs if is_floating(x)]
-                return [zero if ct is None else ct for ct, zero in zip(found, zeros, strict=True)]
-
-            what = "backward of None for all cotangents is not None or zero"
-            yield self._case(what, cause, none, zeros)
-            for i, ct in enumerate(self.cotangents) if self.cotangents[1:] else ():
-                kept = [(k, x) for k, x in enumerate(self.cotangents) if k != i]
-                outputs = [self.plain.outputs[k] for k, _ in kept]
-                run = functools.partial(self.plain.pull, [x for _, x in kept], outputs=outputs)
-                full = [np.zeros_like(ct) if k == i else x for k, x in enumerate(self.cotangents)]
-                what = f"backward of None for cotangent {i} is not that of zeros"
-                yield self._case(what, cause, run, self.plain.pull(full))
+        yield Case(what, none, zeros, cause, plain.labels, slack=4)
+    if heard:
+        yield from unused(plain)
 
 
 def check_contract(findings: Findings, rule: Any, other: Probe | None = None) -> None:
     """Calls the methods of a rule in ways in which a transform does not, one at another point."""
-    probe = findings.probe
+    probe, compare = findings.probe, findings.compare
     has_backward = methods_of(rule).backward if is_function(rule) else isinstance(rule, custom_vjp)
     if not has_backward or probe.precision > 1e-2 or not any(out.size for out in probe.outs):
         return
     try:
-        contract = _Contract(_plain(rule, probe), probe.cotangents("direct"))
-        expected = probe.pull(contract.cotangents)
+        plain, cotangents = _plain(rule, probe), probe.cotangents("direct")
+        base, expected = plain.pull(cotangents), probe.pull(cotangents)
     except Exception:
         # what it does to plain arrays is its own affair, or the transform has failed and said so
         return
-    allowed = [1e-8 + 1e-4 * np.abs(grad) for grad in expected]
-    if not all(map(close, contract.base, expected, allowed)):
+    if not all(map(close, base, expected, [1e-8 + 1e-4 * np.abs(grad) for grad in expected])):
         return
-    findings.compare("memory layouts of cotangents", "backward", contract.layouts())
+    compare("memory layouts of cotangents", "backward", _layouts(plain, cotangents, base))
     if other is not None:
-        findings.compare("state between calls", "backward", contract.interleaved(other))
+        compare("state between calls", "backward", pulled_twice(plain, plain.at(other.values)))
     if is_function(rule):
-        findings.compare("needs_input_grad", "backward", contract.needs())
-    findings.compare("cotangents of None", "backward", contract.nothing())
+        compare("needs_input_grad", "backward", gradients_of_some(plain))
+    compare("cotangents of None", "backward", _undefined(plain))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ftrans.verify.coordinates import (
+    Arrays,
     are_finite,
     close,
     count,
@@ -38,8 +39,6 @@ _MOST = 400
 """Of how many real coordinates a whole gradient is taken by differences, to see what is wrong."""
 
 _NAMES = {2: ("second", "twice"), 3: ("third", "three times"), 4: ("fourth", "four times")}
-
-Arrays = Sequence[np.ndarray]
 
 
 def check_derivatives(findings: Findings, directions: int = 3) -> None:
