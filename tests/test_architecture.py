@@ -51,14 +51,14 @@ LONG: dict[str, int] = {}
 
 CEILINGS = {
     "autograd": 19,
-    "custom": 5449,
-    "external": 1314,
+    "custom": 5412,
+    "external": 1262,
     "func": 3505,
     "interpreters": 1781,
     "ir": 2141,
     "numpy": 7894,
     "primitives": 6688,
-    "runtime": 2998,
+    "runtime": 2994,
     "verify": 3312,
 }
 """How many lines a package may have."""

@@ -329,14 +329,9 @@ def _out_types(
 
 def _is_flat(structure: Any, outs: Any) -> bool:
     """Tells whether arguments and results are arrays by themselves, as machine code takes them."""
-    args, kwargs = structure.unflatten([0] * structure.num_leaves)
-    found = outs.unflatten([0] * outs.num_leaves)
-    return (
-        not kwargs
-        and args == (0,) * structure.num_leaves
-        and found in (0, (0,) * outs.num_leaves)
-        and outs.num_leaves > 0
-    )
+    n, m = structure.num_leaves, outs.num_leaves
+    takes_arrays = structure.unflatten([0] * n) == ((0,) * n, {})
+    return takes_arrays and m > 0 and outs.unflatten([0] * m) in (0, (0,) * m)
 
 
 def _unfit(name: str, arguments: Any, index: int, leaf: Any) -> DTypeError:

@@ -122,9 +122,8 @@ def custom_linear_solve(
 
     Reference: https://docs.jax.dev/en/latest/_autosummary/jax.lax.custom_linear_solve.html
     """
-    if symmetric:
-        transpose_solve = solve
-    return _LinearSolve(matvec, b, solve, transpose_solve, symmetric, has_aux).found()
+    solvers = solve, solve if symmetric else transpose_solve
+    return _LinearSolve(matvec, b, solvers, symmetric, has_aux).found()
 
 
 class _Solution(Author):
@@ -141,6 +140,7 @@ class _Solution(Author):
 
     holds = True
     has_jvp = True
+    has_rhs = False
     says = "initial_guess"
     """What errors call `start`."""
 
@@ -170,16 +170,13 @@ class _Solution(Author):
         inputs = abstract_inputs(self.types, f"an argument of {self.name}")
         staged = stage(self.name, flat, inputs, order=FORWARD)  # the solver may differentiate it
         self.program, self.captured = staged.program, staged.captured
-        values = [*self.captured, *self.right_hand_side()]
+        values = [*self.captured, *(self.arrays if self.has_rhs else ())]
         if any(type(x) is Tracer for x in values):
             return self._recorded(*values)
         if foreign(values):
             return staged_for_jax(self.name, self._recorded, values)
-        return self._solved(values)[1]  # it is constant, since nothing moves the equation
-
-    def right_hand_side(self) -> Sequence[Any]:
-        """Returns the inputs beside what the operator closes over."""
-        return ()
+        # it is constant, since nothing moves the equation
+        return self._solved(values, self._exact)[1]
 
     def _recorded(self, *values: Any) -> Any:
         results = record(self, values)
@@ -218,17 +215,27 @@ class _Solution(Author):
                 )
         return fit(where, leaf, t, "the unknown")
 
-    def _apart(self, found: Any) -> tuple[Any, Any]:
-        """Returns the solution that the solver returned, and what it returned besides, or None."""
-        if not self.has_aux:
-            return found, None
-        if not (isinstance(found, (tuple, list)) and len(found) == 2):
+    def _as_result(self, where: str, leaf: Any, t: ArrayType) -> Any:
+        """Returns a leaf as a result of the innermost frame, that of `forward`.
+
+        A rule finds what it needs of the solution there, whose derivative is that of the solution.
+        A value of another frame, as what the solver closes over, has one of its own, or none.
+        """
+        exact = self._exact(where, leaf, t)
+        return state.stack[-1].record(stop_gradient_p, [exact], NO_PARAMS)[0]
+
+    def _taken(self, found: Any, fitted: Callable[..., Any]) -> tuple[list[Any], Any]:
+        """Returns the leaves of the unknown, of what the solver returned, and all of it."""
+        if self.has_aux and not (isinstance(found, (tuple, list)) and len(found) == 2):
             raise RuleError(
                 f"{self.name}: with has_aux=True {name_of(self.solve)} ({defined(self.solve)}) "
                 f"returns a pair.\n"
                 f"  returned: {describe(found)}\n  Write return solution, aux."
             )
-        return found[0], found[1]
+        x, aux = found if self.has_aux else (found, None)
+        leaves = self._leaves(self.solve, x, fitted)
+        x = self.structure.unflatten(leaves)
+        return leaves, (x, aux) if self.has_aux else x
 
     def _at_once(self) -> Any:
         """Calls the solver on arrays; structure and shapes are to be those a transform needs."""
@@ -239,9 +246,7 @@ class _Solution(Author):
             pass
         else:
             self._leaves(self.operator, value, _of_shape)
-        x, aux = self._apart(self.solve(self.operator, self.start))
-        x = self.structure.unflatten(self._leaves(self.solve, x, _of_shape))
-        return (x, aux) if self.has_aux else x
+        return self._taken(self.solve(self.operator, self.start), _of_shape)[1]
 
     def _promote(self) -> None:
         """Gives Python scalars the dtypes of what the operator returns for them."""
@@ -279,21 +284,16 @@ class _Solution(Author):
 
         return function
 
-    def _solved(
-        self, inputs: Sequence[Any], taken: Callable[[Any], Any] = lambda leaf: leaf
-    ) -> tuple[list[Any], Any]:
+    def _solved(self, inputs: Sequence[Any], fitted: Callable[..., Any]) -> tuple[list[Any], Any]:
         """Calls the solver, held constant; returns the leaves of the unknown, and all of it."""
         _, b = self._split(inputs)
         start = self.structure.unflatten(b) if b else self.start
-        found, aux = self._apart(_detached(lambda: self.solve(self.closed(inputs), start)))
-        leaves = list(map(taken, self._leaves(self.solve, found, self._exact)))
-        value = self.structure.unflatten(leaves)
-        return leaves, (value, aux) if self.has_aux else value
+        return self._taken(_detached(lambda: self.solve(self.closed(inputs), start)), fitted)
 
     def forward(self, inputs: Sequence[Any], ruled: bool) -> Sequence[Any]:
         """Solves the equation; see `Author.forward`."""
         self.inputs = list(inputs)
-        self.solution, value = self._solved(inputs, _as_result)
+        self.solution, value = self._solved(inputs, self._as_result)
         self.output = Parts((value,), is_array)
         return self.output.values
 
@@ -349,7 +349,7 @@ class _Root(_Solution):
 
         found = solve(slope, rhs)
         # it solves for any operator that it is given, so also for the transposed one
-        return _solved_in_rule(slope, rhs, solve, solve, symmetric=False) if asked else found
+        return _solved_in_rule(slope, rhs, (solve, solve), symmetric=False) if asked else found
 
 
 class _LinearSolve(_Solution):
@@ -357,30 +357,16 @@ class _LinearSolve(_Solution):
 
     name = "custom_linear_solve"
     says = "b"
-    has_backward = True
+    has_backward = has_rhs = True
 
-    def __init__(
-        self,
-        matvec: Any,
-        b: Any,
-        solve: Any,
-        transpose_solve: Any,
-        symmetric: bool,
-        has_aux: bool = False,
-    ):
-        super().__init__(matvec, b, solve, has_aux)
+    def __init__(self, matvec: Any, b: Any, solvers: Any, symmetric: bool, has_aux: bool = False):
+        super().__init__(matvec, b, solvers[0], has_aux)
         self.symmetric = symmetric
-        self.solvers = solve, transpose_solve
-        if has_aux:
-            self.solvers = _without_aux(solve), transpose_solve and _without_aux(transpose_solve)
-
-    def right_hand_side(self) -> Sequence[Any]:
-        """Returns `b`."""
-        return self.arrays
+        self.solvers = tuple(map(_without_aux, solvers)) if has_aux else solvers
 
     def pushed(self, rhs: Any) -> Any:
         """Solves the linearized equation."""
-        return _solved_in_rule(self.closed(self.inputs), rhs, *self.solvers, self.symmetric)
+        return _solved_in_rule(self.closed(self.inputs), rhs, self.solvers, self.symmetric)
 
     def backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         """Solves the transposed equation; see `Author.backward`."""
@@ -392,10 +378,12 @@ class _LinearSolve(_Solution):
             )
         operator = self.closed(self.inputs)
         if not self.symmetric:
-            operator = _transposed(operator, self.structure.unflatten(self.types))
+            transpose = linear_transpose(operator, self.structure.unflatten(self.types))
+            conjugated = lambda x: tree.tree_map(conjugate, x)  # noqa: E731
+            operator = lambda x: conjugated(transpose(conjugated(x))[0])  # noqa: E731
         pairs = zip(cotangents, self.types, strict=False)
         rhs = self.structure.unflatten([conjugate(zeros(t) if x is None else x) for x, t in pairs])
-        found = _solved_in_rule(operator, rhs, transpose_solve, solve, self.symmetric)
+        found = _solved_in_rule(operator, rhs, (transpose_solve, solve), self.symmetric)
         adjoint = [neg_p(conjugate(as_array(x))) for x in tree.tree_leaves(found)]
         moving = [i for i, x in enumerate(self.inputs) if type_of(x).is_inexact]
         _, pull = vjp(self.equation(moving), *[self.inputs[i] for i in moving])
@@ -403,26 +391,15 @@ class _LinearSolve(_Solution):
         return [next(pulled) if i in moving else None for i in range(len(self.inputs))]
 
 
-def _solved_in_rule(matvec: Any, b: Any, solve: Any, transpose_solve: Any, symmetric: bool) -> Any:
+def _solved_in_rule(matvec: Any, b: Any, solvers: Any, symmetric: bool) -> Any:
     """Records the solution of a linear system in a rule, which JAX may transpose."""
-    call = _LinearSolve(matvec, b, solve, transpose_solve, symmetric)
+    call = _LinearSolve(matvec, b, solvers, symmetric)
     call.linear = len(call.types)
     return call.found()
 
 
 def _without_aux(solve: Any) -> Any:
-    return lambda matvec, b: solve(matvec, b)[0]
-
-
-def _transposed(matvec: Any, like: Any) -> Callable[[Any], Any]:
-    """Returns the plain transpose of an operator, without conjugation."""
-    transpose = linear_transpose(matvec, like)
-
-    def vecmat(x: Any) -> Any:
-        (found,) = transpose(tree.tree_map(conjugate, x))
-        return tree.tree_map(conjugate, found)
-
-    return vecmat
+    return None if solve is None else lambda matvec, b: solve(matvec, b)[0]
 
 
 def _of_shape(where: str, leaf: Any, t: ArrayType) -> Any:
@@ -438,12 +415,3 @@ def _detached(call: Callable[[], Any]) -> Any:
     moves = [type(x) is Tracer or is_traced_by_jax(x) for x in staged.captured]
     operands = [stop_gradient(x) if m else x for x, m in zip(staged.captured, moves, strict=True)]
     return staged.outputs.build(apply(staged.program, operands))
-
-
-def _as_result(leaf: Any) -> Any:
-    """Returns a value as a result of the innermost frame, that of `forward`.
-
-    A rule finds what it needs of the solution there, whose derivative is that of the solution. A
-    value of another frame, as what the solver closes over, would have one of its own, or none.
-    """
-    return state.stack[-1].record(stop_gradient_p, [leaf], NO_PARAMS)[0]

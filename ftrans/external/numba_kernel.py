@@ -26,7 +26,6 @@ from ftrans.external.callee import HostCallee
 from ftrans.interpreters import batch
 from ftrans.ir import ArrayType
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.rules.external import Same
 from ftrans.runtime import native
 
 
@@ -47,7 +46,7 @@ class NumbaCallee(HostCallee):
             to the elements of each argument, then of each result.
         inputs: the types of the arguments.
         types: the types of the results.
-        key: as for `HostCallee`.
+        key: what stands for the kernel when two callees are compared.
         vmap_method: as for `HostCallee`; None loops, in machine code.
     """
 
@@ -58,11 +57,11 @@ class NumbaCallee(HostCallee):
         inputs: Sequence[ArrayType],
         types: Sequence[ArrayType],
         *,
-        key: Hashable = None,
+        key: Hashable,
         vmap_method: Any = None,
         masks: tuple[tuple[bool, ...], ...] = (),
     ):
-        self.kernel, self.inputs, self.masks = kernel, tuple(inputs), masks
+        self.kernel, self.kernel_key, self.masks = kernel, key, masks
         pointers = type(kernel).__name__ == "CFunc"
         if pointers:
             _check_pointers(name, kernel, inputs, types, vmap_method)
@@ -72,15 +71,7 @@ class NumbaCallee(HostCallee):
         self._shape = _Shape(kinds[0], kinds[1], masks, copies, pointers)
         method = "sequential" if vmap_method is None else vmap_method
         function = self._by_body if masks or pointers else self._by_kernel
-        self.kernel_key = Same(kernel) if key is None else key
-        super().__init__(
-            name,
-            function,
-            types,
-            key=(self.kernel_key, masks),
-            vmap_method=method,
-            copies=copies,
-        )
+        super().__init__(name, function, types, key=(key, masks), vmap_method=method, copies=copies)
 
     def _by_kernel(self, *arrays: Any) -> Sequence[Any]:
         # numba knows no arrays of JAX
@@ -97,8 +88,14 @@ class NumbaCallee(HostCallee):
 
     def by_ffi(self, *given: Any) -> Sequence[Any]:
         """Calls a handler in machine code; JAX takes another one for a batch of other ranks."""
-        target = self._target()
-        if target is None:
+        target = _handler(self.kernel, self._shape)
+        if not isinstance(target, str):
+            reason = (str(target).strip() or type(target).__name__).splitlines()[0]
+            self.warn_once(
+                reason,
+                f"{self.name}: compiled programs call it through Python, since numba made no "
+                f"handler of it.\n  reason: {reason}",
+            )
             return super().by_ffi(*given)
         program = self.program([ArrayType(array.shape, array.dtype) for array in given])
         every = (True,) * len(self.types)
@@ -113,19 +110,6 @@ class NumbaCallee(HostCallee):
             return evaluate(jnp, batched, given), list(every)
 
         return wrapped(*given)
-
-    def _target(self) -> str | None:
-        """Returns the name of the handler; None where Python is to call the kernel."""
-        found = _handler(self.kernel, self._shape)
-        if isinstance(found, str):
-            return found
-        reason = (str(found).strip() or type(found).__name__).splitlines()[0]
-        self.warn_once(
-            reason,
-            f"{self.name}: compiled programs call it through Python, since numba made no "
-            f"handler of it.\n  reason: {reason}",
-        )
-        return None
 
     def batched(
         self, size: int, inputs: Sequence[ArrayType], mapped: tuple[bool, ...] | None

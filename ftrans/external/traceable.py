@@ -18,7 +18,7 @@ import numpy as np
 from ftrans.errors import RuleError, TransposeError
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.stack import untraced
-from ftrans.primitives.record import Linear
+from ftrans.primitives.control.common import Mask, merged, opposite, pick, present, spread, unknown
 from ftrans.primitives.rules.external import Callee, Same, external_p
 from ftrans.runtime import keep
 from ftrans.runtime.choice import compiled
@@ -49,8 +49,7 @@ def traced(
     # others may write to arrays of NumPy later
     values = [np.array(x) if isinstance(x, np.ndarray) else x for x in closed.consts]
     passed = list(map(_is_movable, values))
-    held = [x for x, p in zip(values, passed, strict=True) if not p]
-
+    held = pick(values, opposite(passed))
     structure = key_of(closed.jaxpr)
 
     def call(*arrays: Any) -> Sequence[Any]:
@@ -61,10 +60,10 @@ def traced(
                 "that it\n  is traced anew: ftrans.external.jax(function)(...)."
             )
         given = arrays[len(inputs) :]
-        return run_jaxpr(closed.jaxpr, _merged(passed, given, held), arrays[: len(inputs)])
+        return run_jaxpr(closed.jaxpr, merged(given, held, passed), arrays[: len(inputs)])
 
     key = structure, tuple(passed), tuple(map(content_key, held))
-    arrays = [_on_host(x) for x, p in zip(values, passed, strict=True) if p]
+    arrays = [_on_host(x) for x in pick(values, passed)]
     return shapes, call, key, arrays
 
 
@@ -161,13 +160,7 @@ class JaxCallee(Callee):
     calls_host = False
     _program: Any = None
 
-    def __init__(
-        self,
-        name: str,
-        function: Function,
-        types: Sequence[ArrayType],
-        key: Hashable,
-    ):
+    def __init__(self, name: str, function: Function, types: Sequence[ArrayType], key: Hashable):
         super().__init__(name, types, key)
         self.function = function
 
@@ -208,38 +201,49 @@ class JaxCallee(Callee):
 
     def jvp(self, tangents: Sequence[Any], primals: Sequence[Any]) -> Sequence[Any]:
         """Records the tangents of the results; None where a tangent is zero."""
-        active = tuple(t is not None for t in tangents)
+        active = present(tangents)
         moving = tuple(t.is_inexact for t in self.types)
         callee = Pushforward(self, active, moving)
-        given = [t for t in tangents if t is not None]
-        found = iter(external_p(*primals, *given, callee=callee))
-        return [next(found) if m else None for m in moving]
+        return spread(external_p(*primals, *pick(tangents, active), callee=callee), moving)
 
     def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
         """Records the cotangents of the operands that are `Linear`; None elsewhere."""
-        linear = [isinstance(x, Linear) for x in operands]
-        present = [ct is not None for ct in cts]
-        types = [type_of(x) if not m else x.type for x, m in zip(operands, linear, strict=True)]
-        specs = [
-            jax.ShapeDtypeStruct(t.shape, t.dtype) for t, m in zip(types, linear, strict=True) if m
-        ]
+        linear, given = unknown(operands), present(cts)
+        known = pick(operands, opposite(linear))
+        types = [x.type.update() for x in pick(operands, linear)]
 
         def transposed(*arrays: Any) -> Sequence[Any]:
-            known, given = arrays[: linear.count(False)], arrays[linear.count(False) :]
+            return self.pull(types, linear, arrays[: len(known)], given, arrays[len(known) :])
 
-            def function(*linears: Any) -> Sequence[Any]:
-                outs = self.function(*_merged(linear, linears, known))
-                return [out for out, p in zip(outs, present, strict=True) if p]
+        callee = JaxCallee(
+            f"transpose({self.name})", transposed, types, ("transpose", given, linear, self.key)
+        )
+        return spread(external_p(*known, *pick(cts, given), callee=callee), linear)
 
-            try:
-                return jax.linear_transpose(function, *specs)(list(given))
-            except (TypeError, ValueError, NotImplementedError) as error:
-                raise TransposeError(
-                    f"{self.name}: JAX cannot transpose it.\n  reason: {error}\n"
-                    f"  Where it is linear, give it transpose=."
-                ) from error
+    def pull(
+        self, types: Sequence[ArrayType], linear: Mask, known: Any, given: Mask, cts: Any
+    ) -> Sequence[Any]:
+        """Returns the cotangents of linear operands, for values that JAX traces.
 
-        return _transposed(self, transposed, ("transpose", tuple(present)), cts, operands)
+        Args:
+            types: those of the linear operands.
+            linear: which operands are linear.
+            known: the others.
+            given: which results have a cotangent.
+            cts: these cotangents.
+        """
+        specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
+
+        def function(*linears: Any) -> Sequence[Any]:
+            return pick(self.function(*merged(linears, known, linear)), given)
+
+        try:
+            return jax.linear_transpose(function, *specs)(list(cts))
+        except (TypeError, ValueError, NotImplementedError) as error:
+            raise TransposeError(
+                f"{self.name}: JAX cannot transpose it.\n  reason: {error}\n"
+                f"  Where it is linear, give it transpose=."
+            ) from error
 
 
 class Pushforward(JaxCallee):
@@ -254,25 +258,25 @@ class Pushforward(JaxCallee):
         moving: for each result whether its tangent is asked for.
     """
 
-    def __init__(self, base: JaxCallee, active: Sequence[bool], moving: Sequence[bool]):
+    def __init__(self, base: JaxCallee, active: Mask, moving: Mask):
         self.base, self.active, self.moving = base, active, moving
         self._reverse: bool | None = None
         super().__init__(
             f"jvp({base.name})",
             self._push,
-            [t for t, m in zip(base.types, moving, strict=True) if m],
+            pick(base.types, moving),
             key=("jvp", active, moving, base.key),
         )
 
     def _chosen(self, primals: Sequence[Any]) -> tuple[Function, list[Any]]:
         """Returns the function of the active operands to the moving results, and the operands."""
-        fixed = [x for x, a in zip(primals, self.active, strict=True) if not a]
+        fixed = pick(primals, opposite(self.active))
 
         def function(*chosen: Any) -> list[Any]:
-            outs = self.base.function(*_merged(self.active, chosen, fixed))
-            return [out for out, m in zip(outs, self.moving, strict=True) if m]
+            outs = self.base.function(*merged(chosen, fixed, self.active))
+            return pick(outs, self.moving)
 
-        return function, [x for x, a in zip(primals, self.active, strict=True) if a]
+        return function, pick(primals, self.active)
 
     def _push(self, *arrays: Any) -> Sequence[Any]:
         primals, tangents = arrays[: len(self.active)], arrays[len(self.active) :]
@@ -284,24 +288,14 @@ class Pushforward(JaxCallee):
         outs, pull = jax.vjp(function, *chosen)
         return jax.linear_transpose(pull, list(outs))(tuple(tangents))[0]
 
-    def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
-        """Records the pullback."""
-        count = len(self.active)
-        if any(isinstance(x, Linear) for x in operands[:count]) or not all(
-            isinstance(x, Linear) for x in operands[count:]
-        ):
-            return super().transpose(cts, operands)
-        present = [ct is not None for ct in cts]
-
-        def pulled(*arrays: Any) -> Sequence[Any]:
-            function, chosen = self._chosen(arrays[:count])
-
-            def wanted(*chosen: Any) -> list[Any]:
-                return [out for out, p in zip(function(*chosen), present, strict=True) if p]
-
-            return jax.vjp(wanted, *chosen)[1](list(arrays[count:]))
-
-        return _transposed(self, pulled, ("vjp", tuple(present)), cts, operands)
+    def pull(
+        self, types: Sequence[ArrayType], linear: Mask, known: Any, given: Mask, cts: Any
+    ) -> Sequence[Any]:
+        """Returns the pullback where the tangents are what is linear."""
+        if linear != tuple(i >= len(self.active) for i in range(len(linear))):
+            return super().pull(types, linear, known, given, cts)
+        function, chosen = self._chosen(known)
+        return jax.vjp(lambda *chosen: pick(function(*chosen), given), *chosen)[1](list(cts))
 
 
 def _has_custom_vjp(jaxpr: Any) -> bool:
@@ -314,25 +308,3 @@ def _has_custom_vjp(jaxpr: Any) -> bool:
                 if hasattr(getattr(inner, "jaxpr", inner), "eqns") and _has_custom_vjp(inner):
                     return True
     return False
-
-
-def _merged(mask: Sequence[bool], chosen: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """Returns the values of both in the order that the mask says."""
-    given, rest = iter(chosen), iter(others)
-    return [next(given) if m else next(rest) for m in mask]
-
-
-def _transposed(
-    callee: JaxCallee, function: Function, key: Any, cts: Sequence[Any], operands: Sequence[Any]
-) -> list[Any]:
-    """Records a transposed function, of the known operands and the cotangents."""
-    linear = tuple(isinstance(x, Linear) for x in operands)
-    made = JaxCallee(
-        f"transpose({callee.name})",
-        function,
-        [x.type.update() for x in operands if isinstance(x, Linear)],
-        key=(*key, linear, callee.key),
-    )
-    known = [x for x in operands if not isinstance(x, Linear)]
-    found = iter(external_p(*known, *[ct for ct in cts if ct is not None], callee=made))
-    return [next(found) if m else None for m in linear]

@@ -82,7 +82,7 @@ def host_calls(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.smoke
 def test_the_handler_made_without_a_compiler_works_on_this_jax() -> None:
-    assert native.usable(), native.failure()
+    assert not native.failure()
 
 
 @pytest.mark.smoke
@@ -620,8 +620,7 @@ def test_an_unknown_version_of_the_interface_is_not_used(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(handler, "_state", None)
     monkeypatch.setattr(handler, "_register", refuse)
-    assert not native.usable()
-    assert "version" in (native.failure() or "")
+    assert "version" in native.failure()
     assert_close(ftrans.jit(sort())(X), np.sort(X))
 
 

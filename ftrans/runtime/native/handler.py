@@ -253,11 +253,6 @@ def failure() -> str:
         return _state
 
 
-def usable() -> bool:
-    """Tells whether this JAX takes the handler."""
-    return not failure()
-
-
 def takes(types: Iterable[Any]) -> bool:
     """Tells whether the handler takes arrays of these dtypes."""
     return all(np.dtype(t.dtype) in _CODES for t in types)
