@@ -13,7 +13,7 @@ import numpy as np
 from ftrans.custom.function import Function
 from ftrans.custom.methods import methods_of
 from ftrans.errors import ArgumentError
-from ftrans.func.staging import is_whole, name_of
+from ftrans.func.staging import is_whole, name_of, named
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array
 from ftrans.traceback import boundary
@@ -75,7 +75,7 @@ def check_rules(F: Any, *samples: Any, order: int = 2, derived: bool = True) -> 
         >>> report.failures[0].cause
         'a wrong factor: it is 2/3 times what it should be, throughout'
     """
-    name = F.__name__ if is_function(F) else name_of(F)
+    name = name_of(F)
     if not samples:
         raise ArgumentError(
             f"check_rules({name}): there is no sample.\n"
@@ -100,13 +100,9 @@ def check_rules(F: Any, *samples: Any, order: int = 2, derived: bool = True) -> 
 
 def _applied(cls: type[Function]) -> Callable[..., Any]:
     """Returns `apply` with the name of the class and the parameters of `forward`."""
-
-    def applied(*args: Any) -> Any:
-        return cls.apply(*args)
-
-    applied.__name__ = cls.__name__
+    applied: Any = named(lambda *args: cls.apply(*args), cls.__name__)
     # it is None where forward is written in C: arguments go by their numbers
-    applied.__signature__ = methods_of(cls).parameters.signature  # type: ignore[attr-defined]
+    applied.__signature__ = methods_of(cls).parameters.signature
     return applied
 
 
@@ -165,11 +161,9 @@ def _derived(findings: Findings, other: Probe | None, resizes: bool) -> Iterator
     if resizes and probe.values and all(array.dtype in pairs for array in probe.values):
         narrow = [array.astype(pairs[array.dtype]) for array in probe.values]
         single = _usable(probe.at(narrow))
-        outs = [] if single is None else single.outs
         # it is taken as one: as many outputs, of its precision
-        if single is not None and [a.dtype for a in outs] == [
-            pairs.get(a.dtype) for a in probe.outs
-        ]:
+        dtypes = [pairs.get(out.dtype) for out in probe.outs]
+        if single is not None and [out.dtype for out in single.outs] == dtypes:
             yield Findings(report, f"{label}, in float32", single)
     for what, cut, small in _resized(probe) if resizes else ():
         yield Findings(report, f"{label}, {what}", small, cut)

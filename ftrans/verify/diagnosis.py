@@ -89,7 +89,9 @@ def _causes(
         one, other = (np.sort(array, axis=None) for array in (given, true))
         if given.size > 2 and not np.iscomplexobj(given) and _same(one, other):
             yield "the same numbers in another order: a wrong axis, index or permutation"
-        yield from _reduced(given, true)
+        for axis in range(true.ndim):
+            if _same(true, np.broadcast_to(given.sum(axis, keepdims=True), true.shape)):
+                yield f"a missing sum over axis {axis}"
     yield from _some_elements(given, true)
 
 
@@ -109,11 +111,13 @@ def _of_shapes(given: np.ndarray, true: np.ndarray) -> str:
     return "the shape is wrong"
 
 
-def _name(factor: float) -> str:
-    """Returns a number as one would write it: 2, 1/3, 0.577."""
-    near = Fraction(factor).limit_denominator(12)
-    is_near = near != 0 and abs(factor - near) < 2e-6 * abs(factor)
-    return str(near) if is_near else f"{factor:.6g}"
+def _name(factor: complex) -> str:
+    """Returns a number as one would write it: 2, 1/3, 0.577; complex where its angle tells."""
+    if abs(factor.imag) > 1e-3 * abs(factor):
+        return f"{factor:.4g}"
+    near = Fraction(factor.real).limit_denominator(12)
+    is_near = near != 0 and abs(factor.real - near) < 2e-6 * abs(factor)
+    return str(near) if is_near else f"{factor.real:.6g}"
 
 
 def _scaled(given: np.ndarray, true: np.ndarray) -> Iterator[str]:
@@ -124,25 +128,21 @@ def _scaled(given: np.ndarray, true: np.ndarray) -> Iterator[str]:
         yield "it should be zero: a term too many"
     factor = factor_between(given, true)
     if factor is not None:
-        if abs(factor.imag) > 1e-3 * abs(factor):
-            yield f"a wrong factor: it is {factor:.4g} times what it should be"
-        elif given.size == 1 and not np.iscomplexobj(true) and factor.real > 0:
-            yield f"it is {_name(factor.real)} times what it should be"
-        elif abs(factor.real + 1) < 1e-3:
+        if given.size == 1 and not np.iscomplexobj(true) and factor.real > 0:
+            yield f"it is {_name(factor)} times what it should be"
+        elif abs(factor + 1) < 1e-3:
             yield "the sign is wrong"
-        yield f"a wrong factor: it is {_name(factor.real)} times what it should be, throughout"
-    if given.size <= _MANY and (np.iscomplexobj(true) or np.iscomplexobj(given)):
-        if _same(given, true.conj()):
-            yield "a missing conjugate: it is the complex conjugate of what it should be"
-        if _same(given, np.real(true).astype(given.dtype)):
-            yield "the imaginary part is missing"
-        factor = factor_between(given, true.conj())
-        if factor is not None:
-            yield f"a missing conjugate, and a factor of {factor:.4g}"
+        yield f"a wrong factor: it is {_name(factor)} times what it should be, throughout"
+    if _same(given, true.conj()):
+        yield "a missing conjugate: it is the complex conjugate of what it should be"
+    factor = factor_between(given, true.conj())
+    if factor is not None:
+        yield f"a missing conjugate, and a factor of {factor:.4g}"
 
 
 def _rearranged(true: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields what is made of an array by swapping, reversing and shifting axes."""
+    """Yields what is made of an array by swapping, reversing, shifting and reducing axes."""
+    yield "the imaginary part is missing", np.real(true)
     axes = range(true.ndim)
     for order in itertools.permutations(axes) if 1 < true.ndim <= 4 else ():
         turned = true.transpose(order)
@@ -156,6 +156,10 @@ def _rearranged(true: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     for axis in axes:
         for shift in range(1, min(true.shape[axis], 9)):
             yield f"axis {axis} is shifted by {shift}", np.roll(true, shift, axis)
+    for axis in axes:
+        for name, reduced in (("sum", true.sum(axis)), ("mean", true.mean(axis))):
+            text = f"axis {axis} was reduced: each element is the {name} over it"
+            yield text, np.broadcast_to(np.expand_dims(reduced, axis), true.shape)
 
 
 def _factors(given: np.ndarray, true: np.ndarray, known: Mapping[str, Any]) -> Iterator[str]:
@@ -201,21 +205,7 @@ def _terms(missing: np.ndarray, known: Mapping[str, Any]) -> Iterator[str]:
             continue
         factor = factor_between(missing, value)
         if factor is not None:
-            is_real = abs(factor.imag) < 1e-3 * abs(factor)
-            yield f"a missing term: {_name(factor.real) if is_real else f'{factor:.4g}'} * {name}"
-
-
-def _reduced(given: np.ndarray, true: np.ndarray) -> Iterator[str]:
-    """Yields axes that were reduced, and such that should have been."""
-    for axis in [axis for axis in range(true.ndim) if true.shape[axis] > 1]:
-        for name, reduced in (
-            ("sum", true.sum(axis, keepdims=True)),
-            ("mean", true.mean(axis, keepdims=True)),
-        ):
-            if _same(given, np.broadcast_to(reduced, true.shape)):
-                yield f"axis {axis} was reduced: each element is the {name} over it"
-        if _same(true, np.broadcast_to(given.sum(axis, keepdims=True), true.shape)):
-            yield f"a missing sum over axis {axis}"
+            yield f"a missing term: {_name(factor)} * {name}"
 
 
 def _some_elements(given: np.ndarray, true: np.ndarray, close: float = _CLOSE) -> Iterator[str]:

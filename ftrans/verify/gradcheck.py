@@ -170,13 +170,13 @@ def gradgradcheck(
         (check_batched_grad, check_rev_over_rev, f"{backward} for check_batched_grad"),
     )
     probe = _probe(name, func, inputs)
-    outs = [probe.leaves[i] for i in probe.outputs]
     if grad_outputs is None:
         cotangents = probe.cotangents("given")
         if gen_non_contig_grad_outputs:
             cotangents = list(map(with_gaps, cotangents))
     else:
         cotangents = list(_as_tuple(grad_outputs))
+        outs = probe.outs
         if len(cotangents) != len(outs) or not all(map(_is_like, cotangents, outs)):
             raise GradcheckInputError(
                 f"{name}: grad_outputs are not like the outputs of floating point.\n"
@@ -323,8 +323,7 @@ def _repeat(compared: Comparison, pullback: Any, cotangents: list[Any], runs: li
 def _multiplied_by_cotangent(compared: Comparison) -> None:
     """Checks that zero cotangents give zeros, and gradients the dtypes of inputs."""
     probe = compared.probe
-    outs = [probe.leaves[i] for i in probe.outputs]
-    grads = compared.pullback([np.zeros(out.shape, out.dtype) for out in outs])
+    grads = compared.pullback(list(map(np.zeros_like, probe.outs)))
     for grad, value, label in zip(grads, probe.values, probe.labels, strict=True):
         if np.any(np.asarray(grad) != 0):
             raise compared.error(

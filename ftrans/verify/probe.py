@@ -103,7 +103,9 @@ class Probe:
 
         The function is given copies of arrays of NumPy: it may write to them, and say so.
         """
-        args = tree.tree_map(_copied, self.arguments(values))
+        args = tree.tree_map(
+            lambda leaf: leaf.copy() if type(leaf) is np.ndarray else leaf, self.arguments(values)
+        )
         try:
             return tree.tree_leaves(self.func(*args))
         except AttributeError:
@@ -310,9 +312,7 @@ class Probe:
             if all(map(_is_widened, self.leaves, found)):
                 return wide
             # what is ill-conditioned differs by more, but not by more than its last digits make it
-            pairs = list(zip(wide.values, map(precision_of, self.values), strict=True))
-            shaken = [[last_digits(a, seed, p) for a, p in pairs] for seed in range(3)]
-            moved = [wide(*values) for values in shaken]
+            moved = [wide(*wide.shaken(seed, self.precision)) for seed in range(3)]
             blurs = [spread(out, many) for out, *many in zip(found, *moved, strict=True)]
         except Exception:
             # a kernel for one precision alone: any error of it means the same
@@ -323,21 +323,15 @@ class Probe:
 def _called_undefined(label: str, backward: Any) -> tuple[str, Exception | None, list[Any]]:
     """Returns what a `backward` does with None for all cotangents."""
     try:
-        return label, None, [None if ct is None else _value(ct) for ct in backward()]
+        return label, None, list(map(_known, backward()))
     except Exception as error:
         return label, error, []
 
 
-def _value(x: Any) -> np.ndarray | None:
-    """Returns what a traced value is; None where it has no value yet."""
-    if type(x) is not Tracer:
-        return np.asarray(x)
-    found = known_values([x])
+def _known(gradient: Any) -> np.ndarray | None:
+    """Returns the array behind a gradient; None for zero, and where there is none yet."""
+    found = None if gradient is None else known_values([gradient])
     return None if found is None else np.asarray(found[0])
-
-
-def _copied(leaf: Any) -> Any:
-    return leaf.copy() if type(leaf) is np.ndarray else leaf
 
 
 def _is_widened(given: Any, wide: Any, blur: Any = 0.0) -> bool:

@@ -17,7 +17,6 @@ from ftrans.func.derivative import vjp
 from ftrans.func.vmap import vmap
 from ftrans.numpy.promotion import is_array
 from ftrans.verify.coordinates import Arrays, are_finite, hosts, last_digits, moved, scaled
-from ftrans.verify.probe import Probe
 from ftrans.verify.report import Case, Findings
 
 VMAP = "vmap against a loop"
@@ -75,16 +74,16 @@ class _Batches:
         self.confusing = [n for n in sorted(sizes) if 1 < n <= _LARGEST] if self.arrays[1:] else []
         self.examples: list[list[np.ndarray]] = []
 
-    def at(self, arrays: Sequence[Any]) -> Probe:
-        """Returns the function at other arrays, with outputs as they are at the sample."""
-        point = self.probe.at(arrays, self.places)
+    def called(self, which: str, *operands: Any, **chosen: Any) -> list[Any]:
+        """Returns what a method of the probe gives for the arrays of an example, and vectors."""
+        count = len(self.arrays)
+        point = self.probe.at(operands[:count], self.places)
         point.outputs = self.probe.outputs
-        return point
+        return getattr(point, which)(*point.values, *operands[count:], **chosen)
 
     def kept_of(self, *arrays: Any) -> list[Any]:
         """Returns the outputs that are arrays when nothing is traced."""
-        point = self.at(arrays)
-        return point.select(*point.values, outputs=self.kept)
+        return self.called("select", *arrays, outputs=self.kept)
 
     def _mapped(
         self, what: str, function: Any, rows: Sequence[Arrays], dims: Dims, blurred: bool = False
@@ -108,8 +107,8 @@ class _Batches:
     def settle(self) -> bool:
         """Chooses examples that the function takes; tells whether there are any."""
         given, number = self.arrays, max(self.size, *self.confusing, 0)
-        plain = self.at(given)
-        self.kept = [i for i, out in enumerate(plain(*plain.values)) if is_array(out)]
+        leaves = enumerate(self.called("__call__", *given))
+        self.kept = [i for i, leaf in leaves if is_array(leaf)]
         for make in (moved, scaled, lambda array, b: array):
             examples = [[make(array, b) for array in given] for b in range(number)]
             try:
@@ -198,11 +197,6 @@ class _Batches:
 
     # ----------------------------------------------------------------------------- derivatives
 
-    def _derived(self, which: str, *operands: Any) -> list[Any]:
-        """Returns what `pulled` or `pushed` of the function gives for arguments and vectors."""
-        point = self.at(operands[: len(self.arrays)])
-        return getattr(point, which)(*point.values, *operands[len(self.arrays) :])
-
     def _drawn(self, dims: Dims, draw: Callable[[str], Arrays]) -> list[list[np.ndarray]]:
         """Returns arrays and vectors of each example."""
         rows = self.looped(dims, self.size)
@@ -210,7 +204,7 @@ class _Batches:
 
     def mapped(self, what: str, which: str, draw: Callable[[str], Arrays]) -> Iterator[Case]:
         """Maps the gradients or the tangents, `pulled` or `pushed`."""
-        rows, function = self._drawn(self.uniform(0), draw), functools.partial(self._derived, which)
+        rows, function = self._drawn(self.uniform(0), draw), functools.partial(self.called, which)
         what = f"{what} is not what a loop gives"
         yield from self._mapped(what, function, rows, (0,) * len(rows[0]))
 
@@ -224,17 +218,14 @@ class _Batches:
             drawn = self._drawn(dims, self.probe.cotangents)
             arrays = _stack([row[:count] for row in drawn], dims)
 
-            def smooth(*arrays: Any) -> list[Any]:
-                point = self.at(arrays)
-                return point.select(*point.values)
-
             def function(*floats: Any, dims: Dims = dims, arrays: Any = arrays) -> list[Any]:
                 filled = dict(zip(self.floats, floats, strict=True))
-                return vmap(smooth, dims)(*(filled.get(k, x) for k, x in enumerate(arrays)))
+                batch = vmap(functools.partial(self.called, "select"), dims)
+                return batch(*(filled.get(k, x) for k, x in enumerate(arrays)))
 
             pullback = vjp(function, *(arrays[k] for k in self.floats))[1]
             got = hosts(pullback(_stack([row[count:] for row in drawn])))
-            rows = [hosts(self._derived("pulled", *row)) for row in drawn]
+            rows = [hosts(self.called("pulled", *row)) for row in drawn]
             expected = [
                 np.sum(many, axis=0).astype(many[0].dtype) if dims[k] is None else np.stack(many)
                 for k, many in zip(self.floats, zip(*rows, strict=True), strict=True)

@@ -19,7 +19,6 @@ from ftrans.verify.coordinates import (
     close,
     count,
     from_coordinates,
-    is_complex,
     largest,
     scale_of,
     to_coordinates,
@@ -175,7 +174,10 @@ class _Comparison:
             tangents = list(map(from_coordinates, moves, probe.values))
             known = {"the result": out} | probe.named
             known |= {f"the tangent of {k}": t for k, t in zip(probe.labels, tangents, strict=True)}
-            cause = self._unconjugated(tangents, i, true) or diagnose(dot, true, known)
+            turned = self._slopes(self.wide.values, [to_coordinates(t.conj()) for t in tangents])[i]
+            text = "a missing conjugate: tangents are multiplied by the conjugate of the derivative"
+            elsewhere = {text: from_coordinates(turned.value, true).conj()}
+            cause = diagnose(dot, true, known, elsewhere)
             what = f"the tangent of output {i} is wrong"
             self.findings.fail(self.forward, what, dot, true, cause)
             return False
@@ -222,15 +224,6 @@ class _Comparison:
         cts = ["the cotangent", *(f"cotangent {i}" for i in range(1, len(cotangents)))]
         pairs = zip((*outs, *cts), (*probe.outs, *cotangents), strict=True)
         return probe.named | dict(pairs)
-
-    def _unconjugated(self, tangents: Arrays, number: int, true: np.ndarray) -> str:
-        """Tells whether the jvp of complex numbers is right but for a conjugate."""
-        if not any(map(is_complex, tangents)):
-            return ""
-        turned = self.probe.push([t.conj() for t in tangents])[number]
-        if close(turned.conj(), true, 1e-4 * np.abs(true) + 1e-6 * largest(true)):
-            return "a missing conjugate: tangents are multiplied by the conjugate of the derivative"
-        return ""
 
 
 def gradients_by_differences(probe: Probe, cotangents: Sequence[Any]) -> list[np.ndarray]:

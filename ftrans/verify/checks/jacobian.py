@@ -151,8 +151,8 @@ class Comparison:
     @functools.cached_property
     def _columns(self) -> list[list[np.ndarray]]:
         """The Jacobians of each output by reverse mode, transposed."""
-        outs = [self.probe.leaves[i] for i in self.probe.outputs]
-        return [rows_of(self.pull(i), out, self.probe.values) for i, out in enumerate(outs)]
+        outs = enumerate(self.probe.outs)
+        return [rows_of(self.pull(i), out, self.probe.values) for i, out in outs]
 
     def _is_right_diagonal(self) -> bool:
         """Tells whether there is one Jacobian, proven to be diagonal, and that is right."""
@@ -183,7 +183,7 @@ class Comparison:
 
         Of one that is projected, `over` says how much each number adds up, and atol is for one.
         """
-        value, out = self.probe.values[j], self.probe.leaves[self.probe.outputs[i]]
+        value, out = self.probe.values[j], self.probe.outs[i]
         split, of = (value, "inputs") if forward else (out, "outputs")
         for part, which in enumerate(("real", "imaginary")[: 1 + is_complex(split)]):
             one, other = (_part(m, part, value, out, forward) for m in (a, n))
