@@ -51,14 +51,14 @@ LONG: dict[str, int] = {}
 
 CEILINGS = {
     "autograd": 19,
-    "custom": 5412,
-    "external": 1262,
+    "custom": 5407,
+    "external": 1252,
     "func": 3505,
     "interpreters": 1781,
     "ir": 2141,
     "numpy": 7894,
     "primitives": 6688,
-    "runtime": 2994,
+    "runtime": 2984,
     "verify": 3267,
 }
 """How many lines a package may have."""

@@ -267,15 +267,10 @@ class _Solution(Author):
 
     # ------------------------------------------------------------------------------- the rule
 
-    def _split(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """Returns what the operator closes over, and the right-hand side."""
-        count = len(self.captured)
-        return inputs[:count], inputs[count:]
-
     def closed(self, inputs: Sequence[Any]) -> Callable[[Any], Any]:
         """Returns the operator closing over these inputs in the place of its own."""
         where = f"{self.name}: what the solver passes to the operator"
-        captured, _ = self._split(inputs)
+        captured = inputs[: len(self.captured)]
 
         def function(x: Any) -> Any:
             pairs = zip(self.structure.flatten_up_to(x), self.types, strict=True)
@@ -286,7 +281,7 @@ class _Solution(Author):
 
     def _solved(self, inputs: Sequence[Any], fitted: Callable[..., Any]) -> tuple[list[Any], Any]:
         """Calls the solver, held constant; returns the leaves of the unknown, and all of it."""
-        _, b = self._split(inputs)
+        b = inputs[len(self.captured) :]
         start = self.structure.unflatten(b) if b else self.start
         return self._taken(_detached(lambda: self.solve(self.closed(inputs), start)), fitted)
 
@@ -321,7 +316,7 @@ class _Solution(Author):
             full = list(self.inputs)
             for i, value in zip(moving, values, strict=True):
                 full[i] = value
-            captured, b = self._split(full)
+            captured, b = full[: len(self.captured)], full[len(self.captured) :]
             found = apply(self.program, [*self.solution, *captured])
             return tuple([sub_p(x, y) for x, y in zip(found, b, strict=True)] if b else found)
 

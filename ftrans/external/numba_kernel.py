@@ -64,7 +64,7 @@ class NumbaCallee(HostCallee):
         self.kernel, self.kernel_key, self.masks = kernel, key, masks
         pointers = type(kernel).__name__ == "CFunc"
         if pointers:
-            _check_pointers(name, kernel, inputs, types, vmap_method)
+            _check_pointers(name, kernel, (*inputs, *types), vmap_method)
         # one with fixed signatures takes no arrays that are marked read-only
         copies = pointers or not getattr(kernel, "_can_compile", True)
         kinds = [tuple([(t.dtype, t.ndim) for t in kind]) for kind in (inputs, types)]
@@ -266,17 +266,11 @@ def _tools() -> SimpleNamespace:
     return SimpleNamespace(word=word, frozen=frozen, pointer=pointer, carray=carray, assign=assign)
 
 
-def _check_pointers(
-    name: str,
-    kernel: Any,
-    inputs: Sequence[ArrayType],
-    types: Sequence[ArrayType],
-    vmap_method: Any,
-) -> None:
+def _check_pointers(name: str, kernel: Any, types: Sequence[ArrayType], vmap_method: Any) -> None:
     """Raises unless a `cfunc` takes pointers to such elements, which nothing else would notice."""
     numba = import_module("numba")
     given = kernel._sig
-    needed = [numba.types.CPointer(numba.from_dtype(t.dtype)) for t in (*inputs, *types)]
+    needed = [numba.types.CPointer(numba.from_dtype(t.dtype)) for t in types]
     if list(given.args) != needed or given.return_type != numba.void:
         pointers = ", ".join(str(p) for p in needed)
         raise RuleError(

@@ -63,7 +63,8 @@ def traced(
         return run_jaxpr(closed.jaxpr, merged(given, held, passed), arrays[: len(inputs)])
 
     key = structure, tuple(passed), tuple(map(content_key, held))
-    arrays = [_on_host(x) for x in pick(values, passed)]
+    # as results are, unless an argument is one of JAX's
+    arrays = [x if is_traced_by_jax(x) else np.asarray(x) for x in pick(values, passed)]
     return shapes, call, key, arrays
 
 
@@ -72,11 +73,6 @@ def _is_movable(array: Any) -> bool:
     if jnp.issubdtype(array.dtype, jax.dtypes.extended):
         return False
     return not is_jax(array) or is_traced_by_jax(array) or on_cpu([array])
-
-
-def _on_host(array: Any) -> Any:
-    """Returns an array as one of NumPy's, as results are unless an argument is one of JAX's."""
-    return array if is_traced_by_jax(array) else np.asarray(array)
 
 
 # ----------------------------------------------------------- what tells two functions apart

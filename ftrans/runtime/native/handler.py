@@ -118,20 +118,8 @@ def _create_error(api: int, message: str) -> int:
     return _ask(api, _ERROR_CREATE, Struct("=QQQi4x").pack(28, 0, ctypes.addressof(text), 13))
 
 
-def _set_state(api: int, context: int, kind: int, state: int) -> int:
-    """Gives the handler that is being instantiated a state; returns an error of XLA's, or 0.
-
-    Args:
-        api: the table of XLA's functions.
-        context: as the frame has it.
-        kind: the address of the id of the type of the state.
-        state: the address of the state, which the deleter of the type is called on.
-    """
-    # size, extension, context, stage: 0 is that of instantiating
-    return _ask(api, _STATE_SET, Struct("=QQQi4xQQ").pack(48, 0, context, 0, kind, state))
-
-
 def _ask(api: int, function: int, given: bytes) -> int:
+    """Calls a function of the table of XLA's; returns an error of XLA's, or 0."""
     block = ctypes.create_string_buffer(given)
     found: Any = _handler_type(_peek(api + function))(ctypes.addressof(block))
     return found or 0
@@ -188,7 +176,9 @@ def _instantiate(frame: int) -> int | None:
         state = hold(_number(attributes))
         if not state:
             return _create_error(api, _FORGOTTEN)
-        return _set_state(api, context, ctypes.addressof(_kind), state)
+        # size, extension, context, stage: 0 is that of instantiating; the id of the type, the state
+        given = Struct("=QQQi4xQQ").pack(48, 0, context, 0, ctypes.addressof(_kind), state)
+        return _ask(api, _STATE_SET, given)
     except BaseException as error:
         return _create_error(_peek(frame + 16), keep_raised(error))
 
