@@ -118,6 +118,7 @@ class Call(Author):
             known: Sequence[Any] = self._known() if True in self.opaque else ()
             leap = None if self.called is None else self._leap(self.called, known)
             if leap is not None and (found := leap.take()) is not None:
+                self.methods.again = Again.of(self, leap.known[0])
                 return found
             try:
                 results = record(self, values, known)

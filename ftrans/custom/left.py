@@ -64,6 +64,7 @@ class Left:
         context: what is on it; None where it takes none.
         inputs: what it was given for the inputs.
         written: the inputs that it wrote to.
+        captured: the only array that is `known` of it, where that was captured already.
     """
 
     output: Parts
@@ -72,6 +73,7 @@ class Left:
     context: Parts | None
     inputs: Sequence[Any]
     written: tuple[int, ...]
+    captured: Any = None
 
     @property
     def is_told(self) -> bool:
@@ -110,6 +112,8 @@ class Left:
 
     def known(self) -> list[Any]:
         """Returns the results, and what is saved besides, as arrays that nobody else refers to."""
+        if self.captured is not None:
+            return [self.captured]
         results, own = self.output.values, self.places[1]
 
         def held() -> dict[int, float]:
