@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -343,16 +344,15 @@ class Call(Author):
 
     def _checked(self, found: Sequence[Any]) -> Sequence[Any]:
         """Lets nobody differentiate what a rule may compute of what is not known of `forward`."""
-        left = self.left
-        if left is None or not (left.objects or self.effects or self._may_encode(left)):
+        left, methods = self.left, self.methods
+        if left is None:
+            return found
+        functions = [f for f in (methods.forward, methods.setup_context) if f is not None]
+        statics = [] if left.context is None else left.context.statics
+        given = [*self.parts.statics, *self.kwargs.values()]
+        if not (left.objects or self.effects or may_encode(statics, functions, given)):
             return found
         return self._undifferentiated(found, missing_of(f"{self.name}.forward"))
-
-    def _may_encode(self, left: Left) -> bool:
-        methods = self.methods
-        functions = [f for f in (methods.forward, methods.setup_context) if f is not None]
-        given = [*self.parts.statics, *self.kwargs.values()]
-        return left.context is not None and may_encode(left.context.statics, functions, given)
 
     def _rule(self, name: str, which: str, method: Any) -> Rule:
         """Returns one method with what it is given and must return."""
@@ -378,7 +378,11 @@ class Call(Author):
         once = getattr(method, "__ftrans_once__", False)
         rule = self._rule(self.methods.backward_name, "backward", method)
         if once:
-            message = _differentiated_again(rule.label, method)
+            message = (
+                f"{rule.label} is marked with once_differentiable, and is differentiated again.\n"
+                f"  It is defined at {defined(method)}.\n"
+                f"  Take the mark away where it is written with functions that have derivatives."
+            )
             cotangents = self._undifferentiated(cotangents, message)
         found = self._called(rule, cotangents)
         if self.listener is not None and not self.ctx._state.materialize:
@@ -425,14 +429,6 @@ class Call(Author):
         return FunctionBatch(self, around).at_call(values)
 
 
-def _differentiated_again(label: str, method: Any) -> str:
-    return (
-        f"{label} is marked with once_differentiable, and is differentiated again.\n"
-        f"  It is defined at {defined(method)}.\n"
-        f"  Take the mark away where it is written with functions that have derivatives."
-    )
-
-
 def _is_result(x: Any) -> bool:
     return is_array(x) or type(x) in (float, complex)
 
@@ -442,10 +438,7 @@ _ARRAYS = {np.ndarray}
 
 def needs_of(parts: Parts) -> tuple[bool, ...]:
     """Returns for each argument whether a gradient with respect to it may be asked for."""
-    given = iter(parts.values)
-    groups = [[next(given) for _ in range(count)] for count in parts.counts()]
-    return tuple([any(type(x) is Tracer and _moves(x) for x in group) for group in groups])
-
-
-def _moves(x: Tracer) -> bool:
-    return x.type.is_inexact and may_have_gradient(x)
+    moving = iter(
+        [type(x) is Tracer and x.type.is_inexact and may_have_gradient(x) for x in parts.values]
+    )
+    return tuple([any(list(islice(moving, count))) for count in parts.counts()])

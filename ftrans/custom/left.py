@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -42,13 +43,9 @@ def known_values(values: Sequence[Any]) -> list[Any] | None:
     return None if foreign(found) else found
 
 
-def _has_value(x: Any) -> bool:
-    return not is_traced_by_jax(x)
-
-
 def values_of(values: Sequence[Any], examples: bool) -> list[Any]:
     """Returns the arrays behind traced values; or examples, where there are none."""
-    with evaluated(_has_value, examples):
+    with evaluated(lambda x: not is_traced_by_jax(x), examples):
         found = [x.value() if type(x) is Tracer else x for x in values]
     return [example(type_of(x)) if foreign([x]) else x for x in found] if examples else found
 
@@ -205,12 +202,11 @@ def left_of(
 def maker(output: Any) -> Callable[[tuple[Any, ...]], Any]:
     """Returns what makes an output like this one of the tuple of its items."""
     if not isinstance(output, tuple):
-        return _only
+        return _ONLY
     return getattr(type(output), "_make", tuple)
 
 
-def _only(items: tuple[Any, ...]) -> Any:
-    return items[0]
+_ONLY = itemgetter(0)
 
 
 def _is_array_of_any_kind(x: Any) -> bool:

@@ -140,7 +140,10 @@ def _traced(author: Author, inputs: Sequence[Any], extra: Sequence[Any], around:
             if ruled:
                 rules, patterns = Rules(author, inputs, outs, smooth, around).traced()
             else:
-                missing = _too_often(author.name)
+                missing = (
+                    f"{author.name}: it is differentiated more often than its rules were traced "
+                    f"for.\n  Take all derivatives by transforms around the function that calls it."
+                )
         places = _Places(frame, outs)
         references = {key: places.of(rule.captured) for key, rule in rules.items()}
         program, captured = frame.close([*outs, *places.saved])
@@ -190,13 +193,6 @@ def _demands() -> int:
 
 def _bound(operands: Sequence[Any], params: Params, weak: Sequence[bool]) -> list[Any]:
     return [weakly(x, w) for x, w in zip(bind(custom_p, operands, params), weak, strict=True)]
-
-
-def _too_often(name: str) -> str:
-    return (
-        f"{name}: it is differentiated more often than its rules were traced for.\n"
-        f"  Take all derivatives by transforms around the function that calls it."
-    )
 
 
 class _Places:
