@@ -176,6 +176,20 @@ class NumpyTake(Function):
         return NumpyTake.apply(*arrays, dim % rank + 1), 0
 
 
+class OpaqueBackward(Function):
+    """Does not say that it is differentiable once only; its backward shows it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        return 3 * np.asarray(x) ** 2 * np.asarray(ct)
+
+
 class NumpyCubeNotComposable(Function):
     """Keeps an array of NumPy on `ctx`, and goes back in NumPy: once, and in reverse."""
 

@@ -16,6 +16,7 @@ from ftrans.autograd.function import once_differentiable as the_same
 from ftrans.errors import FtransError, MissingRuleError
 from tests.helpers import assert_close
 from tests.unit.clean import assert_nothing_open
+from tests.unit.function_database import OpaqueBackward
 
 
 class DoubledSquare(Function):
@@ -329,20 +330,6 @@ class OnceOpaque(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, ct):
-        (x,) = ctx.saved_tensors
-        return 3 * np.asarray(x) ** 2 * np.asarray(ct)
-
-
-class OpaqueBackward(Function):
-    """Does not say that it is differentiable once only; its backward shows it."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
     def backward(ctx, ct):
         (x,) = ctx.saved_tensors
         return 3 * np.asarray(x) ** 2 * np.asarray(ct)

@@ -13,20 +13,9 @@ from ftrans import numpy as fnp
 from ftrans.autograd import Function, once_differentiable
 from ftrans.errors import MissingRuleError, TransposeError
 from tests.helpers import assert_close
+from tests.unit.function_database import OpaqueBackward
 
 X = np.array([0.3, 0.7])
-
-
-class OpaqueBackward(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx: Any, ct: Any) -> Any:
-        (x,) = ctx.saved_tensors
-        return 3 * np.asarray(x) ** 2 * np.asarray(ct)
 
 
 class Hidden(Function):
