@@ -75,6 +75,26 @@ def test_a_rule_for_reverse_mode_serves_forward_mode_too() -> None:
     assert_close(func.vmap(func.grad(f))(X), 2 * X)
 
 
+@pytest.mark.parametrize("road", ["at once", "jit", "vmap"])
+def test_a_rule_for_reverse_mode_is_called_and_not_transposed(road: str) -> None:
+    @jax.custom_vjp
+    def total(x: Any) -> Any:
+        return (x * x).sum()
+
+    def bwd(x: Any, ct: Any) -> tuple[Any]:
+        spec = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        how: Any = {"vmap_method": "broadcast_all"}
+        return (jax.pure_callback(lambda x, ct: 2 * x * ct[..., None], spec, x, ct, **how),)
+
+    total.defvjp(lambda x: (total(x), x), bwd)
+    gradient = func.grad(traceable(total))
+    if road == "vmap":
+        rows = np.stack([X, 3 * X])
+        assert_close(func.vmap(gradient)(rows), 2 * rows)
+    else:
+        assert_close((ftrans.jit(gradient) if road == "jit" else gradient)(X), 2 * X)
+
+
 def test_loops_pytrees_and_integers() -> None:
     def step(state: Any, count: Any) -> Any:
         return {"x": jnp.sin(state["x"]) * count, "n": count + 1}
