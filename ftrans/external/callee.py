@@ -18,7 +18,7 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.external.arrays import plain, results
-from ftrans.ir import ArrayType, type_of
+from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.ir.location import here
 from ftrans.ir.stack import state, untraced
 from ftrans.primitives.axes import expand, moveaxis
@@ -26,6 +26,7 @@ from ftrans.primitives.namespace import without_derivative
 from ftrans.primitives.outside import call_of_the_user
 from ftrans.primitives.rules.external import Callee, Same, external_p
 from ftrans.primitives.rules.missing import raise_missing
+from ftrans.primitives.shape import reshape_p
 from ftrans.runtime import native
 from ftrans.runtime.cache import Remembered
 from ftrans.runtime.faults import keep_raised
@@ -149,8 +150,8 @@ class HostCallee(Callee):
         given = [x if dim is None else moveaxis(x, dim, 0) for x, dim in pairs]
         loops = method not in ("expand_dims", "broadcast_all")
         if not loops:
-            front = 1 if method == "expand_dims" else size
-            given = [x if m else expand(x, front) for x, m in zip(given, mapped, strict=True)]
+            widen = _expanded if method == "expand_dims" else lambda x: expand(x, size)
+            given = [x if m else widen(x) for x, m in zip(given, mapped, strict=True)]
         callee = self.batched(size, [type_of(x) for x in given], mapped if loops else None)
         outs = external_p(*given, callee=callee)
         return outs, [0] * len(outs)
@@ -215,6 +216,13 @@ class HostCallee(Callee):
 
 _warned = Remembered(256)
 """The functions whose loops the user was told of."""
+
+
+def _expanded(x: Any) -> Any:
+    """Returns an operand with an axis of size 1 in front, which costs less than `expand`."""
+    if isinstance(x, Literal):
+        return expand(x, 1)
+    return reshape_p(x, shape=(1, *type_of(x).shape))
 
 
 def _looped(
