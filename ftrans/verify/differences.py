@@ -155,6 +155,7 @@ def _by_rows(
     return total
 
 
+@np.errstate(all="ignore")
 def find_kink(
     beside: Beside, position: int, coordinates: Sequence[int], step: float, output: int
 ) -> str:
@@ -172,12 +173,10 @@ def find_kink(
             points = beside.points({position: np.concatenate([-unit, 0 * unit, unit])})
             places = to_coordinates(points[position], lead=1)[:, coordinate]
             outs = beside(points)[output]
-            with np.errstate(all="ignore"):
-                sides.append(np.diff(outs, axis=0) / np.diff(places)[:, None])
-        with np.errstate(all="ignore"):
-            gap, near = (np.abs(right - left) for left, right in sides)
-            noise = 16 * precision_of(value) * np.max(np.abs(outs[1]), initial=0.0) / step
-            kinked = np.isfinite(near) & (gap > 100 * noise) & (near > 0.7 * gap) & (gap > 1e-6)
+            sides.append(np.diff(outs, axis=0) / np.diff(places)[:, None])
+        gap, near = (np.abs(right - left) for left, right in sides)
+        noise = 16 * precision_of(value) * np.max(np.abs(outs[1]), initial=0.0) / step
+        kinked = np.isfinite(near) & (gap > 100 * noise) & (near > 0.7 * gap) & (gap > 1e-6)
         if kinked.any():
             k = int(np.argmax(np.where(kinked, gap, -1.0)))
             index, (left, right) = index_of(coordinate, value), sides[0]

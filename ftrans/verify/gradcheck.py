@@ -22,13 +22,7 @@ from ftrans.pytree import describe
 from ftrans.traceback import boundary
 from ftrans.verify.checks.contract import is_function
 from ftrans.verify.checks.jacobian import Comparison, Settings, check_outputs
-from ftrans.verify.coordinates import (
-    close,
-    hosts,
-    largest,
-    precision_of,
-    with_gaps,
-)
+from ftrans.verify.coordinates import close, hosts, largest, precision_of, with_gaps
 from ftrans.verify.probe import Probe
 
 

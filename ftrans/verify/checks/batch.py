@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.func.derivative import vjp
 from ftrans.func.vmap import vmap
 from ftrans.numpy.promotion import is_array
 from ftrans.verify.coordinates import Arrays, are_finite, hosts, last_digits, moved, scaled
+from ftrans.verify.probe import Probe
 from ftrans.verify.report import Case, Findings
 
 VMAP = "vmap against a loop"
@@ -56,7 +56,6 @@ class _Batches:
     Attributes:
         places: where the arrays are among the leaves of the arguments, integers included.
         arrays: these arrays.
-        floats: the numbers of the floating ones among them.
         size: how many examples: no array has an axis of this size.
         confusing: other numbers of examples, which are the sizes of axes.
         examples: the arrays of each example.
@@ -68,7 +67,6 @@ class _Batches:
         self.probe = probe = findings.probe
         self.places = [i for i, leaf in enumerate(probe.given) if is_array(leaf)]
         self.arrays = hosts([probe.given[i] for i in self.places])
-        self.floats = [self.places.index(i) for i in probe.places]
         sizes = {n for leaf in (*self.arrays, *probe.leaves) for n in np.shape(leaf)}
         self.size = next(n for n in itertools.count(2) if n not in sizes)
         self.confusing = [n for n in sorted(sizes) if 1 < n <= _LARGEST] if self.arrays[1:] else []
@@ -216,19 +214,14 @@ class _Batches:
             choices += [tuple(None if k == j else 0 for k in range(count)) for j in range(count)]
         for dims in choices[:5]:
             drawn = self._drawn(dims, self.probe.cotangents)
-            arrays = _stack([row[:count] for row in drawn], dims)
-
-            def function(*floats: Any, dims: Dims = dims, arrays: Any = arrays) -> list[Any]:
-                filled = dict(zip(self.floats, floats, strict=True))
-                batch = vmap(functools.partial(self.called, "select"), dims)
-                return batch(*(filled.get(k, x) for k, x in enumerate(arrays)))
-
-            pullback = vjp(function, *(arrays[k] for k in self.floats))[1]
-            got = hosts(pullback(_stack([row[count:] for row in drawn])))
+            function = vmap(functools.partial(self.called, "select"), dims)
+            batch = Probe(function, _stack([row[:count] for row in drawn], dims))
+            cotangents = _stack([row[count:] for row in drawn])
+            got = batch.pull(cotangents, outputs=range(len(cotangents)))
             rows = [hosts(self.called("pulled", *row)) for row in drawn]
             expected = [
                 np.sum(many, axis=0).astype(many[0].dtype) if dims[k] is None else np.stack(many)
-                for k, many in zip(self.floats, zip(*rows, strict=True), strict=True)
+                for k, many in zip(batch.places, zip(*rows, strict=True), strict=True)
             ]
             if not are_finite(expected):
                 return
