@@ -165,8 +165,8 @@ def _derived(findings: Findings, other: Probe | None, resizes: bool) -> Iterator
         dtypes = [pairs.get(out.dtype) for out in probe.outs]
         if single is not None and [out.dtype for out in single.outs] == dtypes:
             yield Findings(report, f"{label}, in float32", single)
-    for what, cut, small in _resized(probe) if resizes else ():
-        yield Findings(report, f"{label}, {what}", small, cut)
+    if resizes:
+        yield from _resized(findings)
 
 
 def _usable(probe: Probe) -> Probe | None:
@@ -179,15 +179,15 @@ def _usable(probe: Probe) -> Probe | None:
         return None
 
 
-def _resized(probe: Probe) -> Iterator[tuple[str, int, Probe]]:
+def _resized(findings: Findings) -> Iterator[Findings]:
     """Yields the function with each size that its arrays have cut down to one, and to zero.
 
     Equal sizes are cut together, since they have to fit each other as likely as not; where first
     axes have the size of others, the first ones are also cut alone: a batch of one. Only where
     results are cut as arguments are, or not at all, is it the same operation: a convolution with a
-    kernel that is longer than what is left is another one. With it comes what was cut, and to
-    what.
+    kernel that is longer than what is left is another one.
     """
+    probe = findings.probe
     places = [i for i, leaf in enumerate(probe.given) if is_array(leaf)]
     arrays = [probe.given[i] for i in places]
     shapes = list(map(np.shape, arrays))
@@ -202,7 +202,8 @@ def _resized(probe: Probe) -> Iterator[tuple[str, int, Probe]]:
                 pairs = [(np.shape(x), _left(x, which, size, new)) for x in probe.leaves]
                 fits = all(np.shape(x) in pair for x, pair in zip(small.leaves, pairs, strict=True))
                 if fits and small.pulls_back():
-                    yield f"with {which} of size {size} cut to {new}", new, small
+                    label = f"{findings.sample}, with {which} of size {size} cut to {new}"
+                    yield Findings(findings.report, label, small, new)
 
 
 def _left(array: Any, which: str, size: int, new: int) -> tuple[int, ...]:

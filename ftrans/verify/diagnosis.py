@@ -98,14 +98,11 @@ def _causes(
 def _of_shapes(given: np.ndarray, true: np.ndarray) -> str:
     lead = given.ndim - true.ndim
     if lead >= 0:
-        wide = [
-            axis
-            for axis in range(given.ndim)
-            if axis < lead or (true.shape[axis - lead] == 1 and given.shape[axis] != 1)
-        ]
-        summed = given.sum(axis=tuple(wide)).reshape(true.shape) if wide else given
-        if wide and summed.shape == true.shape:
-            return f"a missing reduction: sum it over axes {tuple(wide)}, which were broadcast"
+        full = (0,) * lead + true.shape
+        axes = enumerate(zip(given.shape, full, strict=True))
+        wide = tuple(axis for axis, (n, left) in axes if axis < lead or n != left == 1)
+        if wide and given.sum(wide, keepdims=True).shape[lead:] == true.shape:
+            return f"a missing reduction: sum it over axes {wide}, which were broadcast"
     if given.size == true.size:
         return "a reshape or transpose is missing"
     return "the shape is wrong"

@@ -53,7 +53,6 @@ class Probe:
         places: the numbers of those that are floating.
         values: these, as NumPy arrays or traced; the function gets them as they came.
         positions: of which argument each is a leaf.
-        watch: is shown the values and the leaves of the result wherever outputs are selected.
     """
 
     def __init__(
@@ -68,7 +67,6 @@ class Probe:
         self.__ftrans_name__ = name_of(func)
         self.rigid = tuple(rigid)
         self.may_widen = may_widen
-        self.watch: Callable[[Sequence[Any], list[Any]], None] | None = None
         paths, self._structure = tree.tree_flatten_with_path(tuple(args))
         self.given = [leaf for _, leaf in paths]
         self.places = [i for i, leaf in enumerate(self.given) if is_floating(leaf)]
@@ -117,8 +115,6 @@ class Probe:
     def select(self, *values: Any, outputs: Sequence[int] | None = None) -> list[Any]:
         """Returns some outputs, else all that have derivatives, for values of the arguments."""
         outs = self(*values)
-        if self.watch is not None:
-            self.watch(values, outs)
         return [outs[i] for i in (self.outputs if outputs is None else outputs)]
 
     @property
@@ -337,10 +333,8 @@ def _known(gradient: Any) -> np.ndarray | None:
 def _is_widened(given: Any, wide: Any, blur: Any = 0.0) -> bool:
     """Tells whether a leaf of a result is what another one is in double precision."""
     given, wide = np.asarray(given), np.asarray(wide)
-    if is_floating(given) != is_floating(wide):
-        return False
     if not is_floating(given):
-        return close(given, wide)
+        return not is_floating(wide) and close(given, wide)
     rough = widened(given)
     if given.shape != wide.shape or wide.dtype != rough.dtype:
         return False

@@ -207,8 +207,7 @@ class Findings:
         """
         before = len(self.report.failures)
         with self.guarded(check, what):
-            held = all(self.same(check, case) for case in cases)
-            return held and len(self.report.failures) == before
+            return all(self.same(check, x) for x in cases) and len(self.report.failures) == before
         return False
 
     def same(self, check: str, case: Case) -> bool:
@@ -227,8 +226,8 @@ class Findings:
             if case.exact:
                 allowed = 100 * precision * (size + 0.1 * largest(size))
             else:
-                allowed = precision**0.6 * size + precision**0.75 * largest(size)
-                allowed = 2 * case.slack * allowed
+                slack = 2 * case.slack
+                allowed = slack * (precision**0.6 * size + precision**0.75 * largest(size))
             if close(one, other, allowed + 100 * self.probe.least):
                 continue
             again = case.again
@@ -236,8 +235,7 @@ class Findings:
                 continue
             one, other = np.asarray(one), np.asarray(other)
             cause = case.cause if isinstance(case.cause, str) else case.cause(one, other)
-            label = f" ({case.labels[i]})" if case.labels else ""
-            what = f"{case.what}{label}"
+            what = f"{case.what} ({case.labels[i]})" if case.labels else case.what
             self.fail(check, what, one, other, cause or diagnose(one, other))
             return False
         self.hold(check)

@@ -331,6 +331,7 @@ TRUE = np.random.default_rng(0).normal(size=(3, 3))
         (np.where(TRUE > 1, np.nan, TRUE), "not finite"),
         (np.broadcast_to(TRUE, (2, 3, 3)), "a missing reduction: sum it over axes (0,)"),
         (TRUE[:, :2], "the shape is wrong"),
+        (np.ones((2, 3, 4)), "the shape is wrong"),
         (TRUE + 1.5, "a constant of -1.5 is missing in each element"),
     ],
 )

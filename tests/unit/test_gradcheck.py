@@ -334,6 +334,8 @@ def test_types_of_what_has_no_derivative_may_depend_on_values() -> None:
     for flags in ({}, {"fast_mode": True}, {"check_forward_ad": True}):
         assert gradcheck(found, np.ones(2), **flags)
     assert gradgradcheck(found, np.ones(2))
+    for size in (1, 2, 100):
+        assert gradgradcheck(no_numbers, np.ones(size))
 
 
 # -------------------------------------------------------------------------------- second order

@@ -105,8 +105,7 @@ class _Batches:
     def settle(self) -> bool:
         """Chooses examples that the function takes; tells whether there are any."""
         given, number = self.arrays, max(self.size, *self.confusing, 0)
-        leaves = enumerate(self.called("__call__", *given))
-        self.kept = [i for i, leaf in leaves if is_array(leaf)]
+        self.kept = [i for i, x in enumerate(self.called("__call__", *given)) if is_array(x)]
         for make in (moved, scaled, lambda array, b: array):
             examples = [[make(array, b) for array in given] for b in range(number)]
             try:
@@ -160,9 +159,8 @@ class _Batches:
         tried += [(dims, size) for size in self.confusing for dims in some]
         for dims, size in tried:
             what = f"vmap with in_dims={_shown(dims)} and {size} examples is not what a loop gives"
-            for case in self._mapped(
-                what, self.kept_of, self.looped(dims, size), dims, blurred=True
-            ):
+            rows = self.looped(dims, size)
+            for case in self._mapped(what, self.kept_of, rows, dims, blurred=True):
                 yield case
                 for i, out in zip(self.kept, case.got, strict=True):
                     dtype = self.probe.leaves[i].dtype

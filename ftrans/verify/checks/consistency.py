@@ -114,9 +114,8 @@ def unused(probe: Probe) -> Iterator[Case]:
         return
     cotangents = probe.cotangents("unused")
     zeros = _times(cotangents, 0.0)
-    single = [(i,) for i in range(size)]
-    others = [tuple(k for k in range(size) if k != i) for i in range(size)] if size > 2 else []
-    for kept in (*single, *others):
+    one_or_most = [itertools.combinations(range(size), n) for n in sorted({1, size - 1})]
+    for kept in itertools.chain.from_iterable(one_or_most):
         full = [(cotangents if i in kept else zeros)[i] for i in range(size)]
         outputs = [probe.outputs[i] for i in kept]
         got = probe.pull([cotangents[i] for i in kept], outputs=outputs)
@@ -167,9 +166,8 @@ def pulled_twice(probe: Probe, other: Probe | None = None) -> Iterator[Case]:
         pullback = probe.pullback()
         other.pullback()
         cause = "state is shared between calls: keep it on ctx, not on the class or in a global"
-        yield case(
-            "backward differs where another call came between it and its forward", pullback, cause
-        )
+        what = "backward differs where another call came between it and its forward"
+        yield case(what, pullback, cause)
 
 
 def jitted(probe: Probe) -> Iterator[Case]:

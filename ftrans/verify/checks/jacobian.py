@@ -6,13 +6,15 @@ A program that is proven to be elementwise has diagonal ones, which take one eva
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import FtransError, GradcheckError, GradcheckOutputError
+from ftrans.func.staging import name_of, named
 from ftrans.func.trace import trace
 from ftrans.interpreters import runnable
 from ftrans.ir import Program, Tracer
@@ -23,6 +25,7 @@ from ftrans.verify.coordinates import (
     from_coordinates,
     index_of,
     is_complex,
+    is_floating,
     to_coordinates,
 )
 from ftrans.verify.diagnosis import diagnose
@@ -80,22 +83,11 @@ class Comparison:
         self.eps, self.atol, self.rtol = (
             d if g is None else g for g, d in zip(given, defaults, strict=True)
         )
-        self._seen: list[Any] | None = None
-        self.wide.watch = self._check_types
         # where nothing floats, nothing may move
-        self._numbers = self.probe.outputs or range(len(self.probe.leaves))
-        select = functools.partial(self.wide.select, outputs=self._numbers)
+        outputs = probe.outputs or range(len(probe.leaves))
+        select = functools.partial(self.wide.select, outputs=outputs)
         self.beside = Beside(select, self.wide.values)
         self.heard: list[Any] = []
-
-    def _check_types(self, values: Sequence[Any], outs: list[Any]) -> None:
-        """Checks that outputs beside the point, floating or else all, have their types there."""
-        # the types of traced values are held against those of others where they are batched
-        if not any(type(value) is Tracer for value in values):
-            # dtypes are held against those of plain arrays, which may not be promoted as others
-            before = self.probe.leaves if self._seen is None else self._seen
-            check_outputs(self.name, before, outs, self._numbers, self._seen is not None)
-            self._seen = outs
 
     def error(self, text: str) -> GradcheckError:
         """Returns an error that begins with the name of the check."""
@@ -240,19 +232,13 @@ class Comparison:
                 self._hold(a, n, i, j, forward, np.outer(us.sum(1), vs.sum(1)))
 
 
-def check_outputs(
-    name: str,
-    before: Sequence[Any],
-    after: Sequence[Any],
-    numbers: Sequence[int],
-    with_dtypes: bool = True,
-) -> None:
-    """Checks that outputs, leaves of a result, are what they were before inputs were perturbed.
+def steady(name: str, func: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that raises where its outputs are not of the types of earlier calls.
 
-    Raises:
-        GradcheckOutputError: where there are more or fewer, or where one of those with these
-            numbers has another shape or, with dtypes, another dtype.
+    There must be as many, and those that float, else all, must have the same shapes. Dtypes are
+    held against calls for the same dtypes, traced or not: others may promote in another way.
     """
+    seen: dict[Any, list[Any]] = {}
 
     def differ(what: str, found: str) -> GradcheckOutputError:
         return GradcheckOutputError(
@@ -261,16 +247,27 @@ def check_outputs(
             f"  Move the inputs to where the values do not decide which types the function returns."
         )
 
-    if len(before) != len(after):
-        raise differ("the same number of outputs", f"outputs: {len(before)}, and {len(after)}")
-    for i in numbers:
-        one, other = before[i], after[i]
-        # Python numbers have no dtype of their own
-        dtypes = {x.dtype for x in (one, other) if is_array(x)} if with_dtypes else ()
-        what = "shape" if np.shape(one) != np.shape(other) else "dtype" if len(dtypes) > 1 else ""
-        if what:
-            found = f"output {i}: {describe(one)}, and {describe(other)}"
-            raise differ(f"outputs with the same {what}", found)
+    @functools.wraps(func)
+    def called(*args: Any) -> Any:
+        result = func(*args)
+        after, given = tree.tree_leaves(result), filter(is_floating, tree.tree_leaves(args))
+        kind = tuple((type(x) is Tracer, x.dtype) for x in given)
+        before = seen.get(kind, next(iter(seen.values()), after))
+        if len(before) != len(after):
+            raise differ("the same number of outputs", f"outputs: {len(before)}, and {len(after)}")
+        floats = [i for i, leaf in enumerate(before) if is_floating(leaf)]
+        for i in floats or range(len(before)):
+            one, other = before[i], after[i]
+            # Python numbers have no dtype of their own
+            dtypes = {x.dtype for x in (one, other) if is_array(x)} if kind in seen else ()
+            is_reshaped = np.shape(one) != np.shape(other)
+            if is_reshaped or len(dtypes) > 1:
+                found = f"output {i}: {describe(one)}, and {describe(other)}"
+                raise differ(f"outputs with the same {'shape' if is_reshaped else 'dtype'}", found)
+        seen.setdefault(kind, after)
+        return result
+
+    return named(called, name_of(func))
 
 
 def is_aligned(program: Program, position: int) -> bool:
