@@ -252,7 +252,9 @@ class Parts(Skeleton):
             if item is None:
                 found += [None] * child.num_leaves
                 continue
-            value = self.leaves[len(found)] if tree.treedef_is_leaf(child) else None
+            # None has one node, too
+            is_leaf = child.num_leaves and tree.treedef_is_leaf(child)
+            value = self.leaves[len(found)] if is_leaf else None
             leaves = flatten_like(child, item)
             if value is not None:
                 _check_static(label, number, value, item)

@@ -83,7 +83,7 @@ class Call(Author):
             return None
         if called is not None and called.objects:
             return None
-        known = self.methods.guards
+        known = self.methods.guards or form.guards
         if known is not None and known.hold():
             return known
         found = guards_of([x for x in self.methods.traced() if x not in form.opaque])

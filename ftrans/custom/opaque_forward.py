@@ -124,7 +124,10 @@ class OpaqueForward:
     def left(self, output: Any, given: list[Any], written: Any, ctx: FunctionCtx) -> Left:
         """Returns what a call has left, of what `run` has returned."""
         context = snapshot_of(ctx, self._statics) if self.with_context else None
-        return left_of(output, given[: self.count], written, ctx, context)
+        left = left_of(output, given[: self.count], written, ctx, context)
+        if written and (self.with_context or not self._writes):  # else setup_context says so
+            self.methods.check_written([i in left.dirty for i in written])
+        return left
 
     # ------------------------------------------------------------- called when the program is run
 
@@ -135,7 +138,8 @@ class OpaqueForward:
         """
         operands = list(map(as_array, [*inputs, *self.named.values]))
         types = tuple([type_of(x).update() for x in operands])
-        needs = needs() if self.with_context else ()
+        # calls are told apart by it only where it is asked for
+        needs = needs() if self.methods.asks_needs else (True,) * len(self.parts)
         key = (self.methods, self.with_context, types, self.parts.key, self.names, self.named.key)
         key = (key, needs)
         typing = _typings.find(key, lambda: self._typed(key, operands, types, needs))

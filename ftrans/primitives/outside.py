@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from contextvars import Context, copy_context
+from contextvars import ContextVar, copy_context
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,6 @@ import numpy as np
 
 class _Open(threading.local):
     scopes: tuple[Scope, ...] = ()
-    context: Context | None = None
-    """That of the user, where the library has left it, and may call functions of the user's."""
 
 
 _open = _Open()
@@ -68,38 +67,68 @@ class Scope:
 
 def call_of_the_user(function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
     """Calls a function of the user's, with the settings as the user has them."""
-    scopes, context = _open.scopes, _open.context
-    if context is None and not scopes:
+    scopes = _open.scopes
+    if not scopes:
         return function(*arrays)
     try:
         for scope in scopes[::-1]:
             scope.end()
-        _open.scopes, _open.context = (), None
-        return function(*arrays) if context is None else context.run(function, *arrays)
+        _open.scopes = ()
+        return function(*arrays)
     finally:
         for scope in scopes:
             scope.begin()
-        _open.scopes, _open.context = scopes, context
+        _open.scopes = scopes
 
 
-_silent = copy_context()
-_silent.run(np.seterr, all="ignore")
-
-
-def silently(calls: bool, function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a function of the library's without floating-point warnings of NumPy's.
-
-    They belong to the context, and to change that costs a tenth of what `np.errstate` does.
+def without_warnings(calls: bool) -> AbstractContextManager[Any]:
+    """Returns a scope without floating-point warnings of NumPy's.
 
     Args:
         calls: whether functions of users may run in it.
-        function: the function, and what it takes.
-        *args: that.
     """
-    if not calls or _open.context is not None:
-        return _silent.copy().run(function, *args)
-    _open.context = copy_context()
-    try:
-        return _silent.copy().run(function, *args)
-    finally:
-        _open.context = None
+    if _VARIABLE is None:
+        silent = partial(np.errstate, all="ignore")
+        return Scope(silent) if calls else silent()
+    return _Silent() if calls else _Silence()
+
+
+def _variable_of_errors() -> tuple[ContextVar[Any] | None, Any]:
+    """Returns where NumPy keeps what is warned of, and what says that nothing is."""
+    here, silent = copy_context(), copy_context()
+    silent.run(np.seterr, all="ignore")
+    changed = [(v, x) for v, x in silent.items() if v not in here or here[v] is not x]
+    return changed[0] if len(changed) == 1 else (None, None)
+
+
+_VARIABLE, _SILENT = _variable_of_errors()
+
+
+class _Silence:
+    """Is `np.errstate(all="ignore")` at a tenth of its cost."""
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token = _VARIABLE.set(_SILENT)  # type: ignore[union-attr]
+
+    def __exit__(self, *exception: object) -> None:
+        _VARIABLE.reset(self._token)  # type: ignore[union-attr]
+
+
+class _Silent(Scope):
+    """Is the same where functions of users may run."""
+
+    __slots__ = ("_token",)
+
+    def __init__(self) -> None:
+        self._token: Any = None
+
+    def begin(self) -> None:
+        if self._token is None:
+            self._token = _VARIABLE.set(_SILENT)  # type: ignore[union-attr]
+
+    def end(self) -> None:
+        if self._token is not None:
+            token, self._token = self._token, None
+            _VARIABLE.reset(token)  # type: ignore[union-attr]

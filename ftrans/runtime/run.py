@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -23,7 +22,7 @@ from ftrans.ir import Params, Program, Tracer, bind, check, type_of
 from ftrans.ir.frame import above, settled
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.outside import silently
+from ftrans.primitives.outside import without_warnings
 from ftrans.runtime.cache import count, keep
 from ftrans.runtime.choice import choose, plan_of
 from ftrans.runtime.executable import Executable, is_wide
@@ -123,7 +122,8 @@ def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool
             outputs = [jnp.asarray(out) for out in evaluate(jnp, program, arrays)]
         return outputs if as_jax else [np.array(output) for output in outputs]
     inputs = arrays if host else list(map(np.asarray, arrays))
-    outputs = silently(program.calls_host, evaluate, np, program, inputs)
+    with without_warnings(program.calls_host):
+        outputs = evaluate(np, program, inputs)
     if as_jax:
         with x64():
             return [to_jax(output) for output in outputs]
@@ -183,7 +183,8 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
             outs = found if primitive.multiple else [found]
             return tuple(jnp.asarray(out) for out in outs)
     host = [np.asarray(array) for array in arrays]
-    found = silently(calls, partial(primitive.lower, **params), np, *host)
+    with without_warnings(calls):
+        found = primitive.lower(np, *host, **params)
     return tuple(_own(found if primitive.multiple else [found], host))
 
 
@@ -218,7 +219,8 @@ def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
     ):
         return run(program, arrays)
     final = plan.final(program)
-    found = silently(final.calls_host, evaluate, np, final, arrays)
+    with without_warnings(final.calls_host):
+        found = evaluate(np, final, arrays)
     return found if _HOST.issuperset(map(type, found)) else list(map(np.asarray, found))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ftrans.ir import ArrayType, Equation, Literal, Location, Program
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.outside import silently
+from ftrans.primitives.outside import without_warnings
 from ftrans.runtime.executable import Executable, run_on_host, tick
 from ftrans.runtime.jaxlink import to_jax, x64
 from ftrans.runtime.policy import Price, price
@@ -252,7 +252,8 @@ class _Chain:
 
 
 def _interpret(program: Program, arrays: Sequence[Any]) -> list[Any]:
-    return silently(program.calls_host, evaluate, np, program, arrays)
+    with without_warnings(program.calls_host):
+        return evaluate(np, program, arrays)
 
 
 def _call(program: Program, arrays: Sequence[Any]) -> list[Any]:

@@ -11,6 +11,8 @@ import pytest
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
+from ftrans.config import config
+from ftrans.errors import RuleError
 from tests.helpers import assert_close
 
 KEPT: list[np.ndarray] = []
@@ -270,3 +272,43 @@ def test_shapes_and_dtypes_tell_calls_apart() -> None:
             assert found.shape == x.shape
             assert found.dtype == x.dtype
             assert_close(found, 2 * x)
+
+
+def test_what_is_written_and_not_marked_is_an_error_at_any_call() -> None:
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        if STATE["writes"]:
+            x[0] = 5.0
+        return x * x
+
+    gradient = func.grad(lambda x: rule_.apply(fnp.sin(x)).sum())
+    rule_ = rule(forward, by_input)
+    for writes in (0, 0, 0, 0, 1, 0, 1):
+        STATE["writes"] = writes
+        if writes:
+            with pytest.raises(RuleError, match="writes into an argument"):
+                gradient(np.ones(3))
+        else:
+            assert_close(gradient(np.ones(3)), np.full(3, np.sin(2.0)))
+
+
+def test_calls_that_differ_in_what_is_differentiated_are_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(config, "check", True)
+    times = rule(
+        lambda ctx, x, y: (ctx.save_for_backward(x, y), np.sin(x) * y)[1],
+        lambda ctx, ct: (
+            ct * fnp.cos(ctx.saved_tensors[0]) * ctx.saved_tensors[1],
+            ct * fnp.sin(ctx.saved_tensors[0]),
+        ),
+    )
+    b = np.array([3.0, 4.0])
+
+    def loss(x: Any) -> Any:
+        return sum(times.apply(*pair).sum() for pair in ((x, b), (x, x), (b, x)))
+
+    x = np.array([[1.0, 2.0], [0.5, -1.0]])
+    for _ in range(2):
+        found = func.vmap(func.grad(loss))(x)
+        assert_close(found, np.cos(x) * (b + x) + np.sin(x) + np.sin(b))

@@ -632,3 +632,39 @@ def test_an_error_that_is_raised_again_is_as_short_as_at_first() -> None:
         assert found[-1].__notes__[0] == "and says so"
     assert lengths[1:] == lengths[1:2] * 3
     assert len({len(error.__notes__) for error in found[1:]}) == 1
+
+
+def test_a_gradient_of_an_argument_that_is_none_is_named() -> None:
+    class Fills(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, bias: Any = None) -> Any:
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return 2 * ct, ct
+
+    with pytest.raises(RuleError, match="a gradient, number 1: it does not have the structure"):
+        func.grad(lambda x: Fills.apply(x).sum())(np.ones(3))
+
+
+def test_what_is_raised_is_the_error_itself() -> None:
+    class Coded(Exception):
+        def __init__(self, code: int):
+            super().__init__(f"error {code}")
+            self.code = code
+
+    class Fails(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            raise error
+
+    error = Coded(5)
+    for _ in range(2):
+        with pytest.raises(Coded, match=r"^error 5$") as caught:
+            func.grad(lambda x: Fails.apply(x).sum())(np.ones(3))
+        assert caught.value is error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -137,3 +138,21 @@ def test_an_error_says_where_jax_has_rounded() -> None:
     call = ftrans.external(jnp.exp, lambda x: x)
     with pytest.raises(RuleError, match=r"returned: f32\[3\].*\n.*f64\[3\]\n.*jax_enable_x64"):
         call(X.astype(np.float64))
+
+
+def test_what_a_function_sets_in_its_context_stays_set() -> None:
+    variable: ContextVar[int] = ContextVar("variable", default=0)
+    tokens = []
+
+    def sets(x: np.ndarray) -> np.ndarray:
+        tokens.append(variable.set(variable.get() + 1))
+        return x
+
+    function = ftrans.external(sets, lambda x: x, vmap_method="sequential")
+    with np.errstate(divide="raise"):
+        function(function(X))
+        assert variable.get() == 2
+        variable.reset(tokens.pop())
+        variable.reset(tokens.pop())
+        assert variable.get() == 0
+        assert np.geterr()["divide"] == "raise"

@@ -8,7 +8,6 @@ that was computed before.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -51,22 +50,7 @@ class Deferred:
     """Its traceback refers to all that was running when it was raised."""
 
     def __init__(self, error: Exception):
-        self.error = error
-
-    def fresh(self) -> Exception:
-        """Returns a copy, if there can be one: else each call would add to the traceback of one."""
-        error = self.error
-        try:
-            made = copy.copy(error)
-        except Exception:  # of a class that takes other arguments than those of its base
-            return error
-        if type(made) is not type(error):
-            return error
-        made.__cause__, made.__context__ = error.__cause__, error.__context__
-        made.__suppress_context__ = error.__suppress_context__
-        if hasattr(error, "__notes__"):
-            made.__notes__ = list(error.__notes__)
-        return made.with_traceback(error.__traceback__)
+        self.error, self.traceback = error, error.__traceback__
 
     def __repr__(self) -> str:
         return repr(f"{type(self.error).__qualname__}: {self.error}")
@@ -75,7 +59,8 @@ class Deferred:
 def raise_missing(message: str | Deferred, where: str = "") -> NoReturn:
     """Raises what a missing value raises; `where` is added to the message."""
     if isinstance(message, Deferred):
-        raise message.fresh()
+        # else each time would add to its traceback
+        raise message.error.with_traceback(message.traceback)
     raise MissingRuleError(f"{message}{where}")
 
 
