@@ -51,14 +51,14 @@ LONG: dict[str, int] = {}
 
 CEILINGS = {
     "autograd": 19,
-    "custom": 5391,
+    "custom": 5395,
     "external": 1260,
     "func": 3505,
     "interpreters": 1781,
     "ir": 2141,
     "numpy": 7894,
-    "primitives": 6688,
-    "runtime": 2984,
+    "primitives": 6702,
+    "runtime": 2987,
     "verify": 3229,
 }
 """How many lines a package may have."""

@@ -292,6 +292,7 @@ def test_what_is_written_and_not_marked_is_an_error_at_any_call() -> None:
             assert_close(gradient(np.ones(3)), np.full(3, np.sin(2.0)))
 
 
+@pytest.mark.filterwarnings("ignore")  # for the loop of vmap
 def test_calls_that_differ_in_what_is_differentiated_are_alike(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
