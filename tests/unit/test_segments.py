@@ -13,6 +13,7 @@ import ftrans
 from ftrans import func
 from ftrans import numpy as fnp
 from ftrans.func.trace import trace
+from ftrans.primitives import outside
 from ftrans.primitives.outside import call_of_the_user, without_warnings
 from ftrans.runtime.choice import plan_of
 from ftrans.runtime.run import run
@@ -212,7 +213,14 @@ def test_small_stretches_are_not_worth_leaving_the_interpreter() -> None:
     assert not Segmented(final)._host.executables
 
 
-def test_blocks_without_warnings_may_be_nested() -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_blocks_without_warnings_may_be_nested(
+    known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is not known in which variable NumPy keeps what is warned of."""
+    assert outside._VARIABLE is not None, "else all runs take longer"
+    if not known:
+        monkeypatch.setattr(outside, "_VARIABLE", None)
     zero = np.zeros(1)
     with np.errstate(divide="raise"):
         with without_warnings(True), without_warnings(True):
