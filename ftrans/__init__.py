@@ -1,28 +1,37 @@
 """ftrans: composable function transformations in Python, compiled by XLA, without `jit`."""
 
 # ruff: noqa: F403
-from ftrans import autograd, errors, func, ir, numpy, primitives
-from ftrans.config import config, get_default_dtype, set_default_dtype
-from ftrans.custom import (
-    custom_jvp,
-    custom_linear_solve,
-    custom_root,
-    custom_vjp,
-    custom_vmap,
-    external,
-)
-from ftrans.errors import *
-from ftrans.func import *
-from ftrans.func.branches import cond, switch
-from ftrans.func.interpreter import Interpreter, Operation
-from ftrans.func.jit import jit
-from ftrans.func.loops import fori_loop, scan, while_loop
-from ftrans.func.trace import trace
-from ftrans.ir import ArrayType, Program, check
-from ftrans.numpy.elementwise import stop_gradient
-from ftrans.runtime import cache_clear, cache_info, explain
-from ftrans.runtime.device import get_default_device, set_default_device
-from ftrans.verify import check_rules
+import gc as _gc
+
+_collects = _gc.isenabled()
+# to import makes no garbage, and to look for some takes a tenth of the time
+_gc.disable()
+try:
+    from ftrans import autograd, errors, func, ir, numpy, primitives
+    from ftrans.config import config, get_default_dtype, set_default_dtype
+    from ftrans.custom import (
+        custom_jvp,
+        custom_linear_solve,
+        custom_root,
+        custom_vjp,
+        custom_vmap,
+        external,
+    )
+    from ftrans.errors import *
+    from ftrans.func import *
+    from ftrans.func.branches import cond, switch
+    from ftrans.func.interpreter import Interpreter, Operation
+    from ftrans.func.jit import jit
+    from ftrans.func.loops import fori_loop, scan, while_loop
+    from ftrans.func.trace import trace
+    from ftrans.ir import ArrayType, Program, check
+    from ftrans.numpy.elementwise import stop_gradient
+    from ftrans.runtime import cache_clear, cache_info, explain
+    from ftrans.runtime.device import get_default_device, set_default_device
+    from ftrans.verify import check_rules
+finally:
+    if _collects:
+        _gc.enable()
 
 __version__ = "0.1.0"
 
