@@ -39,10 +39,9 @@ class Again:
 
     def __init__(self, call: Any, key: Any):
         left, parts = call.called, call.parts
-        self._name, self._form, self._key = call.name, call.form, key
+        self._name, self._form, self._key, self._passed = call.name, call.form, key, call.passed
         self._host = call.form.forward
         self._items = [_TRACED if leaf is None else leaf for leaf in parts.leaves]
-        self._passed = call.passed
         self._marks = _marks(left.ctx) if self._host.with_context else None
         self._constants = [x for x in left.ctx._held() if is_constant(x)]
         pool = list(map(id, (*left.inputs, *left.output.values, *self._constants)))
@@ -52,11 +51,9 @@ class Again:
     def of(cls, call: Any, key: Any) -> Again | None:
         """Returns it for a call; None where there is more to it."""
         left, parts = call.called, call.parts
-        if left.dirty or left.written or call.form.forward is None:
-            return None
-        if parts.structure.num_nodes != len(parts.leaves) + 1:
-            return None
-        if not _TRACERS.issuperset(map(type, parts.values)):
+        is_flat = parts.structure.num_nodes == len(parts.leaves) + 1
+        is_marked = left.dirty or left.written or call.form.forward is None
+        if is_marked or not (is_flat and _TRACERS.issuperset(map(type, parts.values))):
             return None
         if left.make is tuple or [type(x) for x in left.output.values] != [np.ndarray]:
             return None

@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import re
 import traceback
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
 from ftrans.errors import FtransError, MissingRuleError, RuleError
-from tests.unit.clean import assert_nothing_open
+from tests.unit.clean import assert_nothing_open, collect
 
 X = np.array([1.0, 2.0])
 F32 = X.astype(np.float32)
@@ -668,3 +669,53 @@ def test_what_is_raised_is_the_error_itself() -> None:
         with pytest.raises(Coded, match=r"^error 5$") as caught:
             func.grad(lambda x: Fails.apply(x).sum())(np.ones(3))
         assert caught.value is error
+
+
+def test_what_was_running_when_a_rule_failed_is_let_go() -> None:
+    class Fails(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            raise RuntimeError("a rule fails")
+
+    refs = []
+
+    def user() -> None:
+        held = np.zeros(1000)
+        refs.append(weakref.ref(held))
+        with contextlib.suppress(RuntimeError):
+            func.grad(lambda x: Fails.apply(x).sum())(np.arange(3.0))
+
+    jitted = ftrans.jit(func.grad(lambda x: Fails.apply(x).sum()))
+    with pytest.raises(RuntimeError, match="a rule fails"):
+        jitted(np.ones(3))
+    for _ in range(40):
+        user()
+    collect()
+    assert sum(ref() is not None for ref in refs) < 20
+    with pytest.raises(RuntimeError, match="a rule fails"):
+        jitted(np.ones(3))
+
+
+def test_what_comes_of_raising_an_error_is_not_kept() -> None:
+    class Fails(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            raise RuntimeError("a rule fails") from KeyError("cause")
+
+    jitted = ftrans.jit(func.grad(lambda x: Fails.apply(x).sum()))
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="a rule fails") as caught:
+            jitted(np.ones(3))
+        error = caught.value
+        assert isinstance(error.__cause__, KeyError)
+        assert "mine" not in getattr(error, "__notes__", ())
+        error.add_note("mine")
+        error.__cause__ = None

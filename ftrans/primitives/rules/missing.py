@@ -8,6 +8,7 @@ that was computed before.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -46,21 +47,49 @@ def missing_cotangents(cts: Sequence[Any], operands: Sequence[Any], message: str
 class Deferred:
     """Stands in the place of a message for an exception, which is raised as it is."""
 
-    holds_functions = True
-    """Its traceback refers to all that was running when it was raised."""
+    holds_functions = True  # its traceback refers to all that was running
 
     def __init__(self, error: Exception):
-        self.error, self.traceback = error, error.__traceback__
+        self.error = error
+        self._facts = error.__traceback__, error.__cause__, error.__context__
+        self._hides_context = error.__suppress_context__
+        self._notes = list(getattr(error, "__notes__", ()))
+        _recent.append(self)
+        if len(_recent) > _RECENT:
+            _recent.popleft()._let_go()
+
+    def _let_go(self) -> None:
+        """Keeps the exception without what was running, which would live as long as a program."""
+        error, self._facts = self.error, (None, None, None)
+        try:
+            self.error = type(error).__new__(type(error), *error.args)
+            self.error.__dict__.update(error.__dict__)
+        except Exception:  # of a class that is made in another way
+            error.__traceback__ = None
+            self.error = error
+
+    def again(self) -> Exception:
+        """Returns the exception as it was at first, without what came of raising it."""
+        error = self.error
+        error.__traceback__, error.__cause__, error.__context__ = self._facts
+        error.__suppress_context__ = self._hides_context
+        if hasattr(error, "__notes__"):
+            error.__notes__ = list(self._notes)
+        return error
 
     def __repr__(self) -> str:
         return repr(f"{type(self.error).__qualname__}: {self.error}")
 
 
+_RECENT = 8
+"""So many of the exceptions that rules have raised are kept with what was running then."""
+_recent: deque[Deferred] = deque()
+
+
 def raise_missing(message: str | Deferred, where: str = "") -> NoReturn:
     """Raises what a missing value raises; `where` is added to the message."""
     if isinstance(message, Deferred):
-        # else each time would add to its traceback
-        raise message.error.with_traceback(message.traceback)
+        raise message.again()
     raise MissingRuleError(f"{message}{where}")
 
 
