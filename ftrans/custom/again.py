@@ -27,7 +27,7 @@ ONCE = 2
 """The order of the derivatives that are asked for where rules are not differentiated themselves."""
 
 _TRACED = object()
-_PLAIN, _TRACERS = {np.ndarray}, {Tracer}
+ARRAYS, _TRACERS = {np.ndarray}, {Tracer}
 
 
 class Again:
@@ -95,7 +95,7 @@ class Again:
             arrays = [x.value() for x in values]
         except ConcretizationError:
             return None, None
-        if not _PLAIN.issuperset(map(type, arrays)):
+        if not ARRAYS.issuperset(map(type, arrays)):
             return None, None
         run = self._host.run(arrays, needs)
         result = self._result(run)

@@ -9,9 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
-from ftrans.custom.again import ONCE, Again
+from ftrans.custom.again import ARRAYS, ONCE, Again
 from ftrans.custom.batching import FunctionBatch, example_by
 from ftrans.custom.context import FunctionCtx, key_of
 from ftrans.custom.effects import came_too_late, changed, may_encode, seen_by
@@ -144,7 +142,7 @@ class Call(Author):
         if trail is None or guards is None or self.effects or called.objects:
             return None
         key = self.lasting_key
-        if key is None or not _ARRAYS.issuperset(map(type, known)):
+        if key is None or not ARRAYS.issuperset(map(type, known)):
             return None
         values = [*self.parts.values, *map(trail.capture, known)]
         return Leap(trail, self.name, guards, values, (self.form.token(key), asks()))
@@ -431,9 +429,6 @@ class Call(Author):
 
 def _is_result(x: Any) -> bool:
     return is_array(x) or type(x) in (float, complex)
-
-
-_ARRAYS = {np.ndarray}
 
 
 def needs_of(parts: Parts) -> tuple[bool, ...]:

@@ -155,15 +155,13 @@ def _by_rows(
     return total
 
 
-@np.errstate(all="ignore")
 def find_kink(
     beside: Beside, position: int, coordinates: Sequence[int], step: float, output: int
 ) -> str:
     """Returns what to say of the first kink or jump among some coordinates of an argument, or "".
 
     Between the slopes on both sides of a smooth point lies a gap that shrinks with the step; at a
-    kink it stays what it is, at a jump it grows.
-    The step is that of the differences of an output that are to be explained.
+    kink it stays, at a jump it grows. The step is that of the differences that are to be explained.
     """
     value = beside.values[position]
     for coordinate in [c for c in coordinates[:8] if c < count(value)]:
@@ -173,10 +171,12 @@ def find_kink(
             points = beside.points({position: np.concatenate([-unit, 0 * unit, unit])})
             places = to_coordinates(points[position], lead=1)[:, coordinate]
             outs = beside(points)[output]
-            sides.append(np.diff(outs, axis=0) / np.diff(places)[:, None])
-        gap, near = (np.abs(right - left) for left, right in sides)
-        noise = 16 * precision_of(value) * np.max(np.abs(outs[1]), initial=0.0) / step
-        kinked = np.isfinite(near) & (gap > 100 * noise) & (near > 0.7 * gap) & (gap > 1e-6)
+            with np.errstate(all="ignore"):  # but not where the function is called
+                sides.append(np.diff(outs, axis=0) / np.diff(places)[:, None])
+        with np.errstate(all="ignore"):
+            gap, near = (np.abs(right - left) for left, right in sides)
+            noise = 16 * precision_of(value) * np.max(np.abs(outs[1]), initial=0.0) / step
+            kinked = np.isfinite(near) & (gap > 100 * noise) & (near > 0.7 * gap) & (gap > 1e-6)
         if kinked.any():
             k = int(np.argmax(np.where(kinked, gap, -1.0)))
             index, (left, right) = index_of(coordinate, value), sides[0]

@@ -611,7 +611,9 @@ def test_a_traced_cotangent_may_be_written_to() -> None:
     )
 
 
-def test_an_error_that_is_raised_again_is_as_short_as_at_first() -> None:
+def slope(fail: Callable[[], None]) -> Callable[[Any], Any]:
+    """Returns the gradient of a function with a backward that fails."""
+
     class Fails(Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
@@ -619,11 +621,18 @@ def test_an_error_that_is_raised_again_is_as_short_as_at_first() -> None:
 
         @staticmethod
         def backward(ctx: Any, ct: Any) -> Any:
-            error = RuntimeError("a rule fails")
-            error.add_note("and says so")
-            raise error
+            fail()
 
-    gradient = ftrans.jit(func.grad(lambda x: Fails.apply(x).sum()))
+    return func.grad(lambda x: Fails.apply(x).sum())
+
+
+def test_an_error_that_is_raised_again_is_as_short_as_at_first() -> None:
+    def fail() -> None:
+        error = RuntimeError("a rule fails")
+        error.add_note("and says so")
+        raise error
+
+    gradient = ftrans.jit(slope(fail))
     lengths, found = [], []
     for _ in range(4):
         with pytest.raises(RuntimeError, match="a rule fails") as caught:
@@ -655,31 +664,19 @@ def test_what_is_raised_is_the_error_itself() -> None:
             super().__init__(f"error {code}")
             self.code = code
 
-    class Fails(Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            return 2 * x
-
-        @staticmethod
-        def backward(ctx: Any, ct: Any) -> Any:
-            raise error
+    def fail() -> None:
+        raise error
 
     error = Coded(5)
     for _ in range(2):
         with pytest.raises(Coded, match=r"^error 5$") as caught:
-            func.grad(lambda x: Fails.apply(x).sum())(np.ones(3))
+            slope(fail)(np.ones(3))
         assert caught.value is error
 
 
 def test_what_was_running_when_a_rule_failed_is_let_go() -> None:
-    class Fails(Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            return 2 * x
-
-        @staticmethod
-        def backward(ctx: Any, ct: Any) -> Any:
-            raise RuntimeError("a rule fails")
+    def fail() -> None:
+        raise RuntimeError("a rule fails")
 
     refs = []
 
@@ -687,9 +684,9 @@ def test_what_was_running_when_a_rule_failed_is_let_go() -> None:
         held = np.zeros(1000)
         refs.append(weakref.ref(held))
         with contextlib.suppress(RuntimeError):
-            func.grad(lambda x: Fails.apply(x).sum())(np.arange(3.0))
+            slope(fail)(np.arange(3.0))
 
-    jitted = ftrans.jit(func.grad(lambda x: Fails.apply(x).sum()))
+    jitted = ftrans.jit(slope(fail))
     with pytest.raises(RuntimeError, match="a rule fails"):
         jitted(np.ones(3))
     for _ in range(40):
@@ -701,16 +698,10 @@ def test_what_was_running_when_a_rule_failed_is_let_go() -> None:
 
 
 def test_what_comes_of_raising_an_error_is_not_kept() -> None:
-    class Fails(Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            return 2 * x
+    def fail() -> None:
+        raise RuntimeError("a rule fails") from KeyError("cause")
 
-        @staticmethod
-        def backward(ctx: Any, ct: Any) -> Any:
-            raise RuntimeError("a rule fails") from KeyError("cause")
-
-    jitted = ftrans.jit(func.grad(lambda x: Fails.apply(x).sum()))
+    jitted = ftrans.jit(slope(fail))
     for _ in range(3):
         with pytest.raises(RuntimeError, match="a rule fails") as caught:
             jitted(np.ones(3))
