@@ -93,6 +93,23 @@ def run(program: Program, arrays: Sequence[Any]) -> list[np.ndarray]:
     return results
 
 
+def assert_written_out(program: Program, arrays: Sequence[Any]) -> None:
+    """Compares what the loop over equations gives with what the written function does, exactly."""
+    before, config.check = config.check, False
+    try:
+        program.memo.pop(np, None)  # equal programs share it
+        looped = evaluate(np, program, arrays)
+        config.check = True  # which writes out all
+        evaluate(np, program, arrays)
+        assert program.memo[np].written is not None
+        written = evaluate(np, program, arrays)
+    finally:
+        config.check = before
+    for x, y in zip(looped, written, strict=True):
+        assert type(x) is type(y)
+        np.testing.assert_array_equal(np.asarray(x), np.asarray(y), strict=True)
+
+
 def run_jax(program: Program, arrays: Sequence[Any]) -> list[np.ndarray]:
     """Evaluates a program with JAX, one primitive after the other, in double precision."""
     with jax.enable_x64(True):

@@ -52,13 +52,13 @@ LONG: dict[str, int] = {}
 CEILINGS = {
     "autograd": 19,
     "custom": 5387,
-    "external": 1258,
+    "external": 1260,
     "func": 3505,
     "interpreters": 1781,
-    "ir": 2141,
+    "ir": 2143,
     "numpy": 7894,
-    "primitives": 6731,
-    "runtime": 2987,
+    "primitives": 6797,
+    "runtime": 2988,
     "verify": 3229,
 }
 """How many lines a package may have."""

@@ -41,7 +41,9 @@ def plain(array: Any) -> Any:
         if isinstance(array, jax.Array) and any(d.platform != "cpu" for d in array.devices()):
             return array
         array = np.asarray(array)
-    return read_only(array)
+    view = array[...]
+    view.flags.writeable = False
+    return view
 
 
 def call_writing(
@@ -90,7 +92,7 @@ def read_only(array: Any) -> Any:
     if not isinstance(array, np.ndarray):
         return array
     view = array[...]
-    view.setflags(write=False)
+    view.flags.writeable = False
     return view
 
 

@@ -138,13 +138,15 @@ class untraced:
     __slots__ = ("_before",)
 
     def __enter__(self) -> None:
-        self._before = state.stack, state.place, state.trail, state.began, state.by_jax, state.asked
-        state.stack, state.place, state.trail, state.began = [], None, None, None
-        state.by_jax = state.asked = False
+        held = state.__dict__  # one look-up for all that this thread has
+        self._before = held.copy()
+        held.update(_OUTSIDE, stack=[])
 
     def __exit__(self, *exc: object) -> None:
-        s, before = state, self._before
-        s.stack, s.place, s.trail, s.began, s.by_jax, s.asked = before
+        state.__dict__.update(self._before)
+
+
+_OUTSIDE = {"place": None, "trail": None, "began": None, "by_jax": False, "asked": False}
 
 
 class Placing:

@@ -5,6 +5,8 @@ All are linear, and each is the transpose of one of them.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from itertools import repeat
 from typing import Any
@@ -36,10 +38,33 @@ def _broadcast_infer(x: ArrayType, *, shape: tuple, axes: tuple) -> ArrayType:
 
 
 def _broadcast_lower(xp: Any, x: Any, *, shape: tuple, axes: tuple) -> Any:
-    order = inverse(axes)
-    x = x if order == tuple(range(len(axes))) else xp.transpose(x, order)
-    full = tuple(size if axis in axes else 1 for axis, size in enumerate(shape))
+    order, full = _alignment(shape, axes)
+    x = x if order is None else xp.transpose(x, order)
     return xp.broadcast_to(xp.reshape(x, full), shape)
+
+
+def _broadcast_of_numpy(x: Any, *, shape: tuple, axes: tuple) -> Any:
+    """Does the same inside of programs, where nobody asks whether it is a view."""
+    if math.prod(shape) > _SMALL:
+        return _broadcast_lower(np, x, shape=shape, axes=axes)
+    order, full = _alignment(shape, axes)
+    found = np.empty(shape, x.dtype)
+    found[...] = (x if order is None else x.transpose(order)).reshape(full)
+    return found
+
+
+_broadcast_lower.of_numpy = _broadcast_of_numpy  # type: ignore[attr-defined]
+
+_SMALL = 4096
+"""The most elements that are copied, since NumPy takes as long to make a view as to copy them."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _alignment(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
+    """Returns the order of the axes, None where it is that, and the shape with ones elsewhere."""
+    order = inverse(axes)
+    full = tuple(size if axis in axes else 1 for axis, size in enumerate(shape))
+    return None if order == tuple(range(len(axes))) else order, full
 
 
 def _broadcast_transpose(ct: Any, x: Linear, *, shape: tuple, axes: tuple) -> Any:
@@ -128,11 +153,13 @@ def restore(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
 
 def adding(function: str) -> Callable[..., Any]:
     """Returns the lowering of a sum or product; half precision is accumulated in single."""
+    of_numpy = {"sum": np.add.reduce, "prod": np.multiply.reduce}[function]
 
     def lower(xp: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+        reduce = of_numpy if xp is np else getattr(xp, function)
         if is_half(x.dtype):
-            return getattr(xp, function)(x, axis=axes, dtype=np.float32).astype(x.dtype)
-        return getattr(xp, function)(x, axis=axes, dtype=x.dtype)
+            return reduce(x, axis=axes, dtype=np.float32).astype(x.dtype)
+        return reduce(x, axis=axes, dtype=x.dtype)
 
     return lower
 

@@ -64,6 +64,11 @@ def _lower(xp: Any, x: Any, y: Any, *, contract: Pair, batch: Pair) -> Any:
     dtype = x.dtype
     if is_half(dtype):
         x, y = x.astype(np.float32), y.astype(np.float32)
+    if x.ndim <= 2 and y.ndim <= 2 and len(contract[0]) == 1 and not batch[0]:
+        # as most often, and NumPy's own product of matrices
+        left = x if contract[0][0] == x.ndim - 1 else x.T
+        right = y if contract[1][0] == 0 else y.T
+        return np.matmul(left, right).astype(dtype, copy=False)
     free_x, free_y = _free(x.ndim, contract[0], batch[0]), _free(y.ndim, contract[1], batch[1])
     rows = tuple(x.shape[a] for a in free_x)
     columns = tuple(y.shape[a] for a in free_y)

@@ -115,7 +115,7 @@ def elementwise(
     """
     arity = arity or len(jvp)
     if isinstance(lower, str):
-        lower = _by_name(lower, arity)
+        lower = _by_name(lower)
 
     def infer_type(*types: ArrayType, **params: Any) -> ArrayType:
         if len(types) != arity:
@@ -162,14 +162,17 @@ def elementwise(
     return primitive
 
 
-def _by_name(function: str, arity: int) -> Callable[..., Any]:
-    """Returns the lowering to a function of one or two operands."""
+def _by_name(function: str) -> Callable[..., Any]:
+    """Returns the lowering to a function; `of_numpy` of it is that of NumPy itself."""
     of_numpy = getattr(np, function, None)
     if of_numpy is None:
         return lambda xp, *arrays: by_lax(xp, function, *arrays)
-    if arity == 1:
-        return lambda xp, x: (of_numpy if xp is np else getattr(xp, function))(x)
-    return lambda xp, x, y: (of_numpy if xp is np else getattr(xp, function))(x, y)
+
+    def lower(xp: Any, *arrays: Any) -> Any:
+        return getattr(xp, function)(*arrays)
+
+    lower.of_numpy = of_numpy  # type: ignore[attr-defined]
+    return lower
 
 
 def transcendental(

@@ -1,7 +1,8 @@
 """Runs a program on arrays, one primitive after the other, by `numpy` or `jax.numpy`.
 
 What does not depend on the arrays is worked out once and kept on the program: for each equation the
-function to call, where its operands lie, and which values nothing reads after it.
+function to call, where its operands lie, and which values nothing reads after it. What is run again
+and again by NumPy is written out as a function of Python's.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ftrans.config import config
 from ftrans.ir import Literal, Program
 from ftrans.primitives.namespace import rounds
 
@@ -39,21 +41,83 @@ class _Step(NamedTuple):
     """Is one equation, ready to be run."""
 
     call: Callable[..., Any]
-    """`lower` with its params; it takes the namespace, then the operands."""
+    """`lower` with its namespace and params, or what it is `of_numpy`; it takes the operands."""
     slots: tuple[int, ...]
-    first: int
-    """The first operand, or -1 where there are not one or two."""
-    second: int
-    multiple: bool
+    count: int
+    """How many results there are; -1 stands for one that is no sequence."""
     dropped: tuple[int, ...]
 
 
-class _Plan(NamedTuple):
+class _Plan:
     """Is a program, ready to be run: its values lie in one list, inputs first, then literals."""
 
-    literals: tuple[Any, ...]
-    steps: tuple[_Step, ...]
-    outputs: tuple[int, ...]
+    __slots__ = ("inputs", "literals", "outputs", "runs", "steps", "written")
+
+    def __init__(self, program: Program, xp: Any):
+        literals: dict[Literal, int] = {}
+        count = self.inputs = len(program.inputs)
+        for atom in (*(a for e in program.equations for a in e.operands), *program.outputs):
+            if type(atom) is Literal:
+                literals.setdefault(atom, count + len(literals))
+
+        def slot(atom: Any) -> int:
+            if type(atom) is Literal:
+                return literals[atom]
+            return atom if atom < count else atom + len(literals)
+
+        steps = []
+        read = {a for a in program.outputs if type(a) is int}
+        for equation in reversed(program.equations):
+            last = {a for a in equation.operands if type(a) is int} - read
+            read |= last
+            lower, params = equation.primitive.lower, equation.params
+            of_numpy = getattr(lower, "of_numpy", None) if xp is np else None
+            call = of_numpy or functools.partial(lower, xp)
+            steps.append(
+                _Step(
+                    functools.partial(call, **params) if params else call,
+                    tuple(map(slot, equation.operands)),
+                    len(equation.types) if equation.primitive.multiple else -1,
+                    tuple(sorted(map(slot, last))),
+                )
+            )
+        self.literals = [literal.array for literal in literals]
+        self.steps = steps[::-1]
+        self.outputs = tuple(map(slot, program.outputs))
+        self.runs = 0
+        self.written: Callable[..., list[Any]] | None = None
+
+    def count(self) -> None:
+        """Counts a run; what is run often is written out, one line for each step."""
+        self.runs += 1
+        if (self.runs > _OFTEN or config.check) and len(self.steps) <= _LONGEST:
+            self.written = self._write()
+
+    def _write(self) -> Callable[..., list[Any]]:
+        """Returns a function of Python's that does what the loop does, in two thirds of the time.
+
+        To compile it takes as long as the loop needs for some hundred runs.
+        """
+        known: dict[str, Any] = {"__name__": __name__}
+        known.update((f"v{self.inputs + i}", x) for i, x in enumerate(self.literals))
+        lines, first = [], self.inputs + len(self.literals)
+        for number, step in enumerate(self.steps):
+            results = "".join([f"v{first + i}, " for i in range(step.count)]) or f"v{first}"
+            call = f"f{number}({', '.join([f'v{slot}' for slot in step.slots])})"
+            drops = "".join([f"; v{slot} = None" for slot in step.dropped])
+            known[f"f{number}"] = step.call
+            lines.append(f" {results} = {call}{drops}" if step.count else f" {call}{drops}")
+            first += abs(step.count)
+        given = ", ".join([f"v{i}" for i in range(self.inputs)])
+        returned = ", ".join([f"v{slot}" for slot in self.outputs])
+        source = "\n".join([f"def written({given}):", *lines, f" return [{returned}]"])
+        exec(compile(source, "<ftrans program>", "exec"), known)
+        return known["written"]  # type: ignore[no-any-return]
+
+
+_OFTEN = 100
+_LONGEST = 500
+"""The longest program that is written out, in equations: some 10 ms at once."""
 
 
 def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
@@ -62,72 +126,39 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
     Values are dropped after their last use, so that memory is what the program needs. An error
     carries a note that says which equation it came from.
     """
-    if isinstance(xp, Staging):
-        return xp.run(program, arrays)
-    plan = program.memo.get("evaluate")
+    plan: _Plan | None = program.memo.get(xp)
     if plan is None:
-        plan = program.memo.setdefault("evaluate", _plan(program))
+        if isinstance(xp, Staging):
+            return xp.run(program, arrays)
+        plan = program.memo.setdefault(xp, _Plan(program, xp))
+    if plan.written is not None:
+        try:
+            return plan.written(*arrays)
+        except Exception as error:
+            inside = error.__traceback__.tb_next  # type: ignore[union-attr]
+            if inside is not None:  # else it could not be called, as where the stack is full
+                _note(error, program, inside.tb_lineno - 2)
+            raise
+    if xp is np:
+        plan.count()
     values: list[Any] = [*arrays, *plan.literals]
     if xp is not np and rounds():
         # JAX may take one that it has seen in double precision for what it then was
         values = [xp.asarray(x) if isinstance(x, np.ndarray) else x for x in values]
     steps = iter(plan.steps)
     try:
-        for call, slots, first, second, multiple, dropped in steps:
-            # most equations have one or two operands, and a call that unpacks a list costs more
-            if second >= 0:
-                result = call(xp, values[first], values[second])
-            elif first >= 0:
-                result = call(xp, values[first])
-            else:
-                result = call(xp, *[values[slot] for slot in slots])
-            if multiple:
-                values += result
-            else:
+        for call, slots, count, dropped in steps:
+            result = call(*[values[slot] for slot in slots])
+            if count < 0:
                 values.append(result)
+            else:
+                values += result
             for slot in dropped:
                 values[slot] = None
     except Exception as error:
         _note(error, program, len(plan.steps) - length_hint(steps) - 1)
         raise
     return list(map(values.__getitem__, plan.outputs))
-
-
-def _plan(program: Program) -> _Plan:
-    """Works out what every evaluation of a program has in common."""
-    literals: dict[Literal, int] = {}
-    count = len(program.inputs)
-    for atom in (*(a for e in program.equations for a in e.operands), *program.outputs):
-        if type(atom) is Literal:
-            literals.setdefault(atom, count + len(literals))
-
-    def slot(atom: Any) -> int:
-        if type(atom) is Literal:
-            return literals[atom]
-        return atom if atom < count else atom + len(literals)
-
-    steps = []
-    read = {a for a in program.outputs if type(a) is int}
-    for equation in reversed(program.equations):
-        last = {a for a in equation.operands if type(a) is int} - read
-        read |= last
-        primitive, params = equation.primitive, equation.params
-        slots = tuple(map(slot, equation.operands))
-        steps.append(
-            _Step(
-                functools.partial(primitive.lower, **params) if params else primitive.lower,
-                slots,
-                slots[0] if len(slots) in (1, 2) else -1,
-                slots[1] if len(slots) == 2 else -1,
-                primitive.multiple,
-                tuple(sorted(map(slot, last))),
-            )
-        )
-    return _Plan(
-        tuple(literal.array for literal in literals),
-        tuple(reversed(steps)),
-        tuple(map(slot, program.outputs)),
-    )
 
 
 def _note(error: Exception, program: Program, index: int) -> None:

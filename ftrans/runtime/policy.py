@@ -17,18 +17,19 @@ from ftrans.runtime.cache import Remembered
 # All in seconds. `benchmarks/calibrate_policy.py` measures 66 programs (chains of cheap and of
 # transcendental functions, networks, attention, sorts, loops and their gradients, on 1 to 1e6
 # elements) on both roads and prints beside each what this file estimates. The constants were set by
-# hand to where the estimates scatter about the measurements: four of five are within a factor of
+# hand to where the estimates scatter about the measurements: nine of ten are within a factor of
 # three. The choice between the roads costs no more than that factor where it is wrong.
 
 # What one run costs apart from its equations. XLA hands what has more than so many operations,
-# transcendental ones not counted, to another thread.
-_EVALUATE = 1.5e-6
-_CALL, _ARGUMENT, _RESULT = 4.5e-6, 1.4e-6, 8e-7
-_INLINE, _HANDOVER = 1000, 2e-5
+# transcendental ones not counted, to another thread. That has fallen asleep where Python has been
+# busy for some 50 us, as with tracing: to wake it takes four times as long as in a loop of runs.
+_EVALUATE = 1e-6
+_CALL, _ARGUMENT, _RESULT = 7e-6, 1.4e-6, 8e-7
+_INLINE, _HANDOVER = 1000, 3.5e-5
 
 # What a compiled equation costs apart from its elements, and a turn of a loop from its equations.
 _COMPILED_EQUATION = 5e-8
-_TURN, _COMPILED_TURN = 3.5e-6, 5e-8
+_TURN, _COMPILED_TURN = 1.5e-6, 5e-8
 
 # What compiling costs apart from the equations.
 _COMPILE = 0.025
@@ -54,12 +55,12 @@ class _Rates(NamedTuple):
 
 # Compiled elementwise equations are fused: they hardly touch memory. What is bound by arithmetic
 # gains nothing, and some of what XLA does on a CPU is slower than NumPy.
-_ARITHMETIC = _Rates(7e-7, 5e-11, 2e-11, 3e-11, 0.0, 5e-4)
-_TRANSCENDENTAL = _Rates(7e-7, 3e-10, 2e-11, 1e-9, 0.0, 1e-3)
-_TRANSCENDENTAL_WIDE = _Rates(7e-7, 1e-8, 2e-11, 5e-9, 0.0, 1e-3)
+_ARITHMETIC = _Rates(3.5e-7, 5e-11, 2e-11, 3e-11, 0.0, 5e-4)
+_TRANSCENDENTAL = _Rates(3.5e-7, 3e-10, 2e-11, 1e-9, 0.0, 1e-3)
+_TRANSCENDENTAL_WIDE = _Rates(3.5e-7, 1e-8, 2e-11, 5e-9, 0.0, 1e-3)
 # On an idle machine both roads multiply equally fast. The threads of NumPy's BLAS wait for each
 # other, though, and where the machine has other work a product may take a hundred times as long.
-_CONTRACTION = _Rates(4e-6, 2e-11, 6e-11, 1e-11, 6e-11, 5e-3)
+_CONTRACTION = _Rates(2.5e-6, 2e-11, 6e-11, 1e-11, 6e-11, 5e-3)
 _SORT = _Rates(4e-6, 1.5e-9, 6e-11, 8e-9, 6e-11, 4e-2)
 _SCATTER = _Rates(1e-5, 5e-9, 6e-11, 2e-9, 6e-11, 5e-3)
 _VIEW = _Rates(8e-7, 0.0, 0.0, 0.0, 0.0, 5e-4)

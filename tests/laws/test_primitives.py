@@ -24,6 +24,7 @@ from ftrans.primitives.control.common import program_from
 from ftrans.primitives.evaluate import evaluate
 from tests.helpers import (
     assert_close,
+    assert_written_out,
     equation,
     is_differentiable,
     pairing,
@@ -231,6 +232,14 @@ def test_declaration(primitive: Primitive) -> None:
                 assert len(one.reason) > 8, f"{slot} is absent without a reason"
         if isinstance(rule, (list, tuple)):
             assert all(len(rules) == len(s.operands) for s in samples), f"{slot}: {len(rules)}"
+
+
+@every
+def test_it_is_the_same_where_it_is_written_out(primitive: Primitive) -> None:
+    """What NumPy runs often is a function of Python's, in the place of a loop over equations."""
+    with np.errstate(all="ignore"):
+        for _, operands, sample in in_turn(primitive):
+            assert_written_out(equation(primitive, sample.params, operands), operands)
 
 
 def by_jax(found: list[tuple[str, Program, list[Any]]]) -> Any:

@@ -186,7 +186,7 @@ def test_the_choice_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_run_often_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "execution", "auto")
     cache_clear()
-    x = np.ones((60, 60))
+    x = np.ones((200, 200))
     gradient = func.grad(lambda x: (fnp.sin(x @ x) * 0.777).sum())
     for _ in range(2000):
         gradient(x)
