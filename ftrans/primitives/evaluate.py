@@ -43,7 +43,7 @@ class _Step(NamedTuple):
     call: Callable[..., Any]
     """`lower` with its namespace and params, or what it is `of_numpy`; it takes the operands."""
     slots: tuple[int, ...]
-    count: int
+    results: int
     """How many results there are; -1 stands for one that is no sequence."""
     dropped: tuple[int, ...]
 
@@ -102,12 +102,12 @@ class _Plan:
         known.update((f"v{self.inputs + i}", x) for i, x in enumerate(self.literals))
         lines, first = [], self.inputs + len(self.literals)
         for number, step in enumerate(self.steps):
-            results = "".join([f"v{first + i}, " for i in range(step.count)]) or f"v{first}"
+            results = "".join([f"v{first + i}, " for i in range(step.results)]) or f"v{first}"
             call = f"f{number}({', '.join([f'v{slot}' for slot in step.slots])})"
             drops = "".join([f"; v{slot} = None" for slot in step.dropped])
             known[f"f{number}"] = step.call
-            lines.append(f" {results} = {call}{drops}" if step.count else f" {call}{drops}")
-            first += abs(step.count)
+            lines.append(f" {results} = {call}{drops}" if step.results else f" {call}{drops}")
+            first += abs(step.results)
         given = ", ".join([f"v{i}" for i in range(self.inputs)])
         returned = ", ".join([f"v{slot}" for slot in self.outputs])
         source = "\n".join([f"def written({given}):", *lines, f" return [{returned}]"])
@@ -126,7 +126,7 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
     Values are dropped after their last use, so that memory is what the program needs. An error
     carries a note that says which equation it came from.
     """
-    plan: _Plan | None = program.memo.get(xp)
+    plan: Any = program.memo.get(xp)
     if plan is None:
         if isinstance(xp, Staging):
             return xp.run(program, arrays)
@@ -147,9 +147,9 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
         values = [xp.asarray(x) if isinstance(x, np.ndarray) else x for x in values]
     steps = iter(plan.steps)
     try:
-        for call, slots, count, dropped in steps:
+        for call, slots, results, dropped in steps:
             result = call(*[values[slot] for slot in slots])
-            if count < 0:
+            if results < 0:
                 values.append(result)
             else:
                 values += result
