@@ -107,10 +107,11 @@ class Trail(Frame):
             y: the other operand, if there is one.
         """
         user = sys._getframe(2)
-        code, offset = id(user.f_code), user.f_lasti
         # whether this is the user's own code need not be asked: the step's is
-        one = y is None
-        key = (primitive, None, code, offset, x) if one else (primitive, None, code, offset, x, y)
+        if y is None:
+            key: tuple[Any, ...] = (primitive, None, id(user.f_code), user.f_lasti, x)
+        else:
+            key = (primitive, None, id(user.f_code), user.f_lasti, x, y)
         step = self.step
         child = step.child
         if child is None or child.key != key:
