@@ -106,8 +106,7 @@ class Trail(Frame):
             x: a value of this frame, as `Tracer.index`, or a literal.
             y: the other operand, if there is one.
         """
-        user = sys._getframe(2)
-        # whether this is the user's own code need not be asked: the step's is
+        user = sys._getframe(2)  # whether this is the user's own code, the step tells
         if y is None:
             key: tuple[Any, ...] = (primitive, None, id(user.f_code), user.f_lasti, x)
         else:
