@@ -41,9 +41,7 @@ def plain(array: Any) -> Any:
         if isinstance(array, jax.Array) and any(d.platform != "cpu" for d in array.devices()):
             return array
         array = np.asarray(array)
-    view = array[...]
-    view.flags.writeable = False
-    return view
+    return read_only(array)
 
 
 def call_writing(
