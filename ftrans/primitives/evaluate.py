@@ -51,7 +51,7 @@ class _Step(NamedTuple):
 class _Plan:
     """Is a program, ready to be run: its values lie in one list, inputs first, then literals."""
 
-    __slots__ = ("inputs", "literals", "outputs", "runs", "steps", "written")
+    __slots__ = ("inputs", "literals", "outputs", "runs", "size", "steps", "written")
 
     def __init__(self, program: Program, xp: Any):
         literals: dict[Literal, int] = {}
@@ -85,12 +85,13 @@ class _Plan:
         self.steps = steps[::-1]
         self.outputs = tuple(map(slot, program.outputs))
         self.runs = 0
+        self.size = sum([2 + len(step.slots) for step in steps])
         self.written: Callable[..., list[Any]] | None = None
 
     def count(self) -> None:
         """Counts a run; what is run often is written out, one line for each step."""
         self.runs += 1
-        if (self.runs > _OFTEN or config.check) and len(self.steps) <= _LONGEST:
+        if (self.runs > _OFTEN or config.check) and self.size <= _LONGEST:
             self.written = self._write()
 
     def _write(self) -> Callable[..., list[Any]]:
@@ -112,12 +113,12 @@ class _Plan:
         returned = ", ".join([f"v{slot}" for slot in self.outputs])
         source = "\n".join([f"def written({given}):", *lines, f" return [{returned}]"])
         exec(compile(source, "<ftrans program>", "exec"), known)
-        return known["written"]  # type: ignore[no-any-return]
+        return known.pop("written")  # type: ignore[no-any-return]  # so that there is no cycle
 
 
 _OFTEN = 100
-_LONGEST = 500
-"""The longest program that is written out, in equations: some 10 ms at once."""
+_LONGEST = 2000
+"""The longest program that is written out: some 500 equations, which takes some 10 ms at once."""
 
 
 def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
@@ -136,7 +137,8 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
             return plan.written(*arrays)
         except Exception as error:
             inside = error.__traceback__.tb_next  # type: ignore[union-attr]
-            if inside is not None:  # else it could not be called, as where the stack is full
+            # not where it could not be called, or a signal was handled on the way
+            if inside is not None and inside.tb_frame.f_code is plan.written.__code__:
                 _note(error, program, inside.tb_lineno - 2)
             raise
     if xp is np:
@@ -163,7 +165,7 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
 
 def _note(error: Exception, program: Program, index: int) -> None:
     """Says in an error which equation it came from, the innermost one where they nest."""
-    if getattr(error, "__notes__", None):
+    if getattr(error, "__notes__", None) or not 0 <= index < len(program.equations):
         return
     equation, place = program.equations[index], program.locations[index]
     types = ", ".join(str(program.type_of(atom)) for atom in equation.operands)

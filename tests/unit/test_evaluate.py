@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import linecache
+import sys
 import tracemalloc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -86,15 +90,59 @@ def test_a_gradient_is_the_same_before_and_after(monkeypatch: pytest.MonkeyPatch
 def test_what_is_long_is_not_written_out() -> None:
     config.check = True
 
-    def f(x: Any) -> Any:
-        for _ in range(501):
+    def chain(x: Any) -> Any:
+        for _ in range(700):
             x = fnp.sin(x)
         return [x]
 
-    program = program_from(f, *types_of([np.ones(2)]))
+    def wide(x: Any) -> Any:
+        return [fnp.concatenate([x] * 300) for _ in range(7)]
+
+    for f in (chain, wide):
+        program = program_from(f, *types_of([np.ones(2)]))
+        for _ in range(3):
+            evaluate(np, program, [np.ones(2)])
+        assert program.memo[np].written is None
+
+
+def test_what_is_written_out_is_freed_with_its_program() -> None:
+    config.check = True
+    program = program_from(lambda x: [fnp.sin(x) * 41.5], *types_of([np.ones(2)]))
     for _ in range(3):
         evaluate(np, program, [np.ones(2)])
-    assert program.memo[np].written is None
+    written = weakref.ref(program.memo[np].written)
+    gc.collect()
+    gc.disable()
+    try:
+        del program.memo[np]
+        assert written() is None
+    finally:
+        gc.enable()
+
+
+def test_a_signal_that_is_handled_between_two_steps_is_what_it_is() -> None:
+    """Its frames are not those of the written function, whose lines count the equations."""
+    config.check = True
+    program = program_from(lambda x: [fnp.sin(x)], *types_of([np.ones(2)]))
+    evaluate(np, program, [np.ones(2)])
+
+    def interrupted(frame: Any, event: str, arg: Any) -> Any:
+        if frame.f_code is not evaluate.__code__:
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        if event == "line" and "plan.written(*arrays)" in line:
+            raise TimeoutError("too slow")
+        return interrupted
+
+    before = sys.gettrace()
+    sys.settrace(interrupted)
+    try:
+        with pytest.raises(TimeoutError, match="too slow") as caught:
+            evaluate(np, program, [np.ones(2)])
+    finally:
+        sys.settrace(before)
+    assert not hasattr(caught.value, "__notes__")
+    np.testing.assert_array_equal(evaluate(np, program, [np.ones(2)])[0], np.sin(np.ones(2)))
 
 
 @pytest.mark.parametrize("check", [False, True])
