@@ -1,7 +1,7 @@
 """Every error that ftrans raises by name, and what it warns of.
 
-Each class derives from `FtransError` and from the built-in that fits, so that `except TypeError`
-keeps working for those who do not know the library.
+Each class derives from `FtransError`, a `RuntimeError`, and from the built-in that fits, so that
+`except TypeError` keeps working for those who do not know the library.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ __all__ = [
 ]
 
 
-class FtransError(Exception):
-    """Is the base of every error that ftrans raises by name."""
+class FtransError(RuntimeError):
+    """Is the base of every error that ftrans raises by name.
+
+    It is a `RuntimeError`, which is what code for PyTorch catches.
+    """
 
 
 class ArgumentError(FtransError, ValueError):
@@ -68,7 +71,7 @@ class TracedArrayError(FtransError, TypeError):
     """Says that a traced value was about to become a plain array, which would cut the gradient."""
 
 
-class LeakedTracerError(FtransError, RuntimeError):
+class LeakedTracerError(FtransError):
     """Says that an unknown traced value was used after the function of it had returned."""
 
 
@@ -76,7 +79,7 @@ class MissingRuleError(FtransError, NotImplementedError):
     """Says that a primitive does not have the rule that a transform asks for, and why."""
 
 
-class RuleError(FtransError, RuntimeError, TypeError):
+class RuleError(FtransError, TypeError):
     """Says that a custom rule does something other than it must."""
 
 
@@ -104,7 +107,7 @@ class CheckError(FtransError, AssertionError):
     """Says that a program is ill-formed: a fault of the rule or the interpreter that made it."""
 
 
-class GradcheckError(FtransError, RuntimeError):
+class GradcheckError(FtransError):
     """Says that a derivative is not what differences of the function say that it is."""
 
 
@@ -112,7 +115,7 @@ class GradcheckOutputError(GradcheckError, AssertionError):
     """Says that the outputs of a function have other types where its inputs are perturbed."""
 
 
-class GradcheckInputError(ArgumentError, AssertionError, RuntimeError):
+class GradcheckInputError(ArgumentError, AssertionError):
     """Says that `gradcheck` was asked for what it cannot do; is each class that PyTorch raises."""
 
 

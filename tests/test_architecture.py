@@ -50,10 +50,10 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 19,
+    "autograd": 382,
     "custom": 5387,
     "external": 1258,
-    "func": 3505,
+    "func": 3524,
     "interpreters": 1781,
     "ir": 2143,
     "numpy": 7894,

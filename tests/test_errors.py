@@ -726,7 +726,7 @@ BASES = {
     "CheckError": AssertionError,
     "ConcretizationError": TypeError,
     "DTypeError": TypeError,
-    "FtransError": Exception,
+    "FtransError": RuntimeError,
     "GradcheckError": RuntimeError,
     "GradcheckInputError": (ValueError, AssertionError, RuntimeError),
     "GradcheckOutputError": (RuntimeError, AssertionError),

@@ -260,6 +260,25 @@ class Linearized(Derivative):
             ]
         )
 
+    def dependence(self) -> list[list[bool]]:
+        """Tells for each array of the value on which arrays of the primals it may depend.
+
+        It does not where the derivative is zero whatever the values are, as that of `floor` is.
+
+        Example:
+            >>> _, derivative = linearize(lambda x, y: (x * y, y**2), 2.0, 3.0)
+            >>> derivative.dependence()
+            [[True, True], [False, True]]
+        """
+        program, count = self.program, self._arguments.arrays
+        reached = [{i} if i < count else set[int]() for i in range(len(program.inputs))]
+        for equation in program.equations:
+            operands = [reached[a] for a in equation.operands if type(a) is int]
+            reached += [set[int]().union(*operands)] * len(equation.types)
+        found = iter([reached[a] if type(a) is int else set[int]() for a in program.outputs])
+        rows = [next(found) if active else set[int]() for active in self._active]
+        return [[i in row for i in range(count)] for row in rows]
+
 
 def _evaluate(
     kind: type[Derivative],

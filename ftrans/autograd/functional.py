@@ -1,0 +1,361 @@
+"""The names of `torch.autograd.functional`: derivatives of a function at a point, in one call.
+
+They are the transforms of `ftrans.func` with the point among the arguments, and with `strict`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import ftrans.func as transforms
+from ftrans.errors import ArgumentError, ShapeError
+from ftrans.func.arguments import Arguments, is_differentiable
+from ftrans.func.staging import name_of
+from ftrans.ir import type_of
+from ftrans.numpy import reshape
+from ftrans.numpy.promotion import as_array
+from ftrans.pytree import leaf_names, split
+from ftrans.traceback import boundary
+
+__all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
+
+
+@boundary
+def vjp(
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:
+    """Computes the value of `func` and the product of a vector with its Jacobian.
+
+    Args:
+        func: returns a pytree of arrays.
+        inputs: the argument, a pytree, or a tuple of the positional arguments.
+        v: the vector, in the structure of the value; None stands for 1 where that is one element.
+        create_graph: is for the sake of PyTorch's signature: what is traced can be differentiated
+            again in any case.
+        strict: whether to raise where an output depends on no input, or an input is not used.
+
+    Returns:
+        `(value, product)`, the product in the structure of `inputs`.
+
+    Raises:
+        ArgumentError: where `v` is missing; in strict mode, where something does not depend.
+
+    Example:
+        >>> import numpy as np
+        >>> vjp(lambda x: x**2, np.array([1.0, 2.0]), np.ones(2))
+        (array([1., 4.]), array([2., 4.]))
+    """
+    point = _Point("vjp", func, inputs)
+    if strict:
+        point.check_depends(point.func, pairwise=False)
+    value, pull = transforms.vjp(func, *point.args)
+    product = pull(point.vector(v, value, "the value", "func returns"))
+    return value, product if point.several else product[0]
+
+
+@boundary
+def jvp(
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:
+    """Computes the value of `func` and the product of its Jacobian with a vector.
+
+    Args:
+        func: returns a pytree of arrays.
+        inputs: the argument, a pytree, or a tuple of the positional arguments.
+        v: the vector, in the structure of `inputs`; None stands for 1 where that is one element.
+        create_graph: as for `vjp`.
+        strict: as for `vjp`.
+
+    Returns:
+        `(value, product)`, both in the structure of the value.
+
+    Raises:
+        ArgumentError: as for `vjp`.
+
+    Example:
+        >>> import numpy as np
+        >>> jvp(lambda x: x**2, np.array([1.0, 2.0]), np.ones(2))
+        (array([1., 4.]), array([2., 4.]))
+    """
+    point = _Point("jvp", func, inputs)
+    if strict:
+        point.check_depends(point.func, pairwise=False)
+    return transforms.jvp(func, point.args, point.vectors(v))  # type: ignore[no-any-return]
+
+
+@boundary
+def vhp(
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:
+    """Computes the value of `func` and the product of a vector with its Hessian.
+
+    Args:
+        func: returns one real element.
+        inputs: the argument, a pytree, or a tuple of the positional arguments.
+        v: the vector, in the structure of `inputs`; None stands for 1 where that is one element.
+        create_graph: as for `vjp`.
+        strict: whether to raise where the gradient of an input depends on no input, or none
+            depends on an input.
+
+    Returns:
+        `(value, product)`, the product in the structure of `inputs`.
+
+    Raises:
+        ArgumentError: as for `vjp`.
+        ShapeError: where `func` returns something else than one element.
+
+    Example:
+        >>> import numpy as np
+        >>> value, product = vhp(lambda x: (x**3).sum(), np.array([1.0, 2.0]), np.ones(2))
+        >>> float(value), product
+        (9.0, array([ 6., 12.]))
+    """
+    return _hessian_product(transforms.vhp, "vhp", func, inputs, v, strict)
+
+
+@boundary
+def hvp(
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:
+    """Computes the value of `func` and the product of its Hessian with a vector.
+
+    It takes as long as `vhp`, forward over reverse.
+
+    Args:
+        func: returns one real element.
+        inputs: the argument, a pytree, or a tuple of the positional arguments.
+        v: the vector, in the structure of `inputs`; None stands for 1 where that is one element.
+        create_graph: as for `vjp`.
+        strict: as for `vhp`.
+
+    Returns:
+        `(value, product)`, the product in the structure of `inputs`.
+
+    Raises:
+        ArgumentError: as for `vjp`.
+        ShapeError: as for `vhp`.
+
+    Example:
+        >>> import numpy as np
+        >>> value, product = hvp(
+        ...     lambda x: x[0] ** 2 * x[1], np.array([1.0, 2.0]), np.array([1.0, 0.0])
+        ... )
+        >>> float(value), product
+        (2.0, array([4., 2.]))
+    """
+    return _hessian_product(transforms.hvp, "hvp", func, inputs, v, strict)
+
+
+@boundary
+def jacobian(
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    strategy: str = "reverse-mode",
+) -> Any:
+    """Computes the Jacobian of `func`.
+
+    Args:
+        func: returns a pytree of real arrays.
+        inputs: the argument, a pytree, or a tuple of the positional arguments.
+        create_graph: as for `vjp`.
+        strict: whether to raise where an output does not depend on an input.
+        vectorize: is for the sake of PyTorch's signature: rows are computed at once in any case.
+        strategy: "reverse-mode", row by row, or "forward-mode", column by column.
+
+    Returns:
+        The structure of the value; in the place of each array there is the structure of `inputs`,
+        with arrays of shape `(*output, *input)`.
+
+    Raises:
+        ArgumentError: in strict mode, where something does not depend; for another strategy.
+
+    Example:
+        >>> import numpy as np
+        >>> jacobian(lambda x: x**2, np.array([1.0, 2.0]))
+        array([[2., 0.],
+               [0., 4.]])
+    """
+    point = _Point("jacobian", func, inputs)
+    transform = _by_strategy(point.name, "strategy", strategy)
+    if strict:
+        point.check_depends(point.func, pairwise=True)
+    return transform(func, point.argnums)(*point.args)
+
+
+@boundary
+def hessian(
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:
+    """Computes the Hessian of `func`.
+
+    Args:
+        func: returns one real element.
+        inputs: the argument, a pytree, or a tuple of the positional arguments.
+        create_graph: as for `vjp`.
+        strict: whether to raise where the gradient of an input does not depend on an input.
+        vectorize: as for `jacobian`.
+        outer_jacobian_strategy: how the Jacobian of the gradient is computed, as for `jacobian`.
+
+    Returns:
+        The structure of `inputs`, with the structure of `inputs` in the place of each array, and
+        arrays of shape `(*input, *input)`.
+
+    Raises:
+        ArgumentError: as for `jacobian`.
+        ShapeError: where `func` returns something else than one element.
+
+    Example:
+        >>> import numpy as np
+        >>> hessian(lambda x: (x**3).sum(), np.array([1.0, 2.0]))
+        array([[ 6.,  0.],
+               [ 0., 12.]])
+    """
+    point = _Point("hessian", func, inputs)
+    transform = _by_strategy(point.name, "outer_jacobian_strategy", outer_jacobian_strategy)
+    gradient = transforms.grad(point.scalar, point.argnums)
+    if strict:
+        point.check_depends(gradient, pairwise=True)
+    return transform(gradient, point.argnums)(*point.args)
+
+
+# ------------------------------------------------------------------------------------- the point
+
+
+class _Point:
+    """Is a function and the arguments that it is differentiated at.
+
+    Attributes:
+        args: the positional arguments.
+        several: whether they were given as a tuple.
+        argnums: all of them, as the transforms take it.
+    """
+
+    def __init__(self, transform: str, func: Callable[..., Any], inputs: Any):
+        self.name = f"{transform}({name_of(func)})"
+        self.func = func
+        self.several = isinstance(inputs, tuple)
+        self.args = inputs if isinstance(inputs, tuple) else (inputs,)
+        self.argnums: Any = tuple(range(len(self.args))) if self.several else 0
+        self.shape: tuple[int, ...] = ()
+
+    @functools.cached_property
+    def scalar(self) -> Callable[..., Any]:
+        """The function, whose value of one element is a scalar; `shape` is that which it had."""
+
+        @functools.wraps(self.func)
+        def scalar(*args: Any) -> Any:
+            value = self.func(*args)
+            leaves, _ = split(value, is_differentiable)
+            types = [type_of(as_array(leaf)) for leaf in leaves]
+            if len(types) != 1 or types[0].size != 1:
+                shown = ", ".join(map(str, types)) or "no arrays"
+                raise ShapeError(
+                    f"{self.name}: the function must return one element.\n"
+                    f"  it returned: {shown}\n"
+                    f"  Return its sum, or ask for the jacobian of its gradient."
+                )
+            self.shape = types[0].shape
+            return reshape(leaves[0], ()) if self.shape else leaves[0]
+
+        return scalar
+
+    def vector(self, v: Any, like: Any, what: str, whose: str) -> Any:
+        """Returns a vector; 1 where it is None and what it is like is one element."""
+        if v is not None:
+            return v
+        leaves, skeleton = split(like, is_differentiable)
+        types = [type_of(as_array(leaf)) for leaf in leaves]
+        if len(types) != 1 or types[0].size != 1:
+            raise ArgumentError(
+                f"{self.name}: v can be left out where {whose} one element alone.\n"
+                f"  {what}: {', '.join(map(str, types)) or 'no arrays'}\n"
+                f"  Pass v, with the structure and shapes of {what}."
+            )
+        return skeleton.build([np.ones(types[0].shape, types[0].dtype)])
+
+    def vectors(self, v: Any) -> tuple[Any, ...]:
+        """Returns one vector for each argument."""
+        inputs = self.args if self.several else self.args[0]
+        v = self.vector(v, inputs, "inputs", "inputs are")
+        return v if self.several else (v,)
+
+    def check_depends(self, function: Callable[..., Any], pairwise: bool) -> None:
+        """Raises unless results depend on inputs: each on each, or each on some and some on each.
+
+        Raises:
+            ArgumentError: where one does not.
+        """
+        value, derivative = transforms.linearize(function, *self.args)
+        rows = derivative.dependence()
+        what = "result" if function is self.func else "gradient"
+        results = leaf_names(what, split(value)[1].structure)
+        inputs = Arguments(self.name, self.func, self.args, None, integers=True)
+        missing: tuple[str, str] | None = None
+        for row, result in zip(rows, results, strict=True):
+            if not all(row) if pairwise else not any(row):
+                on = inputs.name(row.index(False)) if pairwise else "the inputs"
+                missing = missing or (result, on)
+        for number, column in enumerate(zip(*rows, strict=True)):
+            if not any(column):
+                missing = missing or (f"the {what}", inputs.name(number))
+        if missing is not None:
+            must = (
+                "every output must depend on every input"
+                if pairwise
+                else "every output must depend on some input, and some output on every input"
+            )
+            raise ArgumentError(
+                f"{self.name}: with strict=True {must}.\n"
+                f"  {missing[0]} does not depend on {missing[1]}\n"
+                f"  Leave strict out to get zeros."
+            )
+
+
+def _hessian_product(
+    transform: Callable[..., Any], name: str, func: Any, inputs: Any, v: Any, strict: bool
+) -> tuple[Any, Any]:
+    point = _Point(name, func, inputs)
+    if strict:
+        point.check_depends(transforms.grad(point.scalar, point.argnums), pairwise=False)
+    vectors = point.vectors(v)
+    value, product = transform(point.scalar, point.args, vectors)
+    value = reshape(value, point.shape) if point.shape else value
+    return value, product if point.several else product[0]
+
+
+def _by_strategy(name: str, label: str, strategy: str) -> Callable[..., Any]:
+    known = {"reverse-mode": transforms.jacrev, "forward-mode": transforms.jacfwd}
+    if strategy not in known:
+        raise ArgumentError(
+            f"{name}: {label} is none that there is.\n  {label}: {strategy!r}\n"
+            f"  Write one of {', '.join(map(repr, known))}."
+        )
+    return known[strategy]
