@@ -51,7 +51,7 @@ LONG: dict[str, int] = {}
 
 CEILINGS = {
     "autograd": 382,
-    "custom": 5387,
+    "custom": 5390,
     "external": 1258,
     "func": 3524,
     "interpreters": 1781,
@@ -59,7 +59,7 @@ CEILINGS = {
     "numpy": 7894,
     "primitives": 6799,
     "runtime": 2988,
-    "verify": 3229,
+    "verify": 3233,
 }
 """How many lines a package may have."""
 

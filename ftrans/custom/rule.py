@@ -14,6 +14,7 @@ from ftrans.custom.opaque import RuleCallee, restore, snapshot_of
 from ftrans.errors import RuleError
 from ftrans.external.captures import check_captures, defined
 from ftrans.ir import ArrayType, Tracer, type_of
+from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.stack import is_tracing, state
 from ftrans.numpy.promotion import as_array, broadcast_to, cast, is_array, is_scalar, is_weak
 from ftrans.primitives import external_p, reshape_p, sum_p
@@ -208,7 +209,7 @@ def chosen(value: Any, expected: ArrayType) -> Any:
     return cast(as_array(value), expected.dtype) if inexact else value
 
 
-def fit(label: str, value: Any, expected: ArrayType, like: str, reduced: bool = False) -> Any:
+def fit(label: str, value: Any, expected: ArrayType, like: str, gradient: bool = False) -> Any:
     """Returns what a rule returned as an array of exactly the type that it must have.
 
     Args:
@@ -216,7 +217,7 @@ def fit(label: str, value: Any, expected: ArrayType, like: str, reduced: bool = 
         value: what was returned.
         expected: its type.
         like: says whose type that is, for the error.
-        reduced: whether a value that `expected` broadcasts to is summed to it.
+        gradient: whether it may be summed to the shape, and converted to the width, of `expected`.
 
     Raises:
         RuleError: where it is no array, or has another shape or dtype.
@@ -237,14 +238,16 @@ def fit(label: str, value: Any, expected: ArrayType, like: str, reduced: bool = 
         if weak and t.shape == ():
             array = broadcast_to(array, expected.shape)
         else:
-            array = _summed(array, expected.shape) if reduced else None
+            array = _summed(array, expected.shape) if gradient else None
         if array is None:
             raise RuleError(
                 f"{label} has the wrong shape.\n  returned: {t}\n  {like}: {expected}\n"
                 f"  Return an array of shape {expected.shape}."
             )
     if t.dtype != expected.dtype:
-        if weak and (expected.is_inexact or not t.is_inexact):
+        number = weak and (expected.is_inexact or not t.is_inexact)
+        alike = is_float(t.dtype) or (is_complex(t.dtype) and is_complex(expected.dtype))
+        if number or (gradient and alike):
             return cast(array, expected.dtype)
         raise RuleError(
             f"{label} has the wrong dtype.\n  returned: {t}\n  {like}: {expected}\n"

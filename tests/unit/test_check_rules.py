@@ -32,7 +32,7 @@ from ftrans.verify.report import Findings
 from tests.helpers import sampled
 from tests.unit.planted_rules import WRONG as PLANTED
 from tests.unit.right_rules import RIGHT
-from tests.unit.wrong_rules import WRONG, A, V, X
+from tests.unit.wrong_rules import ROWS, WRONG, A, V, X, scattered, sorting
 
 
 @pytest.mark.parametrize("name", sampled(list(RIGHT), 3))
@@ -40,6 +40,14 @@ def test_right_rules_raise_no_alarm(name: str) -> None:
     rule, args = RIGHT[name]
     report = check_rules(rule, args)
     assert report.ok, str(report)
+
+
+def test_a_gradient_of_more_digits_is_none_too_few() -> None:
+    def wide(ctx: Any, ct: Any) -> Any:
+        return scattered(ctx.order, np.asarray(ct, np.float64))
+
+    for rows in (ROWS, ROWS.astype(np.float32)):
+        assert check_rules(sorting(wide), (rows,)).ok
 
 
 @pytest.mark.parametrize("name", sampled(list(WRONG), 3))

@@ -595,3 +595,67 @@ def test_calling_an_instance_points_to_apply() -> None:
         instance = Square()
     with pytest.raises(RuntimeError, match="apply"):
         instance(np.ones(3))
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+@pytest.mark.parametrize(
+    ("argument", "gradient"),
+    [
+        ("float32", "float64"),
+        ("float64", "float32"),
+        ("float32", "float16"),
+        ("float32", "bfloat16"),
+        ("bfloat16", "float32"),
+        ("complex64", "complex128"),
+        ("complex128", "complex64"),
+        ("complex64", "float64"),
+    ],
+)
+def test_a_gradient_of_another_float_type_is_converted(
+    argument: str, gradient: str, opaque: bool
+) -> None:
+    """As PyTorch's engine does; one of a larger shape is summed first."""
+
+    class Twice(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return np.asarray(x) * 2 if opaque else x * 2
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            ones = np.ones((3, 2)) if opaque else fnp.ones((3, 2))
+            return ones.astype(gradient) * 2
+
+    x = np.ones(2, jnp.dtype(argument))
+    loss = lambda x: fnp.real(Twice.apply(x)).sum()  # noqa: E731
+    for found in (
+        func.grad(loss)(x),
+        func.vmap(func.grad(loss))(x[None])[0],
+        ftrans.jit(func.grad(loss))(x),
+        func.vjp(loss, x)[1](np.ones((), loss(x).dtype))[0],
+    ):
+        assert found.dtype == x.dtype
+        np.testing.assert_array_equal(np.asarray(found).astype("complex64"), [6, 6])
+
+
+@pytest.mark.parametrize("gradient", ["int32", "bool", "complex64"])
+def test_a_gradient_of_another_kind_is_an_error(gradient: str) -> None:
+    class Twice(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return np.ones(2, gradient)
+
+    shown = {"int32": "i32", "bool": "bool", "complex64": "c64"}[gradient]
+    with pytest.raises(ftrans.RuleError) as caught:
+        func.grad(lambda x: Twice.apply(x).sum())(np.ones(2))
+    head, *rest = str(caught.value).split("\n")
+    assert head.endswith("the gradient of x has the wrong dtype.")
+    assert rest == [
+        f"  returned: {shown}[2]",
+        "  x: f64[2]",
+        "  Convert it: .astype('float64').",
+    ]

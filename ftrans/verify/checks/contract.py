@@ -23,7 +23,7 @@ from ftrans.ir import Tracer, type_of
 from ftrans.numpy.promotion import is_array, is_scalar
 from ftrans.pytree import Parts
 from ftrans.verify.checks.consistency import gradients_of_some, pulled_twice, unused
-from ftrans.verify.coordinates import Arrays, close, is_floating, with_gaps
+from ftrans.verify.coordinates import Arrays, close, is_floating, precision_of, with_gaps
 from ftrans.verify.probe import Probe
 from ftrans.verify.report import Case, Findings
 
@@ -70,31 +70,35 @@ def marks(rule: Any, args: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
 
 
 def check_returned(findings: Findings, rule: Any) -> None:
-    """Looks at the shapes of gradients before they are summed to those of the inputs."""
+    """Looks at the types of gradients before they are made those of the inputs."""
     probe, seen = findings.probe, [()]
     methods = methods_of(rule) if is_function(rule) else None
     if methods is None or methods.backward is None or not probe.is_differentiable:
         return
 
     def hear(given: Any, found: Any) -> None:
-        seen.append(tuple(map(_shape, found if isinstance(found, (tuple, list)) else [found])))
+        seen.append(tuple(map(_own_type, found if isinstance(found, (tuple, list)) else [found])))
 
     args = probe.arguments()
     with findings.guarded(RETURNED, "backward"):
         spy = Probe(_spied(rule, methods.backward_name, hear).apply, args, probe.rigid).settled()
         spy.pull(probe.cotangents("returned"))
-        for number, (shape, arg) in enumerate(zip(seen[-1], args, strict=False)):
-            if shape is not None and is_floating(arg) and shape != np.shape(arg):
+        for number, (t, arg) in enumerate(zip(seen[-1], args, strict=False)):
+            if t is None or not is_floating(arg):
+                continue
+            what = f"the gradient of argument {number}"
+            if t.shape != np.shape(arg):
                 # other checks say whether the sum is right
-                text = f"the gradient of argument {number} has shape {shape}, and is summed to "
-                findings.note(RETURNED, f"{text}{np.shape(arg)}")
+                findings.note(RETURNED, f"{what} has shape {t.shape}, is summed to {np.shape(arg)}")
+            if precision_of(t) > precision_of(arg):
+                findings.fail(RETURNED, f"{what} has fewer digits than it", t.dtype, arg.dtype)
         findings.hold(RETURNED)
 
 
-def _shape(x: Any) -> Any:
-    """Returns the shape of a gradient; None where it has none of its own, as scalars."""
+def _own_type(x: Any) -> Any:
+    """Returns the type of a gradient; None where it has none of its own, as scalars."""
     is_weak = x is None or is_scalar(x) or not is_array(x) or (isinstance(x, Tracer) and x.weak)
-    return None if is_weak else type_of(x).shape
+    return None if is_weak else type_of(x)
 
 
 # ------------------------------------------------------------------------- called on plain arrays
