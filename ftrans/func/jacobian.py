@@ -8,7 +8,7 @@ from typing import Any
 
 from ftrans.errors import DTypeError
 from ftrans.func.arguments import Arguments, is_differentiable, match_leaves, match_structure
-from ftrans.func.derivative import jvp, stage_value, vjp
+from ftrans.func.derivative import array_outputs, jvp, stage_value, vjp
 from ftrans.func.grad import gradient_value_aux
 from ftrans.func.staging import (
     apply,
@@ -16,12 +16,16 @@ from ftrans.func.staging import (
     known_inputs,
     name_of,
     named,
+    split_aux,
     wants_jax,
 )
 from ftrans.interpreters import jacobian_forward, jacobian_reverse
-from ftrans.ir import Program, type_of
+from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.dtype import is_complex, is_float
+from ftrans.numpy.elementwise import imag, real
 from ftrans.numpy.promotion import as_array
+from ftrans.numpy.shaping import moveaxis, stack
+from ftrans.primitives import complex_p
 from ftrans.pytree import leaf_names, split
 from ftrans.traceback import boundary, bounded
 
@@ -33,6 +37,7 @@ def _jacobian(
     argnums: int | Sequence[int],
     has_aux: bool,
     chunk_size: int | None,
+    holomorphic: bool | None,
     title: str | None = None,
 ) -> Callable[..., Any]:
     """Returns the function that `jacrev` and `jacfwd` return; errors call it `title`."""
@@ -42,6 +47,11 @@ def _jacobian(
     @bounded(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         arguments = Arguments(name, func, args, argnums)
+        if holomorphic is not None:
+            point = _ComplexPoint(name, func, arguments, kwargs, has_aux, holomorphic)
+            options = tuple(range(len(point.parts))), True, chunk_size, None, title or transform
+            function = named(lambda *parts: point.real(*parts), name_of(func))
+            return point.joined(_jacobian(transform, build, function, *options)(*point.parts))
         declared = known_inputs(arguments.values)
         for number, (t, _, _) in enumerate(declared):
             if not is_float(t.dtype):
@@ -72,7 +82,7 @@ def _jacobian(
 
 def _not_real(name: str, label: str, t: Any) -> DTypeError:
     hint = (
-        "For complex functions apply func.jvp or func.vjp to the vectors of your choice."
+        "Pass holomorphic=True for the complex derivative, False for that of pairs of reals."
         if is_complex(t.dtype)
         else "Integers and booleans have no derivative: return them as aux, with has_aux=True."
     )
@@ -82,6 +92,81 @@ def _not_real(name: str, label: str, t: Any) -> DTypeError:
     )
 
 
+class _ComplexPoint:
+    """Is a function of complex arguments, as one of real arrays, which is differentiated.
+
+    A holomorphic function has the derivative that it has along the real axis: its argument is the
+    real part, and its imaginary part is given. Any other is a function of pairs, the real and the
+    imaginary part in a last axis. Complex results are pairs either way.
+
+    Attributes:
+        parts: the real arrays that `real` takes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        func: Callable[..., Any],
+        arguments: Arguments,
+        kwargs: dict[str, Any],
+        has_aux: bool,
+        holomorphic: bool,
+    ):
+        self._name, self._func, self._arguments = name, func, arguments
+        self._kwargs, self._has_aux, self._holomorphic = kwargs, has_aux, holomorphic
+        self.parts = []
+        for number, z in enumerate(arguments.values):
+            t = type_of(as_array(z))
+            self._check(t, lambda i=number: arguments.name(i))
+            self.parts.append(real(z) if holomorphic else _pairs(z))
+
+    def _check(self, t: ArrayType, label: Callable[[], str]) -> None:
+        if self._holomorphic and not is_complex(t.dtype):
+            raise DTypeError(
+                f"{self._name}: with holomorphic=True arguments and results are complex.\n"
+                f"  {label()}: {t}\n"
+                f"  Pass holomorphic=False for the derivative of pairs of reals."
+            )
+
+    def real(self, *parts: Any) -> tuple[list[Any], Any]:
+        """Returns the results as real arrays, and aux if there is any."""
+        values = []
+        for z, part in zip(self._arguments.values, parts, strict=True):
+            if self._holomorphic:
+                values.append(complex_p(part, imag(z)))
+            else:
+                values.append(complex_p(part[..., 0], part[..., 1]) if _is_complex(z) else part)
+        value, aux = self._arguments.call(self._func, values, self._kwargs), None
+        if self._has_aux:
+            value, aux = split_aux(self._name, value)
+        outs, self._outputs = split(array_outputs(self._name, value))
+        labels = leaf_names("result", self._outputs.structure)
+        for out, label in zip(outs, labels, strict=True):
+            self._check(type_of(as_array(out)), lambda label=label: label)
+        self._ndims = [type_of(as_array(out)).ndim for out in outs]
+        return [_pairs(out) for out in outs], aux
+
+    def joined(self, found: tuple[list[tuple[Any, ...]], Any]) -> Any:
+        """Returns the Jacobian, of the blocks of `real`, and aux if there is any."""
+        rows, aux = found
+        if self._holomorphic:
+            rows = [
+                tuple([complex_p(*moveaxis(block, ndim, 0)) for block in row])
+                for row, ndim in zip(rows, self._ndims, strict=True)
+            ]
+        result = self._outputs.build([self._arguments.build(row) for row in rows])
+        return (result, aux) if self._has_aux else result
+
+
+def _is_complex(x: Any) -> bool:
+    return is_complex(type_of(as_array(x)).dtype)
+
+
+def _pairs(x: Any) -> Any:
+    """Returns a complex array as pairs in a last axis; a real one as it is."""
+    return stack([real(x), imag(x)], -1) if _is_complex(x) else x
+
+
 @boundary
 def jacrev(
     func: Callable[..., Any],
@@ -89,6 +174,7 @@ def jacrev(
     *,
     has_aux: bool = False,
     chunk_size: int | None = None,
+    holomorphic: bool | None = None,
 ) -> Callable[..., Any]:
     """Returns a function that computes the Jacobian of `func` by reverse mode, row by row.
 
@@ -97,6 +183,10 @@ def jacrev(
         argnums: which positional arguments to differentiate.
         has_aux: whether `func` returns something besides, of any type.
         chunk_size: the most rows computed at once; None for all.
+        holomorphic: what the derivative of complex arrays is. True is the complex derivative of a
+            function that is holomorphic, which is not checked: shape `(*output, *input)`. False
+            takes each complex array for pairs of reals, in a last axis: `(*output, 2, *input, 2)`,
+            without the 2 of what is real. None refuses complex arrays.
 
     Returns:
         A function whose result has the structure of the value; in the place of each array there
@@ -107,8 +197,13 @@ def jacrev(
         >>> jacrev(lambda x: x**2)(np.array([1.0, 3.0]))
         array([[2., 0.],
                [0., 6.]])
+        >>> jacrev(lambda z: z**2, holomorphic=True)(np.array(1.0 + 1.0j))
+        array(2.+2.j)
+        >>> jacrev(lambda z: z**2, holomorphic=False)(np.array(1.0 + 1.0j))
+        array([[ 2., -2.],
+               [ 2.,  2.]])
     """
-    return _jacobian("jacrev", jacobian_reverse, func, argnums, has_aux, chunk_size)
+    return _jacobian("jacrev", jacobian_reverse, func, argnums, has_aux, chunk_size, holomorphic)
 
 
 @boundary
@@ -119,6 +214,7 @@ def jacfwd(
     *,
     randomness: str = "error",
     chunk_size: int | None = None,
+    holomorphic: bool | None = None,
 ) -> Callable[..., Any]:
     """Returns a function that computes the Jacobian of `func` by forward mode, column by column.
 
@@ -128,6 +224,7 @@ def jacfwd(
         has_aux: whether `func` returns something besides, of any type.
         randomness: taken for the sake of PyTorch's signature; random functions take keys here.
         chunk_size: the most columns computed at once; None for all.
+        holomorphic: as for `jacrev`; None lets complex results of real arguments through.
 
     Returns:
         A function as `jacrev` returns.
@@ -138,7 +235,7 @@ def jacfwd(
         array([[4., 0.],
                [3., 2.]])
     """
-    return _jacobian("jacfwd", jacobian_forward, func, argnums, has_aux, chunk_size)
+    return _jacobian("jacfwd", jacobian_forward, func, argnums, has_aux, chunk_size, holomorphic)
 
 
 @boundary
@@ -148,6 +245,7 @@ def hessian(
     *,
     has_aux: bool = False,
     chunk_size: int | None = None,
+    holomorphic: bool | None = None,
 ) -> Callable[..., Any]:
     """Returns a function that computes the Hessian of `func`, forward over reverse.
 
@@ -156,6 +254,7 @@ def hessian(
         argnums: which positional arguments to differentiate, twice.
         has_aux: whether `func` returns something besides, of any type.
         chunk_size: the most columns computed at once; None for all.
+        holomorphic: as for `jacrev`.
 
     Returns:
         A function whose result nests the structure of the argument twice in that of the value,
@@ -167,7 +266,7 @@ def hessian(
         array([[ 6.,  0.],
                [ 0., 12.]])
     """
-    options = argnums, has_aux, chunk_size, "hessian"
+    options = argnums, has_aux, chunk_size, holomorphic, "hessian"
     inner = _jacobian("jacrev", jacobian_reverse, func, *options)
     outer = _jacobian("jacfwd", jacobian_forward, inner, *options)
     return named(outer, f"hessian({name_of(func)})")
