@@ -20,7 +20,7 @@ from ftrans.func.staging import (
     wants_jax,
 )
 from ftrans.interpreters import jacobian_forward, jacobian_reverse
-from ftrans.ir import ArrayType, Program, type_of
+from ftrans.ir import Program, type_of
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.numpy.elementwise import imag, real
 from ftrans.numpy.promotion import as_array
@@ -92,6 +92,14 @@ def _not_real(name: str, label: str, t: Any) -> DTypeError:
     )
 
 
+def _not_complex(name: str, label: str, t: Any) -> DTypeError:
+    return DTypeError(
+        f"{name}: with holomorphic=True arguments and results are complex.\n"
+        f"  {label}: {t}\n"
+        f"  Pass holomorphic=False for the derivative of pairs of reals."
+    )
+
+
 class _ComplexPoint:
     """Is a function of complex arguments, as one of real arrays, which is differentiated.
 
@@ -116,17 +124,9 @@ class _ComplexPoint:
         self._kwargs, self._has_aux, self._holomorphic = kwargs, has_aux, holomorphic
         self.parts = []
         for number, z in enumerate(arguments.values):
-            t = type_of(as_array(z))
-            self._check(t, lambda i=number: arguments.name(i))
+            if holomorphic and not _is_complex(z):
+                raise _not_complex(name, arguments.name(number), type_of(as_array(z)))
             self.parts.append(real(z) if holomorphic else _pairs(z))
-
-    def _check(self, t: ArrayType, label: Callable[[], str]) -> None:
-        if self._holomorphic and not is_complex(t.dtype):
-            raise DTypeError(
-                f"{self._name}: with holomorphic=True arguments and results are complex.\n"
-                f"  {label()}: {t}\n"
-                f"  Pass holomorphic=False for the derivative of pairs of reals."
-            )
 
     def real(self, *parts: Any) -> tuple[list[Any], Any]:
         """Returns the results as real arrays, and aux if there is any."""
@@ -136,23 +136,23 @@ class _ComplexPoint:
                 values.append(complex_p(part, imag(z)))
             else:
                 values.append(complex_p(part[..., 0], part[..., 1]) if _is_complex(z) else part)
-        value, aux = self._arguments.call(self._func, values, self._kwargs), None
-        if self._has_aux:
-            value, aux = split_aux(self._name, value)
+        value = self._arguments.call(self._func, values, self._kwargs)
+        value, aux = split_aux(self._name, value) if self._has_aux else (value, None)
         outs, self._outputs = split(array_outputs(self._name, value))
-        labels = leaf_names("result", self._outputs.structure)
-        for out, label in zip(outs, labels, strict=True):
-            self._check(type_of(as_array(out)), lambda label=label: label)
-        self._ndims = [type_of(as_array(out)).ndim for out in outs]
+        for number, out in enumerate(outs):
+            if self._holomorphic and not _is_complex(out):
+                label = leaf_names("result", self._outputs.structure)[number]
+                raise _not_complex(self._name, label, type_of(out))
         return [_pairs(out) for out in outs], aux
 
     def joined(self, found: tuple[list[tuple[Any, ...]], Any]) -> Any:
         """Returns the Jacobian, of the blocks of `real`, and aux if there is any."""
         rows, aux = found
         if self._holomorphic:
+            axes = [-part.ndim - 1 for part in self.parts]  # of the pairs, before those of the part
             rows = [
-                tuple([complex_p(*moveaxis(block, ndim, 0)) for block in row])
-                for row, ndim in zip(rows, self._ndims, strict=True)
+                [complex_p(*moveaxis(x, axis, 0)) for x, axis in zip(row, axes, strict=True)]
+                for row in rows
             ]
         result = self._outputs.build([self._arguments.build(row) for row in rows])
         return (result, aux) if self._has_aux else result

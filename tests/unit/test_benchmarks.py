@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ftrans
-from benchmarks import libraries, measure
+from benchmarks import calibrate_policy, libraries, measure
 from benchmarks.__main__ import main
 from benchmarks.measure import Ratio
 from benchmarks.models import chain, kepler, lstm, mixture, perceptron, transformer
@@ -272,3 +272,15 @@ def test_newton_steps_differ_in_number():
 
 def test_learning_rates_train():
     assert recompiling.learning_rates(8) < recompiling.learning_rates(1)
+
+
+def test_the_calibration_of_the_policy_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, function, arrays = next(calibrate_policy.cases())
+    monkeypatch.setattr(calibrate_policy, "cases", lambda: [(name, function, arrays)])
+    calibrate_policy.main()
+    case, *summary = capsys.readouterr().out.splitlines()
+    assert case.startswith(name)
+    assert [line.partition(":")[0] for line in summary] == ["interpreted", "compiled", "compiling"]
+    assert all(line.endswith("of 1") for line in summary)
