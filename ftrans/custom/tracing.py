@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ftrans.custom.guards import Guards
 from ftrans.custom.reuse import Memory
 from ftrans.func.staging import rule_frame
-from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
+from ftrans.ir import Abstract, ArrayType, Program, make_tracer, type_of
 from ftrans.ir.program import Equation
 from ftrans.ir.stack import Asks, state
 from ftrans.numpy.promotion import as_array
@@ -239,7 +239,7 @@ class Rules:
         # what it may be computed from as well, so that its derivatives are missing too, and not
         # zero: who knows what it would have closed over
         used = [
-            Tracer(frame, ~i, t)
+            make_tracer(frame, ~i, t)
             for frame in state.stack
             for i, t in enumerate(frame.input_types)
             if t.is_inexact

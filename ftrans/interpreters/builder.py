@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ftrans.ir import Abstract, ArrayType, Atom, Equation, Frame, Literal, Params, Program, Tracer
+from ftrans.ir.frame import make_tracer
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import Placing, recording_place
 from ftrans.primitives import at_hand_p, broadcast_p
@@ -169,7 +170,7 @@ class Builder(Frame):
             if type(atom) is Literal:
                 (code,) = self.add(broadcast_p, (atom,), _SCALAR)
                 return self.tracer(code)
-            found = self._tracers[atom] = Tracer(self, atom, self.types[atom])
+            found = self._tracers[atom] = make_tracer(self, atom, self.types[atom])
         return found
 
     def input(self, type: ArrayType, source: Any = INPUT, weak: bool = False) -> Tracer:

@@ -4,7 +4,7 @@ This layer knows no primitive and no array library; it sees of a primitive its n
 `cost` and `is_higher_order`.
 """
 
-from ftrans.ir.frame import Frame, Tracer, bind, open_frame, type_of
+from ftrans.ir.frame import Frame, Tracer, bind, make_tracer, open_frame, type_of
 from ftrans.ir.location import Location
 from ftrans.ir.program import Atom, Equation, Params, Program, check
 from ftrans.ir.source import Abstract
@@ -25,6 +25,7 @@ __all__ = [
     "bind",
     "check",
     "is_tracing",
+    "make_tracer",
     "open_frame",
     "type_of",
 ]

@@ -63,15 +63,13 @@ class Tracer:
 
     __slots__ = ("__weakref__", "frame", "index", "type", "weak")
 
-    # Operators, methods and the NumPy protocols are given to this class by ftrans.numpy.
+    frame: Frame
+    index: int
+    type: ArrayType
+    weak: bool
 
-    def __init__(self, frame: Frame, index: int, type: ArrayType, weak: bool = False):
-        self.frame = frame
-        self.index = index
-        self.type = type
-        self.weak = weak
-        if frame.made is not None:
-            frame.made.append(ref(self))
+    # Operators, methods and the NumPy protocols are given to this class by ftrans.numpy. It has no
+    # `__init__`, which would take half the time that tracing an operation does: see `make_tracer`.
 
     def move(self, to: Tracer) -> None:
         """Makes this denote what another tracer of the same type does."""
@@ -104,6 +102,18 @@ class Tracer:
         frame = self.frame
         entered = here(frame.caller) if frame.caller else frame.entered
         return f"an argument of {frame.name}" + (f", called at {entered}" if entered else "")
+
+
+def make_tracer(frame: Frame, index: int, type: ArrayType, weak: bool = False) -> Tracer:
+    """Returns a new tracer; arguments are its attributes."""
+    tracer = Tracer()
+    tracer.frame = frame
+    tracer.index = index
+    tracer.type = type
+    tracer.weak = weak
+    if frame.made is not None:
+        frame.made.append(ref(tracer))
+    return tracer
 
 
 class Frame:
@@ -200,13 +210,13 @@ class Frame:
             above.hold((source,), self.guarded)
         self.input_types.append(type)
         self.sources.append(source)
-        return Tracer(self, ~(len(self.sources) - 1), type, weak)
+        return make_tracer(self, ~(len(self.sources) - 1), type, weak)
 
     def declare(self, inputs: Sequence[tuple[ArrayType, Any, bool]]) -> list[Tracer]:
         """Adds the inputs of a frame that has none: for each its type, source and weakness."""
         tracers = []
         for type_, source, weak in inputs:
-            tracers.append(Tracer(self, ~len(tracers), type_, weak))
+            tracers.append(make_tracer(self, ~len(tracers), type_, weak))
             self.input_types.append(type_)
             self.sources.append(source)
         above.hold(self.sources, self.guarded)
@@ -252,7 +262,7 @@ class Frame:
         self.equations.append(Equation(primitive, tuple(codes), params, results))
         place = state.place
         self.locations.append(here() if place is None else place[0])
-        return tuple([Tracer(self, first + i, t) for i, t in enumerate(results)])
+        return tuple([make_tracer(self, first + i, t) for i, t in enumerate(results)])
 
     def close(self, outputs: Sequence[Any], name: str | None = None) -> tuple[Program, list[Any]]:
         """Returns the finished program and the values that it captured, in the order of inputs.
@@ -357,7 +367,7 @@ def rebind(tracer: Tracer, new: Tracer) -> None:
     for frame in state.stack:
         captured = frame.captured.pop(id(tracer), None)
         if captured is not None:
-            old = Tracer(tracer.frame, tracer.index, tracer.type, tracer.weak)
+            old = make_tracer(tracer.frame, tracer.index, tracer.type, tracer.weak)
             frame.captured[id(old)] = captured
             frame.sources[~captured.index] = old
     tracer.move(new)

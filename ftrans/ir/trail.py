@@ -18,7 +18,7 @@ from typing import Any
 
 from ftrans.config import config
 from ftrans.errors import CheckError
-from ftrans.ir.frame import Frame, Part, Tracer, above
+from ftrans.ir.frame import Frame, Part, Tracer, above, make_tracer
 from ftrans.ir.location import Location, location_of, passed_over, user_frame
 from ftrans.ir.program import NO_PARAMS, Equation, Params, Program
 from ftrans.ir.stack import state
@@ -117,11 +117,21 @@ class Trail(Frame):
             child = step.find(key) or self._below(user, key)
         if child is None or self.visits is not None:
             codes = key[4:]
-            operands = [c if type(c) is Literal else Tracer(self, c, self.type(c)) for c in codes]
+            operands = [
+                c if type(c) is Literal else make_tracer(self, c, self.type(c)) for c in codes
+            ]
             return self.record(primitive, operands, NO_PARAMS)[0]
         self.step = child
         self.steps.append(child)
-        return Tracer(self, child.code, child.type)  # type: ignore[arg-type]
+        # as `make_tracer` does, spelled out where most tracers are made
+        made = Tracer()
+        made.frame = self
+        made.index = child.code
+        made.type = child.type  # type: ignore[assignment]
+        made.weak = False
+        if self.made is not None:
+            self.made.append(weakref.ref(made))
+        return made
 
     def _below(self, caller: FrameType, key: tuple) -> Step | None:
         """Returns the next step where the caller is NumPy's protocol, and the user further below.
@@ -166,9 +176,9 @@ class Trail(Frame):
             self._visit(child)
         first = child.code
         if child.stop - first == 1:
-            return (Tracer(self, first, child.type),)  # type: ignore[arg-type]
+            return (make_tracer(self, first, child.type),)  # type: ignore[arg-type]
         types = child.equation.types  # type: ignore[union-attr]
-        return tuple([Tracer(self, first + i, t) for i, t in enumerate(types)])
+        return tuple([make_tracer(self, first + i, t) for i, t in enumerate(types)])
 
     def leap(self, call: Any) -> tuple[Any, ...] | None:
         """Takes over the equations of a function that was called at this step before.
@@ -191,7 +201,7 @@ class Trail(Frame):
         if self.visits is not None:
             for step in steps:
                 self._visit(step)
-        return Tracer(self, code, type_, weak), *view
+        return make_tracer(self, code, type_, weak), *view
 
     def mark(self) -> tuple[Step, int, int, int]:
         """Returns what `learn` needs to know of the time before a call."""

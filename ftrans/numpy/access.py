@@ -14,7 +14,7 @@ import numpy as np
 
 from ftrans import primitives as p
 from ftrans.errors import MutationError
-from ftrans.ir import Frame, Tracer, bind, is_tracing, type_of
+from ftrans.ir import Frame, Tracer, bind, is_tracing, make_tracer, type_of
 from ftrans.ir.program import Params
 from ftrans.primitives.axes import inverse
 
@@ -59,9 +59,9 @@ def chain(base: Tracer, view: Tracer) -> list[Step] | None:
 
 def _operand(frame: Frame, code: int) -> Tracer:
     if code < 0:
-        return Tracer(frame, code, frame.input_types[~code])
+        return make_tracer(frame, code, frame.input_types[~code])
     equation, _, first = frame.produced(code)
-    return Tracer(frame, code, equation.types[code - first])
+    return make_tracer(frame, code, equation.types[code - first])
 
 
 def taken(base: Any, steps: Sequence[Step]) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.errors import DTypeError, ShapeError
-from ftrans.ir import Literal, Tracer, type_of
+from ftrans.ir import Literal, Tracer, make_tracer, type_of
 from ftrans.ir.dtype import bfloat16, complex_of, is_complex, is_float, is_inexact
 from ftrans.numpy.axes import broadcast_to
 from ftrans.primitives import broadcast_p, concatenate_p, convert_p, reshape_p, scalar
@@ -278,7 +278,7 @@ def cast(x: Any, dtype: Any) -> Any:
 def weakly(x: Any, weak: bool) -> Any:
     """Returns a traced value as one that promotes weakly, or not."""
     is_other = type(x) is Tracer and x.weak != weak
-    return Tracer(x.frame, x.index, x.type, weak=weak) if is_other else x
+    return make_tracer(x.frame, x.index, x.type, weak=weak) if is_other else x
 
 
 def inexact(x: Any) -> Any:

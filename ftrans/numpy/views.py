@@ -14,7 +14,7 @@ import numpy as np
 
 from ftrans import primitives as p
 from ftrans.errors import MutationError
-from ftrans.ir import Abstract, Frame, Tracer, is_tracing, type_of
+from ftrans.ir import Abstract, Frame, Tracer, is_tracing, make_tracer, type_of
 from ftrans.ir import frame as frames
 from ftrans.ir.program import Params
 from ftrans.ir.stack import current_frame, state
@@ -92,7 +92,7 @@ def _join(tracer: Tracer, memory: dict[int, _Member], parent: _Member | None) ->
     member.parent = parent
     member.in_order = False
     member.read_only = parent is not None and parent.read_only
-    member.left = Tracer(tracer.frame, tracer.index, tracer.type)
+    member.left = make_tracer(tracer.frame, tracer.index, tracer.type)
     member.steps = member._layout = None
     memory[key] = member
     memories[key] = memory
@@ -207,7 +207,7 @@ def fresh(x: Any) -> Any:
 
 
 def _again(x: Tracer) -> Tracer:
-    made = Tracer(x.frame, x.index, x.type, x.weak)
+    made = make_tracer(x.frame, x.index, x.type, x.weak)
     frame = current_frame()
     if frame is not x.frame and frame is not None:
         _bear(made, frame)

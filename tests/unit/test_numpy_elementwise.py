@@ -15,7 +15,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.errors import DTypeError, ShapeError
-from ftrans.ir import Tracer
+from ftrans.ir import make_tracer
 from tests.helpers import assert_close, on_road
 from tests.oracle import jaxpr
 from tests.unit.front_end import traced
@@ -302,7 +302,7 @@ def test_results_of_weak_operands_are_weak() -> None:
     kinds = []
 
     def f(x: Any) -> Any:
-        weak = Tracer(x.frame, x.index, x.type, weak=True)
+        weak = make_tracer(x.frame, x.index, x.type, weak=True)
         for y in (weak + 1, fnp.sin(weak), weak**2, fnp.where(weak > 0, weak, 0.0), -weak):
             kinds.append((y.weak, (np.ones(3, "f4") * y).dtype))
         kinds.append(((x + 1.0).weak, (np.ones(3, "f4") * x).dtype))
