@@ -168,8 +168,14 @@ def table() -> list[Entry]:
 def check(name: str, road: str, cases: Iterable[str] = CASES) -> None:
     """Raises where something differs that the table does not list, or lists and does not differ."""
     against = "NumPy" if road == "interpret" else "interpreted"
-    entries = [e for e in table() if e.against == against and name in e.dtypes]
-    listed = {(case, word): False for e in entries for case in e.functions for word in e.operands}
+    entries = [e for e in table() if e.against.split(", ")[0] == against and name in e.dtypes]
+    # what differs on some processors only is covered wherever it is
+    listed = {
+        (case, word): e.against != against
+        for e in entries
+        for case in e.functions
+        for word in e.operands
+    }
     unlisted = []
     for case, words, shown in differences(name, road, cases):
         covering = [(case, word) for word in words if (case, word) in listed]
