@@ -50,10 +50,10 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 382,
-    "custom": 5390,
+    "autograd": 388,
+    "custom": 5386,
     "external": 1258,
-    "func": 3623,
+    "func": 3650,
     "interpreters": 1782,
     "ir": 2164,
     "numpy": 7894,

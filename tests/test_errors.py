@@ -135,6 +135,8 @@ CASES |= {
     "tangent dtype": lambda: func.jvp(lambda p: p["w"].sum(), ({"w": V},), ({"w": F32},)),
     "tangent that is no array": lambda: func.jvp(total, (V,), ("abc",)),
     "tangents without a tuple": lambda: func.jvp(total, (V,), V),
+    "a tangent for integers": lambda: func.jvp(lambda x: x * 2, (np.arange(3),), (np.ones(3),)),
+    "the bytes of an array in another order": lambda: func.grad(total)(np.ones(3, ">f8")),
     "more tangents than primals": lambda: func.linearize(total, V)[1](V, V),
     "strict without dependence": lambda: func.jvp(
         lambda x: (x, fnp.zeros(3)), (V,), (V,), strict=True

@@ -265,6 +265,7 @@ class _Point:
         self.args = inputs if isinstance(inputs, tuple) else (inputs,)
         self.argnums: Any = tuple(range(len(self.args))) if self.several else 0
         self.shape: tuple[int, ...] = ()
+        Arguments(self.name, func, self.args, None)  # raises where one has no derivatives
 
     @functools.cached_property
     def scalar(self) -> Callable[..., Any]:
@@ -276,7 +277,7 @@ class _Point:
             leaves, _ = split(value, is_differentiable)
             types = [type_of(as_array(leaf)) for leaf in leaves]
             if len(types) != 1 or types[0].size != 1:
-                shown = ", ".join(map(str, types)) or "no arrays"
+                shown = ", ".join(map(str, map(type_of, split(value)[0]))) or "no arrays"
                 raise ShapeError(
                     f"{self.name}: the function must return one element.\n"
                     f"  it returned: {shown}\n"
@@ -290,7 +291,12 @@ class _Point:
     def vector(self, v: Any, like: Any, what: str, whose: str) -> Any:
         """Returns a vector; 1 where it is None and what it is like is one element."""
         if v is not None:
-            return v
+            # as in PyTorch, an array and the tuple of it alone may stand for each other
+            if isinstance(like, tuple) == isinstance(v, tuple):
+                return v
+            if isinstance(v, tuple):
+                return v[0] if len(v) == 1 else v
+            return (v,) if len(like) == 1 else v
         leaves, skeleton = split(like, is_differentiable)
         types = [type_of(as_array(leaf)) for leaf in leaves]
         if len(types) != 1 or types[0].size != 1:

@@ -85,7 +85,7 @@ class WrittenBatch:
         self._at_call: tuple[Any, Any] | None = None
         self._identity = (
             *(type(self), self.name, _identity_of(function), self.parts.key, self.output.key),
-            *(self.is_tuple, self.types, around, extra),
+            *(self.is_tuple, self.types, around, extra, config.default_dtype),
             None if self.guards is None else self.guards.token,
         )
 

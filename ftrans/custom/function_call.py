@@ -34,8 +34,6 @@ from ftrans.primitives import once_p, tied_p
 from ftrans.primitives.rules.missing import missing
 from ftrans.pytree import Parts
 
-__all__ = ["Call", "needs_of"]
-
 
 class Call(Author):
     """Is one call of a rule inside a traced function, as the author of what is recorded.

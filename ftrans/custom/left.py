@@ -29,8 +29,6 @@ from ftrans.primitives import once_p
 from ftrans.pytree import Parts, is_constant
 from ftrans.runtime.jaxlink import foreign, is_traced_by_jax
 
-__all__ = ["Handed", "Left", "known_values", "left_of", "maker", "undifferentiated", "values_of"]
-
 
 def known_values(values: Sequence[Any]) -> list[Any] | None:
     """Returns the arrays behind traced values; None where one of them has none."""

@@ -17,8 +17,6 @@ from ftrans.external.callee import HostCallee
 from ftrans.numpy.promotion import is_array
 from ftrans.pytree import Parts
 
-__all__ = ["RuleCallee", "missing_of", "restore", "snapshot_of"]
-
 
 def snapshot_of(ctx: FunctionCtx, statics: Collection[int] = ()) -> Parts:
     """Returns what the rules may ask a context for.

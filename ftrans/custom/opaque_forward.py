@@ -18,6 +18,7 @@ from jax.tree_util import tree_leaves as leaves
 
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.effects import left_by
+from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.left import Left, known_values, left_of, values_of
 from ftrans.custom.methods import Methods
 from ftrans.custom.opaque import RuleCallee, snapshot_of
@@ -31,8 +32,6 @@ from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import external_p
 from ftrans.pytree import Parts
 from ftrans.runtime.cache import Remembered
-
-__all__ = ["OpaqueForward", "Recorded"]
 
 _typings = Remembered(128)
 
@@ -142,7 +141,11 @@ class OpaqueForward:
         needs = needs() if self.methods.asks_needs else (True,) * len(self.parts)
         key = (self.methods, self.with_context, types, self.parts.key, self.names, self.named.key)
         key = (key, needs)
-        typing = _typings.find(key, lambda: self._typed(key, operands, types, needs))
+        typed = lambda: self._typed(key, operands, types, needs)  # noqa: E731
+        typing = _typings.find(key, typed)
+        if typing.guards is not None and not typing.guards.hold():
+            _typings.pop(key, None)
+            typing = _typings.find(key, typed)
         outs = [
             weakly(x, weak)
             for x, weak in zip(
@@ -203,7 +206,8 @@ class OpaqueForward:
             vmap_method=None,
             copies=bool(left.written),
         )
-        return _Typing(left, outside, callee, [is_scalar(x) for x in returned])
+        weak = [is_scalar(x) for x in returned]
+        return _Typing(left, outside, callee, weak, guards_of([self.methods.forward]))
 
     def _check_captured(self, error: Exception) -> None:
         """Raises, in the place of an error, that it closes over a traced value, if it does."""
@@ -230,12 +234,14 @@ class _Typing(NamedTuple):
         outside: as of `Recorded`.
         callee: calls it; it returns what it does, what it saves, and that this is as it was found.
         weak: which of these are Python scalars.
+        guards: what it reads, which may change what it leaves; None where that is not known.
     """
 
     left: Left
     outside: tuple[str, ...]
     callee: RuleCallee
     weak: list[bool]
+    guards: Guards | None
 
 
 class _Check(NamedTuple):

@@ -21,8 +21,6 @@ from ftrans.primitives import custom_p
 from ftrans.primitives.rules.custom_spec import Spec
 from ftrans.runtime.jaxlink import foreign
 
-__all__ = ["record", "staged_for_jax"]
-
 
 def record(author: Author, values: Sequence[Any], known: Sequence[Any] = ()) -> list[Any]:
     """Calls a custom rule inside a traced function, and records it as one equation.

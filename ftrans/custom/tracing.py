@@ -26,8 +26,6 @@ from ftrans.primitives.axes import zeros
 from ftrans.primitives.conversion import conjugate
 from ftrans.primitives.rules.missing import Deferred
 
-__all__ = ["Author", "Rules", "TracedRule", "position"]
-
 
 class Author:
     """Is what the author of a rule wrote, called with flat lists of arrays.

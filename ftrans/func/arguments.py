@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.tree_util as tree
 import numpy as np
 
@@ -82,6 +83,10 @@ class Arguments:
             if leaf is None or (integers and numeric) or held:
                 continue
             label = self._label(index)
+            if isinstance(leaf, np.ndarray):
+                as_array(
+                    leaf
+                )  # raises where it cannot be computed with, and says how to convert it
             if not numeric:
                 raise DTypeError(
                     f"{name}: differentiation takes arrays, Python floats and pytrees of them.\n"
@@ -268,7 +273,29 @@ def match_tangents(
         leaves = []
         for i, (structure, tangent) in enumerate(zip(children, tangents, strict=True)):
             leaves += match_structure(name, f"tangents[{i}]", f"primals[{i}]", structure, tangent)
+    if len(leaves) > len(types):
+        _check_constant(name, arguments, leaves)
     return match_leaves(name, "tangents", "primals", arguments, types, leaves)
+
+
+def _check_constant(name: str, arguments: Skeleton, tangents: Sequence[Any]) -> None:
+    """Raises where a tangent that is not zero is given for an integer, which has none."""
+    parts = arguments.among(range(len(tangents)))
+    for number in sorted(set(range(len(tangents))).difference(parts)):
+        primal, tangent = arguments.leaves[number], tangents[number]
+        if tangent is None or not (is_array(primal) or is_scalar(primal)):
+            continue
+        if type(tangent) is Tracer or _is_nonzero(tangent):
+            raise DTypeError(
+                f"{name}: integers and booleans have no tangents.\n"
+                f"  primal: {describe(primal)}\n  tangent: {describe(tangent)}\n"
+                f"  Pass None for it, or convert the primal: x.astype('float32')."
+            )
+
+
+def _is_nonzero(tangent: Any) -> bool:
+    array = np.asarray(tangent)
+    return array.dtype != jax.dtypes.float0 and bool(np.any(array))
 
 
 def match_cotangents(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -225,3 +226,25 @@ def test_texts_that_are_written_or_given_are_constants() -> None:
         return func.grad(lambda x: Square.apply(x, "some mode", note="more").sum())(x)
 
     assert_close(func.grad(lambda x: grad(x).sum())(X), [2.0, 2.0, 2.0])
+
+
+def test_a_constant_on_ctx_may_change_between_calls_of_a_transform(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Power(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mode = MODE
+            return np.asarray(x) * 1.0
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct * (2.0 if ctx.mode == "square" else 3.0)
+
+    gradients = func.vmap(func.grad(Power.apply))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is called for each example
+        for mode, expected in (("square", 2.0), ("cubic", 3.0), ("square", 2.0)):
+            monkeypatch.setitem(globals(), "MODE", mode)
+            for _ in range(3):
+                assert_close(gradients(np.ones(2)), np.full(2, expected))

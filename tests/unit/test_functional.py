@@ -321,10 +321,31 @@ def test_integers_and_vectors_that_do_not_fit() -> None:
         lambda: functional.vjp(lambda x: x**2, X, np.ones(3)),
         lambda: functional.jvp(lambda x: x**2, X, np.ones(3)),
         lambda: functional.hvp(cubes, X, np.ones(3)),
-        lambda: functional.vhp(cubes, (X,), ONES),
+        lambda: functional.vhp(cubes, (X,), (ONES, ONES)),
     ):
         with pytest.raises(FtransError):
             call()
+
+
+@pytest.mark.parametrize("name", ["vjp", "jvp", "vhp", "hvp", "jacobian", "hessian"])
+def test_integers_have_no_derivatives(name: str) -> None:
+    call = getattr(functional, name)
+    with pytest.raises(DTypeError, match=r"real or complex floating-point values.\n  x: i64\[3\]"):
+        call(lambda x: (x**2).sum(), np.arange(3))
+    with pytest.raises(DTypeError, match="b: i64"):
+        call(lambda a, b: (a * b).sum(), (X, np.arange(2)))
+
+
+def test_an_array_and_the_tuple_of_it_stand_for_each_other() -> None:
+    def f(x: Any) -> Any:
+        return x**2
+
+    for inputs in (X, (X,)):
+        for v in (ONES, (ONES,)):
+            assert_close(functional.jvp(f, inputs, v)[1], 2 * X)
+            assert_close(np.ravel(functional.vjp(f, inputs, v)[1]), 2 * X)
+            assert_close(np.ravel(functional.hvp(cubes, inputs, v)[1]), 6 * X)
+            assert_close(np.ravel(functional.vhp(cubes, inputs, v)[1]), 6 * X)
 
 
 def test_the_signatures_are_those_of_pytorch() -> None:

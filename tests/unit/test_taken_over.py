@@ -8,6 +8,7 @@ import math
 import random
 import threading
 import typing
+import warnings
 import weakref
 from typing import Any
 
@@ -453,6 +454,30 @@ def test_what_is_asked_for_is_part_of_it() -> None:
     for _ in range(WARM):
         assert_close(func.grad(lambda x: Asking.apply(x, X).sum())(X), 3 + 0 * X)
         assert_close(func.grad(lambda x: Asking.apply(x, x).sum())(X), 2 + X)
+
+
+def test_the_default_dtype_is_part_of_a_rule_for_batches() -> None:
+    class Sized(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1.0
+
+        @staticmethod
+        def vmap(info, in_dims, x):
+            return x * float(fnp.zeros(1).dtype.itemsize), 0
+
+    def sizes() -> list[Any]:
+        return [func.vmap(Sized.apply)(np.ones(2)) for _ in range(WARM)]
+
+    before = ftrans.get_default_dtype()
+    try:
+        for dtype, size in (("float32", 4.0), ("float64", 8.0), ("float32", 4.0)):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ftrans.set_default_dtype(dtype)
+            assert_close(np.array(sizes()), np.full((WARM, 2), size))
+    finally:
+        ftrans.set_default_dtype(before)
 
 
 @pytest.mark.filterwarnings("ignore:ftrans computes in float64")
