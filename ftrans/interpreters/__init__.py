@@ -1,5 +1,6 @@
 """Interpreters: pure functions from programs to programs, remembered on the programs."""
 
+from ftrans.interpreters.backward import fused, linearize_marked, pruned, pullback_anew, pulled
 from ftrans.interpreters.base import building, finish, replay, simplify
 from ftrans.interpreters.batch import batch, batch_in_chunks, place_outputs
 from ftrans.interpreters.builder import transforms
@@ -23,6 +24,7 @@ __all__ = [
     "detach_outputs",
     "exchange",
     "finish",
+    "fused",
     "inline",
     "jacobian_forward",
     "jacobian_reverse",
@@ -30,9 +32,13 @@ __all__ = [
     "linear_pullback",
     "linear_rule",
     "linearize",
+    "linearize_marked",
     "place_outputs",
+    "pruned",
     "pull_back",
     "pullback",
+    "pullback_anew",
+    "pulled",
     "replay",
     "runnable",
     "simplify",

@@ -10,11 +10,11 @@ from typing import Any
 
 from ftrans.interpreters.base import building, finish, memoised, replay, simplify, walk
 from ftrans.ir import Equation, Program, bind
-from ftrans.primitives import at_hand_p, call_p, custom_p, missing_p
+from ftrans.primitives import at_hand_p, call_p, custom_p, graft_p, mark_p, missing_p
 from ftrans.primitives.rules.missing import raise_missing
 
 _CALLS = {call_p: "program"}
-_RULES = {custom_p: "forward", missing_p: "", at_hand_p: ""}
+_RULES = {custom_p: "forward", missing_p: "", at_hand_p: "", mark_p: "", graft_p: ""}
 """What is replaced, and the param with the program that stands for it, if there is one."""
 
 
@@ -42,6 +42,8 @@ def _expanded(program: Program, operands: Sequence[Any], rules: bool) -> list[An
             return _expanded(body, taken[: len(body.inputs)], rules)[: len(equation.types)]
         if rules and primitive is at_hand_p:
             return taken[1:]
+        if rules and primitive in (mark_p, graft_p):
+            return taken[:1]
         if primitive.is_higher_order:
             params = params.map_programs(within)
         return bind(primitive, taken, params)

@@ -7,7 +7,7 @@ what the inner frame captures is precisely the set of residuals.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ftrans.interpreters.base import building, finish, memoised, simplify
@@ -16,6 +16,7 @@ from ftrans.interpreters.inline import inline
 from ftrans.interpreters.tangents import Tangents
 from ftrans.ir import Literal, Params, Program, Tracer, bind, type_of
 from ftrans.ir.stack import Placing, opened
+from ftrans.primitives import mark_p
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.axes import zeros
 from ftrans.primitives.control.common import pick, present, spread
@@ -44,7 +45,11 @@ def jvp(program: Program, active: tuple[bool, ...]) -> tuple[Program, tuple[bool
 
 
 def push_forward(
-    program: Program, primals: Sequence[Any], tangents: Sequence[Any], mode: str
+    program: Program,
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    mode: str,
+    given: Mapping[int, Any] | None = None,
 ) -> tuple[list[Any], list[Any]]:
     """Runs `program` on primals and tangents (`None` is zero), each in its own frame.
 
@@ -53,6 +58,7 @@ def push_forward(
         primals: its operands.
         tangents: their tangents.
         mode: "jvp" or "linearize": which rule a primitive that carries programs applies.
+        given: values to be taken for what is marked, by number; tangents stay what they are.
     """
     values, dots = list(primals), list(tangents)
     equations = zip(program.equations, program.locations, strict=True)
@@ -66,6 +72,8 @@ def push_forward(
             else:
                 outs = bind(primitive, taken, params)
                 out_dots = [None] * len(outs)
+            if given and primitive is mark_p:
+                outs = [given.get(params["number"], outs[0])]
             values += outs
             dots += out_dots
     return (
@@ -150,7 +158,10 @@ def linearize(program: Program, active: tuple[bool, ...]) -> Linearized:
 
 
 def split(
-    program: Program, primals: Sequence[Any], active: tuple[bool, ...]
+    program: Program,
+    primals: Sequence[Any],
+    active: tuple[bool, ...],
+    given: Mapping[int, Any] | None = None,
 ) -> tuple[list[Any], Program, list[Any], tuple[bool, ...]]:
     """Runs `program` in the frame of its operands, and its derivative in a frame of its own.
 
@@ -158,6 +169,7 @@ def split(
         program: a program without `call`.
         primals: its operands.
         active: for each input whether it has a tangent.
+        given: as for `push_forward`.
 
     Returns:
         The outputs; the linear program; the residuals, in the frame of the operands; and for each
@@ -165,7 +177,7 @@ def split(
     """
     with opened(Tangents(f"linear({program.name})", closed=False)) as inner:
         tangents = spread(map(inner.tangent, pick(program.inputs, active)), active)
-        outs, dots = push_forward(program, primals, tangents, "linearize")
+        outs, dots = push_forward(program, primals, tangents, "linearize", given)
         out_active = present(dots)
         linear, residuals = inner.close(pick(dots, out_active))
     return outs, linear, residuals, out_active

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from operator import attrgetter
 from types import FrameType
@@ -18,36 +18,14 @@ from typing import Any, final
 from weakref import ref
 
 from ftrans.errors import LeakedTracerError
+from ftrans.ir.above import above
 from ftrans.ir.location import Location, here
 from ftrans.ir.part import Part, part_of
 from ftrans.ir.program import Equation, Params, Program
 from ftrans.ir.source import Abstract, Use, example, unknown
 from ftrans.ir.stack import NOTHING, opened, state
 from ftrans.ir.types import ArrayType, Literal
-
-
-class _Above:
-    """Is what the layers above give to this one, each when it is imported."""
-
-    evaluate: Callable[[Any, Sequence[Any], Params], tuple[Any, ...]]
-    """Runs one primitive on arrays."""
-
-    run: Callable[[Program, Sequence[Any]], Sequence[Any]]
-    """Runs a program."""
-
-    hold: Callable[[Sequence[Any], list[Any]], None]
-    """Keeps sources from being changed until `release` of the list, to which it adds them."""
-
-    release: Callable[[list[Any]], None]
-
-    broadcast: Callable[[Any, tuple[int, ...]], Any]
-    """Broadcasts a traced scalar to a shape."""
-
-    at_hand: Any
-    """The primitive that says of a value where it is at hand."""
-
-
-above = _Above()
+from ftrans.traceback import OnTape
 
 
 @final
@@ -234,6 +212,10 @@ class Frame:
             self.captured[id(value)] = tracer  # `sources` keeps the value, and so its id, alive
         return tracer
 
+    def is_argument(self, code: int) -> bool:
+        """Tells whether an input was declared, not captured."""
+        return not any(tracer.index == code for tracer in self.captured.values())
+
     def lift(self, value: Any) -> Tracer | Literal:
         """Returns `value` as an operand for this frame."""
         if type(value) is Tracer:
@@ -379,6 +361,8 @@ def type_of(value: Any) -> ArrayType:
     kind = type(value)
     if kind is Tracer or kind is Literal:
         return value.type
+    if kind in OnTape.types:
+        raise OnTape
     return ArrayType(value.shape, value.dtype)
 
 
@@ -389,6 +373,9 @@ def open_frame(name: str, closed: bool = False) -> AbstractContextManager[Frame]
 
 PAST = sys.maxsize
 """The depth of a frame that holds nothing but a known value which has outlived its own frame."""
+
+TAPE = PAST - 1
+"""The depth of a tape, which lies below every stack."""
 
 
 def settled(value: Any) -> Any:
@@ -405,7 +392,11 @@ def check_alive(tracer: Tracer) -> None:
         LeakedTracerError: then, and where it runs in another thread.
     """
     frame, stack = tracer.frame, state.stack
-    if frame.depth == PAST or (frame.depth < len(stack) and stack[frame.depth] is frame):
+    if (
+        frame.depth == PAST
+        or frame is state.tape
+        or (frame.depth < len(stack) and stack[frame.depth] is frame)
+    ):
         return
     raise LeakedTracerError(
         f"{frame.name}: a traced value was used after the function had returned, or in another "
@@ -427,15 +418,20 @@ def bind(primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Any, 
     """
     stack = state.stack
     depth = stack[-1].floor if stack else -1
+    below = None
     for value in operands:
         if type(value) is Tracer:
             frame = value.frame
             if frame.depth >= len(stack) or stack[frame.depth] is not frame:
                 check_alive(value)
-                return bind(primitive, [settled(v) for v in operands], params)
-            if frame.depth > depth:
+                if frame.depth != TAPE:
+                    return bind(primitive, [settled(v) for v in operands], params)
+                below = frame
+            elif frame.depth > depth:
                 depth = frame.depth
     if depth < 0:
+        if below is not None:
+            return below.record(primitive, operands, params)
         primitive.infer_types(tuple([type_of(value) for value in operands]), params)
         arrays = [v.array if type(v) is Literal else v for v in operands]
         return above.evaluate(primitive, arrays, params)

@@ -88,6 +88,18 @@ class _State(threading.local):
     asked: bool
     """Whether a rule was called before that was seen."""
 
+    tape: Any
+    """The frame in which operations on tensors are recorded, below all others; None at first."""
+
+    grad: bool
+    """Whether what is recorded there is to be differentiated."""
+
+    held: Any
+    """Notes what is traced while it is not, see `autograd/modes.py`; None outside of that."""
+
+    modes: list[Any]
+    """The grad modes that were entered, with what was before each."""
+
     def __init__(self) -> None:
         self.by_jax = False
         self.asked = False
@@ -97,6 +109,10 @@ class _State(threading.local):
         self.place = None
         self.trail = None
         self.began = None
+        self.tape = None
+        self.grad = True
+        self.held = None
+        self.modes = []
 
 
 state = _State()

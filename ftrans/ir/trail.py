@@ -18,7 +18,8 @@ from typing import Any
 
 from ftrans.config import config
 from ftrans.errors import CheckError
-from ftrans.ir.frame import Frame, Part, Tracer, above, make_tracer
+from ftrans.ir.above import above
+from ftrans.ir.frame import Frame, Part, Tracer, make_tracer
 from ftrans.ir.location import Location, location_of, passed_over, user_frame
 from ftrans.ir.program import NO_PARAMS, Equation, Params, Program
 from ftrans.ir.stack import state
@@ -92,9 +93,13 @@ class Trail(Frame):
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input for what is captured."""
+        self.step_to(type)
+        return super().input(type, source, weak)
+
+    def step_to(self, type: ArrayType) -> None:
+        """Goes on to the step of one more input of a type."""
         step = self.step
         self.step = step.find(type) or _grow(step, Step(type, None, None, step.stop))
-        return super().input(type, source, weak)
 
     def take(self, primitive: Any, x: Any, y: Any = None) -> Tracer:
         """Applies a primitive of one operand, or two, and no params: the short way.

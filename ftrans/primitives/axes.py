@@ -15,8 +15,8 @@ import numpy as np
 
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, Literal, type_of
+from ftrans.ir.above import above
 from ftrans.ir.dtype import is_half
-from ftrans.ir.frame import above
 from ftrans.primitives.family import normal, reduction, structural
 from ftrans.primitives.record import LINEAR, Linear, New, Sample, scalar
 

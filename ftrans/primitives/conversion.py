@@ -15,10 +15,10 @@ from ftrans.errors import DTypeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import complex_of, is_complex, is_inexact, real_of
 from ftrans.primitives.arithmetic import neg_p
-from ftrans.primitives.elementwise import common_type, elementwise
-from ftrans.primitives.family import normal
+from ftrans.primitives.elementwise import align, common_type, elementwise
+from ftrans.primitives.family import normal, structural
 from ftrans.primitives.namespace import by_lax, held_as
-from ftrans.primitives.record import LINEAR, New, Sample, zero
+from ftrans.primitives.record import LINEAR, Joint, Linear, New, Sample, zero
 
 # ------------------------------------------------------------------------------------ convert
 
@@ -76,6 +76,39 @@ stop_gradient_p = elementwise(
     jvp=[zero],
     tags=["stop"],
 )
+
+mark_p = elementwise(
+    "mark",
+    kinds="fc",
+    domain=None,
+    lower=lambda xp, x, *, number: x,
+    jvp=LINEAR,
+    arity=1,
+    transpose=[lambda ct, x, *, number: ct],
+    tags=["linear"],
+    samples=[Sample((normal(3),), {"number": 0})],
+)
+"""Is its operand, under a number by which interpreters find it, and its tangent, in a program.
+
+Equal values that are marked by other numbers stay apart; where a program is run no mark is left.
+"""
+
+
+def _batch_graft(size: int, operands: Any, dims: Any) -> tuple[Any, int]:
+    aligned, dim = align(size, operands, dims)
+    return graft_p(*aligned), dim
+
+
+graft_p = structural(
+    "graft",
+    infer=lambda value, old: value.update(),
+    lower=lambda xp, value, old: value,
+    jvp=Joint(lambda tangents, out, value, old: tangents[1]),
+    transpose=Joint(lambda ct, value, old: [None, ct if isinstance(old, Linear) else None]),
+    batch=_batch_graft,
+    samples=[Sample((normal(3), normal(3)), smooth=False)],
+)
+"""Has the value of its first operand and the derivatives of the second, of one type."""
 
 
 # ---------------------------------------------------------------------------------- complex numbers

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.ir.frame import Tracer, above
+from ftrans.ir.above import above
+from ftrans.ir.frame import Tracer
 from ftrans.ir.source import Abstract
 from ftrans.ir.stack import state
 from ftrans.primitives.namespace import is_traced_by_jax

@@ -19,7 +19,8 @@ from ftrans.config import config
 from ftrans.interpreters import inline, simplify
 from ftrans.interpreters.base import building, finish
 from ftrans.ir import Params, Program, Tracer, bind, check, type_of
-from ftrans.ir.frame import above, settled
+from ftrans.ir.above import above
+from ftrans.ir.frame import settled
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.outside import without_warnings
@@ -51,7 +52,10 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
     if not host:
         kinds = set(map(_kind, arrays))
         if _OUTLIVED in kinds:
-            return run(program, [settled(x) for x in arrays], as_jax)
+            values = [settled(x) for x in arrays]
+            if Tracer in map(type, values):  # it is called on a tape
+                return list(bind(call_p, values, Params({"program": program})))
+            return run(program, values, as_jax)
         if _TRACED in kinds:
             note_trace(None)  # no run of ours follows that could tell of it
             # with its custom rules, so that JAX differentiates by them

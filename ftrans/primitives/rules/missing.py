@@ -16,7 +16,7 @@ import numpy as np
 
 from ftrans.errors import MissingRuleError
 from ftrans.ir import ArrayType
-from ftrans.ir.frame import above
+from ftrans.ir.above import above
 from ftrans.primitives.axes import expand
 from ftrans.primitives.family import free_cost, normal, plain, structural
 from ftrans.primitives.namespace import is_traced_by_jax, without_derivative

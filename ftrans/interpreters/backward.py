@@ -1,0 +1,265 @@
+"""Reverse mode of programs whose values in the middle are differentiated too, or looked at.
+
+Such values are marked: a `mark` stands in the program, and so in its linear program, where their
+cotangents are complete that come from several places. No other interpreter has to know of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ftrans.interpreters.base import building, finish, memoised, walk
+from ftrans.interpreters.inline import inline
+from ftrans.interpreters.jvp import Linearized, linearize, split
+from ftrans.interpreters.transpose import pull_back
+from ftrans.ir import ArrayType, Equation, Params, Program, bind, type_of
+from ftrans.primitives import broadcast_p, mark_p, scalar
+from ftrans.primitives.arithmetic import accumulate
+from ftrans.primitives.control.common import Mask, pick, present
+from ftrans.primitives.conversion import conjugate
+from ftrans.primitives.record import Linear
+
+Numbers = tuple[int, ...]
+
+NONE, ONE, GIVEN = 0, 1, 2
+"""What the cotangent of an output is: zero, one, or an argument."""
+
+_NOTHING = ArrayType((), np.dtype(np.float32))
+"""The type of what stands for the tangent at a mark that no tangent reaches."""
+
+
+@memoised
+def marked(program: Program, positions: Numbers) -> Program:
+    """Returns the program with a mark on each of these outputs, under its position.
+
+    All that uses the value uses what is marked. Of several positions of one value the first counts.
+    """
+    at: dict[Any, int] = {}
+    for position in positions:
+        at.setdefault(program.outputs[position], position)
+    equations: list[Equation] = []
+    locations: list[Any] = []
+    names: list[int] = []
+    count = len(program.inputs)
+
+    def name(number: int, type_: Any, location: Any) -> int:
+        """Returns what a value is called from here on."""
+        nonlocal count
+        if number not in at:
+            return number_of[number]
+        params = Params({"number": at[number]})
+        equations.append(Equation(mark_p, (number_of[number],), params, (type_,)))
+        locations.append(location)
+        count += 1
+        return count - 1
+
+    number_of = dict(enumerate(range(count)))
+    for number, type_ in enumerate(program.inputs):
+        names.append(name(number, type_, None))
+    for equation, numbers, location in program.numbered():
+        primitive, operands, params, types = equation
+        taken = tuple([names[a] if type(a) is int else a for a in operands])
+        equations.append(Equation(primitive, taken, params, types))
+        locations.append(location)
+        for number in numbers:
+            number_of[number] = count
+            count += 1
+        names += [name(n, t, location) for n, t in zip(numbers, types, strict=True)]
+    outputs = [names[a] if type(a) is int else a for a in program.outputs]
+    return Program.make(program.inputs, equations, outputs, locations, program.name)
+
+
+@memoised
+def pruned(program: Program) -> tuple[Program, Numbers]:
+    """Returns a program without the equations and inputs that no output needs; and which remain."""
+    needed = {a for a in program.outputs if type(a) is int}
+    kept = []
+    for equation, numbers, location in reversed(list(program.numbered())):
+        if not needed.isdisjoint(numbers):
+            needed.update(a for a in equation.operands if type(a) is int)
+            kept.append((equation, numbers, location))
+    inputs = tuple([number for number in range(len(program.inputs)) if number in needed])
+    if len(inputs) == len(program.inputs):
+        return program, inputs
+    name: dict[Any, int] = {number: i for i, number in enumerate(inputs)}
+    equations, locations = [], []
+    for equation, numbers, location in reversed(kept):
+        operands = tuple([name[a] if type(a) is int else a for a in equation.operands])
+        equations.append(equation._replace(operands=operands))
+        locations.append(location)
+        name.update({number: len(name) + i for i, number in enumerate(numbers)})
+    outputs = [name[a] if type(a) is int else a for a in program.outputs]
+    types = [program.inputs[number] for number in inputs]
+    return Program.make(types, equations, outputs, locations, program.name), inputs
+
+
+def linearize_marked(program: Program, active: Mask, positions: Numbers) -> Linearized:
+    """Is `linearize`, with marks on the outputs at these positions in the linear program."""
+    return linearize(marked(program, positions) if positions else program, active)
+
+
+def _exposed(linear: Program, count: int, cut: Numbers, tapped: Numbers) -> Program:
+    """Returns a linear program that is open at marks.
+
+    Args:
+        linear: from tangents, followed by residuals.
+        count: the number of tangents.
+        cut: where the tangent is an input, and what arrives there an output.
+        tapped: where an input is added to the tangent.
+
+    Returns:
+        A program from the tangents, those at the marks and the residuals to the outputs, followed
+        by what arrives at the cuts.
+    """
+    if not cut and not tapped:
+        return linear
+    types = {e.params["number"]: e.types[0] for e in linear.equations if e.primitive is mark_p}
+    opened = [types.get(number, _NOTHING) for number in (*cut, *tapped)]
+    inputs = [*linear.inputs[:count], *opened, *linear.inputs[count:]]
+    with building(linear.name, inputs) as (frame, given):
+        start = count + len(opened)
+        at = dict(zip((*cut, *tapped), given[count:start], strict=True))
+        arrived: dict[int, Any] = {}
+
+        def step(equation: Equation, taken: list[Any]) -> Sequence[Any]:
+            if equation.primitive is mark_p:
+                number = equation.params["number"]
+                if number in cut:
+                    arrived[number] = taken[0]
+                    return (at[number],)
+                if number in tapped:
+                    return (accumulate(taken[0], at[number]),)
+            return bind(equation.primitive, taken, equation.params)
+
+        outs = walk(linear, [*given[:count], *given[start:]], step)
+        outs += [arrived.get(n, at[n]) for n in cut]
+        return finish(frame, outs)
+
+
+@memoised
+def pulled(linear: Program, count: int, cut: Numbers, given: Mask) -> tuple[Program, Mask]:
+    """Runs a linear program with marks backwards, with Python to be called at some of them.
+
+    Args:
+        linear: from `count` tangents, followed by residuals.
+        count: the number of tangents.
+        cut: the marks at which the cotangents end, and are to be given for what lies before.
+        given: for each output, and then for each mark of `cut`, whether a cotangent is given.
+
+    Returns:
+        A program from the residuals and the cotangents that are given to those of the tangents, and
+        then of the marks, that are not zero; and which ones these are.
+    """
+    exposed = _exposed(linear, count, cut, ())
+    first = count + len(cut)
+    residuals, types = exposed.inputs[first:], pick(exposed.output_types, given)
+    with building(f"backward({linear.name})", [*residuals, *types]) as (frame, inputs):
+        cotangents = iter(inputs[len(residuals) :])
+        seeds = [conjugate(next(cotangents)) if g else None for g in given]
+        operands = [*map(Linear, exposed.inputs[:first]), *inputs[: len(residuals)]]
+        found = pull_back(exposed, operands, seeds)[:first]
+        mask = present(found)
+        return finish(frame, [conjugate(ct) for ct in pick(found, mask)]), mask
+
+
+def _opened(program: Program, stops: Numbers) -> Program:
+    """Returns a program that takes the values of some outputs, by position, as further inputs.
+
+    What they would have been are further outputs.
+    """
+    size, count = len(program.inputs), len(stops)
+    at: dict[Any, int] = {}
+    for i, position in enumerate(stops):
+        at.setdefault(program.outputs[position], size + i)
+    names = [at.get(number, number) for number in range(size)]
+    own = [*range(size)]
+    equations = []
+    for equation, numbers, _ in program.numbered():
+        operands = tuple([names[a] if type(a) is int else a for a in equation.operands])
+        equations.append(equation._replace(operands=operands))
+        own += [number + count for number in numbers]
+        names += [at.get(number, number + count) for number in numbers]
+    outputs = [names[a] if type(a) is int else a for a in program.outputs]
+    arrived = [program.outputs[position] for position in stops]
+    outputs += [own[a] if type(a) is int else a for a in arrived]
+    types = [program.type_of(a) for a in arrived]
+    inputs = [*program.inputs, *types]
+    return Program.make(inputs, equations, outputs, program.locations, program.name)
+
+
+@memoised
+def pullback_anew(
+    program: Program, active: Mask, stops: Numbers, kept: Numbers, outs: Numbers, arrived: Numbers
+) -> tuple[Program, Mask]:
+    """Is `pulled` of a program that is linearized anew, so that all of it can be differentiated.
+
+    Args:
+        program: any program.
+        active: for each input whether it is differentiated.
+        stops: the outputs at which cotangents end; their values are inputs.
+        kept: other outputs whose values are inputs, so that derivatives of the result go to them.
+        outs: the outputs whose cotangents are given.
+        arrived: those of `stops` from which cotangents go on.
+
+    Returns:
+        A program from the inputs, the values at `stops` and `kept`, and the cotangents for `outs`
+        and `arrived` to those of the active inputs and of `stops`, not zero; and which ones are.
+    """
+    opened = marked(_opened(program, stops), kept)
+    flags = active + (True,) * len(stops)
+    first = len(program.outputs)
+    places = [*outs, *(first + stops.index(position) for position in arrived)]
+    types = [opened.type_of(opened.outputs[place]) for place in (*kept, *places)]
+    name = f"backward({program.name})"
+    with building(name, [*opened.inputs, *types]) as (frame, inputs):
+        size = len(opened.inputs)
+        values = dict(zip(kept, inputs[size:], strict=False))
+        _, linear, residuals, reached = split(inline(opened), inputs[:size], flags, values)
+        given = dict(zip(places, inputs[size + len(kept) :], strict=True))
+        back = [conjugate(given.get(place)) for place in range(len(opened.outputs))]
+        count = sum(flags)
+        operands = [*map(Linear, linear.inputs[:count]), *residuals]
+        found = pull_back(linear, operands, pick(back, reached))[:count]
+        mask = present(found)
+        return finish(frame, [conjugate(ct) for ct in pick(found, mask)]), mask
+
+
+@memoised
+def fused(program: Program, active: Mask, seeds: Numbers, tapped: Numbers) -> tuple[Program, Mask]:
+    """Runs a program forward and backward.
+
+    Args:
+        program: any program.
+        active: for each input whether it is differentiated.
+        seeds: for each output what its cotangent is: `NONE`, `ONE` or `GIVEN`.
+        tapped: the positions of outputs whose cotangents are asked for as well.
+
+    Returns:
+        A program from the inputs and the cotangents that are given to the outputs, followed by the
+        cotangents, not zero, of the active inputs and then of `tapped`; and which ones these are.
+    """
+    whole = inline(marked(program, tapped) if tapped else program)
+    types = [t for t, seed in zip(program.output_types, seeds, strict=True) if seed == GIVEN]
+    with building(program.name, [*program.inputs, *types]) as (frame, inputs):
+        size = len(program.inputs)
+        outs, linear, residuals, reached = split(whole, inputs[:size], active)
+        cotangents = iter(inputs[size:])
+        given: list[Any] = []
+        for out, seed in zip(outs, seeds, strict=True):
+            given.append(next(cotangents) if seed == GIVEN else _ones(out) if seed else None)
+        count = sum(active)
+        exposed = _exposed(linear, count, (), tapped)
+        first = count + len(tapped)
+        operands = [*map(Linear, exposed.inputs[:first]), *residuals]
+        back = [None if ct is None else conjugate(ct) for ct in pick(given, reached)]
+        found = pull_back(exposed, operands, back)[:first]
+        mask = present(found)
+        return finish(frame, [*outs, *(conjugate(ct) for ct in pick(found, mask))]), mask
+
+
+def _ones(x: Any) -> Any:
+    t = type_of(x)
+    return broadcast_p(scalar(1, t.dtype), shape=t.shape, axes=())
