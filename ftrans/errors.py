@@ -17,6 +17,7 @@ __all__ = [
     "GradcheckInputError",
     "GradcheckOutputError",
     "GradientCutWarning",
+    "GraphError",
     "IndexingError",
     "LeakedTracerError",
     "MissingAttributeError",
@@ -105,6 +106,10 @@ class StaticArgumentError(FtransError, ValueError):
 
 class CheckError(FtransError, AssertionError):
     """Says that a program is ill-formed: a fault of the rule or the interpreter that made it."""
+
+
+class GraphError(FtransError):
+    """The graph of tensors does not have what is asked of it, or not any more."""
 
 
 class GradcheckError(FtransError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import FunctionType, TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from ftrans.config import config
 from ftrans.errors import FtransError
@@ -19,6 +19,29 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _EXPECTED = (FtransError, TypeError, ValueError, IndexError, OverflowError)
+
+
+class OnTape(Exception):
+    """Is raised where a function of ours meets a tensor, and is called again, on the tape, for it.
+
+    Attributes:
+        types: those of tensors.
+        call: `(function, *args, **kwargs)`, with values of the tape in the place of tensors.
+        wrap: makes tensors of the values of the tape in what a transform returns; None while there
+            are no tensors.
+        wrapping: what `wrap` is from then on.
+    """
+
+    types: ClassVar[set[type]] = set()
+    call: ClassVar[Callable[..., Any]]
+    wrap: ClassVar[Callable[[Any], Any] | None] = None
+    wrapping: ClassVar[Callable[[Any], Any]]
+
+    def __str__(self) -> str:
+        return (
+            "a tensor is not known here.\n"
+            "  Call a function of ftrans.numpy on it, or pass x.detach().numpy()."
+        )
 
 
 def boundary(function: Callable[P, T]) -> Callable[P, T]:
@@ -43,10 +66,14 @@ def bounded(function: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable
     def decorate(transformed: Callable[P, T]) -> Callable[P, T]:
         def entered(*args: P.args, **kwargs: P.kwargs) -> T:
             try:
-                return transformed(*args, **kwargs)
+                result = transformed(*args, **kwargs)
+                return result if OnTape.wrap is None else OnTape.wrap(result)
+            except OnTape:
+                pass
             except Exception as error:
                 shorten(error)
                 raise
+            return _again(transformed, args, kwargs)  # not itself: that would be a cycle
 
         if type(function) is not FunctionType:
             return functools.update_wrapper(entered, function)
@@ -61,6 +88,15 @@ def bounded(function: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable
         return entered
 
     return decorate
+
+
+def _again(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Calls a function that has met a tensor on the tape."""
+    try:
+        return OnTape.call(function, *args, **kwargs)
+    except Exception as error:
+        shorten(error)
+        raise
 
 
 def shorten(error: BaseException) -> None:

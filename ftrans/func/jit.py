@@ -39,7 +39,7 @@ from ftrans.runtime.executable import Source
 from ftrans.runtime.faults import is_marked, raised
 from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, to_jax, x64
 from ftrans.runtime.lower import lower
-from ftrans.traceback import boundary, shorten
+from ftrans.traceback import OnTape, boundary, shorten
 
 
 @boundary
@@ -177,11 +177,15 @@ class _Jitted:
                 if record.calls_host:
                     jax.block_until_ready(result)
                 return result
+            except OnTape:
+                pass
             except Exception as error:
                 cause = raised(error)
                 if cause is None:
                     shorten(error)
                     raise
+            if cause is None:
+                return OnTape.call(self.called(), *args, **kwargs)
             try:
                 raise cause
             except BaseException as error:

@@ -24,7 +24,7 @@ from ftrans.numpy.indexing import assign
 from ftrans.numpy.promotion import as_array, cast
 from ftrans.numpy.views import relation, view_of
 from ftrans.primitives import select_p
-from ftrans.traceback import shorten
+from ftrans.traceback import OnTape, shorten
 
 Function = Callable[..., Any]
 
@@ -72,9 +72,12 @@ def composite(function: Function) -> Function:
                     return function(*args, **kwargs)
             call += user_place(sys._getframe(1))
             return take_over(trail, tuple(call), first, function, *args, **kwargs)
+        except OnTape:
+            pass
         except Exception as error:
             shorten(error)
             raise
+        return OnTape.call(called, *args, **kwargs)
 
     called.__wrapped__ = getattr(function, "__wrapped__", function)  # type: ignore[attr-defined]
     return called

@@ -17,6 +17,7 @@ from ftrans.numpy import promotion
 from ftrans.numpy.axes import canonical_axes
 from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar, promote_dtypes
 from ftrans.runtime.device import get_default_device
+from ftrans.traceback import OnTape, boundary
 
 __all__ = [
     "bfloat16", "bool_", "broadcast_shapes", "can_cast", "complex64", "complex128", "dtype",
@@ -33,8 +34,9 @@ class Scalar(type):
     """
 
     def __call__(cls, *args: Any) -> Any:
-        if args and isinstance(args[0], (Tracer, jax.Array, list, tuple)):
-            return as_array(args[0], cls)
+        kinds = (Tracer, jax.Array, list, tuple, *OnTape.types)
+        if args and isinstance(args[0], kinds):
+            return converted(args[0], cls)
         return cls.__bases__[0](*args)
 
     def __eq__(cls, other: object) -> bool:
@@ -46,6 +48,9 @@ class Scalar(type):
 
     def __instancecheck__(cls, x: Any) -> bool:
         return isinstance(x, cls.__bases__[0])
+
+
+converted = boundary(as_array)
 
 
 def _scalar(base: Any) -> Any:

@@ -6,6 +6,7 @@ value `x` to it, and what shares memory with `x` in NumPy to what it reads there
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.index_plan import plan_index
 from ftrans.numpy.promotion import as_array, cast, filled, is_scalar, result_type
 from ftrans.numpy.views import apart, is_place_of, overwrite, view_of
+from ftrans.traceback import OnTape
 
 __all__ = ["At", "at", "getitem", "setitem"]
 
@@ -238,7 +240,7 @@ class At:
     __slots__ = ("_array",)
 
     def __init__(self, x: Any):
-        self._array = as_array(x)
+        self._array = x if type(x) in OnTape.types else as_array(x)
 
     def __getitem__(self, index: Any) -> _Place:
         """Returns the place `x[index]`, whose methods make new arrays."""
@@ -257,7 +259,24 @@ def _writes(name: str, op: str, doc: str) -> Callable[[_Place, Any], Any]:
         return apart(new, self._array, value)
 
     method.__name__, method.__doc__ = name, doc
-    return method
+    return _of_place(method)
+
+
+def _of_place(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a method of `_Place`, whose array may be a tensor."""
+
+    @functools.wraps(method)
+    def called(self: _Place, *args: Any, **kwargs: Any) -> Any:
+        def again(array: Any, index: Any, args: Any) -> Any:
+            return method(_Place(array, index), *args, **kwargs)
+
+        try:
+            return method(self, *args, **kwargs)
+        except OnTape:
+            pass
+        return OnTape.call(again, self._array, self._index, args)
+
+    return called
 
 
 class _Place:
@@ -273,6 +292,7 @@ class _Place:
         self._array = array
         self._index = index
 
+    @_of_place
     def get(self, *, fill_value: Any = None) -> Any:
         """Reads the elements.
 
@@ -295,11 +315,13 @@ class _Place:
     min = _writes("min", "min", "Returns the array with the smaller of each element and a value.")
     max = _writes("max", "max", "Returns the array with the larger of each element and a value.")
 
+    @_of_place
     def subtract(self, value: Any) -> Any:
         """Returns the array with a value subtracted from the elements."""
         new = _as_update("x.at[...].subtract", "add", self._array, value)
         return self.add(p.neg_p(new))
 
+    @_of_place
     def divide(self, value: Any) -> Any:
         """Returns the array with the elements divided by a value; it must be of floating point."""
         t = type_of(self._array)

@@ -23,6 +23,7 @@ from ftrans.ir.dtype import bfloat16, complex_of, is_complex, is_float, is_inexa
 from ftrans.numpy.axes import broadcast_to
 from ftrans.primitives import broadcast_p, concatenate_p, convert_p, reshape_p, scalar
 from ftrans.runtime.jaxlink import x64
+from ftrans.traceback import OnTape
 
 CONCRETE = (np.ndarray, np.generic, jax.Array)
 
@@ -43,7 +44,11 @@ def is_array(x: Any) -> bool:
         return True
     if kind in _array_types:
         return x.dtype in _NUMERIC or is_numeric(x.dtype)
-    if kind in _scalar_types or not isinstance(x, CONCRETE) or isinstance(x, _FOREIGN):
+    if kind in _scalar_types:
+        return False
+    if kind in OnTape.types:
+        raise OnTape
+    if not isinstance(x, CONCRETE) or isinstance(x, _FOREIGN):
         return False
     _array_types.add(kind)
     return is_numeric(x.dtype)
@@ -207,6 +212,8 @@ def as_array(x: Any, dtype: Any = None, alone: Callable[[type], np.dtype] | None
             return np.asarray(x).astype(dtype)
     if isinstance(x, (list, tuple)):
         return _from_sequence(x, dtype, alone or scalar_dtype)
+    if type(x) in OnTape.types:
+        raise OnTape
     if isinstance(x, numbers.Number) or hasattr(x, "__array__"):
         array = np.asarray(x)
         if is_numeric(array.dtype):
@@ -241,6 +248,8 @@ def _from_sequence(
 ) -> Any:
     """Builds an array from nested sequences; from traced values by stacking them."""
     leaves = jax.tree_util.tree_leaves(x)
+    if not OnTape.types.isdisjoint(map(type, leaves)):
+        raise OnTape
     if not any(isinstance(leaf, (Tracer, jax.Array)) for leaf in leaves):
         array = np.asarray(x)
         if not is_numeric(array.dtype):

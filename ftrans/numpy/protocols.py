@@ -229,7 +229,7 @@ def _arguments(x: Tracer, beyond: bool) -> Iterator[tuple[Frame, int]]:
         if code < 0:
             if not frame.input_types[~code].is_inexact:
                 continue
-            if not any(t.index == code for t in frame.captured.values()):
+            if frame.is_argument(code):
                 yield frame, ruled
                 if not beyond:
                     continue

@@ -22,7 +22,7 @@ from ftrans.numpy.composite import composite, take_over
 from ftrans.numpy.promotion import is_array, is_scalar, is_weak, unify, weakly
 from ftrans.primitives import broadcast_p, scalar
 from ftrans.primitives.record import Primitive
-from ftrans.traceback import shorten
+from ftrans.traceback import OnTape, shorten
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -77,9 +77,12 @@ def unary(
                     return frame.take(primitive, x.index)
                 return bind(primitive, (x,), NO_PARAMS)[0]
             return general(x, **options)
+        except OnTape:
+            pass
         except Exception as error:
             shorten(error)
             raise
+        return OnTape.call(function, x, **options)
 
     direct[function] = primitive if single else None  # type: ignore[assignment]
     return named(function, name, doc)
@@ -115,9 +118,12 @@ def binary(
                 if met is not None:
                     return bind(primitive, met, NO_PARAMS)[0]
             return general(x, y, **options)
+        except OnTape:
+            pass
         except Exception as error:
             shorten(error)
             raise
+        return OnTape.call(function, x, y, **options)
 
     direct[function] = primitive if single else None  # type: ignore[assignment]
     return named(function, name, doc)
@@ -197,6 +203,8 @@ def operator_of(function: Function) -> Function:
             if kind is Tracer or is_operand(other):
                 return function(self, other)
             return NotImplemented
+        except OnTape:
+            return NotImplemented  # which a tensor's own operator knows better
         except Exception as error:
             shorten(error)
             raise
@@ -226,6 +234,8 @@ def reflected_of(function: Function) -> Function:
                 if (kind is float or kind is int) and t.is_inexact:
                     return frame.take(primitive, scalar(other, t.dtype), self.index)
             return function(other, self) if is_operand(other) else NotImplemented
+        except OnTape:
+            return NotImplemented
         except Exception as error:
             shorten(error)
             raise

@@ -19,6 +19,7 @@ from ftrans.ir import frame as frames
 from ftrans.ir.program import Params
 from ftrans.ir.stack import current_frame, state
 from ftrans.numpy.access import Layout, Step, chain, taken, written
+from ftrans.primitives import graft_p
 from ftrans.runtime.guard import is_held
 from ftrans.runtime.outlived import become
 
@@ -269,6 +270,8 @@ def overwrite(name: str, x: Tracer, new: Any) -> None:
     stack = state.stack
     if stack and type(new) is not Tracer:
         new = stack[max(stack[-1].floor, _depth(x))].lift(new)
+    if state.held is not None and x.type.is_inexact:
+        new = graft_p(new, x)  # under no_grad another value, with the derivatives that it had
     memory = memories.get(id(x))
     if memory is None:
         _check_seen(name, x, x, new)
@@ -359,6 +362,8 @@ def _rebind(tracer: Tracer, new: Any) -> None:
     if type(new) is not Tracer:
         become(tracer, new)
         return
+    if state.held is not None:
+        state.held.keep(tracer)
     frame = state.stack[-1]
     if (frame is not tracer.frame or frame is not new.frame) and id(tracer) not in _born:
         _bear(tracer, state.stack[max(_depth_of_birth(tracer), 0)])
