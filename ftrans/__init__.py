@@ -8,6 +8,7 @@ _collects = _gc.isenabled()
 _gc.disable()
 try:
     from ftrans import autograd, errors, func, ir, numpy, primitives
+    from ftrans.autograd import Tensor, as_tensor, enable_grad, from_numpy, no_grad, tensor
     from ftrans.config import config, get_default_dtype, set_default_dtype
     from ftrans.custom import (
         custom_jvp,
@@ -40,7 +41,9 @@ __all__ = [
     "Interpreter",
     "Operation",
     "Program",
+    "Tensor",
     "__version__",
+    "as_tensor",
     "autograd",
     "cache_clear",
     "cache_info",
@@ -53,15 +56,18 @@ __all__ = [
     "custom_root",
     "custom_vjp",
     "custom_vmap",
+    "enable_grad",
     "errors",
     "explain",
     "external",
     "fori_loop",
+    "from_numpy",
     "func",
     "get_default_device",
     "get_default_dtype",
     "ir",
     "jit",
+    "no_grad",
     "numpy",
     "primitives",
     "scan",
@@ -69,6 +75,7 @@ __all__ = [
     "set_default_dtype",
     "stop_gradient",
     "switch",
+    "tensor",
     "trace",
     "while_loop",
 ]

@@ -50,15 +50,15 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 388,
+    "autograd": 3581,
     "custom": 5386,
     "external": 1258,
-    "func": 3650,
-    "interpreters": 1782,
-    "ir": 2164,
-    "numpy": 7894,
-    "primitives": 6799,
-    "runtime": 2988,
+    "func": 3654,
+    "interpreters": 2067,
+    "ir": 2214,
+    "numpy": 7948,
+    "primitives": 6832,
+    "runtime": 2993,
     "verify": 3233,
 }
 """How many lines a package may have."""

@@ -29,7 +29,7 @@ import scipy.special
 
 import ftrans
 import ftrans.numpy as fnp
-from ftrans import errors, func
+from ftrans import autograd, errors, func
 from ftrans.autograd import Function, gradcheck, gradgradcheck
 from ftrans.errors import FtransError, ShapeError
 from ftrans.ir import is_tracing
@@ -646,7 +646,46 @@ CASES |= {
     "external with a wrong batch": lambda: func.vmap(
         ftrans.external(np.sort, same, vmap_method=lambda size, batched, x: (x[0], True))
     )(M),
+    "backward of a vector": lambda: leaf().backward(),
+    "backward without a graph": lambda: ftrans.tensor([1.0]).backward(),
+    "backward a second time": lambda: twice(leaf()),
+    "backward inside of a transform": lambda: func.grad(
+        lambda x: (leaf().sum().backward(), x.sum())[1]  # here
+    )(V),
+    "a gradient of another shape": lambda: leaf().backward(ftrans.tensor([1.0])),
+    "the gradient of what was not used": lambda: autograd.grad(leaf().sum(), leaf()),
+    "a leaf that is written to": lambda: leaf().add_(1),
+    "one of several views that is written to": lambda: (leaf() * 1)[:].unbind()[0].add_(1),
+    "a tensor written to inside of a transform": lambda: func.grad(
+        lambda x: ((ftrans.tensor(0.0)).add_(1), x.sum())[1]  # here
+    )(V),
+    "a result of another shape written to a tensor": lambda: (leaf() * 1).add_(np.ones((2, 3))),
+    "a result of another dtype written to a tensor": lambda: ftrans.tensor([1]).add_(0.5),
+    "NumPy's array of a tensor": lambda: leaf().numpy(),
+    "bool of several elements": lambda: bool(leaf() > 0),
+    "requires_grad of integers": lambda: ftrans.tensor([1, 2]).requires_grad_(),
+    "requires_grad of a result": lambda: (leaf() * 1).requires_grad_(False),
+    "a hook on a constant": lambda: ftrans.tensor([1.0]).register_hook(print),
+    "a hook that returns a number": lambda: hooked(leaf()),
+    "a gradient that is no tensor": lambda: setattr(leaf(), "grad", V),
+    "an attribute that a tensor has not": lambda: leaf().sinus(),
+    "a tensor in an object": lambda: fnp.sum({leaf()}),
 }
+
+
+def leaf() -> Any:
+    return ftrans.tensor([1.0, 2.0, 3.0], requires_grad=True)
+
+
+def twice(x: Any) -> None:
+    loss = (x * x).sum()
+    loss.backward()
+    loss.backward()
+
+
+def hooked(x: Any) -> None:
+    x.register_hook(lambda g: 1.0)
+    x.sum().backward()
 
 
 BY_NUMPY = {
@@ -732,6 +771,7 @@ BASES = {
     "GradcheckError": RuntimeError,
     "GradcheckInputError": (ValueError, AssertionError, RuntimeError),
     "GradcheckOutputError": (RuntimeError, AssertionError),
+    "GraphError": RuntimeError,
     "IndexingError": IndexError,
     "LeakedTracerError": RuntimeError,
     "MissingAttributeError": AttributeError,
@@ -973,7 +1013,7 @@ def test_leaked_values_can_be_printed() -> None:
 
 SCRIPT = """
 import numpy as np
-from ftrans import func
+from ftrans import autograd, func
 
 def loss(x):
     return x * np.ones(4)

@@ -1,16 +1,32 @@
 """The names of `torch.autograd`."""
 
+from ftrans.autograd import dispatch as _dispatch  # noqa: F401
 from ftrans.autograd import functional
+from ftrans.autograd import methods as _methods  # noqa: F401
+from ftrans.autograd.checked import gradcheck, gradgradcheck
+from ftrans.autograd.creation import as_tensor, from_numpy, tensor
+from ftrans.autograd.engine import backward, grad
 from ftrans.autograd.function import Function, FunctionCtx, once_differentiable
+from ftrans.autograd.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from ftrans.autograd.tensor import Tensor
 from ftrans.errors import GradcheckError
-from ftrans.verify import gradcheck, gradgradcheck
 
 __all__ = [
     "Function",
     "FunctionCtx",
     "GradcheckError",
+    "Tensor",
+    "as_tensor",
+    "backward",
+    "enable_grad",
+    "from_numpy",
     "functional",
+    "grad",
     "gradcheck",
     "gradgradcheck",
+    "is_grad_enabled",
+    "no_grad",
     "once_differentiable",
+    "set_grad_enabled",
+    "tensor",
 ]

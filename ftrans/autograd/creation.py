@@ -1,0 +1,76 @@
+"""Making tensors of data, arrays and other tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import ftrans.numpy as fnp
+from ftrans.autograd.tensor import Tensor, of_array
+from ftrans.errors import DTypeError
+from ftrans.ir.stack import untraced
+from ftrans.traceback import boundary
+
+
+@boundary
+def tensor(data: Any, dtype: Any = None, *, requires_grad: bool = False) -> Tensor:
+    """Returns a new tensor, a leaf, with a copy of some data.
+
+    Args:
+        data: an array, a Python scalar, or nested sequences of them. Python's floats take the
+            default dtype.
+        dtype: the dtype; None keeps that of the data.
+        requires_grad: whether gradients are accumulated in it.
+
+    Raises:
+        DTypeError: where it is not of floating point and is to require grad.
+
+    Example:
+        >>> x = tensor([1.0, 2.0], requires_grad=True)
+        >>> (x**2).sum().backward()
+        >>> x.grad
+        tensor([2., 4.])
+    """
+    if type(data) is Tensor:
+        data = data.detach().numpy()
+    elif isinstance(data, (list, tuple)):
+        data = _plain(data)
+    with untraced():  # also where something is traced it is an array
+        array = fnp.array(data, dtype)
+    if isinstance(array, np.ndarray):
+        array = np.array(array)
+    if requires_grad and not np.issubdtype(array.dtype, np.inexact) and array.dtype.kind != "V":
+        raise DTypeError(
+            f"tensor: only Tensors of floating point and complex dtype can require gradients.\n"
+            f"  dtype: {array.dtype}\n  Pass dtype='float32'."
+        )
+    return of_array(array).requires_grad_(requires_grad)
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, (list, tuple)):
+        return [_plain(item) for item in data]
+    return data.detach().numpy() if type(data) is Tensor else data
+
+
+@boundary
+def as_tensor(data: Any, dtype: Any = None) -> Tensor:
+    """Returns a tensor of some data: itself where it is one, with its history.
+
+    A NumPy array is copied: what is written to it later does not change the tensor.
+    """
+    if type(data) is Tensor:
+        return data if dtype is None else data.to(dtype)
+    return tensor(data, dtype)
+
+
+@boundary
+def from_numpy(array: np.ndarray) -> Tensor:
+    """Returns a tensor with a copy of a NumPy array.
+
+    PyTorch's shares its memory; here neither sees what is written to the other.
+    """
+    if not isinstance(array, np.ndarray):
+        raise DTypeError(f"from_numpy: expected a NumPy array, not {type(array).__name__}.")
+    return tensor(array)

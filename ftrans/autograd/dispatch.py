@@ -1,0 +1,50 @@
+"""What functions of the front end, and transforms, do that meet a tensor: they run on the tape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax.tree_util as tree
+import numpy as np
+
+from ftrans.autograd.tape import check_kept, lowered_to, raised_from, recorded, tape
+from ftrans.autograd.tensor import Tensor
+from ftrans.errors import UnsupportedError
+from ftrans.ir import Tracer
+from ftrans.ir.stack import state
+from ftrans.traceback import OnTape
+
+_WHOLE = frozenset({Tensor, bool, int, float, str, type(None), np.ndarray, np.float64, np.float32})
+
+
+def again(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Calls a function anew that has met a tensor.
+
+    Raises:
+        UnsupportedError: where the tensor is nowhere among the arguments.
+    """
+    if not any(type(x) is Tensor for x in tree.tree_leaves((args, kwargs))):
+        raise UnsupportedError(
+            f"{getattr(function, '__name__', 'a function')}: it meets a tensor that is neither an "
+            f"argument of it nor part of one that is a pytree.\n"
+            f"  Pass the tensor as an argument, or x.detach().numpy() where no gradient is wanted."
+        )
+    if state.stack:
+        check_kept(args, kwargs)
+        found = state.tape or tape()
+        lowered = [lowered_to(found, x) for x in args]
+        return function(*lowered, **{name: lowered_to(found, x) for name, x in kwargs.items()})
+    return recorded(function, *args, **kwargs)
+
+
+def wrap(result: Any) -> Any:
+    """Returns what a transform returned with tensors in the place of values of the tape."""
+    found = state.tape
+    if found is None or state.stack or type(result) in _WHOLE or isinstance(result, Iterator):
+        return result
+    return tree.tree_map(lambda x: raised_from(found, x) if type(x) is Tracer else x, result)
+
+
+OnTape.call, OnTape.wrapping = again, wrap
+OnTape.types.add(Tensor)

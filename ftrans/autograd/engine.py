@@ -1,0 +1,356 @@
+"""The engine: `backward` and `grad`, a walk over segments from the last to the first.
+
+What a plain `backward` meets most often, a loss that is pending, is run forward and backward as one
+program. All else is run first, and goes backward segment by segment.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.tree_util as tree
+import numpy as np
+
+from ftrans.autograd.segment import Edge, Segment, depends
+from ftrans.autograd.tape import recorded, settle
+from ftrans.autograd.tensor import Tensor, of_array
+from ftrans.autograd.walk import Place, Walk, deliver, key_of
+from ftrans.errors import ArgumentError, DTypeError, GraphError, ShapeError
+from ftrans.interpreters import fused
+from ftrans.interpreters.backward import NONE, ONE
+from ftrans.interpreters.base import memoised
+from ftrans.ir import ArrayType, Program, type_of
+from ftrans.ir.dtype import is_complex
+from ftrans.ir.stack import state
+from ftrans.numpy.promotion import as_array, cast
+from ftrans.traceback import boundary
+
+# ---------------------------------------------------------------------------------- what is called
+
+
+def _listed(x: Any) -> list[Any]:
+    """Returns the tensors of an argument: one, a sequence or a pytree of them."""
+    return [x] if type(x) is Tensor else tree.tree_leaves(x, is_leaf=lambda leaf: leaf is None)
+
+
+def _batch_size(given: Any) -> int:
+    """Returns the size of the axis in front of gradients that are batched."""
+    sizes = {x.shape[:1] for x in _listed(given) if x is not None}
+    if len(sizes) != 1 or () in sizes:
+        raise ShapeError(
+            "grad(): with is_grads_batched=True all of grad_outputs have an axis in front, of one "
+            f"size.\n  its sizes: {sorted(sizes)}"
+        )
+    return int(sizes.pop()[0])
+
+
+def _seeds(
+    call: str, roots: Sequence[Tensor], given: Any, create: bool, size: int | None = None
+) -> list[Any]:
+    """Returns the cotangents of roots: those given, or one for scalars."""
+    cts = [None] * len(roots) if given is None else _listed(given)
+    if len(cts) != len(roots):
+        raise ArgumentError(
+            f"{call}: there is one gradient for each output.\n"
+            f"  outputs: {len(roots)}\n  gradients: {len(cts)}"
+        )
+    pairs = enumerate(zip(roots, cts, strict=True))
+    return [_seed(call, i, x._type, ct, create, size) for i, (x, ct) in pairs]
+
+
+def _seed(call: str, index: int, t: ArrayType, ct: Any, create: bool, size: int | None) -> Any:
+    expected = t.shape if size is None else (size, *t.shape)
+    if ct is None:
+        if t.size != 1:
+            raise GraphError(
+                f"{call}: grad can be implicitly created only for scalar outputs.\n"
+                f"  output {index}: {t}\n"
+                f"  Pass gradient=, a tensor of its shape; or reduce it first: x.sum()."
+            )
+        if is_complex(t.dtype):
+            raise GraphError(
+                f"{call}: grad can be implicitly created only for real scalar outputs but got "
+                f"{t.dtype}.\n  Pass gradient=, or take the real part: x.real."
+            )
+        one = np.ones(expected, t.dtype)
+        return of_array(one) if create else one
+    given = ct._type if type(ct) is Tensor else type_of(as_array(ct))
+    if given.shape != expected:
+        raise ShapeError(
+            f"{call}: Mismatch in shape: grad_output[{index}] has a shape of {given.shape} and "
+            f"output[{index}] has a shape of {expected}."
+        )
+    if is_complex(given.dtype) != is_complex(t.dtype):
+        raise DTypeError(
+            f"{call}: For complex Tensors, both grad_output and output are required to have the "
+            f"same dtype.\n  grad_output[{index}]: {given}\n  output[{index}]: {t}"
+        )
+    if create:
+        ct = ct if type(ct) is Tensor else of_array(as_array(ct))
+        return ct if given.dtype == t.dtype else recorded(cast, ct, t.dtype)
+    return cast(settle(ct) if type(ct) is Tensor else as_array(ct), t.dtype)
+
+
+def _check_root(call: str, index: int, x: Any) -> None:
+    if type(x) is not Tensor:
+        raise ArgumentError(f"{call}: element {index} is no tensor, but of {type(x).__name__}.")
+    if not x.requires_grad:
+        raise GraphError(
+            f"{call}: element {index} of tensors does not require grad and does not have a "
+            f"grad_fn.\n  tensor: {x._type}\n"
+            f"  It was made under no_grad, from what does not require grad, or by detach()."
+        )
+
+
+def _walked(
+    call: str,
+    roots: Sequence[Tensor],
+    seeds: Sequence[Any],
+    sinks: Sequence[Any] | None,
+    retain: bool,
+    create: bool,
+    size: int | None = None,
+) -> Walk:
+    for x in roots:
+        settle(x)
+    keys = None if sinks is None else [_sink(call, i, x) for i, x in enumerate(sinks)]
+    walk = Walk(call, keys, create, size)
+    for x, seed in zip(roots, seeds, strict=True):
+        walk.start(x._target(), seed)
+    walk.walk()
+    if not retain:
+        _free(walk, Place(call))
+    return walk
+
+
+class _Plan(NamedTuple):
+    """Says how what is pending is run forward and backward as one program.
+
+    Attributes:
+        whole: that program.
+        flags: for each output whether it requires grad.
+        sent: the inputs whose cotangents it returns.
+        reached: the inputs that the root depends on and that are differentiated.
+    """
+
+    whole: Program
+    flags: tuple[bool, ...]
+    sent: tuple[int, ...]
+    reached: tuple[int, ...]
+
+
+@memoised
+def _plan(program: Program, active: tuple[bool, ...], root: int) -> _Plan | None:
+    """Returns how a program and the derivative of one output are run; None where they cannot.
+
+    They cannot where somebody may come back to what is pending: where another result requires grad
+    that the root is not computed of.
+    """
+    needs = depends(program)
+    on = {i for i, is_active in enumerate(active) if is_active}
+    flags = tuple([not on.isdisjoint(need.inputs) for need in needs])
+    if not flags[root]:
+        return None
+    if any(flag and i not in needs[root].outputs for i, flag in enumerate(flags)):
+        return None
+    seeds = tuple([ONE if i == root else NONE for i in range(len(flags))])
+    whole, present = fused(program, active, seeds, ())
+    sent = tuple([i for i, there in zip(sorted(on), present, strict=True) if there])
+    return _Plan(whole, flags, sent, tuple(sorted(on.intersection(needs[root].inputs))))
+
+
+def _at_once(x: Tensor, call: str) -> Walk | None:
+    """Goes backward from a scalar that is pending, in one program; None where that cannot be."""
+    found = state.tape
+    if found is None or x._v is not found or x._type.size != 1 or is_complex(x._type.dtype):
+        return None
+    tensors, codes, program, operands, targets = found.gathered()
+    active = tuple([target is not None for target in targets])
+    plan = _plan(program, active, codes.index(x._index))
+    if plan is None:
+        return None
+    arrays = found.ran(plan.whole, operands)
+    place = Place(call)
+    segment = Segment.spent(program, targets, place)
+    for tensor in tensors:
+        at = codes.index(tensor._index)
+        tensor._settle(arrays[at], Edge(segment, at) if plan.flags[at] else None)
+    walk = Walk(call, None, False)
+    for i in plan.reached:
+        walk.reached[key_of(targets[i])] = targets[i]
+    for i, ct in zip(plan.sent, arrays[len(codes) :], strict=True):
+        walk.send(targets[i], ct)
+    found.end()
+    walk.walk()
+    _free(walk, place)
+    return walk
+
+
+def _free(walk: Walk, place: Any) -> None:
+    for segment, positions in walk.visited.items():
+        segment.free(sorted(positions), place)
+
+
+def _sink(call: str, index: int, x: Any) -> Any:
+    """Returns the leaf or the edge that is asked for by a tensor."""
+    if type(x) is not Tensor:
+        raise ArgumentError(f"{call}: input {index} is no tensor, but of {type(x).__name__}.")
+    if not x.requires_grad:
+        raise GraphError(
+            f"{call}: One of the differentiated Tensors does not require grad.\n"
+            f"  input {index}: {x._type}"
+        )
+    settle(x)
+    target = x._target()
+    if isinstance(target, Edge):
+        target.segment.values[target.position] = x._v
+    return target
+
+
+def _check_outside(call: str) -> None:
+    if state.stack:
+        raise GraphError(
+            f"{call}: it cannot be called inside a transform, whose values have no graph.\n"
+            f"  Write ftrans.func.grad(f)(x) there."
+        )
+
+
+@boundary
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    grad_variables: Any = None,
+    inputs: Any = None,
+) -> None:
+    """Accumulates the gradients of tensors in the leaves that they depend on.
+
+    Args:
+        tensors: a tensor, or several of them in a pytree; those that are no scalars need a
+            gradient.
+        grad_tensors: the gradients of something else with respect to them, of their shapes; None
+            stands for 1.
+        retain_graph: whether the graph can be used again; by default as `create_graph`.
+        create_graph: whether the gradients can be differentiated in turn.
+        grad_variables: the old name of `grad_tensors`.
+        inputs: the tensors in which gradients are accumulated, and in no others; not only leaves.
+
+    Raises:
+        GraphError: where a tensor does not require grad, or the graph was freed.
+        ShapeError: where a gradient has another shape.
+    """
+    _check_outside("backward()")
+    if grad_variables is not None:
+        if grad_tensors is not None:
+            raise ArgumentError(
+                "backward(): grad_tensors and grad_variables (its old name) are one argument."
+            )
+        grad_tensors = grad_variables
+    sinks = None
+    if inputs is not None:
+        sinks = _listed(inputs)
+        if not sinks:
+            raise GraphError("backward(): the inputs argument cannot be empty.")
+    retain = create_graph if retain_graph is None else retain_graph
+    walk = None
+    if type(tensors) is Tensor and sinks is None and grad_tensors is None:
+        walk = None if retain or create_graph else _at_once(tensors, "backward()")
+    if walk is None:
+        roots = _listed(tensors)
+        for index, x in enumerate(roots):
+            _check_root("backward()", index, x)
+        seeds = _seeds("backward()", roots, grad_tensors, create_graph)
+        walk = _walked("backward()", roots, seeds, sinks, retain, create_graph)
+    if sinks is None:
+        for key, leaf in walk.reached.items():
+            if type(leaf) is Tensor and leaf._metadata().leaf:  # it may have been frozen since
+                deliver(walk, leaf, walk.found.get(key))
+        return
+    for x in dict.fromkeys(sinks):
+        key = key_of(x._target())
+        if key in walk.reached:
+            deliver(walk, x, walk.found.get(key))
+
+
+@boundary
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> Any:
+    """Returns the gradients of the sum of outputs with respect to inputs, accumulating none.
+
+    Args:
+        outputs: a tensor, or several of them in a pytree.
+        inputs: the same; a dict gives a dict of gradients, all else a tuple.
+        grad_outputs: as `grad_tensors` of `backward`.
+        retain_graph: as for `backward`.
+        create_graph: as for `backward`.
+        only_inputs: must be True; leaves that are not among the inputs are left alone.
+        allow_unused: whether the gradient of an input that no output depends on is None; by default
+            as `materialize_grads`. Otherwise that is an error.
+        is_grads_batched: whether `grad_outputs` have an axis more in front, for each index of which
+            a gradient is returned.
+        materialize_grads: whether it is zero instead of None.
+
+    Returns:
+        The gradients, of the types of the inputs.
+
+    Raises:
+        GraphError: where an output does not require grad, an input is not used, or the graph was
+            freed.
+    """
+    _check_outside("grad()")
+    if not only_inputs:
+        warnings.warn(
+            "grad(): only_inputs=False is ignored: gradients of the inputs alone are computed. "
+            "Call backward() to accumulate those of all leaves.",
+            FutureWarning,
+            stacklevel=2,
+        )
+    if materialize_grads and allow_unused is False:
+        raise ArgumentError(
+            "grad(): Expected allow_unused to be True or not passed when materialize_grads=True, "
+            "but got: allow_unused=False."
+        )
+    if allow_unused is None:
+        allow_unused = materialize_grads
+    roots = _listed(outputs)
+    sinks = _listed(inputs)
+    for index, x in enumerate(roots):
+        _check_root("grad()", index, x)
+    size = _batch_size(grad_outputs) if is_grads_batched else None
+    seeds = _seeds("grad()", roots, grad_outputs, create_graph, size)
+    retain = create_graph if retain_graph is None else retain_graph
+    walk = _walked("grad()", roots, seeds, sinks, retain, create_graph, size)
+    found: dict[Any, Any] = {}
+    for index, x in enumerate(sinks):
+        target = x._target()
+        key = key_of(target)
+        if key in found:
+            continue
+        ct = walk.found.get(key)
+        if ct is not None and target is x:
+            ct = walk.hooked(x._metadata().hooks, ct)
+        if ct is None and (key in walk.reached or materialize_grads):
+            ct = walk.nothing(x._type)
+        if ct is None and not allow_unused:
+            raise GraphError(
+                f"grad(): One of the differentiated Tensors, at index {index}, appears to not have "
+                f"been used in the graph. Set allow_unused=True if this is the desired behavior.\n"
+                f"  input {index}: {x._type}"
+            )
+        found[key] = None if ct is None else walk.seen_by_user(ct)
+    gradients = [found[key_of(x._target())] for x in sinks]
+    if isinstance(inputs, Mapping):
+        return tree.tree_unflatten(tree.tree_structure(inputs), gradients)
+    return tuple(gradients)

@@ -1,0 +1,117 @@
+"""What a tensor is to the graph: a leaf or a result, with a gradient, a history and hooks."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import ftrans.numpy as fnp
+from ftrans.autograd.engine import backward
+from ftrans.autograd.hooks import register_hook, register_post_accumulate_grad_hook
+from ftrans.autograd.tape import settle
+from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.views import assign, keep_grad, view
+from ftrans.errors import DTypeError, GraphError
+from ftrans.ir.stack import state
+from ftrans.traceback import boundary
+
+
+class GraphMembers:
+    """Has what tensors are given that is about gradients."""
+
+    def backward(
+        self: Any,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Accumulates the gradient of the tensor in the leaves that it depends on.
+
+        It is `autograd.backward` of this tensor; `gradient` is that of something else with respect
+        to it, and 1 for a scalar.
+        """
+        backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+    register_hook = register_hook
+
+    register_post_accumulate_grad_hook = register_post_accumulate_grad_hook
+
+    @property
+    def grad(self: Any) -> Any:
+        """The gradient that was accumulated, of the type of the tensor; None before the first."""
+        meta = self._meta
+        found = None if meta is None else meta.grad
+        if found is None and not (meta is not None and meta.retains) and not self.is_leaf:
+            warnings.warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
+                ".grad attribute won't be populated during autograd.backward(). Call "
+                "x.retain_grad() before, if it is to be.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return found
+
+    @grad.setter
+    @boundary
+    def grad(self: Any, value: Any) -> None:
+        if value is not None:
+            if type(value) is not Tensor:
+                raise DTypeError(
+                    f"x.grad: a gradient is a tensor, or None, not of type {type(value).__name__}."
+                )
+            if value._type is not self._type:
+                raise GraphError(
+                    f"x.grad: a gradient has the type of its tensor.\n"
+                    f"  x: {self._type}\n  gradient: {value._type}"
+                )
+        self._metadata().grad = value
+
+    @property
+    def data(self: Any) -> Any:
+        """The value, which what is written to goes to as well, and no gradient."""
+        return self.detach()
+
+    @data.setter
+    @boundary
+    def data(self: Any, value: Any) -> None:
+        if type(value) is not Tensor:
+            raise DTypeError(f"x.data: a value is a tensor, not of type {type(value).__name__}.")
+        assign("x.data", self.detach(), value)
+
+    @property
+    def _version(self: Any) -> int:
+        x = self
+        while x._meta is not None and x._meta.parent is not None:
+            x = x._meta.parent
+        return 0 if x._meta is None else x._meta.version
+
+    def detach(self: Any) -> Any:
+        """Returns the same value, in the same memory, without its history."""
+        return view(self, fnp.stop_gradient, detached=True)
+
+    def detach_(self: Any) -> Any:
+        """Takes the history from a tensor, which becomes a leaf that does not require grad."""
+        meta = self._metadata()
+        if meta.parent is not None:
+            raise GraphError(
+                f"Can't detach views in-place. Use detach() instead.\n  view: {self._type}"
+            )
+        settle(self)
+        meta.edge, meta.leaf = None, False
+        if state.tape is not None:
+            state.tape.owners.pop(id(self), None)
+        return self
+
+    def retain_grad(self: Any) -> None:
+        """Has the gradient of a result kept in `x.grad`, as that of a leaf is."""
+        if not self.requires_grad:
+            raise GraphError(
+                f"can't retain_grad on Tensor that has requires_grad=False\n  x: {self._type}"
+            )
+        if self.is_leaf:
+            return
+        self._metadata().retains = True
+        keep_grad(self)
+
+    retains_grad = property(lambda self: bool(self._meta and self._meta.retains))

@@ -1,0 +1,90 @@
+"""Hooks: functions of a user's that a backward pass calls with gradients."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from ftrans.autograd.tape import settle
+from ftrans.autograd.tensor import Tensor
+from ftrans.errors import GraphError
+
+Hook = Callable[..., Any]
+
+_handles = itertools.count()
+
+
+class RemovableHandle:
+    """Takes a hook away again, by `remove()` or at the end of a `with` block."""
+
+    __slots__ = ("_hooks", "id")
+
+    def __init__(self, hooks: dict[int, Hook], hook: Hook):
+        self.id = next(_handles)
+        self._hooks = hooks
+        hooks[self.id] = hook
+
+    def remove(self) -> None:
+        """Takes the hook away; to do so twice is no error."""
+        self._hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+
+def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
+    """Has a function called with the gradient of a tensor whenever one is computed.
+
+    Args:
+        x: the tensor, a leaf or a result. Of a result that is written to later, the hook stays with
+            the value that it was registered for.
+        hook: takes the gradient, which is not to be written to, and returns another one in its
+            place, or None. Hooks are called in the order in which they were registered.
+
+    Returns:
+        A handle, by which the hook can be removed.
+
+    Raises:
+        GraphError: where the tensor does not require grad.
+    """
+    if not x.requires_grad:
+        raise GraphError(
+            f"cannot register a hook on a tensor that doesn't require gradient\n  x: {x._type}"
+        )
+    settle(x)  # what comes after begins anew, so that the gradient is complete where it ends
+    meta = x._metadata()
+    if meta.leaf:
+        return RemovableHandle(meta.hooks, hook)
+    segment, position = meta.edge
+    segment.values[position] = x._v
+    return RemovableHandle(segment.hooks.setdefault(position, {}), hook)
+
+
+def register_post_accumulate_grad_hook(x: Tensor, hook: Hook) -> RemovableHandle:
+    """Has a function called with a leaf whenever its gradient was accumulated.
+
+    Args:
+        x: the leaf.
+        hook: takes the leaf, whose `grad` is up to date; what it returns is ignored.
+
+    Returns:
+        A handle, by which the hook can be removed.
+
+    Raises:
+        GraphError: where the tensor is no leaf that requires grad.
+    """
+    if not (x.requires_grad and x.is_leaf):
+        raise GraphError(
+            f"post accumulate grad hooks cannot be registered on non-leaf tensors\n  x: {x._type}"
+        )
+    return RemovableHandle(x._metadata().after, hook)

@@ -1,0 +1,339 @@
+"""Operators, methods and properties of tensors, attached from tables when imported.
+
+A method is the function of `ftrans.numpy` by that name, with PyTorch's names of arguments, `dim`
+and `keepdim`; where PyTorch's means something else than NumPy's it is written out here. Each
+elementwise method has a twin with an underscore that writes its result to the tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import ftrans.numpy as fnp
+from ftrans.autograd.graph_members import GraphMembers
+from ftrans.autograd.short import binary, composite, unary
+from ftrans.autograd.tape import recorded
+from ftrans.autograd.tensor import Tensor, of_array
+from ftrans.autograd.value_members import ValueMembers
+from ftrans.autograd.view_members import VIEWS, ViewMembers, sizes_of
+from ftrans.autograd.views import assign, view
+from ftrans.errors import (
+    MissingAttributeError,
+)
+from ftrans.numpy.ufunc import direct
+from ftrans.traceback import boundary, shorten
+
+Function = Callable[..., Any]
+
+# operators, each by the function of that name
+_OPERATORS = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
+    "floordiv": "floor_divide", "mod": "remainder", "pow": "power", "matmul": "matmul",
+    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift",
+    "rshift": "right_shift",
+}  # fmt: skip
+_COMPARISONS = {
+    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
+    "ge": "greater_equal",
+}  # fmt: skip
+
+# elementwise methods, with twins that write in place; the function stands behind a colon
+_ELEMENTWISE = """
+    add sub:subtract subtract mul:multiply multiply div:divide divide true_divide floor_divide
+    remainder fmod pow:power float_power neg:negative negative positive square reciprocal
+    abs absolute sign sqrt rsqrt exp exp2 expm1 log log2 log10 log1p
+    sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh arctanh
+    asin acos atan atan2 asinh acosh atanh hypot deg2rad rad2deg
+    maximum minimum fmax fmin clip clamp floor ceil trunc round nan_to_num
+    logaddexp xlogy erf erfc erfinv lgamma digamma logit copysign
+    sigmoid relu conj_physical:conjugate bitwise_and bitwise_or bitwise_xor bitwise_not
+    logical_and logical_or logical_xor logical_not
+    eq:equal ne:not_equal lt:less le:less_equal gt:greater ge:greater_equal
+    tril triu cumsum cumprod
+"""
+
+# methods without a twin
+_OTHERS = """
+    conj conjugate angle softplus silu isnan isinf isfinite isposinf isneginf isclose allclose
+    equal:array_equal heaviside sinc signbit
+    matmul mm:matmul mv:matmul bmm:matmul dot inner outer tensordot trace diag
+    sum prod mean amax amin any all argmax argmin ptp count_nonzero
+    nansum nanmean logcumsumexp logsumexp softmax log_softmax
+    flip roll nonzero argwhere take_along_axis searchsorted tile
+"""
+
+_CASTS = """
+    float:float32 double:float64 half:float16 bfloat16 int:int32 long:int64 short:int16 bool
+    cfloat:complex64 cdouble:complex128
+"""
+
+_TWO = frozenset({"mul", "multiply", "div", "divide", "true_divide"})
+"""Methods of two tensors that are one primitive each."""
+
+_NAMES = {"dim": "axis", "dims": "axis", "keepdim": "keepdims"}
+
+
+def _entries(table: str) -> Iterator[tuple[str, str]]:
+    for entry in table.split():
+        name, _, target = entry.partition(":")
+        yield name, target or name
+
+
+def _named(function: Function, name: str, doc: str | None) -> Function:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return boundary(function)
+
+
+def _in_place(name: str, method: Function) -> Function:
+    """Makes the method that writes to a tensor what another one returns."""
+
+    def written(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            new = method(self, *args, **kwargs)
+            return new if new is NotImplemented else assign(name, self, new)
+        except Exception as error:
+            shorten(error)
+            raise
+
+    written.__name__ = written.__qualname__ = name
+    written.__doc__ = f"Writes the result of `{name.rstrip('_')}` to the tensor."
+    return written
+
+
+# ------------------------------------------------------------------------------------------- views
+
+
+def _viewing(name: str, make: Function, doc: str) -> Function:
+    """Makes a method that returns a view; `make` takes a value of the tensor and arguments."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        kwargs = {_NAMES.get(key, key): value for key, value in kwargs.items()}
+        return view(self, lambda x: make(x, *args, **kwargs))
+
+    return _named(method, name, doc)
+
+
+class Extreme(NamedTuple):
+    """Is what `max` and `min` return along a dimension, and `sort`."""
+
+    values: Any
+    indices: Any
+
+
+def _along(name: str, values: Function, indices: Function) -> Function:
+    """Makes `max`, `min` and their kin: of all elements, of two tensors, or along a dimension."""
+
+    def method(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if dim is None:
+            return recorded(values, self)
+        if type(dim) is not int:
+            return recorded(fnp.maximum if name == "max" else fnp.minimum, self, dim)
+
+        def along(x: Any) -> Any:
+            at = indices(x, axis=dim, keepdims=True)
+            found = fnp.take_along_axis(x, at, axis=dim)
+            shape = found if keepdim else fnp.squeeze(found, dim)
+            return shape, at if keepdim else fnp.squeeze(at, dim)
+
+        return (
+            Extreme(*recorded(along, self))
+            if self._type.ndim
+            else Extreme(self.clone(), of_array(np.zeros((), np.int64)))
+        )
+
+    return _named(method, name, f"Returns the {name} of all elements, or along a dimension.")
+
+
+class _Members:
+    """Has what tensors are given whose arguments or results are not those of NumPy."""
+
+    def __pos__(self: Any) -> Any:
+        return self
+
+    def __invert__(self: Any) -> Any:
+        return recorded(fnp.invert, self)
+
+    def __round__(self: Any, digits: int | None = None) -> Any:
+        return recorded(fnp.round, self, digits or 0)
+
+    def clone(self: Any) -> Any:
+        """Returns a copy, through which gradients go."""
+        return recorded(fnp.copy, self)
+
+    def contiguous(self: Any) -> Any:
+        """Returns the tensor itself: it says nothing of memory."""
+        return self
+
+    def to(self: Any, target: Any) -> Any:
+        """Converts to a dtype, or to that of another tensor."""
+        dtype: Any = target.dtype if type(target) is Tensor else np.dtype(target)
+        return self if dtype == self._type.dtype else recorded(fnp.astype, self, dtype)
+
+    type_as = to
+
+    def copy_(self: Any, source: Any) -> Any:
+        """Writes another tensor to this one, broadcast to its shape; gradients go to that."""
+        shape, dtype = self._type.shape, self._type.dtype
+
+        def new(x: Any) -> Any:
+            return fnp.copy(fnp.broadcast_to(fnp.astype(fnp.asarray(x), dtype), shape))
+
+        return assign("copy_", self, recorded(new, source))
+
+    def fill_(self: Any, value: Any) -> Any:
+        """Writes one value to all elements."""
+        return assign("fill_", self, recorded(lambda x, v: fnp.full_like(x, v), self, value))
+
+    def zero_(self: Any) -> Any:
+        """Writes zero to all elements."""
+        return assign("zero_", self, of_array(np.zeros(self._type.shape, self._type.dtype)))
+
+    def masked_fill(self: Any, mask: Any, value: Any) -> Any:
+        """Returns the elements, with a value where the mask holds."""
+        return recorded(lambda x, m, v: fnp.where(m, v, x), self, mask, value)
+
+    def addcmul(self: Any, x: Any, y: Any, *, value: Any = 1) -> Any:
+        """Returns `self + value * x * y`."""
+        return recorded(lambda z, x, y, v: z + v * x * y, self, x, y, value)
+
+    def addcdiv(self: Any, x: Any, y: Any, *, value: Any = 1) -> Any:
+        """Returns `self + value * x / y`."""
+        return recorded(lambda z, x, y, v: z + v * x / y, self, x, y, value)
+
+    def lerp(self: Any, end: Any, weight: Any) -> Any:
+        """Returns `self + weight * (end - self)`."""
+        return recorded(lambda x, y, w: x + w * (y - x), self, end, weight)
+
+    def where(self: Any, condition: Any, other: Any) -> Any:
+        """Returns the elements where the condition holds, else those of `other`."""
+        return recorded(fnp.where, condition, self, other)
+
+    def var(self: Any, dim: Any = None, *, correction: int = 1, keepdim: bool = False) -> Any:
+        """Returns the variance, divided by n - `correction`."""
+        return recorded(fnp.var, self, axis=dim, ddof=correction, keepdims=keepdim)
+
+    def std(self: Any, dim: Any = None, *, correction: int = 1, keepdim: bool = False) -> Any:
+        """Returns the standard deviation, divided by n - `correction`."""
+        return recorded(fnp.std, self, axis=dim, ddof=correction, keepdims=keepdim)
+
+    def norm(self: Any, p: Any = None, dim: Any = None, keepdim: bool = False) -> Any:
+        """Returns the p-norm of all elements, or along dimensions; p is 2 where it is not said."""
+
+        def norm(x: Any) -> Any:
+            flat = fnp.reshape(x, (-1,)) if dim is None else x
+            order = 2 if p in (None, "fro") else p
+            found = fnp.vector_norm(flat, axis=dim, ord=order, keepdims=keepdim and dim is not None)
+            return fnp.reshape(found, (1,) * x.ndim) if keepdim and dim is None else found
+
+        return recorded(norm, self)
+
+    def repeat(self: Any, *sizes: Any) -> Any:
+        """Repeats the whole tensor along its dimensions."""
+        return recorded(fnp.tile, self, tuple(sizes_of(sizes)))
+
+    def sort(self: Any, dim: int = -1, descending: bool = False) -> Any:
+        """Returns the elements in order along a dimension, and where they were."""
+
+        def sort(x: Any) -> Any:
+            at = fnp.argsort(x, axis=dim, stable=True, descending=descending)
+            return fnp.take_along_axis(x, at, axis=dim), at
+
+        return Extreme(*recorded(sort, self))
+
+    def argsort(self: Any, dim: int = -1, descending: bool = False) -> Any:
+        """Returns where the elements in order are, along a dimension."""
+        return recorded(fnp.argsort, self, axis=dim, stable=True, descending=descending)
+
+    def gather(self: Any, dim: int, index: Any) -> Any:
+        """Returns the elements that an index chooses along a dimension."""
+        return recorded(fnp.take_along_axis, self, index, axis=dim)
+
+    def index_select(self: Any, dim: int, index: Any) -> Any:
+        """Returns the parts that an index of rank one chooses along a dimension."""
+        return recorded(fnp.take, self, index, axis=dim)
+
+    def __getattr__(self: Any, name: str) -> Any:
+        raise MissingAttributeError(
+            f"A tensor has no attribute {name!r}.\n  x: {self._type}"
+            + (f"\n  Write ftrans.numpy.{name}(x, ...)." if hasattr(fnp, name) else "")
+        )
+
+
+Tensor_requires_grad_ = Tensor.requires_grad_
+
+
+def _scaled(name: str, function: Function, depth: int) -> Function:
+    """Makes `x.add(y, alpha=a)`, which is `x + a * y`, and the same of `sub`."""
+    short = binary(function, depth=depth)
+
+    def method(self: Any, other: Any, *, alpha: Any = None) -> Any:
+        return short(self, other if alpha is None else other * alpha)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = function.__doc__
+    return method
+
+
+def _method(name: str, function: Function, depth: int) -> Function:
+    """Makes a method of a function of the front end."""
+    if name in ("add", "sub", "subtract"):
+        return _scaled(name, function, depth + 1)
+    if direct.get(function) is None:
+        return composite(name, function, _NAMES, depth)
+    if name in _TWO:
+        return _named_as(name, binary(function, depth=depth))
+    return unary(name, function, depth)
+
+
+def _named_as(name: str, method: Function) -> Function:
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+def install() -> None:
+    """Gives `Tensor` its operators, methods and properties."""
+    functions = vars(fnp)
+    for name, target in _OPERATORS.items():
+        setattr(Tensor, f"__{name}__", binary(functions[target]))
+        setattr(Tensor, f"__r{name}__", binary(functions[target], swap=True))
+        setattr(Tensor, f"__i{name}__", _in_place(f"{target}_", binary(functions[target], depth=2)))
+    for name, target in _COMPARISONS.items():
+        setattr(Tensor, f"__{name}__", binary(functions[target]))
+    for name, target in (*_entries(_ELEMENTWISE), *_entries(_OTHERS)):
+        setattr(Tensor, name, _method(name, functions[target], 1))
+    for name, target in _entries(_ELEMENTWISE):
+        twin = _method(name, functions[target], 2)
+        setattr(Tensor, f"{name}_", _in_place(f"{name}_", twin))
+    for name, dtype in _entries(_CASTS):
+        setattr(Tensor, name, _cast(name, dtype))
+    for name, (make, doc) in VIEWS.items():
+        setattr(Tensor, name, _viewing(name, make, doc))
+    for name in ("negative", "absolute"):
+        setattr(Tensor, f"__{name[:3]}__", unary(name, functions[name]))
+    Tensor.max = _along("max", fnp.max, fnp.argmax)  # type: ignore[attr-defined]
+    Tensor.min = _along("min", fnp.min, fnp.argmin)  # type: ignore[attr-defined]
+    for members in (ValueMembers, GraphMembers, ViewMembers, _Members):
+        for name, member in vars(members).items():
+            if isinstance(member, FunctionType):
+                setattr(Tensor, name, boundary(member))
+            elif isinstance(member, property):
+                setattr(Tensor, name, member)
+    for name in ("addcmul", "addcdiv", "lerp", "masked_fill"):
+        setattr(Tensor, f"{name}_", _in_place(f"{name}_", getattr(Tensor, name)))
+    Tensor.__array_priority__ = 2000  # type: ignore[attr-defined]
+    Tensor.type_as = Tensor.to  # type: ignore[attr-defined]
+
+
+def _cast(name: str, dtype: str) -> Function:
+    def method(self: Any) -> Any:
+        return self.to(dtype)
+
+    return _named(method, name, f"Converts to {dtype}.")
+
+
+install()

@@ -1,0 +1,160 @@
+"""What was run of a tape where a `backward` may come: its linear program, with what that needs.
+
+Segments, not operations, are what the engine goes through. Their results are the cut points: where
+hooks are called, gradients kept, and tapes that were recorded later begin.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from weakref import ref
+
+from ftrans.autograd.tensor import Tensor
+from ftrans.interpreters import Linearized
+from ftrans.interpreters.base import memoised
+from ftrans.ir import Program
+
+_numbers = itertools.count()
+
+
+class Edge(NamedTuple):
+    """Is a result of a segment, which a cotangent may arrive at."""
+
+    segment: Segment
+    position: int
+
+
+class Segment:
+    """Is a part of a graph that was run.
+
+    Attributes:
+        number: orders segments: none depends on a later one.
+        split: the program, linearized, with a mark on each result.
+        residuals: what the linear program takes.
+        marks: which results are marked.
+        targets: for each operand what the cotangent of it is for: a leaf, an `Edge`, or None.
+        program: what was run, for derivatives of derivatives.
+        operands: what it was run on.
+        hooks: what is called with the cotangent of a result, by position and handle.
+        retained: the tensors that keep the cotangent of a result, by position.
+        results: weak references to the tensors that are results, by position.
+        values: results that somebody looks at the cotangents of, by position.
+        freed: for each result that a `backward` has been through what that call was.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "freed",
+        "hooks",
+        "marks",
+        "number",
+        "operands",
+        "program",
+        "residuals",
+        "results",
+        "retained",
+        "split",
+        "targets",
+        "values",
+    )
+
+    def __init__(
+        self,
+        split: Linearized,
+        marks: tuple[int, ...],
+        residuals: Sequence[Any],
+        targets: Sequence[Any],
+        program: Program,
+        operands: Sequence[Any],
+    ):
+        self.number = next(_numbers)
+        self.split = split
+        self.marks = marks
+        self.residuals = residuals
+        self.targets = targets
+        self.program = program
+        self.operands = operands
+        self.hooks: dict[int, dict[int, Callable[..., Any]]] = {}
+        self.retained: dict[int, Any] = {}
+        self.values: dict[int, Any] = {}
+        self.results: list[tuple[int, ref[Tensor]]] = []
+        self.freed: dict[int, Any] = {}
+
+    @property
+    def active(self) -> tuple[bool, ...]:
+        """Which operands have a tangent."""
+        return tuple([target is not None for target in self.targets])
+
+    @classmethod
+    def spent(cls, program: Program, targets: Sequence[Any], call: Any) -> Segment:
+        """Returns a segment whose results a `backward` has been through, in one program with it."""
+        made = cls(_NO_SPLIT, (), (), targets, program, ())
+        made.freed = dict.fromkeys(range(len(program.outputs)), call)
+        return made
+
+    def behind(self, position: int) -> list[Any]:
+        """Returns the leaves and edges that a result depends on."""
+        found = [self.targets[i] for i in depends(self.program)[position].inputs]
+        return [target for target in found if target is not None]
+
+    def known(self) -> dict[int, Any]:
+        """Returns the results that somebody may ask for the derivatives of, by position."""
+        found = dict(self.values)
+        for position, reference in self.results:
+            x = reference()
+            if x is not None and x._target() == (self, position):
+                found[position] = x._v
+        return found
+
+    def free(self, positions: Sequence[int], call: Any) -> None:
+        """Lets go of what only these results, and those that they depend on, need."""
+        for position in positions:
+            for other in depends(self.program)[position].outputs:
+                self.freed.setdefault(other, call)
+        if len(self.freed) == len(self.program.outputs):
+            self.residuals, self.operands = [], []
+            self.hooks, self.retained, self.values, self.results = {}, {}, {}, []
+
+
+_NO_SPLIT: Any = None
+
+
+@memoised
+def latest_first(program: Program) -> tuple[int, ...]:
+    """Returns the positions of the outputs, those that are computed last first."""
+    atoms = [atom if type(atom) is int else -1 for atom in program.outputs]
+    return tuple(sorted(range(len(atoms)), key=atoms.__getitem__, reverse=True))
+
+
+class Needs(NamedTuple):
+    """Says what an output is computed of: inputs, and outputs, itself among them."""
+
+    inputs: frozenset[int]
+    outputs: frozenset[int]
+
+
+@memoised
+def depends(program: Program) -> tuple[Needs, ...]:
+    """Returns for each output what it is computed of, where a derivative can go."""
+    positions: dict[Any, set[int]] = {}
+    for position, atom in enumerate(program.outputs):
+        positions.setdefault(atom, set()).add(position)
+    count = len(program.inputs)
+    inputs = [frozenset({i}) for i in range(count)]
+    outputs = [frozenset(positions.get(i, ())) for i in range(count)]
+    empty: frozenset[int] = frozenset()
+    for equation, numbers, _ in program.numbered():
+        taken = [a for a in equation.operands if type(a) is int]
+        if "stop" in equation.primitive.tags:
+            taken = []
+        above = empty.union(*[inputs[a] for a in taken])
+        before = empty.union(*[outputs[a] for a in taken])
+        for number, type_ in zip(numbers, equation.types, strict=True):
+            inputs.append(above if type_.is_inexact else empty)
+            outputs.append((before if type_.is_inexact else empty) | positions.get(number, set()))
+    nothing = Needs(empty, empty)
+    return tuple(
+        [Needs(inputs[a], outputs[a]) if type(a) is int else nothing for a in program.outputs]
+    )

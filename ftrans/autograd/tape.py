@@ -1,0 +1,420 @@
+"""The tape: what a thread's operations on tensors are recorded in, until a value is asked for.
+
+It is a trail, as the functions that transforms trace have: so a loop over training steps finds its
+programs by the third step, and an operation costs what it costs to record it. A tape lies below
+every stack: a transform that is given a tensor, or closes over one, is one operation of it.
+
+Nothing runs before a value is asked for, and then all that is pending does, so that a loop is cut
+at the same place at each turn. What the values of tensors that require grad are computed by is run
+linearized: a `Segment` keeps what a later `backward` needs of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import ref
+
+import jax.tree_util as tree
+import numpy as np
+
+from ftrans.autograd.segment import Edge, Segment
+from ftrans.autograd.tensor import STALE, Tensor, made, of_array
+from ftrans.errors import UnsupportedError
+from ftrans.interpreters import linearize_marked, pruned
+from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
+from ftrans.ir.frame import PAST, TAPE, Frame, settled
+from ftrans.ir.program import NO_PARAMS, Params
+from ftrans.ir.stack import Asks, state, untraced
+from ftrans.ir.steps import Step
+from ftrans.ir.trail import Trail
+from ftrans.primitives import convert_p, stop_gradient_p
+from ftrans.runtime import keep, run
+from ftrans.traceback import OnTape
+
+MOST_PENDING = 2000
+"""How many operations may be pending: after so many they are run, whether one asks or not."""
+
+
+_ASKS = Asks(order=8)
+"""What is asked of custom rules: nobody knows how often one goes backward through them."""
+
+
+class Tape(Trail):
+    """Is the frame of the operations on tensors that are pending in one thread.
+
+    Attributes:
+        live: weak references to the tensors whose values were recorded here.
+        targets: for each input what the cotangent of it is for: a leaf, an `Edge`, or None.
+        owners: the tensors that are inputs, by their identity, with the input.
+        quiet: the same under `no_grad`, where they are inputs without a target.
+        flags: for each result whether it requires grad, as far as that was asked for.
+        seen: how many steps these are of.
+        twins: for values that require grad those that stand for them where nothing does.
+        thread: the thread that records here.
+        grad: the grad mode of that thread, to be asked at less cost.
+        leaves: whether the value of a leaf is pending here.
+    """
+
+    __slots__ = (
+        "flags",
+        "grad",
+        "leaves",
+        "live",
+        "lock",
+        "owners",
+        "quiet",
+        "seen",
+        "targets",
+        "thread",
+        "twins",
+    )
+
+    def __init__(self) -> None:
+        super().__init__("tensors")
+        self.depth = TAPE
+        self.live: list[ref[Tensor]] = []
+        self.targets: list[Any] = []
+        self.owners: dict[int, tuple[Tensor, int]] = {}
+        self.flags: list[bool] = []
+        self.quiet: dict[int, tuple[Tensor, int]] = {}
+        self.seen = 0
+        self.twins: dict[int, int] = {}
+        self.thread = threading.get_ident()
+        self.leaves = False
+        self.lock = threading.RLock()
+        self.grad = state.grad
+        self.asks = _ASKS
+        self.differentiates = 1
+        self.declare(())
+
+    # ------------------------------------------------------------------------------------- inputs
+
+    def add(self, type: ArrayType, source: Any, target: Any) -> int:
+        """Adds an input, an array that nobody will write to, and returns its code."""
+        self.step_to(type)
+        self.input_types.append(type)
+        self.sources.append(source)
+        self.targets.append(target)
+        return ~(len(self.sources) - 1)
+
+    def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
+        """Adds an input for an array of a user's, which may be written to later: a copy."""
+        held = source.copy() if isinstance(source, np.ndarray) else source
+        return make_tracer(self, self.add(type, held, None), type, weak)
+
+    def capture(self, value: Any) -> Tracer:
+        """Returns the input that stands for an array."""
+        value = settled(value)
+        return self.input(type_of(value), value)
+
+    def is_argument(self, code: int) -> bool:
+        """Tells whether an input is differentiated."""
+        return self.targets[~code] is not None
+
+    def enter(self, x: Tensor) -> int:
+        """Returns the code of a tensor that has its value, as an input; under `no_grad` another."""
+        owners = self.owners if state.grad else self.quiet
+        found = owners.get(id(x))
+        if found is not None and self.sources[~found[1]] is x._v:
+            return found[1]
+        code = self.add(x._type, x._v, x._target() if state.grad else None)
+        owners[id(x)] = x, code  # which keeps the tensor alive, and so its identity
+        return code
+
+    # ---------------------------------------------------------------------------- what is recorded
+
+    def requires(self, code: Any) -> bool:
+        """Tells whether a value depends on what requires grad."""
+        if type(code) is not int:
+            return False
+        if code < 0:
+            return self.targets[~code] is not None
+        flags = self.flags
+        if code >= len(flags):
+            with self.lock:  # another thread may ask as well
+                self._look(code)
+        return flags[code]
+
+    def _look(self, code: int) -> None:
+        """Notes of all results up to one whether they require grad."""
+        flags = self.flags
+        while code >= len(flags):
+            equation: Any = self.steps[self.seen].equation
+            self.seen += 1
+            needs = "stop" not in equation.primitive.tags
+            needs = needs and any(map(self.requires, equation.operands))
+            flags += [needs and t.is_inexact for t in equation.types]
+
+    def twin(self, code: int) -> int:
+        """Returns the value that stands for one where nothing is to be differentiated."""
+        if not self.requires(code):
+            return code
+        found = self.twins.get(code)
+        if found is None:
+            tracer = make_tracer(self, code, self.type(code))
+            found = self.record(stop_gradient_p, (tracer,), NO_PARAMS)[0].index
+            self.twins[code] = found
+        return found
+
+    def code_of(self, x: Tensor) -> int:
+        """Returns the code of a tensor's value, as the grad mode of this thread has it."""
+        if x._v is STALE:
+            refresh(x)
+        if x._v is not self:
+            settle(x)
+            return self.enter(x)
+        return x._index if state.grad else self.twin(x._index)
+
+    def tracer_of(self, x: Tensor) -> Tracer:
+        """Returns what stands for a tensor in front-end functions."""
+        return make_tracer(self, self.code_of(x), x._type)
+
+    # ------------------------------------------------------------------------------------- running
+
+    def pending(self) -> list[Tensor]:
+        """Returns the tensors that wait for their values."""
+        found = [ref() for ref in self.live]
+        return [x for x in found if x is not None and x._v is self]
+
+    def finish(self, x: Tensor) -> None:
+        """Runs what is pending; for another thread, which goes on, what `x` depends on."""
+        if self.thread != threading.get_ident():
+            copy = self._snapshot()
+            if x._v is self:  # else that thread has run it meanwhile
+                copy.run([x])
+            return
+        try:
+            self.flush()
+        except Exception:
+            # who asks for what does not depend on the operation that failed is told the value
+            if state.tape is self:
+                state.tape = None
+            self.run([x])
+
+    def _snapshot(self) -> Tape:
+        """Returns a tape with what is recorded here now."""
+        copy = Tape()
+        copy.steps = list(self.steps)  # before the inputs that they take
+        count = len(self.targets)
+        copy.input_types, copy.sources = self.input_types[:count], self.sources[:count]
+        copy.targets, copy.known = self.targets[:count], dict(self.known)
+        stop = copy.steps[-1].stop if copy.steps else 0
+        copy.step = Step(None, None, None, stop)  # nothing is found there that belongs to others
+        return copy
+
+    def flush(self) -> None:
+        """Runs all that is pending, and gives tensors their values."""
+        self.run(self.pending())
+        self.end()
+
+    def end(self) -> None:
+        """Lets go of all that was recorded, once it was run."""
+        if state.tape is self:
+            state.tape = None
+        self.depth = PAST
+        self.release()
+
+    def gathered(
+        self, tensors: Sequence[Tensor] | None = None
+    ) -> tuple[Sequence[Tensor], list[int], Program, list[Any], list[Any]]:
+        """Returns what computes the values of tensors, of all that are pending by default.
+
+        Returns:
+            The tensors, the codes of their values, the program, what it is run on, and for each of
+            these its target.
+        """
+        tensors = self.pending() if tensors is None else tensors
+        codes = list(dict.fromkeys([x._index for x in tensors]))
+        outputs = [make_tracer(self, code, self.type(code)) for code in codes]
+        program, operands = self.close(outputs)
+        program, needed = pruned(keep(program))
+        targets = [*self.targets, *[None] * (len(operands) - len(self.targets))]
+        if len(needed) < len(operands):
+            operands, targets = [operands[i] for i in needed], [targets[i] for i in needed]
+        return tensors, codes, program, operands, targets
+
+    def ran(self, program: Program, operands: Sequence[Any]) -> list[Any]:
+        """Runs a program, while whatever it calls records on another tape."""
+        before = state.tape
+        state.tape = None
+        try:
+            return run(program, operands)
+        finally:
+            state.tape = before
+
+    def run(self, tensors: Sequence[Tensor]) -> None:
+        """Gives these tensors their values."""
+        tensors, codes, program, operands, targets = self.gathered(tensors)
+        flags = [self.requires(code) for code in codes]
+        segment = None
+        if any(flags):
+            active = tuple([target is not None for target in targets])
+            marks = tuple([i for i, flag in enumerate(flags) if flag])
+            split = linearize_marked(program, active, marks)
+            found = self.ran(split.forward, operands)
+            residuals = found[len(codes) :]
+            segment = Segment(split, marks, residuals, targets, program, operands)
+        else:
+            found = self.ran(program, operands)
+        for x in tensors:
+            at = codes.index(x._index)
+            edge = Edge(segment, at) if segment and flags[at] else None
+            x._settle(found[at], edge)
+            if edge is not None:
+                edge.segment.results.append((at, ref(x)))
+
+
+def tape() -> Tape:
+    """Returns the tape of this thread."""
+    found = state.tape
+    if found is None:
+        OnTape.wrap = OnTape.wrapping
+        found = state.tape = Tape()
+    return found
+
+
+def settle(x: Tensor) -> Any:
+    """Returns the array of a tensor, once it has its value."""
+    if x._v is STALE:
+        refresh(x)
+    if type(x._v) is Tape:
+        x._v.finish(x)
+    return x._v
+
+
+def refresh(x: Tensor) -> None:
+    """Makes a view again whose base was written to."""
+    meta = x._meta
+    assert meta is not None
+    assert meta.parent is not None
+    assert meta.get is not None
+    base = meta.parent
+    if base._meta is not None and base._meta.leaf and type(base._v) is Tape:
+        base._v.run([base])  # a leaf is an input, whatever is pending besides
+    before = state.grad
+    state.grad = True
+    try:
+        new = recorded(meta.get, meta.parent)
+    finally:
+        state.grad = before
+    x._v, x._index = new._v, new._index
+    if type(x._v) is Tape:
+        x._v.live.append(ref(x))
+        if meta.leaf:
+            x._v.run([x])
+
+
+def pend(found: Tape, x: Tensor, index: int) -> None:
+    """Makes a tensor stand for a value of a tape."""
+    x._index = index
+    x._v = found
+    found.live.append(ref(x))
+
+
+# -------------------------------------------------------------------------------- the general road
+
+
+def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Calls a function of the front end, or a transform, on tensors; returns tensors."""
+    out = kwargs.pop("out", None)
+    if out is not None:
+        return _written(function, out, args, kwargs)
+    found = state.tape or tape()
+    lowered = [lowered_to(found, x) for x in args]
+    keywords = {name: lowered_to(found, x) for name, x in kwargs.items()} if kwargs else kwargs
+    if state.stack:
+        leaves = tree.tree_leaves((lowered, keywords))
+        if any(type(x) is Tracer and x.frame is not found for x in leaves):
+            check_kept(args, kwargs)
+            return function(*lowered, **keywords)  # it belongs to what is traced
+        with untraced():
+            return _run(found, function, lowered, keywords)
+    result = _run(found, function, lowered, keywords)
+    if len(found.live) > MOST_PENDING:
+        found.flush()
+    return result
+
+
+def check_kept(args: Any, kwargs: Any) -> None:
+    """Raises where a tensor would be a constant of a function that is traced once.
+
+    Else what is traced may be differentiated by the tape, which rules are told as they are of JAX.
+
+    Raises:
+        UnsupportedError: there.
+    """
+    if state.grad and state.stack[0] is not state.tape:
+        state.by_jax = True
+    for frame in state.stack:
+        if type(frame) is Frame:
+            x = next(x for x in tree.tree_leaves((args, kwargs)) if type(x) is Tensor)
+            raise UnsupportedError(
+                f"{frame.name}: it closes over a tensor, whose value would be part of its code.\n"
+                f"  tensor: {x._type}\n"
+                f"  Pass it as an argument, or close over x.detach().numpy()."
+            )
+
+
+def _run(found: Tape, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Calls a function with the tape as the innermost frame; returns tensors."""
+    before = found.step.stop
+    stack, trail, depth, asks = state.stack, state.trail, found.depth, found.asks
+    try:
+        found.push()
+        state.trail = found
+        result = function(*args, **kwargs)
+    finally:
+        stack.clear()
+        found.depth, found.asks = depth, asks
+        state.trail = trail
+    if type(result) is Tracer or isinstance(result, np.ndarray):
+        return raised_from(found, result, before)
+    return tree.tree_map(lambda x: raised_from(found, x, before), result)
+
+
+def raised_from(found: Tape, x: Any, before: int = 0) -> Any:
+    """Returns the tensor of a value of a tape, or of an array; what else there is as it is.
+
+    A value that was there before is given a name of its own, `before` being the number of results
+    that there were: gradients of tensors that have one value are told apart.
+    """
+    if type(x) is Tracer:
+        if x.frame is not found:
+            return x
+        index = x.index
+        if index < before:
+            index = found.record(convert_p, (x,), Params({"dtype": x.type.dtype}))[0].index
+        tensor = made(found, index, x.type)
+        found.live.append(ref(tensor))
+        return tensor
+    return of_array(x) if isinstance(x, np.ndarray) else x
+
+
+def _written(function: Callable[..., Any], out: Any, args: Any, kwargs: Any) -> Tensor:
+    """Calls a function with `out=`, a tensor, which it writes to.
+
+    Raises:
+        UnsupportedError: where that is no tensor.
+    """
+    target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
+    if type(target) is not Tensor:
+        raise UnsupportedError(
+            f"out=: what is computed of tensors can only be written to a tensor.\n"
+            f"  out: of type {type(target).__name__}\n  Write x = f(...), or x.copy_(f(...))."
+        )
+    return target.copy_(recorded(function, *args, **kwargs))
+
+
+_ATOMS = frozenset({bool, int, float, str, type(None), slice, Tracer, np.ndarray})
+
+
+def lowered_to(found: Tape, x: Any) -> Any:
+    """Returns an argument with values of a tape in the place of tensors."""
+    kind = type(x)
+    if kind is Tensor:
+        return found.tracer_of(x)
+    if kind in _ATOMS:
+        return x
+    return tree.tree_map(lambda y: found.tracer_of(y) if type(y) is Tensor else y, x)

@@ -1,0 +1,190 @@
+"""The tensor: a name for a value, which is an array, or pending in a tape.
+
+Operators, methods and properties are attached from tables, in `methods.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, final
+from weakref import ref
+
+import numpy as np
+
+from ftrans.errors import DTypeError, GraphError, UnsupportedError
+from ftrans.ir import ArrayType, type_of
+from ftrans.ir.stack import state
+from ftrans.ir.trail import Trail
+from ftrans.traceback import boundary
+
+STALE = object()
+"""Is the value of a view whose base was written to, until it is made again."""
+
+
+class Meta:
+    """Is what few tensors have: those that are leaves, results that were looked at, and views.
+
+    Attributes:
+        leaf: whether it is a leaf that requires grad.
+        grad: the gradient that was accumulated.
+        edge: where the value comes from, if that requires grad: a result of a `Segment`.
+        hooks: what is called with the gradient of a leaf, in order, by handle.
+        after: what is called with a leaf once its gradient was accumulated.
+        retains: whether a result keeps its gradient.
+        parent: what this is a view of.
+        get: makes the view of its parent; `None` where this is none.
+        fixed: why a view is not to be written to.
+        detached: whether what is written to the view leaves the graph of its parent as it is.
+        views: weak references to the views of this.
+        version: how often it was written to.
+    """
+
+    __slots__ = (
+        "after",
+        "detached",
+        "edge",
+        "fixed",
+        "get",
+        "grad",
+        "hooks",
+        "leaf",
+        "parent",
+        "retains",
+        "version",
+        "views",
+    )
+
+    def __init__(self) -> None:
+        self.leaf = False
+        self.grad: Tensor | None = None
+        self.edge: Any = None
+        self.hooks: dict[int, Callable[..., Any]] = {}
+        self.after: dict[int, Callable[..., Any]] = {}
+        self.retains = False
+        self.parent: Tensor | None = None
+        self.get: Callable[[Any], Any] | None = None
+        self.fixed: str | None = None
+        self.detached = False
+        self.views: list[ref[Tensor]] = []
+        self.version = 0
+
+
+@final
+class Tensor:
+    """Is PyTorch's tensor: a value that can be named, written to, and differentiated backwards.
+
+    It is made by `tensor`, `as_tensor`, `from_numpy`, or by operations on tensors.
+    """
+
+    __slots__ = ("__weakref__", "_index", "_meta", "_type", "_v")
+
+    _v: Any
+    """An array that nobody writes to, the `Tape` in which the value is pending, or `STALE`."""
+    _index: int
+    """The value, where it is pending, as `Tracer.index` is one of a tracer."""
+    _type: ArrayType
+    _meta: Meta | None
+
+    __hash__ = object.__hash__
+
+    def __init__(self) -> None:
+        raise UnsupportedError(
+            "Tensor: a tensor is made of data by ftrans.tensor, ftrans.as_tensor or "
+            "ftrans.from_numpy."
+        )
+
+    def _metadata(self) -> Meta:
+        """Returns what this tensor has besides its value, to be changed."""
+        if self._meta is None:
+            self._meta = Meta()
+        return self._meta
+
+    def _settle(self, array: Any, edge: Any) -> None:
+        """Gives a pending tensor its value, and says where it comes from."""
+        meta = self._meta
+        if edge is not None and not (meta and meta.leaf):
+            self._metadata().edge = edge
+        elif meta is not None and not meta.leaf:
+            meta.edge = None
+        self._v = array
+
+    def _target(self) -> Any:
+        """Returns what the cotangent of a value that is there is for: a leaf, an edge or None."""
+        meta = self._meta
+        if meta is None:
+            return None
+        return self if meta.leaf else meta.edge
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no recorded operation made it: gradients are accumulated in leaves."""
+        return bool(self._meta and self._meta.leaf) or not self.requires_grad
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients go through it; may be set where it is a leaf."""
+        meta = self._meta
+        if meta is not None and meta.leaf:
+            return True
+        if self._v is STALE:
+            assert meta is not None
+            assert meta.parent is not None
+            return meta.parent.requires_grad and not meta.detached
+        if isinstance(self._v, Trail):
+            return self._v.requires(self._index)  # type: ignore[attr-defined]
+        return meta is not None and meta.edge is not None
+
+    @requires_grad.setter
+    @boundary
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    @boundary
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Says of a leaf whether gradients are accumulated in it; returns it.
+
+        Raises:
+            GraphError: where it is no leaf.
+            DTypeError: where it is not of floating point.
+        """
+        if not self.is_leaf:
+            if requires_grad:
+                return self
+            raise GraphError(
+                f"requires_grad_(False): only leaves can be told not to require grad; this is the "
+                f"result of an operation.\n  tensor: {self._type}\n"
+                f"  Take x.detach(), which is the same value without its history."
+            )
+        if requires_grad and not self._type.is_inexact:
+            raise DTypeError(
+                f"requires_grad: only tensors of floating point and complex numbers have gradients."
+                f"\n  tensor: {self._type}\n  Convert it: x.to('float32')."
+            )
+        if requires_grad or self._meta is not None:
+            if isinstance(self._v, Trail):
+                self._v.finish(self)  # type: ignore[attr-defined]  # a leaf is an input
+            self._metadata().leaf = bool(requires_grad)
+            if state.tape is not None:
+                state.tape.owners.pop(id(self), None)  # it is another input from here on
+        return self
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+def made(value: Any, index: int, type_: ArrayType) -> Tensor:
+    """Returns a new tensor with a value, or one that is pending."""
+    tensor: Tensor = object.__new__(Tensor)
+    tensor._v = value
+    tensor._index = index
+    tensor._type = type_
+    tensor._meta = None
+    return tensor
+
+
+def of_array(array: Any) -> Tensor:
+    """Returns the tensor of an array that nobody else will write to."""
+    if isinstance(array, np.ndarray):
+        array.flags.writeable = False
+    return made(array, 0, type_of(array))

@@ -1,0 +1,168 @@
+"""What a tensor is to Python and to NumPy: its value as a number, an array, a text."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ftrans.autograd.tape import recorded, settle
+from ftrans.autograd.tensor import Tensor, of_array
+from ftrans.errors import ConcretizationError, DTypeError, GraphError, UnsupportedError
+from ftrans.ir import Tracer
+from ftrans.ir.dtype import is_integer
+from ftrans.numpy import protocols
+
+
+class ValueMembers:
+    """Has what tensors are given that asks for their values, or tells their types."""
+
+    shape = property(lambda self: self._type.shape)
+
+    ndim = property(lambda self: self._type.ndim)
+
+    dtype = property(lambda self: self._type.dtype)
+
+    nbytes = property(lambda self: self._type.nbytes)
+
+    itemsize = property(lambda self: self._type.dtype.itemsize)
+
+    __array_priority__ = 2000
+
+    def size(self: Any, dim: int | None = None) -> Any:
+        """Returns the shape, or the size of a dimension."""
+        return self._type.shape if dim is None else self._type.shape[dim]
+
+    def numel(self: Any) -> int:
+        """Returns the number of elements."""
+        return self._type.size
+
+    def dim(self: Any) -> int:
+        """Returns the number of dimensions."""
+        return self._type.ndim
+
+    def __len__(self: Any) -> int:
+        if not self._type.ndim:
+            raise UnsupportedError(
+                f"len(): a tensor of rank zero has no length.\n  x: {self._type}"
+            )
+        return self._type.shape[0]
+
+    def __contains__(self: Any, value: Any) -> bool:
+        return bool((self == value).any())
+
+    def _only(self: Any, what: str) -> Any:
+        if self._type.size != 1:
+            raise ConcretizationError(
+                f"{what}: a tensor of {self._type.size} elements has not one value.\n"
+                f"  x: {self._type}\n  Write x.any() or x.all(), or choose an element."
+            )
+        return np.asarray(settle(self)).item()
+
+    def __bool__(self: Any) -> bool:
+        return bool(self._only("bool()"))
+
+    def __int__(self: Any) -> int:
+        return int(self._only("int()"))
+
+    def __float__(self: Any) -> float:
+        return float(self._only("float()"))
+
+    def __complex__(self: Any) -> complex:
+        return complex(self._only("complex()"))
+
+    def __index__(self: Any) -> int:
+        if not is_integer(self._type.dtype):
+            raise DTypeError(f"Only an integer can be an index or a size.\n  x: {self._type}")
+        return int(self._only("use as an index or a size"))
+
+    def item(self: Any) -> Any:
+        """Returns the only element as a Python scalar."""
+        return self._only("item()")
+
+    def tolist(self: Any) -> Any:
+        """Returns the elements as nested lists of Python scalars."""
+        return np.asarray(settle(self)).tolist()
+
+    def numpy(self: Any, *, force: bool = False) -> Any:
+        """Returns the value as a NumPy array that is read-only, since others may have saved it.
+
+        Raises:
+            GraphError: where it requires grad, and `force` is not said, since gradients do not go
+                through it.
+        """
+        if self.requires_grad and not force:
+            raise GraphError(
+                f"Can't call numpy() on Tensor that requires grad.\n  x: {self._type}\n"
+                f"  Use x.detach().numpy() instead."
+            )
+        array = np.asarray(settle(self)).view()
+        array.flags.writeable = False
+        return array
+
+    def __array__(self: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self.numpy()
+        return np.array(array, dtype) if copy or dtype not in (None, array.dtype) else array
+
+    def __array_ufunc__(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return recorded(_by_ufunc(ufunc, method), *inputs, **kwargs)
+
+    def __array_function__(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        kinds = tuple({Tracer if t is Tensor else t for t in types})
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return protocols.array_function(None, func, kinds, args, kwargs)
+
+        return recorded(called, *args, **kwargs)
+
+    def __repr__(self: Any) -> str:
+        return f"tensor({self._text('tensor(')}{self._suffix()})"
+
+    def __str__(self: Any) -> str:
+        return repr(self)
+
+    def __format__(self: Any, spec: str) -> str:
+        if not spec or self._type.ndim:
+            return str(self)
+        return format(self.item(), spec)
+
+    def _text(self: Any, start: str) -> str:
+        return np.array2string(np.asarray(settle(self)), separator=", ", prefix=start)
+
+    def _suffix(self: Any) -> str:
+        t = self._type
+        usual = t.dtype in (np.float32, np.bool_, np.int64)
+        return ("" if usual else f", dtype={t.dtype}") + (
+            ", requires_grad=True" if self.requires_grad else ""
+        )
+
+    def __reduce_ex__(self: Any, protocol: Any) -> Any:
+        if not self.is_leaf:
+            raise GraphError(
+                "Only leaves can be pickled or copied deeply; this tensor is the result of an "
+                f"operation.\n  x: {self._type}\n  Take x.detach()."
+            )
+        grad = self.grad
+        return _rebuilt, (np.array(settle(self)), self.requires_grad, grad)
+
+    def __deepcopy__(self: Any, memo: Any) -> Any:
+        made = self.__reduce_ex__(4)
+        memo[id(self)] = new = made[0](*copy.deepcopy(made[1], memo))
+        return new
+
+
+def _rebuilt(array: np.ndarray, requires_grad: bool, grad: Any) -> Tensor:
+    """Makes a leaf of what it was pickled as."""
+    tensor = of_array(array).requires_grad_(requires_grad)
+    if grad is not None:
+        tensor._metadata().grad = grad
+    return tensor
+
+
+def _by_ufunc(ufunc: Any, method: str) -> Callable[..., Any]:
+    def called(*inputs: Any, **kwargs: Any) -> Any:
+        return protocols.array_ufunc(None, ufunc, method, *inputs, **kwargs)
+
+    return called

@@ -1,0 +1,164 @@
+"""The methods of tensors that return views, and that read and write by an index."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+import ftrans.numpy as fnp
+from ftrans.autograd.tape import recorded
+from ftrans.autograd.views import SEVERAL, as_view, assign, view
+from ftrans.errors import UnsupportedError
+
+Function = Callable[..., Any]
+
+
+def sizes_of(given: tuple[Any, ...]) -> Any:
+    """Returns `(2, 3)` for both x.reshape(2, 3) and x.reshape((2, 3))."""
+    return given[0] if len(given) == 1 and np.ndim(given[0]) else given
+
+
+def _narrow(x: Any, axis: int, start: int, length: int) -> Any:
+    return x[(*[slice(None)] * (axis % x.ndim), slice(start, start + length))]
+
+
+def _select(x: Any, axis: int, index: int) -> Any:
+    return x[(*[slice(None)] * (axis % x.ndim), index)]
+
+
+def _swap(x: Any, dim0: int, dim1: int) -> Any:
+    return fnp.swapaxes(x, dim0, dim1)
+
+
+def _flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    if not x.ndim:
+        return fnp.reshape(x, (1,))
+    first, last = range(x.ndim)[start_dim], range(x.ndim)[end_dim]
+    merged = int(np.prod(x.shape[first : last + 1], dtype=np.int64))
+    return fnp.reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
+
+
+def _reshape(x: Any, *shape: Any) -> Any:
+    return fnp.reshape(x, sizes_of(shape))
+
+
+def _reshape_as(x: Any, other: Any) -> Any:
+    return fnp.reshape(x, other.shape)
+
+
+def _unflatten(x: Any, axis: int, sizes: Any) -> Any:
+    at = axis % x.ndim
+    return fnp.reshape(x, (*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+
+
+def _move(x: Any, source: Any, destination: Any) -> Any:
+    return fnp.moveaxis(x, source, destination)
+
+
+def _broadcast_as(x: Any, other: Any) -> Any:
+    return fnp.broadcast_to(x, other.shape)
+
+
+def _diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    return fnp.diagonal(x, offset, dim1, dim2)
+
+
+def _squeeze(x: Any, axis: Any = None) -> Any:
+    if axis is None:
+        return fnp.squeeze(x)
+    axes = [axis] if isinstance(axis, int) else axis
+    return fnp.squeeze(x, tuple(a for a in axes if x.shape[a] == 1))
+
+
+VIEWS: dict[str, tuple[Function, str]] = {
+    "view": (_reshape, "Gives the elements another shape; -1 stands for the size that remains."),
+    "reshape": (_reshape, "Gives the elements another shape; -1 stands for the size that remains."),
+    "view_as": (_reshape_as, "Gives the elements the shape of another tensor."),
+    "reshape_as": (_reshape_as, "Gives the elements the shape of another tensor."),
+    "flatten": (_flatten, "Makes one dimension of all, or of those from one to another."),
+    "ravel": (lambda x: fnp.reshape(x, (-1,)), "Makes one dimension of all."),
+    "unflatten": (_unflatten, "Makes several dimensions, of these sizes, of one."),
+    "transpose": (_swap, "Exchanges two dimensions."),
+    "swapaxes": (_swap, "Exchanges two dimensions."),
+    "swapdims": (_swap, "Exchanges two dimensions."),
+    "t": (lambda x: fnp.transpose(x), "Transposes a matrix."),
+    "permute": (lambda x, *axes: fnp.transpose(x, sizes_of(axes)), "Permutes the dimensions."),
+    "movedim": (_move, "Moves dimensions to other places."),
+    "moveaxis": (_move, "Moves dimensions to other places."),
+    "squeeze": (_squeeze, "Leaves dimensions of size 1 out: all, or those among some."),
+    "unsqueeze": (lambda x, axis: fnp.expand_dims(x, axis), "Adds a dimension of size 1."),
+    "expand": (lambda x, *shape: x.expand(*shape), "Repeats dimensions of size 1; -1 keeps one."),
+    "expand_as": (_broadcast_as, "Repeats dimensions of size 1 up to the shape of another tensor."),
+    "broadcast_to": (
+        lambda x, shape: fnp.broadcast_to(x, tuple(shape)),
+        "Repeats dimensions of size 1 up to a shape.",
+    ),
+    "narrow": (_narrow, "Takes `length` elements from `start` on along a dimension."),
+    "select": (_select, "Takes one index along a dimension, which is left out."),
+    "diagonal": (_diagonal, "Takes the diagonal of two dimensions."),
+}
+"""The methods that return views, as functions of a value and their arguments."""
+
+
+def _is_basic(index: Any) -> bool:
+    """Tells whether an index makes a view: of numbers, slices, `...` and None."""
+    items = index if type(index) is tuple else (index,)
+    return all(i is None or i is ... or type(i) in (int, slice) for i in items)
+
+
+class ViewMembers:
+    """Has the methods that return views and are no functions of a value alone."""
+
+    T = property(lambda self: view(self, fnp.transpose))
+
+    mT = property(lambda self: view(self, fnp.matrix_transpose))
+
+    real = property(lambda self: view(self, fnp.real))
+
+    imag = property(lambda self: view(self, fnp.imag))
+
+    def __iter__(self: Any) -> Iterator[Any]:
+        if not self._type.ndim:
+            raise UnsupportedError(f"A tensor of rank zero cannot be iterated.\n  x: {self._type}")
+        return iter(self.unbind())
+
+    def __getitem__(self: Any, index: Any) -> Any:
+        if _is_basic(index):
+            return view(self, lambda x: x[index])
+        return recorded(operator.getitem, self, index)
+
+    def __setitem__(self: Any, index: Any, value: Any) -> None:
+        def new(x: Any, index: Any, value: Any) -> Any:
+            return fnp.at(x)[index].set(value)
+
+        assign("x[index] = value", self, recorded(new, self, index, value))
+
+    def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:
+        """Returns the parts along a dimension, which they do not have any more."""
+        return self._views([functools.partial(_select, axis=dim, index=i)
+                            for i in range(self._type.shape[dim])])  # fmt: skip
+
+    def split(self: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Any, ...]:
+        """Returns parts of a size, or of several sizes, along a dimension."""
+        total = self._type.shape[dim]
+        if isinstance(split_size, int):
+            sizes = [min(split_size, total - i) for i in range(0, total, split_size)]
+        else:
+            sizes = list(split_size)
+        starts = np.cumsum([0, *sizes[:-1]])
+        return self._views([functools.partial(_narrow, axis=dim, start=int(a), length=n)
+                            for a, n in zip(starts, sizes, strict=True)])  # fmt: skip
+
+    def chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+        """Returns so many parts along a dimension, or fewer, of one size but for the last."""
+        return self.split(-(-self._type.shape[dim] // chunks), dim)
+
+    def _views(self: Any, gets: list[Function]) -> tuple[Any, ...]:
+        found = recorded(lambda x: tuple([get(x) for get in gets]), self)
+        return tuple(
+            [as_view(self, x, get, fixed=SEVERAL) for x, get in zip(found, gets, strict=True)]
+        )

@@ -1,0 +1,194 @@
+"""Views of tensors, and writing in place, which gives a name another value.
+
+A view knows what it is a view of and how it is made of that. To write to it is to write to its
+base, by the steps between them taken backwards; all views of the base are made again when they are
+next looked at. What was computed before keeps what it was computed of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from ftrans.autograd.tape import pend, recorded, settle, tape
+from ftrans.autograd.tensor import STALE, Tensor
+from ftrans.errors import DTypeError, GraphError, MutationError, ShapeError
+from ftrans.ir import make_tracer
+from ftrans.ir.program import NO_PARAMS
+from ftrans.ir.stack import state
+from ftrans.numpy.access import chain, written
+from ftrans.numpy.promotion import cast
+from ftrans.primitives import broadcast_p, graft_p, scalar, select_p
+from ftrans.primitives.axes import zeros
+
+NO_GRAD = "A view was created in no_grad mode and is being modified inplace with grad mode enabled."
+SEVERAL = "It is one of several views that a function returned, which cannot be modified inplace."
+
+
+def view(x: Tensor, get: Callable[[Any], Any], *, detached: bool = False) -> Tensor:
+    """Returns a view of a tensor.
+
+    Args:
+        x: the tensor.
+        get: makes the view of a value of its type.
+        detached: whether gradients do not go through the view.
+    """
+    return as_view(x, recorded(get, x), get, detached=detached)
+
+
+def as_view(
+    x: Tensor,
+    made: Tensor,
+    get: Callable[[Any], Any],
+    *,
+    detached: bool = False,
+    fixed: str | None = None,
+) -> Tensor:
+    """Says of a tensor that it is a view of another one; returns it."""
+    if type(made) is not Tensor:
+        return made
+    meta = made._metadata()
+    meta.parent, meta.get, meta.detached = x, get, detached
+    meta.fixed = fixed or (None if state.grad or detached else NO_GRAD)
+    views = x._metadata().views
+    if len(views) > 32:
+        views[:] = [found for found in views if found() is not None]
+    views.append(ref(made))
+    return made
+
+
+def assign(name: str, x: Tensor, new: Any) -> Tensor:
+    """Gives a tensor, and all that shares memory with it, another value; returns it.
+
+    Args:
+        name: what was called, for errors.
+        x: the tensor.
+        new: a tensor of its type.
+
+    Raises:
+        GraphError: where it is a leaf that requires grad, or a view that is not to be written to.
+        ShapeError: where the value has another shape.
+        DTypeError: where its dtype does not fit.
+    """
+    if state.stack:
+        raise MutationError(
+            f"{name}: a tensor cannot be written to inside a transform, which may run it later.\n"
+            f"  tensor: {x._type}\n  Write x = x.clone() first, or pass it as an argument."
+        )
+    t, given = x._type, new._type
+    if given.shape != t.shape:
+        raise ShapeError(
+            f"{name}: the result has another shape than the tensor that it is written to.\n"
+            f"  tensor: {t}\n  result: {given}"
+        )
+    if given.dtype != t.dtype:
+        if not np.can_cast(given.dtype, t.dtype, "same_kind"):
+            raise DTypeError(
+                f"{name}: the result does not fit into the tensor that it is written to.\n"
+                f"  tensor: {t}\n  result: {given}"
+            )
+        new = recorded(cast, new, t.dtype)
+    if state.grad and x.requires_grad and not new.requires_grad:
+        new = recorded(_of_nothing, new, x)
+    _write(name, x, new, False)
+    return x
+
+
+def _of_nothing(value: Any, old: Any) -> Any:
+    """Returns a value with the derivative zero, as of what overwrote a value that had one."""
+    shape = old.shape
+    never = broadcast_p(scalar(False, bool), shape=shape, axes=())
+    return graft_p(value, select_p(never, old, zeros(old.type)))
+
+
+def overwrite(name: str, x: Tensor, new: Tensor) -> None:
+    """Gives a tensor that does not require grad another value, which is there already."""
+    meta = x._metadata()
+    if meta.parent is not None:
+        _write(name, x, new, True)
+        return
+    stale(x)
+    meta.version += 1
+    x._v = new._v
+
+
+def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
+    meta = x._metadata()
+    if meta.parent is not None:
+        if meta.fixed is not None and state.grad:
+            raise GraphError(
+                f"{name}: {meta.fixed}\n  view: {x._type}\n  Write x = x.clone() first."
+            )
+        _check(name, x, detached)
+        base = new if meta.detached else recorded(_put, name, meta.get, meta.parent, new)
+        _write(name, meta.parent, base, detached or meta.detached)
+        meta.version += 1
+        return
+    _check(name, x, detached)
+    found = tape()
+    index = found.code_of(new)
+    if meta.leaf:
+        index = found.twin(index)
+    elif (detached or not state.grad) and x.requires_grad:
+        old = make_tracer(found, _code(found, x), x._type)
+        index = found.record(graft_p, (make_tracer(found, index, x._type), old), NO_PARAMS)[0].index
+    meta.version += 1
+    stale(x)
+    pend(found, x, index)
+    if meta.retains:
+        keep_grad(x)
+    if meta.leaf:
+        found.leaves = True
+        if state.grad:
+            state.tape = None
+
+
+def keep_grad(x: Tensor) -> None:
+    """Has the gradient of a result kept, that of the value which it has now."""
+    meta = x._metadata()
+    if meta.edge is not None:
+        meta.edge.segment.retained.pop(meta.edge.position, None)
+    settle(x)
+    if meta.edge is not None:
+        segment, position = meta.edge
+        segment.retained[position], segment.values[position] = ref(x), x._v
+
+
+def _check(name: str, x: Tensor, detached: bool) -> None:
+    meta = x._meta
+    if meta is not None and meta.leaf and state.grad and not detached:
+        raise GraphError(
+            f"{name}: a leaf Variable that requires grad is being used in an in-place operation.\n"
+            f"  tensor: {x._type}\n"
+            f"  Write to it under no_grad(), or to a result: y = x.clone()."
+        )
+
+
+def _code(found: Any, x: Tensor) -> int:
+    """Returns the code of a tensor, to be differentiated whatever the mode is."""
+    before, state.grad = state.grad, True
+    try:
+        return found.code_of(x)
+    finally:
+        state.grad = before
+
+
+def _put(name: str, get: Callable[[Any], Any], base: Any, new: Any) -> Any:
+    """Returns a base whose elements at a view have new values."""
+    steps = chain(base, get(base))
+    if steps is None:
+        raise MutationError(f"{name}: what leads from the base to the view cannot be undone.")
+    return written(name, base, steps, new)
+
+
+def stale(x: Tensor) -> None:
+    """Has all views of a tensor made again when they are next looked at."""
+    meta = x._meta
+    for reference in meta.views if meta else ():
+        found = reference()
+        if found is not None:
+            found._v = STALE
+            stale(found)

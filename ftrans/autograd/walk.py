@@ -1,0 +1,340 @@
+"""One walk from roots back to leaves: through segments, the last first, and through hooks."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ftrans.autograd.modes import switch
+from ftrans.autograd.segment import Edge, Segment, depends, latest_first
+from ftrans.autograd.tape import recorded, settle, tape
+from ftrans.autograd.tensor import Tensor, of_array
+from ftrans.autograd.views import overwrite
+from ftrans.errors import GraphError
+from ftrans.interpreters import batch, pullback_anew, pulled
+from ftrans.ir import ArrayType, Params, Program, bind, make_tracer, type_of
+from ftrans.ir.location import location_of, user_frame
+from ftrans.ir.stack import state
+from ftrans.primitives import add_p, call_p
+from ftrans.runtime import run
+
+_accumulating = threading.Lock()
+
+
+class Place:
+    """Says where a call was made, once that is asked for."""
+
+    __slots__ = ("_call", "_code", "_offset")
+
+    def __init__(self, call: str):
+        frame = user_frame()
+        self._call = call
+        self._code, self._offset = (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
+
+    def __str__(self) -> str:
+        place = "" if self._code is None else f" at {location_of(self._code, self._offset)}"
+        return f"{self._call}{place}"
+
+
+class Walk:
+    """Is one walk from roots back to leaves.
+
+    Args:
+        call: what was called, for errors: "backward()".
+        sinks: the tensors that are asked for, whose gradients are returned; None to accumulate in
+            all leaves.
+        create: whether the walk is recorded, to be differentiated itself.
+        size: how many cotangents there are of each value, along an axis in front; None for one.
+    """
+
+    def __init__(
+        self, call: str, sinks: Sequence[Any] | None, create: bool, size: int | None = None
+    ):
+        self.size = size
+        self.call = call
+        self.create = create
+        self.found: dict[Any, Any] = {}
+        """The cotangents that are complete, by leaf or edge; of leaves, the sum so far."""
+        self.reached: dict[Any, Any] = {}
+        """The leaves and edges that results depend on, whether a cotangent arrives or not."""
+        self.sinks: Any = None if sinks is None else {key_of(sink) for sink in sinks}
+        self.waiting: dict[Segment, dict[int, Any]] = {}
+        self.heap: list[tuple[int, Segment]] = []
+        self.visited: dict[Segment, set[int]] = {}
+        self._leads: dict[Edge, bool] = {}
+
+    # ------------------------------------------------------------------- values, or their recording
+
+    def add(self, x: Any, y: Any) -> Any:
+        """Adds two cotangents, of which the first may be None."""
+        if x is None:
+            return y
+        if self.create:
+            return recorded(add_p, x, y)
+        return bind(add_p, (x, y), Params())[0]
+
+    def seen_by_user(self, ct: Any) -> Tensor:
+        """Returns the tensor that stands for a cotangent."""
+        return ct if type(ct) is Tensor else of_array(ct)
+
+    def taken_from_user(self, ct: Tensor) -> Any:
+        """Returns the cotangent that a tensor stands for."""
+        return ct if self.create else settle(ct)
+
+    def mapped(self, program: Program, count: int) -> Program:
+        """Returns a program for as many cotangents as there are at once, its last inputs."""
+        if self.size is None:
+            return program
+        dims = (None,) * (len(program.inputs) - count) + (0,) * count
+        return batch(program, self.size, dims, (True,) * len(program.outputs))[0]
+
+    def nothing(self, t: ArrayType) -> Any:
+        """Returns the cotangent of what nothing arrives at."""
+        zeros = np.zeros(t.shape if self.size is None else (self.size, *t.shape), t.dtype)
+        return of_array(zeros).requires_grad_() if self.create else zeros
+
+    # ------------------------------------------------------------------------------------- the walk
+
+    def send(self, target: Any, ct: Any) -> None:
+        """Adds a cotangent to what has arrived at a leaf, or at a result of a segment."""
+        if isinstance(target, Edge):
+            segment, position = target
+            if self.sinks is not None and not self.leads(segment, position):
+                return
+            if segment not in self.waiting:
+                self.waiting[segment] = {}
+                heapq.heappush(self.heap, (-segment.number, segment))
+            arrived = self.waiting[segment]
+            arrived[position] = self.add(arrived.get(position), ct)
+        elif target is not None:
+            key = key_of(target)
+            self.found[key] = self.add(self.found.get(key), ct)
+            self.reached[key] = target
+
+    def start(self, target: Any, ct: Any) -> None:
+        """Sends the cotangent of a root."""
+        self.send(target, ct)
+
+    def leads(self, segment: Segment, position: int) -> bool:
+        """Tells whether what is asked for lies at a result of a segment, or behind it."""
+        found, pending = self._leads, [Edge(segment, position)]
+        while pending:
+            edge = pending[-1]
+            if edge in found:
+                pending.pop()
+                continue
+            needs = depends(edge.segment.program)[edge.position].outputs
+            behind = edge.segment.behind(edge.position)
+            is_there = any((edge.segment.number, other) in self.sinks for other in needs) or any(
+                key_of(target) in self.sinks for target in behind
+            )
+            edges = [target for target in behind if isinstance(target, Edge)]
+            unknown = [] if is_there else [target for target in edges if target not in found]
+            if unknown:
+                pending += unknown
+                continue
+            found[edge] = is_there or any(found[target] for target in edges)
+            pending.pop()
+        return found[Edge(segment, position)]
+
+    def walk(self) -> None:
+        """Goes through all segments that cotangents arrive at."""
+        while self.heap:
+            _, segment = heapq.heappop(self.heap)
+            self.through(segment, self.waiting.pop(segment))
+
+    def through(self, segment: Segment, arrived: dict[int, Any]) -> None:
+        """Takes the cotangents of results of a segment to what it was computed of."""
+        self.visited.setdefault(segment, set()).update(arrived)
+        needs = depends(segment.program)
+        behind = set().union(*[needs[position].outputs for position in arrived])
+        for position in arrived:
+            for target in segment.behind(position):
+                self.reached.setdefault(key_of(target), target)
+        for position in behind:
+            self.reached.setdefault((segment.number, position), Edge(segment, position))
+        stops = tuple(
+            [p for p in latest_first(segment.program) if p in behind and self._stops(segment, p)]
+        )
+        first = {p: ct for p, ct in arrived.items() if p not in stops}
+        found = {p: arrived[p] for p in stops if p in arrived}
+        if first:
+            self._pull(segment, stops, first, found)
+        for position in stops:
+            ct = found.get(position)
+            if ct is None:
+                continue
+            ct = self._stop(segment, position, ct)
+            if self._goes_on(segment, position):
+                self._pull(segment, stops, {position: ct}, found, cut=True)
+
+    def _goes_on(self, segment: Segment, position: int) -> bool:
+        if self.sinks is None:
+            return True
+        others = depends(segment.program)[position].outputs - {position}
+        return any((segment.number, other) in self.sinks for other in others) or any(
+            key_of(target) in self.sinks or (isinstance(target, Edge) and self.leads(*target))
+            for target in segment.behind(position)
+        )
+
+    def _stops(self, segment: Segment, position: int) -> bool:
+        """Tells whether somebody looks at the cotangent of a result."""
+        key = (segment.number, position)
+        asked = self.sinks is not None and key in self.sinks
+        return asked or bool(segment.hooks.get(position)) or position in segment.retained
+
+    def _stop(self, segment: Segment, position: int, ct: Any) -> Any:
+        """Shows the cotangent of a result to those who look at it; returns what it becomes."""
+        ct = self.hooked(segment.hooks.get(position), ct)
+        reference = segment.retained.get(position)
+        x = None if reference is None else reference()
+        if x is not None and self.sinks is None:
+            accumulate(self, x, ct)
+        self.found[segment.number, position] = ct
+        return ct
+
+    def hooked(self, hooks: Mapping[int, Callable[..., Any]] | None, ct: Any) -> Any:
+        """Calls hooks with a cotangent, each with what the one before made of it."""
+        if not hooks:
+            return ct
+        x = self.seen_by_user(ct)
+        before = state.grad
+        switch(self.create)
+        try:
+            for hook in list(hooks.values()):
+                new = hook(x)
+                if new is not None:
+                    x = _checked_hook(hook, x, new)
+        finally:
+            switch(before)
+        return self.taken_from_user(x)
+
+    def _pull(
+        self,
+        segment: Segment,
+        stops: tuple[int, ...],
+        given: dict[int, Any],
+        found: dict[int, Any],
+        cut: bool = False,
+    ) -> None:
+        """Sends cotangents of results, or of what was cut there, to where they belong."""
+        residuals, held = segment.residuals, segment.operands  # before another thread frees them
+        for position in given:
+            if position in segment.freed:
+                raise _freed(self.call, segment.freed[position])
+        reached = segment.split.active
+        outs = [p for p, on in enumerate(reached) if on]
+        stops = tuple([p for p in stops if reached[p]])
+        if self.create:
+            known = segment.known()
+            kept = tuple([p for p in sorted(known) if p not in stops and reached[p]])
+            program, present = pullback_anew(
+                segment.program,
+                segment.active,
+                stops,
+                kept,
+                () if cut else tuple(p for p in outs if p in given),
+                tuple(p for p in stops if p in given) if cut else (),
+            )
+            cotangents = [given[p] for p in (stops if cut else outs) if p in given]
+            if not cotangents:
+                return
+            inputs = [*zip(held, segment.targets, strict=True)]
+            inputs += [(known[p], Edge(segment, p)) for p in (*stops, *kept)]
+            cts = _called(self.mapped(program, len(cotangents)), inputs, cotangents)
+        else:
+            ends = [None if cut else p for p in outs] + [p if cut else None for p in stops]
+            mask = tuple([p is not None and p in given for p in ends])
+            if not any(mask):
+                return
+            cotangents = [given[p] for p in ends if p is not None and p in given]
+            program, present = pulled(segment.split.linear, sum(segment.active), stops, mask)
+            program = self.mapped(program, len(cotangents))
+            cts = run(program, [*residuals, *cotangents])
+        sent = iter(cts)
+        targets = [target for target in segment.targets if target is not None]
+        for target, is_there in zip((*targets, *stops), present, strict=True):
+            if not is_there:
+                continue
+            ct = next(sent)
+            if type(target) is int:
+                found[target] = self.add(found.get(target), ct)
+            else:
+                self.send(target, ct)
+
+
+def _called(
+    program: Program, inputs: Sequence[tuple[Any, Any]], cotangents: Sequence[Any]
+) -> Sequence[Any]:
+    """Records the call of a program on arrays, each with its target, and on cotangents."""
+    found = tape()
+    operands = [make_tracer(found, found.add(type_of(x), x, to), type_of(x)) for x, to in inputs]
+    params = Params({"program": program})
+    return recorded(lambda *cts: bind(call_p, [*operands, *cts], params), *cotangents)
+
+
+def _freed(call: str, freed_by: Any) -> GraphError:
+    return GraphError(
+        f"{call}: trying to backward through the graph a second time.\n"
+        f"  It was freed by {freed_by}.\n"
+        f"  Specify retain_graph=True there, where the graph is to be used again."
+    )
+
+
+def _checked_hook(hook: Callable[..., Any], x: Tensor, new: Any) -> Tensor:
+    name = getattr(hook, "__name__", repr(hook))
+    if type(new) is not Tensor:
+        raise GraphError(
+            f"hook {name!r}: a hook returns a tensor, or None to leave the gradient as it is.\n"
+            f"  returned: {type(new).__name__}"
+        )
+    if new._type is not x._type:
+        raise GraphError(
+            f"hook {name!r} has changed the type of the gradient.\n"
+            f"  given: {x._type}\n  returned: {new._type}"
+        )
+    return new
+
+
+def key_of(target: Any) -> Any:
+    """Returns what a leaf, or a result, is found by."""
+    return (target.segment.number, target.position) if isinstance(target, Edge) else id(target)
+
+
+def deliver(walk: Walk, x: Tensor, ct: Any) -> None:
+    """Shows the cotangent of a leaf to its hooks, and accumulates it; zero where it is None."""
+    meta = x._metadata()
+    if ct is None:
+        ct = walk.nothing(x._type)
+    if not meta.leaf:
+        accumulate(walk, x, ct)
+        return
+    accumulate(walk, x, walk.hooked(meta.hooks, ct))
+    before = state.grad
+    switch(walk.create)
+    try:
+        for hook in list(meta.after.values()):
+            if hook(x) is not None:
+                raise GraphError("post accumulate grad hooks should return None.")
+    finally:
+        switch(before)
+
+
+def accumulate(walk: Walk, x: Tensor, ct: Any) -> None:
+    """Adds a cotangent to the gradient of a tensor."""
+    meta = x._metadata()
+    with _accumulating:
+        before = meta.grad
+        if before is None:
+            # with create_graph it may be a tensor that a user has given
+            meta.grad = recorded(lambda x: x, ct) if type(ct) is Tensor else of_array(ct)
+        elif walk.create:
+            meta.grad = walk.add(before, ct)
+        elif before.requires_grad:
+            meta.grad = of_array(walk.add(settle(before), ct))
+        else:
+            overwrite("backward()", before, of_array(walk.add(settle(before), ct)))
