@@ -9,6 +9,7 @@ from benchmarks.rows import (
     growing,
     lowering,
     recompiling,
+    tensors,
     verifying,
 )
 
@@ -16,6 +17,7 @@ __all__ = ["ROWS"]
 
 ROWS = [
     *eager.ROWS,
+    *tensors.ROWS,
     *compiled.ROWS,
     *lowering.ROWS,
     *fresh.ROWS,

@@ -1,0 +1,131 @@
+"""Tensors, as one writes them for PyTorch: `backward()` and updates in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ftrans
+from benchmarks.measure import Task
+from benchmarks.models import perceptron
+from benchmarks.models.chain import chain, vector
+from benchmarks.race import Against, race
+from benchmarks.result import Result, faster, time
+from benchmarks.row import Row, Settings
+from ftrans import func
+from ftrans import numpy as fnp
+
+__all__ = ["ROWS"]
+
+RATE = 0.01
+
+
+def _function() -> Task:
+    """Returns the un-jitted gradient of the chain as a function."""
+    x = vector(8)
+    return lambda: func.grad(lambda x: chain(fnp, x))(x)
+
+
+def _backward(look: str) -> Task:
+    """Returns the gradient of the chain by tensors.
+
+    Args:
+        look: "" to ask for nothing but the gradient; "loss" to ask for the loss before; "hook" to
+            have a hook called at a value that nothing but a product is made of.
+    """
+    x = ftrans.tensor(vector(8), requires_grad=True)
+
+    def task() -> Any:
+        x.grad = None
+        y = x
+        if look == "hook":
+            y = x * 1.0
+            y.register_hook(lambda g: None)
+        loss = chain(ftrans.Tensor, y)
+        if look == "loss":
+            loss.item()
+        loss.backward()
+        return x.grad.numpy()
+
+    return task
+
+
+def _torch() -> Task:
+    import torch
+
+    x = torch.as_tensor(vector(8)).requires_grad_()
+
+    def task() -> Any:
+        x.grad = None
+        chain(torch, x).backward()
+        return x.grad
+
+    return task
+
+
+def _chain(row: Row, settings: Settings) -> Iterator[Result]:
+    rivals = [
+        Against("func.grad", _function, time(1.05)),
+        Against("PyTorch", _torch, faster(2.5)),
+    ]
+    yield from race(row, settings, "", lambda: _backward(""), rivals)
+    for case, look in (("its loss is asked for before", "loss"), ("a hook in front", "hook")):
+        rivals = [Against("the same without", lambda: _backward(""), time(None))]
+        yield from race(row, settings, case, lambda look=look: _backward(look), rivals)
+
+
+def _training(row: Row, settings: Settings) -> Iterator[Result]:
+    rivals = [Against("func.value_and_grad", _functional_step, time(1.15))]
+    yield from race(row, settings, "", _step, rivals)
+
+
+def _step() -> Task:
+    """Returns the training step by `backward`, with an update in place."""
+    params = [
+        (ftrans.tensor(w, requires_grad=True), ftrans.tensor(b, requires_grad=True))
+        for w, b in perceptron.parameters()
+    ]
+    flat = [x for pair in params for x in pair]
+    images, goals = map(ftrans.tensor, perceptron.batch())
+
+    def task() -> Any:
+        value = perceptron.loss(ftrans.Tensor, params, images, goals)
+        value.backward()
+        with ftrans.no_grad():
+            for x in flat:
+                x -= 0.0 * x.grad
+        for x in flat:
+            x.grad = None
+        return value.item()
+
+    return task
+
+
+def _functional_step() -> Task:
+    """Returns the same by a function, un-jitted, on NumPy arrays."""
+    params, (images, goals) = perceptron.parameters(), perceptron.batch()
+
+    def task() -> Any:
+        loss = lambda p: perceptron.loss(fnp, p, images, goals)  # noqa: E731
+        slopes, value = func.grad_and_value(loss)(params)
+        for (w, b), (dw, db) in zip(params, slopes, strict=True):
+            w -= 0.0 * dw
+            b -= 0.0 * db
+        return value.item()
+
+    return task
+
+
+ROWS = [
+    Row(
+        "backward",
+        "31 small operations on a tensor of 8 numbers, and `backward()`.",
+        _chain,
+    ),
+    Row(
+        "tensors-training",
+        "A training step of a perceptron (64-64-64-10, batch 64) by `backward()` and an update in "
+        "place, against un-jitted `grad_and_value` and the same update.",
+        _training,
+    ),
+]
