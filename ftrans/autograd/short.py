@@ -82,24 +82,20 @@ def composite(name: str, function: Function, names: Mapping[str, str], depth: in
     """
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        tape = state.tape or begun()
+        tape, user = state.tape or begun(), sys._getframe(depth)
         call: list[Any] | None = None
-        if not config.check:
-            user = sys._getframe(depth)
+        if passed_over.get(user.f_code.co_filename) is False:
             index = self._index if tape.grad and self._v is tape else tape.code_of(self)
-            call = [function, id(user.f_code), user.f_lasti, index]
-            if passed_over.get(user.f_code.co_filename) is not False:
-                call = None
+            call = [function, id(user.f_code), user.f_lasti, index, len(args)]
             for x in args if not kwargs else (*args, *kwargs, *kwargs.values()):
                 kind = type(x)
-                if call is None:
-                    break
                 if type(x) is Tensor:
                     call.append(x._index if tape.grad and x._v is tape else tape.code_of(x))
                 elif kind in _PLAIN:
                     call += (kind, x)
                 else:
                     call = None
+                    break
         try:
             if call is None:
                 if kwargs:
@@ -128,12 +124,14 @@ def taken_over(
     call = (call, config.default_dtype)
     leaps = tape.step.leaps
     found = None if leaps is None else leaps.get(call)
-    if found is not None and tape.visits is None:
+    if found is not None and tape.visits is None and not config.check:
         steps, code, type_, _ = found
         tape.steps += steps
         tape.step = steps[-1]
         tensor = made(tape, code, type_)
         tape.live.append(ref(tensor))
+        if len(tape.live) > MOST_PENDING:
+            tape.flush()
         return tensor
     mark = tape.mark()
     keywords = {names.get(key, key): value for key, value in kwargs.items()}
@@ -190,7 +188,7 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
                     if len(tape.live) > MOST_PENDING:
                         tape.flush()
                     return tensor
-            if (kind is Tensor or kind is int) and not swap and not config.check:
+            if (kind is Tensor or kind is int) and not swap:
                 user = sys._getframe(depth)
                 if passed_over.get(user.f_code.co_filename) is False:
                     x = self._index if tape.grad and self._v is tape else tape.code_of(self)
