@@ -33,7 +33,6 @@ class Segment:
         number: orders segments: none depends on a later one.
         split: the program, linearized, with a mark on each result.
         residuals: what the linear program takes.
-        marks: which results are marked.
         targets: for each operand what the cotangent of it is for: a leaf, an `Edge`, or None.
         program: what was run, for derivatives of derivatives.
         operands: what it was run on.
@@ -48,7 +47,6 @@ class Segment:
         "__weakref__",
         "freed",
         "hooks",
-        "marks",
         "number",
         "operands",
         "program",
@@ -63,7 +61,6 @@ class Segment:
     def __init__(
         self,
         split: Linearized,
-        marks: tuple[int, ...],
         residuals: Sequence[Any],
         targets: Sequence[Any],
         program: Program,
@@ -71,7 +68,6 @@ class Segment:
     ):
         self.number = next(_numbers)
         self.split = split
-        self.marks = marks
         self.residuals = residuals
         self.targets = targets
         self.program = program
@@ -90,7 +86,7 @@ class Segment:
     @classmethod
     def spent(cls, program: Program, targets: Sequence[Any], call: Any) -> Segment:
         """Returns a segment whose results a `backward` has been through, in one program with it."""
-        made = cls(_NO_SPLIT, (), (), targets, program, ())
+        made = cls(_NO_SPLIT, (), targets, program, ())
         made.freed = dict.fromkeys(range(len(program.outputs)), call)
         return made
 
@@ -113,7 +109,9 @@ class Segment:
         for position in positions:
             for other in depends(self.program)[position].outputs:
                 self.freed.setdefault(other, call)
-        if len(self.freed) == len(self.program.outputs):
+        if self.split is not _NO_SPLIT and all(
+            position in self.freed for position, on in enumerate(self.split.active) if on
+        ):
             self.residuals, self.operands = [], []
             self.hooks, self.retained, self.values, self.results = {}, {}, {}, []
 

@@ -255,7 +255,7 @@ class Tape(Trail):
             split = linearize_marked(program, active, marks)
             found = self.ran(split.forward, operands)
             residuals = found[len(codes) :]
-            segment = Segment(split, marks, residuals, targets, program, operands)
+            segment = Segment(split, residuals, targets, program, operands)
         else:
             found = self.ran(program, operands)
         for x in tensors:

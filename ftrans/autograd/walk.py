@@ -115,10 +115,6 @@ class Walk:
             self.found[key] = self.add(self.found.get(key), ct)
             self.reached[key] = target
 
-    def start(self, target: Any, ct: Any) -> None:
-        """Sends the cotangent of a root."""
-        self.send(target, ct)
-
     def leads(self, segment: Segment, position: int) -> bool:
         """Tells whether what is asked for lies at a result of a segment, or behind it."""
         found, pending = self._leads, [Edge(segment, position)]

@@ -1167,3 +1167,14 @@ def _rounded(x: Any) -> Any:
     if isinstance(x, (list, tuple)):
         return [_rounded(item) for item in x]
     return x if x is None else f"{x + 0.0:.5e}"
+
+
+def test_what_a_backward_needs_is_let_go_of_after_it() -> None:
+    x, data = leaf(np.ones(8)), plain(np.ones(8))
+    loss, other = (x * x).sum(), data * 2  # the second is of no interest to backward
+    assert (loss.item(), other.sum().item()) == (8.0, 16.0)
+    segment = loss._meta.edge.segment  # type: ignore[union-attr]
+    assert segment.residuals
+    loss.backward()
+    assert not segment.residuals
+    assert other.tolist() == [2.0] * 8
