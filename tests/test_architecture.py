@@ -50,7 +50,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 3574,
+    "autograd": 3625,
     "custom": 5386,
     "external": 1258,
     "func": 3654,

@@ -93,7 +93,7 @@ class GraphMembers:
     def detach_(self: Any) -> Any:
         """Takes the history from a tensor, which becomes a leaf that does not require grad."""
         meta = self._metadata()
-        if meta.parent is not None:
+        if meta.parent is not None and not meta.detached:
             raise GraphError(
                 f"Can't detach views in-place. Use detach() instead.\n  view: {self._type}"
             )

@@ -156,3 +156,9 @@ def depends(program: Program) -> tuple[Needs, ...]:
     return tuple(
         [Needs(inputs[a], outputs[a]) if type(a) is int else nothing for a in program.outputs]
     )
+
+
+@memoised
+def links(program: Program) -> frozenset[int]:
+    """Returns the inputs from which a derivative can go to an output."""
+    return frozenset().union(*[needs.inputs for needs in depends(program)])

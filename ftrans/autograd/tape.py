@@ -19,7 +19,7 @@ from weakref import ref
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.autograd.segment import Edge, Segment
+from ftrans.autograd.segment import Edge, Segment, links
 from ftrans.autograd.tensor import STALE, Tensor, made, of_array
 from ftrans.errors import UnsupportedError
 from ftrans.interpreters import linearize_marked, pruned
@@ -233,6 +233,9 @@ class Tape(Trail):
         targets = [*self.targets, *[None] * (len(operands) - len(self.targets))]
         if len(needed) < len(operands):
             operands, targets = [operands[i] for i in needed], [targets[i] for i in needed]
+        linked = links(program)
+        if len(linked) < len(targets):  # what is not gone back to is not to be kept alive
+            targets = [to if i in linked else None for i, to in enumerate(targets)]
         return tensors, codes, program, operands, targets
 
     def ran(self, program: Program, operands: Sequence[Any]) -> list[Any]:

@@ -31,7 +31,8 @@ class Meta:
         hooks: what is called with the gradient of a leaf, in order, by handle.
         after: what is called with a leaf once its gradient was accumulated.
         retains: whether a result keeps its gradient.
-        parent: what this is a view of.
+        of: what this is a view of; a weak reference where it is detached, since a value without
+            its history is to keep none alive.
         get: makes the view of its parent; `None` where this is none.
         fixed: why a view is not to be written to.
         detached: whether what is written to the view leaves the graph of its parent as it is.
@@ -48,7 +49,7 @@ class Meta:
         "grad",
         "hooks",
         "leaf",
-        "parent",
+        "of",
         "retains",
         "version",
         "views",
@@ -61,12 +62,17 @@ class Meta:
         self.hooks: dict[int, Callable[..., Any]] = {}
         self.after: dict[int, Callable[..., Any]] = {}
         self.retains = False
-        self.parent: Tensor | None = None
+        self.of: Any = None
         self.get: Callable[[Any], Any] | None = None
         self.fixed: str | None = None
         self.detached = False
         self.views: list[ref[Tensor]] = []
         self.version = 0
+
+    @property
+    def parent(self) -> Tensor | None:
+        """What this is a view of, if that is still there."""
+        return self.of() if self.detached else self.of  # type: ignore[no-any-return]
 
 
 @final

@@ -51,13 +51,29 @@ def as_view(
     if type(made) is not Tensor:
         return made
     meta = made._metadata()
-    meta.parent, meta.get, meta.detached = x, get, detached
+    if detached:
+        x, get = _based(x)
+    meta.of, meta.get, meta.detached = ref(x) if detached else x, get, detached
     meta.fixed = fixed or (None if state.grad or detached else NO_GRAD)
     views = x._metadata().views
     if len(views) > 32:
         views[:] = [found for found in views if found() is not None]
     views.append(ref(made))
     return made
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def _based(x: Tensor) -> tuple[Tensor, Callable[[Any], Any]]:
+    """Returns the base of a tensor, and what makes a value of the tensor of one of the base."""
+    meta, parent = x._meta, None if x._meta is None else x._meta.parent
+    if meta is None or parent is None or meta.get is None:
+        return x, _same
+    own = meta.get
+    base, get = _based(parent)
+    return base, own if get is _same else lambda value: own(get(value))
 
 
 def assign(name: str, x: Tensor, new: Any) -> Tensor:
@@ -113,18 +129,20 @@ def overwrite(name: str, x: Tensor, new: Tensor) -> None:
     stale(x)
     meta.version += 1
     x._v = new._v
+    _follow(x)
 
 
 def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
     meta = x._metadata()
-    if meta.parent is not None:
+    parent = meta.parent
+    if parent is not None:
         if meta.fixed is not None and state.grad:
             raise GraphError(
                 f"{name}: {meta.fixed}\n  view: {x._type}\n  Write x = x.clone() first."
             )
         _check(name, x, detached)
-        base = new if meta.detached else recorded(_put, name, meta.get, meta.parent, new)
-        _write(name, meta.parent, base, detached or meta.detached)
+        base = new if meta.get is _same else recorded(_put, name, meta.get, parent, new)
+        _write(name, parent, base, detached or meta.detached)
         meta.version += 1
         return
     _check(name, x, detached)
@@ -138,6 +156,7 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
     meta.version += 1
     stale(x)
     pend(found, x, index)
+    _follow(x)
     if meta.retains:
         keep_grad(x)
     if meta.leaf:
@@ -185,10 +204,27 @@ def _put(name: str, get: Callable[[Any], Any], base: Any, new: Any) -> Any:
 
 
 def stale(x: Tensor) -> None:
-    """Has all views of a tensor made again when they are next looked at."""
+    """Has the views of a tensor made again when they are next looked at, but for detached ones."""
     meta = x._meta
     for reference in meta.views if meta else ():
         found = reference()
         if found is not None:
-            found._v = STALE
+            if not found._metadata().detached:
+                found._v = STALE
             stale(found)
+
+
+def _follow(x: Tensor) -> None:
+    """Gives detached views of a tensor, which may outlive it, the value that they have now."""
+    meta = x._meta
+    for reference in meta.views if meta else ():
+        found = reference()
+        if found is None or not found._metadata().detached:
+            continue
+        get = found._metadata().get
+        assert get is not None
+        now = x if get is _same else recorded(get, x)
+        if now._v is state.tape:
+            pend(state.tape, found, state.tape.twin(now._index))
+        else:
+            found._v, found._index = now._v, now._index

@@ -1178,3 +1178,40 @@ def test_what_a_backward_needs_is_let_go_of_after_it() -> None:
     loss.backward()
     assert not segment.residuals
     assert other.tolist() == [2.0] * 8
+
+
+def test_a_detached_value_keeps_no_history_alive() -> None:
+    w, h = leaf([0.5, 0.2]), plain([1, 1])
+
+    def step(h: Tensor) -> Tensor:
+        new = (w * h + 1).tanh()
+        assert new.sum().item() < 2
+        return new.detach()
+
+    gc.collect()
+    gc.disable()
+    try:
+        for i in range(400):
+            h = step(h)
+            if i == 200:
+                before = len(gc.get_objects())
+        assert len(gc.get_objects()) - before < 50
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    "view",
+    [lambda x: x.detach(), lambda x: x.detach().detach(), lambda x: x[:].detach()[:].detach()],
+)
+def test_a_write_through_what_is_detached_of_names_that_are_gone(view: Any) -> None:
+    x = leaf([1, 2]) * 1
+    d = view(x)
+    d.add_(5)
+    assert x.tolist() == [6.0, 7.0]
+    x.mul_(2)
+    assert d.tolist() == [12.0, 14.0]
+    del x
+    d.add_(1)
+    assert d.tolist() == [13.0, 15.0]
+    assert not d.requires_grad
