@@ -19,7 +19,6 @@ from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.walk import Place, Walk, deliver, key_of
 from ftrans.errors import ArgumentError, DTypeError, GraphError, ShapeError
 from ftrans.interpreters import fused
-from ftrans.interpreters.backward import NONE, ONE
 from ftrans.interpreters.base import memoised
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.dtype import is_complex
@@ -155,8 +154,7 @@ def _plan(program: Program, active: tuple[bool, ...], root: int) -> _Plan | None
         return None
     if any(flag and i not in needs[root].outputs for i, flag in enumerate(flags)):
         return None
-    seeds = tuple([ONE if i == root else NONE for i in range(len(flags))])
-    whole, present = fused(program, active, seeds, ())
+    whole, present = fused(program, active, root)
     sent = tuple([i for i, there in zip(sorted(on), present, strict=True) if there])
     return _Plan(whole, flags, sent, tuple(sorted(on.intersection(needs[root].inputs))))
 

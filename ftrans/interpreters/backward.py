@@ -9,26 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ftrans.interpreters.base import building, finish, memoised, walk
+from ftrans.interpreters.gradient import pull
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.jvp import Linearized, linearize, split
-from ftrans.interpreters.transpose import pull_back
-from ftrans.ir import ArrayType, Equation, Params, Program, bind, type_of
+from ftrans.ir import Equation, Params, Program, bind, type_of
 from ftrans.primitives import broadcast_p, mark_p, scalar
-from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.control.common import Mask, pick, present
-from ftrans.primitives.conversion import conjugate
-from ftrans.primitives.record import Linear
 
 Numbers = tuple[int, ...]
-
-NONE, ONE, GIVEN = 0, 1, 2
-"""What the cotangent of an output is: zero, one, or an argument."""
-
-_NOTHING = ArrayType((), np.dtype(np.float32))
-"""The type of what stands for the tangent at a mark that no tangent reaches."""
 
 
 @memoised
@@ -101,42 +90,37 @@ def linearize_marked(program: Program, active: Mask, positions: Numbers) -> Line
     return linearize(marked(program, positions) if positions else program, active)
 
 
-def _exposed(linear: Program, count: int, cut: Numbers, tapped: Numbers) -> Program:
-    """Returns a linear program that is open at marks.
+def _exposed(linear: Program, count: int, cut: Numbers) -> Program:
+    """Returns a linear program that is open at marks, which it has.
 
     Args:
         linear: from tangents, followed by residuals.
         count: the number of tangents.
-        cut: where the tangent is an input, and what arrives there an output.
-        tapped: where an input is added to the tangent.
+        cut: the marks at which the tangent is an input, and what arrives there an output.
 
     Returns:
         A program from the tangents, those at the marks and the residuals to the outputs, followed
-        by what arrives at the cuts.
+        by what arrives at the marks.
     """
-    if not cut and not tapped:
+    if not cut:
         return linear
     types = {e.params["number"]: e.types[0] for e in linear.equations if e.primitive is mark_p}
-    opened = [types.get(number, _NOTHING) for number in (*cut, *tapped)]
+    opened = [types[number] for number in cut]
     inputs = [*linear.inputs[:count], *opened, *linear.inputs[count:]]
     with building(linear.name, inputs) as (frame, given):
-        start = count + len(opened)
-        at = dict(zip((*cut, *tapped), given[count:start], strict=True))
+        start = count + len(cut)
+        at = dict(zip(cut, given[count:start], strict=True))
         arrived: dict[int, Any] = {}
 
         def step(equation: Equation, taken: list[Any]) -> Sequence[Any]:
-            if equation.primitive is mark_p:
-                number = equation.params["number"]
-                if number in cut:
-                    arrived[number] = taken[0]
-                    return (at[number],)
-                if number in tapped:
-                    return (accumulate(taken[0], at[number]),)
-            return bind(equation.primitive, taken, equation.params)
+            number = equation.params["number"] if equation.primitive is mark_p else None
+            if number not in at:
+                return bind(equation.primitive, taken, equation.params)
+            arrived[number] = taken[0]
+            return (at[number],)
 
         outs = walk(linear, [*given[:count], *given[start:]], step)
-        outs += [arrived.get(n, at[n]) for n in cut]
-        return finish(frame, outs)
+        return finish(frame, outs + [arrived[number] for number in cut])
 
 
 @memoised
@@ -153,16 +137,15 @@ def pulled(linear: Program, count: int, cut: Numbers, given: Mask) -> tuple[Prog
         A program from the residuals and the cotangents that are given to those of the tangents, and
         then of the marks, that are not zero; and which ones these are.
     """
-    exposed = _exposed(linear, count, cut, ())
+    exposed = _exposed(linear, count, cut)
     first = count + len(cut)
     residuals, types = exposed.inputs[first:], pick(exposed.output_types, given)
     with building(f"backward({linear.name})", [*residuals, *types]) as (frame, inputs):
         cotangents = iter(inputs[len(residuals) :])
-        seeds = [conjugate(next(cotangents)) if g else None for g in given]
-        operands = [*map(Linear, exposed.inputs[:first]), *inputs[: len(residuals)]]
-        found = pull_back(exposed, operands, seeds)[:first]
+        seeds = [next(cotangents) if g else None for g in given]
+        found = pull(exposed, inputs[: len(residuals)], seeds)
         mask = present(found)
-        return finish(frame, [conjugate(ct) for ct in pick(found, mask)]), mask
+        return finish(frame, pick(found, mask)), mask
 
 
 def _opened(program: Program, stops: Numbers) -> Program:
@@ -219,47 +202,30 @@ def pullback_anew(
         values = dict(zip(kept, inputs[size:], strict=False))
         _, linear, residuals, reached = split(inline(opened), inputs[:size], flags, values)
         given = dict(zip(places, inputs[size + len(kept) :], strict=True))
-        back = [conjugate(given.get(place)) for place in range(len(opened.outputs))]
-        count = sum(flags)
-        operands = [*map(Linear, linear.inputs[:count]), *residuals]
-        found = pull_back(linear, operands, pick(back, reached))[:count]
+        seeds = [given.get(place) for place in range(len(opened.outputs))]
+        found = pull(linear, residuals, pick(seeds, reached))
         mask = present(found)
-        return finish(frame, [conjugate(ct) for ct in pick(found, mask)]), mask
+        return finish(frame, pick(found, mask)), mask
 
 
 @memoised
-def fused(program: Program, active: Mask, seeds: Numbers, tapped: Numbers) -> tuple[Program, Mask]:
-    """Runs a program forward and backward.
+def fused(program: Program, active: Mask, root: int) -> tuple[Program, Mask]:
+    """Runs a program forward, and backward from one output of one element.
 
     Args:
         program: any program.
         active: for each input whether it is differentiated.
-        seeds: for each output what its cotangent is: `NONE`, `ONE` or `GIVEN`.
-        tapped: the positions of outputs whose cotangents are asked for as well.
+        root: the position of that output, which depends on what is active.
 
     Returns:
-        A program from the inputs and the cotangents that are given to the outputs, followed by the
-        cotangents, not zero, of the active inputs and then of `tapped`; and which ones these are.
+        A program from the inputs to the outputs, followed by the cotangents, not zero, of the
+        active inputs; and which ones these are.
     """
-    whole = inline(marked(program, tapped) if tapped else program)
-    types = [t for t, seed in zip(program.output_types, seeds, strict=True) if seed == GIVEN]
-    with building(program.name, [*program.inputs, *types]) as (frame, inputs):
-        size = len(program.inputs)
-        outs, linear, residuals, reached = split(whole, inputs[:size], active)
-        cotangents = iter(inputs[size:])
-        given: list[Any] = []
-        for out, seed in zip(outs, seeds, strict=True):
-            given.append(next(cotangents) if seed == GIVEN else _ones(out) if seed else None)
-        count = sum(active)
-        exposed = _exposed(linear, count, (), tapped)
-        first = count + len(tapped)
-        operands = [*map(Linear, exposed.inputs[:first]), *residuals]
-        back = [None if ct is None else conjugate(ct) for ct in pick(given, reached)]
-        found = pull_back(exposed, operands, back)[:first]
+    with building(program.name, program.inputs) as (frame, inputs):
+        outs, linear, residuals, reached = split(inline(program), inputs, active)
+        t = type_of(outs[root])
+        one = broadcast_p(scalar(1, t.dtype), shape=t.shape, axes=())
+        seeds = [one if i == root else None for i, on in enumerate(reached) if on]
+        found = pull(linear, residuals, seeds)
         mask = present(found)
-        return finish(frame, [*outs, *(conjugate(ct) for ct in pick(found, mask))]), mask
-
-
-def _ones(x: Any) -> Any:
-    t = type_of(x)
-    return broadcast_p(scalar(1, t.dtype), shape=t.shape, axes=())
+        return finish(frame, [*outs, *pick(found, mask)]), mask

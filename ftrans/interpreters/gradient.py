@@ -33,19 +33,24 @@ from ftrans.primitives.control.common import pick, spread, types_of
 from ftrans.primitives.conversion import conjugate
 
 
-def _pull(linear: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """Returns the cotangents of what a program is linear in, zeros where there are none.
+def pull(linear: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """Returns the cotangents of what a program is linear in, `None` for zero.
 
     Args:
         linear: a program without `call`, from what it is linear in, followed by residuals.
         residuals: its residuals.
         cotangents: those of its outputs, `None` for zero.
     """
-    types = linear.inputs[: len(linear.inputs) - len(residuals)]
-    found = pull_back(
-        linear, [*map(Linear, types), *residuals], [conjugate(ct) for ct in cotangents]
-    )
-    return [zeros(t) if ct is None else conjugate(ct) for ct, t in zip(found, types, strict=False)]
+    count = len(linear.inputs) - len(residuals)
+    operands = [*map(Linear, linear.inputs[:count]), *residuals]
+    found = pull_back(linear, operands, [conjugate(ct) for ct in cotangents])
+    return [conjugate(ct) for ct in found[:count]]
+
+
+def _pull(linear: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """Is `pull`, with zeros where there are no cotangents."""
+    found = zip(pull(linear, residuals, cotangents), linear.inputs, strict=False)
+    return [zeros(t) if ct is None else ct for ct, t in found]
 
 
 def _backwards(name: str, linear: Program, count: int) -> Program:

@@ -14,7 +14,9 @@ from ftrans.primitives import at_hand_p, call_p, custom_p, graft_p, mark_p, miss
 from ftrans.primitives.rules.missing import raise_missing
 
 _CALLS = {call_p: "program"}
-_RULES = {custom_p: "forward", missing_p: "", at_hand_p: "", mark_p: "", graft_p: ""}
+_VALUES = {at_hand_p: 1, mark_p: 0, graft_p: 0}
+"""What says something of derivatives alone, and the operand that has its value."""
+_RULES = {custom_p: "forward", missing_p: "", **dict.fromkeys(_VALUES, "")}
 """What is replaced, and the param with the program that stands for it, if there is one."""
 
 
@@ -40,10 +42,8 @@ def _expanded(program: Program, operands: Sequence[Any], rules: bool) -> list[An
         body = params.get(replaced.get(primitive, ""))
         if body is not None:
             return _expanded(body, taken[: len(body.inputs)], rules)[: len(equation.types)]
-        if rules and primitive is at_hand_p:
-            return taken[1:]
-        if rules and primitive in (mark_p, graft_p):
-            return taken[:1]
+        if rules and primitive in _VALUES:
+            return [taken[_VALUES[primitive]]]
         if primitive.is_higher_order:
             params = params.map_programs(within)
         return bind(primitive, taken, params)
