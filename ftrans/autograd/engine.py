@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.autograd.segment import Edge, Segment, depends
+from ftrans.autograd.segment import Edge, Segment, depends, requiring
 from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
-from ftrans.autograd.walk import Place, Walk, deliver, key_of
+from ftrans.autograd.walk import Walk, deliver, key_of
 from ftrans.errors import ArgumentError, DTypeError, GraphError, ShapeError
 from ftrans.interpreters import fused
 from ftrans.interpreters.base import memoised
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.dtype import is_complex
+from ftrans.ir.location import here
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, cast
 from ftrans.traceback import boundary
@@ -92,9 +93,13 @@ def _seed(call: str, index: int, t: ArrayType, ct: Any, create: bool, size: int 
     return cast(settle(ct) if type(ct) is Tensor else as_array(ct), t.dtype)
 
 
-def _check_root(call: str, index: int, x: Any) -> None:
+def _check_tensor(call: str, what: str, x: Any) -> None:
     if type(x) is not Tensor:
-        raise ArgumentError(f"{call}: element {index} is no tensor, but of {type(x).__name__}.")
+        raise ArgumentError(f"{call}: {what} is no tensor, but of {type(x).__name__}.")
+
+
+def _check_root(call: str, index: int, x: Any) -> None:
+    _check_tensor(call, f"element {index}", x)
     if not x.requires_grad:
         raise GraphError(
             f"{call}: element {index} of tensors does not require grad and does not have a "
@@ -120,7 +125,7 @@ def _walked(
         walk.send(x._target(), seed)
     walk.walk()
     if not retain:
-        _free(walk, Place(call))
+        _free(walk, (call, here()))
     return walk
 
 
@@ -147,9 +152,8 @@ def _plan(program: Program, active: tuple[bool, ...], root: int) -> _Plan | None
     They cannot where somebody may come back to what is pending: where another result requires grad
     that the root is not computed of.
     """
-    needs = depends(program)
+    needs, flags = depends(program), requiring(program, active)
     on = {i for i, is_active in enumerate(active) if is_active}
-    flags = tuple([not on.isdisjoint(need.inputs) for need in needs])
     if not flags[root]:
         return None
     if any(flag and i not in needs[root].outputs for i, flag in enumerate(flags)):
@@ -170,7 +174,7 @@ def _at_once(x: Tensor, call: str) -> Walk | None:
     if plan is None:
         return None
     arrays = found.ran(plan.whole, operands)
-    place = Place(call)
+    place = call, here()
     segment = Segment.spent(program, targets, place)
     for tensor in tensors:
         at = codes.index(tensor._index)
@@ -193,8 +197,7 @@ def _free(walk: Walk, place: Any) -> None:
 
 def _sink(call: str, index: int, x: Any) -> Any:
     """Returns the leaf or the edge that is asked for by a tensor."""
-    if type(x) is not Tensor:
-        raise ArgumentError(f"{call}: input {index} is no tensor, but of {type(x).__name__}.")
+    _check_tensor(call, f"input {index}", x)
     if not x.requires_grad:
         raise GraphError(
             f"{call}: One of the differentiated Tensors does not require grad.\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from ftrans.autograd.tape import settle
@@ -33,12 +32,7 @@ class RemovableHandle:
     def __enter__(self) -> RemovableHandle:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.remove()
 
 
@@ -75,7 +69,7 @@ def register_post_accumulate_grad_hook(x: Tensor, hook: Hook) -> RemovableHandle
 
     Args:
         x: the leaf.
-        hook: takes the leaf, whose `grad` is up to date; what it returns is ignored.
+        hook: takes the leaf, whose `grad` is up to date; it returns nothing.
 
     Returns:
         A handle, by which the hook can be removed.

@@ -10,7 +10,6 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Generator
-from types import TracebackType
 from typing import Any, TypeVar
 
 from ftrans.ir.stack import state
@@ -30,7 +29,7 @@ def is_grad_enabled() -> bool:
     return state.grad
 
 
-def switch(mode: bool) -> None:
+def _switch(mode: bool) -> None:
     """Sets the grad mode of this thread."""
     state.grad = mode
     tape = state.tape
@@ -77,7 +76,7 @@ class _Traced:
                 x.move(stop_gradient_p(x))
 
 
-class _Mode:
+class Mode:
     """Is a mode for a block, or for a function, while it or what it generates runs."""
 
     def __init__(self, mode: bool):
@@ -90,16 +89,11 @@ class _Mode:
         outer, trail = state.held, state.trail
         if outer is not None and self.mode:
             outer.end()
-        switch(self.mode)
+        _switch(self.mode)
         state.held = None if self.mode or not state.stack else outer or _Traced()
         state.modes.append((self, before, outer, trail))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         modes = state.modes
         last = max(i for i, (mode, *_) in enumerate(modes) if mode is self)
         _, before, outer, trail = modes.pop(last)
@@ -110,7 +104,7 @@ class _Mode:
             state.held = _Traced()
         if state.held is None and trail is not None and trail in state.stack[-1:]:
             state.trail = trail
-        switch(before)
+        _switch(before)
 
     def __call__(self, function: F) -> F:
         """Returns a function that runs in this mode; a generator does while it runs."""
@@ -152,7 +146,7 @@ class _Mode:
 
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
-            with _Mode(mode):
+            with Mode(mode):
                 return function(*args, **kwargs)
 
         return called  # type: ignore[return-value]
@@ -163,7 +157,7 @@ def _generating(mode: bool, generator: Generator[Any, Any, Any]) -> Generator[An
     resume: Callable[[], Any] = functools.partial(next, generator)
     while True:
         try:
-            with _Mode(mode):
+            with Mode(mode):
                 value = resume()
         except StopIteration as stop:
             return stop.value
@@ -171,7 +165,7 @@ def _generating(mode: bool, generator: Generator[Any, Any, Any]) -> Generator[An
             sent = yield value
             resume = functools.partial(generator.send, sent)
         except GeneratorExit:
-            with _Mode(mode):
+            with Mode(mode):
                 generator.close()
             raise
         except BaseException as error:
@@ -189,7 +183,7 @@ class _Awaited:
         return _generating(self._mode, self._coroutine.__await__())
 
 
-class no_grad(_Mode):
+class no_grad(Mode):
     """Is the mode in which results do not require grad: `with no_grad():`, or a decorator.
 
     Example:
@@ -217,10 +211,10 @@ class enable_grad(no_grad):
     """Is the mode in which results require grad where operands do, inside of `no_grad` as well."""
 
     def __init__(self, function: Callable[..., Any] | None = None):
-        _Mode.__init__(self, True)
+        Mode.__init__(self, True)
 
 
-class set_grad_enabled(_Mode):
+class set_grad_enabled(Mode):
     """Sets the mode at once; as a block, or a decorator, for the length of that.
 
     In a function that a transform traces it has to be a block.
@@ -230,7 +224,7 @@ class set_grad_enabled(_Mode):
         super().__init__(bool(mode))
         self._at_first = state.grad
         self._used = False
-        switch(self.mode)
+        _switch(self.mode)
 
     def __enter__(self) -> None:
         self._enter(state.grad if self._used else self._at_first)
@@ -238,13 +232,13 @@ class set_grad_enabled(_Mode):
 
     def __call__(self, function: F) -> F:
         """Returns a function that runs in this mode, and takes back that it was set."""
-        switch(self._at_first)
+        _switch(self._at_first)
         self._used = True
         return super().__call__(function)
 
     def __del__(self) -> None:
         if not self._used and state.stack:
-            switch(self._at_first)
+            _switch(self._at_first)
             warnings.warn(
                 "set_grad_enabled: in a function that a transform traces it has no effect unless "
                 "it is a block. Write with set_grad_enabled(mode):",

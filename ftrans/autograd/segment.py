@@ -31,7 +31,7 @@ class Segment:
 
     Attributes:
         number: orders segments: none depends on a later one.
-        split: the program, linearized, with a mark on each result.
+        split: the program, linearized, with a mark on each result; None where nobody comes back.
         residuals: what the linear program takes.
         targets: for each operand what the cotangent of it is for: a leaf, an `Edge`, or None.
         program: what was run, for derivatives of derivatives.
@@ -60,7 +60,7 @@ class Segment:
 
     def __init__(
         self,
-        split: Linearized,
+        split: Linearized | None,
         residuals: Sequence[Any],
         targets: Sequence[Any],
         program: Program,
@@ -86,7 +86,7 @@ class Segment:
     @classmethod
     def spent(cls, program: Program, targets: Sequence[Any], call: Any) -> Segment:
         """Returns a segment whose results a `backward` has been through, in one program with it."""
-        made = cls(_NO_SPLIT, (), targets, program, ())
+        made = cls(None, (), targets, program, ())
         made.freed = dict.fromkeys(range(len(program.outputs)), call)
         return made
 
@@ -109,14 +109,11 @@ class Segment:
         for position in positions:
             for other in depends(self.program)[position].outputs:
                 self.freed.setdefault(other, call)
-        if self.split is not _NO_SPLIT and all(
+        if self.split is not None and all(
             position in self.freed for position, on in enumerate(self.split.active) if on
         ):
             self.residuals, self.operands = [], []
             self.hooks, self.retained, self.values, self.results = {}, {}, {}, []
-
-
-_NO_SPLIT: Any = None
 
 
 @memoised
@@ -162,3 +159,10 @@ def depends(program: Program) -> tuple[Needs, ...]:
 def links(program: Program) -> frozenset[int]:
     """Returns the inputs from which a derivative can go to an output."""
     return frozenset().union(*[needs.inputs for needs in depends(program)])
+
+
+@memoised
+def requiring(program: Program, active: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Returns for each output whether it requires grad, where the active inputs do."""
+    on = {i for i, is_active in enumerate(active) if is_active}
+    return tuple([not on.isdisjoint(needs.inputs) for needs in depends(program)])

@@ -14,7 +14,7 @@ from weakref import ref
 
 from ftrans.autograd.tape import MOST_PENDING, recorded
 from ftrans.autograd.tape import tape as begun
-from ftrans.autograd.tensor import Tensor, made
+from ftrans.autograd.tensor import Tensor
 from ftrans.config import config
 from ftrans.ir.location import passed_over
 from ftrans.ir.stack import state
@@ -28,6 +28,32 @@ Function = Callable[..., Any]
 _new = object.__new__
 
 
+def _stepped(tape: Any, key: tuple[Any, ...]) -> Tensor | None:
+    """Takes the step with a key, and returns its result; None where there is none."""
+    step = tape.step
+    child = step.child
+    if child is None or child.key != key:
+        child = step.find(key)
+        if child is None:
+            return None
+    tape.step = child
+    tape.steps.append(child)
+    return _pending(tape, child.code, child.type)
+
+
+def _pending(tape: Any, index: int, type_: Any) -> Tensor:
+    """Returns a tensor of a value of a tape, which is run where that is one too many."""
+    tensor = _new(Tensor)  # as `made` does, spelled out where most tensors are made
+    tensor._v = tape
+    tensor._index = index
+    tensor._type = type_
+    tensor._meta = None
+    tape.live.append(ref(tensor))
+    if len(tape.live) > MOST_PENDING:
+        tape.flush()
+    return tensor
+
+
 def unary(name: str, function: Function, depth: int = 1) -> Function:
     """Makes a method of one tensor; `depth` says how many frames up the user's code is."""
     primitive = direct.get(function)
@@ -39,24 +65,9 @@ def unary(name: str, function: Function, depth: int = 1) -> Function:
             if t.is_inexact and tape.visits is None:
                 index = self._index if tape.grad and self._v is tape else tape.code_of(self)
                 user = sys._getframe(depth)
-                step = tape.step
-                key = (primitive, None, id(user.f_code), user.f_lasti, index)
-                child = step.child
-                if child is None or child.key != key:
-                    child = step.find(key)
-                if child is not None:
-                    tape.step = child
-                    tape.steps.append(child)
-                    # as `made` does, spelled out where most tensors are made
-                    tensor = _new(Tensor)
-                    tensor._v = tape
-                    tensor._index = child.code
-                    tensor._type = child.type  # type: ignore[assignment]
-                    tensor._meta = None
-                    tape.live.append(ref(tensor))
-                    if len(tape.live) > MOST_PENDING:
-                        tape.flush()
-                    return tensor
+                found = _stepped(tape, (primitive, None, id(user.f_code), user.f_lasti, index))
+                if found is not None:
+                    return found
         try:
             return recorded(function, self, *args, **kwargs)
         except Exception as error:
@@ -128,11 +139,7 @@ def taken_over(
         steps, code, type_, _ = found
         tape.steps += steps
         tape.step = steps[-1]
-        tensor = made(tape, code, type_)
-        tape.live.append(ref(tensor))
-        if len(tape.live) > MOST_PENDING:
-            tape.flush()
-        return tensor
+        return _pending(tape, code, type_)
     mark = tape.mark()
     keywords = {names.get(key, key): value for key, value in kwargs.items()}
     result = recorded(function, self, *args, **keywords)
@@ -167,27 +174,10 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
                 else:
                     y = scalar(other, t.dtype)
                 user = sys._getframe(depth)
-                step = tape.step
-                if swap:
-                    key = (primitive, None, id(user.f_code), user.f_lasti, y, x)
-                else:
-                    key = (primitive, None, id(user.f_code), user.f_lasti, x, y)
-                child = step.child
-                if child is None or child.key != key:
-                    child = step.find(key)
-                if child is not None:
-                    tape.step = child
-                    tape.steps.append(child)
-                    # as `made` does, spelled out where most tensors are made
-                    tensor = _new(Tensor)
-                    tensor._v = tape
-                    tensor._index = child.code
-                    tensor._type = child.type  # type: ignore[assignment]
-                    tensor._meta = None
-                    tape.live.append(ref(tensor))
-                    if len(tape.live) > MOST_PENDING:
-                        tape.flush()
-                    return tensor
+                pair = (y, x) if swap else (x, y)
+                found = _stepped(tape, (primitive, None, id(user.f_code), user.f_lasti, *pair))
+                if found is not None:
+                    return found
             if (kind is Tensor or kind is int) and not swap:
                 user = sys._getframe(depth)
                 if passed_over.get(user.f_code.co_filename) is False:

@@ -19,7 +19,7 @@ from weakref import ref
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.autograd.segment import Edge, Segment, links
+from ftrans.autograd.segment import Edge, Segment, links, requiring
 from ftrans.autograd.tensor import STALE, Tensor, made, of_array
 from ftrans.errors import UnsupportedError
 from ftrans.interpreters import linearize_marked, pruned
@@ -55,6 +55,7 @@ class Tape(Trail):
         thread: the thread that records here.
         grad: the grad mode of that thread, to be asked at less cost.
         leaves: whether the value of a leaf is pending here.
+        lock: held while `flags` grow.
     """
 
     __slots__ = (
@@ -250,10 +251,10 @@ class Tape(Trail):
     def run(self, tensors: Sequence[Tensor]) -> None:
         """Gives these tensors their values."""
         tensors, codes, program, operands, targets = self.gathered(tensors)
-        flags = [self.requires(code) for code in codes]
+        active = tuple([target is not None for target in targets])
+        flags = requiring(program, active)
         segment = None
         if any(flags):
-            active = tuple([target is not None for target in targets])
             marks = tuple([i for i, flag in enumerate(flags) if flag])
             split = linearize_marked(program, active, marks)
             found = self.ran(split.forward, operands)

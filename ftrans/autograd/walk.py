@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.autograd.modes import switch
+from ftrans.autograd.modes import Mode
 from ftrans.autograd.segment import Edge, Segment, depends, latest_first
 from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor, of_array
@@ -17,27 +17,11 @@ from ftrans.autograd.views import overwrite
 from ftrans.errors import GraphError
 from ftrans.interpreters import batch, pullback_anew, pulled
 from ftrans.ir import ArrayType, Params, Program, bind, make_tracer, type_of
-from ftrans.ir.location import location_of, user_frame
-from ftrans.ir.stack import state
+from ftrans.ir.location import Location
 from ftrans.primitives import add_p, call_p
 from ftrans.runtime import run
 
 _accumulating = threading.Lock()
-
-
-class Place:
-    """Says where a call was made, once that is asked for."""
-
-    __slots__ = ("_call", "_code", "_offset")
-
-    def __init__(self, call: str):
-        frame = user_frame()
-        self._call = call
-        self._code, self._offset = (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
-
-    def __str__(self) -> str:
-        place = "" if self._code is None else f" at {location_of(self._code, self._offset)}"
-        return f"{self._call}{place}"
 
 
 class Walk:
@@ -123,11 +107,8 @@ class Walk:
             if edge in found:
                 pending.pop()
                 continue
-            needs = depends(edge.segment.program)[edge.position].outputs
             behind = edge.segment.behind(edge.position)
-            is_there = any((edge.segment.number, other) in self.sinks for other in needs) or any(
-                key_of(target) in self.sinks for target in behind
-            )
+            is_there = key_of(edge) in self.sinks or self._asks_behind(*edge)
             edges = [target for target in behind if isinstance(target, Edge)]
             unknown = [] if is_there else [target for target in edges if target not in found]
             if unknown:
@@ -168,13 +149,19 @@ class Walk:
             if self._goes_on(segment, position):
                 self._pull(segment, stops, {position: ct}, found, cut=True)
 
-    def _goes_on(self, segment: Segment, position: int) -> bool:
-        if self.sinks is None:
-            return True
+    def _asks_behind(self, segment: Segment, position: int) -> bool:
+        """Tells whether what a result of a segment is computed of in it is asked for."""
         others = depends(segment.program)[position].outputs - {position}
         return any((segment.number, other) in self.sinks for other in others) or any(
-            key_of(target) in self.sinks or (isinstance(target, Edge) and self.leads(*target))
-            for target in segment.behind(position)
+            key_of(target) in self.sinks for target in segment.behind(position)
+        )
+
+    def _goes_on(self, segment: Segment, position: int) -> bool:
+        """Tells whether a cotangent is asked for anywhere behind a result."""
+        return (
+            self.sinks is None
+            or self._asks_behind(segment, position)
+            or any(self.leads(*to) for to in segment.behind(position) if isinstance(to, Edge))
         )
 
     def _stops(self, segment: Segment, position: int) -> bool:
@@ -198,15 +185,11 @@ class Walk:
         if not hooks:
             return ct
         x = self.seen_by_user(ct)
-        before = state.grad
-        switch(self.create)
-        try:
+        with Mode(self.create):
             for hook in list(hooks.values()):
                 new = hook(x)
                 if new is not None:
                     x = _checked_hook(hook, x, new)
-        finally:
-            switch(before)
         return self.taken_from_user(x)
 
     def _pull(
@@ -222,6 +205,7 @@ class Walk:
         for position in given:
             if position in segment.freed:
                 raise _freed(self.call, segment.freed[position])
+        assert segment.split is not None  # else all of it is freed
         reached = segment.split.active
         outs = [p for p, on in enumerate(reached) if on]
         stops = tuple([p for p in stops if reached[p]])
@@ -273,10 +257,11 @@ def _called(
     return recorded(lambda *cts: bind(call_p, [*operands, *cts], params), *cotangents)
 
 
-def _freed(call: str, freed_by: Any) -> GraphError:
+def _freed(call: str, freed_by: tuple[str, Location | None]) -> GraphError:
+    name, place = freed_by
     return GraphError(
         f"{call}: trying to backward through the graph a second time.\n"
-        f"  It was freed by {freed_by}.\n"
+        f"  It was freed by {name}{f' at {place}' if place else ''}.\n"
         f"  Specify retain_graph=True there, where the graph is to be used again."
     )
 
@@ -310,14 +295,12 @@ def deliver(walk: Walk, x: Tensor, ct: Any) -> None:
         accumulate(walk, x, ct)
         return
     accumulate(walk, x, walk.hooked(meta.hooks, ct))
-    before = state.grad
-    switch(walk.create)
-    try:
+    if not meta.after:
+        return
+    with Mode(walk.create):
         for hook in list(meta.after.values()):
             if hook(x) is not None:
                 raise GraphError("post accumulate grad hooks should return None.")
-    finally:
-        switch(before)
 
 
 def accumulate(walk: Walk, x: Tensor, ct: Any) -> None:
