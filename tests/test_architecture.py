@@ -50,13 +50,13 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 3625,
+    "autograd": 3531,
     "custom": 5386,
     "external": 1258,
     "func": 3654,
-    "interpreters": 2067,
+    "interpreters": 2038,
     "ir": 2214,
-    "numpy": 7948,
+    "numpy": 7953,
     "primitives": 6832,
     "runtime": 2993,
     "verify": 3233,

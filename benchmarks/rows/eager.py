@@ -13,7 +13,7 @@ from benchmarks.race import Against, race
 from benchmarks.result import Result, faster, time
 from benchmarks.row import Row, Settings
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "torch_backward"]
 
 
 def _applied(library: Callable[[], Any], transform: Callable[[Any, Any], Any], x: Any) -> Task:
@@ -37,7 +37,7 @@ def _against(
     return Against(peer, lambda: _applied(library, transform, x), faster(times))
 
 
-def _backward() -> Task:
+def torch_backward() -> Task:
     """Returns the gradient as plain PyTorch computes it."""
     import torch
 
@@ -59,7 +59,7 @@ def _grad(row: Row, settings: Settings) -> Iterator[Result]:
     rivals = [
         _against("JAX, un-jitted", libraries.jax, grad, x, 80),
         _against("torch.func", libraries.torch, grad, x, 6),
-        Against("PyTorch, .backward()", _backward, faster(3)),
+        Against("PyTorch, .backward()", torch_backward, faster(3)),
         _against("HIPS autograd", libraries.autograd, grad, x, None),
     ]
     yield from race(row, settings, "", lambda: _applied(libraries.ftrans, grad, x), rivals)

@@ -12,12 +12,11 @@ from benchmarks.models.chain import chain, vector
 from benchmarks.race import Against, race
 from benchmarks.result import Result, faster, time
 from benchmarks.row import Row, Settings
+from benchmarks.rows.eager import torch_backward
 from ftrans import func
 from ftrans import numpy as fnp
 
 __all__ = ["ROWS"]
-
-RATE = 0.01
 
 
 def _function() -> Task:
@@ -50,23 +49,10 @@ def _backward(look: str) -> Task:
     return task
 
 
-def _torch() -> Task:
-    import torch
-
-    x = torch.as_tensor(vector(8)).requires_grad_()
-
-    def task() -> Any:
-        x.grad = None
-        chain(torch, x).backward()
-        return x.grad
-
-    return task
-
-
 def _chain(row: Row, settings: Settings) -> Iterator[Result]:
     rivals = [
         Against("func.grad", _function, time(1.05)),
-        Against("PyTorch", _torch, faster(2.5)),
+        Against("PyTorch", torch_backward, faster(2.5)),
     ]
     yield from race(row, settings, "", lambda: _backward(""), rivals)
     for case, look in (("its loss is asked for before", "loss"), ("a hook in front", "hook")):

@@ -9,6 +9,7 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.errors import DTypeError
+from ftrans.ir import type_of
 from ftrans.ir.stack import untraced
 from ftrans.traceback import boundary
 
@@ -32,15 +33,9 @@ def tensor(data: Any, dtype: Any = None, *, requires_grad: bool = False) -> Tens
         >>> x.grad
         tensor([2., 4.])
     """
-    if type(data) is Tensor:
-        data = data.detach().numpy()
-    elif isinstance(data, (list, tuple)):
-        data = _plain(data)
     with untraced():  # also where something is traced it is an array
-        array = fnp.array(data, dtype)
-    if isinstance(array, np.ndarray):
-        array = np.array(array)
-    if requires_grad and not np.issubdtype(array.dtype, np.inexact) and array.dtype.kind != "V":
+        array = fnp.array(_plain(data), dtype)
+    if requires_grad and not type_of(array).is_inexact:
         raise DTypeError(
             f"tensor: only Tensors of floating point and complex dtype can require gradients.\n"
             f"  dtype: {array.dtype}\n  Pass dtype='float32'."

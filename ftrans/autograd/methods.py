@@ -7,7 +7,7 @@ elementwise method has a twin with an underscore that writes its result to the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -19,27 +19,15 @@ from ftrans.autograd.short import binary, composite, unary
 from ftrans.autograd.tape import recorded
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.value_members import ValueMembers
-from ftrans.autograd.view_members import VIEWS, ViewMembers, sizes_of
+from ftrans.autograd.view_members import VIEWS, ViewMembers
 from ftrans.autograd.views import assign, view
-from ftrans.errors import (
-    MissingAttributeError,
-)
+from ftrans.errors import MissingAttributeError
+from ftrans.numpy.inplace import SIGNS
+from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, entries, sizes_of
 from ftrans.numpy.ufunc import direct
 from ftrans.traceback import boundary, shorten
 
 Function = Callable[..., Any]
-
-# operators, each by the function of that name
-_OPERATORS = {
-    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
-    "floordiv": "floor_divide", "mod": "remainder", "pow": "power", "matmul": "matmul",
-    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift",
-    "rshift": "right_shift",
-}  # fmt: skip
-_COMPARISONS = {
-    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
-    "ge": "greater_equal",
-}  # fmt: skip
 
 # elementwise methods, with twins that write in place; the function stands behind a colon
 _ELEMENTWISE = """
@@ -66,27 +54,16 @@ _OTHERS = """
     flip roll nonzero argwhere take_along_axis searchsorted tile
 """
 
-_CASTS = """
-    float:float32 double:float64 half:float16 bfloat16 int:int32 long:int64 short:int16 bool
-    cfloat:complex64 cdouble:complex128
-"""
-
 _TWO = frozenset({"mul", "multiply", "div", "divide", "true_divide"})
 """Methods of two tensors that are one primitive each."""
 
 _NAMES = {"dim": "axis", "dims": "axis", "keepdim": "keepdims"}
 
 
-def _entries(table: str) -> Iterator[tuple[str, str]]:
-    for entry in table.split():
-        name, _, target = entry.partition(":")
-        yield name, target or name
-
-
 def _named(function: Function, name: str, doc: str | None) -> Function:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    return boundary(function)
+    return function
 
 
 def _in_place(name: str, method: Function) -> Function:
@@ -100,9 +77,7 @@ def _in_place(name: str, method: Function) -> Function:
             shorten(error)
             raise
 
-    written.__name__ = written.__qualname__ = name
-    written.__doc__ = f"Writes the result of `{name.rstrip('_')}` to the tensor."
-    return written
+    return _named(written, name, f"Writes the result of `{name.rstrip('_')}` to the tensor.")
 
 
 # ------------------------------------------------------------------------------------------- views
@@ -115,7 +90,7 @@ def _viewing(name: str, make: Function, doc: str) -> Function:
         kwargs = {_NAMES.get(key, key): value for key, value in kwargs.items()}
         return view(self, lambda x: make(x, *args, **kwargs))
 
-    return _named(method, name, doc)
+    return boundary(_named(method, name, doc))
 
 
 class Extreme(NamedTuple):
@@ -137,16 +112,14 @@ def _along(name: str, values: Function, indices: Function) -> Function:
         def along(x: Any) -> Any:
             at = indices(x, axis=dim, keepdims=True)
             found = fnp.take_along_axis(x, at, axis=dim)
-            shape = found if keepdim else fnp.squeeze(found, dim)
-            return shape, at if keepdim else fnp.squeeze(at, dim)
+            return (found, at) if keepdim else (fnp.squeeze(found, dim), fnp.squeeze(at, dim))
 
-        return (
-            Extreme(*recorded(along, self))
-            if self._type.ndim
-            else Extreme(self.clone(), of_array(np.zeros((), np.int64)))
-        )
+        if not self._type.ndim:
+            return Extreme(self.clone(), of_array(np.zeros((), np.int64)))
+        return Extreme(*recorded(along, self))
 
-    return _named(method, name, f"Returns the {name} of all elements, or along a dimension.")
+    doc = f"Returns the {name} of all elements, or along a dimension."
+    return boundary(_named(method, name, doc))
 
 
 class _Members:
@@ -264,9 +237,6 @@ class _Members:
         )
 
 
-Tensor_requires_grad_ = Tensor.requires_grad_
-
-
 def _scaled(name: str, function: Function, depth: int) -> Function:
     """Makes `x.add(y, alpha=a)`, which is `x + a * y`, and the same of `sub`."""
     short = binary(function, depth=depth)
@@ -274,9 +244,7 @@ def _scaled(name: str, function: Function, depth: int) -> Function:
     def method(self: Any, other: Any, *, alpha: Any = None) -> Any:
         return short(self, other if alpha is None else other * alpha)
 
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = function.__doc__
-    return method
+    return _named(method, name, function.__doc__)
 
 
 def _method(name: str, function: Function, depth: int) -> Function:
@@ -286,30 +254,27 @@ def _method(name: str, function: Function, depth: int) -> Function:
     if direct.get(function) is None:
         return composite(name, function, _NAMES, depth)
     if name in _TWO:
-        return _named_as(name, binary(function, depth=depth))
+        return _named(binary(function, depth=depth), name, function.__doc__)
     return unary(name, function, depth)
-
-
-def _named_as(name: str, method: Function) -> Function:
-    method.__name__ = method.__qualname__ = name
-    return method
 
 
 def install() -> None:
     """Gives `Tensor` its operators, methods and properties."""
     functions = vars(fnp)
-    for name, target in _OPERATORS.items():
+    for name, target in entries(OPERATORS):
         setattr(Tensor, f"__{name}__", binary(functions[target]))
         setattr(Tensor, f"__r{name}__", binary(functions[target], swap=True))
-        setattr(Tensor, f"__i{name}__", _in_place(f"{target}_", binary(functions[target], depth=2)))
-    for name, target in _COMPARISONS.items():
+        if target in SIGNS:
+            twin = binary(functions[target], depth=2)
+            setattr(Tensor, f"__i{name}__", _in_place(f"{target}_", twin))
+    for name, target in entries(COMPARISONS):
         setattr(Tensor, f"__{name}__", binary(functions[target]))
-    for name, target in (*_entries(_ELEMENTWISE), *_entries(_OTHERS)):
+    for name, target in (*entries(_ELEMENTWISE), *entries(_OTHERS)):
         setattr(Tensor, name, _method(name, functions[target], 1))
-    for name, target in _entries(_ELEMENTWISE):
+    for name, target in entries(_ELEMENTWISE):
         twin = _method(name, functions[target], 2)
         setattr(Tensor, f"{name}_", _in_place(f"{name}_", twin))
-    for name, dtype in _entries(_CASTS):
+    for name, dtype in entries(CASTS):
         setattr(Tensor, name, _cast(name, dtype))
     for name, (make, doc) in VIEWS.items():
         setattr(Tensor, name, _viewing(name, make, doc))
@@ -326,14 +291,13 @@ def install() -> None:
     for name in ("addcmul", "addcdiv", "lerp", "masked_fill"):
         setattr(Tensor, f"{name}_", _in_place(f"{name}_", getattr(Tensor, name)))
     Tensor.__array_priority__ = 2000  # type: ignore[attr-defined]
-    Tensor.type_as = Tensor.to  # type: ignore[attr-defined]
 
 
 def _cast(name: str, dtype: str) -> Function:
     def method(self: Any) -> Any:
         return self.to(dtype)
 
-    return _named(method, name, f"Converts to {dtype}.")
+    return boundary(_named(method, name, f"Converts to {dtype}."))
 
 
 install()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import numpy as np
@@ -20,16 +20,10 @@ class ValueMembers:
     """Has what tensors are given that asks for their values, or tells their types."""
 
     shape = property(lambda self: self._type.shape)
-
     ndim = property(lambda self: self._type.ndim)
-
     dtype = property(lambda self: self._type.dtype)
-
     nbytes = property(lambda self: self._type.nbytes)
-
     itemsize = property(lambda self: self._type.dtype.itemsize)
-
-    __array_priority__ = 2000
 
     def size(self: Any, dim: int | None = None) -> Any:
         """Returns the shape, or the size of a dimension."""
@@ -107,7 +101,8 @@ class ValueMembers:
         return np.array(array, dtype) if copy or dtype not in (None, array.dtype) else array
 
     def __array_ufunc__(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return recorded(_by_ufunc(ufunc, method), *inputs, **kwargs)
+        called = functools.partial(protocols.array_ufunc, None, ufunc, method)
+        return recorded(called, *inputs, **kwargs)
 
     def __array_function__(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         kinds = tuple({Tracer if t is Tensor else t for t in types})
@@ -159,10 +154,3 @@ def _rebuilt(array: np.ndarray, requires_grad: bool, grad: Any) -> Tensor:
     if grad is not None:
         tensor._metadata().grad = grad
     return tensor
-
-
-def _by_ufunc(ufunc: Any, method: str) -> Callable[..., Any]:
-    def called(*inputs: Any, **kwargs: Any) -> Any:
-        return protocols.array_ufunc(None, ufunc, method, *inputs, **kwargs)
-
-    return called

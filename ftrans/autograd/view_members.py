@@ -13,13 +13,9 @@ import ftrans.numpy as fnp
 from ftrans.autograd.tape import recorded
 from ftrans.autograd.views import SEVERAL, as_view, assign, view
 from ftrans.errors import UnsupportedError
+from ftrans.numpy.methods import merged, sizes_of
 
 Function = Callable[..., Any]
-
-
-def sizes_of(given: tuple[Any, ...]) -> Any:
-    """Returns `(2, 3)` for both x.reshape(2, 3) and x.reshape((2, 3))."""
-    return given[0] if len(given) == 1 and np.ndim(given[0]) else given
 
 
 def _narrow(x: Any, axis: int, start: int, length: int) -> Any:
@@ -35,11 +31,7 @@ def _swap(x: Any, dim0: int, dim1: int) -> Any:
 
 
 def _flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-    if not x.ndim:
-        return fnp.reshape(x, (1,))
-    first, last = range(x.ndim)[start_dim], range(x.ndim)[end_dim]
-    merged = int(np.prod(x.shape[first : last + 1], dtype=np.int64))
-    return fnp.reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
+    return fnp.reshape(x, merged(x.shape, start_dim, end_dim) if x.ndim else (1,))
 
 
 def _reshape(x: Any, *shape: Any) -> Any:

@@ -36,7 +36,7 @@ class Scalar(type):
     def __call__(cls, *args: Any) -> Any:
         kinds = (Tracer, jax.Array, list, tuple, *OnTape.types)
         if args and isinstance(args[0], kinds):
-            return converted(args[0], cls)
+            return _converted(args[0], cls)
         return cls.__bases__[0](*args)
 
     def __eq__(cls, other: object) -> bool:
@@ -50,7 +50,7 @@ class Scalar(type):
         return isinstance(x, cls.__bases__[0])
 
 
-converted = boundary(as_array)
+_converted = boundary(as_array)
 
 
 def _scalar(base: Any) -> Any:

@@ -9,6 +9,7 @@ alone and `x.var(dim=0)` divides by n, as NumPy does.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
@@ -35,12 +36,12 @@ from ftrans.numpy.views import fresh
 from ftrans.traceback import boundary
 
 # operators, each the function of the same name, or of the name behind the colon
-_OPERATORS = """
+OPERATORS = """
     add sub:subtract mul:multiply truediv:divide floordiv:floor_divide mod:remainder divmod
     pow:power matmul and:bitwise_and or:bitwise_or xor:bitwise_xor lshift:left_shift
     rshift:right_shift
 """
-_COMPARISONS = "eq:equal ne:not_equal lt:less le:less_equal gt:greater ge:greater_equal"
+COMPARISONS = "eq:equal ne:not_equal lt:less le:less_equal gt:greater ge:greater_equal"
 
 # methods, in the same way
 _METHODS = """
@@ -72,13 +73,14 @@ _AXIS_METHODS = """
 """
 
 # methods that convert to a dtype, under PyTorch's names
-_CASTS = """
+CASTS = """
     float:float32 double:float64 half:float16 bfloat16 int:int32 long:int64 short:int16 bool
     cfloat:complex64 cdouble:complex128
 """
 
 
-def _entries(table: str) -> Iterator[tuple[str, str]]:
+def entries(table: str) -> Iterator[tuple[str, str]]:
+    """Yields the names of a table, each with that of its function."""
     for entry in table.split():
         name, _, target = entry.partition(":")
         yield name, target or name
@@ -87,19 +89,19 @@ def _entries(table: str) -> Iterator[tuple[str, str]]:
 def install() -> None:
     """Gives `Tracer` its operators, methods and properties, once `ftrans.numpy` is complete."""
     functions = vars(fnp)
-    for name, target in _entries(_OPERATORS):
+    for name, target in entries(OPERATORS):
         function = functions[target]
         setattr(Tracer, f"__{name}__", operator_of(function))
         setattr(Tracer, f"__r{name}__", reflected_of(function))
         if target in SIGNS:
             setattr(Tracer, f"__i{name}__", in_place_of(function, SIGNS[target]))
-    for name, target in _entries(_COMPARISONS):
+    for name, target in entries(COMPARISONS):
         setattr(Tracer, f"__{name}__", operator_of(functions[target]))
     Tracer.__array_priority__ = 1000  # type: ignore[attr-defined]
-    for name, target in _entries(_METHODS):  # functions handle their errors themselves
+    for name, target in entries(_METHODS):  # functions handle their errors themselves
         setattr(Tracer, name, functions[target])
-    own = {name: _axis_method(functions[target]) for name, target in _entries(_AXIS_METHODS)}
-    own |= {name: _cast(name, dtype) for name, dtype in _entries(_CASTS)}
+    own = {name: _axis_method(functions[target]) for name, target in entries(_AXIS_METHODS)}
+    own |= {name: _cast(name, dtype) for name, dtype in entries(CASTS)}
     for name, member in {**own, **vars(_Members)}.items():
         if isinstance(member, FunctionType):
             setattr(Tracer, name, boundary(member))
@@ -150,9 +152,15 @@ def _shown(x: Any, show: Callable[[np.ndarray], str]) -> str:
     return show(array)
 
 
-def _sizes(given: tuple[Any, ...]) -> Any:
+def sizes_of(given: tuple[Any, ...]) -> Any:
     """Returns `(2, 3)` for both x.reshape(2, 3) and x.reshape((2, 3))."""
     return given[0] if len(given) == 1 and np.ndim(given[0]) else given
+
+
+def merged(shape: tuple[int, ...], start: int, end: int) -> tuple[int, ...]:
+    """Returns a shape, not empty, whose axes from one to another are one axis."""
+    first, last = range(len(shape))[start], range(len(shape))[end]
+    return (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
 
 
 _INSTEAD = {
@@ -311,13 +319,13 @@ class _Members:
 
     def reshape(self: Any, *shape: Any, order: str = "C") -> Any:
         """Gives the elements another shape; -1 stands for the size that remains."""
-        return fnp.reshape(self, _sizes(shape), order)
+        return fnp.reshape(self, sizes_of(shape), order)
 
     def transpose(self: Any, *axes: Any) -> Any:
         """Permutes the axes as NumPy does; without arguments reverses them."""
         if not axes or axes == (None,):
             return fnp.transpose(self)
-        return fnp.transpose(self, _sizes(axes))
+        return fnp.transpose(self, sizes_of(axes))
 
     view, permute = reshape, transpose
 
@@ -332,13 +340,11 @@ class _Members:
             start_dim, order = 0, start_dim
         if not shape or order != "C":
             return fresh(fnp.ravel(self, order))
-        first, last = range(len(shape))[start_dim], range(len(shape))[end_dim]
-        merged = int(np.prod(shape[first : last + 1], dtype=np.int64))
-        return fresh(fnp.reshape(self, (*shape[:first], merged, *shape[last + 1 :])))
+        return fresh(fnp.reshape(self, merged(shape, start_dim, end_dim)))
 
     def expand(self: Any, *shape: Any) -> Any:
         """Repeats the array until it has a shape, in which -1 keeps a size."""
-        given, own = _sizes(shape), self.type.shape
+        given, own = sizes_of(shape), self.type.shape
         lead = len(given) - len(own)
         return fnp.broadcast_to(
             self, tuple(own[i - lead] if n == -1 else n for i, n in enumerate(given))
@@ -346,7 +352,7 @@ class _Members:
 
     def tile(self: Any, *repeats: Any) -> Any:
         """Repeats the whole array along its axes."""
-        return fnp.tile(self, _sizes(repeats))
+        return fnp.tile(self, sizes_of(repeats))
 
     def to(self: Any, dtype: Any) -> Any:
         """Converts to a dtype, or to that of another array."""

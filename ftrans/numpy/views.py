@@ -19,7 +19,6 @@ from ftrans.ir import frame as frames
 from ftrans.ir.program import Params
 from ftrans.ir.stack import current_frame, state
 from ftrans.numpy.access import Layout, Step, chain, taken, written
-from ftrans.primitives import graft_p
 from ftrans.runtime.guard import is_held
 from ftrans.runtime.outlived import become
 
@@ -271,7 +270,7 @@ def overwrite(name: str, x: Tracer, new: Any) -> None:
     if stack and type(new) is not Tracer:
         new = stack[max(stack[-1].floor, _depth(x))].lift(new)
     if state.held is not None and x.type.is_inexact:
-        new = graft_p(new, x)  # under no_grad another value, with the derivatives that it had
+        new = p.graft_p(new, x)  # under no_grad another value, with the derivatives that it had
     memory = memories.get(id(x))
     if memory is None:
         _check_seen(name, x, x, new)
