@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.tree_util as tree
 import numpy as np
 
 import ftrans.numpy as fnp
+from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.errors import DTypeError
 from ftrans.ir import type_of
@@ -33,20 +35,16 @@ def tensor(data: Any, dtype: Any = None, *, requires_grad: bool = False) -> Tens
         >>> x.grad
         tensor([2., 4.])
     """
+    if any(type(leaf) is Tensor for leaf in tree.tree_leaves(data)):
+        data = settle(recorded(fnp.array, data).detach())
     with untraced():  # also where something is traced it is an array
-        array = fnp.array(_plain(data), dtype)
+        array = fnp.array(data, dtype)
     if requires_grad and not type_of(array).is_inexact:
         raise DTypeError(
             f"tensor: only Tensors of floating point and complex dtype can require gradients.\n"
             f"  dtype: {array.dtype}\n  Pass dtype='float32'."
         )
     return of_array(array).requires_grad_(requires_grad)
-
-
-def _plain(data: Any) -> Any:
-    if isinstance(data, (list, tuple)):
-        return [_plain(item) for item in data]
-    return data.detach().numpy() if type(data) is Tensor else data
 
 
 @boundary

@@ -652,3 +652,23 @@ def test_a_text_says_that_grad_is_required() -> None:
     x = tensor([1.0, 2.0], requires_grad=True)
     assert repr(x) == "tensor([1., 2.], requires_grad=True)"
     assert repr(x.detach()) == "tensor([1., 2.])"
+
+
+def test_tensor_of_tensors_and_numbers_has_the_dtype_of_the_tensors() -> None:
+    """PyTorch: torch.tensor([torch.tensor(1.0), 2.0]).dtype is torch.float32."""
+    half = tensor(1.0, dtype="float16", requires_grad=True)
+    made = tensor([tensor(1.0), 2.0])
+    assert made.dtype == np.float32
+    assert made.tolist() == [1.0, 2.0]
+    assert tensor([tensor(1.0, dtype="float64"), 2.0]).dtype == np.float64
+    assert tensor([[half, 2.0], [3.0, half]]).is_leaf
+
+
+def test_divmod_is_that_of_numpy_with_its_derivative() -> None:
+    x = tensor([5.0, -7.0], requires_grad=True)
+    quotient, rest = divmod(x, 3.0)
+    want = np.divmod(np.array([5.0, -7.0]), 3.0)
+    assert quotient.tolist() == want[0].tolist()
+    assert rest.tolist() == want[1].tolist()
+    (quotient + rest).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
