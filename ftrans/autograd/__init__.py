@@ -1,7 +1,7 @@
 """The names of `torch.autograd`."""
 
 from ftrans.autograd import dispatch as _dispatch  # noqa: F401
-from ftrans.autograd import functional
+from ftrans.autograd import functional, graph
 from ftrans.autograd import methods as _methods  # noqa: F401
 from ftrans.autograd.checked import gradcheck, gradgradcheck
 from ftrans.autograd.creation import as_tensor, from_numpy, tensor
@@ -24,6 +24,7 @@ __all__ = [
     "grad",
     "gradcheck",
     "gradgradcheck",
+    "graph",
     "is_grad_enabled",
     "no_grad",
     "once_differentiable",

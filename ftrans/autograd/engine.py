@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax.tree_util as tree
 import numpy as np
 
+from ftrans.autograd.nodes import GradientEdge, standing_for
 from ftrans.autograd.segment import Edge, Segment, depends, requiring
 from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
@@ -25,14 +26,22 @@ from ftrans.ir.dtype import is_complex
 from ftrans.ir.location import here
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, cast
+from ftrans.runtime import run
 from ftrans.traceback import boundary
 
 # ---------------------------------------------------------------------------------- what is called
 
 
 def _listed(x: Any) -> list[Any]:
-    """Returns the tensors of an argument: one, a sequence or a pytree of them."""
-    return [x] if type(x) is Tensor else tree.tree_leaves(x, is_leaf=lambda leaf: leaf is None)
+    """Returns the tensors of an argument: one, a sequence or a pytree of them, or of edges."""
+    if type(x) is Tensor:
+        return [x]
+    found = tree.tree_leaves(x, is_leaf=_is_whole)
+    return [standing_for(leaf) if type(leaf) is GradientEdge else leaf for leaf in found]
+
+
+def _is_whole(x: Any) -> bool:
+    return x is None or type(x) is GradientEdge
 
 
 def _batch_size(given: Any) -> int:
@@ -122,7 +131,7 @@ def _walked(
     keys = None if sinks is None else [_sink(call, i, x) for i, x in enumerate(sinks)]
     walk = Walk(call, keys, create, size)
     for x, seed in zip(roots, seeds, strict=True):
-        walk.send(x._target(), seed)
+        walk.begin(x._target(), seed)
     walk.walk()
     if not retain:
         _free(walk, (call, here()))
@@ -173,7 +182,7 @@ def _at_once(x: Tensor, call: str) -> Walk | None:
     plan = _plan(program, active, codes.index(x._index))
     if plan is None:
         return None
-    arrays = found.ran(plan.whole, operands)
+    arrays = found.ran(run, plan.whole, operands)
     place = call, here()
     segment = Segment.spent(program, targets, place)
     for tensor in tensors:
@@ -205,7 +214,7 @@ def _sink(call: str, index: int, x: Any) -> Any:
         )
     settle(x)
     target = x._target()
-    if isinstance(target, Edge):
+    if isinstance(target, Edge) and x._v is not None:
         target.segment.values[target.position] = x._v
     return target
 

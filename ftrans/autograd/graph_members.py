@@ -8,6 +8,7 @@ from typing import Any
 import ftrans.numpy as fnp
 from ftrans.autograd.engine import backward
 from ftrans.autograd.hooks import register_hook, register_post_accumulate_grad_hook
+from ftrans.autograd.nodes import Node, node_of
 from ftrans.autograd.tape import settle
 from ftrans.autograd.tensor import Tensor
 from ftrans.autograd.views import assign, keep_grad, view
@@ -36,6 +37,20 @@ class GraphMembers:
     register_hook = register_hook
 
     register_post_accumulate_grad_hook = register_post_accumulate_grad_hook
+
+    @property
+    def grad_fn(self: Any) -> Node | None:
+        """The node of the operation that made the tensor; None for leaves."""
+        if self.is_leaf:
+            return None
+        settle(self)
+        return node_of(self._target())[0]
+
+    @property
+    def output_nr(self: Any) -> int:
+        """Which result of that operation it is."""
+        settle(self)
+        return node_of(self._target())[1]
 
     @property
     def grad(self: Any) -> Any:

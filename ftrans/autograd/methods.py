@@ -88,7 +88,7 @@ def _viewing(name: str, make: Function, doc: str) -> Function:
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         kwargs = {_NAMES.get(key, key): value for key, value in kwargs.items()}
-        return view(self, lambda x: make(x, *args, **kwargs))
+        return view(self, _named(lambda x: make(x, *args, **kwargs), name, None))
 
     return boundary(_named(method, name, doc))
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from ftrans.autograd.tensor import Tensor
-from ftrans.interpreters import Linearized
+from ftrans.interpreters import Linearized, linearize_marked
 from ftrans.interpreters.base import memoised
-from ftrans.ir import Program
+from ftrans.ir import Program, type_of
 
 _numbers = itertools.count()
 
@@ -24,6 +24,25 @@ class Edge(NamedTuple):
 
     segment: Segment
     position: int
+
+
+class NodeHooks:
+    """Is what somebody has added to a node.
+
+    Attributes:
+        before: hooks, called with the gradients of its results, by handle.
+        after: hooks, called with those of its operands as well.
+        metadata: a dictionary of the user's.
+        takes: for each operand whether it is a value, or a number.
+    """
+
+    __slots__ = ("after", "before", "metadata", "takes")
+
+    def __init__(self, takes: Sequence[bool] = ()) -> None:
+        self.takes = takes
+        self.before: dict[int, Callable[..., Any]] = {}
+        self.after: dict[int, Callable[..., Any]] = {}
+        self.metadata: dict[Any, Any] = {}
 
 
 class Segment:
@@ -41,21 +60,32 @@ class Segment:
         results: weak references to the tensors that are results, by position.
         values: results that somebody looks at the cotangents of, by position.
         freed: for each result that a `backward` has been through what that call was.
+        saved: where it is one operation, what that has saved, in the place of the residuals.
+        node: what somebody has added to that as a node of the graph; None where nobody has.
+        inner: the segments of its operations, once somebody has looked at them; for each, None
+            where it does not require grad.
+        whole: what was run, where that was split into its operations.
+        origins: the targets that it had before.
     """
 
     __slots__ = (
         "__weakref__",
         "freed",
         "hooks",
+        "inner",
+        "node",
         "number",
         "operands",
+        "origins",
         "program",
         "residuals",
         "results",
         "retained",
+        "saved",
         "split",
         "targets",
         "values",
+        "whole",
     )
 
     def __init__(
@@ -66,7 +96,7 @@ class Segment:
         program: Program,
         operands: Sequence[Any],
     ):
-        self.number = next(_numbers)
+        self.number: float = next(_numbers)
         self.split = split
         self.residuals = residuals
         self.targets = targets
@@ -77,6 +107,11 @@ class Segment:
         self.values: dict[int, Any] = {}
         self.results: list[tuple[int, ref[Tensor]]] = []
         self.freed: dict[int, Any] = {}
+        self.saved: Sequence[Any] | None = None
+        self.node: NodeHooks | None = None
+        self.inner: Sequence[Segment | None] | None = None
+        self.whole = program
+        self.origins: Sequence[Any] | None = None
 
     @property
     def active(self) -> tuple[bool, ...]:
@@ -113,7 +148,18 @@ class Segment:
             position in self.freed for position, on in enumerate(self.split.active) if on
         ):
             self.residuals, self.operands = [], []
+            for value in self.saved or ():
+                value.free()
             self.hooks, self.retained, self.values, self.results = {}, {}, {}, []
+
+
+def passing(values: Sequence[Any], targets: Sequence[Any]) -> Segment:
+    """Returns a segment that passes values, and gradients, on as they are."""
+    types = [type_of(value) for value in values]
+    program = Program.make(types, [], range(len(types)), name="passing")
+    active = tuple([target is not None for target in targets])
+    marks = tuple([i for i, is_active in enumerate(active) if is_active])
+    return Segment(linearize_marked(program, active, marks), [], targets, program, values)
 
 
 @memoised

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import ref
 
-from ftrans.autograd.tape import MOST_PENDING, recorded
+from ftrans.autograd.tape import recorded
 from ftrans.autograd.tape import tape as begun
 from ftrans.autograd.tensor import Tensor
 from ftrans.config import config
@@ -49,7 +49,7 @@ def _pending(tape: Any, index: int, type_: Any) -> Tensor:
     tensor._type = type_
     tensor._meta = None
     tape.live.append(ref(tensor))
-    if len(tape.live) > MOST_PENDING:
+    if len(tape.live) > tape.most:
         tape.flush()
     return tensor
 

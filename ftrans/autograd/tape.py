@@ -19,12 +19,14 @@ from weakref import ref
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.autograd.segment import Edge, Segment, links, requiring
+from ftrans.autograd.apart import run_apart
+from ftrans.autograd.segment import Edge, Segment, links, passing, requiring
 from ftrans.autograd.tensor import STALE, Tensor, made, of_array
 from ftrans.errors import UnsupportedError
 from ftrans.interpreters import linearize_marked, pruned
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.frame import PAST, TAPE, Frame, settled
+from ftrans.ir.location import Location, called_at
 from ftrans.ir.program import NO_PARAMS, Params
 from ftrans.ir.stack import Asks, state, untraced
 from ftrans.ir.steps import Step
@@ -56,6 +58,7 @@ class Tape(Trail):
         grad: the grad mode of that thread, to be asked at less cost.
         leaves: whether the value of a leaf is pending here.
         lock: held while `flags` grow.
+        most: how many tensors may be pending; none where operations are run one by one.
     """
 
     __slots__ = (
@@ -64,6 +67,7 @@ class Tape(Trail):
         "leaves",
         "live",
         "lock",
+        "most",
         "owners",
         "quiet",
         "seen",
@@ -86,6 +90,7 @@ class Tape(Trail):
         self.leaves = False
         self.lock = threading.RLock()
         self.grad = state.grad
+        self.most = 0 if state.saving else MOST_PENDING
         self.asks = _ASKS
         self.differentiates = 1
         self.declare(())
@@ -118,7 +123,7 @@ class Tape(Trail):
         """Returns the code of a tensor that has its value, as an input; under `no_grad` another."""
         owners = self.owners if state.grad else self.quiet
         found = owners.get(id(x))
-        if found is not None and self.sources[~found[1]] is x._v:
+        if found is not None and self.most and self.sources[~found[1]] is x._v:
             return found[1]
         code = self.add(x._type, x._v, x._target() if state.grad else None)
         owners[id(x)] = x, code  # which keeps the tensor alive, and so its identity
@@ -239,12 +244,12 @@ class Tape(Trail):
             targets = [to if i in linked else None for i, to in enumerate(targets)]
         return tensors, codes, program, operands, targets
 
-    def ran(self, program: Program, operands: Sequence[Any]) -> list[Any]:
-        """Runs a program, while whatever it calls records on another tape."""
+    def ran(self, by: Callable[..., Any], *args: Any) -> Any:
+        """Runs a program by a function, while whatever it calls records on another tape."""
         before = state.tape
         state.tape = None
         try:
-            return run(program, operands)
+            return by(*args)
         finally:
             state.tape = before
 
@@ -254,14 +259,18 @@ class Tape(Trail):
         active = tuple([target is not None for target in targets])
         flags = requiring(program, active)
         segment = None
-        if any(flags):
+        if any(flags) and not self.most:
+            found, behind, inner = self.ran(run_apart, program, operands, targets)
+            segment = passing(found, behind)
+            segment.whole, segment.inner, segment.origins = program, inner, targets
+        elif any(flags):
             marks = tuple([i for i, flag in enumerate(flags) if flag])
             split = linearize_marked(program, active, marks)
-            found = self.ran(split.forward, operands)
+            found = self.ran(run, split.forward, operands)
             residuals = found[len(codes) :]
             segment = Segment(split, residuals, targets, program, operands)
         else:
-            found = self.ran(program, operands)
+            found = self.ran(run, program, operands)
         for x in tensors:
             at = codes.index(x._index)
             edge = Edge(segment, at) if segment and flags[at] else None
@@ -326,6 +335,7 @@ def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if out is not None:
         return _written(function, out, args, kwargs)
     found = state.tape or tape()
+    name = getattr(function, "__name__", "")
     lowered = [lowered_to(found, x) for x in args]
     keywords = {name: lowered_to(found, x) for name, x in kwargs.items()} if kwargs else kwargs
     if state.stack:
@@ -334,9 +344,9 @@ def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             check_kept(args, kwargs)
             return function(*lowered, **keywords)  # it belongs to what is traced
         with untraced():
-            return _run(found, function, lowered, keywords)
-    result = _run(found, function, lowered, keywords)
-    if len(found.live) > MOST_PENDING:
+            return _run(found, name, function, lowered, keywords)
+    result = _run(found, name, function, lowered, keywords)
+    if len(found.live) > found.most:
         found.flush()
     return result
 
@@ -361,9 +371,9 @@ def check_kept(args: Any, kwargs: Any) -> None:
             )
 
 
-def _run(found: Tape, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _run(found: Tape, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Calls a function with the tape as the innermost frame; returns tensors."""
-    before = found.step.stop
+    before, count = found.step.stop, len(found.steps)
     stack, trail, depth, asks = state.stack, state.trail, found.depth, found.asks
     try:
         found.push()
@@ -374,8 +384,18 @@ def _run(found: Tape, function: Callable[..., Any], args: Any, kwargs: Any) -> A
         found.depth, found.asks = depth, asks
         state.trail = trail
     if type(result) is Tracer or isinstance(result, np.ndarray):
-        return raised_from(found, result, before)
-    return tree.tree_map(lambda x: raised_from(found, x, before), result)
+        result = raised_from(found, result, before)
+    else:
+        result = tree.tree_map(lambda x: raised_from(found, x, before), result)
+    steps = found.steps
+    if count < len(steps) and type(steps[count].location) is Location:
+        # the steps are new: they are of one operation, which the graph shows as one node
+        called = called_at(
+            steps[count].location, name, steps[count - 1].location if count else None
+        )
+        for step in steps[count:]:
+            step.location = called
+    return result
 
 
 def raised_from(found: Tape, x: Any, before: int = 0) -> Any:

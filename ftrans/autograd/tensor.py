@@ -38,6 +38,7 @@ class Meta:
         detached: whether what is written to the view leaves the graph of its parent as it is.
         views: weak references to the views of this.
         version: how often it was written to.
+        node: the hooks of a leaf as a node of the graph; None where it has none.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class Meta:
         "grad",
         "hooks",
         "leaf",
+        "node",
         "of",
         "retains",
         "version",
@@ -68,6 +70,7 @@ class Meta:
         self.detached = False
         self.views: list[ref[Tensor]] = []
         self.version = 0
+        self.node: Any = None
 
     @property
     def parent(self) -> Tensor | None:

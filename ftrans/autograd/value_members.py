@@ -129,8 +129,9 @@ class ValueMembers:
     def _suffix(self: Any) -> str:
         t = self._type
         usual = t.dtype in (np.float32, np.bool_, np.int64)
+        history = "" if self.grad_fn is None else f", grad_fn=<{self.grad_fn.name()}>"
         return ("" if usual else f", dtype={t.dtype}") + (
-            ", requires_grad=True" if self.requires_grad else ""
+            history or (", requires_grad=True" if self.requires_grad else "")
         )
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:

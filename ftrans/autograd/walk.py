@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ftrans.autograd.modes import Mode
-from ftrans.autograd.segment import Edge, Segment, depends, latest_first
+from ftrans.autograd.segment import Edge, NodeHooks, Segment, depends, latest_first
 from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.views import overwrite
 from ftrans.errors import GraphError
-from ftrans.interpreters import batch, pullback_anew, pulled
+from ftrans.interpreters import batch, pullback_anew, pulled, pulled_kept
 from ftrans.ir import ArrayType, Params, Program, bind, make_tracer, type_of
 from ftrans.ir.location import Location
 from ftrans.primitives import add_p, call_p
 from ftrans.runtime import run
 
 _accumulating = threading.Lock()
+_current = threading.local()
+
+
+def walking() -> Walk:
+    """Returns the walk that calls a hook of this thread."""
+    return _current.walk  # type: ignore[no-any-return]
 
 
 class Walk:
@@ -47,9 +54,11 @@ class Walk:
         """The leaves and edges that results depend on, whether a cotangent arrives or not."""
         self.sinks: Any = None if sinks is None else {key_of(sink) for sink in sinks}
         self.waiting: dict[Segment, dict[int, Any]] = {}
-        self.heap: list[tuple[int, Segment]] = []
+        self.heap: list[tuple[float, Segment]] = []
         self.visited: dict[Segment, set[int]] = {}
         self._leads: dict[Edge, bool] = {}
+        self._roots: list[Any] = []
+        self._ahead: set[Any] | None = None
 
     # ------------------------------------------------------------------- values, or their recording
 
@@ -82,6 +91,31 @@ class Walk:
         return of_array(zeros).requires_grad_() if self.create else zeros
 
     # ------------------------------------------------------------------------------------- the walk
+
+    def begin(self, target: Any, ct: Any) -> None:
+        """Sends the cotangent of a root."""
+        self._roots.append(target)
+        self.send(target, ct)
+
+    def reaches(self, target: Any) -> bool:
+        """Tells whether a cotangent comes to a leaf, or a result of a segment, on this walk."""
+        if self._ahead is None:
+            self._ahead = set(self.reached)
+            pending = list(self._roots)
+            while pending:
+                to = pending.pop()
+                if to is None or key_of(to) in self._ahead:
+                    continue
+                self._ahead.add(key_of(to))
+                if isinstance(to, Edge):
+                    segment, others = to.segment, depends(to.segment.program)[to.position].outputs
+                    pending += segment.behind(to.position)
+                    pending += [Edge(segment, other) for other in others]
+        if key_of(target) not in self._ahead:
+            return False
+        if self.sinks is None or key_of(target) in self.sinks:
+            return True
+        return isinstance(target, Edge) and self.leads(*target)
 
     def send(self, target: Any, ct: Any) -> None:
         """Adds a cotangent to what has arrived at a leaf, or at a result of a segment."""
@@ -124,9 +158,22 @@ class Walk:
             _, segment = heapq.heappop(self.heap)
             self.through(segment, self.waiting.pop(segment))
 
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Is the block in which hooks of users are called."""
+        before = getattr(_current, "walk", None)
+        _current.walk = self
+        try:
+            with Mode(self.create):
+                yield
+        finally:
+            _current.walk = before
+
     def through(self, segment: Segment, arrived: dict[int, Any]) -> None:
         """Takes the cotangents of results of a segment to what it was computed of."""
         self.visited.setdefault(segment, set()).update(arrived)
+        if segment.node is not None:
+            arrived = self._before(segment.node, segment, arrived)
         needs = depends(segment.program)
         behind = set().union(*[needs[position].outputs for position in arrived])
         for position in arrived:
@@ -185,7 +232,7 @@ class Walk:
         if not hooks:
             return ct
         x = self.seen_by_user(ct)
-        with Mode(self.create):
+        with self.calling():
             for hook in list(hooks.values()):
                 new = hook(x)
                 if new is not None:
@@ -201,17 +248,39 @@ class Walk:
         cut: bool = False,
     ) -> None:
         """Sends cotangents of results, or of what was cut there, to where they belong."""
-        residuals, held = segment.residuals, segment.operands  # before another thread frees them
+        pairs = self.pulled(segment, stops, given, cut)
+        if segment.node is not None and pairs:
+            pairs = self._after(segment.node, segment, pairs, given)
+        for target, ct in pairs:
+            if ct is not None and type(target) is int:
+                found[target] = self.add(found.get(target), ct)
+            elif ct is not None:
+                self.send(target, ct)
+
+    def pulled(
+        self, segment: Segment, stops: tuple[int, ...], given: dict[int, Any], cut: bool
+    ) -> list[tuple[Any, Any]]:
+        """Returns the cotangents of operands and stops, None for zero, each with its target."""
+        # before another thread frees them
+        split, residuals, saved = segment.split, segment.residuals, segment.saved
+        held = [*zip(segment.operands, segment.targets, strict=False)]
+        values = None if saved is None else [(value.array(), value.target) for value in saved]
         for position in given:
             if position in segment.freed:
                 raise _freed(self.call, segment.freed[position])
-        assert segment.split is not None  # else all of it is freed
-        reached = segment.split.active
-        outs = [p for p, on in enumerate(reached) if on]
-        stops = tuple([p for p in stops if reached[p]])
-        if self.create:
+        assert split is not None  # else all of it is freed
+        outs = [p for p, on in enumerate(split.active) if on]
+        stops = tuple([p for p in stops if split.active[p]])
+        ends = [None if cut else p for p in outs] + [p if cut else None for p in stops]
+        mask = tuple([p is not None and p in given for p in ends])
+        cotangents = [given[p] for p in ends if p is not None and p in given]
+        if not cotangents:
+            return []
+        if values is not None and not (self.create and held):
+            program, present = pulled_kept(segment.program, segment.active, mask)
+        elif self.create:
             known = segment.known()
-            kept = tuple([p for p in sorted(known) if p not in stops and reached[p]])
+            kept = tuple([p for p in sorted(known) if p not in stops and split.active[p]])
             program, present = pullback_anew(
                 segment.program,
                 segment.active,
@@ -220,31 +289,52 @@ class Walk:
                 () if cut else tuple(p for p in outs if p in given),
                 tuple(p for p in stops if p in given) if cut else (),
             )
-            cotangents = [given[p] for p in (stops if cut else outs) if p in given]
-            if not cotangents:
-                return
-            inputs = [*zip(held, segment.targets, strict=True)]
-            inputs += [(known[p], Edge(segment, p)) for p in (*stops, *kept)]
-            cts = _called(self.mapped(program, len(cotangents)), inputs, cotangents)
+            values = held + [(known[p], Edge(segment, p)) for p in (*stops, *kept)]
         else:
-            ends = [None if cut else p for p in outs] + [p if cut else None for p in stops]
-            mask = tuple([p is not None and p in given for p in ends])
-            if not any(mask):
-                return
-            cotangents = [given[p] for p in ends if p is not None and p in given]
-            program, present = pulled(segment.split.linear, sum(segment.active), stops, mask)
-            program = self.mapped(program, len(cotangents))
-            cts = run(program, [*residuals, *cotangents])
+            program, present = pulled(split.linear, sum(segment.active), stops, mask)
+            values = [(value, None) for value in residuals]
+        program = self.mapped(program, len(cotangents))
+        if self.create:
+            cts = _called(program, values, cotangents)
+        else:
+            cts = run(program, [value for value, _ in values] + cotangents)
         sent = iter(cts)
         targets = [target for target in segment.targets if target is not None]
-        for target, is_there in zip((*targets, *stops), present, strict=True):
-            if not is_there:
-                continue
-            ct = next(sent)
-            if type(target) is int:
-                found[target] = self.add(found.get(target), ct)
-            else:
-                self.send(target, ct)
+        pairs = zip((*targets, *stops), present, strict=True)
+        return [(to, next(sent) if is_there else None) for to, is_there in pairs]
+
+    def _before(self, node: NodeHooks, segment: Segment, arrived: dict[int, Any]) -> dict[int, Any]:
+        """Calls the hooks that come before a node; returns what has arrived at it then."""
+        count = len(segment.program.outputs)
+        cts = self.shown(node.before, [arrived.get(i) for i in range(count)])
+        return {i: ct for i, ct in enumerate(cts) if ct is not None}
+
+    def _after(
+        self, node: NodeHooks, segment: Segment, pairs: list[Any], arrived: dict[int, Any]
+    ) -> list[Any]:
+        """Calls the hooks that come after a node; returns what is sent on then."""
+        count = len(segment.program.outputs)
+        sent = iter([ct for _, ct in pairs])
+        active = iter(segment.targets)
+        ends = [next(active) if is_value else None for is_value in node.takes]
+        full = [None if target is None else next(sent) for target in ends]
+        cts = self.shown(node.after, full, [arrived.get(i) for i in range(count)])
+        return [(to, ct) for to, ct in zip(ends, cts, strict=True) if to is not None]
+
+    def shown(
+        self, hooks: Mapping[int, Callable[..., Any]], cts: list[Any], *more: list[Any]
+    ) -> list[Any]:
+        """Calls hooks of a node with cotangents, of which they may return others."""
+        if not hooks:
+            return cts
+        tensors = tuple([None if ct is None else self.seen_by_user(ct) for ct in cts])
+        others = [tuple([None if x is None else self.seen_by_user(x) for x in xs]) for xs in more]
+        with self.calling():
+            for hook in list(hooks.values()):
+                new = hook(tensors, *others)
+                if new is not None:
+                    tensors = _checked_tuple(hook, tensors, new)
+        return [None if x is None else self.taken_from_user(x) for x in tensors]
 
 
 def _called(
@@ -254,7 +344,11 @@ def _called(
     found = tape()
     operands = [make_tracer(found, found.add(type_of(x), x, to), type_of(x)) for x, to in inputs]
     params = Params({"program": program})
-    return recorded(lambda *cts: bind(call_p, [*operands, *cts], params), *cotangents)
+
+    def pullback(*cts: Any) -> Any:
+        return bind(call_p, [*operands, *cts], params)
+
+    return recorded(pullback, *cotangents)
 
 
 def _freed(call: str, freed_by: tuple[str, Location | None]) -> GraphError:
@@ -281,6 +375,19 @@ def _checked_hook(hook: Callable[..., Any], x: Tensor, new: Any) -> Tensor:
     return new
 
 
+def _checked_tuple(hook: Callable[..., Any], xs: tuple[Any, ...], new: Any) -> tuple[Any, ...]:
+    """Returns what a hook of a node has returned, one gradient for each that it was given."""
+    new = (new,) if type(new) is Tensor else tuple(new)
+    if len(new) != len(xs):
+        name = getattr(hook, "__name__", repr(hook))
+        raise GraphError(
+            f"hook {name!r} has returned an incorrect number of values.\n"
+            f"  given: {len(xs)}\n  returned: {len(new)}"
+        )
+    pairs = zip(xs, new, strict=True)
+    return tuple([y if x is None or y is None else _checked_hook(hook, x, y) for x, y in pairs])
+
+
 def key_of(target: Any) -> Any:
     """Returns what a leaf, or a result, is found by."""
     return (target.segment.number, target.position) if isinstance(target, Edge) else id(target)
@@ -294,13 +401,17 @@ def deliver(walk: Walk, x: Tensor, ct: Any) -> None:
     if not meta.leaf:
         accumulate(walk, x, ct)
         return
-    accumulate(walk, x, walk.hooked(meta.hooks, ct))
-    if not meta.after:
-        return
-    with Mode(walk.create):
-        for hook in list(meta.after.values()):
-            if hook(x) is not None:
-                raise GraphError("post accumulate grad hooks should return None.")
+    ct = walk.hooked(meta.hooks, ct)
+    if meta.node is not None:
+        (ct,) = walk.shown(meta.node.before, [ct])
+    accumulate(walk, x, ct)
+    if meta.after:
+        with walk.calling():
+            for hook in list(meta.after.values()):
+                if hook(x) is not None:
+                    raise GraphError("post accumulate grad hooks should return None.")
+    if meta.node is not None:
+        walk.shown(meta.node.after, [], [ct])
 
 
 def accumulate(walk: Walk, x: Tensor, ct: Any) -> None:

@@ -1,6 +1,14 @@
 """Interpreters: pure functions from programs to programs, remembered on the programs."""
 
-from ftrans.interpreters.backward import fused, linearize_marked, pruned, pullback_anew, pulled
+from ftrans.interpreters.backward import (
+    fused,
+    kept,
+    linearize_marked,
+    pruned,
+    pullback_anew,
+    pulled,
+    pulled_kept,
+)
 from ftrans.interpreters.base import building, finish, replay, simplify
 from ftrans.interpreters.batch import batch, batch_in_chunks, place_outputs
 from ftrans.interpreters.builder import transforms
@@ -29,6 +37,7 @@ __all__ = [
     "jacobian_forward",
     "jacobian_reverse",
     "jvp",
+    "kept",
     "linear_pullback",
     "linear_rule",
     "linearize",
@@ -39,6 +48,7 @@ __all__ = [
     "pullback",
     "pullback_anew",
     "pulled",
+    "pulled_kept",
     "replay",
     "runnable",
     "simplify",

@@ -7,9 +7,9 @@ cotangents are complete that come from several places. No other interpreter has 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ftrans.interpreters.base import building, finish, memoised, walk
+from ftrans.interpreters.base import building, finish, memoised, replay, simplify, walk
 from ftrans.interpreters.gradient import pull
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.jvp import Linearized, linearize, split
@@ -206,6 +206,91 @@ def pullback_anew(
         found = pull(linear, residuals, pick(seeds, reached))
         mask = present(found)
         return finish(frame, pick(found, mask)), mask
+
+
+class Kept(NamedTuple):
+    """Says what the derivative of an operation is computed of: what PyTorch saves for `backward`.
+
+    Attributes:
+        operands: the inputs that are needed, by position.
+        results: the outputs that are needed.
+        forward: from the inputs to the outputs, followed by what custom rules have saved.
+        residuals: from operands, results and what was saved to the residuals of `linear`.
+        linear: as in `Linearized`.
+        active: as in `Linearized`.
+    """
+
+    operands: Numbers
+    results: Numbers
+    forward: Program
+    residuals: Program
+    linear: Program
+    active: Mask
+
+
+@memoised
+def kept(program: Program, active: Mask) -> Kept:
+    """Returns how a program is linearized if operands and results are saved, and no more.
+
+    What custom rules and control flow compute for a derivative is saved as well: it is not
+    computed again.
+    """
+    forward, linear, out_active = linearize(program, active)
+    count, size = len(program.outputs), len(program.inputs)
+    outs: dict[Any, int] = {}
+    for position, atom in enumerate(forward.outputs[:count]):
+        if type(atom) is int and atom >= size:
+            outs.setdefault(atom, position)
+    needed = {a for a in forward.outputs[count:] if type(a) is int}
+    calls: list[int] = []
+    again = []
+    for equation, numbers, location in reversed(list(forward.numbered())):
+        wanted = [n for n in numbers if n in needed and n not in outs]
+        if not wanted:
+            continue
+        if equation.primitive.is_higher_order or not _ONCE.isdisjoint(equation.primitive.tags):
+            calls += wanted
+            continue
+        again.append((equation, numbers, location))
+        needed.update([a for a in equation.operands if type(a) is int])
+    operands = tuple([n for n in range(size) if n in needed])
+    results = tuple([n for n in outs if n in needed])
+    saved = [*operands, *results, *sorted(calls)]
+    types = [forward.types[n] for n in saved]
+    name: dict[Any, int] = {number: i for i, number in enumerate(saved)}
+    equations, places = [], []
+    size = len(saved)
+    for equation, numbers, location in reversed(again):
+        taken = tuple([name[a] if type(a) is int else a for a in equation.operands])
+        equations.append(equation._replace(operands=taken))
+        places.append(location)
+        for i, number in enumerate(numbers):
+            name.setdefault(number, size + i)
+        size += len(numbers)
+    residuals = [name[a] if type(a) is int else a for a in forward.outputs[count:]]
+    rebuilt = Program.make(types, equations, residuals, places, forward.name)
+    given = [*forward.outputs[:count], *sorted(calls)]
+    first = Program.make(forward.inputs, forward.equations, given, forward.locations, forward.name)
+    at = tuple([outs[n] for n in results])
+    return Kept(operands, at, simplify(first), rebuilt, linear, out_active)
+
+
+_ONCE = frozenset({"custom", "external", "missing", "once", "random"})
+"""Tags of what is not computed twice."""
+
+
+@memoised
+def pulled_kept(program: Program, active: Mask, given: Mask) -> tuple[Program, Mask]:
+    """Is `pulled` of what `kept` says: from what is saved, and the cotangents that are given."""
+    found = kept(program, active)
+    saved, types = found.residuals.inputs, pick(found.linear.output_types, given)
+    with building(f"backward({program.name})", [*saved, *types]) as (frame, inputs):
+        residuals = replay(found.residuals, inputs[: len(saved)])
+        cotangents = iter(inputs[len(saved) :])
+        seeds = [next(cotangents) if g else None for g in given]
+        cts = pull(found.linear, residuals, seeds)
+        mask = present(cts)
+        return finish(frame, pick(cts, mask)), mask
 
 
 @memoised

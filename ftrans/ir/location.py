@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 from types import CodeType, FrameType
+from typing import Any
 
 from ftrans.traceback import LIBRARIES
 
@@ -53,11 +54,27 @@ class Location:
         return f"<{self}>"
 
 
+class Called(Location):
+    """Is the location of all equations that one call of a function recorded.
+
+    Attributes:
+        name: that of the function.
+        turn: tells calls from the same place apart that follow each other, as in a loop.
+    """
+
+    __slots__ = ("name", "turn")
+
+    def __init__(self, location: Location, name: str, turn: bool):
+        super().__init__(location.code, location.offset)
+        self.name = name
+        self.turn = turn
+
+
 # What is handed to one of these, as in jax.tree.map(fnp.sin, x), is called from the user's line.
 _PASSED_OVER = LIBRARIES | {"ftrans"}
 
 # Keyed by the identity of the code object, which the Location keeps alive.
-_locations: dict[tuple[int, int], Location] = {}
+_locations: dict[tuple[Any, ...], Any] = {}
 _MOST = 100_000
 
 passed_over: dict[str, bool] = {}
@@ -114,6 +131,20 @@ def location_of(code: CodeType, offset: int) -> Location:
             _locations.clear()  # locations in use live on; the next ones are other objects
         location = _locations.setdefault(key, Location(code, offset))
     return location
+
+
+def called_at(location: Location, name: str, before: Location | None) -> Called:
+    """Returns the one location for a call that follows another one."""
+    again = type(before) is Called and (before.code, before.offset) == (
+        location.code,
+        location.offset,
+    )
+    turn = again and not before.turn  # type: ignore[union-attr]
+    key = (id(location.code), location.offset, name, turn)
+    found = _locations.get(key)
+    if found is None:
+        found = _locations.setdefault(key, Called(location, name, turn))
+    return found
 
 
 def forget_locations() -> None:

@@ -100,6 +100,12 @@ class _State(threading.local):
     modes: list[Any]
     """The grad modes that were entered, with what was before each."""
 
+    saving: tuple[Any, ...]
+    """The hooks for what tensors save for a backward, the outermost first."""
+
+    unsaving: str | None
+    """Why there must be none, if there must not."""
+
     def __init__(self) -> None:
         self.by_jax = False
         self.asked = False
@@ -113,6 +119,8 @@ class _State(threading.local):
         self.grad = True
         self.held = None
         self.modes = []
+        self.saving = ()
+        self.unsaving = None
 
 
 state = _State()

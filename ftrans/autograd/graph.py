@@ -1,0 +1,131 @@
+"""The names of `torch.autograd.graph`: nodes and edges, hooks of several tensors, saved values."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ftrans.autograd.hooks import RemovableHandle, register_hook
+from ftrans.autograd.nodes import GradientEdge, Node, get_gradient_edge
+from ftrans.autograd.saved import (
+    SavedTensor,
+    disable_saved_tensors_hooks,
+    save_on_cpu,
+    saved_tensors_hooks,
+)
+from ftrans.autograd.tape import settle
+from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.walk import walking
+from ftrans.errors import ArgumentError
+from ftrans.traceback import boundary
+
+__all__ = [
+    "GradientEdge",
+    "Node",
+    "SavedTensor",
+    "allow_mutation_on_saved_tensors",
+    "disable_saved_tensors_hooks",
+    "get_gradient_edge",
+    "increment_version",
+    "register_multi_grad_hook",
+    "save_on_cpu",
+    "saved_tensors_hooks",
+]
+
+
+class _Handles(RemovableHandle):
+    """Takes several hooks away at once."""
+
+    __slots__ = ("_handles",)
+
+    def __init__(self, handles: Sequence[RemovableHandle]):
+        self._handles = handles
+
+    def remove(self) -> None:
+        """Takes the hooks away; to do so twice is no error."""
+        for handle in self._handles:
+            handle.remove()
+
+
+@boundary
+def register_multi_grad_hook(
+    tensors: Sequence[Tensor], fn: Callable[[Any], None], *, mode: str = "all"
+) -> RemovableHandle:
+    """Has a function called with the gradients of several tensors, once in each backward pass.
+
+    Args:
+        tensors: tensors that require grad.
+        fn: takes, in the mode "all", a list of the gradients, once all have been computed, with
+            None for tensors that this pass does not reach; in the mode "any" the first gradient
+            that is computed.
+        mode: "all" or "any".
+
+    Returns:
+        A handle, by which the hook can be removed.
+
+    Raises:
+        ArgumentError: where there is no such mode.
+        GraphError: where a tensor does not require grad.
+    """
+    if mode not in ("all", "any"):
+        raise ArgumentError(f"Expects mode to be one of ('all', 'any') but got {mode!r}.")
+    lock = threading.Lock()
+    arrived: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
+    targets: list[Any] = []
+
+    def hook_of(index: int) -> Callable[[Any], None]:
+        def hook(gradient: Any) -> None:
+            walk = walking()
+            with lock:
+                found = arrived.setdefault(walk, {})
+                first = not found
+                found[index] = gradient
+                if mode == "any":
+                    is_done = first
+                else:
+                    reached = [walk.reaches(target) for target in targets]
+                    is_done = len(found) == sum(reached)
+            if is_done:
+                fn(gradient if mode == "any" else [found.get(i) for i in range(len(targets))])
+
+        return hook
+
+    handles = [register_hook(x, hook_of(index)) for index, x in enumerate(tensors)]
+    targets += [_target(x) for x in tensors]
+    return _Handles(handles)
+
+
+def _target(x: Tensor) -> Any:
+    """Returns what a gradient of a tensor is for."""
+    settle(x)
+    return x._target()
+
+
+class _Mutations:
+    """Is what `allow_mutation_on_saved_tensors` gives: nothing has to be kept for it."""
+
+    def clear(self) -> None:
+        """Does nothing: there are no copies."""
+
+
+@contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[_Mutations]:
+    """Is for the sake of code for PyTorch: what was saved is never changed by a write here.
+
+    A write gives a name another value; what was computed before keeps what it was computed of, with
+    this block or without, and `backward` may be called outside of it.
+    """
+    yield _Mutations()
+
+
+@boundary
+def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
+    """Counts one more write to a tensor, or to several: `x._version`."""
+    for x in [tensor] if type(tensor) is Tensor else tensor:
+        base = x
+        while base._meta is not None and base._meta.parent is not None:
+            base = base._meta.parent
+        base._metadata().version += 1

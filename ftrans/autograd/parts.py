@@ -1,0 +1,84 @@
+"""The operations of a program that was recorded: what the graph shows as one node each."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ftrans.interpreters.base import memoised
+from ftrans.ir import Equation, Literal, Program
+from ftrans.ir.location import Called, Location
+
+
+class Part(NamedTuple):
+    """Is one operation of a program.
+
+    Attributes:
+        name: that of the function which recorded it.
+        program: what it does, as a program of its own.
+        takes: for each operand its value in the whole; None for a number.
+        gives: the values in the whole that it returns.
+        location: where it was recorded.
+    """
+
+    name: str
+    program: Program
+    takes: tuple[int | None, ...]
+    gives: tuple[int, ...]
+    location: Location | None
+
+
+@memoised
+def parts(program: Program) -> tuple[Part, ...]:
+    """Returns the operations of a program, in the order in which they were recorded."""
+    groups: list[list[tuple[Equation, range, Location | None]]] = []
+    for entry in program.numbered():
+        location = entry[2]
+        if groups and type(location) is Called and groups[-1][-1][2] is location:
+            groups[-1].append(entry)
+        else:
+            groups.append([entry])
+    last: dict[Any, int] = {}
+    for at, group in enumerate(groups):
+        for equation, _, _ in group:
+            last.update(dict.fromkeys(equation.operands, at))
+    last.update(dict.fromkeys(program.outputs, len(groups)))
+    found = [_part(program, at, group, last) for at, group in enumerate(groups)]
+    return tuple([part for part in found if part.gives])
+
+
+def _part(program: Program, at: int, group: list[Any], last: dict[Any, int]) -> Part:
+    own = {number for _, numbers, _ in group for number in numbers}
+    gives = tuple([number for number in sorted(own) if last.get(number, -1) > at])
+    first, _, location = group[0]
+    if len(group) == 1:  # each operand is one of its own, so that x * x takes x twice
+        takes = tuple([None if type(a) is Literal else a for a in first.operands])
+        inputs = iter(range(len(takes)))
+        operands: list[Any] = [a if type(a) is Literal else next(inputs) for a in first.operands]
+        equations = [first._replace(operands=tuple(operands))]
+        count = sum(a is not None for a in takes)
+        name = dict(zip(group[0][1], range(count, count + len(first.types)), strict=True))
+    else:
+        outside = [a for e, _, _ in group for a in e.operands if type(a) is int and a not in own]
+        takes = tuple(dict.fromkeys(outside))
+        name = {number: i for i, number in enumerate(takes)}
+        equations = []
+        for equation, numbers, _ in group:
+            taken = tuple([a if type(a) is Literal else name[a] for a in equation.operands])
+            equations.append(equation._replace(operands=taken))
+            name.update({number: len(name) + i for i, number in enumerate(numbers)})
+    types = [program.types[a] for a in takes if a is not None]
+    places = [location] * len(equations)
+    called = location.name if type(location) is Called else first.primitive.name
+    own_program = Program.make(types, equations, [name[n] for n in gives], places, called)
+    return Part(called, own_program, takes, gives, location)
+
+
+@memoised
+def required(program: Program, active: tuple[bool, ...]) -> frozenset[int]:
+    """Returns the values that require grad, where the active inputs do."""
+    found = {i for i, is_active in enumerate(active) if is_active}
+    for equation, numbers, _ in program.numbered():
+        if "stop" not in equation.primitive.tags and not found.isdisjoint(equation.operands):
+            pairs = zip(numbers, equation.types, strict=True)
+            found.update([number for number, type_ in pairs if type_.is_inexact])
+    return frozenset(found)
