@@ -12,9 +12,8 @@ from typing import Any
 from ftrans.autograd.parts import Part, parts, required
 from ftrans.autograd.saved import save
 from ftrans.autograd.segment import Edge, Segment, passing
-from ftrans.errors import UnsupportedError
 from ftrans.interpreters import Linearized, kept
-from ftrans.ir import Program
+from ftrans.ir import Literal, Program
 from ftrans.runtime import run
 
 _opening = threading.RLock()
@@ -55,7 +54,7 @@ def run_apart(
             behind.update(zip(part.gives, edges, strict=True))
         inner.append(segment)
         values.update(zip(part.gives, found, strict=True))
-    literals = {a: a.array for a in program.outputs if type(a) is not int}
+    literals = {a: a.array for a in program.outputs if type(a) is Literal}
     outs = [values[a] if type(a) is int else literals[a] for a in program.outputs]
     return outs, [behind.get(a) for a in program.outputs], inner
 
@@ -87,8 +86,7 @@ def _operation(part: Part, operands: Sequence[Any], targets: Sequence[Any]) -> t
 def open_up(segment: Segment) -> Sequence[Segment | None]:
     """Splits a segment that was run as a whole into its operations, and returns theirs.
 
-    Raises:
-        UnsupportedError: where a part of it cannot be run once more.
+    They are run once more; a `forward` that calls Python is not, since its results are operands.
     """
     with _opening:
         if segment.inner is None:
@@ -114,14 +112,6 @@ def _spent(segment: Segment) -> list[Segment | None]:
 
 def _open(segment: Segment) -> None:
     program, operands, targets = segment.program, segment.operands, segment.targets
-    for equation in program.equations:
-        if equation.primitive.is_higher_order and equation.params.holds_functions:
-            raise UnsupportedError(
-                f"{equation.primitive.name}: to look into an operation that was run with others "
-                f"is to run them once more, and this one calls Python.\n"
-                f"  Do so in a block of graph.saved_tensors_hooks(lambda x: x, lambda x: x), in "
-                f"which operations are run one by one."
-            )
     outs, behind, inner = run_apart(program, operands, targets)
     step = 1 / (len(inner) + 1)
     for i, found in enumerate(inner):

@@ -166,7 +166,9 @@ class Tape(Trail):
 
     def code_of(self, x: Tensor) -> int:
         """Returns the code of a tensor's value, as the grad mode of this thread has it."""
-        if x._v is STALE:
+        if x._v is STALE and not self.most:
+            self.ran(refresh, x)  # an operation of its own
+        elif x._v is STALE:
             refresh(x)
         if x._v is not self:
             settle(x)
@@ -317,6 +319,8 @@ def refresh(x: Tensor) -> None:
         x._v.live.append(ref(x))
         if meta.leaf:
             x._v.run([x])
+    else:  # operations are run one by one
+        meta.edge = None if new._meta is None else new._meta.edge
 
 
 def pend(found: Tape, x: Tensor, index: int) -> None:

@@ -163,6 +163,8 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
         found.leaves = True
         if state.grad:
             state.tape = None
+    if not found.most:
+        found.flush()
 
 
 def keep_grad(x: Tensor) -> None:

@@ -171,7 +171,6 @@ class Walk:
 
     def through(self, segment: Segment, arrived: dict[int, Any]) -> None:
         """Takes the cotangents of results of a segment to what it was computed of."""
-        self.visited.setdefault(segment, set()).update(arrived)
         if segment.node is not None:
             arrived = self._before(segment.node, segment, arrived)
         needs = depends(segment.program)
@@ -248,6 +247,7 @@ class Walk:
         cut: bool = False,
     ) -> None:
         """Sends cotangents of results, or of what was cut there, to where they belong."""
+        self.visited.setdefault(segment, set()).update(given)
         pairs = self.pulled(segment, stops, given, cut)
         if segment.node is not None and pairs:
             pairs = self._after(segment.node, segment, pairs, given)

@@ -15,6 +15,7 @@ import pytest
 
 import ftrans
 from ftrans import func
+from ftrans.autograd import graph
 from tests.helpers import sampled
 
 PROGRAMS = 200
@@ -196,7 +197,35 @@ def _again(first: Any, rest: Any) -> None:
     ftrans.autograd.backward([rest, first], [ftrans.tensor(1.0), ftrans.tensor(0.0)])
 
 
+def _by_nodes(first: Any, rest: Any) -> None:
+    """Has all nodes run one by one, with hooks that double what comes and halve what goes."""
+    loss = first + rest
+    pending, seen = [loss.grad_fn], set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        pending += [behind for behind, _ in node.next_functions]
+        if node.next_functions:
+            node.register_prehook(lambda gs: tuple(g if g is None else g * 2.0 for g in gs))
+            node.register_hook(lambda gs, _: tuple(g if g is None else g * 0.5 for g in gs))
+    loss.backward()
+
+
 WAYS: list[Callable[[Any, Any], None]] = [_together, _looked_at, _apart, _again]
+
+
+def _packed() -> Any:
+    return graph.saved_tensors_hooks(lambda x: x.numpy().copy(), ftrans.tensor)
+
+
+BLOCKS: list[tuple[Callable[[], Any], Callable[[Any, Any], None]]] = [
+    *[(_Nothing, way) for way in WAYS * 2],
+    (_Nothing, _by_nodes),
+    *[(_packed, way) for way in (_together, _looked_at, _apart, _again, _by_nodes)],
+]
+"""In which block a program is run, and how it goes backward."""
 
 
 def check_program(seed: int) -> None:
@@ -211,15 +240,16 @@ def check_program(seed: int) -> None:
     if not np.isfinite(sum(values)) or abs(sum(values)) > 1e8:
         return
     expected = func.grad(lambda *xs: sum(run["traced"](*xs)), argnums=(0, 1, 2))(*POINT)
-    for way in WAYS * 2:
+    for block, way in BLOCKS:
         leaves = [ftrans.tensor(x, requires_grad=True) for x in POINT]
-        found = run["tensors"](*leaves)
+        with block():
+            found = run["tensors"](*leaves)
         way(*found)
         for x, y in zip(found, values, strict=True):
             np.testing.assert_allclose(x.item(), y, rtol=1e-9, err_msg=f"{seed}\n{source}")
         for leaf, gradient in zip(leaves, expected, strict=True):
             grad = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad
-            what = f"{seed}: {way.__name__}\n{source}"
+            what = f"{seed}: {block.__name__} {way.__name__}\n{source}"
             np.testing.assert_allclose(grad, gradient, rtol=1e-8, atol=1e-9, err_msg=what)
 
 
