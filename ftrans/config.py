@@ -39,6 +39,7 @@ class _Config:
         check: whether every program is checked before it is run, and what is taken over from an
             earlier call is traced anew and compared; on where the environment variable
             FTRANS_CHECK is "1".
+        check_nan: whether a run that returns a NaN raises; see `autograd.detect_anomaly`.
         cache_entries: how many programs are remembered.
         cache_bytes: how many bytes of compiled code are.
         background_compile: whether compiling goes on in another thread while calls are still
@@ -50,6 +51,7 @@ class _Config:
 
     def __init__(self) -> None:
         self.execution: Execution = "auto"
+        self.check_nan = False
         self.lowering: Lowering = "auto"
         self.host_calls: HostCalls = "auto"
         self.check: bool = os.environ.get("FTRANS_CHECK", "") == "1"

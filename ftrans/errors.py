@@ -7,6 +7,7 @@ Each class derives from `FtransError`, a `RuntimeError`, and from the built-in t
 from __future__ import annotations
 
 __all__ = [
+    "AnomalyError",
     "ArgumentError",
     "AxisError",
     "CheckError",
@@ -110,6 +111,10 @@ class CheckError(FtransError, AssertionError):
 
 class GraphError(FtransError):
     """The graph of tensors does not have what is asked of it, or not any more."""
+
+
+class AnomalyError(GraphError):
+    """In anomaly mode, something has made a NaN."""
 
 
 class GradcheckError(FtransError):

@@ -50,15 +50,15 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 3529,
+    "autograd": 4841,
     "custom": 5386,
     "external": 1258,
-    "func": 3654,
-    "interpreters": 2038,
-    "ir": 2214,
+    "func": 3656,
+    "interpreters": 2133,
+    "ir": 2253,
     "numpy": 7953,
     "primitives": 6832,
-    "runtime": 2993,
+    "runtime": 3075,
     "verify": 3233,
 }
 """How many lines a package may have."""

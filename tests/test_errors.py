@@ -30,7 +30,7 @@ import scipy.special
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import autograd, errors, func
-from ftrans.autograd import Function, gradcheck, gradgradcheck
+from ftrans.autograd import Function, gradcheck, gradgradcheck, graph
 from ftrans.errors import FtransError, ShapeError
 from ftrans.ir import is_tracing
 from ftrans.runtime import guard
@@ -670,7 +670,47 @@ CASES |= {
     "a gradient that is no tensor": lambda: setattr(leaf(), "grad", V),
     "an attribute that a tensor has not": lambda: leaf().sinus(),
     "a tensor in an object": lambda: fnp.sum({leaf()}),
+    "saved values after they were freed": lambda: saved_after(leaf()),
+    "a saved value made by hand": lambda: graph.SavedTensor(),
+    "a saved value with hooks already": lambda: [
+        saved.register_hooks(same, same) for saved in 2 * [leaf().exp().grad_fn._raw_saved_result]
+    ],
+    "what an operation has not saved": lambda: leaf().exp().grad_fn._saved_self,
+    "an unpack hook that returns a number": lambda: packed(leaf(), same, lambda x: 1),
+    "an unpack hook of another type": lambda: packed(leaf(), same, lambda x: x.double()),
+    "a pack hook that writes": lambda: packed(leaf(), lambda x: x.add_(1), same),
+    "a node called with too few gradients": lambda: leaf().exp().grad_fn(),
+    "a hook of a node with too few gradients": lambda: at_node(leaf().exp()),
+    "an edge of a constant": lambda: graph.get_gradient_edge(ftrans.tensor([1.0])),
+    "a hook of several tensors in no mode": lambda: graph.register_multi_grad_hook(
+        (leaf(),), print, mode="first"
+    ),
+    "NaN in a gradient": lambda: with_anomaly(lambda: (leaf() - 2).sqrt().sum().backward()),
+    "NaN in a value": lambda: with_anomaly(lambda: (leaf() - 2).log().tolist()),
+    "NaN that comes in": lambda: with_anomaly(lambda: (leaf() * np.float32(np.nan)).tolist()),
 }
+
+
+def saved_after(x: Any) -> None:
+    y = x.exp()
+    y.sum().backward()
+    y.grad_fn._saved_result  # noqa: B018
+
+
+def packed(x: Any, pack: Any, unpack: Any) -> None:
+    with graph.saved_tensors_hooks(pack, unpack):
+        y = (x * x).sum()
+    y.backward()
+
+
+def at_node(y: Any) -> None:
+    y.grad_fn.register_hook(lambda *_: ())
+    y.sum().backward()
+
+
+def with_anomaly(function: Any) -> None:
+    with autograd.set_detect_anomaly(True):
+        function()
 
 
 def leaf() -> Any:
@@ -743,7 +783,7 @@ def lines_at_fault(function: Callable[[], Any]) -> set[int]:
 def test_message(name: str) -> None:
     error = fail(name)
     assert f"{type(error).__name__}\n{shown(str(error))}" == expected()[name]
-    assert error.__cause__ is None
+    assert error.__cause__ is None or isinstance(error, errors.AnomalyError)  # its line
     assert error.__context__ is None or error.__suppress_context__
     assert not getattr(error, "__notes__", None)
     frames = list(traceback.walk_tb(error.__traceback__))
@@ -762,6 +802,7 @@ def test_every_text_belongs_to_a_case() -> None:
 
 
 BASES = {
+    "AnomalyError": RuntimeError,
     "ArgumentError": ValueError,
     "AxisError": (IndexError, ValueError),
     "CheckError": AssertionError,

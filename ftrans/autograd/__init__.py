@@ -3,6 +3,12 @@
 from ftrans.autograd import dispatch as _dispatch  # noqa: F401
 from ftrans.autograd import functional, graph
 from ftrans.autograd import methods as _methods  # noqa: F401
+from ftrans.autograd.anomaly import (
+    detect_anomaly,
+    is_anomaly_check_nan_enabled,
+    is_anomaly_enabled,
+    set_detect_anomaly,
+)
 from ftrans.autograd.checked import gradcheck, gradgradcheck
 from ftrans.autograd.creation import as_tensor, from_numpy, tensor
 from ftrans.autograd.engine import backward, grad
@@ -18,6 +24,7 @@ __all__ = [
     "Tensor",
     "as_tensor",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "from_numpy",
     "functional",
@@ -25,9 +32,12 @@ __all__ = [
     "gradcheck",
     "gradgradcheck",
     "graph",
+    "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled",
     "is_grad_enabled",
     "no_grad",
     "once_differentiable",
+    "set_detect_anomaly",
     "set_grad_enabled",
     "tensor",
 ]

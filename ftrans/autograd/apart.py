@@ -54,8 +54,7 @@ def run_apart(
             behind.update(zip(part.gives, edges, strict=True))
         inner.append(segment)
         values.update(zip(part.gives, found, strict=True))
-    literals = {a: a.array for a in program.outputs if type(a) is Literal}
-    outs = [values[a] if type(a) is int else literals[a] for a in program.outputs]
+    outs = [a.array if isinstance(a, Literal) else values[a] for a in program.outputs]
     return outs, [behind.get(a) for a in program.outputs], inner
 
 

@@ -182,7 +182,10 @@ def _at_once(x: Tensor, call: str) -> Walk | None:
     plan = _plan(program, active, codes.index(x._index))
     if plan is None:
         return None
-    arrays = found.ran(run, plan.whole, operands)
+    try:
+        arrays = found.ran(run, plan.whole, operands)
+    except Exception:  # perhaps in what it does not depend on; else it is raised once more
+        return None
     place = call, here()
     segment = Segment.spent(program, targets, place)
     for tensor in tensors:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+from ftrans.autograd.anomaly import is_anomaly_enabled
 from ftrans.autograd.apart import open_up
 from ftrans.autograd.hooks import RemovableHandle
 from ftrans.autograd.parts import Part, parts, required
@@ -42,8 +43,15 @@ class Node:
 
     @property
     def metadata(self) -> dict[Any, Any]:
-        """A dictionary for whoever looks at the graph; it lives as long as that."""
-        return self._hooks().metadata
+        """A dictionary for whoever looks at the graph; it lives as long as that.
+
+        In anomaly mode it says where the operation was recorded, as `"traceback_"`.
+        """
+        found = self._hooks().metadata
+        place = self._part.location if isinstance(self, Operation) else None
+        if is_anomaly_enabled() and place is not None:
+            found["traceback_"] = [f"{place}\n", f"  {place.source}\n"]
+        return found
 
     def register_hook(self, hook: Hook) -> RemovableHandle:
         """Has a function called once the node has computed gradients.
@@ -170,6 +178,7 @@ class Operation(Node):
         return self._segment.number + self._index / len(parts(self._segment.whole))
 
     @property
+    @boundary
     def saved_tensors(self) -> tuple[Tensor, ...]:
         """What a `Function` has saved, or what an operation has."""
         return tuple([value.unpack() for value in self._saved()])
@@ -184,6 +193,7 @@ class Operation(Node):
             raise freed()
         return list(own.saved)
 
+    @boundary
     def __getattr__(self, name: str) -> Any:
         for start in ("_raw_saved_", "_saved_"):
             if name.startswith(start):
@@ -251,14 +261,8 @@ def _behind(segment: Segment, number: Any) -> tuple[Node | None, int]:
         return node_of(_targets(segment)[number])
     for index, part in enumerate(parts(whole)):
         if number in part.gives:
-            own, position = _operation(segment, index), part.gives.index(number)
-            if part.program.equations[0].primitive.name in _PASSING:
-                return own.next_functions[0]
-            return own, position
+            return _operation(segment, index), part.gives.index(number)
     raise AssertionError(f"no operation gives value {number}")
-
-
-_PASSING = frozenset({"mark"})
 
 
 def _targets(segment: Segment) -> Any:

@@ -38,12 +38,14 @@ class SavedTensor:
     name: str
     target: Any
 
+    @boundary
     def __init__(self, *args: Any):
         raise GraphError(
             "Trying to create a SavedTensor object from Python is forbidden.\n"
             "  Operations make them: look at x.grad_fn._raw_saved_self."
         )
 
+    @boundary
     def register_hooks(self, pack_hook: Hook, unpack_hook: Hook) -> None:
         """Packs the value at once, by one function, to be unpacked by another when it is needed.
 
@@ -66,6 +68,7 @@ class SavedTensor:
             )
         self._pack([(pack_hook, unpack_hook)])
 
+    @boundary
     def unpack(self) -> Tensor:
         """Returns the value, with its history."""
         array, target = self.array(), self.target

@@ -195,11 +195,12 @@ class Tape(Trail):
             return
         try:
             self.flush()
+            return
         except Exception:
-            # who asks for what does not depend on the operation that failed is told the value
             if state.tape is self:
                 state.tape = None
-            self.run([x])
+        # who asks for what does not depend on the operation that failed is told the value
+        self.run([x])
 
     def _snapshot(self) -> Tape:
         """Returns a tape with what is recorded here now."""

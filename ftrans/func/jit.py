@@ -147,6 +147,8 @@ class _Jitted:
             try:
                 if is_tracing():
                     return self._inside(args, kwargs)
+                if config.check_nan:
+                    return self.func(*args, **kwargs)  # as it is, to find where one is made
                 if self.default_dtype is not config.default_dtype:
                     self.clear()
                 record, result = self.direct, None

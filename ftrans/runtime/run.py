@@ -24,6 +24,7 @@ from ftrans.ir.frame import settled
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.outside import without_warnings
+from ftrans.runtime.anomaly import look_for_nan
 from ftrans.runtime.cache import count, keep
 from ftrans.runtime.choice import choose, plan_of
 from ftrans.runtime.executable import Executable, is_wide
@@ -93,6 +94,8 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
         outputs = []
     if cause is not None:
         raise cause
+    if config.check_nan:
+        look_for_nan(final, arrays, outputs)
     hit, plan.runs = plan.runs, True
     if choice is None:
         record(final.name, hit, "compiled", why, 0.0, 0.0, perf_counter() - start)

@@ -1,0 +1,102 @@
+"""Anomaly mode: what makes a NaN raises, and says where it was recorded."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ftrans.config import config
+
+
+class set_detect_anomaly:
+    """Turns anomaly mode on or off at once; as a block, for the length of that.
+
+    In this mode a run that returns a NaN, as a value or as a gradient, raises; with tensors, and
+    under all transforms. The error names the operation that was the first to make one, and the line
+    on which it was recorded. The mode is that of all threads.
+
+    Args:
+        mode: whether it is on.
+        check_nan: whether a NaN raises.
+    """
+
+    def __init__(self, mode: bool, check_nan: bool = True):
+        self._before = _mode
+        _set(bool(mode), check_nan)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None:
+        _set(*self._before)
+
+
+class detect_anomaly:
+    """Is the block, or the decorator, in which anomaly mode is on; see `set_detect_anomaly`.
+
+    Args:
+        check_nan: whether a NaN raises.
+
+    Raises:
+        AnomalyError: where one is made.
+
+    Example:
+        >>> import warnings
+        >>> from ftrans import tensor
+        >>> x = tensor([-1.0], requires_grad=True)
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")
+        ...     with detect_anomaly():
+        ...         x.sqrt().sum().backward()
+        Traceback (most recent call last):
+        ...
+        ftrans.errors.AnomalyError: Function 'SqrtBackward0' returned nan values in its 0th output.
+        ...
+    """
+
+    def __init__(self, check_nan: bool = True):
+        self._check_nan = check_nan
+        self._before: list[tuple[bool, bool]] = []
+        warnings.warn(
+            "Anomaly Detection has been enabled. This mode will increase the runtime and should "
+            "only be enabled for debugging.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+    def __enter__(self) -> None:
+        self._before.append(_mode)
+        _set(True, self._check_nan)
+
+    def __exit__(self, *error: object) -> None:
+        _set(*self._before.pop())
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a function that runs in this mode."""
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return called
+
+
+def is_anomaly_enabled() -> bool:
+    """Tells whether anomaly mode is on."""
+    return _mode[0]
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """Tells whether a NaN raises in anomaly mode."""
+    return _mode[1]
+
+
+_mode = (False, True)
+
+
+def _set(mode: bool, check_nan: bool) -> None:
+    global _mode
+    _mode = mode, check_nan
+    config.check_nan = mode and check_nan

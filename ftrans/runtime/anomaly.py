@@ -1,0 +1,79 @@
+"""Where a NaN comes from: a run that returned one is gone through again, equation by equation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ftrans.errors import AnomalyError
+from ftrans.ir import Literal, Program
+from ftrans.ir.above import above
+from ftrans.ir.location import Called, Location
+
+
+def look_for_nan(program: Program, arrays: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Raises where an output of a run is NaN, in part.
+
+    Args:
+        program: what was run.
+        arrays: what it was run on.
+        outputs: what it returned.
+
+    Raises:
+        AnomalyError: there; it names the operation that made the NaN, and where that was recorded.
+    """
+    if any(map(_has_nan, outputs)):
+        raise _error(program, arrays)
+
+
+def _has_nan(x: Any) -> bool:
+    array = np.asarray(x)
+    # bfloat16 and its kin are no subtypes of NumPy's floats; what is no number is equal to itself
+    return bool((array != array).any())
+
+
+def _error(program: Program, arrays: Sequence[Any]) -> AnomalyError:
+    values = list(arrays)
+    for index, equation in enumerate(program.equations):
+        operands = [a.array if isinstance(a, Literal) else values[a] for a in equation.operands]
+        found = above.evaluate(equation.primitive, operands, equation.params)
+        taken = [values[a] for a in equation.operands if not isinstance(a, Literal)]
+        if any(map(_has_nan, found)) and not any(map(_has_nan, taken)):
+            return _made_by(program, index, [_has_nan(x) for x in found].index(True))
+        values += found
+    given = [f"{i}: {program.inputs[i]}" for i, x in enumerate(arrays) if _has_nan(x)]
+    return AnomalyError(
+        f"{program.name}: it returned nan values, which no operation has made of numbers.\n"
+        f"  inputs that have some: {', '.join(given) or 'none; they are constants of it'}"
+    )
+
+
+def _made_by(program: Program, index: int, output: int) -> AnomalyError:
+    """Returns the error for the equation that was the first to make a NaN of none."""
+    equation, place = program.equations[index], program.locations[index]
+    same = [i for i, found in enumerate(program.locations) if found is place is not None]
+    first = program.equations[same[0]] if same else equation
+    name = place.name if type(place) is Called else first.primitive.name
+    if len(same) > 1:  # the others are of its derivative
+        name = "".join(word.capitalize() for word in name.split("_")) + "Backward0"
+    types = ", ".join([str(program.type_of(a)) for a in equation.operands])
+    error = AnomalyError(
+        f"Function {name!r} returned nan values in its {output}th output.\n"
+        f"  the first to make one: {equation.primitive.name} of {types}"
+        + ("" if place is None else f"\n  {place}: {place.source}")
+    )
+    error.__cause__ = None if place is None else _Forward(place)
+    return error
+
+
+class _Forward(Exception):
+    """Says where in the forward pass what made a NaN was recorded."""
+
+    def __init__(self, place: Location):
+        super().__init__(
+            f"forward call that caused the error\n"
+            f'  File "{place.filename}", line {place.line}, in {place.function}\n'
+            f"    {place.source}"
+        )
