@@ -50,12 +50,12 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 4841,
+    "autograd": 4926,
     "custom": 5386,
     "external": 1258,
     "func": 3656,
     "interpreters": 2133,
-    "ir": 2253,
+    "ir": 2257,
     "numpy": 7953,
     "primitives": 6832,
     "runtime": 3075,

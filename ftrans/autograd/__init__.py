@@ -13,7 +13,14 @@ from ftrans.autograd.checked import gradcheck, gradgradcheck
 from ftrans.autograd.creation import as_tensor, from_numpy, tensor
 from ftrans.autograd.engine import backward, grad
 from ftrans.autograd.function import Function, FunctionCtx, once_differentiable
-from ftrans.autograd.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from ftrans.autograd.modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 from ftrans.autograd.tensor import Tensor
 from ftrans.errors import GradcheckError
 
@@ -32,9 +39,11 @@ __all__ = [
     "gradcheck",
     "gradgradcheck",
     "graph",
+    "inference_mode",
     "is_anomaly_check_nan_enabled",
     "is_anomaly_enabled",
     "is_grad_enabled",
+    "is_inference_mode_enabled",
     "no_grad",
     "once_differentiable",
     "set_detect_anomaly",

@@ -12,7 +12,7 @@ from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.errors import DTypeError
 from ftrans.ir import type_of
-from ftrans.ir.stack import untraced
+from ftrans.ir.stack import state, untraced
 from ftrans.traceback import boundary
 
 
@@ -44,7 +44,10 @@ def tensor(data: Any, dtype: Any = None, *, requires_grad: bool = False) -> Tens
             f"tensor: only Tensors of floating point and complex dtype can require gradients.\n"
             f"  dtype: {array.dtype}\n  Pass dtype='float32'."
         )
-    return of_array(array).requires_grad_(requires_grad)
+    made = of_array(array).requires_grad_(requires_grad)
+    if state.inference:
+        made._metadata().inference = True
+    return made
 
 
 @boundary

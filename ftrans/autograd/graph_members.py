@@ -9,7 +9,7 @@ import ftrans.numpy as fnp
 from ftrans.autograd.engine import backward
 from ftrans.autograd.hooks import register_hook, register_post_accumulate_grad_hook
 from ftrans.autograd.nodes import Node, node_of
-from ftrans.autograd.tape import settle
+from ftrans.autograd.tape import Tape, settle
 from ftrans.autograd.tensor import Tensor
 from ftrans.autograd.views import assign, keep_grad, view
 from ftrans.errors import DTypeError, GraphError
@@ -100,6 +100,15 @@ class GraphMembers:
         while x._meta is not None and x._meta.parent is not None:
             x = x._meta.parent
         return 0 if x._meta is None else x._meta.version
+
+    def is_inference(self: Any) -> bool:
+        """Tells whether it was made in inference mode; a view is what its base is."""
+        x = self
+        while x._meta is not None and x._meta.parent is not None:
+            x = x._meta.parent
+        if x._meta is not None and (x._meta.inference or x._meta.version):
+            return x._meta.inference
+        return type(x._v) is Tape and x._v.inference
 
     def detach(self: Any) -> Any:
         """Returns the same value, in the same memory, without its history."""

@@ -106,9 +106,13 @@ class Mode:
             state.trail = trail
         _switch(before)
 
+    def _again(self) -> Mode:
+        """Returns the same mode, for another block."""
+        return Mode(self.mode)
+
     def __call__(self, function: F) -> F:
         """Returns a function that runs in this mode; a generator does while it runs."""
-        mode = self.mode
+        mode = self._again
         if inspect.isgeneratorfunction(function):
 
             @functools.wraps(function)
@@ -146,18 +150,20 @@ class Mode:
 
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
-            with Mode(mode):
+            with mode():
                 return function(*args, **kwargs)
 
         return called  # type: ignore[return-value]
 
 
-def _generating(mode: bool, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+def _generating(
+    mode: Callable[[], Mode], generator: Generator[Any, Any, Any]
+) -> Generator[Any, Any, Any]:
     """Runs a generator in a mode, but not what happens while it waits."""
     resume: Callable[[], Any] = functools.partial(next, generator)
     while True:
         try:
-            with Mode(mode):
+            with mode():
                 value = resume()
         except StopIteration as stop:
             return stop.value
@@ -165,7 +171,7 @@ def _generating(mode: bool, generator: Generator[Any, Any, Any]) -> Generator[An
             sent = yield value
             resume = functools.partial(generator.send, sent)
         except GeneratorExit:
-            with Mode(mode):
+            with mode():
                 generator.close()
             raise
         except BaseException as error:
@@ -175,7 +181,7 @@ def _generating(mode: bool, generator: Generator[Any, Any, Any]) -> Generator[An
 class _Awaited:
     """Runs a coroutine in a mode, but not what happens while it waits."""
 
-    def __init__(self, mode: bool, coroutine: Any):
+    def __init__(self, mode: Callable[[], Mode], coroutine: Any):
         self._mode = mode
         self._coroutine = coroutine
 
@@ -212,6 +218,56 @@ class enable_grad(no_grad):
 
     def __init__(self, function: Callable[..., Any] | None = None):
         Mode.__init__(self, True)
+
+
+class inference_mode(no_grad):
+    """Is `no_grad`, and tensors that are made in it say so: `x.is_inference()`.
+
+    PyTorch refuses to save such tensors for a derivative, or to write to them outside, since it has
+    not counted what was written to them. Here values are never changed, so that both are right.
+
+    Args:
+        mode: whether it is on; or the function that it decorates.
+
+    Example:
+        >>> from ftrans import tensor
+        >>> x = tensor([1.0], requires_grad=True)
+        >>> with inference_mode():
+        ...     y = x * 2
+        >>> y.requires_grad, y.is_inference()
+        (False, True)
+    """
+
+    def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
+        """Returns the mode or, where it is written without parentheses, the function in it."""
+        return super().__new__(cls, mode if callable(mode) else None)
+
+    def __init__(self, mode: bool | Callable[..., Any] = True):
+        Mode.__init__(self, not mode)
+        self._inference = bool(mode)
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._before.append(state.inference)
+        _infer(self._inference)
+        super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        _infer(self._before.pop())
+
+    def _again(self) -> Mode:
+        return inference_mode(self._inference)
+
+
+def is_inference_mode_enabled() -> bool:
+    """Tells whether this thread is in inference mode."""
+    return state.inference
+
+
+def _infer(mode: bool) -> None:
+    if state.inference is not mode:
+        state.inference, state.tape = mode, None
 
 
 class set_grad_enabled(Mode):

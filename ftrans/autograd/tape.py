@@ -59,11 +59,13 @@ class Tape(Trail):
         leaves: whether the value of a leaf is pending here.
         lock: held while `flags` grow.
         most: how many tensors may be pending; none where operations are run one by one.
+        inference: whether tensors that are made here are inference tensors.
     """
 
     __slots__ = (
         "flags",
         "grad",
+        "inference",
         "leaves",
         "live",
         "lock",
@@ -90,6 +92,7 @@ class Tape(Trail):
         self.leaves = False
         self.lock = threading.RLock()
         self.grad = state.grad
+        self.inference = state.inference
         self.most = 0 if state.saving else MOST_PENDING
         self.asks = _ASKS
         self.differentiates = 1
@@ -277,6 +280,8 @@ class Tape(Trail):
         for x in tensors:
             at = codes.index(x._index)
             edge = Edge(segment, at) if segment and flags[at] else None
+            if self.inference:
+                x._metadata().inference = x.is_inference()
             x._settle(found[at], edge)
             if edge is not None:
                 edge.segment.results.append((at, ref(x)))

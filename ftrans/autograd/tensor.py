@@ -26,6 +26,7 @@ class Meta:
 
     Attributes:
         leaf: whether it is a leaf that requires grad.
+        inference: whether it was made in inference mode.
         grad: the gradient that was accumulated.
         edge: where the value comes from, if that requires grad: a result of a `Segment`.
         hooks: what is called with the gradient of a leaf, in order, by handle.
@@ -49,6 +50,7 @@ class Meta:
         "get",
         "grad",
         "hooks",
+        "inference",
         "leaf",
         "node",
         "of",
@@ -59,6 +61,7 @@ class Meta:
 
     def __init__(self) -> None:
         self.leaf = False
+        self.inference = False
         self.grad: Tensor | None = None
         self.edge: Any = None
         self.hooks: dict[int, Callable[..., Any]] = {}
@@ -111,10 +114,8 @@ class Tensor:
     def _settle(self, array: Any, edge: Any) -> None:
         """Gives a pending tensor its value, and says where it comes from."""
         meta = self._meta
-        if edge is not None and not (meta and meta.leaf):
+        if (edge is not None or meta is not None) and not (meta and meta.leaf):
             self._metadata().edge = edge
-        elif meta is not None and not meta.leaf:
-            meta.edge = None
         self._v = array
 
     def _target(self) -> Any:

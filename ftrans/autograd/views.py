@@ -153,6 +153,8 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
     elif (detached or not state.grad) and x.requires_grad:
         old = make_tracer(found, _code(found, x), x._type)
         index = found.record(graft_p, (make_tracer(found, index, x._type), old), NO_PARAMS)[0].index
+    if state.inference:
+        meta.inference = x.is_inference()
     meta.version += 1
     stale(x)
     pend(found, x, index)

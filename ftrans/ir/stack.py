@@ -94,6 +94,9 @@ class _State(threading.local):
     grad: bool
     """Whether what is recorded there is to be differentiated."""
 
+    inference: bool
+    """Whether tensors that are made are to take part in no derivative."""
+
     held: Any
     """Notes what is traced while it is not, see `autograd/modes.py`; None outside of that."""
 
@@ -117,6 +120,7 @@ class _State(threading.local):
         self.began = None
         self.tape = None
         self.grad = True
+        self.inference = False
         self.held = None
         self.modes = []
         self.saving = ()

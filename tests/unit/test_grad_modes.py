@@ -16,7 +16,9 @@ from ftrans import Tensor, func, tensor
 from ftrans.autograd import (
     enable_grad,
     grad,
+    inference_mode,
     is_grad_enabled,
+    is_inference_mode_enabled,
     no_grad,
     set_grad_enabled,
 )
@@ -836,3 +838,103 @@ def test_what_is_recorded_elsewhere_has_the_mode_of_there() -> None:
     assert not z.requires_grad
     y.backward()
     assert_close(x.grad, 4.0)
+
+
+# -------------------------------------------------------------------------------- inference mode
+
+
+def test_inference_mode_makes_inference_tensors() -> None:
+    x = tensor([1.0, 2.0], requires_grad=True)
+    with inference_mode():
+        assert is_inference_mode_enabled()
+        assert not is_grad_enabled()
+        y = x * 2
+        made = tensor([1.0])
+        assert y.is_inference()
+        y.add_(1)
+        assert y.is_inference()
+        assert not x.is_inference()
+    assert not is_inference_mode_enabled()
+    assert is_grad_enabled()
+    assert y.is_inference()
+    assert made.is_inference()
+    assert not y.requires_grad
+    assert y.tolist() == [3.0, 5.0]
+    assert y.is_inference()
+    assert not (x * 2).is_inference()
+    assert not tensor([1.0]).is_inference()
+
+
+def test_normal_tensors_stay_what_they_are_in_inference_mode() -> None:
+    a = tensor([1.0, 2.0])
+    with inference_mode():
+        a.add_(2)
+        view = a[:1]
+        assert not a.is_inference()
+        assert not view.is_inference()
+    assert not a.is_inference()
+    assert a.tolist() == [3.0, 4.0]
+    assert not view.is_inference()
+
+
+def test_inference_tensors_have_right_gradients_later() -> None:
+    """Where PyTorch refuses: its counts of writes are what inference mode leaves out."""
+    x = tensor([1.0, 2.0], requires_grad=True)
+    with inference_mode():
+        y = x * 2
+    (y * x).sum().backward()
+    assert x.grad.tolist() == [2.0, 4.0]
+    y.add_(1)
+    assert y.tolist() == [3.0, 5.0]
+
+
+def test_inference_mode_off_and_nested() -> None:
+    x = tensor([1.0], requires_grad=True)
+    with inference_mode():
+        with inference_mode(False):
+            assert not is_inference_mode_enabled()
+            assert (x * 2).requires_grad
+            assert not (x * 2).is_inference()
+        assert is_inference_mode_enabled()
+        with enable_grad():
+            assert (x * 2).requires_grad
+
+
+def test_inference_mode_decorates() -> None:
+    x = tensor([1.0], requires_grad=True)
+
+    @inference_mode
+    def plain() -> bool:
+        return is_inference_mode_enabled() and (x * 2).is_inference()
+
+    @inference_mode()
+    def called() -> bool:
+        return is_inference_mode_enabled()
+
+    @inference_mode(mode=False)
+    def off() -> bool:
+        return is_inference_mode_enabled()
+
+    @inference_mode()
+    def generated() -> Any:
+        yield is_inference_mode_enabled()
+        yield is_inference_mode_enabled()
+
+    assert plain()
+    assert called()
+    assert not off()
+    for inside in generated():
+        assert inside
+        assert not is_inference_mode_enabled()
+
+
+def test_inference_mode_belongs_to_its_thread_and_ends_with_an_exception() -> None:
+    seen: list[bool] = []
+    with pytest.raises(KeyError), inference_mode():
+        thread = threading.Thread(target=lambda: seen.append(is_inference_mode_enabled()))
+        thread.start()
+        thread.join()
+        raise KeyError
+    assert seen == [False]
+    assert not is_inference_mode_enabled()
+    assert is_grad_enabled()
