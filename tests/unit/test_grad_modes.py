@@ -930,11 +930,16 @@ def test_inference_mode_decorates() -> None:
 
 def test_inference_mode_belongs_to_its_thread_and_ends_with_an_exception() -> None:
     seen: list[bool] = []
-    with pytest.raises(KeyError), inference_mode():
+
+    @inference_mode()
+    def fails() -> None:
         thread = threading.Thread(target=lambda: seen.append(is_inference_mode_enabled()))
         thread.start()
         thread.join()
         raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
     assert seen == [False]
     assert not is_inference_mode_enabled()
     assert is_grad_enabled()
