@@ -153,10 +153,13 @@ class _Members:
         """Writes another tensor to this one, broadcast to its shape; gradients go to that."""
         shape, dtype = self._type.shape, self._type.dtype
 
-        def new(x: Any) -> Any:
+        def copy_(x: Any) -> Any:
             return fnp.copy(fnp.broadcast_to(fnp.astype(fnp.asarray(x), dtype), shape))
 
-        return assign("copy_", self, recorded(new, source))
+        return assign("copy_", self, recorded(copy_, source))
+
+    def _written_by(self: Any, name: str, new: Any) -> Any:
+        return assign(name, self, new)
 
     def fill_(self: Any, value: Any) -> Any:
         """Writes one value to all elements."""

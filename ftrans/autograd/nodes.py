@@ -338,10 +338,12 @@ _TORCH = {
     "concatenate": "Cat", "copy": "Clone", "divide": "Div", "expand_dims": "Unsqueeze",
     "multiply": "Mul", "negative": "Neg", "power": "Pow", "subtract": "Sub", "true_divide": "Div",
     "float_power": "Pow", "swapaxes": "Transpose", "reshape": "View", "getitem": "Index",
-    "mT": "Transpose", "T": "Permute", "broadcast_to": "Expand", "take_along_axis": "Gather",
+    "mT": "Transpose", "setitem": "IndexPut", "T": "Permute", "broadcast_to": "Expand",
+    "take_along_axis": "Gather",
 }  # fmt: skip
 """PyTorch's names of functions that have others here."""
 
+_WHOLE = {"_put": "CopySlices", "copy_": "CopyBackwards"}
 _BY_RANK: dict[tuple[int, ...], str] = {(1, 1): "Dot", (2, 2): "Mm", (2, 1): "Mv", (3, 3): "Bmm"}
 
 
@@ -353,10 +355,11 @@ def _shown_name(part: Part) -> str:
     if part.name == "matmul":
         ranks = tuple([t.ndim for t in part.program.inputs[:2]])
         return f"{_BY_RANK.get(ranks, 'Matmul')}Backward0"
-    name = _TORCH.get(part.name) or "".join(
-        word[:1].upper() + word[1:] for word in re.split(r"\W+|_+", part.name)
-    )
-    return f"{name or first.primitive.name.capitalize()}Backward0"
+    if part.name in _WHOLE:
+        return _WHOLE[part.name]
+    called = first.primitive.name if part.name in ("", "<lambda>") else part.name
+    words = [word[:1].upper() + word[1:] for word in re.split(r"\W+|_+", called)]
+    return f"{_TORCH.get(called) or ''.join(words)}Backward0"
 
 
 @functools.cache

@@ -355,9 +355,24 @@ def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             return function(*lowered, **keywords)  # it belongs to what is traced
         with untraced():
             return _run(found, name, function, lowered, keywords)
+    codes = [x.index if type(x) is Tracer else None for x in lowered]
     result = _run(found, name, function, lowered, keywords)
+    for x, value, code in zip(args, lowered, codes, strict=True):
+        if code is not None and value.index != code:
+            result = _after_write(found, name, x, value, result)
     if len(found.live) > found.most:
         found.flush()
+    return result
+
+
+def _after_write(found: Tape, name: str, x: Any, value: Tracer, result: Any) -> Any:
+    """Writes to a tensor what a function has written to its value; returns it among the results."""
+
+    def itself(y: Any) -> Any:
+        return x if type(y) is Tensor and y._v is found and y._index == value.index else y
+
+    result = tree.tree_map(itself, result)
+    x._written_by(name, raised_from(found, value))
     return result
 
 

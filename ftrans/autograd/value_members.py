@@ -110,6 +110,7 @@ class ValueMembers:
         def called(*args: Any, **kwargs: Any) -> Any:
             return protocols.array_function(None, func, kinds, args, kwargs)
 
+        called.__name__ = func.__name__
         return recorded(called, *args, **kwargs)
 
     def __repr__(self: Any) -> str:

@@ -124,10 +124,10 @@ class ViewMembers:
         return recorded(operator.getitem, self, index)
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
-        def new(x: Any, index: Any, value: Any) -> Any:
+        def setitem(x: Any, index: Any, value: Any) -> Any:
             return fnp.at(x)[index].set(value)
 
-        assign("x[index] = value", self, recorded(new, self, index, value))
+        assign("x[index] = value", self, recorded(setitem, self, index, value))
 
     def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:
         """Returns the parts along a dimension, which they do not have any more."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ftrans import Tensor, func, tensor
-from ftrans.autograd import enable_grad, grad, no_grad
+from ftrans.autograd import Function, enable_grad, grad, no_grad
 from ftrans.errors import DTypeError, FtransError, GraphError, MutationError, ShapeError
 from tests.helpers import assert_close
 
@@ -1036,3 +1036,75 @@ def test_errors_name_what_was_called() -> None:
         x.sub_(1)
     with pytest.raises(GraphError, match=r"^x\[index\] = value: "):
         x[0] = 1.0
+
+
+class Shifted(Function):
+    """Adds one to its argument in place."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        x += 1
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        return ct * 3
+
+
+def test_a_function_writes_to_what_it_marks_dirty() -> None:
+    a = tensor([1.0, 2.0], requires_grad=True)
+    b = a * 1
+    view = b[:1]
+    out = Shifted.apply(b)
+    assert out is b
+    assert b._version == 1
+    assert b.tolist() == [2.0, 3.0]
+    assert view.tolist() == [2.0]
+    assert b.grad_fn.name() == "ShiftedBackward"
+    (out * b).sum().backward()
+    assert_close(a.grad, [12.0, 18.0])
+
+
+def test_a_function_does_not_write_to_a_leaf() -> None:
+    a = tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(GraphError, match="a leaf Variable that requires grad"):
+        Shifted.apply(a)
+    assert a.tolist() == [1.0, 2.0]
+    with no_grad():
+        Shifted.apply(a)
+    assert a.tolist() == [2.0, 3.0]
+
+
+def test_a_function_that_writes_and_has_another_result() -> None:
+    class Both(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, y: Any) -> Any:
+            x *= 2
+            ctx.mark_dirty(x)
+            ctx.save_for_backward(y)
+            return x, y * 3
+
+        @staticmethod
+        def backward(ctx: Any, g: Any, h: Any) -> Any:
+            return g * 2, h * 3
+
+    a, c = tensor([1.0, 2.0], requires_grad=True), tensor([3.0, 4.0], requires_grad=True)
+    b = a * 1
+    first, second = Both.apply(b, c)
+    assert first is b
+    (first + second + b).sum().backward()
+    assert_close(a.grad, [4.0, 4.0])
+    assert_close(c.grad, [3.0, 3.0])
+
+
+def test_functions_of_numpy_that_write_to_tensors() -> None:
+    a = tensor([1.0, 2.0], requires_grad=True)
+    b = a * 1
+    np.copyto(b[:1], 7.0)
+    assert b.tolist() == [7.0, 2.0]
+    counts = tensor([1.0, 2.0])
+    np.add.at(counts, [0, 0], 1.0)
+    assert counts.tolist() == [3.0, 2.0]
+    b.sum().backward()
+    assert_close(a.grad, [0.0, 1.0])
