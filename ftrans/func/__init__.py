@@ -3,10 +3,15 @@
 from ftrans.func.derivative import jvp, linearize, vjp
 from ftrans.func.grad import grad, grad_and_value, value_and_grad
 from ftrans.func.jacobian import hessian, hvp, jacfwd, jacrev, vhp
-from ftrans.func.trace import linear_transpose
+from ftrans.func.rearrange import rearrange
+from ftrans.func.state import functional_call, stack_module_state
+from ftrans.func.trace import debug_unwrap, functionalize, linear_transpose
 from ftrans.func.vmap import vmap
 
 __all__ = [
+    "debug_unwrap",
+    "functional_call",
+    "functionalize",
     "grad",
     "grad_and_value",
     "hessian",
@@ -16,6 +21,8 @@ __all__ = [
     "jvp",
     "linear_transpose",
     "linearize",
+    "rearrange",
+    "stack_module_state",
     "value_and_grad",
     "vhp",
     "vjp",

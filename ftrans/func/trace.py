@@ -8,7 +8,7 @@ from typing import Any
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.errors import DTypeError, TransposeError
+from ftrans.errors import ArgumentError, DTypeError, TransposeError
 from ftrans.func.arguments import match_cotangents
 from ftrans.func.derivative import array_outputs
 from ftrans.func.staging import (
@@ -21,7 +21,7 @@ from ftrans.func.staging import (
     wants_jax,
 )
 from ftrans.interpreters import inline, linear_pullback, simplify
-from ftrans.ir import Abstract, ArrayType, Program, type_of
+from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
 from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import describe, leaf_name, split
@@ -90,6 +90,68 @@ def _type_like(leaf: Any) -> ArrayType | None:
     if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return ArrayType(tuple(leaf.shape), leaf.dtype)
     return None
+
+
+def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
+    """Returns a function that writes to no array that it is given, and runs as one program.
+
+    A traced function has no writes left: `x += 1` gives a name another value. So this traces, runs
+    the program, and leaves the arguments as they were.
+
+    Args:
+        func: a function of arrays and pytrees.
+        remove: "mutations" or "mutations_and_views"; a program has neither.
+
+    Returns:
+        A function of the same arguments.
+
+    Raises:
+        ArgumentError: where something else is to be removed.
+
+    Example:
+        >>> import numpy as np
+        >>> def f(x):
+        ...     x += 1.0
+        ...     return x
+        >>> x = np.zeros(2)
+        >>> functionalize(f)(x), x
+        (array([1., 1.]), array([0., 0.]))
+    """
+    if remove not in ("mutations", "mutations_and_views"):
+        raise ArgumentError(
+            f"functionalize: expected remove='mutations' or 'mutations_and_views', not {remove!r}."
+        )
+
+    @bounded(func)
+    def functional(*args: Any, **kwargs: Any) -> Any:
+        staged, arrays = stage_call(func, args, kwargs)
+        outs = apply(staged.program, [*arrays, *staged.captured], wants_jax((args, kwargs)))
+        return staged.outputs.build(outs)
+
+    return functional
+
+
+def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:
+    """Returns what a traced argument stands for, to be printed.
+
+    Args:
+        tensor: a value inside of a transform.
+        recurse: whether to go on through all transforms, or through the innermost alone.
+
+    Returns:
+        The array that the transform was given, under `vmap` with all examples; the value itself
+        where it was computed inside, or is not traced.
+    """
+    while type(tensor) is Tracer and tensor.index < 0:
+        source = tensor.frame.sources[~tensor.index]
+        if isinstance(source, Abstract):
+            source = source.array  # all examples
+        if source is None:
+            return tensor
+        tensor = source
+        if not recurse:
+            break
+    return tensor
 
 
 @boundary
