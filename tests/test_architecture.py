@@ -50,7 +50,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 4948,
+    "autograd": 4966,
     "custom": 5386,
     "external": 1258,
     "func": 4089,

@@ -8,8 +8,9 @@ from typing import Any
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.autograd.tape import check_kept, lowered_to, raised_from, recorded, tape
+from ftrans.autograd.tape import recorded, tape
 from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.values import check_kept, lowered_to, raised_from
 from ftrans.errors import UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state

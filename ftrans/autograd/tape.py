@@ -21,17 +21,18 @@ import numpy as np
 
 from ftrans.autograd.apart import run_apart
 from ftrans.autograd.segment import Edge, Segment, links, passing, requiring
-from ftrans.autograd.tensor import STALE, Tensor, made, of_array
+from ftrans.autograd.tensor import STALE, Tensor
+from ftrans.autograd.values import check_kept, lowered_to, raised_from
 from ftrans.errors import UnsupportedError
 from ftrans.interpreters import linearize_marked, pruned
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
-from ftrans.ir.frame import PAST, TAPE, Frame, settled
+from ftrans.ir.frame import PAST, TAPE, settled
 from ftrans.ir.location import Location, called_at
-from ftrans.ir.program import NO_PARAMS, Params
+from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import Asks, state, untraced
 from ftrans.ir.steps import Step
 from ftrans.ir.trail import Trail
-from ftrans.primitives import convert_p, stop_gradient_p
+from ftrans.primitives import stop_gradient_p
 from ftrans.runtime import keep, run
 from ftrans.traceback import OnTape
 
@@ -376,26 +377,6 @@ def _after_write(found: Tape, name: str, x: Any, value: Tracer, result: Any) -> 
     return result
 
 
-def check_kept(args: Any, kwargs: Any) -> None:
-    """Raises where a tensor would be a constant of a function that is traced once.
-
-    Else what is traced may be differentiated by the tape, which rules are told as they are of JAX.
-
-    Raises:
-        UnsupportedError: there.
-    """
-    if state.grad and state.stack[0] is not state.tape:
-        state.by_jax = True
-    for frame in state.stack:
-        if type(frame) is Frame:
-            x = next(x for x in tree.tree_leaves((args, kwargs)) if type(x) is Tensor)
-            raise UnsupportedError(
-                f"{frame.name}: it closes over a tensor, whose value would be part of its code.\n"
-                f"  tensor: {x._type}\n"
-                f"  Pass it as an argument, or close over x.detach().numpy()."
-            )
-
-
 def _run(found: Tape, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Calls a function with the tape as the innermost frame; returns tensors."""
     before, count = found.step.stop, len(found.steps)
@@ -423,24 +404,6 @@ def _run(found: Tape, name: str, function: Callable[..., Any], args: Any, kwargs
     return result
 
 
-def raised_from(found: Tape, x: Any, before: int = 0) -> Any:
-    """Returns the tensor of a value of a tape, or of an array; what else there is as it is.
-
-    A value that was there before is given a name of its own, `before` being the number of results
-    that there were: gradients of tensors that have one value are told apart.
-    """
-    if type(x) is Tracer:
-        if x.frame is not found:
-            return x
-        index = x.index
-        if index < before:
-            index = found.record(convert_p, (x,), Params({"dtype": x.type.dtype}))[0].index
-        tensor = made(found, index, x.type)
-        found.live.append(ref(tensor))
-        return tensor
-    return of_array(x) if isinstance(x, np.ndarray) else x
-
-
 def _written(function: Callable[..., Any], out: Any, args: Any, kwargs: Any) -> Tensor:
     """Calls a function with `out=`, a tensor, which it writes to.
 
@@ -454,16 +417,3 @@ def _written(function: Callable[..., Any], out: Any, args: Any, kwargs: Any) -> 
             f"  out: of type {type(target).__name__}\n  Write x = f(...), or x.copy_(f(...))."
         )
     return target.copy_(recorded(function, *args, **kwargs))
-
-
-_ATOMS = frozenset({bool, int, float, str, type(None), slice, Tracer, np.ndarray})
-
-
-def lowered_to(found: Tape, x: Any) -> Any:
-    """Returns an argument with values of a tape in the place of tensors."""
-    kind = type(x)
-    if kind is Tensor:
-        return found.tracer_of(x)
-    if kind in _ATOMS:
-        return x
-    return tree.tree_map(lambda y: found.tracer_of(y) if type(y) is Tensor else y, x)

@@ -1,0 +1,67 @@
+"""Values of a tape for tensors, and tensors for values: what goes in and out of the front end."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ref
+
+import jax.tree_util as tree
+import numpy as np
+
+from ftrans.autograd.tensor import Tensor, made, of_array
+from ftrans.errors import UnsupportedError
+from ftrans.ir import Tracer
+from ftrans.ir.frame import Frame
+from ftrans.ir.program import Params
+from ftrans.ir.stack import state
+from ftrans.primitives import convert_p
+
+_ATOMS = frozenset({bool, int, float, str, type(None), slice, Tracer, np.ndarray})
+
+
+def lowered_to(found: Any, x: Any) -> Any:
+    """Returns an argument with values of a tape in the place of tensors."""
+    kind = type(x)
+    if kind is Tensor:
+        return found.tracer_of(x)
+    if kind in _ATOMS:
+        return x
+    return tree.tree_map(lambda y: found.tracer_of(y) if type(y) is Tensor else y, x)
+
+
+def raised_from(found: Any, x: Any, before: int = 0) -> Any:
+    """Returns the tensor of a value of a tape, or of an array; what else there is as it is.
+
+    A value that was there before is given a name of its own, `before` being the number of results
+    that there were: gradients of tensors that have one value are told apart.
+    """
+    if type(x) is Tracer:
+        if x.frame is not found:
+            return x
+        index = x.index
+        if index < before:
+            index = found.record(convert_p, (x,), Params({"dtype": x.type.dtype}))[0].index
+        tensor = made(found, index, x.type)
+        found.live.append(ref(tensor))
+        return tensor
+    return of_array(x) if isinstance(x, np.ndarray) else x
+
+
+def check_kept(args: Any, kwargs: Any) -> None:
+    """Raises where a tensor would be a constant of a function that is traced once.
+
+    Else what is traced may be differentiated by the tape, which rules are told as they are of JAX.
+
+    Raises:
+        UnsupportedError: there.
+    """
+    if state.grad and state.stack[0] is not state.tape:
+        state.by_jax = True
+    for frame in state.stack:
+        if type(frame) is Frame:
+            x = next(x for x in tree.tree_leaves((args, kwargs)) if type(x) is Tensor)
+            raise UnsupportedError(
+                f"{frame.name}: it closes over a tensor, whose value would be part of its code.\n"
+                f"  tensor: {x._type}\n"
+                f"  Pass it as an argument, or close over x.detach().numpy()."
+            )
