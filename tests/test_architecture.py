@@ -50,14 +50,14 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 4966,
+    "autograd": 5413,
     "custom": 5386,
     "external": 1258,
     "func": 4089,
     "interpreters": 2133,
     "ir": 2257,
     "numpy": 7953,
-    "primitives": 6832,
+    "primitives": 6866,
     "runtime": 3075,
     "verify": 3233,
 }

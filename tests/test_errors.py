@@ -31,6 +31,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import autograd, errors, func
 from ftrans.autograd import Function, gradcheck, gradgradcheck, graph
+from ftrans.autograd import forward_ad as ad
 from ftrans.errors import FtransError, ShapeError
 from ftrans.ir import is_tracing
 from ftrans.runtime import guard
@@ -688,6 +689,26 @@ CASES |= {
     "NaN in a gradient": lambda: with_anomaly(lambda: (leaf() - 2).sqrt().sum().backward()),
     "NaN in a value": lambda: with_anomaly(lambda: (leaf() - 2).log().tolist()),
     "NaN that comes in": lambda: with_anomaly(lambda: (leaf() * np.float32(np.nan)).tolist()),
+    "a dual tensor outside of levels": lambda: ad.make_dual(leaf(), leaf()),
+    "a level that was not entered": lambda: ad.exit_dual_level(),
+    "a level that is not the last one": lambda: at_a_level(lambda x: ad.exit_dual_level(level=3)),
+    "the tangent along another level": lambda: at_a_level(lambda x: ad.unpack_dual(x, level=3)),
+    "a dual tensor of a number": lambda: at_a_level(lambda x: ad.make_dual(x, 1.0)),
+    "a tangent of integers": lambda: at_a_level(
+        lambda x: ad.make_dual(leaf(), ftrans.tensor([1, 2, 3]))
+    ),
+    "a tangent of another shape": lambda: at_a_level(lambda x: ad.make_dual(leaf(), leaf()[:2])),
+    "a tangent of another dtype": lambda: at_a_level(
+        lambda x: ad.make_dual(leaf(), leaf().to("float64"))
+    ),
+    "a dual tensor made of a dual tensor": lambda: at_a_level(lambda x: ad.make_dual(x, leaf())),
+    "a tangent that has a tangent": lambda: at_a_level(lambda x: ad.make_dual(leaf(), x)),
+    "a dual tensor inside of a transform": lambda: at_a_level(
+        lambda d: func.grad(lambda x: ad.unpack_dual(d).primal.sum() * x)(1.0)  # here
+    ),
+    "a level inside of a transform": lambda: func.grad(
+        lambda x: (ad.enter_dual_level(), x.sum())[1]  # here
+    )(V),
 }
 
 
@@ -715,6 +736,12 @@ def with_anomaly(function: Any) -> None:
 
 def leaf() -> Any:
     return ftrans.tensor([1.0, 2.0, 3.0], requires_grad=True)
+
+
+def at_a_level(function: Callable[[Any], Any]) -> Any:
+    """Calls a function with a dual tensor."""
+    with ad.dual_level():
+        return function(ad.make_dual(leaf(), leaf()))
 
 
 def twice(x: Any) -> None:

@@ -1,7 +1,7 @@
 """The names of `torch.autograd`."""
 
 from ftrans.autograd import dispatch as _dispatch  # noqa: F401
-from ftrans.autograd import functional, graph
+from ftrans.autograd import forward_ad, functional, graph
 from ftrans.autograd import methods as _methods  # noqa: F401
 from ftrans.autograd.anomaly import (
     detect_anomaly,
@@ -33,6 +33,7 @@ __all__ = [
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "forward_ad",
     "from_numpy",
     "functional",
     "grad",

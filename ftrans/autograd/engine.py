@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax.tree_util as tree
 import numpy as np
 
+from ftrans.autograd.levels import OPEN
 from ftrans.autograd.nodes import GradientEdge, standing_for
 from ftrans.autograd.segment import Edge, Segment, depends, requiring
 from ftrans.autograd.tape import recorded, settle
@@ -59,6 +60,7 @@ def _seeds(
     call: str, roots: Sequence[Tensor], given: Any, create: bool, size: int | None = None
 ) -> list[Any]:
     """Returns the cotangents of roots: those given, or one for scalars."""
+    create = create or bool(OPEN)
     cts = [None] * len(roots) if given is None else _listed(given)
     if len(cts) != len(roots):
         raise ArgumentError(
@@ -131,7 +133,7 @@ def _walked(
     keys = None if sinks is None else [_sink(call, i, x) for i, x in enumerate(sinks)]
     walk = Walk(call, keys, create, size)
     for x, seed in zip(roots, seeds, strict=True):
-        walk.begin(x._target(), seed)
+        walk.begin(x._target(), walk.seed(seed))
     walk.walk()
     if not retain:
         _free(walk, (call, here()))
@@ -175,7 +177,7 @@ def _plan(program: Program, active: tuple[bool, ...], root: int) -> _Plan | None
 def _at_once(x: Tensor, call: str) -> Walk | None:
     """Goes backward from a scalar that is pending, in one program; None where that cannot be."""
     found = state.tape
-    if found is None or x._v is not found or x._type.size != 1 or is_complex(x._type.dtype):
+    if found is None or OPEN or x._v is not found or x._type.size != 1 or is_complex(x._type.dtype):
         return None
     tensors, codes, program, operands, targets = found.gathered()
     active = tuple([target is not None for target in targets])

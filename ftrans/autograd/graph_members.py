@@ -8,6 +8,7 @@ from typing import Any
 import ftrans.numpy as fnp
 from ftrans.autograd.engine import backward
 from ftrans.autograd.hooks import register_hook, register_post_accumulate_grad_hook
+from ftrans.autograd.levels import plain
 from ftrans.autograd.nodes import Node, node_of
 from ftrans.autograd.tape import Tape, settle
 from ftrans.autograd.tensor import Tensor
@@ -123,6 +124,7 @@ class GraphMembers:
             )
         settle(self)
         meta.edge, meta.leaf = None, False
+        self._v = plain(self._v)
         if state.tape is not None:
             state.tape.owners.pop(id(self), None)
         return self

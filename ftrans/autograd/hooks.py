@@ -82,3 +82,32 @@ def register_post_accumulate_grad_hook(x: Tensor, hook: Hook) -> RemovableHandle
             f"post accumulate grad hooks cannot be registered on non-leaf tensors\n  x: {x._type}"
         )
     return RemovableHandle(x._metadata().after, hook)
+
+
+def checked_hook(hook: Callable[..., Any], x: Tensor, new: Any) -> Tensor:
+    """Returns what a hook has returned, of the type of what it was given."""
+    name = getattr(hook, "__name__", repr(hook))
+    if type(new) is not Tensor:
+        raise GraphError(
+            f"hook {name!r}: a hook returns a tensor, or None to leave the gradient as it is.\n"
+            f"  returned: {type(new).__name__}"
+        )
+    if new._type is not x._type:
+        raise GraphError(
+            f"hook {name!r} has changed the type of the gradient.\n"
+            f"  given: {x._type}\n  returned: {new._type}"
+        )
+    return new
+
+
+def checked_tuple(hook: Callable[..., Any], xs: tuple[Any, ...], new: Any) -> tuple[Any, ...]:
+    """Returns what a hook of a node has returned, one gradient for each that it was given."""
+    new = (new,) if type(new) is Tensor else tuple(new)
+    if len(new) != len(xs):
+        name = getattr(hook, "__name__", repr(hook))
+        raise GraphError(
+            f"hook {name!r} has returned an incorrect number of values.\n"
+            f"  given: {len(xs)}\n  returned: {len(new)}"
+        )
+    pairs = zip(xs, new, strict=True)
+    return tuple([y if x is None or y is None else checked_hook(hook, x, y) for x, y in pairs])

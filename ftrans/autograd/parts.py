@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ftrans.autograd.segment import differentiated
 from ftrans.interpreters.base import memoised
 from ftrans.ir import Equation, Literal, Program
 from ftrans.ir.location import Called, Location
@@ -78,7 +79,7 @@ def required(program: Program, active: tuple[bool, ...]) -> frozenset[int]:
     """Returns the values that require grad, where the active inputs do."""
     found = {i for i, is_active in enumerate(active) if is_active}
     for equation, numbers, _ in program.numbered():
-        if "stop" not in equation.primitive.tags and not found.isdisjoint(equation.operands):
+        if not found.isdisjoint(differentiated(equation)):
             pairs = zip(numbers, equation.types, strict=True)
             found.update([number for number, type_ in pairs if type_.is_inexact])
     return frozenset(found)

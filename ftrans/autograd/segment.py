@@ -14,7 +14,8 @@ from weakref import ref
 from ftrans.autograd.tensor import Tensor
 from ftrans.interpreters import Linearized, linearize_marked
 from ftrans.interpreters.base import memoised
-from ftrans.ir import Program, type_of
+from ftrans.ir import Equation, Program, type_of
+from ftrans.primitives import no_grad_p
 
 _numbers = itertools.count()
 
@@ -66,6 +67,7 @@ class Segment:
             where it does not require grad.
         whole: what was run, where that was split into its operations.
         origins: the targets that it had before.
+        lasting: whether it is never freed, since nothing was saved.
     """
 
     __slots__ = (
@@ -73,6 +75,7 @@ class Segment:
         "freed",
         "hooks",
         "inner",
+        "lasting",
         "node",
         "number",
         "operands",
@@ -112,6 +115,7 @@ class Segment:
         self.inner: Sequence[Segment | None] | None = None
         self.whole = program
         self.origins: Sequence[Any] | None = None
+        self.lasting = False
 
     @property
     def active(self) -> tuple[bool, ...]:
@@ -141,6 +145,8 @@ class Segment:
 
     def free(self, positions: Sequence[int], call: Any) -> None:
         """Lets go of what only these results, and those that they depend on, need."""
+        if self.lasting:
+            return
         for position in positions:
             for other in depends(self.program)[position].outputs:
                 self.freed.setdefault(other, call)
@@ -176,6 +182,13 @@ class Needs(NamedTuple):
     outputs: frozenset[int]
 
 
+def differentiated(equation: Equation) -> Sequence[Any]:
+    """Returns the operands that a cotangent of the results may go to."""
+    if "stop" in equation.primitive.tags:
+        return ()
+    return equation.operands[1:] if equation.primitive is no_grad_p else equation.operands
+
+
 @memoised
 def depends(program: Program) -> tuple[Needs, ...]:
     """Returns for each output what it is computed of, where a derivative can go."""
@@ -187,9 +200,7 @@ def depends(program: Program) -> tuple[Needs, ...]:
     outputs = [frozenset(positions.get(i, ())) for i in range(count)]
     empty: frozenset[int] = frozenset()
     for equation, numbers, _ in program.numbered():
-        taken = [a for a in equation.operands if type(a) is int]
-        if "stop" in equation.primitive.tags:
-            taken = []
+        taken = [a for a in differentiated(equation) if type(a) is int]
         above = empty.union(*[inputs[a] for a in taken])
         before = empty.union(*[outputs[a] for a in taken])
         for number, type_ in zip(numbers, equation.types, strict=True):

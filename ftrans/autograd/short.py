@@ -16,6 +16,7 @@ from ftrans.autograd.tape import recorded
 from ftrans.autograd.tape import tape as begun
 from ftrans.autograd.tensor import Tensor
 from ftrans.config import config
+from ftrans.ir import make_tracer
 from ftrans.ir.location import passed_over
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import is_array, is_scalar
@@ -144,7 +145,8 @@ def taken_over(
     keywords = {names.get(key, key): value for key, value in kwargs.items()}
     result = recorded(function, self, *args, **keywords)
     if type(result) is Tensor and result._v is tape and state.tape is tape:
-        tape.learn(mark, call, tape.tracer_of(result), (), function.__name__)
+        made = make_tracer(tape, result._index, result._type)
+        tape.learn(mark, call, made, (), function.__name__)
     return result
 
 

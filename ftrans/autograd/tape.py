@@ -20,7 +20,8 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.autograd.apart import run_apart
-from ftrans.autograd.segment import Edge, Segment, links, passing, requiring
+from ftrans.autograd.levels import OPEN, attach, pushed, tangents_of
+from ftrans.autograd.segment import Edge, Segment, differentiated, links, passing, requiring
 from ftrans.autograd.tensor import STALE, Tensor
 from ftrans.autograd.values import check_kept, lowered_to, raised_from
 from ftrans.errors import UnsupportedError
@@ -32,7 +33,7 @@ from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import Asks, state, untraced
 from ftrans.ir.steps import Step
 from ftrans.ir.trail import Trail
-from ftrans.primitives import stop_gradient_p
+from ftrans.primitives import no_grad_p
 from ftrans.runtime import keep, run
 from ftrans.traceback import OnTape
 
@@ -95,7 +96,7 @@ class Tape(Trail):
         self.grad = state.grad
         self.inference = state.inference
         self.most = 0 if state.saving else MOST_PENDING
-        self.asks = _ASKS
+        self.asks = _ASKS._replace(only_reverse=False) if OPEN else _ASKS
         self.differentiates = 1
         self.declare(())
 
@@ -153,18 +154,17 @@ class Tape(Trail):
         while code >= len(flags):
             equation: Any = self.steps[self.seen].equation
             self.seen += 1
-            needs = "stop" not in equation.primitive.tags
-            needs = needs and any(map(self.requires, equation.operands))
+            needs = any(map(self.requires, differentiated(equation)))
             flags += [needs and t.is_inexact for t in equation.types]
 
     def twin(self, code: int) -> int:
         """Returns the value that stands for one where nothing is to be differentiated."""
-        if not self.requires(code):
+        if not OPEN and not self.requires(code):  # where levels are open, tangents may
             return code
         found = self.twins.get(code)
         if found is None:
             tracer = make_tracer(self, code, self.type(code))
-            found = self.record(stop_gradient_p, (tracer,), NO_PARAMS)[0].index
+            found = self.record(no_grad_p, (tracer,), NO_PARAMS)[0].index
             self.twins[code] = found
         return found
 
@@ -176,7 +176,8 @@ class Tape(Trail):
             refresh(x)
         if x._v is not self:
             settle(x)
-            return self.enter(x)
+            code = self.enter(x)
+            return code if state.grad or not tangents_of(x._v) else self.twin(code)
         return x._index if state.grad else self.twin(x._index)
 
     def tracer_of(self, x: Tensor) -> Tracer:
@@ -242,14 +243,8 @@ class Tape(Trail):
         codes = list(dict.fromkeys([x._index for x in tensors]))
         outputs = [make_tracer(self, code, self.type(code)) for code in codes]
         program, operands = self.close(outputs)
-        program, needed = pruned(keep(program))
         targets = [*self.targets, *[None] * (len(operands) - len(self.targets))]
-        if len(needed) < len(operands):
-            operands, targets = [operands[i] for i in needed], [targets[i] for i in needed]
-        linked = links(program)
-        if len(linked) < len(targets):  # what is not gone back to is not to be kept alive
-            targets = [to if i in linked else None for i, to in enumerate(targets)]
-        return tensors, codes, program, operands, targets
+        return tensors, codes, *_trimmed(keep(program), operands, targets)
 
     def ran(self, by: Callable[..., Any], *args: Any) -> Any:
         """Runs a program by a function, while whatever it calls records on another tape."""
@@ -263,6 +258,9 @@ class Tape(Trail):
     def run(self, tensors: Sequence[Tensor]) -> None:
         """Gives these tensors their values."""
         tensors, codes, program, operands, targets = self.gathered(tensors)
+        moved = pushed(program, operands, targets) if OPEN else None
+        if moved is not None:
+            program, operands, targets = _trimmed(*moved[:3])
         active = tuple([target is not None for target in targets])
         flags = requiring(program, active)
         segment = None
@@ -274,18 +272,34 @@ class Tape(Trail):
             marks = tuple([i for i, flag in enumerate(flags) if flag])
             split = linearize_marked(program, active, marks)
             found = self.ran(run, split.forward, operands)
-            residuals = found[len(codes) :]
+            residuals = found[len(flags) :]
             segment = Segment(split, residuals, targets, program, operands)
         else:
             found = self.ran(run, program, operands)
+        edges = [Edge(segment, at) if segment and flag else None for at, flag in enumerate(flags)]
+        if moved is not None:
+            attach(moved[3], found[: len(edges)], edges)
         for x in tensors:
             at = codes.index(x._index)
-            edge = Edge(segment, at) if segment and flags[at] else None
+            edge = edges[at]
             if self.inference:
                 x._metadata().inference = x.is_inference()
             x._settle(found[at], edge)
             if edge is not None:
                 edge.segment.results.append((at, ref(x)))
+
+
+def _trimmed(
+    program: Program, operands: list[Any], targets: list[Any]
+) -> tuple[Program, list[Any], list[Any]]:
+    """Leaves out what a program does not need, and the targets that no cotangent goes to."""
+    program, needed = pruned(program)
+    if len(needed) < len(operands):
+        operands, targets = [operands[i] for i in needed], [targets[i] for i in needed]
+    linked = links(program)
+    if len(linked) < len(targets):  # what is not gone back to is not to be kept alive
+        targets = [to if i in linked else None for i, to in enumerate(targets)]
+    return program, operands, targets
 
 
 def tape() -> Tape:

@@ -13,6 +13,7 @@ from weakref import ref
 
 import numpy as np
 
+from ftrans.autograd.levels import OPEN
 from ftrans.autograd.tape import pend, recorded, settle, tape
 from ftrans.autograd.tensor import STALE, Tensor
 from ftrans.errors import DTypeError, GraphError, MutationError, ShapeError
@@ -21,7 +22,14 @@ from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import state
 from ftrans.numpy.access import chain, written
 from ftrans.numpy.promotion import cast
-from ftrans.primitives import broadcast_p, graft_p, scalar, select_p
+from ftrans.primitives import (
+    broadcast_p,
+    graft_p,
+    no_grad_p,
+    scalar,
+    select_p,
+    stop_gradient_p,
+)
 from ftrans.primitives.axes import zeros
 
 NO_GRAD = "A view was created in no_grad mode and is being modified inplace with grad mode enabled."
@@ -148,11 +156,12 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
     _check(name, x, detached)
     found = tape()
     index = found.code_of(new)
+    if (detached or not state.grad) and (OPEN or (x.requires_grad and not meta.leaf)):
+        # the derivatives that it had: in both modes, or in reverse mode
+        primitive = graft_p if detached else no_grad_p
+        index = _bound(found, primitive, index, _code(found, x))
     if meta.leaf:
         index = found.twin(index)
-    elif (detached or not state.grad) and x.requires_grad:
-        old = make_tracer(found, _code(found, x), x._type)
-        index = found.record(graft_p, (make_tracer(found, index, x._type), old), NO_PARAMS)[0].index
     if state.inference:
         meta.inference = x.is_inference()
     meta.version += 1
@@ -188,6 +197,12 @@ def _check(name: str, x: Tensor, detached: bool) -> None:
             f"  tensor: {x._type}\n"
             f"  Write to it under no_grad(), or to a result: y = x.clone()."
         )
+
+
+def _bound(found: Any, primitive: Any, *codes: int) -> int:
+    """Records a primitive and returns the code of its result."""
+    operands = [make_tracer(found, code, found.type(code)) for code in codes]
+    return found.record(primitive, operands, NO_PARAMS)[0].index  # type: ignore[no-any-return]
 
 
 def _code(found: Any, x: Tensor) -> int:
@@ -229,6 +244,7 @@ def _follow(x: Tensor) -> None:
         assert get is not None
         now = x if get is _same else recorded(get, x)
         if now._v is state.tape:
-            pend(state.tape, found, state.tape.twin(now._index))
+            cut = _bound(state.tape, stop_gradient_p, now._index) if OPEN else now._index
+            pend(state.tape, found, state.tape.twin(cut))
         else:
             found._v, found._index = now._v, now._index

@@ -10,15 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from ftrans.autograd.hooks import checked_hook, checked_tuple
+from ftrans.autograd.levels import OPEN
 from ftrans.autograd.modes import Mode
 from ftrans.autograd.segment import Edge, NodeHooks, Segment, depends, latest_first
 from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor, of_array
-from ftrans.autograd.views import overwrite
+from ftrans.autograd.views import assign, overwrite
 from ftrans.errors import GraphError
 from ftrans.interpreters import batch, pullback_anew, pulled, pulled_kept
 from ftrans.ir import ArrayType, Params, Program, bind, make_tracer, type_of
 from ftrans.ir.location import Location
+from ftrans.ir.stack import state
 from ftrans.primitives import add_p, call_p
 from ftrans.runtime import run
 
@@ -38,7 +41,7 @@ class Walk:
         call: what was called, for errors: "backward()".
         sinks: the tensors that are asked for, whose gradients are returned; None to accumulate in
             all leaves.
-        create: whether the walk is recorded, to be differentiated itself.
+        create: whether the walk is to be differentiated itself.
         size: how many cotangents there are of each value, along an axis in front; None for one.
     """
 
@@ -48,6 +51,7 @@ class Walk:
         self.size = size
         self.call = call
         self.create = create
+        self.recorded = create or bool(OPEN)  # what is recorded has tangents
         self.found: dict[Any, Any] = {}
         """The cotangents that are complete, by leaf or edge; of leaves, the sum so far."""
         self.reached: dict[Any, Any] = {}
@@ -66,9 +70,16 @@ class Walk:
         """Adds two cotangents, of which the first may be None."""
         if x is None:
             return y
-        if self.create:
+        if self.recorded:
             return recorded(add_p, x, y)
         return bind(add_p, (x, y), Params())[0]
+
+    def seed(self, ct: Any) -> Any:
+        """Returns a cotangent of a root, without its history where none is asked for."""
+        if self.create or not self.recorded:
+            return ct
+        with Mode(False):
+            return recorded(lambda x: x, ct)
 
     def seen_by_user(self, ct: Any) -> Tensor:
         """Returns the tensor that stands for a cotangent."""
@@ -76,7 +87,7 @@ class Walk:
 
     def taken_from_user(self, ct: Tensor) -> Any:
         """Returns the cotangent that a tensor stands for."""
-        return ct if self.create else settle(ct)
+        return ct if self.recorded else settle(ct)
 
     def mapped(self, program: Program, count: int) -> Program:
         """Returns a program for as many cotangents as there are at once, its last inputs."""
@@ -88,7 +99,9 @@ class Walk:
     def nothing(self, t: ArrayType) -> Any:
         """Returns the cotangent of what nothing arrives at."""
         zeros = np.zeros(t.shape if self.size is None else (self.size, *t.shape), t.dtype)
-        return of_array(zeros).requires_grad_() if self.create else zeros
+        if not self.recorded:
+            return zeros
+        return of_array(zeros).requires_grad_(self.create)
 
     # ------------------------------------------------------------------------------------- the walk
 
@@ -235,7 +248,7 @@ class Walk:
             for hook in list(hooks.values()):
                 new = hook(x)
                 if new is not None:
-                    x = _checked_hook(hook, x, new)
+                    x = checked_hook(hook, x, new)
         return self.taken_from_user(x)
 
     def _pull(
@@ -276,9 +289,9 @@ class Walk:
         cotangents = [given[p] for p in ends if p is not None and p in given]
         if not cotangents:
             return []
-        if values is not None and not (self.create and held):
+        if values is not None and not (self.recorded and held):
             program, present = pulled_kept(segment.program, segment.active, mask)
-        elif self.create:
+        elif self.recorded:
             known = segment.known()
             kept = tuple([p for p in sorted(known) if p not in stops and split.active[p]])
             program, present = pullback_anew(
@@ -294,8 +307,9 @@ class Walk:
             program, present = pulled(split.linear, sum(segment.active), stops, mask)
             values = [(value, None) for value in residuals]
         program = self.mapped(program, len(cotangents))
-        if self.create:
-            cts = _called(program, values, cotangents)
+        if self.recorded:
+            with Mode(self.create):
+                cts = _called(program, values, cotangents)
         else:
             cts = run(program, [value for value, _ in values] + cotangents)
         sent = iter(cts)
@@ -333,7 +347,7 @@ class Walk:
             for hook in list(hooks.values()):
                 new = hook(tensors, *others)
                 if new is not None:
-                    tensors = _checked_tuple(hook, tensors, new)
+                    tensors = checked_tuple(hook, tensors, new)
         return [None if x is None else self.taken_from_user(x) for x in tensors]
 
 
@@ -342,7 +356,11 @@ def _called(
 ) -> Sequence[Any]:
     """Records the call of a program on arrays, each with its target, and on cotangents."""
     found = tape()
-    operands = [make_tracer(found, found.add(type_of(x), x, to), type_of(x)) for x, to in inputs]
+    codes = [found.add(type_of(x), x, to) for x, to in inputs]
+    if not state.grad:
+        codes = [found.twin(code) for code in codes]
+    pairs = zip(codes, inputs, strict=True)
+    operands = [make_tracer(found, code, type_of(x)) for code, (x, _) in pairs]
     params = Params({"program": program})
 
     def pullback(*cts: Any) -> Any:
@@ -358,34 +376,6 @@ def _freed(call: str, freed_by: tuple[str, Location | None]) -> GraphError:
         f"  It was freed by {name}{f' at {place}' if place else ''}.\n"
         f"  Specify retain_graph=True there, where the graph is to be used again."
     )
-
-
-def _checked_hook(hook: Callable[..., Any], x: Tensor, new: Any) -> Tensor:
-    name = getattr(hook, "__name__", repr(hook))
-    if type(new) is not Tensor:
-        raise GraphError(
-            f"hook {name!r}: a hook returns a tensor, or None to leave the gradient as it is.\n"
-            f"  returned: {type(new).__name__}"
-        )
-    if new._type is not x._type:
-        raise GraphError(
-            f"hook {name!r} has changed the type of the gradient.\n"
-            f"  given: {x._type}\n  returned: {new._type}"
-        )
-    return new
-
-
-def _checked_tuple(hook: Callable[..., Any], xs: tuple[Any, ...], new: Any) -> tuple[Any, ...]:
-    """Returns what a hook of a node has returned, one gradient for each that it was given."""
-    new = (new,) if type(new) is Tensor else tuple(new)
-    if len(new) != len(xs):
-        name = getattr(hook, "__name__", repr(hook))
-        raise GraphError(
-            f"hook {name!r} has returned an incorrect number of values.\n"
-            f"  given: {len(xs)}\n  returned: {len(new)}"
-        )
-    pairs = zip(xs, new, strict=True)
-    return tuple([y if x is None or y is None else _checked_hook(hook, x, y) for x, y in pairs])
 
 
 def key_of(target: Any) -> Any:
@@ -424,6 +414,10 @@ def accumulate(walk: Walk, x: Tensor, ct: Any) -> None:
             meta.grad = recorded(lambda x: x, ct) if type(ct) is Tensor else of_array(ct)
         elif walk.create:
             meta.grad = walk.add(before, ct)
+        elif walk.recorded:
+            with Mode(False):
+                new = walk.add(before, ct)
+                meta.grad = new if before.requires_grad else assign("backward()", before, new)
         elif before.requires_grad:
             meta.grad = of_array(walk.add(settle(before), ct))
         else:

@@ -57,7 +57,7 @@ def push_forward(
         program: a program without `call`.
         primals: its operands.
         tangents: their tangents.
-        mode: "jvp" or "linearize": which rule a primitive that carries programs applies.
+        mode: "jvp" or "linearize": which rule a primitive that has both applies.
         given: values to be taken for what is marked, by number; tangents stay what they are.
     """
     values, dots = list(primals), list(tangents)
@@ -86,7 +86,7 @@ def tangents_of(
     primitive: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params, mode: str
 ) -> tuple[Sequence[Any], Sequence[Any]]:
     """Applies one primitive to primals and tangents by its rule."""
-    rule = getattr(primitive, mode) if primitive.is_higher_order else primitive.jvp
+    rule = primitive.jvp if type(primitive.linearize) is Absent else getattr(primitive, mode)
     if isinstance(rule, Recursive):
         outs, dots = rule.rule(transforms, tangents, *primals, **params)
         for out in outs:

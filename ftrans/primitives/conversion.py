@@ -15,10 +15,11 @@ from ftrans.errors import DTypeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import complex_of, is_complex, is_inexact, real_of
 from ftrans.primitives.arithmetic import neg_p
+from ftrans.primitives.axes import zeros
 from ftrans.primitives.elementwise import align, common_type, elementwise
 from ftrans.primitives.family import normal, structural
 from ftrans.primitives.namespace import by_lax, held_as
-from ftrans.primitives.record import LINEAR, Joint, Linear, New, Sample, zero
+from ftrans.primitives.record import LINEAR, Joint, Linear, New, Recursive, Sample, zero
 
 # ------------------------------------------------------------------------------------ convert
 
@@ -109,6 +110,38 @@ graft_p = structural(
     samples=[Sample((normal(3), normal(3)), smooth=False)],
 )
 """Has the value of its first operand and the derivatives of the second, of one type."""
+
+
+def _batch_no_grad(size: int, operands: Any, dims: Any) -> tuple[Any, int]:
+    aligned, dim = align(size, operands, dims)
+    return no_grad_p(*aligned), dim
+
+
+def _push_no_grad(tangents: Any, out: Any, *operands: Any) -> Any:
+    value = zeros(type_of(out)) if tangents[0] is None else tangents[0]
+    return no_grad_p(value, *[t for t in tangents[1:] if t is not None])
+
+
+def _linearize_no_grad(transforms: Any, tangents: Any, *operands: Any) -> tuple[Any, Any]:
+    return [no_grad_p(*operands)], [*tangents[1:], None][:1]
+
+
+no_grad_p = structural(
+    "no_grad",
+    infer=lambda value, *old: value.update(),
+    lower=lambda xp, value, *old: value,
+    jvp=Joint(_push_no_grad),
+    linearize=Recursive(_linearize_no_grad),
+    transpose=Joint(
+        lambda ct, value, *old: [None, *[ct if isinstance(x, Linear) else None for x in old]]
+    ),
+    batch=_batch_no_grad,
+    samples=[Sample((normal(3),), smooth=False), Sample((normal(3), normal(3)), smooth=False)],
+)
+"""Is its first operand, computed under `no_grad`: forward mode goes through it, reverse mode not.
+
+That goes to the second, if there is one: what the value was before it was written to.
+"""
 
 
 # ---------------------------------------------------------------------------------- complex numbers

@@ -82,6 +82,7 @@ def plain(
     rewrite: Callable[..., Any] | Absent = no_identity,
     source: str | None = None,
     multiple: bool = False,
+    linearize: Recursive | Absent = no_programs,
     **declared: Any,
 ) -> Primitive:
     """Declares a primitive that carries no programs; the arguments are those of `Primitive`.
@@ -91,7 +92,7 @@ def plain(
     return Primitive(
         name=name,
         tags=frozenset([*tags, "linear"] if declared["jvp"] is LINEAR else tags),
-        linearize=no_programs,
+        linearize=linearize,
         transpose=transpose,
         prune=no_programs,
         rewrite=rewrite,

@@ -146,7 +146,7 @@ class Primitive:
         infer: `(*types, **params) -> type`, or a tuple of types where `multiple`.
         lower: `(xp, *arrays, **params) -> array`, with `xp` either `numpy` or `jax.numpy`.
         jvp: one rule per operand, `(tangent, out, *primals, **params) -> tangent`.
-        linearize: for primitives that carry programs.
+        linearize: for primitives that carry programs, or whose linear part is not that of jvp.
         transpose: one rule per operand, `(cotangent, *operands, **params) -> cotangent`.
         batch: `(size, operands, dims, **params) -> out, out_dim`.
         prune: for primitives that carry programs, drops what unused results need:
