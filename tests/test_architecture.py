@@ -50,15 +50,15 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5413,
-    "custom": 5386,
+    "autograd": 6571,
+    "custom": 5389,
     "external": 1258,
-    "func": 4089,
+    "func": 4096,
     "interpreters": 2133,
     "ir": 2257,
     "numpy": 7953,
-    "primitives": 6866,
-    "runtime": 3075,
+    "primitives": 6931,
+    "runtime": 3110,
     "verify": 3233,
 }
 """How many lines a package may have."""

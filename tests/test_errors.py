@@ -30,7 +30,7 @@ import scipy.special
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import autograd, errors, func
-from ftrans.autograd import Function, gradcheck, gradgradcheck, graph
+from ftrans.autograd import Function, gradcheck, gradgradcheck, graph, profiler
 from ftrans.autograd import forward_ad as ad
 from ftrans.errors import FtransError, ShapeError
 from ftrans.ir import is_tracing
@@ -709,6 +709,32 @@ CASES |= {
     "a level inside of a transform": lambda: func.grad(
         lambda x: (ad.enter_dual_level(), x.sum())[1]  # here
     )(V),
+    "a profile in a profile": lambda: profiled(lambda _: profiler.profile().__enter__()),
+    "a profile that is entered again": lambda: profiled(lambda _: None).__enter__(),
+    "events of a profile that is not over": lambda: profiled(lambda prof: prof.table()),
+    "an argument that a profile does not take": lambda: profiler.profile(record_shape=True),
+    "collecting of a profile that is over": lambda: profiled(
+        lambda _: None
+    ).toggle_collection_dynamic(True),
+    "a table sorted by what events do not have": lambda: profiled(lambda _: None).table(
+        "elapsed_us"
+    ),
+    "stacks by another metric": lambda: profiled(lambda _: None).export_stacks(
+        "f", "self_cuda_time"
+    ),
+    "stacks that were not recorded": lambda: profiled(lambda _: fnp.sin(V)).export_stacks("f"),
+    "ranges for a profiler that is not there": lambda: without(
+        "nvtx", profiler.emit_nvtx().__enter__
+    ),
+    "a key that is seen twice": lambda: seen_twice(),
+    "a trace of nvprof": lambda: profiler.load_nvprof("trace.sqlite"),
+    "a volatile variable that requires grad": lambda: autograd.Variable(
+        V, requires_grad=True, volatile=True
+    ),
+    "a reward for a random number": lambda: leaf().reinforce(1.0),
+    "one argument of backward by two names": lambda: leaf().backward(
+        V, retain_graph=True, retain_variables=True
+    ),
 }
 
 
@@ -732,6 +758,29 @@ def at_node(y: Any) -> None:
 def with_anomaly(function: Any) -> None:
     with autograd.set_detect_anomaly(True):
         function()
+
+
+def profiled(block: Callable[[Any], Any]) -> Any:
+    with profiler.profile() as prof:
+        block(prof)
+    return prof
+
+
+def without(package: str, function: Callable[[], Any]) -> None:
+    before = sys.modules.get(package, "none")
+    sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        function()
+    finally:
+        del sys.modules[package]
+        if before != "none":
+            sys.modules[package] = before  # type: ignore[assignment]
+
+
+def seen_twice() -> None:
+    unique = profiler.EnforceUnique()
+    unique.see("a", 1)
+    unique.see("a", 1)
 
 
 def leaf() -> Any:

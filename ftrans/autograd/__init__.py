@@ -1,7 +1,7 @@
 """The names of `torch.autograd`."""
 
 from ftrans.autograd import dispatch as _dispatch  # noqa: F401
-from ftrans.autograd import forward_ad, functional, graph
+from ftrans.autograd import forward_ad, functional, graph, profiler, profiler_util
 from ftrans.autograd import methods as _methods  # noqa: F401
 from ftrans.autograd.anomaly import (
     detect_anomaly,
@@ -21,7 +21,9 @@ from ftrans.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
+from ftrans.autograd.profiler.collector import is_profiling as _profiler_enabled  # noqa: F401
 from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.variable import Variable
 from ftrans.errors import GradcheckError
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "FunctionCtx",
     "GradcheckError",
     "Tensor",
+    "Variable",
     "as_tensor",
     "backward",
     "detect_anomaly",
@@ -47,6 +50,8 @@ __all__ = [
     "is_inference_mode_enabled",
     "no_grad",
     "once_differentiable",
+    "profiler",
+    "profiler_util",
     "set_detect_anomaly",
     "set_grad_enabled",
     "tensor",

@@ -15,9 +15,11 @@ import numpy as np
 
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.nodes import GradientEdge, standing_for
+from ftrans.autograd.profiler.ranges import backward_pass
 from ftrans.autograd.segment import Edge, Segment, depends, requiring
 from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
+from ftrans.autograd.variable import renamed
 from ftrans.autograd.walk import Walk, deliver, key_of
 from ftrans.errors import ArgumentError, DTypeError, GraphError, ShapeError
 from ftrans.interpreters import fused
@@ -233,6 +235,7 @@ def _check_outside(call: str) -> None:
 
 
 @boundary
+@backward_pass
 def backward(
     tensors: Any,
     grad_tensors: Any = None,
@@ -240,6 +243,7 @@ def backward(
     create_graph: bool = False,
     grad_variables: Any = None,
     inputs: Any = None,
+    retain_variables: bool | None = None,
 ) -> None:
     """Accumulates the gradients of tensors in the leaves that they depend on.
 
@@ -252,18 +256,16 @@ def backward(
         create_graph: whether the gradients can be differentiated in turn.
         grad_variables: the old name of `grad_tensors`.
         inputs: the tensors in which gradients are accumulated, and in no others; not only leaves.
+        retain_variables: the old name of `retain_graph`.
 
     Raises:
         GraphError: where a tensor does not require grad, or the graph was freed.
         ShapeError: where a gradient has another shape.
     """
     _check_outside("backward()")
-    if grad_variables is not None:
-        if grad_tensors is not None:
-            raise ArgumentError(
-                "backward(): grad_tensors and grad_variables (its old name) are one argument."
-            )
-        grad_tensors = grad_variables
+    if grad_variables is not None or retain_variables is not None:
+        olds = grad_variables, retain_variables
+        grad_tensors, retain_graph = renamed(grad_tensors, retain_graph, *olds)
     sinks = None
     if inputs is not None:
         sinks = _listed(inputs)
@@ -291,6 +293,7 @@ def backward(
 
 
 @boundary
+@backward_pass
 def grad(
     outputs: Any,
     inputs: Any,

@@ -27,13 +27,14 @@ class GraphMembers:
         retain_graph: bool | None = None,
         create_graph: bool = False,
         inputs: Any = None,
+        retain_variables: bool | None = None,
     ) -> None:
         """Accumulates the gradient of the tensor in the leaves that it depends on.
 
         It is `autograd.backward` of this tensor; `gradient` is that of something else with respect
-        to it, and 1 for a scalar.
+        to it, and 1 for a scalar. `retain_variables` is the old name of `retain_graph`.
         """
-        backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+        backward(self, gradient, retain_graph, create_graph, None, inputs, retain_variables)
 
     register_hook = register_hook
 

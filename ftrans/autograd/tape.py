@@ -22,7 +22,7 @@ import numpy as np
 from ftrans.autograd.apart import run_apart
 from ftrans.autograd.levels import OPEN, attach, pushed, tangents_of
 from ftrans.autograd.segment import Edge, Segment, differentiated, links, passing, requiring
-from ftrans.autograd.tensor import STALE, Tensor
+from ftrans.autograd.tensor import STALE, Tensor, made
 from ftrans.autograd.values import check_kept, lowered_to, raised_from
 from ftrans.errors import UnsupportedError
 from ftrans.interpreters import linearize_marked, pruned
@@ -34,6 +34,7 @@ from ftrans.ir.stack import Asks, state, untraced
 from ftrans.ir.steps import Step
 from ftrans.ir.trail import Trail
 from ftrans.primitives import no_grad_p
+from ftrans.primitives.observe import observing
 from ftrans.runtime import keep, run
 from ftrans.traceback import OnTape
 
@@ -220,8 +221,20 @@ class Tape(Trail):
 
     def flush(self) -> None:
         """Runs all that is pending, and gives tensors their values."""
-        self.run(self.pending())
+        ends = [] if observing.by is None else self._ends()
+        self.run([*self.pending(), *ends])
         self.end()
+
+    def _ends(self) -> list[Tensor]:
+        """Returns what nobody refers to and nothing is computed of, to be observed all the same."""
+        known = {x._index for x in self.pending()}
+        known |= {a for step in self.steps for a in step.equation.operands if type(a) is int}  # type: ignore[union-attr]
+        made_here = [
+            (step.code + i, type_)
+            for step in self.steps
+            for i, type_ in enumerate(step.equation.types)  # type: ignore[union-attr]
+        ]
+        return [made(self, code, type_) for code, type_ in made_here if code not in known]
 
     def end(self) -> None:
         """Lets go of all that was recorded, once it was run."""

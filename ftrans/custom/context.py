@@ -54,6 +54,9 @@ class FunctionCtx:
 
     __slots__ = ("__dict__", "_state")
 
+    requires_grad = True
+    """Is there for the sake of old code; `needs_input_grad` says for which arguments it is so."""
+
     def __init__(self) -> None:
         self._state = _State()
 

@@ -34,6 +34,7 @@ from ftrans.ir import Abstract, Program, Tracer, is_tracing
 from ftrans.ir.frame import settled
 from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.primitives.observe import observing
 from ftrans.pytree import Skeleton, split
 from ftrans.runtime.executable import Source
 from ftrans.runtime.faults import is_marked, raised
@@ -162,8 +163,11 @@ class _Jitted:
                             scope = x64(calls=True) if calls else _scopes.pop()
                         except IndexError:
                             scope = x64()
+                        by, call = observing.by, record.call
+                        if by is not None:
+                            call = functools.partial(by.program, self.name, call)
                         with scope:
-                            result = record.call(record.captured, *args, **kwargs)
+                            result = call(record.captured, *args, **kwargs)
                         if not calls:
                             _scopes.append(scope)
                     except (_Unknown, TypeError, ValueError) as error:
@@ -172,8 +176,11 @@ class _Jitted:
                         record = self.direct = None
                 if record is None:
                     record, given, named = self._record_of(args, kwargs)
+                    by, call = observing.by, record.call
+                    if by is not None:
+                        call = functools.partial(by.program, self.name, call)
                     with x64(calls=True):
-                        result = record.call(record.captured, *given, **named)
+                        result = call(record.captured, *given, **named)
                 if not _holds_jax(args, kwargs):
                     return _to_host(result)
                 if record.calls_host:

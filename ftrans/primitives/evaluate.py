@@ -16,7 +16,8 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.ir import Literal, Program
-from ftrans.primitives.namespace import rounds
+from ftrans.primitives.namespace import is_traced_by_jax, rounds
+from ftrans.primitives.observe import Observes, observing
 
 
 class Staging:
@@ -132,7 +133,10 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
         if isinstance(xp, Staging):
             return xp.run(program, arrays)
         plan = program.memo.setdefault(xp, _Plan(program, xp))
-    if plan.written is not None:
+    by = observing.by
+    if by is not None and any(map(is_traced_by_jax, arrays)):
+        by = None  # nothing is run
+    if plan.written is not None and by is None:
         try:
             return plan.written(*arrays)
         except Exception as error:
@@ -147,7 +151,7 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
     if xp is not np and rounds():
         # JAX may take one that it has seen in double precision for what it then was
         values = [xp.asarray(x) if isinstance(x, np.ndarray) else x for x in values]
-    steps = iter(plan.steps)
+    steps = iter(plan.steps if by is None else _observed(by, program, plan.steps))
     try:
         for call, slots, results, dropped in steps:
             result = call(*[values[slot] for slot in slots])
@@ -161,6 +165,20 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
         _note(error, program, len(plan.steps) - length_hint(steps) - 1)
         raise
     return list(map(values.__getitem__, plan.outputs))
+
+
+def _observed(by: Observes, program: Program, steps: Sequence[_Step]) -> list[_Step]:
+    """Returns the steps of a program with each one run by who is told of it."""
+
+    def told(step: _Step, primitive: Any, params: Any, place: Any) -> _Step:
+        return step._replace(
+            call=lambda *operands: by.equation(primitive, params, place, step.call, operands)
+        )
+
+    return [
+        told(step, equation.primitive, equation.params, place)
+        for step, (equation, _, place) in zip(steps, program.numbered(), strict=True)
+    ]
 
 
 def _note(error: Exception, program: Program, index: int) -> None:

@@ -114,6 +114,7 @@ _PINNED = Choice(None, "interpreted", Why.PINNED)
 _FAILED = Choice(None, "interpreted", Why.FAILED)
 _NO_GAIN = Choice(None, "interpreted", Why.NO_GAIN)
 _WAITING = Choice(None, "interpreted", Why.WAITING)
+OBSERVED = Choice(None, "interpreted", Why.OBSERVED)
 
 
 def choose(

@@ -28,6 +28,7 @@ class Why(Enum):
     HOT = "it was compiled before"
     PAYS = "it would have saved {}, of {} that compiling costs"
     DEVICE = "its arrays lie on an accelerator"
+    OBSERVED = "a profile times every equation"
 
 
 class Call(NamedTuple):
@@ -71,12 +72,21 @@ def note_trace(seconds: float | None) -> None:
 
 def record(
     name: str, hit: bool, road: str, why: Why, spent: float, price: float, seconds: float
-) -> None:
-    """Remembers one run."""
+) -> tuple:
+    """Remembers one run, and returns what `call_of` takes."""
     trace = _pending.trace
     if trace is not None:
         _pending.trace = None
-    _ring.append((name, trace, hit, road, why, spent, price, seconds))
+    row = (name, trace, hit, road, why, spent, price, seconds)
+    _ring.append(row)
+    return row
+
+
+def call_of(row: tuple) -> Call:
+    """Returns what is told of a run that was remembered."""
+    name, traced, hit, road, why, spent, price, seconds = row
+    reason = why.value.format(duration(spent), duration(price))
+    return Call(name, traced, hit, road, reason, seconds)
 
 
 class Explanation(tuple[Call, ...]):
@@ -170,8 +180,4 @@ def explain(last: int = 20) -> Explanation:
             f"explain: there are no fewer than zero calls.\n  last: {last}\n"
             f"  Pass how many of the latest calls to show, as in explain(last=20)."
         )
-    calls = []
-    for name, traced, hit, road, why, spent, price, seconds in list(_ring)[-last:] if last else []:
-        reason = why.value.format(duration(spent), duration(price))
-        calls.append(Call(name, traced, hit, road, reason, seconds))
-    return Explanation(calls)
+    return Explanation(map(call_of, list(_ring)[-last:] if last else []))

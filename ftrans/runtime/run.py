@@ -6,6 +6,7 @@ are always the caller's own to write to.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
@@ -21,26 +22,35 @@ from ftrans.interpreters.base import building, finish
 from ftrans.ir import Params, Program, Tracer, bind, check, type_of
 from ftrans.ir.above import above
 from ftrans.ir.frame import settled
+from ftrans.ir.stack import recording_place
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
+from ftrans.primitives.observe import Observes, observing
 from ftrans.primitives.outside import without_warnings
 from ftrans.runtime.anomaly import look_for_nan
 from ftrans.runtime.cache import count, keep
-from ftrans.runtime.choice import choose, plan_of
+from ftrans.runtime.choice import OBSERVED, choose, plan_of
 from ftrans.runtime.executable import Executable, is_wide
-from ftrans.runtime.explain import Why, note_trace, record
+from ftrans.runtime.explain import Why, call_of, note_trace, record
 from ftrans.runtime.faults import explain_failure, raised
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, x64
 from ftrans.runtime.segments import Segmented
 
 
-def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> list[Any]:
+def run(
+    program: Program,
+    arrays: Sequence[Any],
+    as_jax: bool | None = None,
+    *,
+    by: Observes | None = None,
+) -> list[Any]:
     """Returns the outputs of `program` for `arrays`.
 
     Args:
         program: any program.
         arrays: NumPy or JAX arrays of exactly the types of its inputs.
         as_jax: whether to return `jax.Array`s; None does where one is among the arrays.
+        by: who observes runs, where they have been told of this one.
     """
     start = perf_counter()
     plan = program.memo.get("plan")
@@ -64,12 +74,18 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
         host = kinds == {_NUMPY}
         if host:
             arrays = list(map(np.asarray, arrays))
+    if by is None:
+        by = observing.by
+        if by is not None:
+            return by.program(final.name, functools.partial(run, by=by), program, arrays, as_jax)
     if as_jax is None:
         as_jax = not host
     state, why = plan.state, Why.HOT
     executable = state.executable
     choice = None
-    if executable is None or config.execution == "interpret":
+    if by is not None and by.apart and config.execution == "auto":
+        choice, executable = OBSERVED, None
+    elif executable is None or config.execution == "interpret":
         choice = choose(plan, final, arrays, host, not (host or on_cpu(arrays)))
         executable = choice.executable
     elif executable.fresh:
@@ -98,10 +114,12 @@ def run(program: Program, arrays: Sequence[Any], as_jax: bool | None = None) -> 
         look_for_nan(final, arrays, outputs)
     hit, plan.runs = plan.runs, True
     if choice is None:
-        record(final.name, hit, "compiled", why, 0.0, 0.0, perf_counter() - start)
+        row = record(final.name, hit, "compiled", why, 0.0, 0.0, perf_counter() - start)
     else:
         _, road, why, spent, price = choice
-        record(final.name, hit, road, why, spent, price, perf_counter() - start)
+        row = record(final.name, hit, road, why, spent, price, perf_counter() - start)
+    if by is not None:
+        by.ran(call=call_of(row), is_compiled=state.executable is not None)
     return outputs
 
 
@@ -184,15 +202,24 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
             program = finish(frame, bind(primitive, inputs, params))
         return tuple(run(program, arrays))
     calls = bool(params) and params.calls_host
+    by = observing.by
+    lower = primitive.lower if by is None else functools.partial(_observed, by, primitive)
     if any(is_jax(array) for array in arrays):
         with _precision(primitive, arrays, params, calls):
-            found = primitive.lower(jnp, *arrays, **params)
+            found = lower(jnp, *arrays, **params)
             outs = found if primitive.multiple else [found]
             return tuple(jnp.asarray(out) for out in outs)
     host = [np.asarray(array) for array in arrays]
     with without_warnings(calls):
-        found = primitive.lower(np, *host, **params)
+        found = lower(np, *host, **params)
     return tuple(_own(found if primitive.multiple else [found], host))
+
+
+def _observed(by: Observes, primitive: Any, xp: Any, /, *arrays: Any, **params: Any) -> Any:
+    lower = functools.partial(primitive.lower, xp, **params)
+    if any(map(is_traced_by_jax, arrays)):
+        return lower(*arrays)
+    return by.equation(primitive, Params(params), recording_place(), lower, arrays)
 
 
 def _precision(
@@ -222,6 +249,7 @@ def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
         or price.gain
         or config.execution != "auto"
         or config.check
+        or observing.by is not None
         or not _HOST.issuperset(map(type, arrays))
     ):
         return run(program, arrays)

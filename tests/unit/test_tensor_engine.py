@@ -391,7 +391,8 @@ def test_the_fourth_argument_of_the_method_is_inputs() -> None:
 
 def test_grad_variables_is_the_old_name() -> None:
     x = leaf([1, 2])
-    backward(x * x, grad_variables=plain([1, 1]))
+    with pytest.warns(FutureWarning, match="Use `grad_tensors` instead"):
+        backward(x * x, grad_variables=plain([1, 1]))
     assert_close(x.grad, [2.0, 4.0])
     with pytest.raises(ArgumentError, match="grad_variables"):
         backward(x * x, plain([1, 1]), grad_variables=plain([1, 1]))
