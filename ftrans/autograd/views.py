@@ -152,6 +152,10 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
         base = new if meta.get is _same else recorded(_put, name, meta.get, parent, new)
         _write(name, parent, base, detached or meta.detached)
         meta.version += 1
+        if meta.detached and state.grad and new.requires_grad:
+            # the view has the history of what was written to it; what it is a view of has not
+            found = tape()
+            pend(found, x, found.code_of(new))
         return
     _check(name, x, detached)
     found = tape()

@@ -1108,3 +1108,30 @@ def test_functions_of_numpy_that_write_to_tensors() -> None:
     assert counts.tolist() == [3.0, 2.0]
     b.sum().backward()
     assert_close(a.grad, [0.0, 1.0])
+
+
+def test_a_detached_tensor_takes_the_history_of_what_is_written_to_it() -> None:
+    """PyTorch: v.requires_grad is True then, x stays a leaf, and both have the new value."""
+    x = tensor([1.0, 2.0], requires_grad=True)
+    y = tensor([3.0, 4.0], requires_grad=True)
+    view = x.detach()
+    view += y
+    assert view.requires_grad
+    assert x.is_leaf
+    assert x.tolist() == [4.0, 6.0]
+    assert view.tolist() == [4.0, 6.0]
+    (view * x).sum().backward()
+    assert_close(y.grad, [4.0, 6.0])
+    assert_close(x.grad, [4.0, 6.0])
+
+
+def test_a_part_of_a_detached_tensor_takes_the_history_of_what_is_written_to_it() -> None:
+    x = tensor([1.0, 2.0], requires_grad=True)
+    y = tensor(3.0, requires_grad=True)
+    flat = x.detach()
+    flat[0] = y * 2
+    assert flat.requires_grad
+    assert x.tolist() == [6.0, 2.0]
+    (flat * tensor([10.0, 1.0])).sum().backward()
+    assert y.grad.item() == 20.0
+    assert x.grad is None
