@@ -43,9 +43,9 @@ class Again:
         self._host = call.form.forward
         self._items = [_TRACED if leaf is None else leaf for leaf in parts.leaves]
         self._marks = _marks(left.ctx) if self._host.with_context else None
-        self._constants = [x for x in left.ctx._held() if is_constant(x)]
+        self._constants = [x for x in left.ctx.__held__() if is_constant(x)]
         pool = list(map(id, (*left.inputs, *left.output.values, *self._constants)))
-        self._held = [pool.index(id(x)) for x in left.ctx._held()]
+        self._held = [pool.index(id(x)) for x in left.ctx.__held__()]
 
     @classmethod
     def of(cls, call: Any, key: Any) -> Again | None:
@@ -58,7 +58,7 @@ class Again:
         if left.make is tuple or [type(x) for x in left.output.values] != [np.ndarray]:
             return None
         known = {id(x) for x in (*left.inputs, *left.output.values, *parts.statics)}
-        for x in left.ctx._held():
+        for x in left.ctx.__held__():
             if id(x) not in known and (not is_constant(x) or type(x) in (float, complex)):
                 return None
         return cls(call, key)
@@ -117,16 +117,16 @@ class Again:
             return None
         if self._marks is not None:
             pool = (*given, output, *self._constants)
-            pairs = zip(ctx._held(), self._held, strict=False)
+            pairs = zip(ctx.__held__(), self._held, strict=False)
             if _marks(ctx) != self._marks or not all(x is pool[i] for x, i in pairs):
                 return None
             del pool
         # what was returned refers to it, and so does the variable, and the context may
-        return owned([output], lambda: Counter(map(id, ctx._held())), 2)[0]
+        return owned([output], lambda: Counter(map(id, ctx.__held__())), 2)[0]
 
 
 def _marks(ctx: FunctionCtx) -> tuple[Any, ...]:
     """Returns what a context has beside its values."""
-    s = ctx._state
+    s = ctx.__state__
     counts = len(s.for_backward), len(s.for_forward), len(s.rigid), len(s.dirty)
     return *ctx.__dict__, *counts, s.materialize

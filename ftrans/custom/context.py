@@ -52,31 +52,31 @@ class FunctionCtx:
         2.0
     """
 
-    __slots__ = ("__dict__", "_state")
+    __slots__ = ("__dict__", "__state__")
 
     requires_grad = True
     """Is there for the sake of old code; `needs_input_grad` says for which arguments it is so."""
 
     def __init__(self) -> None:
-        self._state = _State()
+        self.__state__ = _State()
 
-    def _copied(self, which: str) -> FunctionCtx:
+    def __copied__(self, which: str) -> FunctionCtx:
         """Returns a context for one call of a rule, which may change it and is called again.
 
         Args:
             which: the rule, "backward" or "forward".
         """
         made = FunctionCtx()
-        made._state.__dict__.update(self._state.__dict__)
-        made._state.for_backward = tuple(map(fresh, self._state.for_backward))
-        made._state.for_forward = tuple(map(fresh, self._state.for_forward))
-        made._state.which = which
+        made.__state__.__dict__.update(self.__state__.__dict__)
+        made.__state__.for_backward = tuple(map(fresh, self.__state__.for_backward))
+        made.__state__.for_forward = tuple(map(fresh, self.__state__.for_forward))
+        made.__state__.which = which
         made.__dict__.update(_containers_copied(self.__dict__, {}))
         return made
 
-    def _held(self) -> list[Any]:
+    def __held__(self) -> list[Any]:
         """Returns what it refers to, once for each reference; containers are not looked into."""
-        s = self._state
+        s = self.__state__
         return [*self.__dict__.values(), *s.for_backward, *s.for_forward, *s.rigid, *s.dirty]
 
     def save_for_backward(self, *tensors: Any) -> None:
@@ -88,16 +88,16 @@ class FunctionCtx:
         Raises:
             RuleError: where one is neither, which is a `TypeError`.
         """
-        self._state.for_backward = _checked("save_for_backward", tensors)
+        self.__state__.for_backward = _checked("save_for_backward", tensors)
 
     def save_for_forward(self, *tensors: Any) -> None:
         """Saves arrays for `jvp`, as `save_for_backward` does for `backward`."""
-        self._state.for_forward = _checked("save_for_forward", tensors)
+        self.__state__.for_forward = _checked("save_for_forward", tensors)
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """What was saved for the method that asks."""
-        state = self._state
+        state = self.__state__
         return state.for_backward if state.which == "backward" else state.for_forward
 
     @property
@@ -114,22 +114,22 @@ class FunctionCtx:
 
         Where that is not known, as under `jit`, it is True.
         """
-        state = self._state
+        state = self.__state__
         if callable(state.needs):
             state.needs = state.needs()
         return state.needs
 
     def mark_non_differentiable(self, *args: Any) -> None:
         """Says of outputs that they have no gradient; `backward` gets zeros for them."""
-        self._state.rigid = args
+        self.__state__.rigid = args
 
     def mark_dirty(self, *args: Any) -> None:
         """Says of inputs that `forward` has written into them; they must be returned."""
-        self._state.dirty = args
+        self.__state__.dirty = args
 
     def set_materialize_grads(self, value: bool) -> None:
         """Says whether cotangents that are zero are passed as arrays of zeros, or as None."""
-        self._state.materialize = bool(value)
+        self.__state__.materialize = bool(value)
 
     def mark_shared_storage(self, *pairs: Any) -> None:
         """Does nothing; it is there for the sake of old code."""

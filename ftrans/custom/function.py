@@ -174,7 +174,7 @@ Function._ftrans_apply = Function.__dict__["apply"].__func__
 def _call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any:
     """Calls the methods where nothing that they are given is traced; the container follows."""
     ctx = FunctionCtx()
-    ctx._state.needs = (False,) * len(parts)
+    ctx.__state__.needs = (False,) * len(parts)
 
     call = lambda values: methods.call(ctx, parts.build(values), kwargs)  # noqa: E731
     values = [read_only(x) for x in parts.values]

@@ -200,7 +200,7 @@ class Call(Author):
         inputs, known = inputs[:count], inputs[count:]
         self.handed, self.recorded = Handed(), None
         self.ctx = ctx = FunctionCtx()
-        ctx._state.needs = partial(needs_of, self.parts)
+        ctx.__state__.needs = partial(needs_of, self.parts)
         self.primals = [as_array(x) for x in inputs]
         output = self._output(inputs, known)
         self.is_tuple = isinstance(output, tuple)
@@ -220,7 +220,7 @@ class Call(Author):
         self.inputs = [type_of(as_array(x)).update() for x in inputs]
         self.weak = tuple([type(x) is Tracer and x.weak for x in inputs])
         self._check_dirty(inputs)
-        self.patterns = not ctx._state.materialize
+        self.patterns = not ctx.__state__.materialize
         return self.output.values
 
     def _output(self, inputs: Sequence[Any], known: Sequence[Any]) -> Any:
@@ -287,7 +287,7 @@ class Call(Author):
         """Finds which results are the inputs that were marked as written to."""
         left = self.called or (self.recorded and self.recorded.left)
         self.dirty: list[tuple[int, int]] = []
-        ctx_dirty = self.ctx._state.dirty
+        ctx_dirty = self.ctx.__state__.dirty
         marked = {key_of(x) for x in ctx_dirty}
         if left is not None:
             keys = list(map(key_of, inputs))  # those of keyword-only arguments are no inputs
@@ -320,7 +320,7 @@ class Call(Author):
 
     def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
         """Tells which results have tangents."""
-        rigid = {key_of(x) for x in self.ctx._state.rigid}
+        rigid = {key_of(x) for x in self.ctx.__state__.rigid}
         self.moving = tuple(
             [
                 t.is_inexact and key_of(value) not in rigid
@@ -361,7 +361,7 @@ class Call(Author):
             tuple(self.inputs),
             tuple(self.types),
             self.moving,
-            self.ctx._state.materialize,
+            self.ctx.__state__.materialize,
             self.methods.parameters.names,
             self.weak,
             self.passed,
@@ -381,7 +381,7 @@ class Call(Author):
             )
             cotangents = self._undifferentiated(cotangents, message)
         found = self._called(rule, cotangents)
-        if self.listener is not None and not self.ctx._state.materialize:
+        if self.listener is not None and not self.ctx.__state__.materialize:
             # once, whatever the patterns of cotangents are
             heard, self.listener = self.listener, None
             heard(rule.label, lambda: self._called(rule, [None] * len(cotangents)))
@@ -404,13 +404,13 @@ class Call(Author):
         method, recorded = rule.method, self.recorded
         if method not in self.form.opaque:
             try:
-                found = rule(self.ctx._copied(rule.which), given)
+                found = rule(self.ctx.__copied__(rule.which), given)
                 if recorded is not None and recorded.outside:
                     raise came_too_late(self.name, rule.label, method, recorded.outside)
                 return found
             except Opaque:
                 self.form.opaque.add(method)
-        return rule.later(self.ctx._copied(rule.which), given, self._needs_of(method))
+        return rule.later(self.ctx.__copied__(rule.which), given, self._needs_of(method))
 
     def batch(self, around: Asks, values: Sequence[Any]) -> Any:
         """Returns the author's rule for batches, if there is one."""

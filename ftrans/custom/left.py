@@ -112,7 +112,7 @@ class Left:
         results, own = self.output.values, self.places[1]
 
         def held() -> dict[int, float]:
-            found = Counter(map(id, (*results, *own, *self.saved, *self.ctx._held())))
+            found = Counter(map(id, (*results, *own, *self.saved, *self.ctx.__held__())))
             found.subtract({id(x) for x in (*results, *own)})
             return {**found, **dict.fromkeys(map(id, self.inputs), inf)}
 
@@ -124,15 +124,15 @@ class Left:
     @property
     def rigid(self) -> tuple[int, ...]:
         """The results that were marked as not differentiable."""
-        if not self.ctx._state.rigid:
+        if not self.ctx.__state__.rigid:
             return ()
-        marked = {key_of(x) for x in self.ctx._state.rigid}
+        marked = {key_of(x) for x in self.ctx.__state__.rigid}
         return tuple([i for i, x in enumerate(self.output.values) if key_of(x) in marked])
 
     @property
     def dirty(self) -> tuple[int, ...]:
         """The inputs that were marked as written to."""
-        marked = {key_of(x) for x in self.ctx._state.dirty}
+        marked = {key_of(x) for x in self.ctx.__state__.dirty}
         return tuple([i for i, x in enumerate(self.inputs) if key_of(x) in marked])
 
     @property
@@ -146,8 +146,15 @@ class Left:
     def key(self) -> Any:
         """All but the arrays, in a form that can be compared and hashed."""
         context = None if self.context is None else self.context.key
-        dirty = len(self.ctx._state.dirty)
-        return self.output.key, self.make, context, self.rigid, dirty, self.ctx._state.materialize
+        dirty = len(self.ctx.__state__.dirty)
+        return (
+            self.output.key,
+            self.make,
+            context,
+            self.rigid,
+            dirty,
+            self.ctx.__state__.materialize,
+        )
 
     @property
     def objects(self) -> list[Any]:
@@ -165,9 +172,9 @@ class Left:
         if self.context is not None:
             place = {"input": inputs, "result": outs, "own": values[count:]}
             restore(self.context, [place[kind][i] for kind, i in self.places[0]], ctx)
-            ctx._state.rigid = tuple([outs[i] for i in self.rigid])
-            ctx._state.dirty = tuple([inputs[i] for i in self.dirty])
-            ctx._state.materialize = self.ctx._state.materialize
+            ctx.__state__.rigid = tuple([outs[i] for i in self.rigid])
+            ctx.__state__.dirty = tuple([inputs[i] for i in self.dirty])
+            ctx.__state__.materialize = self.ctx.__state__.materialize
         return self.make(self.output.build(outs))
 
 

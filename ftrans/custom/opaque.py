@@ -26,7 +26,7 @@ def snapshot_of(ctx: FunctionCtx, statics: Collection[int] = ()) -> Parts:
         statics: the identities of numbers that are none of the arrays, as other ones are: those
             that were arguments.
     """
-    kept = ctx._state
+    kept = ctx.__state__
     for name, value in ctx.__dict__.items():
         if getattr(value, "requires_grad", False) is True:
             raise RuleError(
@@ -52,7 +52,7 @@ def _is_numeric(x: Any) -> bool:
 
 def restore(snapshot: Parts, values: Sequence[Any], ctx: FunctionCtx) -> None:
     """Gives a context what a snapshot says, with these arrays."""
-    kept = ctx._state
+    kept = ctx.__state__
     kept.for_backward, kept.for_forward, attributes = snapshot.build(values)
     ctx.__dict__.update(attributes)
 

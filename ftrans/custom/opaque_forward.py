@@ -111,7 +111,7 @@ class OpaqueForward:
             nonlocal ctx
             if self.with_context:
                 ctx = FunctionCtx()
-                ctx._state.needs = needs
+                ctx.__state__.needs = needs
             args, kwargs = self.parts.build(arrays[: self.count]), {}
             if self.names:
                 kwargs = dict(zip(self.names, self.named.build(arrays[self.count :]), strict=True))

@@ -158,7 +158,7 @@ class Rule(NamedTuple):
             if True in numbers:
                 pairs = zip(kept, numbers, strict=True)
                 kept = tuple([x.item() if number else x for x, number in pairs])
-            s = inner._state
+            s = inner.__state__
             if alone:
                 s.for_backward, s.for_forward = kept[:first], kept[first:]
             else:

@@ -573,3 +573,26 @@ def test_they_have_no_derivative_that_could_be_missing(k: Any) -> None:
     f = lambda x: Scaled.apply(x, k).real  # noqa: E731
     assert_close(np.real(func.grad(f)(3.0)), 12.0)
     assert_close(np.real(func.grad(lambda x: func.grad(f)(x).real)(3.0)), 4.0)
+
+
+@pytest.mark.parametrize("name", ["_state", "_copied", "_held", "_saved", "_pt_inner_ctx"])
+def test_any_attribute_can_be_set(name: str) -> None:
+    """No name with one underscore is taken: PyTorch's wrappers of contexts reserve some."""
+
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            setattr(ctx, name, 3.0 * x)
+            ctx.save_for_backward(x)
+            return x**2
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return ct * getattr(ctx, name) * x
+
+    f = lambda x: Scale.apply(x).sum()  # noqa: E731
+    x = np.array([1.0, 2.0])
+    assert_close(func.grad(f)(x), 3 * x**2)
+    assert_close(func.vmap(func.grad(lambda x: Scale.apply(x)))(x), 3 * x**2)
+    assert_close(func.hessian(f)(x), np.diag(6 * x))
