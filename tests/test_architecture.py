@@ -30,6 +30,7 @@ MODULES = sorted(
 
 # Each package may import those to the right of it, and itself.
 LAYERS = [
+    {"torch"},
     {"autograd", "interop"},
     {"verify"},
     {"custom"},
@@ -50,15 +51,16 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6571,
-    "custom": 5389,
+    "autograd": 6777,
+    "custom": 5387,
     "external": 1258,
     "func": 4096,
     "interpreters": 2133,
-    "ir": 2257,
-    "numpy": 7953,
+    "ir": 2267,
+    "numpy": 8069,
     "primitives": 6931,
-    "runtime": 3110,
+    "runtime": 3147,
+    "torch": 951,
     "verify": 3233,
 }
 """How many lines a package may have."""

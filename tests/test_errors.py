@@ -29,6 +29,7 @@ import scipy.special
 
 import ftrans
 import ftrans.numpy as fnp
+import ftrans.torch as torch
 from ftrans import autograd, errors, func
 from ftrans.autograd import Function, gradcheck, gradgradcheck, graph, profiler
 from ftrans.autograd import forward_ad as ad
@@ -735,6 +736,20 @@ CASES |= {
     "one argument of backward by two names": lambda: leaf().backward(
         V, retain_graph=True, retain_variables=True
     ),
+    "a tensor with a history to another device": lambda: leaf().to(jax.devices()[0]),
+    "torch: random numbers in a loop": lambda: ftrans.fori_loop(0, 3, noisy, F32),
+    "torch: random numbers of examples": lambda: func.vmap(noisy)(M[:, :3]),
+    "torch: random numbers of each example": lambda: func.vmap(noisy, randomness="different")(M),
+    "torch: a probability above one": lambda: torch.nn.functional.dropout(leaf(), 1.5),
+    "torch: another reduction": lambda: torch.nn.functional.mse_loss(V, V, reduction="max"),
+    "torch: half of the tolerances": lambda: torch.testing.assert_close(V, V, rtol=1e-3),
+    "torch: a module": lambda: torch.nn.Linear(2, 3),
+    "torch: a module that is one of Python's": lambda: torch.optim.SGD([leaf()]),
+    "torch: a function under NumPy's name": lambda: torch.nanmax(leaf()),
+    "torch: a misspelt function": lambda: torch.logsumexpp(leaf(), 0),
+    "torch: a name that nothing is close to": lambda: torch.qwertz,
+    "torch: a device that is not there": lambda: torch.ones(2, device="tpu:7"),
+    "torch: integers that require grad": lambda: torch.arange(3, requires_grad=True),
 }
 
 
@@ -791,6 +806,10 @@ def at_a_level(function: Callable[[Any], Any]) -> Any:
     """Calls a function with a dual tensor."""
     with ad.dual_level():
         return function(ad.make_dual(leaf(), leaf()))
+
+
+def noisy(*args: Any) -> Any:
+    return args[-1] * torch.randn(3)
 
 
 def twice(x: Any) -> None:

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax.tree_util as tree
-import numpy as np
 
 from ftrans import verify
-from ftrans.autograd.tape import settle
+from ftrans.autograd.dispatch import array_of, arrays_wanted
 from ftrans.autograd.tensor import Tensor
 from ftrans.traceback import boundary
 
@@ -25,22 +24,20 @@ def _of_tensors(check: F) -> F:
             return check(func, inputs, *args, **kwargs)
         given = inputs if isinstance(inputs, tuple) else (inputs,)
         fixed = [i for i, x in enumerate(given) if type(x) is Tensor and not x.requires_grad]
-        held = {i: _value(given[i]) for i in fixed}
+        held = {i: array_of(given[i]) for i in fixed}
 
         @functools.wraps(func)
         def of_the_others(*xs: Any) -> Any:
             others = iter(xs)
-            return func(*[held[i] if i in held else next(others) for i in range(len(given))])
+            found = func(*[held[i] if i in held else next(others) for i in range(len(given))])
+            return tree.tree_map(array_of, found)  # of a tensor that it closes over, or makes
 
         checked_at = tuple([x for i, x in enumerate(given) if i not in held])
-        values, rest, named = tree.tree_map(_value, (checked_at, args, kwargs))
-        return check(of_the_others, values, *rest, **named)
+        values, rest, named = tree.tree_map(array_of, (checked_at, args, kwargs))
+        with arrays_wanted():
+            return check(of_the_others, values, *rest, **named)
 
     return checked  # type: ignore[return-value]
-
-
-def _value(x: Any) -> Any:
-    return np.array(settle(x)) if type(x) is Tensor else x
 
 
 gradcheck = _of_tensors(verify.gradcheck)

@@ -39,6 +39,15 @@ def tensor(data: Any, dtype: Any = None, *, requires_grad: bool = False) -> Tens
         data = settle(recorded(fnp.array, data).detach())
     with untraced():  # also where something is traced it is an array
         array = fnp.array(data, dtype)
+    return leaf(array, requires_grad)
+
+
+def leaf(array: Any, requires_grad: bool) -> Tensor:
+    """Returns the tensor of an array that nobody else will write to, a leaf where it requires grad.
+
+    Raises:
+        DTypeError: where it is not of floating point and is to require grad.
+    """
     if requires_grad and not type_of(array).is_inexact:
         raise DTypeError(
             f"tensor: only Tensors of floating point and complex dtype can require gradients.\n"

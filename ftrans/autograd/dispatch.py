@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.autograd.tape import recorded, tape
+from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor
 from ftrans.autograd.values import check_kept, lowered_to, raised_from
 from ftrans.errors import UnsupportedError
@@ -39,12 +41,35 @@ def again(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return recorded(function, *args, **kwargs)
 
 
+class _Wanted(threading.local):
+    arrays = False
+
+
+_wanted = _Wanted()
+
+
+@contextmanager
+def arrays_wanted() -> Iterator[None]:
+    """Has transforms that close over tensors return arrays in the block."""
+    before, _wanted.arrays = _wanted.arrays, True
+    try:
+        yield
+    finally:
+        _wanted.arrays = before
+
+
 def wrap(result: Any) -> Any:
     """Returns what a transform returned with tensors in the place of values of the tape."""
     found = state.tape
     if found is None or state.stack or type(result) in _WHOLE or isinstance(result, Iterator):
         return result
-    return tree.tree_map(lambda x: raised_from(found, x) if type(x) is Tracer else x, result)
+    wrapped = tree.tree_map(lambda x: raised_from(found, x) if type(x) is Tracer else x, result)
+    return tree.tree_map(array_of, wrapped) if _wanted.arrays else wrapped
+
+
+def array_of(x: Any) -> Any:
+    """Returns an array of its own in the place of a tensor."""
+    return np.array(settle(x)) if type(x) is Tensor else x
 
 
 OnTape.call, OnTape.wrapping = again, wrap

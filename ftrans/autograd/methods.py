@@ -8,29 +8,32 @@ elementwise method has a twin with an underscore that writes its result to the t
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from types import FunctionType
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 import ftrans.numpy as fnp
 from ftrans.autograd.graph_members import GraphMembers
 from ftrans.autograd.short import binary, composite, unary
-from ftrans.autograd.tape import recorded
+from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.value_members import ValueMembers
 from ftrans.autograd.view_members import VIEWS, ViewMembers
 from ftrans.autograd.views import assign, view
-from ftrans.errors import MissingAttributeError
+from ftrans.errors import MissingAttributeError, UnsupportedError
 from ftrans.numpy.inplace import SIGNS
 from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, entries, sizes_of
 from ftrans.numpy.ufunc import direct
+from ftrans.runtime.device import Device, placed
 from ftrans.traceback import boundary, shorten
 
 Function = Callable[..., Any]
 
 # elementwise methods, with twins that write in place; the function stands behind a colon
-_ELEMENTWISE = """
+ELEMENTWISE = """
     add sub:subtract subtract mul:multiply multiply div:divide divide true_divide floor_divide
     remainder fmod pow:power float_power neg:negative negative positive square reciprocal
     abs absolute sign sqrt rsqrt exp exp2 expm1 log log2 log10 log1p
@@ -45,7 +48,7 @@ _ELEMENTWISE = """
 """
 
 # methods without a twin
-_OTHERS = """
+OTHERS = """
     conj conjugate angle softplus silu isnan isinf isfinite isposinf isneginf isclose allclose
     equal:array_equal heaviside sinc signbit
     matmul mm:matmul mv:matmul bmm:matmul dot inner outer tensordot trace diag
@@ -57,7 +60,19 @@ _OTHERS = """
 _TWO = frozenset({"mul", "multiply", "div", "divide", "true_divide"})
 """Methods of two tensors that are one primitive each."""
 
-_NAMES = {"dim": "axis", "dims": "axis", "keepdim": "keepdims"}
+NAMES = {"dim": "axis", "dims": "axis", "keepdim": "keepdims"}
+
+# of those, what take `(dim, keepdim)` by position, in the place of what NumPy has there
+_REDUCTIONS = """
+    sum prod mean amax amin any all argmax argmin nansum nanmean logsumexp
+"""
+
+
+def names_of(function: Function) -> dict[str, str]:
+    """Returns what PyTorch's names of keyword arguments are called by a function."""
+    taken = signature(function).parameters
+    names = NAMES | ({"dims": "axes"} if "axes" in taken else {})
+    return {name: target for name, target in names.items() if name not in taken}
 
 
 def _named(function: Function, name: str, doc: str | None) -> Function:
@@ -87,7 +102,7 @@ def _viewing(name: str, make: Function, doc: str) -> Function:
     """Makes a method that returns a view; `make` takes a value of the tensor and arguments."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        kwargs = {_NAMES.get(key, key): value for key, value in kwargs.items()}
+        kwargs = {NAMES.get(key, key): value for key, value in kwargs.items()}
         return view(self, _named(lambda x: make(x, *args, **kwargs), name, None))
 
     return boundary(_named(method, name, doc))
@@ -114,12 +129,46 @@ def _along(name: str, values: Function, indices: Function) -> Function:
             found = fnp.take_along_axis(x, at, axis=dim)
             return (found, at) if keepdim else (fnp.squeeze(found, dim), fnp.squeeze(at, dim))
 
-        if not self._type.ndim:
-            return Extreme(self.clone(), of_array(np.zeros((), np.int64)))
+        if not self.ndim:
+            return Extreme(self.clone(), recorded(fnp.zeros, (), np.int64))
         return Extreme(*recorded(along, self))
 
     doc = f"Returns the {name} of all elements, or along a dimension."
     return boundary(_named(method, name, doc))
+
+
+def _is_dtype(name: Any) -> bool:
+    return isinstance(name, str) and hasattr(np, name.partition(":")[0])
+
+
+def _lies_on(x: Any, device: Any) -> bool:
+    if isinstance(device, jax.Device):
+        held = settle(x)
+        return isinstance(held, jax.Array) and held.devices() == {device}
+    wanted, own = Device(device), x.device
+    return wanted.type == own.type and (wanted.index or 0) == (own.index or 0)
+
+
+def _moved(x: Any, device: Any) -> Any:
+    if x.requires_grad:
+        raise UnsupportedError(
+            f"to: a tensor that requires grad stays on its device.\n  x: {x._type} on {x.device}\n"
+            f"  Create it there: torch.tensor(data, device={device!r:.60}, requires_grad=True)."
+        )
+    array = settle(x)
+    if isinstance(device, str) and Device(device).type == "cpu":
+        return of_array(np.array(array))
+    return of_array(placed(array, device))
+
+
+def _spread(
+    function: Function, x: Any, dim: Any, unbiased: Any, keepdim: bool, correction: float = 1
+) -> Any:
+    """Calls `var` or `std` with what PyTorch takes: `(dim, ...)`, or `(unbiased)` alone."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    ddof = correction if unbiased is None else int(unbiased)
+    return recorded(function, x, axis=dim, ddof=ddof, keepdims=keepdim)
 
 
 class _Members:
@@ -142,12 +191,43 @@ class _Members:
         """Returns the tensor itself: it says nothing of memory."""
         return self
 
-    def to(self: Any, target: Any) -> Any:
-        """Converts to a dtype, or to that of another tensor."""
-        dtype: Any = target.dtype if type(target) is Tensor else np.dtype(target)
-        return self if dtype == self._type.dtype else recorded(fnp.astype, self, dtype)
+    def to(self: Any, *target: Any, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+        """Converts to a dtype, moves to a device, or makes it like another tensor.
 
-    type_as = to
+        Args:
+            *target: a dtype, a device, both, or a tensor.
+            dtype: the dtype.
+            device: the device, as for `ftrans.set_default_device`.
+            **options: PyTorch's `copy`, of which one means `clone`, and others without effect here.
+
+        Raises:
+            UnsupportedError: where a tensor with a history is to move to another device.
+        """
+        for given in target:
+            if type(given) is Tensor:
+                dtype, device = given.dtype, given.device
+            elif isinstance(given, (str, jax.Device)) and not _is_dtype(given):
+                device = given
+            elif given is not None and type(given) is not bool:
+                dtype = given
+        x = self
+        if dtype is not None and np.dtype(dtype) != x.dtype:
+            x = recorded(fnp.astype, x, np.dtype(dtype))
+        if device is not None and not _lies_on(x, device):
+            x = _moved(x, device)
+        return x.clone() if options.get("copy") and x is self else x
+
+    def cpu(self: Any) -> Any:
+        """Moves to the CPU: the tensor itself, where it lies there."""
+        return self.to("cpu")
+
+    def cuda(self: Any, device: Any = "cuda") -> Any:
+        """Moves to a GPU."""
+        return self.to(Device("cuda", device) if isinstance(device, int) else device)
+
+    def type_as(self: Any, other: Any) -> Any:
+        """Converts to the dtype of another tensor."""
+        return self.to(other)
 
     def copy_(self: Any, source: Any) -> Any:
         """Writes another tensor to this one, broadcast to its shape; gradients go to that."""
@@ -189,13 +269,17 @@ class _Members:
         """Returns the elements where the condition holds, else those of `other`."""
         return recorded(fnp.where, condition, self, other)
 
-    def var(self: Any, dim: Any = None, *, correction: int = 1, keepdim: bool = False) -> Any:
+    def var(
+        self: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **options: Any
+    ) -> Any:
         """Returns the variance, divided by n - `correction`."""
-        return recorded(fnp.var, self, axis=dim, ddof=correction, keepdims=keepdim)
+        return _spread(fnp.var, self, dim, unbiased, keepdim, **options)
 
-    def std(self: Any, dim: Any = None, *, correction: int = 1, keepdim: bool = False) -> Any:
+    def std(
+        self: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **options: Any
+    ) -> Any:
         """Returns the standard deviation, divided by n - `correction`."""
-        return recorded(fnp.std, self, axis=dim, ddof=correction, keepdims=keepdim)
+        return _spread(fnp.std, self, dim, unbiased, keepdim, **options)
 
     def norm(self: Any, p: Any = None, dim: Any = None, keepdim: bool = False) -> Any:
         """Returns the p-norm of all elements, or along dimensions; p is 2 where it is not said."""
@@ -250,12 +334,24 @@ def _scaled(name: str, function: Function, depth: int) -> Function:
     return _named(method, name, function.__doc__)
 
 
-def _method(name: str, function: Function, depth: int) -> Function:
+def function_of(name: str, target: str) -> Function:
+    """Returns the function of values that a method is; reductions take `(x, dim, keepdim)`."""
+    function = getattr(fnp, target)
+    if name not in _REDUCTIONS.split():
+        return function
+
+    def reduced(input: Any, axis: Any = None, keepdims: bool = False, **options: Any) -> Any:
+        return function(input, axis=axis, keepdims=keepdims, **options)
+
+    return _named(reduced, name, function.__doc__)
+
+
+def method_of(name: str, function: Function, depth: int) -> Function:
     """Makes a method of a function of the front end."""
     if name in ("add", "sub", "subtract"):
         return _scaled(name, function, depth + 1)
     if direct.get(function) is None:
-        return composite(name, function, _NAMES, depth)
+        return composite(name, function, names_of(function), depth)
     if name in _TWO:
         return _named(binary(function, depth=depth), name, function.__doc__)
     return unary(name, function, depth)
@@ -272,10 +368,10 @@ def install() -> None:
             setattr(Tensor, f"__i{name}__", _in_place(f"{target}_", twin))
     for name, target in entries(COMPARISONS):
         setattr(Tensor, f"__{name}__", binary(functions[target]))
-    for name, target in (*entries(_ELEMENTWISE), *entries(_OTHERS)):
-        setattr(Tensor, name, _method(name, functions[target], 1))
-    for name, target in entries(_ELEMENTWISE):
-        twin = _method(name, functions[target], 2)
+    for name, target in (*entries(ELEMENTWISE), *entries(OTHERS)):
+        setattr(Tensor, name, method_of(name, function_of(name, target), 1))
+    for name, target in entries(ELEMENTWISE):
+        twin = method_of(name, functions[target], 2)
         setattr(Tensor, f"{name}_", _in_place(f"{name}_", twin))
     for name, dtype in entries(CASTS):
         setattr(Tensor, name, _cast(name, dtype))

@@ -6,14 +6,21 @@ import copy
 import functools
 from typing import Any
 
+import jax
 import numpy as np
 
+import ftrans.numpy as fnp
+from ftrans.autograd.creation import leaf
 from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.errors import ConcretizationError, DTypeError, GraphError, UnsupportedError
 from ftrans.ir import Tracer
-from ftrans.ir.dtype import is_integer
+from ftrans.ir.dtype import is_complex, is_float, is_integer
+from ftrans.ir.stack import untraced
+from ftrans.ir.trail import Trail
 from ftrans.numpy import protocols
+from ftrans.numpy.methods import sizes_of
+from ftrans.runtime.device import Device, device_of, placed
 
 
 class ValueMembers:
@@ -24,6 +31,40 @@ class ValueMembers:
     dtype = property(lambda self: self._type.dtype)
     nbytes = property(lambda self: self._type.nbytes)
     itemsize = property(lambda self: self._type.dtype.itemsize)
+
+    @property
+    def device(self: Any) -> Device:
+        """Where it lies; of what is pending, where what it is computed of does."""
+        held = self._v.sources if isinstance(self._v, Trail) else [self._v]
+        return next((device_of(x) for x in held if isinstance(x, jax.Array)), Device("cpu"))
+
+    is_cuda = property(lambda self: self.device.type == "cuda")
+
+    def new_tensor(self: Any, data: Any, **options: Any) -> Any:
+        """Returns a tensor of some data, of the same dtype."""
+        return _new(self, lambda dtype: fnp.array(data, dtype), **options)
+
+    def new_full(self: Any, size: Any, fill_value: Any, **options: Any) -> Any:
+        """Returns a tensor of one value everywhere, of the same dtype."""
+        return _new(self, lambda dtype: fnp.full(tuple(size), fill_value, dtype), **options)
+
+    def new_zeros(self: Any, *size: Any, **options: Any) -> Any:
+        """Returns a tensor of zeros, of the same dtype."""
+        return self.new_full(sizes_of(size), 0, **options)
+
+    def new_ones(self: Any, *size: Any, **options: Any) -> Any:
+        """Returns a tensor of ones, of the same dtype."""
+        return self.new_full(sizes_of(size), 1, **options)
+
+    new_empty = new_zeros
+
+    def is_floating_point(self: Any) -> bool:
+        """Tells whether its elements are real numbers of floating point."""
+        return is_float(self.dtype)
+
+    def is_complex(self: Any) -> bool:
+        """Tells whether its elements are complex."""
+        return is_complex(self.dtype)
 
     def size(self: Any, dim: int | None = None) -> Any:
         """Returns the shape, or the size of a dimension."""
@@ -148,6 +189,19 @@ class ValueMembers:
         made = self.__reduce_ex__(4)
         memo[id(self)] = new = made[0](*copy.deepcopy(made[1], memo))
         return new
+
+
+def _new(
+    x: Any, make: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Makes a tensor that lies where another one does, and has its dtype by default."""
+    with untraced():
+        array = placed(make(x.dtype if dtype is None else dtype), device or _place_of(x.device))
+    return leaf(array, requires_grad)
+
+
+def _place_of(device: Device) -> Device | None:
+    return None if device.type == "cpu" else device
 
 
 def _rebuilt(array: np.ndarray, requires_grad: bool, grad: Any) -> Tensor:

@@ -55,11 +55,13 @@ def check_kept(args: Any, kwargs: Any) -> None:
     Raises:
         UnsupportedError: there.
     """
+    x = next((x for x in tree.tree_leaves((args, kwargs)) if type(x) is Tensor), None)
+    if x is None:
+        return
     if state.grad and state.stack[0] is not state.tape:
         state.by_jax = True
     for frame in state.stack:
         if type(frame) is Frame:
-            x = next(x for x in tree.tree_leaves((args, kwargs)) if type(x) is Tensor)
             raise UnsupportedError(
                 f"{frame.name}: it closes over a tensor, whose value would be part of its code.\n"
                 f"  tensor: {x._type}\n"

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from ftrans.autograd.creation import tensor
 from ftrans.autograd.tensor import Tensor
+from ftrans.custom.context import FunctionCtx
 from ftrans.errors import ArgumentError, UnsupportedError
 from ftrans.ir.location import user_frame
 from ftrans.traceback import boundary
@@ -108,5 +109,20 @@ def _reinforce(self: Any, reward: Any) -> NoReturn:
     )
 
 
+@property
+def _saved_variables(self: Any) -> Any:
+    """Is the old name of `saved_tensors`."""
+    _warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning)
+    return self.saved_tensors
+
+
+def _mark_shared_storage(self: Any, *pairs: Any) -> None:
+    """Does nothing: outputs are never taken to share memory."""
+    _warn(f"mark_shared_storage is deprecated: {_mark_shared_storage.__doc__}", FutureWarning)
+
+
+FunctionCtx.saved_variables = _saved_variables  # type: ignore[attr-defined]
+FunctionCtx.mark_shared_storage = _mark_shared_storage  # type: ignore[attr-defined]
+FunctionCtx.requires_grad = True  # type: ignore[attr-defined]
 Tensor.volatile = property(_volatile, _set_volatile)  # type: ignore[attr-defined]
 Tensor.reinforce = _reinforce  # type: ignore[attr-defined]

@@ -59,6 +59,10 @@ def _diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     return fnp.diagonal(x, offset, dim1, dim2)
 
 
+def _permute(x: Any, *axes: Any, axis: Any = None) -> Any:
+    return fnp.transpose(x, sizes_of(axes) if axis is None else axis)
+
+
 def _squeeze(x: Any, axis: Any = None) -> Any:
     if axis is None:
         return fnp.squeeze(x)
@@ -78,7 +82,7 @@ VIEWS: dict[str, tuple[Function, str]] = {
     "swapaxes": (_swap, "Exchanges two dimensions."),
     "swapdims": (_swap, "Exchanges two dimensions."),
     "t": (lambda x: fnp.transpose(x), "Transposes a matrix."),
-    "permute": (lambda x, *axes: fnp.transpose(x, sizes_of(axes)), "Permutes the dimensions."),
+    "permute": (_permute, "Permutes the dimensions."),
     "movedim": (_move, "Moves dimensions to other places."),
     "moveaxis": (_move, "Moves dimensions to other places."),
     "squeeze": (_squeeze, "Leaves dimensions of size 1 out: all, or those among some."),
@@ -131,26 +135,25 @@ class ViewMembers:
 
     def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:
         """Returns the parts along a dimension, which they do not have any more."""
-        return self._views([functools.partial(_select, axis=dim, index=i)
-                            for i in range(self._type.shape[dim])])  # fmt: skip
+        return _views(self, [functools.partial(_select, axis=dim, index=i)
+                            for i in range(self.shape[dim])])  # fmt: skip
 
     def split(self: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Any, ...]:
         """Returns parts of a size, or of several sizes, along a dimension."""
-        total = self._type.shape[dim]
+        total = self.shape[dim]
         if isinstance(split_size, int):
             sizes = [min(split_size, total - i) for i in range(0, total, split_size)]
         else:
             sizes = list(split_size)
         starts = np.cumsum([0, *sizes[:-1]])
-        return self._views([functools.partial(_narrow, axis=dim, start=int(a), length=n)
+        return _views(self, [functools.partial(_narrow, axis=dim, start=int(a), length=n)
                             for a, n in zip(starts, sizes, strict=True)])  # fmt: skip
 
     def chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
         """Returns so many parts along a dimension, or fewer, of one size but for the last."""
-        return self.split(-(-self._type.shape[dim] // chunks), dim)
+        return ViewMembers.split(self, -(-self.shape[dim] // chunks), dim)
 
-    def _views(self: Any, gets: list[Function]) -> tuple[Any, ...]:
-        found = recorded(lambda x: tuple([get(x) for get in gets]), self)
-        return tuple(
-            [as_view(self, x, get, fixed=SEVERAL) for x, get in zip(found, gets, strict=True)]
-        )
+
+def _views(x: Any, gets: list[Function]) -> tuple[Any, ...]:
+    found = recorded(lambda x: tuple([get(x) for get in gets]), x)
+    return tuple([as_view(x, y, get, fixed=SEVERAL) for y, get in zip(found, gets, strict=True)])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ftrans.errors import RuleError
 from ftrans.ir import Tracer
-from ftrans.numpy.promotion import is_array
 from ftrans.numpy.views import fresh
 
 
@@ -54,18 +52,11 @@ class FunctionCtx:
 
     __slots__ = ("__dict__", "__state__")
 
-    requires_grad = True
-    """Is there for the sake of old code; `needs_input_grad` says for which arguments it is so."""
-
     def __init__(self) -> None:
         self.__state__ = _State()
 
     def __copied__(self, which: str) -> FunctionCtx:
-        """Returns a context for one call of a rule, which may change it and is called again.
-
-        Args:
-            which: the rule, "backward" or "forward".
-        """
+        """Returns a context for one call of "backward" or "forward", which may change it."""
         made = FunctionCtx()
         made.__state__.__dict__.update(self.__state__.__dict__)
         made.__state__.for_backward = tuple(map(fresh, self.__state__.for_backward))
@@ -101,14 +92,6 @@ class FunctionCtx:
         return state.for_backward if state.which == "backward" else state.for_forward
 
     @property
-    def saved_variables(self) -> tuple[Any, ...]:
-        """Is the old name of `saved_tensors`."""
-        warnings.warn(
-            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
-        )
-        return self.saved_tensors
-
-    @property
     def needs_input_grad(self) -> tuple[bool, ...]:
         """For each positional argument of `apply` whether a gradient with respect to it is asked.
 
@@ -131,13 +114,10 @@ class FunctionCtx:
         """Says whether cotangents that are zero are passed as arrays of zeros, or as None."""
         self.__state__.materialize = bool(value)
 
-    def mark_shared_storage(self, *pairs: Any) -> None:
-        """Does nothing; it is there for the sake of old code."""
-        warnings.warn(
-            "mark_shared_storage is deprecated: outputs are never taken to share memory",
-            FutureWarning,
-            stacklevel=2,
-        )
+
+def attributes_of(ctx: FunctionCtx) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the attributes of the user, and what methods have set."""
+    return ctx.__dict__, ctx.__state__.__dict__
 
 
 def _containers_copied(value: Any, seen: dict[int, Any]) -> Any:
@@ -165,7 +145,7 @@ def _containers_copied(value: Any, seen: dict[int, Any]) -> Any:
 
 def _checked(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
     for number, value in enumerate(values):
-        if value is None or is_array(value) or isinstance(value, (float, complex)):
+        if value is None or isinstance(value, (float, complex)):
             continue
         if hasattr(value, "__array__") and not isinstance(value, (list, tuple)):
             continue

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ftrans.custom.context import FunctionCtx, VmapInfo
+from ftrans.custom.context import FunctionCtx, VmapInfo, attributes_of
 from ftrans.custom.function_call import Call, needs_of
 from ftrans.custom.left import left_of
 from ftrans.custom.methods import Methods, methods_of
@@ -20,6 +20,7 @@ from ftrans.errors import RuleError
 from ftrans.external.arrays import call_writing, read_only
 from ftrans.ir import Tracer, is_tracing
 from ftrans.ir.stack import asks, state
+from ftrans.numpy.named import called_by_names
 from ftrans.pytree import Parts
 from ftrans.runtime.jaxlink import foreign, is_jax, to_jax, x64
 from ftrans.traceback import boundary
@@ -176,7 +177,10 @@ def _call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any
     ctx = FunctionCtx()
     ctx.__state__.needs = (False,) * len(parts)
 
-    call = lambda values: methods.call(ctx, parts.build(values), kwargs)  # noqa: E731
+    def call(values: Sequence[Any]) -> Any:
+        by_names = lambda named: methods.call(ctx, parts.build(named), kwargs)  # noqa: E731
+        return called_by_names(by_names, values, *attributes_of(ctx))
+
     values = [read_only(x) for x in parts.values]
     left = left_of(*call_writing(call, values, methods.marks_dirty), ctx)
     given, dirty = left.inputs, left.dirty

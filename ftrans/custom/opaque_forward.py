@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.tree_util import tree_leaves as leaves
 
-from ftrans.custom.context import FunctionCtx
+from ftrans.custom.context import FunctionCtx, attributes_of
 from ftrans.custom.effects import left_by
 from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.left import Left, known_values, left_of, values_of
@@ -26,7 +26,8 @@ from ftrans.errors import FtransError, RuleError
 from ftrans.external.arrays import call_writing, distinct, is_same, to_array
 from ftrans.external.captures import captured_error, defined, tracers_of
 from ftrans.ir import ArrayType, Tracer, type_of
-from ftrans.ir.stack import untraced
+from ftrans.ir.stack import apart
+from ftrans.numpy.named import called_by_names
 from ftrans.numpy.promotion import as_array, is_scalar, weakly
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import external_p
@@ -97,7 +98,7 @@ class OpaqueForward:
 
     def run(self, values: Sequence[Any], needs: Any) -> tuple[Any, list[Any], Any, FunctionCtx]:
         """Calls it as `call` does; returns what `call_writing` does, and the context."""
-        with untraced():
+        with apart():
             try:
                 return self._run(values, needs)
             except FtransError as error:
@@ -112,6 +113,9 @@ class OpaqueForward:
             if self.with_context:
                 ctx = FunctionCtx()
                 ctx.__state__.needs = needs
+            return called_by_names(call, arrays, *attributes_of(ctx))
+
+        def call(arrays: Sequence[Any]) -> Any:
             args, kwargs = self.parts.build(arrays[: self.count]), {}
             if self.names:
                 kwargs = dict(zip(self.names, self.named.build(arrays[self.count :]), strict=True))
@@ -163,7 +167,7 @@ class OpaqueForward:
         name = f"{self.methods.name}.forward"
         values = values_of(operands, examples=True)
         try:
-            with untraced():
+            with apart():
                 left, outside = left_by(
                     lambda: self.left(*self._run(values, needs)), self.methods.rules
                 )

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ftrans.custom.context import FunctionCtx
+from ftrans.custom.context import FunctionCtx, attributes_of
 from ftrans.custom.opaque import RuleCallee, restore, snapshot_of
 from ftrans.errors import RuleError
 from ftrans.external.captures import check_captures, defined
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.stack import is_tracing, state
+from ftrans.numpy.named import asked_by_names
 from ftrans.numpy.promotion import as_array, broadcast_to, cast, is_array, is_scalar, is_weak
 from ftrans.primitives import external_p, reshape_p, sum_p
 from ftrans.primitives.axes import zeros
@@ -150,6 +151,8 @@ class Rule(NamedTuple):
         # nothing but arrays was saved
         alone = template.structure.num_nodes == saved + 4 and template.arrays == saved
 
+        by_names = self._replace(method=asked_by_names(self.method, attributes_of))
+
         def run(*arrays: Any) -> Sequence[Any]:
             inner, taken, kept = FunctionCtx(), arrays[:count], arrays[count:]
             if count < len(given):
@@ -164,7 +167,7 @@ class Rule(NamedTuple):
             else:
                 restore(template, kept, inner)
             s.which, s.needs = self.which, needs
-            found = (self._gradients if whole else self)(inner, taken)
+            found = (by_names._gradients if whole else by_names)(inner, taken)
             if len(found) == 1 and found[0] is not None:
                 return found  # it is wanted, else there were no call
             pairs = zip(found, types, wanted, strict=True)

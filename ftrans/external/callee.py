@@ -20,7 +20,7 @@ from ftrans.config import config
 from ftrans.external.arrays import plain, results
 from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.ir.location import here
-from ftrans.ir.stack import state, untraced
+from ftrans.ir.stack import apart, state
 from ftrans.primitives.axes import expand, moveaxis
 from ftrans.primitives.namespace import without_derivative
 from ftrans.primitives.outside import call_of_the_user
@@ -91,7 +91,7 @@ class HostCallee(Callee):
         """
         if state.stack:
             # what the function computes is not part of what is traced at present
-            with untraced():
+            with apart():
                 return self.call(arrays, types, shared)
         if self.copies:
             arrays = [np.array(array) for array in arrays]

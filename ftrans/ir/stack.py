@@ -174,6 +174,16 @@ class untraced:
         state.__dict__.update(self._before)
 
 
+class apart(untraced):
+    """Lets a block of the user's run so, with a tape of its own, which may be run and ended."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        state.tape = None
+
+
 _OUTSIDE = {"place": None, "trail": None, "began": None, "by_jax": False, "asked": False}
 
 

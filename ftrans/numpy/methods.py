@@ -33,6 +33,7 @@ from ftrans.numpy.inplace import SIGNS, in_place_of
 from ftrans.numpy.numbers import number_of, numbers_of, only_element
 from ftrans.numpy.ufunc import Function, operator_of, reflected_of
 from ftrans.numpy.views import fresh
+from ftrans.runtime.device import Device
 from ftrans.traceback import boundary
 
 # operators, each the function of the same name, or of the name behind the colon
@@ -166,7 +167,6 @@ def merged(shape: tuple[int, ...], start: int, end: int) -> tuple[int, ...]:
 _INSTEAD = {
     "backward": "ftrans.func.grad(f)(x)",
     "chunk": "ftrans.numpy.array_split(x, parts)",
-    "cpu": "np.asarray(x), which works for all arrays",
     "expand_as": "x.expand(other.shape)",
     "gather": "ftrans.numpy.take_along_axis(x, index, axis)",
     "grad": "ftrans.func.grad(f)(x)",
@@ -192,6 +192,7 @@ class _Members:
     ndim = property(lambda self: self.type.ndim)
     size = property(lambda self: self.type.size)
     dtype = property(lambda self: self.type.dtype)
+    device = property(lambda self: Device("cpu"), doc="As of NumPy's arrays: programs have none.")
     nbytes = property(lambda self: self.type.nbytes)
     itemsize = property(lambda self: self.type.dtype.itemsize)
     T = property(lambda self: fnp.transpose(self))
@@ -307,7 +308,7 @@ class _Members:
         """Returns the value itself: a program says nothing of memory."""
         return self
 
-    block_until_ready = contiguous
+    block_until_ready = cpu = contiguous
 
     def numel(self: Any) -> int:
         """Returns the number of elements."""

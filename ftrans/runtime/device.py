@@ -8,9 +8,46 @@ import jax
 import numpy as np
 
 from ftrans.errors import ArgumentError
-from ftrans.runtime.jaxlink import x64
+from ftrans.runtime.jaxlink import is_traced_by_jax, x64
 
 _default: Any = None
+
+
+class Device(str):
+    """Is the name of where an array lies, with PyTorch's parts: "cpu", "cuda:1".
+
+    Example:
+        >>> Device("cuda", 1).type, Device("cuda:1").index
+        ('cuda', 1)
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, type: str, index: int | None = None) -> Device:
+        """Returns the device of a type, such as "cuda", with an index or with one in its name."""
+        return super().__new__(cls, type if index is None else f"{type}:{index}")
+
+    @property
+    def type(self) -> str:
+        """The platform."""
+        return self.partition(":")[0]
+
+    @property
+    def index(self) -> int | None:  # type: ignore[override]
+        """Which one of its platform; None for the first."""
+        number = self.partition(":")[2]
+        return int(number) if number else None
+
+
+def device_of(x: Any) -> Device:
+    """Returns the name of the device that an array lies on; "cpu" for those of NumPy."""
+    if not isinstance(x, jax.Array) or is_traced_by_jax(x):
+        return Device("cpu")
+    found = min(x.devices(), key=lambda device: device.id)
+    if found.platform == "cpu":
+        return Device("cpu")
+    kind = "cuda" if found.platform == "gpu" else found.platform
+    return Device(kind, jax.local_devices(backend=found.platform).index(found))
 
 
 def get_default_device() -> Any:
@@ -33,7 +70,7 @@ def set_default_device(device: Any) -> None:
 
     Args:
         device: a `jax.Device`, a `jax.sharding.Sharding`, or the name of a platform, "cpu", "gpu"
-            or "tpu", for the first device of it; None for NumPy arrays.
+            or "tpu", for the first device of it, "gpu:1" for the second; None for NumPy arrays.
 
     Raises:
         ArgumentError: for anything else, and where there is no such platform.
@@ -62,8 +99,8 @@ def _place(device: Any) -> Any:
             f"  Write device=jax.devices()[0], or device='cpu'; device=None asks for none."
         )
     try:
-        return jax.local_devices(backend=device)[0]
-    except RuntimeError:
+        return jax.local_devices(backend=Device(device).type)[Device(device).index or 0]
+    except (RuntimeError, IndexError, ValueError):
         there = sorted({d.platform for d in jax.local_devices()} | {"cpu"})
         raise ArgumentError(
             f"JAX finds no device of this platform.\n  device: {device!r}\n"

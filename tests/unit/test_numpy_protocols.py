@@ -414,7 +414,7 @@ def test_conversion_to_a_dtype_in_every_spelling(dtype: Any) -> None:
     [
         ("new_zeros", r"ftrans.numpy.zeros\(shape, x.dtype\)"),
         ("select", r"x\[:, i\]"),
-        ("cpu", r"np.asarray\(x\)"),
+        ("view_as", r"x.reshape\(other.shape\)"),
     ],
 )
 def test_a_method_of_pytorch_that_is_missing_says_what_to_write(name: str, hint: str) -> None:

@@ -59,7 +59,7 @@ def marks(rule: Any, args: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
     is_old = methods_of(rule).old
 
     def hear(given: tuple[Any, ...], found: Any) -> None:
-        state, output = given[0]._state, found if is_old else given[-1]
+        state, output = given[0].__state__, found if is_old else given[-1]
         rigid = {key_of(x) for x in state.rigid}
         outs = Parts(output if isinstance(output, tuple) else (output,)).values
         numbers = [i for i, x in enumerate(outs) if key_of(x) in rigid]

@@ -1,0 +1,115 @@
+"""Arrays with PyTorch's names, which opaque methods are given, and plain ones of what they return.
+
+A method that was found to be opaque by `x.cpu().numpy()` is called on arrays from then on, and asks
+those in the same words. What it returns may be tensors that it has made.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax.tree_util as tree
+import numpy as np
+
+from ftrans.traceback import OnTape
+
+
+class NamedArray(np.ndarray):
+    """Is an array of NumPy's that answers to what tensors are asked for, too."""
+
+    def numpy(self, *, force: bool = False) -> np.ndarray:
+        """Returns the plain array."""
+        return self.view(np.ndarray)
+
+    def detach(self) -> NamedArray:
+        """Returns the array itself: an array has no history."""
+        return self
+
+    cpu = contiguous = detach
+
+    def clone(self) -> NamedArray:
+        """Returns a copy."""
+        return self.copy()
+
+    def dim(self) -> int:
+        """Returns the number of dimensions."""
+        return self.ndim
+
+    def numel(self) -> int:
+        """Returns the number of elements."""
+        return self.size
+
+
+def named(x: Any) -> Any:
+    """Returns an array under PyTorch's names, in the same memory; anything else as it is."""
+    return x.view(NamedArray) if type(x) is np.ndarray else x
+
+
+class Plain:
+    """Makes plain arrays of named ones and of tensors, one of each.
+
+    Args:
+        pairs: named arrays with the plain ones that they are.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[Any, Any]] = ()):
+        self._found = {id(x): (x, array) for x, array in pairs}
+
+    def __call__(self, x: Any) -> Any:
+        """Returns one value as it was, or as a plain array."""
+        if isinstance(x, NamedArray):
+            return self._found.setdefault(id(x), (x, x.view(np.ndarray)))[1]
+        if type(x) in OnTape.types:
+            return self._found.setdefault(id(x), (x, x.numpy(force=True)))[1]
+        return x
+
+    def all(self, values: Any) -> Any:
+        """Returns a pytree of values so; the same one where that changes nothing."""
+        leaves = tree.tree_leaves(values)
+        if not any(isinstance(x, NamedArray) or type(x) in OnTape.types for x in leaves):
+            return values
+        return tree.tree_map(self, values)
+
+    def within(self, *held: dict[str, Any]) -> None:
+        """Makes plain arrays of the values of dicts."""
+        for attributes in held:
+            for name, value in attributes.items():
+                attributes[name] = self.all(value)
+
+
+def called_by_names(
+    call: Callable[[list[Any]], Any], arrays: Iterable[Any], *held: dict[str, Any]
+) -> Any:
+    """Calls a function of a list of arrays, which gets these under PyTorch's names.
+
+    What it returns, and leaves in dicts, are plain arrays.
+    """
+    arrays = list(arrays)
+    given = list(map(named, arrays))
+    plain = Plain(zip(given, arrays, strict=True))
+    output = plain.all(call(given))
+    plain.within(*held)
+    return output
+
+
+def asked_by_names(
+    method: Callable[..., Any], held: Callable[[Any], Iterable[dict[str, Any]]]
+) -> Callable[..., Any]:
+    """Returns a rule, called on arrays, that its method gets under PyTorch's names.
+
+    Args:
+        method: takes a context and arrays.
+        held: from the context to the dicts in which it has arrays, or tuples of them.
+    """
+
+    @functools.wraps(method)
+    def called(ctx: Any, *values: Any) -> Any:
+        for attributes in held(ctx):
+            for name, value in attributes.items():
+                is_tuple = type(value) is tuple
+                attributes[name] = tuple(map(named, value)) if is_tuple else named(value)
+        return Plain().all(method(ctx, *map(named, values)))
+
+    return called

@@ -1,0 +1,182 @@
+"""The names of PyTorch that programs around `torch.autograd` and `torch.func` use.
+
+`import ftrans.torch as torch` is what such a program changes. Most names are those of methods of
+tensors and of `ftrans.numpy`, from tables; what is not there says what to write instead.
+"""
+
+# ruff: noqa: F401
+import difflib as _difflib
+import sys as _sys
+from collections.abc import Callable as _Callable
+from inspect import isfunction as _isfunction
+from math import e, inf, nan, pi
+from types import ModuleType as _ModuleType
+from typing import Any as _Any
+
+import jax as _jax
+import numpy as _np
+
+import ftrans.numpy as _fnp
+from ftrans import autograd, func
+from ftrans.autograd import (
+    Tensor,
+    enable_grad,
+    from_numpy,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+from ftrans.autograd import methods as _methods
+from ftrans.config import get_default_dtype, set_default_dtype
+from ftrans.errors import MissingAttributeError as _MissingAttributeError
+from ftrans.func import vmap
+from ftrans.numpy import finfo, iinfo, promote_types
+from ftrans.numpy.methods import CASTS as _CASTS
+from ftrans.numpy.methods import entries as _entries
+from ftrans.runtime.device import Device as device
+from ftrans.runtime.device import get_default_device, set_default_device
+from ftrans.torch import functional as _functional
+from ftrans.torch import functions as _functions
+from ftrans.torch import testing
+from ftrans.traceback import boundary as _boundary
+
+# functions that `ftrans.numpy` has and tensors do not have as methods
+_BY_NAME = """
+    concat cat:concat concatenate:concat stack hstack vstack dstack column_stack
+    kron cross vdot diff fliplr flipud rot90 repeat_interleave:repeat quantile isin
+    isreal is_complex:iscomplexobj logaddexp2 bitwise_left_shift bitwise_right_shift
+    atleast_1d atleast_2d atleast_3d i0 result_type
+"""
+
+# methods of tensors that are none of `ftrans.numpy` by another name
+_BY_METHOD = """
+    addcdiv addcmul argsort broadcast_to chunk clone detach diagonal flatten gather index_select
+    lerp masked_fill max min moveaxis movedim narrow norm numel permute ravel reshape select sort
+    split squeeze std swapaxes swapdims t transpose unbind unflatten unsqueeze var
+    is_floating_point
+"""
+
+_FOUND = "relu sigmoid tanh softmax log_softmax silu"
+_SPECIAL = "erf erfc erfinv expit:sigmoid expm1 log1p logsumexp digamma gammaln:lgamma xlogy sinc"
+_OF_JAX = "cholesky det eig eigh eigvals eigvalsh inv pinv qr slogdet solve svd svdvals"
+_DTYPES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
+
+_PARAMETERS = "parameters are tensors in a pytree of your own, such as a dict, layers functions"
+_INSTEAD = {
+    "Module": f"Write functions: {_PARAMETERS}",
+    "Parameter": "Write torch.tensor(data, requires_grad=True)",
+    "optim": "Update under torch.no_grad(): w -= rate * w.grad. Or write func.grad and use optax",
+    "compile": "Write ftrans.jit(f). Tensors need none: what is pending is compiled as it is",
+    "jit": "Write ftrans.jit(f)",
+    "save": "Write pickle.dump(x, file)",
+    "load": "Write pickle.load(file)",
+    "median": "Write ftrans.numpy.median(x), which takes the mean of two in the middle",
+    "FloatTensor": "Write torch.tensor(data, dtype=torch.float32)",
+    "set_printoptions": "Write numpy.set_printoptions(...)",
+    "sparse": "Tensors are dense",
+}
+"""What to write in the place of what is not there."""
+
+
+def _missing(home: str) -> _Callable[[str], _Any]:
+    """Makes the `__getattr__` of a namespace."""
+
+    @_boundary
+    def missing(name: str) -> _Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {home!r} has no attribute {name!r}")
+        found = vars(_sys.modules[home])
+        near = _difflib.get_close_matches(name, [n for n in found if n[0] != "_"], 3, 0.75)
+        hint = _INSTEAD.get(name)
+        if hint is None and home.endswith(".nn"):
+            hint = f"There are no modules: {_PARAMETERS} of torch.nn.functional"
+        if hint is None and _isfunction(getattr(_fnp, name, None)):
+            hint = f"Write ftrans.numpy.{name}(...), whose arguments are named as NumPy's"
+        if hint is None and near:
+            hint = f"Close to it are {', '.join(near)}"
+        raise _MissingAttributeError(
+            f"{home} has no attribute {name!r}." + ("" if hint is None else f"\n  {hint}.")
+        )
+
+    return missing
+
+
+def _namespace(name: str, doc: str, **members: _Any) -> _ModuleType:
+    """Makes a module of some names, which can be imported from as well."""
+    module = _ModuleType(f"{__name__}.{name}", doc)
+    vars(module).update(members, __getattr__=_missing(module.__name__))
+    _sys.modules[module.__name__] = module
+    return module
+
+
+def _function(name: str, target: str) -> _Any:
+    """Makes the function of tensors that is one of `ftrans.numpy`, at the cost of the method."""
+    function = _methods.function_of(name, target)
+    return _functions.lifted(function, _methods.method_of(name, function, 2))
+
+
+def _has_gpu() -> bool:
+    """Tells whether JAX finds a GPU."""
+    return _np.any([found.platform == "gpu" for found in _jax.local_devices()]).item()
+
+
+def _members() -> dict[str, _Any]:
+    """Returns all that comes from tables."""
+    found: dict[str, _Any] = {name: _np.dtype(name) for name in _DTYPES.split()}
+    found |= {name: _np.dtype(target) for name, target in _entries(_CASTS)}
+    found |= {"complex64": found["cfloat"], "complex128": found["cdouble"]}
+    for table in (_methods.ELEMENTWISE, _methods.OTHERS):
+        found |= {name: _function(name, target) for name, target in _entries(table)}
+    for name, target in _entries(_BY_NAME):
+        found[name] = _functions.lifted(getattr(_fnp, target))
+    for name in _BY_METHOD.split():
+        found[name] = _functions.of_method(name)
+    for name in ("allclose", "equal", "is_complex", "is_floating_point"):
+        found[name] = _functions.known(found[name])
+    found |= {name: vars(_functions)[name] for name in _functions.__all__}
+    for name in ("zeros", "ones", "empty", "full", "rand", "randn"):
+        found[f"{name}_like"] = _functions.like(found[name])
+    return found
+
+
+_found = _members()
+_losses = {name: vars(_functional)[name] for name in _functional.__all__}
+_of_jax = {name: _functions.of_linalg(name) for name in _OF_JAX.split()}
+globals().update(_found)
+
+dtype, Size = _np.dtype, tuple
+inverse = _of_jax["inv"]
+linalg = _namespace(
+    "linalg",
+    "Has `torch.linalg`.",
+    norm=_functions.lifted(_fnp.norm),
+    vector_norm=_functions.vector_norm,
+    matrix_norm=_functions.lifted(_fnp.matrix_norm),
+    **_of_jax,
+    **{name: _function(name, name) for name in ("cross", "matmul", "matrix_power", "vecdot")},
+)
+special = _namespace(
+    "special",
+    "Has `torch.special`.",
+    **{name: _function(name, target) for name, target in _entries(_SPECIAL)},
+)
+nn = _namespace(
+    "nn",
+    "Has `torch.nn.functional`.",
+    functional=_namespace(
+        "nn.functional",
+        "Has `torch.nn.functional`.",
+        **_losses,
+        **{name: _found[name] for name in _FOUND.split()},
+    ),
+)
+random = _namespace("random", "Has `torch.random`.", manual_seed=_functions.manual_seed)
+cuda = _namespace("cuda", "Says which GPUs there are.", is_available=_has_gpu)
+
+# so that `from ftrans.torch.autograd import Function` finds what is there already
+_sys.modules |= {
+    name.replace("ftrans.", f"{__name__}.", 1): module
+    for name, module in list(_sys.modules.items())
+    if name.startswith(("ftrans.autograd", "ftrans.func"))
+}
+__getattr__ = _missing(__name__)

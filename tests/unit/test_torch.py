@@ -1,0 +1,659 @@
+"""`ftrans.torch`: PyTorch's names, against NumPy, closed forms and each other."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import ftrans.torch.nn.functional as F
+import jax
+import numpy as np
+import pytest
+import scipy.special
+
+import ftrans
+import ftrans.numpy as fnp
+import ftrans.torch as torch
+from ftrans import errors, func
+from ftrans.autograd import gradcheck, methods
+from ftrans.ir import Tracer
+from ftrans.numpy.methods import entries
+
+RNG = np.random.default_rng(0)
+A = RNG.normal(size=(3, 4))
+X = torch.tensor(A)
+close = np.testing.assert_allclose
+
+
+def value(x: Any) -> np.ndarray:
+    assert type(x) is torch.Tensor, type(x)
+    return x.numpy(force=True)
+
+
+# ---------------------------------------------------------------------------------------- creation
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (torch.tensor([1, 2]), np.array([1, 2], np.int64)),
+        (torch.tensor(3), np.array(3, np.int64)),
+        (torch.tensor([1.0, 2]), np.array([1, 2], np.float32)),
+        (torch.tensor([True, False]), np.array([True, False])),
+        (torch.tensor([]), np.array([], np.float32)),
+        (torch.tensor(2j), np.array(2j, np.complex64)),
+        (torch.tensor([1, 2], dtype=torch.half), np.array([1, 2], np.float16)),
+        (torch.tensor([X[0, 0], X[1, 1]]), np.array([A[0, 0], A[1, 1]])),
+        (torch.as_tensor([1, 2]), np.array([1, 2], np.int64)),
+        (torch.as_tensor(np.arange(2, dtype=np.int32)), np.arange(2, dtype=np.int32)),
+        (torch.as_tensor(X, dtype=torch.float32), A.astype(np.float32)),
+        (torch.zeros(2, 3), np.zeros((2, 3), np.float32)),
+        (torch.ones((2, 3), dtype=torch.long), np.ones((2, 3), np.int64)),
+        (torch.zeros(size=(2,)), np.zeros(2, np.float32)),
+        (torch.zeros([]), np.zeros((), np.float32)),
+        (torch.full((2,), 7), np.full(2, 7, np.int64)),
+        (torch.full([2], 0.5), np.full(2, 0.5, np.float32)),
+        (torch.full((), X[0, 0]), A[0, 0]),
+        (torch.eye(2, 3), np.eye(2, 3, dtype=np.float32)),
+        (torch.arange(3), np.arange(3)),
+        (torch.arange(1, 2.5, 0.5), np.array([1, 1.5, 2], np.float32)),
+        (torch.arange(5, 0, -2), np.array([5, 3, 1])),
+        (torch.linspace(0, 1, steps=5), np.linspace(0, 1, 5, dtype=np.float32)),
+        (torch.logspace(start=0, end=2, steps=3), np.array([1, 10, 100], np.float32)),
+        (torch.zeros_like(X), np.zeros((3, 4))),
+        (torch.ones_like(X, dtype=torch.int), np.ones((3, 4), np.int32)),
+        (torch.full_like(X, 2), np.full((3, 4), 2.0)),
+        (torch.empty(2, 0), np.zeros((2, 0), np.float32)),
+    ],
+)
+def test_creation(found: Any, expected: np.ndarray) -> None:
+    got = value(found)
+    assert got.dtype == expected.dtype
+    assert got.shape == expected.shape
+    close(got, expected)
+
+
+def test_a_tensor_has_a_copy_of_what_it_is_made_of() -> None:
+    data = np.ones(2)
+    x = torch.tensor(data)
+    data[0] = 5.0
+    assert x.tolist() == [1.0, 1.0]
+    assert data.flags.writeable
+
+
+def test_factories_make_leaves() -> None:
+    for x in (torch.ones(2, requires_grad=True), torch.rand(2, requires_grad=True),
+              torch.rand_like(X, requires_grad=True), torch.eye(2, requires_grad=True),
+              torch.normal(torch.zeros(2), 1.0, requires_grad=True)):  # fmt: skip
+        assert x.is_leaf
+        assert x.requires_grad
+    assert not torch.zeros_like(torch.ones(2, requires_grad=True)).requires_grad
+
+
+def test_default_dtype() -> None:
+    torch.set_default_dtype(torch.float16)
+    assert torch.get_default_dtype() == torch.half
+    for x in (torch.ones(1), torch.rand(1), torch.randn(1), torch.tensor(0.5), torch.arange(2.0)):
+        assert x.dtype == torch.float16
+
+
+def test_devices() -> None:
+    cpu = torch.device("cpu")
+    x = torch.ones(2, device=cpu)
+    assert x.device == cpu
+    assert x.device.type == "cpu"
+    assert not x.is_cuda
+    assert x.to(cpu) is x
+    assert x.cpu() is x
+    assert (x * 2).device == cpu  # pending
+    assert torch.device("cuda", 1) == torch.device("cuda:1")
+    first = torch.ones(2, device=jax.devices()[0])
+    assert first.to(jax.devices()[0]) is first
+    assert (first + x).tolist() == [2.0, 2.0]
+    assert not torch.cuda.is_available()
+
+
+def test_to_takes_dtypes_devices_and_tensors() -> None:
+    x = torch.ones(2)
+    assert x.to(torch.float64).dtype == torch.double
+    assert x.to("cpu", torch.float64).dtype == torch.double
+    assert x.to(device="cpu", dtype=torch.int).dtype == torch.int32
+    assert x.to(X).dtype == torch.double
+    assert x.to(x.dtype) is x
+    assert x.to(x.dtype, copy=True) is not x
+    w = torch.ones(2, requires_grad=True)
+    w.to(torch.double).sum().backward()
+    assert w.grad.dtype == torch.float32
+
+
+def test_new_tensors_of_the_type_of_another() -> None:
+    assert X.new_zeros(2, 3).dtype == torch.double
+    assert X.new_ones((2,), requires_grad=True).requires_grad
+    assert X.new_full((2,), 3).tolist() == [3.0, 3.0]
+    assert X.new_tensor([1, 2]).dtype == torch.double
+
+
+# ------------------------------------------------------------------------------------------ random
+
+
+def test_random_numbers_follow_the_seed() -> None:
+    def drawn() -> list[Any]:
+        return [
+            torch.rand(3), torch.randn(2, 2), torch.randint(0, 9, (4,)), torch.randperm(5),
+            torch.normal(1.0, 2.0, (3,)), torch.bernoulli(torch.full((5,), 0.5)),
+            torch.rand_like(X), torch.randn_like(X), F.dropout(torch.ones(8)),
+        ]  # fmt: skip
+
+    torch.manual_seed(3)
+    first = drawn()
+    torch.random.manual_seed(3)
+    for x, y in zip(first, drawn(), strict=True):
+        assert torch.equal(x, y)
+    assert not all(torch.equal(x, y) for x, y in zip(first, drawn(), strict=True))
+    torch.manual_seed(-1)  # as PyTorch, of 64 bits
+
+
+def test_random_numbers_have_their_distributions() -> None:
+    torch.manual_seed(0)
+    n = 20_000
+    u, z = value(torch.rand(n)), value(torch.randn(n))
+    assert u.min() >= 0.0
+    assert u.max() < 1.0
+    assert abs(u.mean() - 0.5) < 0.01
+    assert abs(z.mean()) < 0.03
+    assert abs(z.std() - 1.0) < 0.03
+    i = value(torch.randint(2, 5, (n,)))
+    assert set(i) == {2, 3, 4}
+    assert i.dtype == np.int64
+    assert set(value(torch.randint(high=3, size=(n,)))) == {0, 1, 2}
+    assert sorted(value(torch.randperm(10))) == list(range(10))
+    assert value(torch.randperm(100)).tolist() != list(range(100))
+    b = value(torch.bernoulli(torch.tensor([0.0, 0.25, 1.0]).expand(n, 3)))
+    assert abs(b.mean(0) - [0.0, 0.25, 1.0]).max() < 0.02
+    m = value(torch.normal(torch.tensor([0.0, 10.0]).expand(n, 2), torch.tensor([1.0, 3.0])))
+    assert abs(m.mean(0) - [0, 10]).max() < 0.1
+    assert abs(m.std(0) - [1, 3]).max() < 0.1
+
+
+def test_generators_are_apart_from_each_other() -> None:
+    g = torch.Generator().manual_seed(1)
+    torch.manual_seed(1)
+    first = torch.rand(2, generator=g)
+    assert torch.equal(first, torch.rand(2))
+    assert not torch.equal(torch.rand(2, generator=g), torch.tensor(value(first)))
+
+
+def test_threads_draw_every_number_once() -> None:
+    torch.manual_seed(5)
+    expected = sorted(value(torch.rand(400)).tolist())
+    torch.manual_seed(5)
+    found: list[float] = []
+    work = lambda: [found.append(torch.rand(1).item()) for _ in range(50)]  # noqa: E731
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == expected
+
+
+def test_random_numbers_in_transforms() -> None:
+    x = torch.zeros(3)
+    once = func.grad(lambda x: (x * torch.rand(3)).sum())
+    assert not torch.equal(once(x), once(x))  # drawn at each call
+    same = func.vmap(lambda x: x + torch.rand(2), randomness="same")(torch.zeros(3, 2))
+    assert torch.equal(same[0], same[1])
+    for f in (
+        lambda: func.vmap(lambda x: x + torch.rand(2))(torch.zeros(3, 2)),
+        lambda: func.vmap(func.grad(lambda x: (x * torch.rand(2)).sum()))(torch.zeros(3, 2)),
+        lambda: func.vmap(lambda x: x + torch.rand(2), randomness="different")(torch.zeros(3, 2)),
+        lambda: ftrans.jit(lambda x: x + torch.rand(3))(np.zeros(3)),
+        lambda: ftrans.fori_loop(0, 3, lambda i, x: x + torch.rand(3), np.zeros(3, np.float32)),
+    ):
+        with pytest.raises(errors.UnsupportedError, match="random"):
+            f()
+    assert not torch.equal(torch.rand(3), torch.rand(3))  # and all goes on afterwards
+
+
+# --------------------------------------------------------------------------------- names and tables
+
+
+def test_functions_of_tables_are_methods() -> None:
+    for table in (methods.ELEMENTWISE, methods.OTHERS):
+        for name, _ in entries(table):
+            assert inspect.isfunction(getattr(torch, name)), name
+            assert hasattr(torch.Tensor, name), name
+
+
+SPECIAL = {"digamma": scipy.special.digamma, "erf": scipy.special.erf, "erfc": scipy.special.erfc,
+           "lgamma": scipy.special.gammaln, "sigmoid": scipy.special.expit,
+           "rsqrt": lambda x: x**-0.5,
+           "relu": lambda x: np.maximum(x, 0), "neg": np.negative, "logit": scipy.special.logit,
+           "erfinv": scipy.special.erfinv, "asin": np.arcsin, "acos": np.arccos}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["abs", "exp", "log", "sqrt", "sin", "cos", "tanh", "floor", "ceil", "sign", "square",
+     "expm1", "log1p", "reciprocal", "isnan", "trunc", *SPECIAL],
+)  # fmt: skip
+def test_elementwise_functions(name: str) -> None:
+    x = np.array([0.3, 0.5, 0.9])
+    expected = (SPECIAL.get(name) or getattr(np, name))(x)
+    function = getattr(torch, name)
+    close(value(function(torch.tensor(x))), expected, rtol=1e-6)
+    close(value(function(input=torch.tensor(x))), expected, rtol=1e-6)
+    found = function(x)  # of a plain array a plain array
+    assert isinstance(found, np.ndarray)
+    close(found, expected, rtol=1e-6)
+    close(value(func.vmap(function)(torch.tensor(x))), expected, rtol=1e-6)
+
+
+def test_functions_of_two() -> None:
+    y = torch.tensor(A[::-1].copy())
+    B = A[::-1]
+    assert torch.equal(torch.add(X, y, alpha=2), X + 2 * y)
+    assert torch.equal(torch.sub(X, other=y), X - y)
+    close(value(torch.mul(2.0, X)), 2 * A)
+    close(value(torch.pow(X, 2)), A**2)
+    close(value(torch.pow(2, X)), 2**A)
+    close(value(torch.maximum(X, y)), np.maximum(A, B))
+    close(value(torch.atan2(X, other=y)), np.arctan2(A, B))
+    close(value(torch.where(X > 0, X, 0.0)), np.where(A > 0, A, 0))
+    close(value(torch.where(X > 0)[1]), np.where(A > 0)[1])
+    close(value(torch.clamp(X, min=0)), np.clip(A, 0, None))
+    close(value(torch.clamp(X, -0.5, 0.5)), np.clip(A, -0.5, 0.5))
+    close(value(torch.lerp(X, y, 0.25)), A + 0.25 * (B - A))
+    close(value(torch.addcmul(X, X, y, value=2)), A + 2 * A * B)
+    close(value(torch.addmm(torch.ones(3, 3), X, y.T, beta=2, alpha=3)), 2 + 3 * A @ B.T)
+    assert torch.eq(X, X).all().item()
+    assert torch.allclose(X, X + 1e-9) is True
+    assert torch.equal(X, y) is False
+
+
+REDUCTIONS = {"sum": np.sum, "mean": np.mean, "prod": np.prod, "amax": np.max, "amin": np.min,
+              "argmax": np.argmax, "argmin": np.argmin, "logsumexp": scipy.special.logsumexp,
+              "any": np.any, "all": np.all, "nansum": np.nansum}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions(name: str) -> None:
+    function, reduce = getattr(torch, name), REDUCTIONS[name]
+    for dim in (0, 1, -1):
+        expected = reduce(A, axis=dim)
+        for found in (function(X, dim), function(X, dim=dim), getattr(X, name)(dim)):
+            close(value(found), expected, rtol=1e-6)
+        kept = np.expand_dims(expected, dim)
+        for found in (
+            function(X, dim, True), function(X, dim, keepdim=True),
+            function(X, dim=dim, keepdim=True), getattr(X, name)(dim, True),
+        ):  # fmt: skip
+            close(value(found), kept, rtol=1e-6)
+    if name not in ("logsumexp",):
+        close(value(function(X)), reduce(A), rtol=1e-6)
+    single = func.vmap(lambda x: function(x, 0, True), in_dims=1, out_dims=1)(X)
+    close(value(single), np.expand_dims(reduce(A, axis=0), 0), rtol=1e-6)
+
+
+def test_extrema_along_a_dimension() -> None:
+    for name, reduce, at in (("max", np.max, np.argmax), ("min", np.min, np.argmin)):
+        function = getattr(torch, name)
+        values, indices = function(X, 1)
+        close(value(values), reduce(A, 1))
+        close(value(indices), at(A, 1))
+        assert function(X, dim=0, keepdim=True).values.shape == (1, 4)
+        assert function(X).item() == reduce(A)
+        inside = func.vmap(lambda x, f=function: f(x, 0).indices)(X)
+        close(value(inside), at(A, 1))
+        row = func.grad(lambda x, f=function: f(x, 1).values.sum())(X)
+        close(value(row), np.eye(4)[at(A, 1)])
+        assert function(torch.tensor(2.0), 0).values.item() == 2.0
+
+
+def test_spread() -> None:
+    for name in ("var", "std"):
+        function, spread = getattr(torch, name), getattr(np, name)
+        close(value(function(X)), spread(A, ddof=1))
+        close(value(function(X, 0)), spread(A, 0, ddof=1))
+        close(value(function(X, 1, True, True)), spread(A, 1, ddof=1, keepdims=True))
+        close(value(function(X, unbiased=False)), spread(A))
+        close(value(function(X, False)), spread(A))
+        close(value(function(X, dim=1, correction=0)), spread(A, 1))
+        close(value(func.vmap(function)(X)), spread(A, 1, ddof=1))
+
+
+def test_norms() -> None:
+    close(value(torch.norm(X)), np.linalg.norm(A))
+    close(value(torch.norm(X, p=1, dim=1)), abs(A).sum(1))
+    close(value(torch.norm(X, 2, 1, True)), np.linalg.norm(A, axis=1, keepdims=True))
+    close(value(torch.linalg.norm(X, dim=1)), np.linalg.norm(A, axis=1))
+    close(value(torch.linalg.vector_norm(X, 1)), abs(A).sum())
+    close(value(torch.linalg.vector_norm(X, math.inf, dim=0, keepdim=True)), abs(A).max(0)[None])
+    close(value(torch.linalg.matrix_norm(X)), np.linalg.norm(A))
+
+
+def test_shapes() -> None:
+    for found, expected in (
+        (torch.reshape(X, (4, 3)), A.reshape(4, 3)), (torch.flatten(X), A.ravel()),
+        (torch.transpose(X, 0, 1), A.T), (torch.t(X), A.T), (torch.permute(X, (1, 0)), A.T),
+        (torch.permute(X, dims=(1, 0)), A.T), (torch.unsqueeze(X, 1), A[:, None]),
+        (torch.squeeze(torch.ones(1, 2)), np.ones(2)), (torch.movedim(X, 0, 1), A.T),
+        (torch.narrow(X, 1, 1, 2), A[:, 1:3]), (torch.select(X, 1, 2), A[:, 2]),
+        (torch.flip(X, (0,)), A[::-1]), (torch.roll(X, 1, 0), np.roll(A, 1, 0)),
+        (torch.cat([X, X], dim=1), np.hstack([A, A])),
+        (torch.stack((X, X), 1), np.stack([A, A], 1)),
+        (torch.hstack([X, X]), np.hstack([A, A])), (torch.vstack([X, X]), np.vstack([A, A])),
+        (torch.split(X, 2, dim=1)[1], A[:, 2:]), (torch.split(X, [1, 3], 1)[0], A[:, :1]),
+        (torch.chunk(X, 2)[1], A[2:]), (torch.unbind(X, 1)[3], A[:, 3]),
+        (torch.tril(X), np.tril(A)),
+        (torch.diag(X), np.diag(A)), (torch.broadcast_to(X[0], (2, 4)), np.stack([A[0], A[0]])),
+        (torch.index_select(X, 1, torch.tensor([0, 2])), A[:, [0, 2]]),
+        (torch.gather(X, 1, torch.tensor([[0], [1], [2]])), np.diag(A)[:, None]),
+        (torch.masked_select(X, X > 0), A[A > 0]),
+        (torch.masked_fill(X, X > 0, 0.0), np.minimum(A, 0)),
+        (torch.sort(X, 1, descending=True).values, -np.sort(-A, 1)),
+        (torch.argsort(X, 1), np.argsort(A, 1)), (torch.cumsum(X, dim=1), np.cumsum(A, 1)),
+        (torch.topk(X, 2, largest=False).values, np.sort(A, 1)[:, :2]),
+        (torch.topk(X, 2, dim=0)[1], np.argsort(-A, 0)[:2]),
+        (torch.repeat_interleave(X, 2, dim=0), np.repeat(A, 2, 0)),
+        (torch.meshgrid(X[0], X[1])[0], np.meshgrid(A[0], A[1], indexing="ij")[0]),
+        (torch.broadcast_tensors(X, X[:, :1])[1], np.broadcast_to(A[:, :1], A.shape)),
+        (torch.diff(X, dim=1), np.diff(A)), (torch.kron(X, X), np.kron(A, A)),
+    ):  # fmt: skip
+        close(value(found), expected)
+
+
+def test_arguments_by_pytorchs_names() -> None:
+    close(value(torch.cat(tensors=[X, X], dim=1)), np.hstack([A, A]))
+    close(value(torch.split(tensor=X, split_size=2)[0]), A[:2])
+    close(value(torch.sum(input=X, dim=0, keepdim=True)), A.sum(0, keepdims=True))
+    close(value(torch.mul(input=X, other=X)), A * A)
+    close(value(torch.where(condition=X > 0, input=X, other=0.0)), np.maximum(A, 0))
+    assert torch.where(X > 0, 1.0, 0.0).dtype == torch.float32
+    assert torch.where(X > 0, 1, 0).dtype == torch.int64
+    with pytest.raises(TypeError):
+        torch.sin()
+    with pytest.raises(TypeError):
+        torch.sin(X, axes=1)
+
+
+def test_products() -> None:
+    close(value(torch.mm(X, X.T)), A @ A.T)
+    close(value(torch.matmul(X, X[0])), A @ A[0])
+    close(value(torch.mv(X, X[0])), A @ A[0])
+    close(value(torch.dot(X[0], X[1])), A[0] @ A[1])
+    close(value(torch.outer(X[0], X[1])), np.outer(A[0], A[1]))
+    close(value(torch.bmm(X[None], X.T[None])), (A @ A.T)[None])
+    close(value(torch.einsum("ij,kj->ik", X, X)), A @ A.T)
+    close(value(torch.einsum("ij,kj", [X, X])), A @ A.T)
+    close(value(torch.tensordot(X, X.T, dims=1)), A @ A.T)
+    close(value(torch.tensordot(X, X, dims=([1], [1]))), A @ A.T)
+    close(value(X.tensordot(X.T, dims=1)), A @ A.T)
+
+
+def test_functions_of_matrices() -> None:
+    S = A @ A.T + np.eye(3)
+    s = torch.tensor(S)
+    close(value(torch.linalg.inv(s)), np.linalg.inv(S))
+    close(value(torch.inverse(s)), np.linalg.inv(S))
+    close(value(torch.linalg.solve(s, X)), np.linalg.solve(S, A))
+    close(value(torch.linalg.det(s)), np.linalg.det(S))
+    close(value(torch.logdet(s)), np.linalg.slogdet(S)[1])
+    assert math.isnan(torch.logdet(-s).item())
+    assert torch.logdet(torch.zeros(2, 2)).item() == -math.inf
+    close(value(torch.linalg.cholesky(s)), np.linalg.cholesky(S))
+    close(value(torch.linalg.eigvalsh(s)), np.linalg.eigvalsh(S))
+    u, d, vh = torch.linalg.svd(X, full_matrices=False)
+    close(value(u * d @ vh), A)
+    q, r = torch.linalg.qr(X)
+    close(value(q @ r), A)
+    w = torch.tensor(S, requires_grad=True)
+    torch.logdet(w).backward()
+    close(value(w.grad), np.linalg.inv(S).T)
+    assert gradcheck(torch.linalg.solve, (w, torch.tensor(A, requires_grad=True)))
+
+
+def test_what_is_traced_takes_functions() -> None:
+    def f(x: Any) -> Any:
+        assert type(x) is Tracer
+        assert torch.is_tensor(x)
+        assert x.device == torch.device("cpu")
+        assert x.cpu() is x
+        assert type(torch.zeros_like(x)) is Tracer
+        parts = torch.stack(torch.unbind(torch.reshape(x, (2, 2)), 1))
+        return torch.norm(torch.cat([parts.reshape(-1), torch.ones(1), torch.tensor([2.0])]))
+
+    expected = A / np.sqrt((A**2).sum(1, keepdims=True) + 5)
+    close(value(func.vmap(func.grad(f))(X)), expected)
+    close(func.vmap(func.grad(f))(A), expected)  # arrays of arrays
+    close(ftrans.jit(func.vmap(func.grad(f)))(A), expected)
+    close(value(func.vmap(func.jacrev(f))(X)), value(func.vmap(func.jacfwd(f))(X)))
+
+
+def test_constants_of_what_is_traced() -> None:
+    table = torch.tensor([1.0, 2.0])
+    assert func.grad(lambda x: x * torch.tensor([x, x * 2])[1])(3.0) == 6.0
+    close(func.grad(lambda x: (x * torch.as_tensor(table)).sum())(3.0), 3.0)
+
+
+# --------------------------------------------------------------------------------- nn.functional
+
+
+LOGITS, CLASSES = RNG.normal(size=(5, 3)), np.array([0, 2, 1, -100, 2])
+LOGS = scipy.special.log_softmax(LOGITS, axis=1)
+WEIGHT = np.array([1.0, 2.0, 0.5])
+
+
+def test_activations() -> None:
+    x = np.array([-30.0, -1.5, 0.0, 0.5, 30.0])
+    tensor = torch.tensor(x)
+    normal = 0.5 * (1 + scipy.special.erf(x / np.sqrt(2)))
+    for found, expected in (
+        (F.relu(tensor), np.maximum(x, 0)),
+        (F.leaky_relu(tensor, 0.1), np.where(x > 0, x, 0.1 * x)),
+        (F.elu(tensor, alpha=2.0), np.where(x > 0, x, 2 * np.expm1(x))),
+        (F.gelu(tensor), x * normal),
+        (F.silu(tensor), x * scipy.special.expit(x)),
+        (F.softplus(tensor), np.logaddexp(0, x)),
+        (F.softplus(tensor, beta=2), np.logaddexp(0, 2 * x) / 2),
+        (F.logsigmoid(tensor), -np.logaddexp(0, -x)),
+        (F.hardtanh(tensor), np.clip(x, -1, 1)),
+        (F.softmax(tensor, dim=0), scipy.special.softmax(x)),
+        (F.log_softmax(tensor, 0), scipy.special.log_softmax(x)),
+    ):
+        close(value(found), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_gelu_by_tanh() -> None:
+    x = np.linspace(-4.0, 4.0, 33)
+    exact = x * 0.5 * (1 + scipy.special.erf(x / np.sqrt(2)))
+    found = value(F.gelu(torch.tensor(x), approximate="tanh"))
+    assert 1e-5 < abs(found - exact).max() < 1e-3
+    # as PyTorch prints F.gelu(torch.tensor(1.), approximate="tanh")
+    close(F.gelu(torch.tensor(1.0), approximate="tanh").item(), 0.8412, atol=5e-5)
+
+
+def test_slopes_at_kinks_are_those_of_pytorch() -> None:
+    slope = lambda f, at: float(func.grad(f)(at))  # noqa: E731
+    assert slope(F.relu, 0.0) == 0.0
+    assert slope(lambda x: F.leaky_relu(x, 0.1), 0.0) == pytest.approx(0.1)
+    assert slope(F.elu, 0.0) == 1.0
+    assert slope(F.hardtanh, 1.0) == 0.0
+    assert slope(torch.abs, 0.0) == 0.0
+    assert func.grad(lambda x: torch.max(x, 0).values)(np.array([1.0, 1.0, 0.0])).tolist() == [
+        1,
+        0,
+        0,
+    ]
+    assert func.grad(torch.max)(np.array([1.0, 1.0, 0.0])).tolist() == [0.5, 0.5, 0.0]
+    assert func.grad(torch.std)(np.ones(2)).tolist() == [0.0, 0.0]
+    assert func.grad(torch.norm)(np.zeros(2)).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_losses_of_differences(reduction: str) -> None:
+    a, b = A[0], A[1] * 3
+    gap = abs(a - b)
+    reduced = {"mean": np.mean, "sum": np.sum, "none": lambda x: x}[reduction]
+    p, t = scipy.special.expit(a), np.array([0.0, 1.0, 0.25, 1.0])
+    bce = -(t * np.log(p) + (1 - t) * np.log(1 - p))
+    for loss, target, expected in (
+        (F.mse_loss, b, gap**2), (F.l1_loss, b, gap),
+        (F.huber_loss, b, np.where(gap < 1, gap**2 / 2, gap - 0.5)),
+        (F.smooth_l1_loss, b, np.where(gap < 1, gap**2 / 2, gap - 0.5)),
+        (F.binary_cross_entropy_with_logits, t, bce),
+        (lambda x, y, **k: F.binary_cross_entropy(torch.sigmoid(x), y, **k), t, bce),
+        (lambda x, y, **k: F.huber_loss(x, y, delta=2.0, **k), b,
+         np.where(gap < 2, gap**2 / 2, 2 * (gap - 1))),
+        (lambda x, y, **k: F.smooth_l1_loss(x, y, beta=2.0, **k), b,
+         np.where(gap < 2, gap**2 / 4, gap - 1)),
+        (F.kl_div, p, p * (np.log(p) - a)),
+    ):  # fmt: skip
+        found = loss(torch.tensor(a), torch.tensor(target), reduction=reduction)
+        close(value(found), reduced(expected), rtol=1e-6)
+
+
+def test_binary_cross_entropy_of_certainties() -> None:
+    p = torch.tensor([0.0, 1.0, 0.0], requires_grad=True)
+    loss = F.binary_cross_entropy(p, torch.tensor([0.0, 1.0, 1.0]), reduction="sum")
+    loss.backward()
+    assert loss.item() == 100.0
+    assert np.isfinite(value(p.grad)).all()
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHT])
+def test_cross_entropy_of_classes(weight: Any) -> None:
+    scale = np.ones(3) if weight is None else weight
+    counts = CLASSES >= 0
+    at = np.where(counts, CLASSES, 0)
+    share = np.where(counts, scale[at], 0.0)
+    each = -LOGS[np.arange(5), at] * share
+    w = None if weight is None else torch.tensor(weight)
+    given = torch.tensor(LOGITS), torch.tensor(CLASSES)
+    close(value(F.cross_entropy(*given, weight=w)), each.sum() / share.sum())
+    close(value(F.cross_entropy(*given, w, reduction="none")), each, atol=1e-15)
+    close(value(F.nll_loss(torch.tensor(LOGS), given[1], w)), each.sum() / share.sum())
+    even = -(LOGS * scale).sum(1) * counts
+    smooth = (0.8 * each + 0.2 / 3 * even).sum() / share.sum()
+    close(value(F.cross_entropy(*given, w, label_smoothing=0.2)), smooth)
+    assert gradcheck(
+        lambda x: F.cross_entropy(x, given[1], w), torch.tensor(LOGITS).requires_grad_()
+    )
+
+
+def test_cross_entropy_of_probabilities_and_of_images() -> None:
+    p = scipy.special.softmax(RNG.normal(size=(5, 3)), axis=1)
+    x = torch.tensor(LOGITS)
+    close(value(F.cross_entropy(x, torch.tensor(p))), -(LOGS * p).sum(1).mean())
+    expected = -(LOGS * (p * 0.9 + 0.1 / 3) * WEIGHT).sum(1).mean()
+    found = F.cross_entropy(x, torch.tensor(p), torch.tensor(WEIGHT), label_smoothing=0.1)
+    close(value(found), expected)
+    image, target = RNG.normal(size=(2, 3, 4, 5)), RNG.integers(0, 3, (2, 4, 5))
+    logs = scipy.special.log_softmax(image, axis=1)
+    found = F.cross_entropy(torch.tensor(image), torch.tensor(target))
+    close(value(found), -np.take_along_axis(logs, target[:, None], 1).mean())
+    alone = F.cross_entropy(x[0], torch.tensor(1))
+    close(value(alone), -LOGS[0, 1])
+    close(value(func.vmap(F.cross_entropy)(x, torch.tensor([1] * 5))), -LOGS[:, 1])
+
+
+def test_nothing_that_counts_has_no_mean() -> None:
+    assert math.isnan(F.cross_entropy(torch.ones(2, 3), torch.tensor([-100, -100])).item())
+    assert F.cross_entropy(torch.ones(0, 3), torch.zeros(0).long(), reduction="sum").item() == 0.0
+
+
+def test_the_rest_of_functional() -> None:
+    close(value(F.linear(X, X, X[:, 0])), A @ A.T + A[:, 0])
+    close(value(F.linear(X, X[0])), A @ A[0])
+    close(value(F.normalize(X)), A / np.linalg.norm(A, axis=1, keepdims=True))
+    close(value(F.normalize(X, p=1, dim=0)), A / abs(A).sum(0))
+    assert value(F.normalize(torch.zeros(1, 2))).tolist() == [[0.0, 0.0]]
+    hot = F.one_hot(torch.tensor([[0, 2]]))
+    assert hot.tolist() == [[[1, 0, 0], [0, 0, 1]]]
+    assert hot.dtype == torch.int64
+    assert F.one_hot(torch.tensor(1), num_classes=4).tolist() == [0, 1, 0, 0]
+
+
+def test_dropout() -> None:
+    x = torch.ones(10_000, requires_grad=True)
+    y = F.dropout(x, 0.2)
+    assert set(np.unique(value(y))) == {np.float32(0.0), np.float32(1.25)}
+    assert abs(value(y).mean() - 1.0) < 0.03
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
+    assert F.dropout(x, 0.5, training=False) is x
+    assert F.dropout(x, 1.0).sum().item() == 0.0
+
+
+# ---------------------------------------------------------------------------------------- testing
+
+
+def test_assert_close() -> None:
+    torch.testing.assert_close(X, X + 1e-9)
+    torch.testing.assert_close({"a": [X, 1]}, {"a": [A, 1]})
+    torch.testing.assert_close(torch.tensor([math.nan]), torch.tensor([math.nan]), equal_nan=True)
+    for x, y, text in (
+        (X, X + 1e-3, "not close"), (torch.zeros(2), torch.full((2,), 1e-4), "2 / 2"),
+        (X, X[0], "'shape'"), (X, X.float(), "'dtype'"),
+        ([X], [X, X], "structures"), ({"a": X}, {"a": X + 1}, r"\['a'\]"),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), "1 / 2"),
+        (torch.tensor([True]), torch.tensor([False]), "not close"),
+        (torch.tensor([math.nan]), torch.tensor([math.nan]), "not close"),
+    ):  # fmt: skip
+        with pytest.raises(AssertionError, match=text):
+            torch.testing.assert_close(x, y)
+    with pytest.raises(AssertionError, match="mine"):
+        torch.testing.assert_close(X, X + 1, msg="mine")
+
+
+# ---------------------------------------------------------------------------------------- modules
+
+
+IMPORTS = """
+import sys, ftrans
+assert "ftrans.torch" not in sys.modules
+import ftrans.torch as torch
+from ftrans.torch import nn
+from ftrans.torch.func import vmap
+from ftrans.torch.autograd import Function
+from ftrans.torch.autograd.functional import jacobian
+from ftrans.torch.linalg import inv
+from ftrans.torch.testing import assert_close
+import ftrans.torch.nn.functional as F
+import ftrans.torch.autograd as autograd
+assert autograd is ftrans.autograd and Function is ftrans.autograd.Function
+assert jacobian is ftrans.autograd.functional.jacobian and vmap is ftrans.func.vmap
+assert F is nn.functional is torch.nn.functional and inv is torch.linalg.inv
+assert torch.no_grad is ftrans.no_grad and torch.Tensor is ftrans.Tensor
+"""
+
+
+def test_what_it_is_imported_by() -> None:
+    subprocess.run([sys.executable, "-W", "error", "-c", IMPORTS], check=True)
+
+
+def test_grad_modes() -> None:
+    w = torch.ones(2, requires_grad=True)
+    with torch.no_grad():
+        assert not (w * 2).requires_grad
+        assert not torch.is_grad_enabled()
+        with torch.enable_grad():
+            assert torch.sin(w).requires_grad
+    with torch.set_grad_enabled(False):
+        assert not torch.sum(w).requires_grad
+
+
+def test_names_that_are_not_there_are_attributes_that_are_not_there() -> None:
+    assert not hasattr(torch, "Module")
+    assert not hasattr(torch.nn, "Linear")
+    assert not hasattr(torch, "__wrapped__")
+    for name in ("nanmax", "percentile"):
+        assert hasattr(fnp, name)
+        with pytest.raises(AttributeError, match=rf"ftrans\.numpy\.{name}"):
+            getattr(torch, name)
+    with pytest.raises(AttributeError, match="softmax"):
+        torch.nn.functional.softmex  # noqa: B018
