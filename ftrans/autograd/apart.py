@@ -6,14 +6,15 @@ So it is where somebody is called with what operations save, or with the gradien
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import ref
 
 from ftrans.autograd.parts import Part, parts, required
 from ftrans.autograd.saved import save
-from ftrans.autograd.segment import Edge, Segment, passing
+from ftrans.autograd.segment import Edge, Segment, current, passing
 from ftrans.interpreters import Linearized, kept
-from ftrans.ir import Literal, Program
+from ftrans.ir import Literal
 from ftrans.runtime import run
 
 _opening = threading.RLock()
@@ -26,47 +27,74 @@ _NAMES = {
 """What PyTorch calls the operands of operations, where not `self` and `other`."""
 
 
-def run_apart(
-    program: Program, operands: Sequence[Any], targets: Sequence[Any]
-) -> tuple[list[Any], list[Any], list[Segment | None]]:
-    """Runs a program operation by operation.
+def run_apart(segment: Segment, values: Sequence[Any], known: Mapping[int, Any]) -> list[Any]:
+    """Runs what a segment consists of, operation by operation, and has these take its place.
 
     Args:
-        program: any program.
-        operands: what it is run on.
-        targets: for each operand what the cotangent of it is for: a leaf, an `Edge`, or None.
+        segment: the segment, which has a program and targets.
+        values: what it is run on.
+        known: results that are known, by position: they are not to be others now.
 
     Returns:
-        The outputs; for each what a cotangent of it is for; and the segments of the operations.
+        The results.
     """
-    values: dict[Any, Any] = dict(enumerate(operands))
-    behind: dict[Any, Any] = dict(enumerate(targets))
-    needs = required(program, tuple([target is not None for target in targets]))
+    program = segment.program
+    at: dict[Any, Any] = dict(enumerate(values))
+    behind: dict[Any, Any] = dict(enumerate(map(current, segment.targets)))
+    needs = required(program, segment.active)
+    own = {program.outputs[p]: x for p, x in known.items()}
+    found = parts(program)
+    step = 1 / (len(found) + 2)
+    start = segment.number - 1
+    for number in sorted({a for a in program.outputs if type(a) is int} & behind.keys() & needs):
+        # an operand that is a result as well: gradients of that end with it
+        passed = passing([at[number]], [behind[number]])
+        passed.number, behind[number] = start + step / 2, Edge(passed, 0)
     inner: list[Segment | None] = []
-    for part in parts(program):
-        taken = [values[a] for a in part.takes if a is not None]
-        reach = [behind.get(a) for a in part.takes if a is not None]
+    for index, part in enumerate(found):
+        taken = [at[a] for a in part.takes if a is not None]
+        made = None
         if needs.isdisjoint(part.gives):
-            found, segment = run(part.program, taken), None
+            results = run(part.program, taken)
         else:
-            found, segment = _operation(part, taken, reach)
-            edges = [Edge(segment, i) if n in needs else None for i, n in enumerate(part.gives)]
+            reach = [behind.get(a) for a in part.takes if a is not None]
+            results, made = _operation(part, taken, reach, own)
+            made.number, made.place = start + (index + 1) * step, (segment.number, index)
+            edges = [Edge(made, i) if n in needs else None for i, n in enumerate(part.gives)]
             behind.update(zip(part.gives, edges, strict=True))
-        inner.append(segment)
-        values.update(zip(part.gives, found, strict=True))
-    outs = [a.array if isinstance(a, Literal) else values[a] for a in program.outputs]
-    return outs, [behind.get(a) for a in program.outputs], inner
+        inner.append(made)
+        at.update(zip(part.gives, results, strict=True))
+    segment.inner = inner
+    segment.moved = _ends(segment, at, behind)
+    return [a.array if isinstance(a, Literal) else at[a] for a in program.outputs]
 
 
-def _operation(part: Part, operands: Sequence[Any], targets: Sequence[Any]) -> tuple[Any, Segment]:
-    """Runs one operation; returns its results and its segment."""
+def _ends(segment: Segment, at: Mapping[Any, Any], behind: Mapping[Any, Any]) -> list[Any]:
+    """Returns for each result what its cotangent is for; no two results have the same."""
+    ends: list[Any] = []
+    for atom in segment.program.outputs:
+        target = None if isinstance(atom, Literal) else behind.get(atom)
+        if target is not None and target in ends:
+            passed = passing([at[atom]], [target])
+            passed.number = segment.number - 1e-9
+            target = Edge(passed, 0)
+        ends.append(target)
+    return ends
+
+
+def _operation(
+    part: Part, operands: Sequence[Any], targets: Sequence[Any], known: Mapping[Any, Any]
+) -> tuple[Any, Segment]:
+    """Runs one operation; returns its results, what is known as it is, and its segment."""
     active = tuple([target is not None for target in targets])
     found = kept(part.program, active)
     outs = run(found.forward, operands)
     count = len(part.program.outputs)
+    results = [known.get(n, x) for n, x in zip(part.gives, outs, strict=False)]
     split = Linearized(found.forward, found.linear, found.active)
     held = operands if len(outs) > count else []  # what a rule has saved has no history
     segment = Segment(split, [], targets, part.program, held)
+    segment.operation = part
     names = _NAMES.get(part.name, ("self", "other"))
     segment.saved = [
         *[
@@ -74,18 +102,19 @@ def _operation(part: Part, operands: Sequence[Any], targets: Sequence[Any]) -> t
             for i in found.operands
         ],
         *[
-            save("result" if count == 1 else f"result{i}", outs[i], Edge(segment, i))
+            save("result" if count == 1 else f"result{i}", results[i], (ref(segment), i))
             for i in found.results
         ],
         *[save("tensors", value, None) for value in outs[count:]],
     ]
-    return outs[:count], segment
+    return results, segment
 
 
 def open_up(segment: Segment) -> Sequence[Segment | None]:
     """Splits a segment that was run as a whole into its operations, and returns theirs.
 
-    They are run once more; a `forward` that calls Python is not, since its results are operands.
+    They are run once more, functions of `external` too, which are to be pure. An opaque `forward`
+    is not called again: its results are operands.
     """
     with _opening:
         if segment.inner is None:
@@ -110,13 +139,19 @@ def _spent(segment: Segment) -> list[Segment | None]:
 
 
 def _open(segment: Segment) -> None:
-    program, operands, targets = segment.program, segment.operands, segment.targets
-    outs, behind, inner = run_apart(program, operands, targets)
-    step = 1 / (len(inner) + 1)
-    for i, found in enumerate(inner):
-        if found is not None:  # they come in its place in the order
-            found.number = segment.number - 1 + (i + 1) * step
-    passed = passing(outs, behind)
-    segment.inner, segment.origins = inner, targets
-    segment.split, segment.residuals, segment.program = passed.split, [], passed.program
-    segment.targets, segment.operands = behind, outs
+    results = segment.results
+    run_apart(segment, segment.operands, segment.known())
+    assert segment.moved is not None
+    for p, target in enumerate(segment.moved):
+        if not isinstance(target, Edge):
+            continue
+        to, i = target  # who looks at a result looks at that of the operation from here on
+        for before, now in ((segment.hooks, to.hooks), (segment.retained, to.retained)):
+            if p in before:
+                now[i] = before[p]  # type: ignore[index]
+        if p in segment.values:
+            to.values[i] = segment.values[p]
+        if p in segment.freed:
+            to.freed[i] = segment.freed[p]
+        to.results += [(i, x) for position, x in results if position == p]
+    segment.split, segment.residuals, segment.operands = None, [], []

@@ -370,5 +370,5 @@ def grad(
         found[key] = None if ct is None else walk.seen_by_user(ct)
     gradients = [found[key_of(x._target())] for x in sinks]
     if isinstance(inputs, Mapping):
-        return tree.tree_unflatten(tree.tree_structure(inputs), gradients)
+        return tree.tree_unflatten(tree.tree_structure(inputs, is_leaf=_is_whole), gradients)
     return tuple(gradients)

@@ -72,6 +72,7 @@ def register_multi_grad_hook(
     """
     if mode not in ("all", "any"):
         raise ArgumentError(f"Expects mode to be one of ('all', 'any') but got {mode!r}.")
+    tensors = [tensors] if type(tensors) is Tensor else tensors
     lock = threading.Lock()
     arrived: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
     targets: list[Any] = []

@@ -59,7 +59,7 @@ def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
     meta = x._metadata()
     if meta.leaf:
         return RemovableHandle(meta.hooks, hook)
-    segment, position = meta.edge
+    segment, position = x._target()
     segment.values[position] = x._v
     return RemovableHandle(segment.hooks.setdefault(position, {}), hook)
 
@@ -102,9 +102,14 @@ def checked_hook(hook: Callable[..., Any], x: Tensor, new: Any) -> Tensor:
 
 def checked_tuple(hook: Callable[..., Any], xs: tuple[Any, ...], new: Any) -> tuple[Any, ...]:
     """Returns what a hook of a node has returned, one gradient for each that it was given."""
+    name = getattr(hook, "__name__", repr(hook))
+    if not isinstance(new, (Tensor, tuple, list)):
+        raise GraphError(
+            f"hook {name!r}: a hook of a node returns a tuple of gradients, or None.\n"
+            f"  returned: {type(new).__name__}"
+        )
     new = (new,) if type(new) is Tensor else tuple(new)
     if len(new) != len(xs):
-        name = getattr(hook, "__name__", repr(hook))
         raise GraphError(
             f"hook {name!r} has returned an incorrect number of values.\n"
             f"  given: {len(xs)}\n  returned: {len(new)}"

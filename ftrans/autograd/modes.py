@@ -267,7 +267,9 @@ def is_inference_mode_enabled() -> bool:
 
 def _infer(mode: bool) -> None:
     if state.inference is not mode:
-        state.inference, state.tape = mode, None
+        state.inference = mode
+        if not state.stack:  # else what is called on the tape goes on there
+            state.tape = None
 
 
 class set_grad_enabled(Mode):

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from ftrans.autograd.anomaly import is_anomaly_enabled
 from ftrans.autograd.apart import open_up
+from ftrans.autograd.creation import tensor
 from ftrans.autograd.hooks import RemovableHandle
 from ftrans.autograd.parts import Part, parts, required
 from ftrans.autograd.saved import SavedTensor, freed
-from ftrans.autograd.segment import Edge, NodeHooks, Segment
+from ftrans.autograd.segment import Edge, NodeHooks, Segment, current
 from ftrans.autograd.tape import settle
 from ftrans.autograd.tensor import Tensor, made
-from ftrans.autograd.walk import Walk
-from ftrans.errors import ArgumentError, GraphError, MissingAttributeError
+from ftrans.autograd.walk import Walk, deliver
+from ftrans.errors import ArgumentError, GraphError, MissingAttributeError, StructureError
+from ftrans.ir.location import node_name
 from ftrans.ir.stack import state
 from ftrans.traceback import boundary
 
@@ -83,6 +84,10 @@ class Node:
         return f"<{type(self).__name__} object at {hex(id(self))}>"
 
 
+def _gradient(x: Any) -> Any:
+    return x if x is None or type(x) is Tensor else tensor(x)
+
+
 class AccumulateGrad(Node):
     """Is the node of a leaf.
 
@@ -102,6 +107,11 @@ class AccumulateGrad(Node):
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """Nothing: a leaf was not made by an operation."""
         return ()
+
+    def __call__(self, gradient: Any) -> None:
+        """Accumulates a gradient in the leaf."""
+        walk = Walk(f"{self.name()}()", None, state.grad)
+        deliver(walk, self.variable, walk.taken_from_user(_gradient(gradient)))
 
     def _hooks(self) -> NodeHooks:
         meta = self.variable._metadata()
@@ -123,23 +133,28 @@ class Operation(Node):
     it is part of is split into its operations.
     """
 
-    __slots__ = ("_index", "_segment")
+    __slots__ = ("_part", "_segment", "place")
 
     _segment: Segment
-    _index: int
-
-    @property
-    def _part(self) -> Part:
-        return parts(self._segment.whole)[self._index]
+    """What it was recorded in, or its own."""
+    _part: Part
+    place: tuple[float, int]
+    """The number of what it was recorded in, and which operation of that it is."""
 
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """For each operand the node that made it, and which of its results it is."""
-        return tuple([_behind(self._segment, number) for number in self._part.takes])
+        takes, segment = self._part.takes, self._segment
+        if segment.operation is None:
+            return tuple([_behind(segment, number) for number in takes])
+        targets = iter(segment.targets)
+        return tuple([(None, 0) if a is None else node_of(next(targets)) for a in takes])
 
     def _own(self) -> Segment:
         """Returns the segment of this operation alone."""
-        found = open_up(self._segment)[self._index]
+        if self._segment.operation is not None:
+            return self._segment
+        found = open_up(self._segment)[self.place[1]]
         assert found is not None
         return found
 
@@ -157,11 +172,12 @@ class Operation(Node):
             The gradient of the operand, or of all of them, in a tuple.
 
         Raises:
-            ArgumentError: where there is not one gradient for each result.
+            StructureError: where there is not one gradient for each result.
         """
         own = self._own()
+        gradients = tuple([_gradient(x) for x in gradients])
         if len(gradients) != len(own.program.outputs):
-            raise ArgumentError(
+            raise StructureError(
                 f"{self.name()}: it takes a gradient for each result.\n"
                 f"  results: {len(own.program.outputs)}\n  gradients: {len(gradients)}"
             )
@@ -175,7 +191,7 @@ class Operation(Node):
 
     def _sequence_nr(self) -> float:
         """Returns a number that is larger for what was recorded later."""
-        return self._segment.number + self._index / len(parts(self._segment.whole))
+        return self.place[0] + self.place[1] / 1e6
 
     @property
     @boundary
@@ -209,10 +225,10 @@ class Operation(Node):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Operation):
             return NotImplemented
-        return (self._segment, self._index) == (other._segment, other._index)
+        return self.place == other.place
 
     def __hash__(self) -> int:
-        return hash((self._segment, self._index))
+        return hash(self.place)
 
 
 # ------------------------------------------------------------------------------------------ finding
@@ -231,12 +247,12 @@ def leaf_node(leaf: Tensor) -> AccumulateGrad:
     return node  # type: ignore[no-any-return]
 
 
-def _operation(segment: Segment, index: int) -> Operation:
-    node = _nodes.get((id(segment), index))
+def _operation(segment: Segment, part: Part, place: tuple[float, int]) -> Operation:
+    node = _nodes.get(place)
     if node is None:
-        node = object.__new__(_kind(_shown_name(parts(segment.whole)[index])))
-        node._segment, node._index = segment, index
-        node = _nodes.setdefault((id(segment), index), node)
+        node = object.__new__(_kind(_shown_name(part)))
+        node._segment, node._part, node.place = segment, part, place
+        node = _nodes.setdefault(place, node)
     return node  # type: ignore[no-any-return]
 
 
@@ -246,42 +262,43 @@ def node_of(target: Any) -> tuple[Node | None, int]:
     Args:
         target: a leaf, an `Edge`, or None.
     """
+    target = current(target)
     if not isinstance(target, Edge):
         return (None if target is None else leaf_node(target)), 0
     segment, position = target
-    return _behind(segment, segment.whole.outputs[position])
+    if segment.operation is not None:
+        assert segment.place is not None
+        return _operation(segment, segment.operation, segment.place), position
+    return _behind(segment, segment.program.outputs[position])
 
 
 def _behind(segment: Segment, number: Any) -> tuple[Node | None, int]:
     """Returns the node that made a value of a segment, and which of its results that is."""
-    whole = segment.whole
-    if type(number) is not int or number not in required(whole, _active(segment)):
+    program = segment.program
+    if type(number) is not int or number not in required(program, segment.active):
         return None, 0
-    if number < len(whole.inputs):
-        return node_of(_targets(segment)[number])
-    for index, part in enumerate(parts(whole)):
+    if number < len(program.inputs):
+        return node_of(segment.targets[number])
+    for index, part in enumerate(parts(program)):
         if number in part.gives:
-            return _operation(segment, index), part.gives.index(number)
+            place = segment.number, index
+            return _operation(segment, part, place), part.gives.index(number)
     raise AssertionError(f"no operation gives value {number}")
-
-
-def _targets(segment: Segment) -> Any:
-    return segment.targets if segment.origins is None else segment.origins
-
-
-def _active(segment: Segment) -> tuple[bool, ...]:
-    return tuple([target is not None for target in _targets(segment)])
 
 
 def edge_of(node: Node, index: int) -> Any:
     """Returns what a gradient for a result of a node is for: a leaf, or an `Edge`."""
     if isinstance(node, AccumulateGrad):
         return node.variable
-    assert isinstance(node, Operation)
+    if not isinstance(node, Operation) or not 0 <= index < len(node._part.gives):
+        raise ArgumentError(
+            f"GradientEdge: there is no result {index} of {node!r}.\n"
+            f"  Take an edge from get_gradient_edge(x), or of next_functions."
+        )
     segment, number = node._segment, node._part.gives[index]
-    outputs = segment.whole.outputs
-    if number in outputs:
-        return Edge(segment, outputs.index(number))
+    outputs = segment.program.outputs
+    if segment.operation is None and number in outputs:
+        return current(Edge(segment, outputs.index(number)))
     return Edge(node._own(), index)
 
 
@@ -304,6 +321,10 @@ def standing_for(edge: GradientEdge) -> Tensor:
     target = edge_of(*edge[:2])
     if not isinstance(target, Edge):
         return target  # type: ignore[no-any-return]
+    segment, position = target
+    if segment.operation is None and position not in segment.known() and segment.operands:
+        open_up(segment)  # its value may be asked for, to differentiate by it
+        target = current(target)
     program = target.segment.program
     x = made(None, 0, program.type_of(program.outputs[target.position]))
     x._metadata().edge = target
@@ -333,16 +354,6 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 # ------------------------------------------------------------------------------------------ names
 
-_TORCH = {
-    "absolute": "Abs", "arccos": "Acos", "arcsin": "Asin", "arctan": "Atan", "astype": "ToCopy",
-    "concatenate": "Cat", "copy": "Clone", "divide": "Div", "expand_dims": "Unsqueeze",
-    "multiply": "Mul", "negative": "Neg", "power": "Pow", "subtract": "Sub", "true_divide": "Div",
-    "float_power": "Pow", "swapaxes": "Transpose", "reshape": "View", "getitem": "Index",
-    "mT": "Transpose", "setitem": "IndexPut", "T": "Permute", "broadcast_to": "Expand",
-    "take_along_axis": "Gather",
-}  # fmt: skip
-"""PyTorch's names of functions that have others here."""
-
 _WHOLE = {"_put": "CopySlices", "copy_": "CopyBackwards"}
 _BY_RANK: dict[tuple[int, ...], str] = {(1, 1): "Dot", (2, 2): "Mm", (2, 1): "Mv", (3, 3): "Bmm"}
 
@@ -358,8 +369,7 @@ def _shown_name(part: Part) -> str:
     if part.name in _WHOLE:
         return _WHOLE[part.name]
     called = first.primitive.name if part.name in ("", "<lambda>") else part.name
-    words = [word[:1].upper() + word[1:] for word in re.split(r"\W+|_+", called)]
-    return f"{_TORCH.get(called) or ''.join(words)}Backward0"
+    return f"{node_name(called)}Backward0"
 
 
 @functools.cache

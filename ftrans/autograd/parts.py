@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ftrans.autograd.segment import differentiated
@@ -59,8 +60,7 @@ def _part(program: Program, at: int, group: list[Any], last: dict[Any, int]) -> 
         count = sum(a is not None for a in takes)
         name = dict(zip(group[0][1], range(count, count + len(first.types)), strict=True))
     else:
-        outside = [a for e, _, _ in group for a in e.operands if type(a) is int and a not in own]
-        takes = tuple(dict.fromkeys(outside))
+        takes = tuple(dict.fromkeys(_outside(group, own)))
         name = {number: i for i, number in enumerate(takes)}
         equations = []
         for equation, numbers, _ in group:
@@ -72,6 +72,20 @@ def _part(program: Program, at: int, group: list[Any], last: dict[Any, int]) -> 
     called = location.name if type(location) is Called else first.primitive.name
     own_program = Program.make(types, equations, [name[n] for n in gives], places, called)
     return Part(called, own_program, takes, gives, location)
+
+
+def _outside(group: list[Any], own: set[int]) -> Iterator[int]:
+    """Yields what an operation takes, as its last equation names it: what is added to what."""
+    made = {number: equation for equation, numbers, _ in group for number in numbers}
+    pending = [number for _, numbers, _ in group for number in numbers]
+    seen: set[int] = set()
+    while pending:
+        number = pending.pop()
+        if number not in own:
+            yield number
+        elif number not in seen:
+            seen.add(number)
+            pending += [a for a in reversed(made[number].operands) if type(a) is int]
 
 
 @memoised

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ftrans.autograd.modes import Mode
-from ftrans.autograd.segment import Edge, passing
+from ftrans.autograd.segment import Edge, current, passing
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.errors import GraphError, UnsupportedError
 from ftrans.ir import ArrayType, type_of
@@ -27,16 +27,15 @@ class SavedTensor:
 
     Attributes:
         name: which operand of the operation it is, or that it is a result.
-        target: what a gradient with respect to it is for: a leaf, an `Edge`, or None.
     """
 
-    __slots__ = ("_held", "_type", "_unpack", "name", "target")
+    __slots__ = ("_held", "_target", "_type", "_unpack", "name")
 
     _held: tuple[Any] | None
     _type: ArrayType
     _unpack: tuple[Hook, ...]
+    _target: Any
     name: str
-    target: Any
 
     @boundary
     def __init__(self, *args: Any):
@@ -80,6 +79,16 @@ class SavedTensor:
             is_edge = isinstance(target, Edge)
             x._metadata().edge = target if is_edge else Edge(passing([array], [target]), 0)
         return x
+
+    @property
+    def target(self) -> Any:
+        """What a gradient with respect to it is for: a leaf, an `Edge`, or None."""
+        if type(self._target) is not tuple:
+            return current(self._target)
+        segment = self._target[
+            0
+        ]()  # a result: that of the operation itself, which it must not keep
+        return None if segment is None else Edge(segment, self._target[1])
 
     @property
     def data(self) -> Any:
@@ -156,10 +165,16 @@ class SavedTensor:
 
 
 def save(name: str, array: Any, target: Any) -> SavedTensor:
-    """Returns a value that is saved, packed by the hooks of this thread."""
+    """Returns a value that is saved, packed by the hooks of this thread.
+
+    Args:
+        name: as for `SavedTensor`.
+        array: the value.
+        target: a leaf, an `Edge` or None; of a result its segment, weakly, and which one it is.
+    """
     saved: SavedTensor = object.__new__(SavedTensor)
     saved.name = name
-    saved.target = target
+    saved._target = target
     saved._type = type_of(array)
     saved._held = (array,)
     saved._unpack = ()
@@ -244,7 +259,8 @@ class saved_tensors_hooks:
 
 def _save_by(pairs: tuple[Any, ...]) -> None:
     state.saving = pairs
-    state.tape = None  # what was recorded before has not these hooks
+    if not state.stack:  # else what is called on the tape goes on there
+        state.tape = None  # what was recorded before has not these hooks
 
 
 class save_on_cpu(saved_tensors_hooks):

@@ -65,8 +65,9 @@ class Segment:
         node: what somebody has added to that as a node of the graph; None where nobody has.
         inner: the segments of its operations, once somebody has looked at them; for each, None
             where it does not require grad.
-        whole: what was run, where that was split into its operations.
-        origins: the targets that it had before.
+        moved: what the cotangents of its results are for, once it was split into its operations.
+        operation: the `Part` that it is, where it is one operation.
+        place: that of the operation: the number of what it was recorded in, and which one it is.
         lasting: whether it is never freed, since nothing was saved.
     """
 
@@ -76,10 +77,12 @@ class Segment:
         "hooks",
         "inner",
         "lasting",
+        "moved",
         "node",
         "number",
         "operands",
-        "origins",
+        "operation",
+        "place",
         "program",
         "residuals",
         "results",
@@ -88,7 +91,6 @@ class Segment:
         "split",
         "targets",
         "values",
-        "whole",
     )
 
     def __init__(
@@ -113,8 +115,9 @@ class Segment:
         self.saved: Sequence[Any] | None = None
         self.node: NodeHooks | None = None
         self.inner: Sequence[Segment | None] | None = None
-        self.whole = program
-        self.origins: Sequence[Any] | None = None
+        self.moved: Sequence[Any] | None = None
+        self.operation: Any = None
+        self.place: tuple[float, int] | None = None
         self.lasting = False
 
     @property
@@ -132,7 +135,7 @@ class Segment:
     def behind(self, position: int) -> list[Any]:
         """Returns the leaves and edges that a result depends on."""
         found = [self.targets[i] for i in depends(self.program)[position].inputs]
-        return [target for target in found if target is not None]
+        return [current(target) for target in found if target is not None]
 
     def known(self) -> dict[int, Any]:
         """Returns the results that somebody may ask for the derivatives of, by position."""
@@ -157,6 +160,13 @@ class Segment:
             for value in self.saved or ():
                 value.free()
             self.hooks, self.retained, self.values, self.results = {}, {}, {}, []
+
+
+def current(target: Any) -> Any:
+    """Returns what a cotangent is for by now: a result of an operation, if a segment was split."""
+    while isinstance(target, Edge) and target.segment.moved is not None:
+        target = target.segment.moved[target.position]
+    return target
 
 
 def passing(values: Sequence[Any], targets: Sequence[Any]) -> Segment:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ftrans.autograd.apart import run_apart
 from ftrans.autograd.levels import OPEN, attach, pushed, tangents_of
-from ftrans.autograd.segment import Edge, Segment, differentiated, links, passing, requiring
+from ftrans.autograd.segment import Edge, Segment, current, differentiated, links, requiring
 from ftrans.autograd.tensor import STALE, Tensor, made
 from ftrans.autograd.values import check_kept, lowered_to, raised_from
 from ftrans.errors import UnsupportedError
@@ -193,8 +193,11 @@ class Tape(Trail):
         return [x for x in found if x is not None and x._v is self]
 
     def finish(self, x: Tensor) -> None:
-        """Runs what is pending; for another thread, which goes on, what `x` depends on."""
-        if self.thread != threading.get_ident():
+        """Runs what is pending; where recording goes on, what `x` depends on.
+
+        It does in another thread, and inside of what is called on this tape.
+        """
+        if self.thread != threading.get_ident() or self.depth != TAPE:
             copy = self._snapshot()
             if x._v is self:  # else that thread has run it meanwhile
                 copy.run([x])
@@ -215,6 +218,7 @@ class Tape(Trail):
         count = len(self.targets)
         copy.input_types, copy.sources = self.input_types[:count], self.sources[:count]
         copy.targets, copy.known = self.targets[:count], dict(self.known)
+        copy.most, copy.inference = self.most, self.inference
         stop = copy.steps[-1].stop if copy.steps else 0
         copy.step = Step(None, None, None, stop)  # nothing is found there that belongs to others
         return copy
@@ -278,9 +282,8 @@ class Tape(Trail):
         flags = requiring(program, active)
         segment = None
         if any(flags) and not self.most:
-            found, behind, inner = self.ran(run_apart, program, operands, targets)
-            segment = passing(found, behind)
-            segment.whole, segment.inner, segment.origins = program, inner, targets
+            segment = Segment(None, [], targets, program, [])
+            found = self.ran(run_apart, segment, operands, {})
         elif any(flags):
             marks = tuple([i for i, flag in enumerate(flags) if flag])
             split = linearize_marked(program, active, marks)
@@ -289,7 +292,10 @@ class Tape(Trail):
             segment = Segment(split, residuals, targets, program, operands)
         else:
             found = self.ran(run, program, operands)
-        edges = [Edge(segment, at) if segment and flag else None for at, flag in enumerate(flags)]
+        edges = [
+            current(Edge(segment, at)) if segment and flag else None
+            for at, flag in enumerate(flags)
+        ]
         if moved is not None:
             attach(moved[3], found[: len(edges)], edges)
         for x in tensors:

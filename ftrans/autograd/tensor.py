@@ -123,7 +123,12 @@ class Tensor:
         meta = self._meta
         if meta is None:
             return None
-        return self if meta.leaf else meta.edge
+        if meta.leaf or meta.edge is None:
+            return self if meta.leaf else None
+        if meta.edge.segment.moved is not None:
+            meta.edge = meta.edge.segment.moved[meta.edge.position]
+            return self._target()
+        return meta.edge
 
     @property
     def is_leaf(self) -> bool:

@@ -106,6 +106,17 @@ def _is_basic(index: Any) -> bool:
     return all(i is None or i is ... or type(i) in (int, slice) for i in items)
 
 
+def _getter(index: Any) -> Function:
+    """Returns what takes the elements at an index, by the name that PyTorch has for that."""
+
+    def get(x: Any) -> Any:
+        return x[index]
+
+    numbers = type(index) is int or (type(index) is tuple and int in map(type, index))
+    get.__name__ = "select" if numbers else "unsqueeze" if index is None else "slice"
+    return get
+
+
 class ViewMembers:
     """Has the methods that return views and are no functions of a value alone."""
 
@@ -124,7 +135,7 @@ class ViewMembers:
 
     def __getitem__(self: Any, index: Any) -> Any:
         if _is_basic(index):
-            return view(self, lambda x: x[index])
+            return view(self, _getter(index))
         return recorded(operator.getitem, self, index)
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:

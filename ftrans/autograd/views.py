@@ -172,8 +172,7 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
     stale(x)
     pend(found, x, index)
     _follow(x)
-    if meta.retains:
-        keep_grad(x)
+    _keep_again(x)
     if meta.leaf:
         found.leaves = True
         if state.grad:
@@ -182,14 +181,28 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
         found.flush()
 
 
+def _keep_again(x: Tensor) -> None:
+    """Has the gradients of a tensor that was written to, and of its views, kept of what is new."""
+    meta = x._meta
+    if meta is None:
+        return
+    if meta.retains:
+        keep_grad(x)
+    for reference in meta.views:
+        found = reference()
+        if found is not None:
+            _keep_again(found)
+
+
 def keep_grad(x: Tensor) -> None:
     """Has the gradient of a result kept, that of the value which it has now."""
     meta = x._metadata()
-    if meta.edge is not None:
-        meta.edge.segment.retained.pop(meta.edge.position, None)
+    before = x._target()
+    if before is not None:
+        before.segment.retained.pop(before.position, None)
     settle(x)
     if meta.edge is not None:
-        segment, position = meta.edge
+        segment, position = x._target()
         segment.retained[position], segment.values[position] = ref(x), x._v
 
 

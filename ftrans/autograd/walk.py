@@ -13,7 +13,7 @@ import numpy as np
 from ftrans.autograd.hooks import checked_hook, checked_tuple
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.modes import Mode
-from ftrans.autograd.segment import Edge, NodeHooks, Segment, depends, latest_first
+from ftrans.autograd.segment import Edge, NodeHooks, Segment, current, depends, latest_first
 from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.views import assign, overwrite
@@ -107,7 +107,7 @@ class Walk:
 
     def begin(self, target: Any, ct: Any) -> None:
         """Sends the cotangent of a root."""
-        self._roots.append(target)
+        self._roots.append(current(target))
         self.send(target, ct)
 
     def reaches(self, target: Any) -> bool:
@@ -132,6 +132,7 @@ class Walk:
 
     def send(self, target: Any, ct: Any) -> None:
         """Adds a cotangent to what has arrived at a leaf, or at a result of a segment."""
+        target = current(target)
         if isinstance(target, Edge):
             segment, position = target
             if self.sinks is not None and not self.leads(segment, position):
@@ -184,8 +185,6 @@ class Walk:
 
     def through(self, segment: Segment, arrived: dict[int, Any]) -> None:
         """Takes the cotangents of results of a segment to what it was computed of."""
-        if segment.node is not None:
-            arrived = self._before(segment.node, segment, arrived)
         needs = depends(segment.program)
         behind = set().union(*[needs[position].outputs for position in arrived])
         for position in arrived:
@@ -196,6 +195,9 @@ class Walk:
         stops = tuple(
             [p for p in latest_first(segment.program) if p in behind and self._stops(segment, p)]
         )
+        if segment.operation is not None:
+            self._operate(segment, arrived, stops)
+            return
         first = {p: ct for p, ct in arrived.items() if p not in stops}
         found = {p: arrived[p] for p in stops if p in arrived}
         if first:
@@ -204,9 +206,24 @@ class Walk:
             ct = found.get(position)
             if ct is None:
                 continue
+            if segment.moved is not None:  # a hook has looked at its nodes
+                self.send(Edge(segment, position), ct)
+                continue
             ct = self._stop(segment, position, ct)
             if self._goes_on(segment, position):
                 self._pull(segment, stops, {position: ct}, found, cut=True)
+
+    def _operate(self, segment: Segment, arrived: dict[int, Any], stops: Sequence[int]) -> None:
+        """Takes cotangents through one operation, whose results do not depend on each other."""
+        for position in stops:
+            if position in arrived:
+                ct = self._stop(segment, position, arrived[position])
+                arrived[position] = ct if self._goes_on(segment, position) else None
+        arrived = {position: ct for position, ct in arrived.items() if ct is not None}
+        if segment.node is not None and arrived:
+            arrived = self._before(segment.node, segment, arrived)
+        if arrived:
+            self._pull(segment, (), arrived, {})
 
     def _asks_behind(self, segment: Segment, position: int) -> bool:
         """Tells whether what a result of a segment is computed of in it is asked for."""
@@ -260,6 +277,11 @@ class Walk:
         cut: bool = False,
     ) -> None:
         """Sends cotangents of results, or of what was cut there, to where they belong."""
+        if segment.moved is not None and cut:  # who looks at the result has just seen it
+            for position, ct in given.items():
+                to = current(Edge(segment, position))
+                self._operate(to.segment, {to.position: ct}, ())
+            return
         self.visited.setdefault(segment, set()).update(given)
         pairs = self.pulled(segment, stops, given, cut)
         if segment.node is not None and pairs:
@@ -274,9 +296,11 @@ class Walk:
         self, segment: Segment, stops: tuple[int, ...], given: dict[int, Any], cut: bool
     ) -> list[tuple[Any, Any]]:
         """Returns the cotangents of operands and stops, None for zero, each with its target."""
-        # before another thread frees them
+        # before another thread frees them, or splits the segment
         split, residuals, saved = segment.split, segment.residuals, segment.saved
         held = [*zip(segment.operands, segment.targets, strict=False)]
+        if segment.moved is not None:
+            return [(Edge(segment, p), ct) for p, ct in given.items()]
         values = None if saved is None else [(value.array(), value.target) for value in saved]
         for position in given:
             if position in segment.freed:
@@ -380,6 +404,7 @@ def _freed(call: str, freed_by: tuple[str, Location | None]) -> GraphError:
 
 def key_of(target: Any) -> Any:
     """Returns what a leaf, or a result, is found by."""
+    target = current(target)
     return (target.segment.number, target.position) if isinstance(target, Edge) else id(target)
 
 

@@ -36,6 +36,7 @@ from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.observe import observing
 from ftrans.pytree import Skeleton, split
+from ftrans.runtime.anomaly import look_for_nan
 from ftrans.runtime.executable import Source
 from ftrans.runtime.faults import is_marked, raised
 from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, to_jax, x64
@@ -148,8 +149,6 @@ class _Jitted:
             try:
                 if is_tracing():
                     return self._inside(args, kwargs)
-                if config.check_nan:
-                    return self.func(*args, **kwargs)  # as it is, to find where one is made
                 if self.default_dtype is not config.default_dtype:
                     self.clear()
                 record, result = self.direct, None
@@ -181,6 +180,8 @@ class _Jitted:
                         call = functools.partial(by.program, self.name, call)
                     with x64(calls=True):
                         result = call(record.captured, *given, **named)
+                if config.check_nan:
+                    self._look_for_nan(args, kwargs, result)
                 if not _holds_jax(args, kwargs):
                     return _to_host(result)
                 if record.calls_host:
@@ -218,6 +219,14 @@ class _Jitted:
         if self.signature is not None:
             function.__signature__ = self.signature  # type: ignore[attr-defined]
         return jax.jit(function, **self.options)
+
+    def _look_for_nan(self, args: Any, kwargs: Any, result: Any) -> None:
+        """Raises where what was returned is NaN, in part."""
+        record, given, named = self._record_of(args, kwargs)
+        _, leaves = signature_of(self.statics, given, named)
+        types = record.program.inputs
+        arrays = [as_array(x, t.dtype) for x, t in zip(leaves, types, strict=False)]
+        look_for_nan(record.program, [*arrays, *record.captured], tree.tree_leaves(result))
 
     # ------------------------------------------------------------------------------- records
 

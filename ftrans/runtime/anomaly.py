@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from ftrans.errors import AnomalyError
 from ftrans.ir import Literal, Program
 from ftrans.ir.above import above
-from ftrans.ir.location import Called, Location
+from ftrans.ir.location import Called, Location, node_name
 
 
 def look_for_nan(program: Program, arrays: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -24,8 +25,20 @@ def look_for_nan(program: Program, arrays: Sequence[Any], outputs: Sequence[Any]
     Raises:
         AnomalyError: there; it names the operation that made the NaN, and where that was recorded.
     """
-    if any(map(_has_nan, outputs)):
-        raise _error(program, arrays)
+    if not _looking.already and any(map(_has_nan, outputs)):
+        _looking.already = True
+        try:
+            error = _error(program, arrays)
+        finally:
+            _looking.already = False
+        raise error
+
+
+class _Looking(threading.local):
+    already = False
+
+
+_looking = _Looking()
 
 
 def _has_nan(x: Any) -> bool:
@@ -55,9 +68,10 @@ def _made_by(program: Program, index: int, output: int) -> AnomalyError:
     equation, place = program.equations[index], program.locations[index]
     same = [i for i, found in enumerate(program.locations) if found is place is not None]
     first = program.equations[same[0]] if same else equation
-    name = place.name if type(place) is Called else first.primitive.name
+    name = first.primitive.name
     if len(same) > 1:  # the others are of its derivative
-        name = "".join(word.capitalize() for word in name.split("_")) + "Backward0"
+        called = place.name if type(place) is Called else name
+        name = f"{node_name(called)}Backward0"
     types = ", ".join([str(program.type_of(a)) for a in equation.operands])
     error = AnomalyError(
         f"Function {name!r} returned nan values in its {output}th output.\n"

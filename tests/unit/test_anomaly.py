@@ -21,6 +21,7 @@ from ftrans.autograd import (
     set_detect_anomaly,
 )
 from ftrans.errors import AnomalyError
+from tests.helpers import assert_close
 
 pytestmark = pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
 
@@ -165,3 +166,46 @@ def test_what_was_computed_before_an_error_is_there() -> None:
     assert fine.tolist() == [-2.0]
     (found,) = grad(fine.sum(), x)
     assert found.tolist() == [2.0]
+
+
+def test_under_jit_a_function_means_what_it_meant() -> None:
+    def f(x: Any) -> Any:
+        x[0] = 7.0
+        return x.exp()
+
+    given = np.ones(2)
+    with set_detect_anomaly(True):
+        assert_close(ftrans.jit(f)(given), np.exp([7.0, 1.0]))
+        assert given.tolist() == [1.0, 1.0]
+        with pytest.raises(AnomalyError):
+            ftrans.jit(np.log)(np.array([-1.0]))
+        scaled = ftrans.jit(lambda x, n: np.log(x) * n)
+        with pytest.raises(AnomalyError, match="scaled = ftrans"):
+            scaled(np.array([-1.0, 1.0]), 3)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: ftrans.cond(True, np.sqrt, lambda c: c, x),
+        lambda x: ftrans.fori_loop(0, 3, lambda i, c: np.sqrt(c), x),
+        lambda x: ftrans.scan(lambda c, _: (np.sqrt(c), c), x, np.zeros(2))[0],
+        lambda x: func.vmap(lambda y: ftrans.cond(y < 0, np.sqrt, lambda c: c, y))(x),
+    ],
+)
+@pytest.mark.parametrize("jit", [False, True])
+def test_in_control_flow(call: Any, jit: bool) -> None:
+    call = ftrans.jit(call) if jit else call
+    with set_detect_anomaly(True), pytest.raises(AnomalyError):
+        call(np.array([-1.0]))
+    with set_detect_anomaly(True):
+        assert call(np.array([1.0])).tolist() == [1.0]
+
+
+def test_names_are_those_of_nodes() -> None:
+    x = tensor([0.0], requires_grad=True)
+    y = x / x
+    assert y.grad_fn.name() == "DivBackward0"
+    x = tensor([0.0], requires_grad=True)
+    with set_detect_anomaly(True), pytest.raises(AnomalyError, match="'DivBackward0'"):
+        (x / x).sum().backward()
