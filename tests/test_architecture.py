@@ -51,16 +51,16 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6777,
-    "custom": 5387,
+    "autograd": 6931,
+    "custom": 5392,
     "external": 1258,
-    "func": 4096,
+    "func": 4105,
     "interpreters": 2133,
-    "ir": 2267,
-    "numpy": 8069,
+    "ir": 2285,
+    "numpy": 8117,
     "primitives": 6931,
-    "runtime": 3147,
-    "torch": 951,
+    "runtime": 3161,
+    "torch": 956,
     "verify": 3233,
 }
 """How many lines a package may have."""

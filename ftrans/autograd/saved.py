@@ -71,7 +71,8 @@ class SavedTensor:
     def unpack(self) -> Tensor:
         """Returns the value, with its history."""
         array, target = self.array(), self.target
-        original = None if self._unpack else self._original()
+        is_result = type(self._target) is tuple
+        original = None if self._unpack or is_result else self._original()
         if original is not None and original._v is array:
             return original
         x = of_array(array)

@@ -13,6 +13,7 @@ from ftrans.custom.reuse import Memory
 from ftrans.errors import MissingRuleError, RuleError
 from ftrans.external.captures import defined
 from ftrans.ir import type_of
+from ftrans.numpy.named import asks
 from ftrans.numpy.views import shares
 from ftrans.pytree import Parts, has_hash
 
@@ -83,6 +84,7 @@ class Methods:
         backward: which may be called `vjp`.
         backward_name: how it is called.
         jvp: see `setup_context`.
+        by_names: whether `forward` speaks of tensors, see `numpy/named.py`.
         vmap: see `setup_context`.
         generate_vmap_rule: as in the class.
         memory: what is remembered of calls, see `Author`.
@@ -103,6 +105,7 @@ class Methods:
         self.forward: Any = written[0]
         self.setup_context: Any = written[1]
         backward, vjp, self.jvp, self.vmap = written[2:]
+        self.by_names = any(map(asks, written[:2]))
         self.generate_vmap_rule = given[6]
         if self.forward is None:
             raise MissingRuleError(

@@ -113,7 +113,9 @@ class OpaqueForward:
             if self.with_context:
                 ctx = FunctionCtx()
                 ctx.__state__.needs = needs
-            return called_by_names(call, arrays, *attributes_of(ctx))
+            if self.methods.by_names:
+                return called_by_names(call, arrays, attributes_of(ctx))
+            return call(arrays)
 
         def call(arrays: Sequence[Any]) -> Any:
             args, kwargs = self.parts.build(arrays[: self.count]), {}

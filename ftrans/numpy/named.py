@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax.tree_util as tree
 import numpy as np
@@ -80,7 +82,7 @@ class Plain:
 
 
 def called_by_names(
-    call: Callable[[list[Any]], Any], arrays: Iterable[Any], *held: dict[str, Any]
+    call: Callable[[Any], Any], arrays: Iterable[Any], held: Iterable[dict[str, Any]]
 ) -> Any:
     """Calls a function of a list of arrays, which gets these under PyTorch's names.
 
@@ -94,6 +96,50 @@ def called_by_names(
     return output
 
 
+_NAMES = frozenset({
+    *("numpy", "detach", "cpu", "contiguous", "clone", "dim", "numel"),
+    *("new", "new_tensor", "tensor", "from_numpy", "as_tensor"),
+})  # fmt: skip
+"""What code asks arrays for, or makes tensors by, that was written for PyTorch."""
+
+_asked: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+
+
+def asks(function: Any, depth: int = 3) -> bool:
+    """Tells whether a function of a user's, or one that it calls, speaks of tensors.
+
+    It looks at the names in their code alone, once for each: to give arrays other names takes time.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None or not depth:
+        return False
+    found = _asked.get(function)
+    if found is None:
+        _asked[function] = False  # where it calls itself
+        space, names = function.__globals__, set(code.co_names)
+        cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+        called = [space[name] for name in names if name in space]
+        called += [cell.cell_contents for name, cell in cells if _is_filled(cell)]
+        found = not _NAMES.isdisjoint(names) or any(
+            getattr(x, "__name__", "").startswith(_MODULES)
+            if type(x) is ModuleType
+            else asks(x, depth - 1)
+            for x in called
+        )
+        _asked[function] = found
+    return found
+
+
+_MODULES = ("ftrans.torch", "ftrans.autograd")
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # it is not assigned yet
+        return False
+
+
 def asked_by_names(
     method: Callable[..., Any], held: Callable[[Any], Iterable[dict[str, Any]]]
 ) -> Callable[..., Any]:
@@ -103,6 +149,8 @@ def asked_by_names(
         method: takes a context and arrays.
         held: from the context to the dicts in which it has arrays, or tuples of them.
     """
+    if not asks(method):
+        return method
 
     @functools.wraps(method)
     def called(ctx: Any, *values: Any) -> Any:

@@ -22,7 +22,11 @@ from ftrans.autograd import (
     Tensor,
     enable_grad,
     from_numpy,
+    inference_mode,
+    is_anomaly_check_nan_enabled,
+    is_anomaly_enabled,
     is_grad_enabled,
+    is_inference_mode_enabled,
     no_grad,
     set_grad_enabled,
 )
@@ -53,7 +57,7 @@ _BY_METHOD = """
     addcdiv addcmul argsort broadcast_to chunk clone detach diagonal flatten gather index_select
     lerp masked_fill max min moveaxis movedim narrow norm numel permute ravel reshape select sort
     split squeeze std swapaxes swapdims t transpose unbind unflatten unsqueeze var
-    is_floating_point
+    is_floating_point is_inference
 """
 
 _FOUND = "relu sigmoid tanh softmax log_softmax silu"
@@ -65,6 +69,7 @@ _PARAMETERS = "parameters are tensors in a pytree of your own, such as a dict, l
 _INSTEAD = {
     "Module": f"Write functions: {_PARAMETERS}",
     "Parameter": "Write torch.tensor(data, requires_grad=True)",
+    "masked": "Choose before the operation: torch.where(mask, x, 1)",
     "optim": "Update under torch.no_grad(): w -= rate * w.grad. Or write func.grad and use optax",
     "compile": "Write ftrans.jit(f). Tensors need none: what is pending is compiled as it is",
     "jit": "Write ftrans.jit(f)",
