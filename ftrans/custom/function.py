@@ -179,9 +179,7 @@ def _call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any
 
     def call(values: Sequence[Any]) -> Any:
         by_names = lambda named: methods.call(ctx, parts.build(named), kwargs)  # noqa: E731
-        if methods.by_names:
-            return called_by_names(by_names, values, attributes_of(ctx))
-        return by_names(values)
+        return called_by_names(methods.by_names, by_names, values, attributes_of(ctx))
 
     values = [read_only(x) for x in parts.values]
     left = left_of(*call_writing(call, values, methods.marks_dirty), ctx)

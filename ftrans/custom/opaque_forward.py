@@ -113,9 +113,7 @@ class OpaqueForward:
             if self.with_context:
                 ctx = FunctionCtx()
                 ctx.__state__.needs = needs
-            if self.methods.by_names:
-                return called_by_names(call, arrays, attributes_of(ctx))
-            return call(arrays)
+            return called_by_names(self.methods.by_names, call, arrays, attributes_of(ctx))
 
         def call(arrays: Sequence[Any]) -> Any:
             args, kwargs = self.parts.build(arrays[: self.count]), {}

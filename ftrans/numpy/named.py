@@ -82,12 +82,14 @@ class Plain:
 
 
 def called_by_names(
-    call: Callable[[Any], Any], arrays: Iterable[Any], held: Iterable[dict[str, Any]]
+    asks: bool, call: Callable[[Any], Any], arrays: Any, held: Iterable[dict[str, Any]]
 ) -> Any:
-    """Calls a function of a list of arrays, which gets these under PyTorch's names.
+    """Calls a function of a list of arrays, which gets these under PyTorch's names if it asks so.
 
-    What it returns, and leaves in dicts, are plain arrays.
+    What it returns, and leaves in dicts, are plain arrays then.
     """
+    if not asks:
+        return call(arrays)
     arrays = list(arrays)
     given = list(map(named, arrays))
     plain = Plain(zip(given, arrays, strict=True))
