@@ -51,7 +51,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6931,
+    "autograd": 6585,
     "custom": 5388,
     "external": 1258,
     "func": 4105,

@@ -20,14 +20,9 @@ from ftrans.traceback import boundary
 def tensor(data: Any, dtype: Any = None, *, requires_grad: bool = False) -> Tensor:
     """Returns a new tensor, a leaf, with a copy of some data.
 
-    Args:
-        data: an array, a Python scalar, or nested sequences of them. Python's floats take the
-            default dtype.
-        dtype: the dtype; None keeps that of the data.
-        requires_grad: whether gradients are accumulated in it.
-
-    Raises:
-        DTypeError: where it is not of floating point and is to require grad.
+    Data are an array, a Python scalar, or nested sequences of them. Without a dtype theirs is kept;
+    Python's floats take the default. Gradients are accumulated in it if it is to require grad; a
+    `DTypeError` is raised where it is not of floating point then.
 
     Example:
         >>> x = tensor([1.0, 2.0], requires_grad=True)

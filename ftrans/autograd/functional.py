@@ -1,6 +1,9 @@
 """The names of `torch.autograd.functional`: derivatives of a function at a point, in one call.
 
-They are the transforms of `ftrans.func` with the point among the arguments, and with `strict`.
+They are the transforms of `ftrans.func` with the point, `inputs`, among the arguments: a pytree,
+or a tuple of positional arguments. What is "like" it has its structure and shapes. A vector `v` may
+be left out, for 1, where that is one element. With `strict` an `ArgumentError` says where something
+does not depend. `create_graph` and `vectorize` mean nothing: it is always as if they were said.
 """
 
 from __future__ import annotations
@@ -23,30 +26,17 @@ from ftrans.traceback import boundary
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
+Function = Callable[..., Any]
+
 
 @boundary
 def vjp(
-    func: Callable[..., Any],
-    inputs: Any,
-    v: Any = None,
-    create_graph: bool = False,
-    strict: bool = False,
+    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
     """Computes the value of `func` and the product of a vector with its Jacobian.
 
-    Args:
-        func: returns a pytree of arrays.
-        inputs: the argument, a pytree, or a tuple of the positional arguments.
-        v: the vector, in the structure of the value; None stands for 1 where that is one element.
-        create_graph: is for the sake of PyTorch's signature: what is traced can be differentiated
-            again in any case.
-        strict: whether to raise where an output depends on no input, or an input is not used.
-
-    Returns:
-        `(value, product)`, the product in the structure of `inputs`.
-
-    Raises:
-        ArgumentError: where `v` is missing; in strict mode, where something does not depend.
+    The vector is like the value, a pytree of arrays, and the product like `inputs`. In strict mode
+    each output must depend on some input, and some output on each input.
 
     Example:
         >>> import numpy as np
@@ -63,26 +53,11 @@ def vjp(
 
 @boundary
 def jvp(
-    func: Callable[..., Any],
-    inputs: Any,
-    v: Any = None,
-    create_graph: bool = False,
-    strict: bool = False,
+    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
     """Computes the value of `func` and the product of its Jacobian with a vector.
 
-    Args:
-        func: returns a pytree of arrays.
-        inputs: the argument, a pytree, or a tuple of the positional arguments.
-        v: the vector, in the structure of `inputs`; None stands for 1 where that is one element.
-        create_graph: as for `vjp`.
-        strict: as for `vjp`.
-
-    Returns:
-        `(value, product)`, both in the structure of the value.
-
-    Raises:
-        ArgumentError: as for `vjp`.
+    The vector is like `inputs`, and the product like the value; `strict` is as for `vjp`.
 
     Example:
         >>> import numpy as np
@@ -97,28 +72,12 @@ def jvp(
 
 @boundary
 def vhp(
-    func: Callable[..., Any],
-    inputs: Any,
-    v: Any = None,
-    create_graph: bool = False,
-    strict: bool = False,
+    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
     """Computes the value of `func` and the product of a vector with its Hessian.
 
-    Args:
-        func: returns one real element.
-        inputs: the argument, a pytree, or a tuple of the positional arguments.
-        v: the vector, in the structure of `inputs`; None stands for 1 where that is one element.
-        create_graph: as for `vjp`.
-        strict: whether to raise where the gradient of an input depends on no input, or none
-            depends on an input.
-
-    Returns:
-        `(value, product)`, the product in the structure of `inputs`.
-
-    Raises:
-        ArgumentError: as for `vjp`.
-        ShapeError: where `func` returns something else than one element.
+    Vector and product are like `inputs`; `func` must return one real element, else a `ShapeError`
+    is raised. In strict mode what must depend is its gradient, as the outputs for `vjp`.
 
     Example:
         >>> import numpy as np
@@ -131,66 +90,35 @@ def vhp(
 
 @boundary
 def hvp(
-    func: Callable[..., Any],
-    inputs: Any,
-    v: Any = None,
-    create_graph: bool = False,
-    strict: bool = False,
+    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
     """Computes the value of `func` and the product of its Hessian with a vector.
 
-    It takes as long as `vhp`, forward over reverse.
-
-    Args:
-        func: returns one real element.
-        inputs: the argument, a pytree, or a tuple of the positional arguments.
-        v: the vector, in the structure of `inputs`; None stands for 1 where that is one element.
-        create_graph: as for `vjp`.
-        strict: as for `vhp`.
-
-    Returns:
-        `(value, product)`, the product in the structure of `inputs`.
-
-    Raises:
-        ArgumentError: as for `vjp`.
-        ShapeError: as for `vhp`.
+    All is as for `vhp`, and it takes as long: it goes forward over reverse.
 
     Example:
         >>> import numpy as np
-        >>> value, product = hvp(
-        ...     lambda x: x[0] ** 2 * x[1], np.array([1.0, 2.0]), np.array([1.0, 0.0])
-        ... )
+        >>> value, product = hvp(lambda x: x[0] ** 2 * x[1], np.array([1.0, 2.0]), np.ones(2))
         >>> float(value), product
-        (2.0, array([4., 2.]))
+        (2.0, array([6., 2.]))
     """
     return _hessian_product(transforms.hvp, "hvp", func, inputs, v, strict)
 
 
 @boundary
 def jacobian(
-    func: Callable[..., Any],
+    func: Function,
     inputs: Any,
     create_graph: bool = False,
     strict: bool = False,
     vectorize: bool = False,
     strategy: str = "reverse-mode",
 ) -> Any:
-    """Computes the Jacobian of `func`.
+    """Computes the Jacobian of `func`, which returns a pytree of real arrays.
 
-    Args:
-        func: returns a pytree of real arrays.
-        inputs: the argument, a pytree, or a tuple of the positional arguments.
-        create_graph: as for `vjp`.
-        strict: whether to raise where an output does not depend on an input.
-        vectorize: is for the sake of PyTorch's signature: rows are computed at once in any case.
-        strategy: "reverse-mode", row by row, or "forward-mode", column by column.
-
-    Returns:
-        The structure of the value; in the place of each array there is the structure of `inputs`,
-        with arrays of shape `(*output, *input)`.
-
-    Raises:
-        ArgumentError: in strict mode, where something does not depend; for another strategy.
+    It is like the value; in the place of each array there is what is like `inputs`, with arrays of
+    shape `(*output, *input)`. The strategy is "reverse-mode", row by row, or "forward-mode", column
+    by column. In strict mode each output must depend on each input.
 
     Example:
         >>> import numpy as np
@@ -207,30 +135,17 @@ def jacobian(
 
 @boundary
 def hessian(
-    func: Callable[..., Any],
+    func: Function,
     inputs: Any,
     create_graph: bool = False,
     strict: bool = False,
     vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
 ) -> Any:
-    """Computes the Hessian of `func`.
+    """Computes the Hessian of `func`, which returns one real element, as for `vhp`.
 
-    Args:
-        func: returns one real element.
-        inputs: the argument, a pytree, or a tuple of the positional arguments.
-        create_graph: as for `vjp`.
-        strict: whether to raise where the gradient of an input does not depend on an input.
-        vectorize: as for `jacobian`.
-        outer_jacobian_strategy: how the Jacobian of the gradient is computed, as for `jacobian`.
-
-    Returns:
-        The structure of `inputs`, with the structure of `inputs` in the place of each array, and
-        arrays of shape `(*input, *input)`.
-
-    Raises:
-        ArgumentError: as for `jacobian`.
-        ShapeError: where `func` returns something else than one element.
+    It is like `inputs`, with what is like `inputs` in the place of each array, and arrays of shape
+    `(*input, *input)`: the `jacobian` of the gradient, by a strategy, and strict, as that is.
 
     Example:
         >>> import numpy as np
@@ -250,25 +165,18 @@ def hessian(
 
 
 class _Point:
-    """Is a function and the arguments that it is differentiated at.
+    """Is a function and the arguments that it is differentiated at, one or a tuple of `several`."""
 
-    Attributes:
-        args: the positional arguments.
-        several: whether they were given as a tuple.
-        argnums: all of them, as the transforms take it.
-    """
-
-    def __init__(self, transform: str, func: Callable[..., Any], inputs: Any):
-        self.name = f"{transform}({name_of(func)})"
-        self.func = func
+    def __init__(self, transform: str, func: Function, inputs: Any):
+        self.name, self.func = f"{transform}({name_of(func)})", func
         self.several = isinstance(inputs, tuple)
-        self.args = inputs if isinstance(inputs, tuple) else (inputs,)
+        self.args: tuple[Any, ...] = inputs if self.several else (inputs,)
         self.argnums: Any = tuple(range(len(self.args))) if self.several else 0
         self.shape: tuple[int, ...] = ()
         Arguments(self.name, func, self.args, None)  # raises where one has no derivatives
 
     @functools.cached_property
-    def scalar(self) -> Callable[..., Any]:
+    def scalar(self) -> Function:
         """The function, whose value of one element is a scalar; `shape` is that which it had."""
 
         @functools.wraps(self.func)
@@ -313,40 +221,33 @@ class _Point:
         v = self.vector(v, inputs, "inputs", "inputs are")
         return v if self.several else (v,)
 
-    def check_depends(self, function: Callable[..., Any], pairwise: bool) -> None:
-        """Raises unless results depend on inputs: each on each, or each on some and some on each.
-
-        Raises:
-            ArgumentError: where one does not.
-        """
+    def check_depends(self, function: Function, pairwise: bool) -> None:
+        """Raises unless results depend on inputs: each on each, or on some, and some on each."""
         value, derivative = transforms.linearize(function, *self.args)
         rows = derivative.dependence()
         what = "result" if function is self.func else "gradient"
         results = leaf_names(what, split(value)[1].structure)
         inputs = Arguments(self.name, self.func, self.args, None, integers=True)
-        missing: tuple[str, str] | None = None
-        for row, result in zip(rows, results, strict=True):
-            if not all(row) if pairwise else not any(row):
-                on = inputs.name(row.index(False)) if pairwise else "the inputs"
-                missing = missing or (result, on)
-        for number, column in enumerate(zip(*rows, strict=True)):
-            if not any(column):
-                missing = missing or (f"the {what}", inputs.name(number))
-        if missing is not None:
-            must = (
-                "every output must depend on every input"
-                if pairwise
-                else "every output must depend on some input, and some output on every input"
-            )
+        missing = [
+            (result, inputs.name(row.index(False)) if pairwise else "the inputs")
+            for row, result in zip(rows, results, strict=True)
+            if not (all(row) if pairwise else any(row))
+        ] + [
+            (f"the {what}", inputs.name(number))
+            for number, column in enumerate(zip(*rows, strict=True))
+            if not any(column)
+        ]
+        if missing:
+            must = "every input" if pairwise else "some input, and some output on every input"
             raise ArgumentError(
-                f"{self.name}: with strict=True {must}.\n"
-                f"  {missing[0]} does not depend on {missing[1]}\n"
+                f"{self.name}: with strict=True every output must depend on {must}.\n"
+                f"  {missing[0][0]} does not depend on {missing[0][1]}\n"
                 f"  Leave strict out to get zeros."
             )
 
 
 def _hessian_product(
-    transform: Callable[..., Any], name: str, func: Any, inputs: Any, v: Any, strict: bool
+    transform: Function, name: str, func: Any, inputs: Any, v: Any, strict: bool
 ) -> tuple[Any, Any]:
     point = _Point(name, func, inputs)
     if strict:
@@ -357,7 +258,7 @@ def _hessian_product(
     return value, product if point.several else product[0]
 
 
-def _by_strategy(name: str, label: str, strategy: str) -> Callable[..., Any]:
+def _by_strategy(name: str, label: str, strategy: str) -> Function:
     known = {"reverse-mode": transforms.jacrev, "forward-mode": transforms.jacfwd}
     if strategy not in known:
         raise ArgumentError(

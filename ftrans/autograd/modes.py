@@ -6,8 +6,10 @@ holds constant all values that were made in it, once it is left.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+import types
 import warnings
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
@@ -19,18 +21,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_grad_enabled() -> bool:
-    """Tells whether operations on tensors are recorded to be differentiated, in this thread.
-
-    Example:
-        >>> with no_grad():
-        ...     is_grad_enabled()
-        False
-    """
+    """Tells whether operations on tensors are recorded to be differentiated, in this thread."""
     return state.grad
 
 
-def _switch(mode: bool) -> None:
-    """Sets the grad mode of this thread."""
+def _switch(mode: bool, inference: bool | None = None) -> None:
+    """Sets the grad mode of this thread, and whether it is in inference mode, if that is said."""
+    if inference is not None and state.inference is not inference:
+        state.inference = inference
+        if not state.stack:  # else what is called on the tape goes on there
+            state.tape = None
     state.grad = mode
     tape = state.tape
     if tape is not None:
@@ -47,14 +47,13 @@ class _Traced:
         self._frames = [(frame, frame.made) for frame in state.stack]
         for frame, before in self._frames:
             frame.made = [] if before is None else list(before)
-        self._counts = [len(frame.made or ()) for frame, _ in self._frames]
         self._kept: list[Any] = []
         state.trail = None  # the short ways do not ask for the mode
 
     def _made(self) -> list[Any]:
         """Returns the values that were made, and those that were written to, if still there."""
-        pairs = zip(self._frames, self._counts, strict=True)
-        return [made() for (frame, _), count in pairs for made in (frame.made or ())[count:]]
+        lists = [(frame.made or ())[len(before or ()) :] for frame, before in self._frames]
+        return [x for made in lists for ref in made if (x := ref()) is not None]
 
     def keep(self, tracer: Any) -> None:
         """Says of a value that is written to that it keeps its derivatives, if it is older."""
@@ -63,40 +62,38 @@ class _Traced:
 
     def end(self) -> None:
         """Makes those that are still referred to denote constants."""
-        stack = state.stack
-        found = [x for x in self._made() if x is not None]
+        found = self._made()
         for frame, before in self._frames:
             if before is None:
                 frame.made = None
         for x in found:
-            frame = x.frame
-            if not (x.type.is_inexact and frame.depth < len(stack) and stack[frame.depth] is frame):
-                continue
-            if not any(kept is x for kept in self._kept):
+            kept = any(older is x for older in self._kept)
+            if x.type.is_inexact and x.frame in state.stack and not kept:
                 x.move(stop_gradient_p(x))
 
 
 class Mode:
     """Is a mode for a block, or for a function, while it or what it generates runs."""
 
+    inference: bool | None = None
+
     def __init__(self, mode: bool):
         self.mode = mode
 
     def __enter__(self) -> None:
-        self._enter(state.grad)
-
-    def _enter(self, before: bool) -> None:
-        outer, trail = state.held, state.trail
+        outer = state.held
+        inference = None if self.inference is None else state.inference
+        before = state.grad, inference, outer, state.trail
         if outer is not None and self.mode:
             outer.end()
-        _switch(self.mode)
+        _switch(self.mode, self.inference)
         state.held = None if self.mode or not state.stack else outer or _Traced()
-        state.modes.append((self, before, outer, trail))
+        state.modes.append((self, *before))
 
     def __exit__(self, *error: object) -> None:
         modes = state.modes
         last = max(i for i, (mode, *_) in enumerate(modes) if mode is self)
-        _, before, outer, trail = modes.pop(last)
+        _, grad, inference, outer, trail = modes.pop(last)
         if state.held is not None and state.held is not outer:
             state.held.end()
         state.held = outer
@@ -104,89 +101,71 @@ class Mode:
             state.held = _Traced()
         if state.held is None and trail is not None and trail in state.stack[-1:]:
             state.trail = trail
-        _switch(before)
-
-    def _again(self) -> Mode:
-        """Returns the same mode, for another block."""
-        return Mode(self.mode)
+        _switch(grad, inference)
 
     def __call__(self, function: F) -> F:
         """Returns a function that runs in this mode; a generator does while it runs."""
-        mode = self._again
+        mode = copy.copy(self)  # nobody else enters it
+        return functools.update_wrapper(mode._running(function), function)  # type: ignore
+
+    def _running(self, function: Callable[..., Any]) -> Any:
         if inspect.isgeneratorfunction(function):
 
-            @functools.wraps(function)
             def generating(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-                return (yield from _generating(mode, function(*args, **kwargs)))
+                return (yield from _resumed(self, function(*args, **kwargs)))  # type: ignore
 
-            return generating  # type: ignore[return-value]
+            return generating
         if inspect.isasyncgenfunction(function):
 
-            @functools.wraps(function)
             async def iterating(*args: Any, **kwargs: Any) -> Any:
                 inner = function(*args, **kwargs)
                 step = inner.__anext__()
                 while True:
                     try:
-                        value = await _Awaited(mode, step)
+                        value = await _resumed(self, step)
                     except StopAsyncIteration:
                         return
                     try:
                         step = inner.asend((yield value))
                     except GeneratorExit:
-                        await _Awaited(mode, inner.aclose())
+                        await _resumed(self, inner.aclose())
                         raise
                     except BaseException as error:
                         step = inner.athrow(error)
 
-            return iterating  # type: ignore[return-value]
+            return iterating
         if inspect.iscoroutinefunction(function):
 
-            @functools.wraps(function)
             async def awaiting(*args: Any, **kwargs: Any) -> Any:
-                return await _Awaited(mode, function(*args, **kwargs))
+                return await _resumed(self, function(*args, **kwargs))
 
-            return awaiting  # type: ignore[return-value]
+            return awaiting
 
-        @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
-            with mode():
+            with self:
                 return function(*args, **kwargs)
 
-        return called  # type: ignore[return-value]
+        return called
 
 
-def _generating(
-    mode: Callable[[], Mode], generator: Generator[Any, Any, Any]
-) -> Generator[Any, Any, Any]:
-    """Runs a generator in a mode, but not what happens while it waits."""
-    resume: Callable[[], Any] = functools.partial(next, generator)
+@types.coroutine
+def _resumed(mode: Mode, inner: Any) -> Any:
+    """Runs a generator, or what is awaited, in a mode, but not what happens while it waits."""
+    step, given = inner.send, None
     while True:
         try:
-            with mode():
-                value = resume()
+            with mode:
+                value = step(given)
         except StopIteration as stop:
             return stop.value
         try:
-            sent = yield value
-            resume = functools.partial(generator.send, sent)
+            step, given = inner.send, (yield value)
         except GeneratorExit:
-            with mode():
-                generator.close()
+            with mode:
+                inner.close()
             raise
         except BaseException as error:
-            resume = functools.partial(generator.throw, error)
-
-
-class _Awaited:
-    """Runs a coroutine in a mode, but not what happens while it waits."""
-
-    def __init__(self, mode: Callable[[], Mode], coroutine: Any):
-        self._mode = mode
-        self._coroutine = coroutine
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return _generating(self._mode, self._coroutine.__await__())
+            step, given = inner.throw, error
 
 
 class no_grad(Mode):
@@ -197,26 +176,22 @@ class no_grad(Mode):
         >>> x = tensor([1.0], requires_grad=True)
         >>> with no_grad():
         ...     y = x * 2
-        >>> y.requires_grad
-        False
+        ...     is_grad_enabled(), y.requires_grad
+        (False, False)
     """
 
-    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+    def __new__(cls, mode: Any = None) -> Any:
         """Returns the mode or, where it is written without parentheses, the function in it."""
-        mode = super().__new__(cls)
-        if function is None:
-            return mode
-        mode.__init__()  # type: ignore[misc]
-        return mode(function)
+        return cls()(mode) if callable(mode) else super().__new__(cls)
 
-    def __init__(self, function: Callable[..., Any] | None = None):
+    def __init__(self) -> None:
         super().__init__(False)
 
 
 class enable_grad(no_grad):
     """Is the mode in which results require grad where operands do, inside of `no_grad` as well."""
 
-    def __init__(self, function: Callable[..., Any] | None = None):
+    def __init__(self) -> None:
         Mode.__init__(self, True)
 
 
@@ -225,9 +200,7 @@ class inference_mode(no_grad):
 
     PyTorch refuses to save such tensors for a derivative, or to write to them outside, since it has
     not counted what was written to them. Here values are never changed, so that both are right.
-
-    Args:
-        mode: whether it is on; or the function that it decorates.
+    With `mode` False it is off.
 
     Example:
         >>> from ftrans import tensor
@@ -238,38 +211,14 @@ class inference_mode(no_grad):
         (False, True)
     """
 
-    def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
-        """Returns the mode or, where it is written without parentheses, the function in it."""
-        return super().__new__(cls, mode if callable(mode) else None)
-
-    def __init__(self, mode: bool | Callable[..., Any] = True):
+    def __init__(self, mode: bool = True):
         Mode.__init__(self, not mode)
-        self._inference = bool(mode)
-        self._before: list[bool] = []
-
-    def __enter__(self) -> None:
-        self._before.append(state.inference)
-        _infer(self._inference)
-        super().__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        _infer(self._before.pop())
-
-    def _again(self) -> Mode:
-        return inference_mode(self._inference)
+        self.inference = bool(mode)
 
 
 def is_inference_mode_enabled() -> bool:
     """Tells whether this thread is in inference mode."""
     return state.inference
-
-
-def _infer(mode: bool) -> None:
-    if state.inference is not mode:
-        state.inference = mode
-        if not state.stack:  # else what is called on the tape goes on there
-            state.tape = None
 
 
 class set_grad_enabled(Mode):
@@ -280,23 +229,26 @@ class set_grad_enabled(Mode):
 
     def __init__(self, mode: bool):
         super().__init__(bool(mode))
-        self._at_first = state.grad
-        self._used = False
+        self._at_first, self._used = state.grad, False
         _switch(self.mode)
 
+    def _take_back(self) -> None:
+        if not self._used:
+            self._used = True
+            _switch(self._at_first)
+
     def __enter__(self) -> None:
-        self._enter(state.grad if self._used else self._at_first)
-        self._used = True
+        self._take_back()
+        super().__enter__()
 
     def __call__(self, function: F) -> F:
         """Returns a function that runs in this mode, and takes back that it was set."""
-        _switch(self._at_first)
-        self._used = True
+        self._take_back()
         return super().__call__(function)
 
     def __del__(self) -> None:
         if not self._used and state.stack:
-            _switch(self._at_first)
+            self._take_back()
             warnings.warn(
                 "set_grad_enabled: in a function that a transform traces it has no effect unless "
                 "it is a block. Write with set_grad_enabled(mode):",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from ftrans.autograd.tensor import Tensor
-from ftrans.interpreters import Linearized, linearize_marked
+from ftrans.interpreters import Linearized, linearize_marked, pruned
 from ftrans.interpreters.base import memoised
 from ftrans.ir import Equation, Program, type_of
 from ftrans.primitives import no_grad_p
@@ -233,3 +233,16 @@ def requiring(program: Program, active: tuple[bool, ...]) -> tuple[bool, ...]:
     """Returns for each output whether it requires grad, where the active inputs do."""
     on = {i for i, is_active in enumerate(active) if is_active}
     return tuple([not on.isdisjoint(needs.inputs) for needs in depends(program)])
+
+
+def trimmed(
+    program: Program, operands: list[Any], targets: list[Any]
+) -> tuple[Program, list[Any], list[Any]]:
+    """Leaves out what a program does not need, and the targets that no cotangent goes to."""
+    program, needed = pruned(program)
+    if len(needed) < len(operands):
+        operands, targets = [operands[i] for i in needed], [targets[i] for i in needed]
+    linked = links(program)
+    if len(linked) < len(targets):  # what is not gone back to is not to be kept alive
+        targets = [to if i in linked else None for i, to in enumerate(targets)]
+    return program, operands, targets

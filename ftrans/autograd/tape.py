@@ -21,11 +21,18 @@ import numpy as np
 
 from ftrans.autograd.apart import run_apart
 from ftrans.autograd.levels import OPEN, attach, pushed, tangents_of
-from ftrans.autograd.segment import Edge, Segment, current, differentiated, links, requiring
+from ftrans.autograd.segment import (
+    Edge,
+    Segment,
+    current,
+    differentiated,
+    requiring,
+    trimmed,
+)
 from ftrans.autograd.tensor import STALE, Tensor, made
 from ftrans.autograd.values import check_kept, lowered_to, raised_from
 from ftrans.errors import UnsupportedError
-from ftrans.interpreters import linearize_marked, pruned
+from ftrans.interpreters import linearize_marked
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.frame import PAST, TAPE, settled
 from ftrans.ir.location import Location, called_at
@@ -261,7 +268,7 @@ class Tape(Trail):
         outputs = [make_tracer(self, code, self.type(code)) for code in codes]
         program, operands = self.close(outputs)
         targets = [*self.targets, *[None] * (len(operands) - len(self.targets))]
-        return tensors, codes, *_trimmed(keep(program), operands, targets)
+        return tensors, codes, *trimmed(keep(program), operands, targets)
 
     def ran(self, by: Callable[..., Any], *args: Any) -> Any:
         """Runs a program by a function, while whatever it calls records on another tape."""
@@ -277,7 +284,7 @@ class Tape(Trail):
         tensors, codes, program, operands, targets = self.gathered(tensors)
         moved = pushed(program, operands, targets) if OPEN else None
         if moved is not None:
-            program, operands, targets = _trimmed(*moved[:3])
+            program, operands, targets = trimmed(*moved[:3])
         active = tuple([target is not None for target in targets])
         flags = requiring(program, active)
         segment = None
@@ -306,19 +313,6 @@ class Tape(Trail):
             x._settle(found[at], edge)
             if edge is not None:
                 edge.segment.results.append((at, ref(x)))
-
-
-def _trimmed(
-    program: Program, operands: list[Any], targets: list[Any]
-) -> tuple[Program, list[Any], list[Any]]:
-    """Leaves out what a program does not need, and the targets that no cotangent goes to."""
-    program, needed = pruned(program)
-    if len(needed) < len(operands):
-        operands, targets = [operands[i] for i in needed], [targets[i] for i in needed]
-    linked = links(program)
-    if len(linked) < len(targets):  # what is not gone back to is not to be kept alive
-        targets = [to if i in linked else None for i, to in enumerate(targets)]
-    return program, operands, targets
 
 
 def tape() -> Tape:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,6 +22,10 @@ from ftrans.ir.trail import Trail
 from ftrans.numpy import protocols
 from ftrans.numpy.methods import sizes_of
 from ftrans.runtime.device import Device, device_of, placed
+
+
+def _made_a(number: type) -> Callable[[Any], Any]:
+    return lambda self: number(self._only(f"{number.__name__}()"))
 
 
 class ValueMembers:
@@ -96,17 +101,10 @@ class ValueMembers:
             )
         return np.asarray(settle(self)).item()
 
-    def __bool__(self: Any) -> bool:
-        return bool(self._only("bool()"))
-
-    def __int__(self: Any) -> int:
-        return int(self._only("int()"))
-
-    def __float__(self: Any) -> float:
-        return float(self._only("float()"))
-
-    def __complex__(self: Any) -> complex:
-        return complex(self._only("complex()"))
+    __bool__ = _made_a(bool)
+    __int__ = _made_a(int)
+    __float__ = _made_a(float)
+    __complex__ = _made_a(complex)
 
     def __index__(self: Any) -> int:
         if not is_integer(self._type.dtype):
@@ -124,9 +122,8 @@ class ValueMembers:
     def numpy(self: Any, *, force: bool = False) -> Any:
         """Returns the value as a NumPy array that is read-only, since others may have saved it.
 
-        Raises:
-            GraphError: where it requires grad, and `force` is not said, since gradients do not go
-                through it.
+        It raises a `GraphError` where the tensor requires grad, since no gradients go through it,
+        unless one says `force`.
         """
         if self.requires_grad and not force:
             raise GraphError(
@@ -155,26 +152,18 @@ class ValueMembers:
         return recorded(called, *args, **kwargs)
 
     def __repr__(self: Any) -> str:
-        return f"tensor({self._text('tensor(')}{self._suffix()})"
-
-    def __str__(self: Any) -> str:
-        return repr(self)
+        t = self._type
+        shown = np.array2string(np.asarray(settle(self)), separator=", ", prefix="tensor(")
+        if t.dtype not in (np.float32, np.bool_, np.int64):
+            shown += f", dtype={t.dtype}"
+        if self.grad_fn is not None:
+            shown += f", grad_fn=<{self.grad_fn.name()}>"
+        elif self.requires_grad:
+            shown += ", requires_grad=True"
+        return f"tensor({shown})"
 
     def __format__(self: Any, spec: str) -> str:
-        if not spec or self._type.ndim:
-            return str(self)
-        return format(self.item(), spec)
-
-    def _text(self: Any, start: str) -> str:
-        return np.array2string(np.asarray(settle(self)), separator=", ", prefix=start)
-
-    def _suffix(self: Any) -> str:
-        t = self._type
-        usual = t.dtype in (np.float32, np.bool_, np.int64)
-        history = "" if self.grad_fn is None else f", grad_fn=<{self.grad_fn.name()}>"
-        return ("" if usual else f", dtype={t.dtype}") + (
-            history or (", requires_grad=True" if self.requires_grad else "")
-        )
+        return str(self) if not spec or self._type.ndim else format(self.item(), spec)
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
         if not self.is_leaf:
@@ -182,8 +171,7 @@ class ValueMembers:
                 "Only leaves can be pickled or copied deeply; this tensor is the result of an "
                 f"operation.\n  x: {self._type}\n  Take x.detach()."
             )
-        grad = self.grad
-        return _rebuilt, (np.array(settle(self)), self.requires_grad, grad)
+        return _rebuilt, (np.array(settle(self)), self.requires_grad, self.grad)
 
     def __deepcopy__(self: Any, memo: Any) -> Any:
         made = self.__reduce_ex__(4)

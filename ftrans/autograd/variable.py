@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from ftrans.autograd.creation import tensor
@@ -17,8 +18,7 @@ _VOLATILE = "volatile was removed and has no effect. Write with no_grad(): aroun
 
 def _warn(text: str, category: type[Warning]) -> None:
     """Warns of the line of the user's that runs, once, as Python does it by default."""
-    frame = user_frame()
-    assert frame is not None, "a user calls it"
+    frame: Any = user_frame()
     where = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
     registry = frame.f_globals.setdefault("__warningregistry__", {})
     warnings.warn_explicit(text, category, *where, registry)
@@ -47,15 +47,7 @@ class _VariableMeta(type):
 class Variable(metaclass=_VariableMeta):
     """Returns a tensor: every tensor is what was a variable, and an instance of this class.
 
-    Of a tensor it is another one in the same memory, without its history.
-
-    Args:
-        data: a tensor, or what `tensor` takes.
-        requires_grad: whether gradients are accumulated in it.
-        volatile: has no effect, but for a warning.
-
-    Raises:
-        ArgumentError: where it is to be volatile and to require grad.
+    Of a tensor it is another one in the same memory, without its history. `volatile` only warns.
 
     Example:
         >>> x = Variable([1.0, 2.0], requires_grad=True)
@@ -65,38 +57,26 @@ class Variable(metaclass=_VariableMeta):
     """
 
 
-def renamed(
-    grad_tensors: Any, retain_graph: Any, grad_variables: Any, retain_variables: Any
-) -> tuple[Any, Any]:
-    """Returns the arguments `grad_tensors` and `retain_graph` of `backward`, by either name.
-
-    Raises:
-        ArgumentError: where one is given by both.
-    """
-    if grad_variables is not None:
-        grad_tensors = _by("grad_tensors", grad_tensors, "grad_variables", grad_variables)
-    if retain_variables is not None:
-        retain_graph = _by("retain_graph", retain_graph, "retain_variables", retain_variables)
-    return grad_tensors, retain_graph
+_RENAMED = {"grad_variables": "grad_tensors", "retain_variables": "retain_graph"}
 
 
-def _by(name: str, value: Any, old_name: str, old: Any) -> Any:
-    if value is not None:
-        raise ArgumentError(
-            f"backward(): {name} and {old_name} (its old name) are one argument.\n  Pass {name}."
-        )
-    _warn(f"backward(): `{old_name}` is deprecated. Use `{name}` instead.", FutureWarning)
-    return old
+def renamed(*given: Any) -> Iterator[Any]:
+    """Yields `grad_tensors` and `retain_graph` of `backward`, given by these names, then by old."""
+    for value, old, (old_name, name) in zip(given[:2], given[2:], _RENAMED.items(), strict=True):
+        if value is not None and old is not None:
+            raise ArgumentError(
+                f"backward(): {name} and {old_name} (its old name) are one argument.\n"
+                f"  Pass {name}."
+            )
+        if old is not None:
+            _warn(f"backward(): `{old_name}` is deprecated. Use `{name}` instead.", FutureWarning)
+        yield value if old is None else old
 
 
 def _volatile(self: Any) -> bool:
     """Is False, with a warning: it was removed."""
     _warn("volatile was removed (x.volatile is always False); see no_grad().", UserWarning)
     return False
-
-
-def _set_volatile(self: Any, value: Any) -> None:
-    _warn(f"x.volatile: {_VOLATILE}", UserWarning)
 
 
 @boundary
@@ -124,5 +104,7 @@ def _mark_shared_storage(self: Any, *pairs: Any) -> None:
 FunctionCtx.saved_variables = _saved_variables  # type: ignore[attr-defined]
 FunctionCtx.mark_shared_storage = _mark_shared_storage  # type: ignore[attr-defined]
 FunctionCtx.requires_grad = True  # type: ignore[attr-defined]
-Tensor.volatile = property(_volatile, _set_volatile)  # type: ignore[attr-defined]
+Tensor.volatile = property(  # type: ignore[attr-defined]
+    _volatile, lambda self, value: _warn(f"x.volatile: {_VOLATILE}", UserWarning)
+)
 Tensor.reinforce = _reinforce  # type: ignore[attr-defined]

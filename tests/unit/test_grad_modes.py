@@ -505,6 +505,20 @@ def test_generators_of_enable_grad_inside_no_grad() -> None:
             assert not is_grad_enabled()
 
 
+def test_generators_of_a_mode_that_is_also_entered_in_them() -> None:
+    mode = no_grad()
+
+    @mode
+    def modes() -> Iterator[bool]:
+        with mode:
+            yield is_grad_enabled()
+
+    generator = modes()
+    assert next(generator) is False
+    assert is_grad_enabled()
+    assert list(generator) == []
+
+
 def test_generators_of_set_grad_enabled() -> None:
     @set_grad_enabled(False)
     def modes() -> Iterator[bool]:

@@ -1,14 +1,10 @@
 """The names of `torch.autograd.profiler`."""
 
-from ftrans.autograd.profiler.emit import emit_itt, emit_nvtx
-from ftrans.autograd.profiler.profile import profile
-from ftrans.autograd.profiler.ranges import record_function
-from ftrans.autograd.profiler.records import (
-    EnforceUnique,
-    KinetoStepTracker,
-    load_nvprof,
-    parse_nvprof_trace,
-)
+from ftrans.autograd.profiler.collector import record_function
+from ftrans.autograd.profiler.profile import emit_itt, emit_nvtx, profile
+from ftrans.autograd.profiler_util import EnforceUnique, KinetoStepTracker, parse_nvprof_trace
+
+load_nvprof = parse_nvprof_trace
 
 __all__ = [
     "EnforceUnique",

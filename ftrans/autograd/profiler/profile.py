@@ -1,16 +1,19 @@
-"""The profiler: events for the equations, programs and ranges that run in a block."""
+"""The profiler: events for what runs in a block; and markers of them for other profilers."""
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import jax
 import jax.monitoring
 
-from ftrans.autograd.profiler.collector import Collector, install, remove
-from ftrans.autograd.profiler.events import EventList
+from ftrans.autograd.profiler.collector import Collector
+from ftrans.autograd.profiler_util import BACKWARD, EventList, FunctionEvent
 from ftrans.errors import ArgumentError, UnsupportedError
 from ftrans.primitives.observe import observing
 from ftrans.traceback import boundary
@@ -22,18 +25,17 @@ _OTHERS = {
 }
 
 
-def _of_events(name: str) -> Callable[..., Any]:
+def _of_events(method: Callable[..., Any]) -> Callable[..., Any]:
     """Makes the method of a profile that is one of its events."""
-    method = getattr(EventList, name)
 
+    @functools.wraps(method)
     def delegated(self: Any, *args: Any, **kwargs: Any) -> Any:
         return method(self.function_events, *args, **kwargs)
 
-    delegated.__name__, delegated.__doc__ = name, method.__doc__
     return boundary(delegated)
 
 
-class profile:
+class profile(Collector):
     """Times all that runs in a block: each equation, in programs, in ranges.
 
     While it is active, programs are run one equation after the other by NumPy, or where their
@@ -41,18 +43,10 @@ class profile:
     `config.execution = "compile"`. All threads are observed. What was written in the block is run,
     also where nobody refers to it any longer.
 
-    Args:
-        enabled: whether anything is collected.
-        record_shapes: whether the shapes of operands are.
-        with_flops: whether floating-point operations are counted.
-        with_stack: whether the user's line that an equation comes from is recorded.
-        compiled_trace_dir: a directory for a trace by JAX's own profiler. Programs are then run as
-            they are outside of a profile, and the trace tells what XLA does in compiled ones.
-        others: those of PyTorch's that mean nothing here: there is nothing but time on the host,
-            for which what runs on a device is waited for, and memory is always recorded.
-
-    Raises:
-        UnsupportedError: where a profile is active already.
+    Shapes of operands, floating-point operations and the user's lines are recorded if one says so.
+    With a directory, `compiled_trace_dir`, programs are run as they are outside of a profile, and a
+    trace by JAX's own profiler tells there what XLA does in compiled ones. Other arguments of
+    PyTorch's mean nothing: there is nothing but time on the host, and memory is always recorded.
 
     Example:
         >>> from ftrans import tensor
@@ -82,51 +76,49 @@ class profile:
                 f"profile: it takes no argument {unknown[0]!r}.\n"
                 f"  Of PyTorch's it takes, besides its own, {', '.join(sorted(_OTHERS))}."
             )
-        self.enabled, self.entered = enabled, False
-        self._trace_dir = compiled_trace_dir
-        whole = compiled_trace_dir is not None
-        self._collector = Collector(not whole, record_shapes, with_stack, with_flops)
+        super().__init__()
+        self.enabled, self.apart = enabled, compiled_trace_dir is None
+        self.record_shapes, self.with_flops = record_shapes, with_flops
+        self.with_stack, self._trace_dir = with_stack, compiled_trace_dir
+        self._block: Any = None
         self._finished: EventList | None = None
 
     @boundary
     def __enter__(self) -> profile:
         if not self.enabled:
             return self
-        if self.entered:
+        if self._block is not None:
             raise UnsupportedError(
                 "profile: it is not reentrant.\n  Write with profile() once more."
             )
-        install(self._collector, "profile")
-        self.entered = True
-        jax.monitoring.register_event_duration_secs_listener(self._collector.compiled)
-        if self._trace_dir is not None:
-            try:
-                jax.profiler.start_trace(self._trace_dir)
-            except BaseException as error:
-                self._trace_dir = None
-                self.__exit__(error)
-                raise
+        self.install()
+        self._block = self._collecting()
+        self._block.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if not self.entered or self._finished is not None:
-            return
-        try:
-            remove(self._collector, run=error[0] is None)
-        finally:
-            self._finish()
+        if self._is_active():
+            self._block.__exit__(*error)
 
-    def _finish(self) -> None:
-        jax.monitoring.unregister_event_duration_listener(self._collector.compiled)
-        self._finished = EventList(
-            sorted(self._collector.events, key=lambda e: (e.start_us, -e.end_us))
-        )
-        self._finished._populate_cpu_children()
-        for event in reversed(self._finished):  # what is inside before what is around it
-            if event.cpu_parent is not None:
-                event.cpu_parent.cpu_memory_usage += event.cpu_memory_usage
-        if self._trace_dir is not None:
-            jax.profiler.stop_trace()
+    def _is_active(self) -> bool:
+        return self._block is not None and self._finished is None
+
+    @contextmanager
+    def _collecting(self) -> Iterator[None]:
+        directory = self._trace_dir
+        jax.monitoring.register_event_duration_secs_listener(self.compiled)
+        try:
+            with nullcontext() if directory is None else jax.profiler.trace(directory):
+                yield
+                self.remove()
+        finally:
+            self.remove(run=False)
+            jax.monitoring.unregister_event_duration_listener(self.compiled)
+            self._finished = EventList(sorted(self.events, key=lambda e: (e.start_us, -e.end_us)))
+            self._finished._populate_cpu_children()
+            for event in reversed(self._finished):  # what is inside before what is around it
+                if event.cpu_parent is not None:
+                    event.cpu_parent.cpu_memory_usage += event.cpu_memory_usage
 
     @property
     @boundary
@@ -142,21 +134,83 @@ class profile:
     def __repr__(self) -> str:
         return "<unfinished profile>" if self._finished is None else str(self._finished)
 
-    key_averages = _of_events("key_averages")
-    table = _of_events("table")
-    total_average = _of_events("total_average")
-    export_chrome_trace = _of_events("export_chrome_trace")
-    export_stacks = _of_events("export_stacks")
+    key_averages = _of_events(EventList.key_averages)
+    table = _of_events(EventList.table)
+    total_average = _of_events(EventList.total_average)
+    export_chrome_trace = _of_events(EventList.export_chrome_trace)
+    export_stacks = _of_events(EventList.export_stacks)
     self_cpu_time_total = property(lambda self: self.function_events.self_cpu_time_total)
 
     @boundary
     def toggle_collection_dynamic(self, enabled: bool, activities: Iterable[Any] = ()) -> None:
         """Pauses collecting, or goes on with it; `activities` mean nothing."""
-        if not self.entered or self._finished is not None:
+        if not self._is_active():
             raise UnsupportedError(
                 "toggle_collection_dynamic: the profile is not active.\n  Call it in its block."
             )
         if not enabled:
-            remove(self._collector)
-        elif observing.by is not self._collector:
-            install(self._collector, "profile")
+            self.remove()
+        elif observing.by is not self:
+            self.install()
+
+
+class emit_nvtx(Collector):
+    """Makes each event a range of NVTX, for Nsight Systems, by the package `nvtx`.
+
+    Ranges are called "mul, seq = N", those of a backward pass "mul, stashed seq = N": N is that of
+    the place in the user's code that both come from. With `record_shapes`, sizes follow.
+    """
+
+    package = "nvtx"
+
+    def __init__(self, enabled: bool = True, record_shapes: bool = False):
+        super().__init__()
+        self.enabled, self.record_shapes = enabled, record_shapes
+
+    def _push(self, text: str) -> None:
+        self._loaded.push_range(text, domain="ftrans")
+
+    def _pop(self) -> None:
+        self._loaded.pop_range(domain="ftrans")
+
+    def begin(self, *args: Any, **kwargs: Any) -> FunctionEvent:
+        """Begins an event, and a range."""
+        event = super().begin(*args, **kwargs)
+        text, kind = event.name, "stashed seq" if event.scope == BACKWARD else "seq"
+        text += f", {kind} = {event.sequence_nr}" if event.sequence_nr >= 0 else ""
+        self._push(text + (f", sizes = {event.input_shapes}" if event.input_shapes else ""))
+        return event
+
+    def end(self, event: FunctionEvent, failed: bool = False) -> None:
+        """Ends both."""
+        self._pop()
+
+    @boundary
+    def __enter__(self) -> Any:
+        if not self.enabled:
+            return self
+        try:
+            self._loaded = importlib.import_module(self.package)
+        except ImportError:
+            raise UnsupportedError(
+                f"{type(self).__name__}: it marks ranges by the package {self.package!r}, which is "
+                f"not installed.\n"
+                f"  Run pip install {self.package}, or write profile() and export_chrome_trace()."
+            ) from None
+        self.install()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.remove(run=error[0] is None)
+
+
+class emit_itt(emit_nvtx):
+    """Makes each event a task of ITT, for VTune, by the package `ittapi`; see `emit_nvtx`."""
+
+    package = "ittapi"
+
+    def _push(self, text: str) -> None:
+        self._loaded.task_begin(self._loaded.domain("ftrans"), self._loaded.string_handle(text))
+
+    def _pop(self) -> None:
+        self._loaded.task_end(self._loaded.domain("ftrans"))
