@@ -249,6 +249,14 @@ class _Members:
         """Writes zero to all elements."""
         return assign("zero_", self, of_array(np.zeros(self._type.shape, self._type.dtype)))
 
+    def as_strided(self: Any, *args: Any, **options: Any) -> Any:
+        """Is declined: a value has no strides."""
+        raise UnsupportedError(
+            f"as_strided: a value is not laid out in memory before it is asked for, so that it has "
+            f"no strides.\n  x: {self._type}\n"
+            f"  Write what is meant: x[...], x.expand, x.transpose, x.diagonal, or an index."
+        )
+
     def masked_fill(self: Any, mask: Any, value: Any) -> Any:
         """Returns the elements, with a value where the mask holds."""
         return recorded(lambda x, m, v: fnp.where(m, v, x), self, mask, value)

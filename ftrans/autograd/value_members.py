@@ -138,6 +138,14 @@ class ValueMembers:
         array = self.numpy()
         return np.array(array, dtype) if copy or dtype not in (None, array.dtype) else array
 
+    def __dlpack__(self: Any, **options: Any) -> Any:
+        """Exports a copy by DLPack: what is written to it does not change the tensor."""
+        array = self.numpy()
+        return (np.array(array) if isinstance(array, np.ndarray) else array).__dlpack__(**options)
+
+    def __dlpack_device__(self: Any) -> Any:
+        return settle(self).__dlpack_device__()
+
     def __array_ufunc__(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         called = functools.partial(protocols.array_ufunc, None, ufunc, method)
         return recorded(called, *inputs, **kwargs)

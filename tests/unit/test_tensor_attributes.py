@@ -14,7 +14,7 @@ from jax import numpy as jnp
 import ftrans
 from ftrans import Tensor, tensor
 from ftrans.autograd import grad, no_grad
-from ftrans.errors import GraphError, ShapeError
+from ftrans.errors import GraphError, ShapeError, UnsupportedError
 from ftrans.ir.dtype import bfloat16
 from tests.helpers import assert_close
 
@@ -672,3 +672,37 @@ def test_divmod_is_that_of_numpy_with_its_derivative() -> None:
     assert rest.tolist() == want[1].tolist()
     (quotient + rest).sum().backward()
     assert x.grad.tolist() == [1.0, 1.0]
+
+
+def test_tensors_are_exported_by_dlpack() -> None:
+    x = tensor([1.0, 2.0])
+    array = np.from_dlpack(x)
+    assert array.tolist() == [1.0, 2.0]
+    array[0] = 5.0
+    assert x.tolist() == [1.0, 2.0]
+    assert jnp.from_dlpack(x).tolist() == [1.0, 2.0]
+    with pytest.raises(GraphError, match="requires grad"):
+        np.from_dlpack(tensor([1.0], requires_grad=True))
+
+
+def test_strides_are_declined() -> None:
+    with pytest.raises(UnsupportedError, match="no strides"):
+        tensor([1.0]).as_strided((1,), (1,))
+
+
+def test_functions_by_the_names_of_old_bases() -> None:
+    from ftrans.autograd.function import Function, InplaceFunction, NestedIOFunction
+
+    class Twice(NestedIOFunction):
+        @staticmethod
+        def forward(ctx: Any, pair: Any) -> Any:
+            return {"sum": pair[0] + pair[1]}
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return ((ct["sum"], 2 * ct["sum"]),)
+
+    assert issubclass(InplaceFunction, Function)
+    x, y = tensor([1.0], requires_grad=True), tensor([2.0], requires_grad=True)
+    Twice.apply((x, y))["sum"].sum().backward()
+    assert (x.grad.item(), y.grad.item()) == (1.0, 2.0)
