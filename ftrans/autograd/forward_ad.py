@@ -109,7 +109,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         ...     moved = unpack_dual(make_dual(x, v) ** 3).tangent
         >>> moved.backward()
         >>> moved, x.grad
-        (tensor(12., requires_grad=True), tensor(12.))
+        (tensor(12., grad_fn=<MulBackward0>), tensor(12.))
     """
     _check_outside("make_dual()")
     for name, x in (("primal", tensor), ("tangent", tangent)):
