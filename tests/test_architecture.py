@@ -51,12 +51,12 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6585,
+    "autograd": 6625,
     "custom": 5388,
     "external": 1258,
     "func": 4105,
     "interpreters": 2133,
-    "ir": 2285,
+    "ir": 2401,
     "numpy": 8119,
     "primitives": 6931,
     "runtime": 3161,

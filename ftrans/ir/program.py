@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from ftrans.errors import CheckError, UnsupportedError
+from ftrans.ir.drawing import to_dot, to_svg
 from ftrans.ir.location import Location
 from ftrans.ir.text import to_html, to_text
 from ftrans.ir.types import ArrayType, Literal
@@ -295,6 +296,14 @@ class Program(_Claims):
 
     def _repr_html_(self) -> str:
         return to_html(self)
+
+    def to_dot(self) -> str:
+        """Returns the program as a graph for Graphviz, in the language DOT."""
+        return to_dot(self)
+
+    def to_svg(self) -> str:
+        """Returns the program as a drawing in SVG: a box for each equation, below its operands."""
+        return to_svg(self)
 
 
 def _loaded(inputs: Any, equations: Any, outputs: Any, name: str, is_simplified: bool) -> Program:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import pickle
+import re
 import textwrap
 import threading
 import weakref
 from typing import Any
+from xml.etree import ElementTree
 
 import ml_dtypes
 import numpy as np
@@ -476,3 +479,53 @@ def test_every_transform_makes_well_formed_programs() -> None:
     one, many = np.ones(3), np.ones((2, 3))
     for g, x in ((f, one), (func.grad(f), one), (func.hessian(f), one), (func.vmap(f), many)):
         check(simplify(inline(check(ftrans.trace(g)(x)))))
+
+
+def _drawn() -> Program:
+    def f(x, y):
+        total = fnp.sin(x) * y + 2.0
+        return ftrans.fori_loop(0, 3, lambda i, c: c * 0.5, total), y
+
+    return ftrans.trace(f)(np.ones(3), np.ones(3))
+
+
+def test_a_program_is_drawn_for_graphviz():
+    program = _drawn()
+    dot = program.to_dot()
+    assert dot.startswith("digraph")
+    assert dot.count("{") == dot.count("}") == 1
+    nodes = re.findall(r'^  (n\d+) \[label="([^"]*)"', dot, re.MULTILINE)
+    count = len(program.inputs) + len(program.equations) + len(program.outputs)
+    assert len(dict(nodes)) == count
+    named = dict(nodes)
+    edges = re.findall(r"(n\d+) -> (n\d+)", dot)
+    assert {(named[a], named[b]) for a, b in edges} >= {
+        ("input 0", "sin"),
+        ("sin", "mul"),
+        ("input 1", "mul"),
+        ("mul", "add"),
+        ("input 1", "output 1"),
+    }
+
+
+def test_a_program_is_drawn_in_svg():
+    program = _drawn()
+    root = ElementTree.fromstring(program.to_svg())
+    space = {"s": "http://www.w3.org/2000/svg"}
+    texts = {
+        text.text: (float(text.get("x")), float(text.get("y")))
+        for text in root.iterfind(".//s:text", space)
+    }
+    assert texts["input 0"][1] < texts["sin"][1] < texts["mul"][1] < texts["add"][1]
+    assert any("test_ir.py" in (t.text or "") for t in root.iterfind(".//s:title", space))
+    boxes = [r.attrib for r in root.iterfind(".//s:rect", space)]
+    for a, b in itertools.combinations(boxes, 2):
+        left, right = sorted((a, b), key=lambda r: float(r["x"]))
+        apart = float(left["x"]) + float(left["width"]) <= float(right["x"])
+        assert apart or a["y"] != b["y"]
+
+
+def test_programs_without_equations_are_drawn():
+    program = Program.make([], [], [])
+    assert ElementTree.fromstring(program.to_svg()).tag.endswith("svg")
+    assert program.to_dot().endswith("}")
