@@ -51,8 +51,8 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6625,
-    "custom": 5388,
+    "autograd": 6627,
+    "custom": 5390,
     "external": 1258,
     "func": 4105,
     "interpreters": 2133,

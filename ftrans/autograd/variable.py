@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from ftrans.autograd.creation import tensor
 from ftrans.autograd.tensor import Tensor
+from ftrans.custom import guards
 from ftrans.custom.context import FunctionCtx
 from ftrans.errors import ArgumentError, UnsupportedError
 from ftrans.ir.location import user_frame
@@ -104,6 +105,7 @@ def _mark_shared_storage(self: Any, *pairs: Any) -> None:
 FunctionCtx.saved_variables = _saved_variables  # type: ignore[attr-defined]
 FunctionCtx.mark_shared_storage = _mark_shared_storage  # type: ignore[attr-defined]
 FunctionCtx.requires_grad = True  # type: ignore[attr-defined]
+guards.CONTEXT = len(vars(FunctionCtx))  # these do not change what was traced
 Tensor.volatile = property(  # type: ignore[attr-defined]
     _volatile, lambda self, value: _warn(f"x.volatile: {_VOLATILE}", UserWarning)
 )

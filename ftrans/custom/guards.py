@@ -47,7 +47,6 @@ class Guards:
         self._functions: list[tuple[FunctionType, CodeType, Any, int]] = []
         self._rules: list[tuple[Any, Callable[[Any], Any], Any]] = []
         self._spaces: list[tuple[Any, dict[str, Any]]] = []
-        self._context = len(vars(FunctionCtx))
         self.asks_needs = False
         self.token = object()
 
@@ -59,7 +58,7 @@ class Guards:
 
     def hold(self) -> bool:
         """Tells whether all of it is as it was."""
-        if len(vars(FunctionCtx)) != self._context:
+        if len(vars(FunctionCtx)) != CONTEXT:
             return False
         for space, name, value in self._names:
             if space.get(name, _ABSENT) is not value:
@@ -296,6 +295,9 @@ _LOCAL = frozenset({"LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_LO
 """Instructions that load a variable of the function, the last one that they name."""
 
 _REBINDS = ("STORE_FAST", "STORE_DEREF", "DELETE_FAST", "DELETE_DEREF")
+
+CONTEXT = len(vars(FunctionCtx))
+"""How many attributes contexts share, as long as no user adds one."""
 
 _WRITERS = frozenset({"dump", "tofile"})
 """Methods of NumPy's arrays that have an effect, whatever they are asked of."""
