@@ -710,6 +710,18 @@ CASES |= {
     "a level inside of a transform": lambda: func.grad(
         lambda x: (ad.enter_dual_level(), x.sum())[1]  # here
     )(V),
+    "a node that is looked at in a level": lambda: at_a_level(
+        lambda x: (x * 2).grad_fn.register_hook(print)
+    ),
+    "a packed value in a level": lambda: at_a_level(lambda x: packed(x, same, same)),
+    "strides": lambda: leaf().as_strided((1,), (1,)),
+    "an edge that there is not": lambda: autograd.backward(
+        graph.GradientEdge(leaf().exp().grad_fn, 3), V
+    ),
+    "a hook of a node that returns a number": lambda: number_at_node(leaf().exp()),
+    "no models": lambda: func.stack_module_state([]),
+    "a name that an object has no array of": lambda: func.functional_call(np.sum, {"zz": V}, V),
+    "a pattern without an arrow": lambda: func.rearrange(M, "a b"),
     "a profile in a profile": lambda: profiled(lambda _: profiler.profile().__enter__()),
     "a profile that is entered again": lambda: profiled(lambda _: None).__enter__(),
     "events of a profile that is not over": lambda: profiled(lambda prof: prof.table()),
@@ -767,6 +779,11 @@ def packed(x: Any, pack: Any, unpack: Any) -> None:
 
 def at_node(y: Any) -> None:
     y.grad_fn.register_hook(lambda *_: ())
+    y.sum().backward()
+
+
+def number_at_node(y: Any) -> None:
+    y.grad_fn.register_hook(lambda *_: 3)
     y.sum().backward()
 
 

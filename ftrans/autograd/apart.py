@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import ref
 
+from ftrans.autograd.levels import tangents_of
 from ftrans.autograd.parts import Part, parts, required
 from ftrans.autograd.saved import save
 from ftrans.autograd.segment import Edge, Segment, current, passing
+from ftrans.errors import UnsupportedError
 from ftrans.interpreters import Linearized, kept
 from ftrans.ir import Literal
 from ftrans.runtime import run
@@ -116,6 +118,12 @@ def open_up(segment: Segment) -> Sequence[Segment | None]:
     They are run once more, functions of `external` too, which are to be pure. An opaque `forward`
     is not called again: its results are operands.
     """
+    if any(map(tangents_of, segment.operands)):
+        raise UnsupportedError(
+            "forward_ad: operations on dual tensors cannot be looked at one by one in their level: "
+            "what they would save has no tangents.\n"
+            "  Look at the node after the level, or register hooks on tensors."
+        )
     with _opening:
         if segment.inner is None:
             if segment.split is None or not segment.operands:

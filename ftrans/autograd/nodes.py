@@ -54,6 +54,7 @@ class Node:
             found["traceback_"] = [f"{place}\n", f"  {place.source}\n"]
         return found
 
+    @boundary
     def register_hook(self, hook: Hook) -> RemovableHandle:
         """Has a function called once the node has computed gradients.
 
@@ -66,6 +67,7 @@ class Node:
         """
         return RemovableHandle(self._hooks().after, hook)
 
+    @boundary
     def register_prehook(self, hook: Hook) -> RemovableHandle:
         """Has a function called before the node computes gradients.
 
@@ -292,7 +294,8 @@ def edge_of(node: Node, index: int) -> Any:
         return node.variable
     if not isinstance(node, Operation) or not 0 <= index < len(node._part.gives):
         raise ArgumentError(
-            f"GradientEdge: there is no result {index} of {node!r}.\n"
+            f"GradientEdge: there is no result {index} of "
+            f"{node.name() if isinstance(node, Node) else repr(node)}.\n"
             f"  Take an edge from get_gradient_edge(x), or of next_functions."
         )
     segment, number = node._segment, node._part.gives[index]

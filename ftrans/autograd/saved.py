@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ftrans.autograd.levels import OPEN, tangents_of
 from ftrans.autograd.modes import Mode
 from ftrans.autograd.segment import Edge, current, passing
 from ftrans.autograd.tensor import Tensor, of_array
@@ -29,11 +30,13 @@ class SavedTensor:
         name: which operand of the operation it is, or that it is a result.
     """
 
-    __slots__ = ("_held", "_target", "_type", "_unpack", "name")
+    __slots__ = ("_held", "_moves", "_target", "_type", "_unpack", "name")
 
     _held: tuple[Any] | None
     _type: ArrayType
     _unpack: tuple[Hook, ...]
+    _moves: bool
+    """Whether it had a tangent, before it was packed."""
     _target: Any
     name: str
 
@@ -114,6 +117,11 @@ class SavedTensor:
         found = self._held[0]
         if not self._unpack:
             return found
+        if self._moves and OPEN:
+            raise UnsupportedError(
+                f"forward_ad: a saved value that hooks have packed has lost its tangent.\n"
+                f"  value: {self._type}\n  Go backward after the level, or without the hooks."
+            )
         with _plainly():
             for hook in reversed(self._unpack):
                 found = hook(found)
@@ -178,6 +186,7 @@ def save(name: str, array: Any, target: Any) -> SavedTensor:
     saved._target = target
     saved._type = type_of(array)
     saved._held = (array,)
+    saved._moves = bool(tangents_of(array))
     saved._unpack = ()
     if state.saving:
         saved._pack(state.saving)

@@ -17,7 +17,16 @@ import pytest
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import Tensor, func, tensor
-from ftrans.autograd import Function, backward, enable_grad, grad, levels, no_grad
+from ftrans.autograd import (
+    Function,
+    backward,
+    enable_grad,
+    forward_ad,
+    grad,
+    graph,
+    levels,
+    no_grad,
+)
 from ftrans.autograd.forward_ad import (
     UnpackedDualTensor,
     dual_level,
@@ -26,7 +35,14 @@ from ftrans.autograd.forward_ad import (
     make_dual,
     unpack_dual,
 )
-from ftrans.errors import ArgumentError, DTypeError, GraphError, MissingRuleError, ShapeError
+from ftrans.errors import (
+    ArgumentError,
+    DTypeError,
+    GraphError,
+    MissingRuleError,
+    ShapeError,
+    UnsupportedError,
+)
 from tests.helpers import assert_close
 
 
@@ -698,3 +714,28 @@ def test_what_make_dual_refuses() -> None:
             func.vmap(lambda row: unpack_dual(d).primal * row)(x)
     with pytest.raises(GraphError, match="Dual level must be a positive number"):
         exit_dual_level()
+
+
+def test_operations_are_not_looked_at_one_by_one_in_a_level() -> None:
+    """What an operation saves would have no tangent, so that the gradient had none."""
+    x = tensor([1.0, 2.0], requires_grad=True)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, tensor([1.0, 0.5]))
+        y = (dual**3).sum()
+        with pytest.raises(UnsupportedError, match="cannot be looked at one by one"):
+            y.grad_fn.register_hook(lambda *_: None)
+        (g,) = grad(y, dual)
+        assert forward_ad.unpack_dual(g).tangent.tolist() == [6.0, 6.0]
+
+
+def test_what_hooks_have_packed_has_no_tangent() -> None:
+    x = tensor([1.0, 2.0], requires_grad=True)
+    with graph.saved_tensors_hooks(lambda t: t.numpy().copy(), tensor), forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, tensor([1.0, 0.5]))
+        y = (dual * dual).sum()
+        moved = forward_ad.unpack_dual(y).tangent
+        with pytest.raises(UnsupportedError, match="has lost its tangent"):
+            grad(y, dual)
+    moved.backward()
+    assert moved.item() == 4.0
+    assert x.grad.tolist() == [2.0, 1.0]
