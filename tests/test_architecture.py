@@ -51,7 +51,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6647,
+    "autograd": 6670,
     "custom": 5390,
     "external": 1258,
     "func": 4105,

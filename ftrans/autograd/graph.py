@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ftrans.autograd.hooks import RemovableHandle, register_hook
-from ftrans.autograd.nodes import GradientEdge, Node, get_gradient_edge
+from ftrans.autograd.nodes import GradientEdge, Node, get_gradient_edge, standing_for
 from ftrans.autograd.saved import (
     SavedTensor,
     disable_saved_tensors_hooks,
@@ -57,7 +57,7 @@ def register_multi_grad_hook(
     """Has a function called with the gradients of several tensors, once in each backward pass.
 
     Args:
-        tensors: tensors that require grad.
+        tensors: tensors that require grad, or edges.
         fn: takes, in the mode "all", a list of the gradients, once all have been computed, with
             None for tensors that this pass does not reach; in the mode "any" the first gradient
             that is computed.
@@ -72,7 +72,8 @@ def register_multi_grad_hook(
     """
     if mode not in ("all", "any"):
         raise ArgumentError(f"Expects mode to be one of ('all', 'any') but got {mode!r}.")
-    tensors = [tensors] if type(tensors) is Tensor else tensors
+    given = [tensors] if type(tensors) is Tensor else tensors
+    tensors = [standing_for(x) if type(x) is GradientEdge else x for x in given]
     lock = threading.Lock()
     arrived: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
     targets: list[Any] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from ftrans.autograd.tape import settle
 from ftrans.autograd.tensor import Tensor
-from ftrans.errors import GraphError
+from ftrans.errors import ArgumentError, GraphError
 
 Hook = Callable[..., Any]
 
@@ -49,8 +49,11 @@ def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
         A handle, by which the hook can be removed.
 
     Raises:
+        ArgumentError: where the hook cannot be called.
         GraphError: where the tensor does not require grad.
     """
+    if not callable(hook):
+        raise ArgumentError(f"register_hook: a hook is a function.\n  given: {type(hook).__name__}")
     if not x.requires_grad:
         raise GraphError(
             f"cannot register a hook on a tensor that doesn't require gradient\n  x: {x._type}"
@@ -60,7 +63,8 @@ def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
     if meta.leaf:
         return RemovableHandle(meta.hooks, hook)
     segment, position = x._target()
-    segment.values[position] = x._v
+    if x._v is not None:  # else it stands for an edge
+        segment.values[position] = x._v
     return RemovableHandle(segment.hooks.setdefault(position, {}), hook)
 
 

@@ -131,7 +131,7 @@ def _along(name: str, values: Function, indices: Function) -> Function:
 
         if not self.ndim:
             return Extreme(self.clone(), recorded(fnp.zeros, (), np.int64))
-        return Extreme(*recorded(along, self))
+        return Extreme(*recorded(_named(along, name, None), self))
 
     doc = f"Returns the {name} of all elements, or along a dimension."
     return boundary(_named(method, name, doc))
@@ -259,7 +259,8 @@ class _Members:
 
     def masked_fill(self: Any, mask: Any, value: Any) -> Any:
         """Returns the elements, with a value where the mask holds."""
-        return recorded(lambda x, m, v: fnp.where(m, v, x), self, mask, value)
+        fill = _named(lambda x, m, v: fnp.where(m, v, x), "masked_fill", None)
+        return recorded(fill, self, mask, value)
 
     def addcmul(self: Any, x: Any, y: Any, *, value: Any = 1) -> Any:
         """Returns `self + value * x * y`."""

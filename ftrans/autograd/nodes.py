@@ -342,8 +342,11 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
         tensor: a tensor that requires grad.
 
     Raises:
-        GraphError: where it does not.
+        ArgumentError: where it is no tensor.
+        GraphError: where it does not require grad.
     """
+    if type(tensor) is not Tensor:
+        raise ArgumentError(f"get_gradient_edge: it is no tensor, but of {type(tensor).__name__}.")
     if not tensor.requires_grad:
         raise GraphError(
             f"It is not possible to get the gradient edge for a Tensor that does not require "

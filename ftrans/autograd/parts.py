@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ftrans.autograd.segment import differentiated
+from ftrans.autograd.segment import differentiated, moving
 from ftrans.interpreters.base import memoised
 from ftrans.ir import Equation, Literal, Program
 from ftrans.ir.location import Called, Location
@@ -94,6 +95,5 @@ def required(program: Program, active: tuple[bool, ...]) -> frozenset[int]:
     found = {i for i, is_active in enumerate(active) if is_active}
     for equation, numbers, _ in program.numbered():
         if not found.isdisjoint(differentiated(equation)):
-            pairs = zip(numbers, equation.types, strict=True)
-            found.update([number for number, type_ in pairs if type_.is_inexact])
+            found.update(itertools.compress(numbers, moving(equation)))
     return frozenset(found)

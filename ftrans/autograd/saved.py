@@ -301,7 +301,12 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 
     Args:
         error_message: the text of the error.
+
+    Raises:
+        GraphError: inside of a block of such hooks, with this text.
     """
+    if state.saving:
+        raise GraphError(error_message)
     before, state.unsaving = state.unsaving, error_message
     try:
         yield

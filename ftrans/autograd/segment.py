@@ -199,6 +199,14 @@ def differentiated(equation: Equation) -> Sequence[Any]:
     return equation.operands[1:] if equation.primitive is no_grad_p else equation.operands
 
 
+def moving(equation: Equation) -> list[bool]:
+    """Tells for each result whether it can have a gradient; the author of a rule may say not."""
+    spec = equation.params.get("spec") if equation.params else None
+    smooth = getattr(spec, "smooth", ())
+    rest = [True] * (len(equation.types) - len(smooth))
+    return [t.is_inexact and s for t, s in zip(equation.types, [*smooth, *rest], strict=False)]
+
+
 @memoised
 def depends(program: Program) -> tuple[Needs, ...]:
     """Returns for each output what it is computed of, where a derivative can go."""
@@ -213,9 +221,9 @@ def depends(program: Program) -> tuple[Needs, ...]:
         taken = [a for a in differentiated(equation) if type(a) is int]
         above = empty.union(*[inputs[a] for a in taken])
         before = empty.union(*[outputs[a] for a in taken])
-        for number, type_ in zip(numbers, equation.types, strict=True):
-            inputs.append(above if type_.is_inexact else empty)
-            outputs.append((before if type_.is_inexact else empty) | positions.get(number, set()))
+        for number, moves in zip(numbers, moving(equation), strict=True):
+            inputs.append(above if moves else empty)
+            outputs.append((before if moves else empty) | positions.get(number, set()))
     nothing = Needs(empty, empty)
     return tuple(
         [Needs(inputs[a], outputs[a]) if type(a) is int else nothing for a in program.outputs]

@@ -26,6 +26,7 @@ from ftrans.autograd.segment import (
     Segment,
     current,
     differentiated,
+    moving,
     requiring,
     trimmed,
 )
@@ -163,7 +164,7 @@ class Tape(Trail):
             equation: Any = self.steps[self.seen].equation
             self.seen += 1
             needs = any(map(self.requires, differentiated(equation)))
-            flags += [needs and t.is_inexact for t in equation.types]
+            flags += [needs and moves for moves in moving(equation)]
 
     def twin(self, code: int) -> int:
         """Returns the value that stands for one where nothing is to be differentiated."""

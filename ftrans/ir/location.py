@@ -154,7 +154,7 @@ _TORCH = {
     "multiply": "Mul", "negative": "Neg", "power": "Pow", "subtract": "Sub", "true_divide": "Div",
     "float_power": "Pow", "swapaxes": "Transpose", "reshape": "View", "getitem": "Index",
     "mT": "Transpose", "setitem": "IndexPut", "T": "Permute", "broadcast_to": "Expand",
-    "take_along_axis": "Gather",
+    "take_along_axis": "Gather", "flatten": "View", "clip": "Clamp",
 }  # fmt: skip
 """PyTorch's names of functions that have others here."""
 

@@ -869,3 +869,56 @@ def test_views_have_names() -> None:
     y = x * 1
     y[0].mul_(2)
     assert y.grad_fn.name() == "CopySlices"
+
+
+def test_hooks_that_are_there_cannot_be_disabled() -> None:
+    with graph.save_on_cpu(), pytest.raises(RuntimeError, match="not here"):
+        graph.disable_saved_tensors_hooks("not here").__enter__()
+
+
+def test_what_an_author_marks_as_not_differentiable_does_not_require_grad() -> None:
+    class Two(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            rounded = x * 2
+            ctx.mark_non_differentiable(rounded)
+            return rounded, x * 3
+
+        @staticmethod
+        def backward(ctx: Any, _: Any, ct: Any) -> Any:
+            return ct * 3
+
+    x = leaf([1.0, 2.0])
+    for block in (graph.save_on_cpu, ftrans.enable_grad):
+        x.grad = None
+        with block():
+            first, second = Two.apply(x)
+        assert not first.requires_grad
+        assert first.grad_fn is None
+        assert second.requires_grad
+        (first * second).sum().backward()
+        assert_close(x.grad, [6.0, 12.0])
+
+
+def test_names_of_composites() -> None:
+    x = leaf([[1.0, 2.0], [3.0, 4.0]])
+    assert x.max(1).values.grad_fn.name() == "MaxBackward0"
+    assert x.masked_fill(x > 2, 0.0).grad_fn.name() == "MaskedFillBackward0"
+    assert x.clamp(0.0, 2.0).grad_fn.name() == "ClampBackward0"
+    assert x.flatten().grad_fn.name() == "ViewBackward0"
+
+
+def test_a_hook_of_several_edges() -> None:
+    a = leaf([1.0, 2.0])
+    b = a * 2
+    calls: list[Any] = []
+    graph.register_multi_grad_hook([graph.get_gradient_edge(b), a], calls.append)
+    (b * b).sum().backward()
+    assert [g.tolist() for g in calls[0]] == [[4.0, 8.0], [8.0, 16.0]]
+
+
+def test_what_is_no_tensor_or_hook_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="no tensor, but of int"):
+        graph.get_gradient_edge(3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="a hook is a function"):
+        leaf([1.0]).register_hook(3)
