@@ -51,11 +51,11 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6670,
+    "autograd": 6637,
     "custom": 5390,
     "external": 1258,
     "func": 4105,
-    "interpreters": 2133,
+    "interpreters": 2130,
     "ir": 2401,
     "numpy": 8119,
     "primitives": 6931,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
-from collections.abc import Callable
-from typing import Any
+from contextlib import ContextDecorator
 
 from ftrans.config import config
 
@@ -32,7 +30,7 @@ class set_detect_anomaly:
         _set(*self._before)
 
 
-class detect_anomaly:
+class detect_anomaly(ContextDecorator):
     """Is the block, or the decorator, in which anomaly mode is on; see `set_detect_anomaly`.
 
     Args:
@@ -71,16 +69,6 @@ class detect_anomaly:
 
     def __exit__(self, *error: object) -> None:
         _set(*self._before.pop())
-
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a function that runs in this mode."""
-
-        @functools.wraps(function)
-        def called(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return function(*args, **kwargs)
-
-        return called
 
 
 def is_anomaly_enabled() -> bool:

@@ -14,11 +14,11 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.autograd.levels import OPEN
-from ftrans.autograd.nodes import GradientEdge, standing_for
+from ftrans.autograd.nodes import GradientEdge, standing_for, target_of
 from ftrans.autograd.profiler.collector import backward_pass
 from ftrans.autograd.segment import Edge, Segment, depends, requiring
 from ftrans.autograd.tape import recorded, settle
-from ftrans.autograd.tensor import Tensor, of_array
+from ftrans.autograd.tensor import Tensor, check_tensor, of_array
 from ftrans.autograd.variable import renamed
 from ftrans.autograd.walk import Walk, deliver, key_of
 from ftrans.errors import ArgumentError, DTypeError, GraphError, ShapeError
@@ -106,13 +106,8 @@ def _seed(call: str, index: int, t: ArrayType, ct: Any, create: bool, size: int 
     return cast(settle(ct) if type(ct) is Tensor else as_array(ct), t.dtype)
 
 
-def _check_tensor(call: str, what: str, x: Any) -> None:
-    if type(x) is not Tensor:
-        raise ArgumentError(f"{call}: {what} is no tensor, but of {type(x).__name__}.")
-
-
 def _check_root(call: str, index: int, x: Any) -> None:
-    _check_tensor(call, f"element {index}", x)
+    check_tensor(call, f"element {index}", x)
     if not x.requires_grad:
         raise GraphError(
             f"{call}: element {index} of tensors does not require grad and does not have a "
@@ -213,14 +208,13 @@ def _free(walk: Walk, place: Any) -> None:
 
 def _sink(call: str, index: int, x: Any) -> Any:
     """Returns the leaf or the edge that is asked for by a tensor."""
-    _check_tensor(call, f"input {index}", x)
+    check_tensor(call, f"input {index}", x)
     if not x.requires_grad:
         raise GraphError(
             f"{call}: One of the differentiated Tensors does not require grad.\n"
             f"  input {index}: {x._type}"
         )
-    settle(x)
-    target = x._target()
+    target = target_of(x)
     if isinstance(target, Edge) and x._v is not None:
         target.segment.values[target.position] = x._v
     return target

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import ContextDecorator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ftrans.autograd.levels import NONE, Tangent, begin, carry, end, entered, tangents_of
 from ftrans.autograd.tape import recorded, settle
-from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.tensor import Tensor, check_tensor
 from ftrans.errors import ArgumentError, DTypeError, GraphError, ShapeError
 from ftrans.ir.stack import state
 from ftrans.traceback import boundary
@@ -20,6 +20,9 @@ __all__ = [
     "make_dual",
     "unpack_dual",
 ]
+
+
+_HINT = "\n  Write ftrans.tensor(x)."
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -113,7 +116,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     """
     _check_outside("make_dual()")
     for name, x in (("primal", tensor), ("tangent", tangent)):
-        _check_tensor("make_dual()", name, x)
+        check_tensor("make_dual()", name, x, _HINT)
         if not x._type.is_inexact:
             raise ArgumentError(
                 f"make_dual(): Expected {name} to be floating point or complex, but got: "
@@ -174,7 +177,7 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
         GraphError: where there is no such level, and inside of a transform.
     """
     _check_outside("unpack_dual()")
-    _check_tensor("unpack_dual()", "tensor", tensor)
+    check_tensor("unpack_dual()", "tensor", tensor, _HINT)
     if not entered.levels:
         return UnpackedDualTensor(tensor, None)
     number, _ = _number("unpack_dual()", level)
@@ -208,13 +211,6 @@ def _number(call: str, level: int | None) -> tuple[int, int]:
             f"  open in this thread: {', '.join(map(str, range(count)))}"
         )
     return entered.levels[shown], shown
-
-
-def _check_tensor(call: str, name: str, x: Any) -> None:
-    if type(x) is not Tensor:
-        raise ArgumentError(
-            f"{call}: {name} is no tensor, but of {type(x).__name__}.\n  Write ftrans.tensor(x)."
-        )
 
 
 def _check_outside(call: str) -> None:

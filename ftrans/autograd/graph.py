@@ -9,15 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from ftrans.autograd.hooks import RemovableHandle, register_hook
-from ftrans.autograd.nodes import GradientEdge, Node, get_gradient_edge, standing_for
+from ftrans.autograd.nodes import GradientEdge, Node, get_gradient_edge, standing_for, target_of
 from ftrans.autograd.saved import (
     SavedTensor,
     disable_saved_tensors_hooks,
     save_on_cpu,
     saved_tensors_hooks,
 )
-from ftrans.autograd.tape import settle
-from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.tensor import Tensor, base_of
 from ftrans.autograd.walk import walking
 from ftrans.errors import ArgumentError
 from ftrans.traceback import boundary
@@ -96,14 +95,8 @@ def register_multi_grad_hook(
         return hook
 
     handles = [register_hook(x, hook_of(index)) for index, x in enumerate(tensors)]
-    targets += [_target(x) for x in tensors]
+    targets += [target_of(x) for x in tensors]
     return _Handles(handles)
-
-
-def _target(x: Tensor) -> Any:
-    """Returns what a gradient of a tensor is for."""
-    settle(x)
-    return x._target()
 
 
 class _Mutations:
@@ -127,7 +120,4 @@ def allow_mutation_on_saved_tensors() -> Iterator[_Mutations]:
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
     """Counts one more write to a tensor, or to several: `x._version`."""
     for x in [tensor] if type(tensor) is Tensor else tensor:
-        base = x
-        while base._meta is not None and base._meta.parent is not None:
-            base = base._meta.parent
-        base._metadata().version += 1
+        base_of(x)._metadata().version += 1

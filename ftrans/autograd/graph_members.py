@@ -9,9 +9,9 @@ import ftrans.numpy as fnp
 from ftrans.autograd.engine import backward
 from ftrans.autograd.hooks import register_hook, register_post_accumulate_grad_hook
 from ftrans.autograd.levels import plain
-from ftrans.autograd.nodes import Node, node_of
+from ftrans.autograd.nodes import Node, node_of, target_of
 from ftrans.autograd.tape import Tape, settle
-from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.tensor import Tensor, base_of
 from ftrans.autograd.views import assign, keep_grad, view
 from ftrans.errors import DTypeError, GraphError
 from ftrans.ir.stack import state
@@ -45,14 +45,12 @@ class GraphMembers:
         """The node of the operation that made the tensor; None for leaves."""
         if self.is_leaf:
             return None
-        settle(self)
-        return node_of(self._target())[0]
+        return node_of(target_of(self))[0]
 
     @property
     def output_nr(self: Any) -> int:
         """Which result of that operation it is."""
-        settle(self)
-        return node_of(self._target())[1]
+        return node_of(target_of(self))[1]
 
     @property
     def grad(self: Any) -> Any:
@@ -98,16 +96,12 @@ class GraphMembers:
 
     @property
     def _version(self: Any) -> int:
-        x = self
-        while x._meta is not None and x._meta.parent is not None:
-            x = x._meta.parent
+        x = base_of(self)
         return 0 if x._meta is None else x._meta.version
 
     def is_inference(self: Any) -> bool:
         """Tells whether it was made in inference mode; a view is what its base is."""
-        x = self
-        while x._meta is not None and x._meta.parent is not None:
-            x = x._meta.parent
+        x = base_of(self)
         if x._meta is not None and (x._meta.inference or x._meta.version):
             return x._meta.inference
         return type(x._v) is Tape and x._v.inference

@@ -15,7 +15,7 @@ from ftrans.autograd.parts import Part, parts, required
 from ftrans.autograd.saved import SavedTensor, freed
 from ftrans.autograd.segment import Edge, NodeHooks, Segment, current
 from ftrans.autograd.tape import settle
-from ftrans.autograd.tensor import Tensor, made
+from ftrans.autograd.tensor import Tensor, check_tensor, made
 from ftrans.autograd.walk import Walk, deliver
 from ftrans.errors import ArgumentError, GraphError, MissingAttributeError, StructureError
 from ftrans.ir.location import node_name
@@ -48,11 +48,7 @@ class Node:
 
         In anomaly mode it says where the operation was recorded, as `"traceback_"`.
         """
-        found = self._hooks().metadata
-        place = self._part.location if isinstance(self, Operation) else None
-        if is_anomaly_enabled() and place is not None:
-            found["traceback_"] = [f"{place}\n", f"  {place.source}\n"]
-        return found
+        return self._hooks().metadata
 
     @boundary
     def register_hook(self, hook: Hook) -> RemovableHandle:
@@ -151,6 +147,14 @@ class Operation(Node):
             return tuple([_behind(segment, number) for number in takes])
         targets = iter(segment.targets)
         return tuple([(None, 0) if a is None else node_of(next(targets)) for a in takes])
+
+    @property
+    def metadata(self) -> dict[Any, Any]:
+        """A dictionary for whoever looks at the graph; see `Node`."""
+        found, place = self._hooks().metadata, self._part.location
+        if is_anomaly_enabled() and place is not None:
+            found["traceback_"] = [f"{place}\n", f"  {place.source}\n"]
+        return found
 
     def _own(self) -> Segment:
         """Returns the segment of this operation alone."""
@@ -288,6 +292,12 @@ def _behind(segment: Segment, number: Any) -> tuple[Node | None, int]:
     raise AssertionError(f"no operation gives value {number}")
 
 
+def target_of(x: Tensor) -> Any:
+    """Returns what a gradient of a tensor is for, once it has a value: a leaf, an `Edge`, None."""
+    settle(x)
+    return x._target()
+
+
 def edge_of(node: Node, index: int) -> Any:
     """Returns what a gradient for a result of a node is for: a leaf, or an `Edge`."""
     if isinstance(node, AccumulateGrad):
@@ -345,15 +355,13 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
         ArgumentError: where it is no tensor.
         GraphError: where it does not require grad.
     """
-    if type(tensor) is not Tensor:
-        raise ArgumentError(f"get_gradient_edge: it is no tensor, but of {type(tensor).__name__}.")
+    check_tensor("get_gradient_edge", "it", tensor)
     if not tensor.requires_grad:
         raise GraphError(
             f"It is not possible to get the gradient edge for a Tensor that does not require "
             f"gradients.\n  tensor: {tensor._type}"
         )
-    settle(tensor)
-    node, index = node_of(tensor._target())
+    node, index = node_of(target_of(tensor))
     assert node is not None
     return GradientEdge(node, index)
 

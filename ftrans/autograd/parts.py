@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ftrans.autograd.segment import differentiated, moving
-from ftrans.interpreters.base import memoised
+from ftrans.interpreters.base import excerpt, memoised
 from ftrans.ir import Equation, Literal, Program
 from ftrans.ir.location import Called, Location
 
@@ -52,27 +52,20 @@ def parts(program: Program) -> tuple[Part, ...]:
 def _part(program: Program, at: int, group: list[Any], last: dict[Any, int]) -> Part:
     own = {number for _, numbers, _ in group for number in numbers}
     gives = tuple([number for number in sorted(own) if last.get(number, -1) > at])
-    first, _, location = group[0]
-    if len(group) == 1:  # each operand is one of its own, so that x * x takes x twice
-        takes = tuple([None if type(a) is Literal else a for a in first.operands])
-        inputs = iter(range(len(takes)))
-        operands: list[Any] = [a if type(a) is Literal else next(inputs) for a in first.operands]
-        equations = [first._replace(operands=tuple(operands))]
-        count = sum(a is not None for a in takes)
-        name = dict(zip(group[0][1], range(count, count + len(first.types)), strict=True))
-    else:
-        takes = tuple(dict.fromkeys(_outside(group, own)))
-        name = {number: i for i, number in enumerate(takes)}
-        equations = []
-        for equation, numbers, _ in group:
-            taken = tuple([a if type(a) is Literal else name[a] for a in equation.operands])
-            equations.append(equation._replace(operands=taken))
-            name.update({number: len(name) + i for i, number in enumerate(numbers)})
-    types = [program.types[a] for a in takes if a is not None]
-    places = [location] * len(equations)
+    first, numbers, location = group[0]
     called = location.name if type(location) is Called else first.primitive.name
-    own_program = Program.make(types, equations, [name[n] for n in gives], places, called)
-    return Part(called, own_program, takes, gives, location)
+    if len(group) > 1:
+        taken = tuple(dict.fromkeys(_outside(group, own)))
+        alone = excerpt(program, taken, group, gives).renamed(called)
+        return Part(called, alone, taken, gives, location)
+    # each operand is one of its own, so that x * x takes x twice
+    takes = tuple([None if type(a) is Literal else a for a in first.operands])
+    types = [program.types[a] for a in takes if a is not None]
+    inputs = iter(range(len(types)))
+    operands = tuple([a if type(a) is Literal else next(inputs) for a in first.operands])
+    outs = [len(types) + numbers.index(n) for n in gives]
+    alone = Program.make(types, [first._replace(operands=operands)], outs, [location], called)
+    return Part(called, alone, takes, gives, location)
 
 
 def _outside(group: list[Any], own: set[int]) -> Iterator[int]:

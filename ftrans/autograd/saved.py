@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ContextDecorator, contextmanager
 from typing import Any
 
 import numpy as np
@@ -89,10 +88,9 @@ class SavedTensor:
         """What a gradient with respect to it is for: a leaf, an `Edge`, or None."""
         if type(self._target) is not tuple:
             return current(self._target)
-        segment = self._target[
-            0
-        ]()  # a result: that of the operation itself, which it must not keep
-        return None if segment is None else Edge(segment, self._target[1])
+        reference, position = self._target  # a result of its own operation, which it must not keep
+        segment = reference()
+        return None if segment is None else Edge(segment, position)
 
     @property
     def data(self) -> Any:
@@ -214,7 +212,7 @@ def _plainly() -> Iterator[None]:
         state.tape, state.saving = tape, saving
 
 
-class saved_tensors_hooks:
+class saved_tensors_hooks(ContextDecorator):
     """Has what operations save for a backward pass packed, and unpacked when it is needed.
 
     In the block operations on tensors are run one by one. Blocks inside of each other compose: what
@@ -255,16 +253,8 @@ class saved_tensors_hooks:
     def __exit__(self, *error: object) -> None:
         _save_by(self._before.pop())
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a function that runs in such a block."""
-        pair = self._pair
-
-        @functools.wraps(function)
-        def called(*args: Any, **kwargs: Any) -> Any:
-            with saved_tensors_hooks(*pair):
-                return function(*args, **kwargs)
-
-        return called
+    def _recreate_cm(self) -> saved_tensors_hooks:
+        return saved_tensors_hooks(*self._pair)  # each call of a function has its own
 
 
 def _save_by(pairs: tuple[Any, ...]) -> None:

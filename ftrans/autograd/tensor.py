@@ -11,7 +11,7 @@ from weakref import ref
 
 import numpy as np
 
-from ftrans.errors import DTypeError, GraphError, UnsupportedError
+from ftrans.errors import ArgumentError, DTypeError, GraphError, UnsupportedError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
@@ -186,6 +186,19 @@ class Tensor:
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
+
+
+def check_tensor(call: str, what: str, x: Any, hint: str = "") -> None:
+    """Raises an `ArgumentError` where an argument is no tensor."""
+    if type(x) is not Tensor:
+        raise ArgumentError(f"{call}: {what} is no tensor, but of {type(x).__name__}.{hint}")
+
+
+def base_of(x: Tensor) -> Tensor:
+    """Returns what a tensor is a view of, in the end; the tensor itself where it is none."""
+    while x._meta is not None and x._meta.parent is not None:
+        x = x._meta.parent
+    return x
 
 
 def made(value: Any, index: int, type_: ArrayType) -> Tensor:

@@ -164,8 +164,9 @@ class ValueMembers:
         shown = np.array2string(np.asarray(settle(self)), separator=", ", prefix="tensor(")
         if t.dtype not in (np.float32, np.bool_, np.int64):
             shown += f", dtype={t.dtype}"
-        if self.grad_fn is not None:
-            shown += f", grad_fn=<{self.grad_fn.name()}>"
+        node = self.grad_fn
+        if node is not None:
+            shown += f", grad_fn=<{node.name()}>"
         elif self.requires_grad:
             shown += ", requires_grad=True"
         return f"tensor({shown})"

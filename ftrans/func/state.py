@@ -17,8 +17,8 @@ def named_arrays(module: Any) -> dict[str, Any]:
     """Returns the arrays that an object holds, by name: "layers.0.weight".
 
     Args:
-        module: any object: its attributes are looked through, and lists, dicts and tuples in them;
-            of a registered pytree its leaves are.
+        module: any object: its attributes are looked through, and lists, dicts, tuples and objects
+            in them.
 
     Returns:
         The arrays; one that is held twice has both names.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ftrans.interpreters.base import building, finish, memoised, replay, simplify, walk
+from ftrans.interpreters.base import building, excerpt, finish, memoised, replay, simplify, walk
 from ftrans.interpreters.gradient import pull
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.jvp import Linearized, linearize, split
@@ -73,16 +73,7 @@ def pruned(program: Program) -> tuple[Program, Numbers]:
     inputs = tuple([number for number in range(len(program.inputs)) if number in needed])
     if len(inputs) == len(program.inputs):
         return program, inputs
-    name: dict[Any, int] = {number: i for i, number in enumerate(inputs)}
-    equations, locations = [], []
-    for equation, numbers, location in reversed(kept):
-        operands = tuple([name[a] if type(a) is int else a for a in equation.operands])
-        equations.append(equation._replace(operands=operands))
-        locations.append(location)
-        name.update({number: len(name) + i for i, number in enumerate(numbers)})
-    outputs = [name[a] if type(a) is int else a for a in program.outputs]
-    types = [program.inputs[number] for number in inputs]
-    return Program.make(types, equations, outputs, locations, program.name), inputs
+    return excerpt(program, inputs, reversed(kept), program.outputs), inputs
 
 
 def linearize_marked(program: Program, active: Mask, positions: Numbers) -> Linearized:
@@ -256,19 +247,7 @@ def kept(program: Program, active: Mask) -> Kept:
     operands = tuple([n for n in range(size) if n in needed])
     results = tuple([n for n in outs if n in needed])
     saved = [*operands, *results, *sorted(calls)]
-    types = [forward.types[n] for n in saved]
-    name: dict[Any, int] = {number: i for i, number in enumerate(saved)}
-    equations, places = [], []
-    size = len(saved)
-    for equation, numbers, location in reversed(again):
-        taken = tuple([name[a] if type(a) is int else a for a in equation.operands])
-        equations.append(equation._replace(operands=taken))
-        places.append(location)
-        for i, number in enumerate(numbers):
-            name.setdefault(number, size + i)
-        size += len(numbers)
-    residuals = [name[a] if type(a) is int else a for a in forward.outputs[count:]]
-    rebuilt = Program.make(types, equations, residuals, places, forward.name)
+    rebuilt = excerpt(forward, saved, reversed(again), forward.outputs[count:])
     given = [*forward.outputs[:count], *sorted(calls)]
     first = Program.make(forward.inputs, forward.equations, given, forward.locations, forward.name)
     at = tuple([outs[n] for n in results])

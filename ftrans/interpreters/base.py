@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -130,6 +130,24 @@ def walk(
                 equation, [lift(a) if type(a) is Literal else env[a] for a in equation.operands]
             )
     return [lift(a) if type(a) is Literal else env[a] for a in program.outputs]
+
+
+def excerpt(
+    program: Program, taken: Sequence[int], entries: Iterable[Any], outputs: Sequence[Any]
+) -> Program:
+    """Returns the program of some entries of `Program.numbered`, from some values to others."""
+    name: dict[Any, int] = {number: i for i, number in enumerate(taken)}
+    equations, places, size = [], [], len(taken)
+    for equation, numbers, location in entries:
+        operands = tuple([name[a] if type(a) is int else a for a in equation.operands])
+        equations.append(equation._replace(operands=operands))
+        places.append(location)
+        for i, number in enumerate(numbers):
+            name.setdefault(number, size + i)  # else it is one of the inputs
+        size += len(numbers)
+    types = [program.types[number] for number in taken]
+    outs = [name[a] if type(a) is int else a for a in outputs]
+    return Program.make(types, equations, outs, places, program.name)
 
 
 def replay(program: Program, operands: Sequence[Any]) -> list[Any]:
