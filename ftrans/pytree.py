@@ -17,6 +17,7 @@ import numpy as np
 from ftrans.errors import RuleError
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array, is_scalar
+from ftrans.primitives.rules.external import Same
 
 # ------------------------------------------------------------------------------- split and build
 
@@ -90,8 +91,16 @@ class Skeleton:
     @property
     def key(self) -> Any:
         """All that it is, in a form that can be compared and hashed."""
-        leaves = [None if leaf is None else _key(leaf) for leaf in self.leaves]
-        return structure_key(self.structure), *leaves
+        return self._key(False)
+
+    @property
+    def exact_key(self) -> Any:
+        """The same, with objects told apart that are equal since their class says so."""
+        return self._key(True)
+
+    def _key(self, exact: bool) -> Any:
+        leaves = [None if leaf is None else _key(leaf, exact) for leaf in self.leaves]
+        return structure_key(self.structure, exact), *leaves
 
     @property
     def is_constant(self) -> bool:
@@ -190,12 +199,11 @@ class Parts(Skeleton):
         made._count, made.arrays_alone = self._count, self.arrays_alone
         return made
 
-    @property
-    def key(self) -> Any:
-        """All that it is, in a form that can be compared and hashed."""
+    def _key(self, exact: bool) -> Any:
         if self.arrays_alone:
             return self.structure, *self.leaves
-        return super().key if self._orders is None else (super().key, self._orders)
+        found = super()._key(exact)
+        return found if self._orders is None else (found, self._orders)
 
     def __len__(self) -> int:
         return self._count
@@ -309,12 +317,17 @@ def is_constant(value: Any) -> bool:
 _CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None), type(Ellipsis)})
 
 
-def structure_key(structure: Any) -> Any:
-    """Returns a structure with what tells apart equal ones that are not the same: 1 and True."""
-    return structure, _data_of(structure)
+def structure_key(structure: Any, exact: bool = False) -> Any:
+    """Returns a structure with what tells apart equal ones that are not the same: 1 and True.
+
+    Args:
+        structure: of a pytree.
+        exact: whether objects are told apart that are equal since their class says so.
+    """
+    return structure, _data_of(structure, exact)
 
 
-def _data_of(structure: Any) -> Any:
+def _data_of(structure: Any, exact: bool = False) -> Any:
     """Returns what containers say beside their kinds; None where these are Python's own.
 
     The keys of dicts are strings then.
@@ -325,10 +338,10 @@ def _data_of(structure: Any) -> Any:
     kind, data = node
     own = None
     if kind not in _PLAIN:
-        own = tuple(map(_key, data if isinstance(data, (tuple, list)) else (data,)))
+        own = tuple([_key(x, exact) for x in (data if isinstance(data, (tuple, list)) else [data])])
     elif kind is dict and not all(type(key) is str for key in data):
         own = tuple(map(_key, data))
-    inside = tuple(map(_data_of, structure.children()))
+    inside = tuple([_data_of(child, exact) for child in structure.children()])
     return None if own is None and not any(inside) else (own, inside)
 
 
@@ -344,18 +357,21 @@ def has_hash(value: Any) -> bool:
     return True
 
 
-def _key(value: Any) -> Any:
+def _key(value: Any, exact: bool = False) -> Any:
     """Returns what stands for a static value: itself, or its identity where it has no hash."""
-    if type(value) is slice:
-        return slice, _key(value.start), _key(value.stop), _key(value.step)
-    if not has_hash(value):
-        return "id", id(value)
     kind = type(value)
+    if kind is slice:
+        return slice, _key(value.start), _key(value.stop), _key(value.step)
+    if kind is tuple and exact:
+        return kind, *[_key(item, exact) for item in value]
+    if not has_hash(value):
+        return Same(value) if exact else ("id", id(value))
     if isinstance(value, (float, complex)):
         return kind, repr(value)  # NaN, and the sign of zero
     if kind in _CONSTANTS or kind.__eq__ is object.__eq__:
         return kind, value
-    return kind, value, repr(value)  # as of dataclasses: 1 and True are equal
+    # as of dataclasses: of what they compare 1 and True are equal, and some they may not compare
+    return Same(value) if exact else (kind, value, repr(value))
 
 
 def flatten_like(structure: Any, given: Any) -> list[Any] | None:

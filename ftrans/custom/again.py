@@ -100,7 +100,7 @@ class Again:
         run = self._host.run(arrays, needs)
         result = self._result(run)
         if result is not None:
-            result.flags.writeable = False  # it is nobody's: so it need not be held
+            result.setflags(write=False)  # it is nobody's: so it need not be held
             values.append(trail.capture(result))
             known = self._key, around
             found = Leap(trail, self._name, self._form.guards, values, known).take()

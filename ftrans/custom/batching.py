@@ -83,8 +83,9 @@ class WrittenBatch:
         self.guards: Guards | None = None if call.lasting_key is None else call.guards()
         self._programs: dict[Any, Any] = {}
         self._at_call: tuple[Any, Any] | None = None
+        statics = self.parts.exact_key, self.output.exact_key
         self._identity = (
-            *(type(self), self.name, _identity_of(function), self.parts.key, self.output.key),
+            *(type(self), self.name, _identity_of(function), statics),
             *(self.is_tuple, self.types, around, extra, config.default_dtype),
             None if self.guards is None else self.guards.token,
         )
@@ -290,7 +291,7 @@ class FunctionBatch(WrittenBatch):
     def __init__(self, call: Any, around: Asks):
         self.kwargs = call.kwargs  # keyword-only arguments, which it takes too
         named = Parts(tuple(self.kwargs.values()))
-        extra = tuple(self.kwargs), named.key, tuple(map(id, named.values))
+        extra = tuple(self.kwargs), named.exact_key, tuple(map(id, named.values))
         super().__init__(call, "vmap", call.methods.vmap, around, extra)
 
     def returned(self, function: Any, size: int, tracers: Any, dims: Any) -> tuple[Any, Any]:

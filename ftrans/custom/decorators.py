@@ -361,7 +361,7 @@ def linear(function: Callable[..., Any], transpose: Callable[..., Any]) -> custo
 
     def pull(primals: tuple[Any, ...], out: Any, ct: Any) -> Any:
         parts, types = _parts_of(primals)
-        key = parts.key, types
+        key = parts.exact_key, types
         if len(backs) >= _BACKS:
             backs.clear()
         return (backs.get(key) or backs.setdefault(key, back_to(parts.template(), types)))(ct)

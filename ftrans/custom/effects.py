@@ -6,41 +6,68 @@ earlier call has left, in every call from then on. So it has to be found out, an
 
 from __future__ import annotations
 
+import array
+import ctypes
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeAlias
+from zlib import crc32
 
 import jax
 import numpy as np
 
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined, used_by
+from ftrans.primitives.rules.external import Same
 from ftrans.traceback import LIBRARIES
 
+Seen: TypeAlias = dict[str, list[tuple[Same, int | None]]]
 
-def left_by(call: Callable[[], Any], functions: Sequence[Any]) -> tuple[Any, tuple[str, ...]]:
+
+def left_by(
+    call: Callable[[], Any], functions: Sequence[Any], known: set[str]
+) -> tuple[Any, tuple[str, ...]]:
     """Calls a function; returns what it returns, and the names under which others find what it did.
 
-    What is only made by the first call, as a table is that is kept, does not count; what is
-    written into does, since the second call may write the same.
+    What is only made by the first call, as a table is that is kept, does not count.
 
     Args:
         call: the function.
         functions: the others.
+        known: as for `effects`.
     """
     before = seen_by(functions)
     found = call()
     after = seen_by(functions)
-    if not changed(before, after):
+    if not effects(before, after, known):
         return found, ()
-    written = {name for name, kept in after.items() if _written(before.get(name, []), kept)}
     call()
-    return found, tuple(sorted(written.union(changed(after, seen_by(functions)))))
+    return found, tuple(sorted(known.union(_changed(after, seen_by(functions)))))
 
 
-def seen_by(functions: Sequence[Any]) -> dict[str, list[Any]]:
+def effects(before: Seen, after: Seen, known: set[str]) -> tuple[str, ...]:
+    """Returns the names of what is not as it was, between two times that `seen_by` was asked.
+
+    Args:
+        before: what was seen at first.
+        after: what was seen then.
+        known: what was written into by earlier calls, and is since the next may write the same.
+    """
+    for name, kept in after.items():
+        sums = dict(before.get(name, ()))
+        if any(sums.get(x, found) != found for x, found in kept):
+            known.add(name)
+    return (*known.intersection(after), *_changed(before, after))
+
+
+def _changed(before: Seen, after: Seen) -> list[str]:
+    return [name for name, kept in after.items() if before.get(name, []) != kept]
+
+
+def seen_by(functions: Sequence[Any]) -> Seen:
     """Returns the numbers and arrays that functions find outside of their arguments, by names."""
     uses = used_by([inspect.unwrap(function) for function in functions], deep=True)
     return {
@@ -55,17 +82,23 @@ def _inside(value: Any) -> list[Any]:
     found, pending, seen = [], [value], set()
     while pending and len(seen) < _MOST:
         x = pending.pop()
-        if id(x) in seen or isinstance(x, ModuleType):
+        if id(x) in seen:
             continue
         seen.add(id(x))
         if isinstance(x, dict):
             pending += x.values()
         elif isinstance(x, (list, tuple, set, frozenset, deque)):
             pending += x
-        elif _is_number(x) or not hasattr(x, "__dict__") or _is_of_library(type(x)):
+        elif isinstance(x, ContextVar):
+            pending.append(x.get(None))
+        elif isinstance(x, ModuleType):
+            pending += [] if _is_of_library(x.__name__) else filter(_is_number, vars(x).values())
+        elif _is_number(x) or _is_of_library(type(x).__module__):
             found.append(x)
         else:
-            pending += [item for name, item in vars(x).items() if not name.startswith("_ftrans_")]
+            names = [*getattr(x, "__dict__", ()), *getattr(type(x), "__slots__", ())]
+            pending += [getattr(x, name, None) for name in names if not name.startswith("_ftrans_")]
+            found += [] if names else [x]
     return found
 
 
@@ -73,47 +106,25 @@ _MOST = 1000
 """How many objects are looked into at most."""
 
 
-def _is_of_library(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in _LIBRARIES
+def _is_of_library(module: str) -> bool:
+    return module.partition(".")[0] in _LIBRARIES
 
 
 _LIBRARIES = LIBRARIES | {"ftrans"}
 
 
 def _is_number(x: Any) -> bool:
-    return isinstance(x, (np.ndarray, np.generic, jax.Array, float, complex)) or (
-        hasattr(x, "__dlpack__")
+    return isinstance(x, (np.generic, jax.Array, float, complex, *_BUFFERS)) or (
+        hasattr(type(x), "__dlpack__")
     )
 
 
-_LARGE = 1 << 20
-"""Up to so many bytes, arrays are looked into."""
+_BUFFERS = np.ndarray, bytearray, memoryview, array.array, ctypes.Array
 
 
-def _kept(x: Any) -> tuple[Any, Any]:
-    small = isinstance(x, np.ndarray) and x.nbytes <= _LARGE
-    return x, x.copy() if small else None
-
-
-def changed(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> tuple[str, ...]:
-    """Returns the names of what is not as it was, between two times that `seen_by` was asked."""
-    return tuple(name for name in after if not _same(before.get(name, []), after[name]))
-
-
-def _written(before: list[Any], after: list[Any]) -> bool:
-    arrays = {id(x): copy for x, copy in before if copy is not None}
-    return any(
-        id(x) in arrays and arrays[id(x)].tobytes() != copy.tobytes()
-        for x, copy in after
-        if copy is not None
-    )
-
-
-def _same(before: list[Any], after: list[Any]) -> bool:
-    return len(before) == len(after) and all(
-        x is y and (x_copy is None or x_copy.tobytes() == y_copy.tobytes())
-        for (x, x_copy), (y, y_copy) in zip(before, after, strict=True)
-    )
+def _kept(x: Any) -> tuple[Same, int | None]:
+    """Returns which value it is, and where it can be written to a sum of what is in it."""
+    return Same(x), crc32(np.asarray(x).tobytes()) if isinstance(x, _BUFFERS) else None
 
 
 def may_encode(left: Sequence[Any], functions: Sequence[Any], given: Sequence[Any]) -> bool:

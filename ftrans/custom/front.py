@@ -101,7 +101,7 @@ def external(
             return [found] if is_one else leaves_of(label, outs, found)
 
         method: Any = "sequential" if callable(vmap_method) else vmap_method
-        key = Same(fn), structure_key(structure), structure_key(outs)
+        key = Same(fn), structure_key(structure, True), structure_key(outs, True)
         options: Any = {"key": key, "vmap_method": method}
         if is_flat and is_numba(fn):
             return outs, NumbaCallee(label, fn, inputs, types, **options), ()
@@ -246,7 +246,7 @@ def _calling(
                 raise _unfit(name, (args, kwargs), index, leaf)
             operands.append(as_array(leaf))
         inputs = tuple([type_of(x).update() for x in operands])
-        key = structure_key(structure), inputs
+        key = structure_key(structure, True), inputs
         found = known.get(key)
         if found is None:
             found = make(structure, inputs)

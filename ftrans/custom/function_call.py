@@ -12,7 +12,7 @@ from typing import Any
 from ftrans.custom.again import ARRAYS, ONCE, Again
 from ftrans.custom.batching import FunctionBatch, example_by
 from ftrans.custom.context import FunctionCtx, key_of
-from ftrans.custom.effects import came_too_late, changed, may_encode, seen_by
+from ftrans.custom.effects import came_too_late, effects, may_encode, seen_by
 from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.left import Handed, Left, known_values, maker, undifferentiated
 from ftrans.custom.methods import Methods, asks_needs
@@ -172,7 +172,7 @@ class Call(Author):
         self.called = self.left = self.early or self._host().call(
             values, partial(needs_of, self.parts)
         )
-        self.effects = changed(before, self._seen())
+        self.effects = effects(before, self._seen(), self.methods.written)
         return self.called.known()
 
     def _host(self) -> OpaqueForward:
@@ -246,7 +246,7 @@ class Call(Author):
                 set_up(ctx, args, output)
         if not self.handed:
             return output
-        self.effects = self.effects or changed(before, self._seen())
+        self.effects = self.effects or effects(before, self._seen(), methods.written)
         statics = {id(x) for x in self.parts.statics}
         self.left = left = self.handed.left(output, ctx, statics, inputs)
         return left.build(ctx, inputs, undifferentiated(self.name, left.known(), inputs))

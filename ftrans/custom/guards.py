@@ -26,6 +26,7 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.methods import Methods, asks_needs, methods_of
+from ftrans.errors import FtransError
 from ftrans.external.captures import content
 from ftrans.numpy import linalg
 from ftrans.pytree import is_constant
@@ -190,6 +191,7 @@ class _Reader:
             return False
         if not self._rule(cls, methods_of):
             return False
+        self.guards._rules.append((cls, _bases, cls.__mro__))
         *written, base, _ = cls.__mro__
         return attributes[:1] == ("apply",) or (
             hasattr(base, "_ftrans_methods")
@@ -228,11 +230,16 @@ class _Reader:
         if rule in self._seen:
             return True
         self._seen.add(rule)
-        found = ask(rule)
+        try:
+            found = ask(rule)
+        except FtransError:  # none that could be called, but for its constants
+            return False
         self.guards._rules.append((rule, ask, found))
         functions = found.traced() if isinstance(found, Methods) else found
         return all(map(self.method, functions))
 
+
+_bases = operator.attrgetter("__mro__")
 
 _DECORATORS = "ftrans.custom.decorators"
 
@@ -242,21 +249,14 @@ _OF_CLASSES = frozenset({"__dict__", "__weakref__", "__annotations__"})
 _HARMLESS_ATTRIBUTES = frozenset({"__wrapped__", "__ftrans_once__"})
 """The attributes that a function may have."""
 
-_HARMLESS_TYPES = frozenset(x for x in builtins.__dict__.values() if isinstance(x, type)) - {
-    object,
-    property,
-    super,
-    type,
-}
+_HARMLESS_TYPES = {x for x in vars(builtins).values() if isinstance(x, type)}
+_HARMLESS_TYPES -= {object, property, super, type}
 """Builtin types read and write nothing but their arguments; most of them are errors."""
 
 _BUILTINS = (abs, all, any, divmod, isinstance, len, max, min, pow, round, sorted, sum)
 _MODULES = {
     module.__name__: module
-    for module in (
-        *(math, cmath, operator, np, np.linalg, np.fft),
-        *(fnp, linalg, func),
-    )
+    for module in (math, cmath, operator, np, np.linalg, np.fft, fnp, linalg, func)
 } | {"ftrans": None}
 """The modules whose attributes are asked for."""
 
@@ -288,10 +288,8 @@ class _Reads(NamedTuple):
     writes: bool
 
 
-_LOCAL = frozenset({"LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_LOAD_FAST"}) | {
-    "LOAD_FAST_BORROW_LOAD_FAST_BORROW",
-    "STORE_FAST_LOAD_FAST",
-}
+_LOCAL = {"LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST"}
+_LOCAL |= {"LOAD_FAST_BORROW", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"}
 """Instructions that load a variable of the function, the last one that they name."""
 
 _REBINDS = ("STORE_FAST", "STORE_DEREF", "DELETE_FAST", "DELETE_DEREF")
@@ -299,8 +297,8 @@ _REBINDS = ("STORE_FAST", "STORE_DEREF", "DELETE_FAST", "DELETE_DEREF")
 CONTEXT = len(vars(FunctionCtx))
 """How many attributes contexts share, as long as no user adds one."""
 
-_WRITERS = frozenset({"dump", "tofile"})
-"""Methods of NumPy's arrays that have an effect, whatever they are asked of."""
+_REFUSED = re.compile("__.*__$|(attrgetter|methodcaller|dump|tofile)$")
+"""Names that lead to what functions and classes are made of, and of methods that write files."""
 
 _OUTSIDE = re.compile("GLOBAL|NAME|DEREF|CLOSURE|IMPORT|BUILD_CLASS|LOCALS")
 """Instructions that reach out of a function, one way or another."""
@@ -316,7 +314,7 @@ def _reads(code: CodeType) -> _Reads | None:
     own = frozenset((*code.co_varnames, *code.co_cellvars))
     first = code.co_varnames[0] if code.co_argcount else None
     writes = False
-    if not _WRITERS.isdisjoint(code.co_names):
+    if any(map(_REFUSED.match, code.co_names)):
         return None
     instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PUSH_NULL")]
     for number, instruction in enumerate(instructions):

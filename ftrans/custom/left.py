@@ -145,16 +145,9 @@ class Left:
     @property
     def key(self) -> Any:
         """All but the arrays, in a form that can be compared and hashed."""
-        context = None if self.context is None else self.context.key
-        dirty = len(self.ctx.__state__.dirty)
-        return (
-            self.output.key,
-            self.make,
-            context,
-            self.rigid,
-            dirty,
-            self.ctx.__state__.materialize,
-        )
+        context, kept = None if self.context is None else self.context.key, self.ctx.__state__
+        count = len(kept.dirty)
+        return self.output.key, self.make, context, self.rigid, count, kept.materialize
 
     @property
     def objects(self) -> list[Any]:
@@ -216,7 +209,7 @@ _ONLY = itemgetter(0)
 
 def _is_array_of_any_kind(x: Any) -> bool:
     """Tells whether a result is an array, also one of another library, or a number."""
-    return is_array(x) or is_scalar(x) or hasattr(x, "__dlpack__") or isinstance(x, np.ndarray)
+    return is_array(x) or is_scalar(x) or hasattr(type(x), "__dlpack__")
 
 
 class Handed:

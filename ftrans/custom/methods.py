@@ -92,6 +92,7 @@ class Methods:
         parameters: how `forward` takes its arguments.
         guards: what the methods read, where none of them is opaque and all of it is understood.
         again: what later calls of an opaque `forward` may have in common with the last one.
+        written: the names of what such a call has written into, and the rules read.
     """
 
     guards: Any = None
@@ -124,6 +125,7 @@ class Methods:
         self.old = self.setup_context is None
         self._written = written
         self.memory = Memory()
+        self.written: set[str] = set()
         self._forms: dict[Any, Form] = {}
         self.missing = None
         if self.backward is None and self.jvp is None:

@@ -28,7 +28,7 @@ def snapshot_of(ctx: FunctionCtx, statics: Collection[int] = ()) -> Parts:
     """
     kept = ctx.__state__
     for name, value in ctx.__dict__.items():
-        if getattr(value, "requires_grad", False) is True:
+        if hasattr(type(value), "requires_grad") and value.requires_grad is True:
             raise RuleError(
                 f"ctx.{name} belongs to the graph of another library, which does not outlive the "
                 f"call.\n"
@@ -40,7 +40,7 @@ def snapshot_of(ctx: FunctionCtx, statics: Collection[int] = ()) -> Parts:
         lambda x: (
             is_array(x)
             or (isinstance(x, (float, complex)) and id(x) not in statics)
-            or (hasattr(x, "__dlpack__") and _is_numeric(x))
+            or (hasattr(type(x), "__dlpack__") and _is_numeric(x))
         ),
     )
 

@@ -9,7 +9,7 @@ called when the program is run; what it returns is learnt from a call on an exam
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -143,19 +143,14 @@ class OpaqueForward:
         types = tuple([type_of(x).update() for x in operands])
         # calls are told apart by it only where it is asked for
         needs = needs() if self.methods.asks_needs else (True,) * len(self.parts)
-        key = (self.methods, self.with_context, types, self.parts.key, self.names, self.named.key)
-        key = (key, needs)
+        statics = self.parts.exact_key, self.names, self.named.exact_key
+        key = self.methods, self.with_context, types, statics, needs
         typed = lambda: self._typed(key, operands, types, needs)  # noqa: E731
         typing = _typings.find(key, typed)
         if typing.guards is not None and not typing.guards.hold():
             _typings.pop(key, None)
             typing = _typings.find(key, typed)
-        outs = [
-            weakly(x, weak)
-            for x, weak in zip(
-                external_p(*operands, callee=typing.callee), typing.weak, strict=True
-            )
-        ]
+        outs = list(map(weakly, external_p(*operands, callee=typing.callee), typing.weak))
         left = typing.left
         token = outs[-1] if left.is_told else None
         return left.build(ctx, inputs, outs), Recorded(left, typing.outside, token)
@@ -168,9 +163,8 @@ class OpaqueForward:
         values = values_of(operands, examples=True)
         try:
             with apart():
-                left, outside = left_by(
-                    lambda: self.left(*self._run(values, needs)), self.methods.rules
-                )
+                call = lambda: self.left(*self._run(values, needs))  # noqa: E731
+                left, outside = left_by(call, self.methods.rules, self.methods.written)
         except FtransError as error:
             self._check_captured(error)
             raise
@@ -196,14 +190,19 @@ class OpaqueForward:
         kept = copy.copy(self)  # which outlives the call, and so keeps none of its arrays
         kept.named = self.named.template()
 
-        def forget() -> None:
-            _typings.pop(key, None)
-            kept.methods.memory.clear()
-
         check = _Check(name, self.methods.forward, left.key, places, kinds, types)
+
+        def run(*arrays: Any) -> list[Any]:
+            try:
+                return check(kept.left(*kept._run(arrays, needs)))
+            except RuleError:
+                _typings.pop(key, None)  # the example was another one
+                kept.methods.memory.clear()
+                raise
+
         callee = RuleCallee(
             name,
-            lambda *arrays: check(kept.left(*kept._run(arrays, needs)), forget),
+            run,
             kinds,
             # an example that differs is checked against itself, not against the one before
             key=(key, left.key, places, tuple(kinds)),
@@ -258,15 +257,8 @@ class _Check(NamedTuple):
     kinds: Sequence[ArrayType]
     types: Sequence[ArrayType]
 
-    def __call__(self, again: Left, forget: Callable[[], Any]) -> list[Any]:
-        """Returns the results, and what is saved besides; forgets an example that differs."""
-        try:
-            return self._results(again)
-        except RuleError:
-            forget()
-            raise
-
-    def _results(self, again: Left) -> list[Any]:
+    def __call__(self, again: Left) -> list[Any]:
+        """Returns the results, and what is saved besides."""
         if again.key != self.key:
             raise RuleError(
                 f"{self.name}: what it returned, or left in the context, differs from its first "

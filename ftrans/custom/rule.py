@@ -173,9 +173,9 @@ class Rule(NamedTuple):
             pairs = zip(found, types, wanted, strict=True)
             return [np.zeros(t.shape, t.dtype) if x is None else x for x, t, w in pairs if w]
 
-        rule = self._replace(parts=self.parts.key, output=self.output.key)
+        rule = self._replace(parts=self.parts.exact_key, output=self.output.exact_key)
         kinds = tuple([type_of(x).update() for x in operands])
-        key = rule, snapshot.key, given, tuple(numbers), needs, kinds
+        key = rule, snapshot.exact_key, given, tuple(numbers), needs, kinds
         results = [t for t, w in zip(types, wanted, strict=True) if w]
         callee = _callees.find(
             key, lambda: RuleCallee(self.label, run, results, key=key, vmap_method=None)

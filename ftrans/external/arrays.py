@@ -78,9 +78,9 @@ def to_array(value: Any) -> Any:
         return as_array(value)
     if isinstance(value, np.ndarray):
         return value.astype(value.dtype.newbyteorder("="))
-    if getattr(value, "requires_grad", False) is True:
+    if hasattr(type(value), "requires_grad") and value.requires_grad is True:
         value = value.detach()
-    if hasattr(value, "__dlpack__"):
+    if hasattr(type(value), "__dlpack__"):
         value = np.from_dlpack(value)
     return np.array(value)
 
@@ -90,7 +90,7 @@ def read_only(array: Any) -> Any:
     if not isinstance(array, np.ndarray):
         return array
     view = array[...]
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 
@@ -206,7 +206,7 @@ def _array(name: str, i: int, value: Any, types: Sequence[ArrayType]) -> Any:
     if isinstance(value, (bool, int, float, complex)):
         return _scalar(name, i, value, types)
     if isinstance(value, Tracer) or not (
-        hasattr(value, "__dlpack__") or hasattr(value, "__array__")
+        hasattr(type(value), "__dlpack__") or hasattr(value, "__array__")
     ):
         what = (
             f"a traced value, {value.type}" if isinstance(value, Tracer) else type(value).__name__
@@ -227,7 +227,7 @@ def _foreign(name: str, i: int, value: Any, types: Sequence[ArrayType]) -> Any:
     """Copies an array of another library."""
     t = types[i]
     try:
-        if hasattr(value, "__dlpack__"):
+        if hasattr(type(value), "__dlpack__"):
             try:
                 return _plain(np.from_dlpack(value))
             except (BufferError, TypeError, ValueError, RuntimeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import types
 from collections.abc import Callable
 from typing import Any
@@ -391,7 +392,72 @@ def _by_builtins_of_its_own() -> tuple[Any, Any]:
     return scaled(space["read"]), lambda: space["__builtins__"].update(number=3.0)
 
 
+def _by_what_is_wrapped() -> tuple[Any, Any]:
+    factors = [2.0]
+
+    def number() -> Any:
+        return factors[0]
+
+    @functools.wraps(number)
+    def wrapper() -> Any:
+        return 0.0
+
+    def read() -> Any:
+        found = wrapper
+        return found.__wrapped__()
+
+    return scaled(read), lambda: factors.__setitem__(0, 3.0)
+
+
+def _by_an_attribute_of_every_function() -> tuple[Any, Any]:
+    def number() -> Any:
+        return 0.0
+
+    number.__name__ = "aa"
+
+    def read() -> Any:
+        found = number
+        return float(len(found.__name__))
+
+    return scaled(read), lambda: setattr(number, "__name__", "aaa")
+
+
+def _by_an_attribute_that_is_asked_for_by_a_text() -> tuple[Any, Any]:
+    def number() -> Any:
+        return 0.0
+
+    number.__name__ = "aa"
+    name = "__name__"
+    return (
+        scaled(lambda: float(len(operator.attrgetter(name)(number)))),
+        lambda: setattr(number, "__name__", "aaa"),
+    )
+
+
+def _by_a_base() -> tuple[Any, Any]:
+    class Two:
+        factor = 2.0
+
+    class Three:
+        factor = 3.0
+
+    class Scaled(Two, Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x + 0
+
+        @staticmethod
+        def backward(ctx, ct):
+            return ct * Scaled.factor
+
+    return Scaled, lambda: setattr(Scaled, "__bases__", (Three, Function))
+
+
 CHANGES = [
+    _by_what_is_wrapped,
+    _by_an_attribute_of_every_function,
+    _by_an_attribute_that_is_asked_for_by_a_text,
+    _by_a_base,
     _by_an_attribute_that_was_not_there,
     _by_apply_that_looks_like_ours,
     _by_builtins_of_its_own,

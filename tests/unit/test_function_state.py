@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import array
+import ctypes
 import dataclasses
 import decimal
 import functools
 import sys
+import types
 import warnings
 import weakref
+from contextvars import ContextVar
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -21,7 +25,7 @@ from ftrans import func
 from ftrans import numpy as fnp
 from ftrans.autograd import Function
 from ftrans.autograd.function import FunctionCtx
-from ftrans.errors import FtransError, RuleError
+from ftrans.errors import FtransError, MissingRuleError, RuleError
 from tests.helpers import assert_close
 from tests.unit.clean import collect
 from tests.unit.guard_cases import WARM, X
@@ -724,6 +728,116 @@ def test_what_is_equal_among_arguments_and_not_the_same(make: Any, modes: Any) -
         assert_close(found, X * told(mode))
 
 
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """Is equal to what has its name, whatever its factor is."""
+
+    name: str
+    factor: Any = dataclasses.field(compare=False, repr=False)
+
+
+class Text(str):
+    factor: float
+
+
+class Packed:
+    """Is a pytree whose other data are equal by their names."""
+
+    def __init__(self, array: Any, about: Named):
+        self.array, self.factor, self.about = array, about.factor, about
+
+
+jax.tree_util.register_pytree_node(
+    Packed, lambda p: ((p.array,), p.about), lambda about, arrays: Packed(*arrays, about)
+)
+
+
+def named_by(kind: str, factor: float) -> Any:
+    if kind == "text":
+        found = Text("a")
+        found.factor = factor
+        return found
+    about = Named("a", factor)
+    return about if kind == "object" else Packed(np.ones(3), about)
+
+
+@pytest.mark.parametrize("kind", ["object", "text", "packed"])
+@pytest.mark.parametrize("opaque", [False, True])
+@pytest.mark.parametrize("where", ["argument", "context"])
+@pytest.mark.filterwarnings("ignore:.*vmap calls it")
+def test_what_a_class_says_is_equal_is_not_the_same(kind: str, opaque: bool, where: str) -> None:
+    given: Any = None
+
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, by: Any) -> Any:
+            ctx.by = by if where == "argument" else given
+            return x * ctx.by.factor
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return (np.asarray(ct) if opaque else ct) * ctx.by.factor, None
+
+    for factor in (2.0, 5.0, 2.0):
+        given = named_by(kind, factor)
+        by = given if where == "argument" else None
+        for g in (func.grad, lambda f: func.vmap(func.grad(f)), lambda f: ftrans.jit(func.grad(f))):
+            # a batch of rows, or one of them
+            x = np.ones((1, 3))
+            assert_close(g(lambda x, by=by: Scaled.apply(x, by).sum())(x), np.full((1, 3), factor))
+
+
+def test_a_function_on_packed_data_is_called_with_those_of_the_call() -> None:
+    f = ftrans.external(lambda p: p.array * p.factor, ftrans.ArrayType((3,), "float64"))
+    for factor in (2.0, 5.0):
+        packed = named_by("packed", factor)
+        assert_close(f(packed), np.full(3, factor))
+        assert_close(ftrans.jit(lambda p=packed: f(p))(), np.full(3, factor))
+
+
+def test_a_dict_with_attributes_stands_on_a_context() -> None:
+    class Attributes(dict):
+        __getattr__ = dict.__getitem__
+
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.about = Attributes(factor=3.0)
+            return np.asarray(x) * ctx.about.factor
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return ct * ctx.about.factor
+
+    assert func.grad(Scaled.apply)(1.0) == 3.0
+
+
+def test_a_rule_reads_a_constant_of_a_base_without_methods() -> None:
+    class Options(Function):
+        factor = 2.0
+
+    class Scaled(Options):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * Options.factor
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return ct * Options.factor
+
+    @ftrans.custom_jvp
+    def doubled(x: Any) -> Any:
+        return x * Options.factor
+
+    doubled.defjvp(lambda primals, tangents: (doubled(*primals), tangents[0] * Options.factor))
+    for factor in (2.0, 3.0):
+        Options.factor = factor
+        for _ in range(WARM):
+            assert func.grad(Scaled.apply)(1.0) == factor
+            assert_close(func.vmap(func.grad(Scaled.apply))(X), np.full_like(X, factor))
+            assert func.hessian(lambda x: doubled(x) ** 2)(1.0) == 2 * factor**2
+
+
 def test_results_that_differ_in_more_than_arrays_are_an_error_once() -> None:
     """Where `forward` is called when the program is run: then what it returned is known.
 
@@ -779,19 +893,39 @@ class Kept:
         return self.value
 
 
+class Slotted:
+    __slots__ = ("value",)
+
+
 def places() -> dict[str, tuple[Any, Any]]:
     """Returns functions that put a value somewhere, and that get it from there."""
     memory, object_, outer = {"a": [{"b": 0.0}]}, Kept(), SimpleNamespace(inner=Kept())
 
+    slotted, module, variable = Slotted(), types.ModuleType("of_the_user"), ContextVar("of_a_user")
+    buffers = {
+        "large": np.zeros(1_000_000),
+        "bytes": np.frombuffer(data := bytearray(8)),
+        "ctypes": np.frombuffer(numbers := (ctypes.c_double * 1)()),
+        "array": np.frombuffer(items := array.array("d", [0.0])),
+    }
+
     def function() -> None:
         pass
 
-    function.value = 0.0  # type: ignore[attr-defined]
+    function.value = slotted.value = module.value = 0.0  # type: ignore[attr-defined]
+    variable.set(0.0)
     return {
         "containers": (lambda x: memory["a"][0].update(b=x), lambda: memory["a"][0]["b"]),
         "object": (object_.put, lambda: object_.get()),
         "attributes": (outer.inner.put, lambda: outer.inner.value),
         "function": (lambda x: setattr(function, "value", x), lambda: function.value),  # type: ignore[attr-defined]
+        "slots": (lambda x: setattr(slotted, "value", x), lambda: slotted.value),
+        "module": (lambda x: setattr(module, "value", x), lambda: module.value),
+        "variable": (variable.set, lambda: variable.get()),
+        "large": (lambda x: buffers["large"].__setitem__(7, x), lambda: buffers["large"][7]),
+        "bytes": (lambda x: buffers["bytes"].__setitem__(0, x), lambda: np.frombuffer(data)[0]),
+        "ctypes": (lambda x: buffers["ctypes"].__setitem__(0, x), lambda: numbers[0]),
+        "array": (lambda x: buffers["array"].__setitem__(0, x), lambda: items[0]),
     }
 
 
@@ -816,6 +950,24 @@ def test_what_is_left_deep_inside_comes_too_late(place: str) -> None:
             func.vmap(func.grad(Square.apply))(X)
     for x in X:
         assert_close(func.grad(Square.apply)(x), 2 * x)  # where it is there, it is right
+
+
+def test_what_is_written_into_twice_alike_comes_too_late_as_well() -> None:
+    buffer = np.zeros(2)
+
+    class Exponential(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            buffer[:] = np.exp(np.asarray(x))
+            return buffer.copy()
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return ct * buffer
+
+    for _ in range(3):
+        with pytest.raises(MissingRuleError, match="it is opaque"):
+            func.hessian(lambda x: Exponential.apply(x).sum())(np.zeros(2))
 
 
 # -------------------------------------------------------------------------- signatures
