@@ -1,4 +1,4 @@
-"""Reading at computed places, `gather`, and its transpose, which adds at them: `scatter_add`.
+"""Reading at computed places, `gather`, its transpose `scatter_add`, and what all scatters share.
 
 An index tuple is the last axis of an integer array: `indices: i32[..., k]` indexes the `k` leading
 axes of the operand and takes all of the others. Indices count from 0 upwards; a negative one is out

@@ -1,4 +1,4 @@
-"""Writing at computed places: set, mul, min and max; `scatter_add` stands by `gather`.
+"""Writing at computed places: set, mul, min and max; what all scatters share stands by `gather`.
 
 Of several updates of one place the last one is set, on every platform.
 """

@@ -1,4 +1,4 @@
-"""All that ftrans asks of JAX beyond `jax.numpy` and `jax.lax`, checked when it is imported."""
+"""All that ftrans asks of JAX that JAX does not promise, checked when it is imported."""
 
 from __future__ import annotations
 
