@@ -51,15 +51,15 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6637,
-    "custom": 5390,
+    "autograd": 6650,
+    "custom": 5387,
     "external": 1258,
     "func": 4105,
     "interpreters": 2130,
-    "ir": 2401,
+    "ir": 2402,
     "numpy": 8119,
     "primitives": 6931,
-    "runtime": 3161,
+    "runtime": 3159,
     "torch": 956,
     "verify": 3233,
 }

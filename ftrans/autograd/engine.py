@@ -176,9 +176,9 @@ def _at_once(x: Tensor, call: str) -> Walk | None:
     found = state.tape
     if found is None or OPEN or x._v is not found or x._type.size != 1 or is_complex(x._type.dtype):
         return None
-    tensors, codes, program, operands, targets = found.gathered()
+    tensors, places, program, operands, targets = found.gathered()
     active = tuple([target is not None for target in targets])
-    plan = _plan(program, active, codes.index(x._index))
+    plan = _plan(program, active, places[x._index])
     if plan is None:
         return None
     try:
@@ -188,12 +188,12 @@ def _at_once(x: Tensor, call: str) -> Walk | None:
     place = call, here()
     segment = Segment.spent(program, targets, place)
     for tensor in tensors:
-        at = codes.index(tensor._index)
+        at = places[tensor._index]
         tensor._settle(arrays[at], Edge(segment, at) if plan.flags[at] else None)
     walk = Walk(call, None, False)
     for i in plan.reached:
         walk.reached[key_of(targets[i])] = targets[i]
-    for i, ct in zip(plan.sent, arrays[len(codes) :], strict=True):
+    for i, ct in zip(plan.sent, arrays[len(places) :], strict=True):
         walk.send(targets[i], ct)
     found.end()
     walk.walk()

@@ -161,14 +161,18 @@ def _moved(x: Any, device: Any) -> Any:
     return of_array(placed(array, device))
 
 
-def _spread(
-    function: Function, x: Any, dim: Any, unbiased: Any, keepdim: bool, correction: float = 1
-) -> Any:
-    """Calls `var` or `std` with what PyTorch takes: `(dim, ...)`, or `(unbiased)` alone."""
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
-    ddof = correction if unbiased is None else int(unbiased)
-    return recorded(function, x, axis=dim, ddof=ddof, keepdims=keepdim)
+def _spread(name: str, function: Function) -> Function:
+    """Makes `var` or `std`, which take `(dim, unbiased, keepdim)`, or `(unbiased)` alone."""
+
+    def method(
+        self: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **options: Any
+    ) -> Any:
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        ddof = options.pop("correction", 1) if unbiased is None else int(unbiased)
+        return recorded(function, self, axis=dim, ddof=ddof, keepdims=keepdim, **options)
+
+    return boundary(_named(method, name, f"Is `numpy.{name}`, divided by n - `correction`: 1."))
 
 
 class _Members:
@@ -278,18 +282,6 @@ class _Members:
         """Returns the elements where the condition holds, else those of `other`."""
         return recorded(fnp.where, condition, self, other)
 
-    def var(
-        self: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **options: Any
-    ) -> Any:
-        """Returns the variance, divided by n - `correction`."""
-        return _spread(fnp.var, self, dim, unbiased, keepdim, **options)
-
-    def std(
-        self: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **options: Any
-    ) -> Any:
-        """Returns the standard deviation, divided by n - `correction`."""
-        return _spread(fnp.std, self, dim, unbiased, keepdim, **options)
-
     def norm(self: Any, p: Any = None, dim: Any = None, keepdim: bool = False) -> Any:
         """Returns the p-norm of all elements, or along dimensions; p is 2 where it is not said."""
 
@@ -390,6 +382,8 @@ def install() -> None:
         setattr(Tensor, f"__{name[:3]}__", unary(name, functions[name]))
     Tensor.max = _along("max", fnp.max, fnp.argmax)  # type: ignore[attr-defined]
     Tensor.min = _along("min", fnp.min, fnp.argmin)  # type: ignore[attr-defined]
+    Tensor.var = _spread("var", fnp.var)  # type: ignore[attr-defined]
+    Tensor.std = _spread("std", fnp.std)  # type: ignore[attr-defined]
     for members in (ValueMembers, GraphMembers, ViewMembers, _Members):
         for name, member in vars(members).items():
             if isinstance(member, FunctionType):

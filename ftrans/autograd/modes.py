@@ -11,7 +11,8 @@ import functools
 import inspect
 import types
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ftrans.ir.stack import state
@@ -38,6 +39,17 @@ def _switch(mode: bool, inference: bool | None = None) -> None:
         if mode and tape.leaves:
             # a leaf that was written to begins anew: what comes is recorded in another tape
             state.tape = None
+
+
+@contextmanager
+def differentiating(tape: Any) -> Iterator[None]:
+    """Is a block in which a tape records for derivatives, whatever the grad mode is."""
+    before = state.grad
+    state.grad = tape.grad = True
+    try:
+        yield
+    finally:
+        state.grad = tape.grad = before
 
 
 class _Traced:

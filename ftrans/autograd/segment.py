@@ -15,6 +15,7 @@ from ftrans.autograd.tensor import Tensor
 from ftrans.interpreters import Linearized, linearize_marked, pruned
 from ftrans.interpreters.base import memoised
 from ftrans.ir import Equation, Program, type_of
+from ftrans.ir.steps import Step
 from ftrans.primitives import no_grad_p
 
 _numbers = itertools.count()
@@ -207,6 +208,14 @@ def moving(equation: Equation) -> list[bool]:
     return [t.is_inexact and s for t, s in zip(equation.types, [*smooth, *rest], strict=False)]
 
 
+def flow(step: Step) -> tuple[list[int], list[bool]]:
+    """Returns what `differentiated` and `moving` tell of a step, and notes it there."""
+    equation: Any = step.equation
+    taken = [a for a in differentiated(equation) if type(a) is int]
+    step.flow = taken, moving(equation)
+    return step.flow
+
+
 @memoised
 def depends(program: Program) -> tuple[Needs, ...]:
     """Returns for each output what it is computed of, where a derivative can go."""
@@ -231,26 +240,32 @@ def depends(program: Program) -> tuple[Needs, ...]:
 
 
 @memoised
-def links(program: Program) -> frozenset[int]:
-    """Returns the inputs from which a derivative can go to an output."""
-    return frozenset().union(*[needs.inputs for needs in depends(program)])
-
-
-@memoised
 def requiring(program: Program, active: tuple[bool, ...]) -> tuple[bool, ...]:
     """Returns for each output whether it requires grad, where the active inputs do."""
     on = {i for i, is_active in enumerate(active) if is_active}
     return tuple([not on.isdisjoint(needs.inputs) for needs in depends(program)])
 
 
+@memoised
+def _needed(program: Program) -> tuple[Any, Any]:
+    """Returns what a program is pruned to, with its inputs, and those a derivative goes to.
+
+    None stands for all of it.
+    """
+    small, needed = pruned(program)
+    linked = frozenset[int]().union(*[needs.inputs for needs in depends(small)])
+    cut = None if small is program else (small, needed)
+    return cut, None if len(linked) == len(needed) else linked
+
+
 def trimmed(
     program: Program, operands: list[Any], targets: list[Any]
 ) -> tuple[Program, list[Any], list[Any]]:
     """Leaves out what a program does not need, and the targets that no cotangent goes to."""
-    program, needed = pruned(program)
-    if len(needed) < len(operands):
+    cut, linked = _needed(program)
+    if cut is not None:
+        program, needed = cut
         operands, targets = [operands[i] for i in needed], [targets[i] for i in needed]
-    linked = links(program)
-    if len(linked) < len(targets):  # what is not gone back to is not to be kept alive
+    if linked is not None:  # what is not gone back to is not to be kept alive
         targets = [to if i in linked else None for i, to in enumerate(targets)]
     return program, operands, targets

@@ -14,7 +14,7 @@ from weakref import ref
 
 from ftrans.autograd.tape import recorded
 from ftrans.autograd.tape import tape as begun
-from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.tensor import Tensor, made
 from ftrans.config import config
 from ftrans.ir import make_tracer
 from ftrans.ir.location import passed_over
@@ -39,18 +39,13 @@ def _stepped(tape: Any, key: tuple[Any, ...]) -> Tensor | None:
             return None
     tape.step = child
     tape.steps.append(child)
-    return _pending(tape, child.code, child.type)
-
-
-def _pending(tape: Any, index: int, type_: Any) -> Tensor:
-    """Returns a tensor of a value of a tape, which is run where that is one too many."""
     tensor = _new(Tensor)  # as `made` does, spelled out where most tensors are made
     tensor._v = tape
-    tensor._index = index
-    tensor._type = type_
+    tensor._index = code = child.code
+    tensor._type = child.type  # type: ignore[assignment]
     tensor._meta = None
     tape.live.append(ref(tensor))
-    if len(tape.live) > tape.most:
+    if code > tape.most:
         tape.flush()
     return tensor
 
@@ -140,13 +135,17 @@ def taken_over(
         steps, code, type_, _ = found
         tape.steps += steps
         tape.step = steps[-1]
-        return _pending(tape, code, type_)
+        tensor = made(tape, code, type_)
+        tape.live.append(ref(tensor))
+        if code > tape.most:
+            tape.flush()
+        return tensor
     mark = tape.mark()
     keywords = {names.get(key, key): value for key, value in kwargs.items()}
     result = recorded(function, self, *args, **keywords)
     if type(result) is Tensor and result._v is tape and state.tape is tape:
-        made = make_tracer(tape, result._index, result._type)
-        tape.learn(mark, call, made, (), function.__name__)
+        tracer = make_tracer(tape, result._index, result._type)
+        tape.learn(mark, call, tracer, (), function.__name__)
     return result
 
 

@@ -21,12 +21,12 @@ import numpy as np
 
 from ftrans.autograd.apart import run_apart
 from ftrans.autograd.levels import OPEN, attach, pushed, tangents_of
+from ftrans.autograd.modes import differentiating
 from ftrans.autograd.segment import (
     Edge,
     Segment,
     current,
-    differentiated,
-    moving,
+    flow,
     requiring,
     trimmed,
 )
@@ -60,7 +60,7 @@ class Tape(Trail):
     Attributes:
         live: weak references to the tensors whose values were recorded here.
         targets: for each input what the cotangent of it is for: a leaf, an `Edge`, or None.
-        owners: the tensors that are inputs, by their identity, with the input.
+        owners: the tensors that are inputs, by their identity, with the input and the value.
         quiet: the same under `no_grad`, where they are inputs without a target.
         flags: for each result whether it requires grad, as far as that was asked for.
         seen: how many steps these are of.
@@ -69,7 +69,7 @@ class Tape(Trail):
         grad: the grad mode of that thread, to be asked at less cost.
         leaves: whether the value of a leaf is pending here.
         lock: held while `flags` grow.
-        most: how many tensors may be pending; none where operations are run one by one.
+        most: the last result that may be pending; -1 where operations are run one by one.
         inference: whether tensors that are made here are inference tensors.
     """
 
@@ -94,9 +94,9 @@ class Tape(Trail):
         self.depth = TAPE
         self.live: list[ref[Tensor]] = []
         self.targets: list[Any] = []
-        self.owners: dict[int, tuple[Tensor, int]] = {}
+        self.owners: dict[int, tuple[Tensor, int, Any]] = {}
         self.flags: list[bool] = []
-        self.quiet: dict[int, tuple[Tensor, int]] = {}
+        self.quiet: dict[int, tuple[Tensor, int, Any]] = {}
         self.seen = 0
         self.twins: dict[int, int] = {}
         self.thread = threading.get_ident()
@@ -104,10 +104,12 @@ class Tape(Trail):
         self.lock = threading.RLock()
         self.grad = state.grad
         self.inference = state.inference
-        self.most = 0 if state.saving else MOST_PENDING
+        self.most = -1 if state.saving else MOST_PENDING
         self.asks = _ASKS._replace(only_reverse=False) if OPEN else _ASKS
         self.differentiates = 1
         self.declare(())
+
+    one_by_one = property(lambda self: self.most < 0, doc="Whether each operation is run at once.")
 
     # ------------------------------------------------------------------------------------- inputs
 
@@ -133,16 +135,6 @@ class Tape(Trail):
         """Tells whether an input is differentiated."""
         return self.targets[~code] is not None
 
-    def enter(self, x: Tensor) -> int:
-        """Returns the code of a tensor that has its value, as an input; under `no_grad` another."""
-        owners = self.owners if state.grad else self.quiet
-        found = owners.get(id(x))
-        if found is not None and self.most and self.sources[~found[1]] is x._v:
-            return found[1]
-        code = self.add(x._type, x._v, x._target() if state.grad else None)
-        owners[id(x)] = x, code  # which keeps the tensor alive, and so its identity
-        return code
-
     # ---------------------------------------------------------------------------- what is recorded
 
     def requires(self, code: Any) -> bool:
@@ -159,12 +151,13 @@ class Tape(Trail):
 
     def _look(self, code: int) -> None:
         """Notes of all results up to one whether they require grad."""
-        flags = self.flags
+        flags, targets = self.flags, self.targets
         while code >= len(flags):
-            equation: Any = self.steps[self.seen].equation
+            step = self.steps[self.seen]
             self.seen += 1
-            needs = any(map(self.requires, differentiated(equation)))
-            flags += [needs and moves for moves in moving(equation)]
+            taken, moves = step.flow or flow(step)
+            needs = any(flags[a] if a >= 0 else targets[~a] is not None for a in taken)
+            flags += moves if needs else [False] * len(moves)
 
     def twin(self, code: int) -> int:
         """Returns the value that stands for one where nothing is to be differentiated."""
@@ -179,15 +172,24 @@ class Tape(Trail):
 
     def code_of(self, x: Tensor) -> int:
         """Returns the code of a tensor's value, as the grad mode of this thread has it."""
-        if x._v is STALE and not self.most:
-            self.ran(refresh, x)  # an operation of its own
-        elif x._v is STALE:
-            refresh(x)
-        if x._v is not self:
-            settle(x)
-            code = self.enter(x)
-            return code if state.grad or not tangents_of(x._v) else self.twin(code)
-        return x._index if state.grad else self.twin(x._index)
+        if x._v is self:
+            return x._index if self.grad else self.twin(x._index)
+        owners = self.owners if self.grad else self.quiet
+        owned = owners.get(id(x))
+        if owned is not None and owned[2] is x._v:
+            code = owned[1]
+        else:
+            if self.one_by_one:  # to make a view again is an operation of its own
+                self.ran(settle, x)
+            elif x._v is STALE:
+                refresh(x)
+                return self.code_of(x)
+            else:
+                settle(x)
+            code = self.add(x._type, x._v, x._target() if self.grad else None)
+            if not self.one_by_one:
+                owners[id(x)] = x, code, x._v  # which keeps the tensor, and so its identity
+        return code if self.grad or not tangents_of(x._v) else self.twin(code)
 
     def tracer_of(self, x: Tensor) -> Tracer:
         """Returns what stands for a tensor in front-end functions."""
@@ -197,8 +199,7 @@ class Tape(Trail):
 
     def pending(self) -> list[Tensor]:
         """Returns the tensors that wait for their values."""
-        found = [ref() for ref in self.live]
-        return [x for x in found if x is not None and x._v is self]
+        return [x for ref in self.live if (x := ref()) is not None and x._v is self]
 
     def finish(self, x: Tensor) -> None:
         """Runs what is pending; where recording goes on, what `x` depends on.
@@ -257,19 +258,19 @@ class Tape(Trail):
 
     def gathered(
         self, tensors: Sequence[Tensor] | None = None
-    ) -> tuple[Sequence[Tensor], list[int], Program, list[Any], list[Any]]:
+    ) -> tuple[Sequence[Tensor], dict[int, int], Program, list[Any], list[Any]]:
         """Returns what computes the values of tensors, of all that are pending by default.
 
         Returns:
-            The tensors, the codes of their values, the program, what it is run on, and for each of
-            these its target.
+            The tensors, the position of each result by its code, the program, what it is run on,
+            and for each of these its target.
         """
         tensors = self.pending() if tensors is None else tensors
-        codes = list(dict.fromkeys([x._index for x in tensors]))
-        outputs = [make_tracer(self, code, self.type(code)) for code in codes]
-        program, operands = self.close(outputs)
+        types = {x._index: x._type for x in tensors}
+        places = dict(zip(types, range(len(types)), strict=True))
+        program, operands = self.close([make_tracer(self, *end) for end in types.items()])
         targets = [*self.targets, *[None] * (len(operands) - len(self.targets))]
-        return tensors, codes, *trimmed(keep(program), operands, targets)
+        return tensors, places, *trimmed(keep(program), operands, targets)
 
     def ran(self, by: Callable[..., Any], *args: Any) -> Any:
         """Runs a program by a function, while whatever it calls records on another tape."""
@@ -279,17 +280,18 @@ class Tape(Trail):
             return by(*args)
         finally:
             state.tape = before
+            self.grad = state.grad  # a function may set it for good
 
     def run(self, tensors: Sequence[Tensor]) -> None:
         """Gives these tensors their values."""
-        tensors, codes, program, operands, targets = self.gathered(tensors)
+        tensors, places, program, operands, targets = self.gathered(tensors)
         moved = pushed(program, operands, targets) if OPEN else None
         if moved is not None:
             program, operands, targets = trimmed(*moved[:3])
         active = tuple([target is not None for target in targets])
         flags = requiring(program, active)
         segment = None
-        if any(flags) and not self.most:
+        if any(flags) and self.one_by_one:
             segment = Segment(None, [], targets, program, [])
             found = self.ran(run_apart, segment, operands, {})
         elif any(flags):
@@ -307,7 +309,7 @@ class Tape(Trail):
         if moved is not None:
             attach(moved[3], found[: len(edges)], edges)
         for x in tensors:
-            at = codes.index(x._index)
+            at = places[x._index]
             edge = edges[at]
             if self.inference:
                 x._metadata().inference = x.is_inference()
@@ -343,12 +345,8 @@ def refresh(x: Tensor) -> None:
     base = meta.parent
     if base._meta is not None and base._meta.leaf and type(base._v) is Tape:
         base._v.run([base])  # a leaf is an input, whatever is pending besides
-    before = state.grad
-    state.grad = True
-    try:
+    with differentiating(tape()):
         new = recorded(meta.get, meta.parent)
-    finally:
-        state.grad = before
     x._v, x._index = new._v, new._index
     if type(x._v) is Tape:
         x._v.live.append(ref(x))
@@ -389,7 +387,7 @@ def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     for x, value, code in zip(args, lowered, codes, strict=True):
         if code is not None and value.index != code:
             result = _after_write(found, name, x, value, result)
-    if len(found.live) > found.most:
+    if found.live and found.step.code > found.most:
         found.flush()
     return result
 

@@ -214,5 +214,5 @@ def made(value: Any, index: int, type_: ArrayType) -> Tensor:
 def of_array(array: Any) -> Tensor:
     """Returns the tensor of an array that nobody else will write to."""
     if isinstance(array, np.ndarray):
-        array.flags.writeable = False
+        array.setflags(write=False)
     return made(array, 0, type_of(array))

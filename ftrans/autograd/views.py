@@ -14,6 +14,7 @@ from weakref import ref
 import numpy as np
 
 from ftrans.autograd.levels import OPEN
+from ftrans.autograd.modes import differentiating
 from ftrans.autograd.tape import pend, recorded, settle, tape
 from ftrans.autograd.tensor import STALE, Tensor
 from ftrans.errors import DTypeError, GraphError, MutationError, ShapeError
@@ -163,21 +164,24 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
     if (detached or not state.grad) and (OPEN or (x.requires_grad and not meta.leaf)):
         # the derivatives that it had: in both modes, or in reverse mode
         primitive = graft_p if detached else no_grad_p
-        index = _bound(found, primitive, index, _code(found, x))
+        with differentiating(found):
+            index = _bound(found, primitive, index, found.code_of(x))
     if meta.leaf:
         index = found.twin(index)
     if state.inference:
         meta.inference = x.is_inference()
     meta.version += 1
-    stale(x)
+    if meta.views:
+        stale(x)
     pend(found, x, index)
-    _follow(x)
-    _keep_again(x)
+    if meta.views or meta.retains:
+        _follow(x)
+        _keep_again(x)
     if meta.leaf:
         found.leaves = True
         if state.grad:
             state.tape = None
-    if not found.most:
+    if found.one_by_one:
         found.flush()
 
 
@@ -220,15 +224,6 @@ def _bound(found: Any, primitive: Any, *codes: int) -> int:
     """Records a primitive and returns the code of its result."""
     operands = [make_tracer(found, code, found.type(code)) for code in codes]
     return found.record(primitive, operands, NO_PARAMS)[0].index  # type: ignore[no-any-return]
-
-
-def _code(found: Any, x: Tensor) -> int:
-    """Returns the code of a tensor, to be differentiated whatever the mode is."""
-    before, state.grad = state.grad, True
-    try:
-        return found.code_of(x)
-    finally:
-        state.grad = before
 
 
 def _put(name: str, get: Callable[[Any], Any], base: Any, new: Any) -> Any:

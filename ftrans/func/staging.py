@@ -188,7 +188,7 @@ def known_inputs(values: Sequence[Any]) -> list[tuple[ArrayType, Any, bool]]:
         else:
             array = as_array(value)
             if type(array) is np.ndarray:
-                array.flags.writeable = False  # what stands for a scalar is not to be written to
+                array.setflags(write=False)  # what stands for a scalar is not to be written to
             declared.append((ArrayType(array.shape, array.dtype), array, is_scalar(value)))
     return declared
 

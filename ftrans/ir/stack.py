@@ -160,15 +160,19 @@ def opened(frame: F) -> Iterator[F]:
             frame.release()
 
 
+_OUTSIDE = {"place": None, "trail": None, "began": None, "by_jax": False, "asked": False}
+
+
 class untraced:
     """Lets a block run as outside of all that is traced at present."""
 
     __slots__ = ("_before",)
+    _outside = _OUTSIDE
 
     def __enter__(self) -> None:
         held = state.__dict__  # one look-up for all that this thread has
         self._before = held.copy()
-        held.update(_OUTSIDE, stack=[])
+        held.update(self._outside, stack=[])
 
     def __exit__(self, *exc: object) -> None:
         state.__dict__.update(self._before)
@@ -178,13 +182,7 @@ class apart(untraced):
     """Lets a block of the user's run so, with a tape of its own, which may be run and ended."""
 
     __slots__ = ()
-
-    def __enter__(self) -> None:
-        super().__enter__()
-        state.tape = None
-
-
-_OUTSIDE = {"place": None, "trail": None, "began": None, "by_jax": False, "asked": False}
+    _outside = _OUTSIDE | {"tape": None}
 
 
 class Placing:

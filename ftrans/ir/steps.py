@@ -26,6 +26,7 @@ class Step:
         part: where it is the demand of a value what computed that: a program, weakly, what it
             needs, and what it gives.
         leaps: the equations and the result of functions that were called here, by call.
+        flow: what the tape notes of where derivatives go, see `flow` in `autograd/segment.py`.
     """
 
     __slots__ = (
@@ -33,6 +34,7 @@ class Step:
         "code",
         "ends",
         "equation",
+        "flow",
         "key",
         "leaps",
         "location",
@@ -54,6 +56,7 @@ class Step:
         self.ends: dict[Any, tuple[weakref.ref[Program], dict[int, None]]] | None = None
         self.part: tuple[weakref.ref[Program], frozenset[int], Any, Any] | None = None
         self.leaps: dict[Any, tuple[Any, ...]] | None = None
+        self.flow: tuple[list[int], list[bool]] | None = None
 
     def find(self, key: Any) -> Step | None:
         """Returns the step with this key that follows, and remembers it as the last one taken."""

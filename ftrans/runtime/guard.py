@@ -84,11 +84,9 @@ def _hold_one(array: np.ndarray, holder: int) -> None:
     held = _held.get(id(array))
     if held is not None:
         held[1].add(holder)
-    elif array.base is None or isinstance(array.base, np.ndarray):
-        flags = array.flags
-        if flags.writeable:  # else the user made it read-only
-            _held[id(array)] = (array, {holder})
-            flags.writeable = False
+    elif array.flags.writeable and (array.base is None or isinstance(array.base, np.ndarray)):
+        _held[id(array)] = (array, {holder})  # what is read-only the user made so
+        array.setflags(write=False)
     # the memory of another library's object, once read-only, NumPy would not make writeable again
 
 
@@ -104,10 +102,10 @@ def _release_one(array: np.ndarray, holder: int) -> None:
         # a view follows its base, which another trace still uses
         _waiting.setdefault(id(base), []).append(array)
     else:
-        array.flags.writeable = True
+        array.setflags(write=True)
         if key in _waiting:
             for view in _waiting[key]:
-                view.flags.writeable = True
+                view.setflags(write=True)
             _waiting.pop(key, None)
     _held.pop(key, None)
 
