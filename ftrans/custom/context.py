@@ -145,9 +145,8 @@ def _containers_copied(value: Any, seen: dict[int, Any]) -> Any:
 
 def _checked(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
     for number, value in enumerate(values):
-        if value is None or isinstance(value, (float, complex)):
-            continue
-        if hasattr(value, "__array__") and not isinstance(value, (list, tuple)):
+        is_array = hasattr(value, "__array__") and not isinstance(value, (list, tuple))
+        if is_array or value is None or isinstance(value, (float, complex)):
             continue
         raise RuleError(
             f"{name}: it takes arrays and None, but argument {number} is of type "

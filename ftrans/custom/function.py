@@ -49,6 +49,7 @@ class Function:
 
     Attributes:
         generate_vmap_rule: is for the sake of code for PyTorch: batches are derived in any case.
+        boxed_grads_call: whether `backward` takes the cotangents as one list, after the context.
 
     Example:
         >>> import numpy as np
@@ -73,17 +74,14 @@ class Function:
     Reference: https://docs.pytorch.org/docs/stable/notes/extending.func.html
     """
 
-    generate_vmap_rule = False
+    generate_vmap_rule = boxed_grads_call = False
     _ftrans_methods: Any = None
     _ftrans_apply: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any):
-        warnings.warn(
-            f"{type(self).__name__}: a Function is not instantiated; call "
-            f"{type(self).__name__}.apply(...)",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        name = type(self).__name__
+        text = f"{name}: a Function is not instantiated; call {name}.apply(...)"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises: methods are static, and `apply` calls them.

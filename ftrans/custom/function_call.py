@@ -33,6 +33,7 @@ from ftrans.numpy.views import overwrite
 from ftrans.primitives import once_p, tied_p
 from ftrans.primitives.rules.missing import missing
 from ftrans.pytree import Parts
+from ftrans.traceback import OnTape
 
 
 class Call(Author):
@@ -225,11 +226,11 @@ class Call(Author):
 
     def _output(self, inputs: Sequence[Any], known: Sequence[Any]) -> Any:
         """Returns what `forward` returns, with traced values in it, and fills the context."""
-        methods, ctx = self.methods, self.ctx
+        methods, ctx, frame = self.methods, self.ctx, state.stack[-1]
         args = self.parts.build(inputs)
         set_up = None if methods.old else methods.setup_context
-        if not methods.marks_dirty:
-            state.stack[-1].rule = self.handed.hand_out
+        rule = frame.rule
+        frame.rule = rule if methods.marks_dirty else self.handed.hand_out
         with_context = methods.old or self.opaque[1]
         before = {} if any(self.opaque) else self._seen()
         if self.called is not None:
@@ -241,9 +242,11 @@ class Call(Author):
             with_context = methods.old
             with self._watched(methods.forward):
                 output = methods.forward(*((ctx, *args) if with_context else args), **self.kwargs)
+                output = OnTape.returned(output)
         if set_up is not None and not with_context:
             with self._watched(set_up):
                 set_up(ctx, args, output)
+        frame.rule = rule  # what is asked for from here on no `forward` has
         if not self.handed:
             return output
         self.effects = self.effects or effects(before, self._seen(), methods.written)
@@ -309,14 +312,11 @@ class Call(Author):
             raise RuleError(
                 f"{self.name}: mark_dirty was given what is no input of forward.\n"
                 f"  it is defined at {defined(self.methods.forward)}\n"
-                f"  Mark what was passed to it, not a copy or a view of that."
+                f"  Mark what was passed to it, no copy or view; of rank zero write x[...] = value."
             )
         if len(self.dirty) < len(marked):
-            warnings.warn(
-                f"{self.name}: mark_dirty was given what is no input, which has no effect.",
-                UserWarning,
-                stacklevel=2,
-            )
+            text = f"{self.name}: mark_dirty was given what is no input, which has no effect."
+            warnings.warn(text, UserWarning, stacklevel=2)
 
     def smooth(self, outs: Sequence[Any]) -> tuple[bool, ...]:
         """Tells which results have tangents."""
@@ -365,6 +365,7 @@ class Call(Author):
             self.methods.parameters.names,
             self.weak,
             self.passed,
+            which == "backward" and self.methods.boxed,
         )
 
     def backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:

@@ -22,7 +22,8 @@ _FORMS = 64
 
 
 _given = operator.attrgetter(
-    *("forward", "setup_context", "backward", "vjp", "jvp", "vmap", "generate_vmap_rule", "apply")
+    *("forward", "setup_context", "backward", "vjp", "jvp", "vmap"),
+    *("generate_vmap_rule", "boxed_grads_call", "apply"),
 )
 
 
@@ -87,6 +88,7 @@ class Methods:
         by_names: whether `forward` speaks of tensors, see `numpy/named.py`.
         vmap: see `setup_context`.
         generate_vmap_rule: as in the class.
+        boxed: whether `backward` takes one list.
         memory: what is remembered of calls, see `Author`.
         missing: the error where a derivative is asked for, and no rule is written; or None.
         parameters: how `forward` takes its arguments.
@@ -107,7 +109,7 @@ class Methods:
         self.setup_context: Any = written[1]
         backward, vjp, self.jvp, self.vmap = written[2:]
         self.by_names = any(map(asks, written[:2]))
-        self.generate_vmap_rule = given[6]
+        self.generate_vmap_rule, self.boxed = given[6:8]
         if self.forward is None:
             raise MissingRuleError(
                 f"{name}: forward is missing.\n"

@@ -43,6 +43,7 @@ class Rule(NamedTuple):
         weak: which arrays among the arguments were Python numbers.
         passed: how many arguments were passed; the others are defaults, whose gradients may be left
             out.
+        boxed: whether the method takes the cotangents as one list.
     """
 
     label: str
@@ -57,6 +58,7 @@ class Rule(NamedTuple):
     names: tuple[str, ...]
     weak: tuple[bool, ...]
     passed: int
+    boxed: bool = False
 
     def __call__(self, ctx: FunctionCtx, given: Sequence[Any]) -> list[Any]:
         """Calls the method on cotangents, or tangents; None stands for zero.
@@ -72,7 +74,8 @@ class Rule(NamedTuple):
         return self._gradients(ctx, given)
 
     def _gradients(self, ctx: FunctionCtx, cotangents: Sequence[Any]) -> list[Any]:
-        returned = self.method(ctx, *self.output.alone(cotangents))
+        given = self.output.alone(cotangents)
+        returned = self.method(ctx, list(given)) if self.boxed else self.method(ctx, *given)
         parts, inputs = self.parts, self.inputs
         if len(inputs) == 1 and parts.arrays_alone and _is_exactly(returned, inputs[0]):
             return [returned]  # as most often

@@ -596,3 +596,33 @@ def test_any_attribute_can_be_set(name: str) -> None:
     assert_close(func.grad(f)(x), 3 * x**2)
     assert_close(func.vmap(func.grad(lambda x: Scale.apply(x)))(x), 3 * x**2)
     assert_close(func.hessian(f)(x), np.diag(6 * x))
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+@pytest.mark.filterwarnings("ignore:.*vmap calls it")
+def test_backward_takes_one_list_where_the_class_says_so(opaque: bool) -> None:
+    class Both(Function):
+        boxed_grads_call = True
+
+        @staticmethod
+        def forward(ctx: Any, x: Any, y: Any) -> Any:
+            ctx.save_for_backward(x, y)
+            return x * y, x + y
+
+        @staticmethod
+        def backward(ctx: Any, grads: Any) -> Any:
+            assert type(grads) is list
+            (a, b), (x, y) = grads, ctx.saved_tensors
+            grads.clear()  # which lets go of them
+            if opaque:
+                a, b, x, y = map(np.asarray, (a, b, x, y))
+            return a * y + b, a * x + b
+
+    f = lambda x: sum(Both.apply(x, 3.0 * x))  # noqa: E731
+    assert_close(func.grad(f)(2.0), 16.0)
+    assert_close(func.vmap(func.grad(f))(np.array([1.0, 2.0])), [10.0, 16.0])
+    x = ftrans.tensor(2.0, requires_grad=True)
+    f(x).backward()
+    assert_close(x.grad.item(), 16.0)
+    if not opaque:
+        assert_close(func.hessian(f)(2.0), 6.0)

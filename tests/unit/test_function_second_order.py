@@ -402,3 +402,27 @@ def test_a_second_derivative_that_is_cut_is_none(function: type[Function]) -> No
     """Nothing is missing where the gradient is a constant."""
     f = lambda x: (fnp.stop_gradient(func.grad(total(function.apply))(x)) * x).sum()  # noqa: E731
     assert_close(func.grad(f)(X), 3 * X**2)
+
+
+@pytest.mark.parametrize("read", [np.asarray, lambda x: x.numpy(), lambda x: np.array(x)])
+def test_a_slope_that_is_computed_of_plain_arrays_is_not_differentiated_in_silence(
+    read: Any,
+) -> None:
+    class Cube(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return 3 * read(x) ** 2 * ct
+
+    for _ in range(2):
+        assert_close(func.grad(Cube.apply)(2.0), 12.0)
+        for transform in (lambda f: func.grad(func.grad(f)), func.hessian):
+            with pytest.raises(MissingRuleError, match="it is opaque"):
+                transform(Cube.apply)(2.0)
+            with pytest.raises(MissingRuleError, match="it is opaque"):
+                transform(Cube.apply)(ftrans.tensor(2.0)).item()
