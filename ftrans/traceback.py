@@ -29,13 +29,21 @@ class OnTape(Exception):
         call: `(function, *args, **kwargs)`, with values of the tape in the place of tensors.
         wrap: makes tensors of the values of the tape in what a transform returns; None while there
             are no tensors.
-        wrapping: what `wrap` is from then on.
+        lower: puts values of the tape in the place of tensors that a user's function returns; None
+            as `wrap`.
+        ready: what `wrap` and `lower` are from then on.
     """
 
     types: ClassVar[set[type]] = set()
     call: ClassVar[Callable[..., Any]]
     wrap: ClassVar[Callable[[Any], Any] | None] = None
-    wrapping: ClassVar[Callable[[Any], Any]]
+    lower: ClassVar[Callable[[Any], Any] | None] = None
+    ready: ClassVar[tuple[Callable[[Any], Any], Callable[[Any], Any]]]
+
+    @classmethod
+    def returned(cls, result: Any) -> Any:
+        """Returns what a user's function has returned while it is traced, without tensors."""
+        return result if cls.lower is None else cls.lower(result)
 
     def __str__(self) -> str:
         return (

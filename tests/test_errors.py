@@ -431,7 +431,7 @@ CASES |= {
         lambda x: fnp.fill_diagonal(x, 0.0) or x.sum()
     )(V),
     "add at a number": lambda: func.grad(lambda x: np.add.at(1.0, 0, x) or x.sum())(V),
-    "write as pytorch does": lambda: func.grad(lambda x: x.add_(1).sum())(V),
+    "write as pytorch does": lambda: func.grad(lambda x: x.sum().add_(1))(V),
 }
 
 

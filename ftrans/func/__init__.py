@@ -1,5 +1,8 @@
 """Transformations of Python functions, with the names of `torch.func` and what it lacks."""
 
+from typing import Any as _Any
+
+from ftrans.errors import MissingAttributeError as _MissingAttributeError
 from ftrans.func.derivative import jvp, linearize, vjp
 from ftrans.func.grad import grad, grad_and_value, value_and_grad
 from ftrans.func.jacobian import hessian, hvp, jacfwd, jacrev, vhp
@@ -28,3 +31,13 @@ __all__ = [
     "vjp",
     "vmap",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    if name != "replace_all_batch_norm_modules_":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _MissingAttributeError(
+        f"{__name__} has no attribute {name!r}.\n"
+        "  There are no modules: write batch normalization as a function that returns its "
+        "statistics\n  beside its result, and keep them outside: vmap maps them like anything else."
+    )

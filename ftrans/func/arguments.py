@@ -24,6 +24,7 @@ from ftrans.pytree import (
     split,
     tuple_of,
 )
+from ftrans.traceback import OnTape
 
 _ONE = tuple_of(1)
 
@@ -90,14 +91,14 @@ class Arguments:
             if not numeric:
                 raise DTypeError(
                     f"{name}: differentiation takes arrays, Python floats and pytrees of them.\n"
-                    f"  {label}: {describe(leaf)}\n  Leave it out of argnums."
+                    f"  {label}: {describe(leaf)}\n  Close over it, or leave it out of argnums."
                 )
             scalar = is_scalar(leaf)
             fix = f"Write {float(leaf)}" if scalar else f"Convert it, {label}.astype('float32')"
             raise DTypeError(
                 f"{name}: differentiation takes real or complex floating-point values.\n"
                 f"  {label}: {describe(leaf)}\n"
-                f"  {fix}, or leave it out of argnums."
+                f"  {fix}; or close over it, or leave it out of argnums."
             )
 
     def _label(self, index: int) -> str:
@@ -114,11 +115,11 @@ class Arguments:
     def call(self, func: Callable[..., Any], values: Sequence[Any], kwargs: Any) -> Any:
         """Calls `func` with these values in the place of the leaves that are differentiated."""
         if len(self.args) == 1 and self.skeleton is _ONE:
-            return func(*values, **kwargs)
+            return OnTape.returned(func(*values, **kwargs))
         args = list(self.args)
         for number, arg in zip(self.numbers, self.skeleton.build(values), strict=True):
             args[number] = arg
-        return func(*args, **kwargs)
+        return OnTape.returned(func(*args, **kwargs))
 
     def build(self, values: Sequence[Any]) -> Any:
         """Returns one value per differentiated leaf, in the structure of the chosen arguments.

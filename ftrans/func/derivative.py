@@ -20,7 +20,7 @@ from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.axes import zeros
 from ftrans.pytree import Skeleton, describe, leaf_name, leaf_names, shown
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
-from ftrans.traceback import boundary
+from ftrans.traceback import OnTape, boundary
 
 _AUX = "To return something besides, write return value, aux and pass has_aux=True."
 
@@ -33,6 +33,7 @@ def array_outputs(name: str, value: Any, hint: str = _AUX) -> Any:
     """
     if type(value) is Tracer:
         return value
+    value = OnTape.returned(value)
 
     def convert(path: Sequence[Any], leaf: Any) -> Any:
         if is_array(leaf) or is_scalar(leaf):

@@ -13,6 +13,7 @@ from ftrans.func.grad import gradient_value_aux
 from ftrans.func.staging import (
     apply,
     check_chunk_size,
+    check_randomness,
     known_inputs,
     name_of,
     named,
@@ -235,6 +236,7 @@ def jacfwd(
         array([[4., 0.],
                [3., 2.]])
     """
+    check_randomness(f"jacfwd({name_of(func)})", randomness)
     return _jacobian("jacfwd", jacobian_forward, func, argnums, has_aux, chunk_size, holomorphic)
 
 

@@ -19,7 +19,7 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Any:
     """Rearranges the elements of an array as a pattern says.
 
     Args:
-        tensor: the array.
+        tensor: the array, or a list of arrays of one shape, stacked along a first axis.
         pattern: the names of its axes, an arrow, and those of the result. Names in parentheses are
             one axis, the last of them runs fastest; `1` and `()` are axes of size 1, `...` stands
             for all axes that are not named.
@@ -43,6 +43,7 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Any:
     if len(sides) != 2:
         raise _wrong(pattern, "it has one arrow, between the axes of the array and of the result")
     left, right = (_axes(pattern, side) for side in sides)
+    tensor = fnp.stack(tensor) if isinstance(tensor, (list, tuple)) else tensor
     t = type_of(tensor)
     named = sum(axis != ["..."] for axis in left)
     rest = [f"...{i}" for i in range(t.ndim - named)] if ["..."] in left else []

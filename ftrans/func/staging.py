@@ -262,6 +262,22 @@ def split_aux(function: str, result: Any) -> tuple[Any, Any]:
     return result
 
 
+_RANDOMNESS = ("error", "different", "same")
+
+
+def check_randomness(function: str, randomness: Any) -> None:
+    """Raises unless `randomness` is one of those that PyTorch has.
+
+    Raises:
+        ArgumentError: otherwise.
+    """
+    if randomness not in _RANDOMNESS:
+        raise ArgumentError(
+            f"{function}: randomness={randomness!r} is none of {', '.join(_RANDOMNESS)}.\n"
+            f"  Leave it out: numbers are drawn before, and passed as an argument."
+        )
+
+
 def check_chunk_size(function: str, chunk_size: Any) -> None:
     """Raises unless `chunk_size` is None or a positive int.
 

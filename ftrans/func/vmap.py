@@ -10,16 +10,23 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import ArgumentError, AxisError, DTypeError, ShapeError, StructureError
-from ftrans.func.staging import apply, check_chunk_size, is_whole, name_of, named, stage, wants_jax
+from ftrans.func.staging import (
+    apply,
+    check_chunk_size,
+    check_randomness,
+    is_whole,
+    name_of,
+    named,
+    stage,
+    wants_jax,
+)
 from ftrans.interpreters import batch_in_chunks, place_outputs
 from ftrans.ir import Abstract, ArrayType, Tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.views import fresh
 from ftrans.pytree import argument_name, describe, holds_arrays, leaf_names, shown
-from ftrans.traceback import boundary, bounded
-
-_RANDOMNESS = ("error", "same", "different")
+from ftrans.traceback import OnTape, boundary, bounded
 
 
 @boundary
@@ -56,11 +63,7 @@ def vmap(
         array([1., 5., 9.])
     """
     name = f"vmap({name_of(func)})"
-    if randomness not in _RANDOMNESS:
-        raise ArgumentError(
-            f"{name}: randomness={randomness!r} is none of {', '.join(_RANDOMNESS)}.\n"
-            f"  Leave it out: random functions take keys."
-        )
+    check_randomness(name, randomness)
     check_chunk_size(name, chunk_size)
     if axis_size is not None and not (is_whole(axis_size) and axis_size >= 0):
         raise ArgumentError(
@@ -95,7 +98,7 @@ def vmap(
                 for leaf, dim in zip(leaves, dims, strict=True)
             ]
             given_by_name = _wholes(kwargs) if kwargs else kwargs
-            return func(*structure.unflatten(filled), **given_by_name)
+            return OnTape.returned(func(*structure.unflatten(filled), **given_by_name))
 
         staged = stage(name, single, inputs, randomness=randomness, passed=_is_mappable)
         mapped_dims = tuple([dim for dim in dims if dim is not None])

@@ -167,6 +167,7 @@ def merged(shape: tuple[int, ...], start: int, end: int) -> tuple[int, ...]:
 _INSTEAD = {
     "backward": "ftrans.func.grad(f)(x)",
     "chunk": "ftrans.numpy.array_split(x, parts)",
+    "data": "x.detach()",
     "expand_as": "x.expand(other.shape)",
     "gather": "ftrans.numpy.take_along_axis(x, index, axis)",
     "grad": "ftrans.func.grad(f)(x)",
@@ -175,6 +176,10 @@ _INSTEAD = {
     "new_full": "ftrans.numpy.full(shape, value, x.dtype)",
     "new_ones": "ftrans.numpy.ones(shape, x.dtype)",
     "new_zeros": "ftrans.numpy.zeros(shape, x.dtype)",
+    "register_hook": "an autograd.Function, whose backward may change the gradient",
+    "register_post_accumulate_grad_hook": "func.grad(f)(x), and call what is to follow",
+    "retain_grad": "func.vjp of the part behind it, which gives its gradient",
+    "retains_grad": "func.vjp of the part behind it, which gives its gradient",
     "requires_grad": "func.grad(f, argnums=...): all that is chosen there is differentiated",
     "requires_grad_": "func.grad(f, argnums=...): all that is chosen there is differentiated",
     "select": "x[:, i], with as many colons as the axis has others in front",
@@ -183,6 +188,19 @@ _INSTEAD = {
     "view_as": "x.reshape(other.shape)",
 }
 """What to write in the place of PyTorch's methods that are no functions of NumPy's."""
+
+
+_WRITTEN = {"copy_": lambda x, v: v, "fill_": lambda x, v: v, "zero_": lambda x: 0}
+
+
+def _in_place(x: Any, values: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes PyTorch's method that writes what another one returns, and returns what it is of."""
+
+    def written(*args: Any, **kwargs: Any) -> Any:
+        x[...] = values(x, *args, **kwargs)
+        return x
+
+    return written
 
 
 class _Members:
@@ -261,8 +279,12 @@ class _Members:
 
     def __getattr__(self: Any, name: str) -> Any:
         """Says what to write where there is no such attribute."""
-        hint = ""
-        if name.endswith("_") and not name.startswith("_") and hasattr(type(self), name[:-1]):
+        hint, values = "", None
+        if name.endswith("_") and not name.startswith("_"):
+            values = _WRITTEN.get(name) or getattr(type(self), name[:-1], None)
+        if values is not None and self.type.ndim:
+            return _in_place(self, values)
+        if values is not None:  # it may be an element, which is no view here
             hint = f"\n  Write x[...] = x.{name[:-1]}(...)."
         elif name == "itemset":
             hint = "\n  Write x[...] = value."

@@ -20,6 +20,16 @@ from ftrans.runtime.jaxlink import foreign
 from ftrans.runtime.run import run
 
 
+class Ends(Trail):
+    """Is a frame whose values are arrays after it has been run, those that outlived it too."""
+
+    __slots__ = ()
+
+    def hold(self, tracer: Tracer) -> None:
+        """Keeps account of a value that is to be an array in the end."""
+        raise NotImplementedError
+
+
 def settle(frame: Frame) -> None:
     """Evaluates the known ones among the values of a frame that outlive it.
 
@@ -67,6 +77,8 @@ def become(tracer: Tracer, value: Any) -> None:
     """Makes a traced value denote another one, or an array, of the same type."""
     if type(value) is Tracer:
         tracer.move(value)
+        if isinstance(value.frame, Ends):
+            value.frame.hold(tracer)
         return
     past = Frame(tracer.frame.name, entered=tracer.frame.entered)
     past.depth = PAST

@@ -245,12 +245,26 @@ def test_missing_methods_say_what_to_write() -> None:
     with pytest.raises(
         AttributeError, match=r"no attribute 'add_'.\n.*\n.*x\[...\] = x.add\(...\)"
     ):
-        probe(lambda x: x.add_(1))
+        probe(lambda x: x.sum().add_(1))  # of an element it would be lost
     with pytest.raises(AttributeError, match=r"'einsum'.\n.*\n  Write ftrans.numpy.einsum"):
         probe(lambda x: x.einsum("ij"))
     assert not probe(lambda x: hasattr(x, "nonsense"))
     with pytest.raises(TypeError, match="dim= and axis= are one argument"):
         probe(lambda x: x.sum(axis=0, dim=0))
+
+
+def test_methods_that_write_in_place_as_those_of_tensors_do() -> None:
+    def in_place(x: Any) -> Any:
+        y = x.copy()
+        y[1:].mul_(3)
+        y[:1].zero_()
+        assert y.sub_(1) is y
+        return y.copy_(y * 2).add_(x)
+
+    x = np.array([1.0, 2.0, 3.0])
+    assert_close(func.vjp(in_place, x)[0], [-1.0, 12.0, 19.0])
+    assert_close(func.jacrev(in_place)(x), np.diag([1.0, 7.0, 7.0]))
+    assert_close(func.vmap(lambda x: x.copy().fill_(2.0))(np.ones((2, 3))), np.full((2, 3), 2.0))
 
 
 def test_methods_carry_the_docstring_of_the_function() -> None:
