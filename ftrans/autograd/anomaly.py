@@ -6,6 +6,7 @@ import warnings
 from contextlib import ContextDecorator
 
 from ftrans.config import config
+from ftrans.ir.stack import state
 
 
 class set_detect_anomaly:
@@ -27,7 +28,7 @@ class set_detect_anomaly:
     def __enter__(self) -> None: ...
 
     def __exit__(self, *error: object) -> None:
-        _set(*self._before)
+        _leave(self._before, error)
 
 
 class detect_anomaly(ContextDecorator):
@@ -68,7 +69,7 @@ class detect_anomaly(ContextDecorator):
         _set(True, self._check_nan)
 
     def __exit__(self, *error: object) -> None:
-        _set(*self._before.pop())
+        _leave(self._before.pop(), error)
 
 
 def is_anomaly_enabled() -> bool:
@@ -82,6 +83,15 @@ def is_anomaly_check_nan_enabled() -> bool:
 
 
 _mode = (False, True)
+
+
+def _leave(before: tuple[bool, bool], error: tuple[object, ...]) -> None:
+    """Ends a block: what it has recorded is run in it, and looked at."""
+    try:
+        if config.check_nan and state.tape and not state.stack and error[0] is None:
+            state.tape.flush()
+    finally:
+        _set(*before)
 
 
 def _set(mode: bool, check_nan: bool) -> None:

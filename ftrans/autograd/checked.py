@@ -11,6 +11,7 @@ import jax.tree_util as tree
 from ftrans import verify
 from ftrans.autograd.dispatch import array_of, arrays_wanted
 from ftrans.autograd.tensor import Tensor
+from ftrans.errors import GradcheckInputError
 from ftrans.traceback import boundary
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,6 +33,11 @@ def _of_tensors(check: F) -> F:
             found = func(*[held[i] if i in held else next(others) for i in range(len(given))])
             return tree.tree_map(array_of, found)  # of a tensor that it closes over, or makes
 
+        if len(fixed) == sum(type(x) is Tensor for x in tree.tree_leaves(given)):
+            raise GradcheckInputError(
+                f"{check.__name__}: none of the tensors that are given requires grad.\n"
+                f"  Make those that are to be checked with requires_grad=True."
+            )
         checked_at = tuple([x for i, x in enumerate(given) if i not in held])
         values, rest, named = tree.tree_map(array_of, (checked_at, args, kwargs))
         with arrays_wanted():

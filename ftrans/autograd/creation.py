@@ -10,8 +10,8 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
-from ftrans.errors import DTypeError
-from ftrans.ir import type_of
+from ftrans.errors import DTypeError, UnsupportedError
+from ftrans.ir import Tracer, type_of
 from ftrans.ir.stack import state, untraced
 from ftrans.traceback import boundary
 
@@ -43,6 +43,12 @@ def leaf(array: Any, requires_grad: bool) -> Tensor:
     Raises:
         DTypeError: where it is not of floating point and is to require grad.
     """
+    if type(array) is Tracer:
+        raise UnsupportedError(
+            f"tensor: a value that a transform traces is no tensor.\n"
+            f"  x: {array.type} in {array.frame.name}\n"
+            f"  Go on with the value; for its gradient write func.grad(f)(x)."
+        )
     if requires_grad and not type_of(array).is_inexact:
         raise DTypeError(
             f"tensor: only Tensors of floating point and complex dtype can require gradients.\n"

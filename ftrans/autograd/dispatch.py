@@ -67,10 +67,18 @@ def wrap(result: Any) -> Any:
     return tree.tree_map(array_of, wrapped) if _wanted.arrays else wrapped
 
 
+def lower(result: Any) -> Any:
+    """Returns what a user's function returned with values of the tape in the place of tensors."""
+    if type(result) is Tracer or not any(type(x) is Tensor for x in tree.tree_leaves(result)):
+        return result
+    check_kept((result,), {})
+    return lowered_to(state.tape or tape(), result)
+
+
 def array_of(x: Any) -> Any:
     """Returns an array of its own in the place of a tensor."""
     return np.array(settle(x)) if type(x) is Tensor else x
 
 
-OnTape.call, OnTape.wrapping = again, wrap
+OnTape.call, OnTape.ready = again, (wrap, lower)
 OnTape.types.add(Tensor)

@@ -91,9 +91,10 @@ def _seed(call: str, index: int, t: ArrayType, ct: Any, create: bool, size: int 
         return of_array(one) if create else one
     given = ct._type if type(ct) is Tensor else type_of(as_array(ct))
     if given.shape != expected:
+        batched = "" if size is None else ", behind the axis of the batch"
         raise ShapeError(
             f"{call}: Mismatch in shape: grad_output[{index}] has a shape of {given.shape} and "
-            f"output[{index}] has a shape of {expected}."
+            f"output[{index}] has a shape of {t.shape}{batched}."
         )
     if is_complex(given.dtype) != is_complex(t.dtype):
         raise DTypeError(

@@ -3,7 +3,8 @@
 They are the transforms of `ftrans.func` with the point, `inputs`, among the arguments: a pytree,
 or a tuple of positional arguments. What is "like" it has its structure and shapes. A vector `v` may
 be left out, for 1, where that is one element. With `strict` an `ArgumentError` says where something
-does not depend. `create_graph` and `vectorize` mean nothing: it is always as if they were said.
+does not depend. `create_graph` says whether tensors that are returned have a history; for arrays it
+means nothing, nor does `vectorize`: it is always as if they were said.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax.tree_util as tree
 import numpy as np
 
 import ftrans.func as transforms
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.func.arguments import Arguments, is_differentiable
 from ftrans.func.staging import name_of
-from ftrans.ir import type_of
+from ftrans.ir import Tracer, type_of
+from ftrans.ir.stack import state
 from ftrans.numpy import reshape
 from ftrans.numpy.promotion import as_array
+from ftrans.primitives import stop_gradient_p
 from ftrans.pytree import leaf_names, split
 from ftrans.traceback import boundary
 
@@ -48,7 +52,7 @@ def vjp(
         point.check_depends(point.func, pairwise=False)
     value, pull = transforms.vjp(func, *point.args)
     product = pull(point.vector(v, value, "the value", "func returns"))
-    return value, product if point.several else product[0]
+    return _kept((value, product if point.several else product[0]), create_graph)
 
 
 @boundary
@@ -67,7 +71,7 @@ def jvp(
     point = _Point("jvp", func, inputs)
     if strict:
         point.check_depends(point.func, pairwise=False)
-    return transforms.jvp(func, point.args, point.vectors(v))  # type: ignore[no-any-return]
+    return _kept(transforms.jvp(func, point.args, point.vectors(v)), create_graph)
 
 
 @boundary
@@ -85,7 +89,7 @@ def vhp(
         >>> float(value), product
         (9.0, array([ 6., 12.]))
     """
-    return _hessian_product(transforms.vhp, "vhp", func, inputs, v, strict)
+    return _kept(_hessian_product(transforms.vhp, "vhp", func, inputs, v, strict), create_graph)
 
 
 @boundary
@@ -102,7 +106,7 @@ def hvp(
         >>> float(value), product
         (2.0, array([6., 2.]))
     """
-    return _hessian_product(transforms.hvp, "hvp", func, inputs, v, strict)
+    return _kept(_hessian_product(transforms.hvp, "hvp", func, inputs, v, strict), create_graph)
 
 
 @boundary
@@ -130,7 +134,7 @@ def jacobian(
     transform = _by_strategy(point.name, "strategy", strategy)
     if strict:
         point.check_depends(point.func, pairwise=True)
-    return transform(func, point.argnums)(*point.args)
+    return _kept(transform(func, point.argnums)(*point.args), create_graph)
 
 
 @boundary
@@ -158,7 +162,15 @@ def hessian(
     gradient = transforms.grad(point.scalar, point.argnums)
     if strict:
         point.check_depends(gradient, pairwise=True)
-    return transform(gradient, point.argnums)(*point.args)
+    return _kept(transform(gradient, point.argnums)(*point.args), create_graph)
+
+
+def _kept(found: Any, create_graph: bool) -> Any:
+    """Returns results, of tensors the values alone where no graph is wanted."""
+    if create_graph or state.tape is None:
+        return found
+    on_tape = lambda x: type(x) is Tracer and x.frame is state.tape  # noqa: E731
+    return tree.tree_map(lambda x: stop_gradient_p(x) if on_tape(x) else x, found)
 
 
 # ------------------------------------------------------------------------------------- the point

@@ -16,9 +16,9 @@ from ftrans.autograd.saved import (
     save_on_cpu,
     saved_tensors_hooks,
 )
-from ftrans.autograd.tensor import Tensor, base_of
+from ftrans.autograd.tensor import Tensor, base_of, check_tensor
 from ftrans.autograd.walk import walking
-from ftrans.errors import ArgumentError
+from ftrans.errors import ArgumentError, MissingAttributeError
 from ftrans.traceback import boundary
 
 __all__ = [
@@ -32,6 +32,8 @@ __all__ = [
     "register_multi_grad_hook",
     "save_on_cpu",
     "saved_tensors_hooks",
+    "set_override_stale_capture_stream",
+    "set_warn_on_accumulate_grad_stream_mismatch",
 ]
 
 
@@ -120,4 +122,23 @@ def allow_mutation_on_saved_tensors() -> Iterator[_Mutations]:
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
     """Counts one more write to a tensor, or to several: `x._version`."""
     for x in [tensor] if type(tensor) is Tensor else tensor:
-        base_of(x)._metadata().version += 1
+        check_tensor("increment_version", "what is written to", x)
+        if not x.is_inference():  # which has no version
+            base_of(x)._metadata().version += 1
+
+
+def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:
+    """Is for the sake of code for PyTorch: there are no streams."""
+
+
+def set_override_stale_capture_stream(enabled: bool) -> None:
+    """Is for the sake of code for PyTorch: there are no streams."""
+
+
+def __getattr__(name: str) -> Any:
+    if name != "region_activation_memory_budget":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise MissingAttributeError(
+        f"{__name__} has no attribute {name!r}.\n  What is saved is chosen for a program as a "
+        "whole; to save less, pack it: saved_tensors_hooks, or save_on_cpu."
+    )

@@ -83,6 +83,20 @@ class GraphMembers:
         self._metadata().grad = value
 
     @property
+    def grad_dtype(self: Any) -> Any:
+        """The dtype of `x.grad`, which is always that of the tensor."""
+        return self.dtype
+
+    @grad_dtype.setter
+    @boundary
+    def grad_dtype(self: Any, value: Any) -> None:
+        if value is None or value != self.dtype:
+            raise DTypeError(
+                f"x.grad_dtype: a gradient has the dtype of its tensor.\n  x: {self._type}\n"
+                f"  Convert the tensor: x.to(dtype); or what is read: x.grad.to(dtype)."
+            )
+
+    @property
     def data(self: Any) -> Any:
         """The value, which what is written to goes to as well, and no gradient."""
         return self.detach()

@@ -16,14 +16,23 @@ _handles = itertools.count()
 
 
 class RemovableHandle:
-    """Takes a hook away again, by `remove()` or at the end of a `with` block."""
+    """Takes a hook away again, by `remove()` or at the end of a `with` block.
+
+    Args:
+        hooks: by their handles' `id`.
+        hook: what is put there; without one, whoever makes the handle does so.
+
+    Raises:
+        ArgumentError: where the hook cannot be called.
+    """
 
     __slots__ = ("_hooks", "id")
 
-    def __init__(self, hooks: dict[int, Hook], hook: Hook):
+    def __init__(self, hooks: dict[int, Hook], *hook: Hook):
         self.id = next(_handles)
         self._hooks = hooks
-        hooks[self.id] = hook
+        if hook:
+            hooks[self.id] = callable_hook(*hook)
 
     def remove(self) -> None:
         """Takes the hook away; to do so twice is no error."""
@@ -34,6 +43,13 @@ class RemovableHandle:
 
     def __exit__(self, *error: object) -> None:
         self.remove()
+
+
+def callable_hook(hook: Any) -> Hook:
+    """Returns a hook, or raises where it cannot be called."""
+    if not callable(hook):
+        raise ArgumentError(f"register_hook: a hook is a function.\n  given: {type(hook).__name__}")
+    return hook  # type: ignore[no-any-return]
 
 
 def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
@@ -52,8 +68,7 @@ def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
         ArgumentError: where the hook cannot be called.
         GraphError: where the tensor does not require grad.
     """
-    if not callable(hook):
-        raise ArgumentError(f"register_hook: a hook is a function.\n  given: {type(hook).__name__}")
+    callable_hook(hook)
     if not x.requires_grad:
         raise GraphError(
             f"cannot register a hook on a tensor that doesn't require gradient\n  x: {x._type}"

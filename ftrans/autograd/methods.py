@@ -72,6 +72,7 @@ def names_of(function: Function) -> dict[str, str]:
     """Returns what PyTorch's names of keyword arguments are called by a function."""
     taken = signature(function).parameters
     names = NAMES | ({"dims": "axes"} if "axes" in taken else {})
+    names |= {"dim": "axes"} if "axes" in taken and "axis" not in taken else {}
     return {name: target for name, target in names.items() if name not in taken}
 
 
@@ -175,6 +176,15 @@ def _spread(name: str, function: Function) -> Function:
     return boundary(_named(method, name, f"Is `numpy.{name}`, divided by n - `correction`: 1."))
 
 
+_LAID_OUT = "It is not laid out in memory before it is asked for: see x.detach().numpy()"
+_INSTEAD = {
+    **dict.fromkeys(("stride", "data_ptr", "storage", "storage_offset"), _LAID_OUT),
+    **dict.fromkeys(("untyped_storage", "layout"), _LAID_OUT),
+    "set_": "Write x.data = value",
+}
+"""What to write in the place of methods of PyTorch's."""
+
+
 class _Members:
     """Has what tensors are given whose arguments or results are not those of NumPy."""
 
@@ -190,6 +200,10 @@ class _Members:
     def clone(self: Any) -> Any:
         """Returns a copy, through which gradients go."""
         return recorded(fnp.copy, self)
+
+    def is_contiguous(self: Any) -> bool:
+        """Is true: elements that are asked for lie in order."""
+        return True
 
     def contiguous(self: Any) -> Any:
         """Returns the tensor itself: it says nothing of memory."""
@@ -220,6 +234,10 @@ class _Members:
         if device is not None and not _lies_on(x, device):
             x = _moved(x, device)
         return x.clone() if options.get("copy") and x is self else x
+
+    def astype(self: Any, dtype: Any) -> Any:
+        """Converts to a dtype, under NumPy's name."""
+        return self.to(dtype=dtype)
 
     def cpu(self: Any) -> Any:
         """Moves to the CPU: the tensor itself, where it lies there."""
@@ -319,10 +337,11 @@ class _Members:
         return recorded(fnp.take, self, index, axis=dim)
 
     def __getattr__(self: Any, name: str) -> Any:
-        raise MissingAttributeError(
-            f"A tensor has no attribute {name!r}.\n  x: {self._type}"
-            + (f"\n  Write ftrans.numpy.{name}(x, ...)." if hasattr(fnp, name) else "")
-        )
+        fix = "Tensors are dense" if "sparse" in name else _INSTEAD.get(name, "")
+        if not fix and hasattr(fnp, name):
+            fix = f"Write ftrans.numpy.{name}(x, ...)"
+        text = f"A tensor has no attribute {name!r}.\n  x: {self._type}"
+        raise MissingAttributeError(f"{text}\n  {fix}." if fix else text)
 
 
 def _scaled(name: str, function: Function, depth: int) -> Function:

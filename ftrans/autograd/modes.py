@@ -12,7 +12,7 @@ import inspect
 import types
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from ftrans.ir.stack import state
@@ -117,6 +117,9 @@ class Mode:
 
     def __call__(self, function: F) -> F:
         """Returns a function that runs in this mode; a generator does while it runs."""
+        if inspect.isclass(function):
+            text = "A class that is decorated with a mode becomes a function: decorate __init__."
+            warnings.warn(text, FutureWarning, stacklevel=2)
         mode = copy.copy(self)  # nobody else enters it
         return functools.update_wrapper(mode._running(function), function)  # type: ignore
 
@@ -233,11 +236,42 @@ def is_inference_mode_enabled() -> bool:
     return state.inference
 
 
+class enforce_grad_layout_policy(nullcontext[None]):
+    """Is for the sake of code for PyTorch: gradients have no layout in memory that one asks for."""
+
+    def __init__(self, enable: bool = True):
+        super().__init__()
+
+
+class set_multithreading_enabled(ContextDecorator):
+    """Is for the sake of code for PyTorch: `backward` runs in the thread that calls it."""
+
+    def __init__(self, mode: bool):
+        global _multithreading
+        self._before, _multithreading = _multithreading, bool(mode)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None:
+        global _multithreading
+        _multithreading = self._before
+
+
+_multithreading = True
+
+
+def is_multithreading_enabled() -> bool:
+    """Tells what `set_multithreading_enabled` was told."""
+    return _multithreading
+
+
 class set_grad_enabled(Mode):
     """Sets the mode at once; as a block, or a decorator, for the length of that.
 
     In a function that a transform traces it has to be a block.
     """
+
+    _used = True
 
     def __init__(self, mode: bool):
         super().__init__(bool(mode))

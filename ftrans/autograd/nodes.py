@@ -18,6 +18,7 @@ from ftrans.autograd.tape import settle
 from ftrans.autograd.tensor import Tensor, check_tensor, made
 from ftrans.autograd.walk import Walk, deliver
 from ftrans.errors import ArgumentError, GraphError, MissingAttributeError, StructureError
+from ftrans.ir import ArrayType
 from ftrans.ir.location import node_name
 from ftrans.ir.stack import state
 from ftrans.traceback import boundary
@@ -111,6 +112,14 @@ class AccumulateGrad(Node):
         walk = Walk(f"{self.name()}()", None, state.grad)
         deliver(walk, self.variable, walk.taken_from_user(_gradient(gradient)))
 
+    def _sequence_nr(self) -> int:
+        """Returns a number that is larger than those of all operations."""
+        return 2**64 - 1
+
+    @property
+    def _input_metadata(self) -> tuple[ArrayType, ...]:
+        return (self.variable._type,)
+
     def _hooks(self) -> NodeHooks:
         meta = self.variable._metadata()
         if meta.node is None:
@@ -195,9 +204,14 @@ class Operation(Node):
         shown = tuple([None if a is None else next(tensors) for a in self._part.takes])
         return shown[0] if len(shown) == 1 else shown
 
-    def _sequence_nr(self) -> float:
+    def _sequence_nr(self) -> int:
         """Returns a number that is larger for what was recorded later."""
-        return self.place[0] + self.place[1] / 1e6
+        return round(self.place[0] * 1e6) + self.place[1]
+
+    @property
+    def _input_metadata(self) -> tuple[ArrayType, ...]:
+        program = self._part.program
+        return tuple(map(program.type_of, program.outputs))
 
     @property
     @boundary
@@ -368,13 +382,15 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 # ------------------------------------------------------------------------------------------ names
 
-_WHOLE = {"_put": "CopySlices", "copy_": "CopyBackwards"}
+_WHOLE = {"_put": "torch::autograd::CopySlices", "copy_": "CopyBackwards"}
 _BY_RANK: dict[tuple[int, ...], str] = {(1, 1): "Dot", (2, 2): "Mm", (2, 1): "Mv", (3, 3): "Bmm"}
 
 
 def _shown_name(part: Part) -> str:
     """Returns the name of the node of an operation."""
-    first = part.program.equations[0]
+    equations = part.program.equations
+    rules = [e for e in equations if part.name == "apply" and "custom" in e.primitive.tags]
+    first = rules[0] if rules else equations[0]
     if "custom" in first.primitive.tags and "spec" in first.params:
         return f"{first.params['spec']}Backward"
     if part.name == "matmul":

@@ -12,7 +12,7 @@ from ftrans.autograd.levels import OPEN, tangents_of
 from ftrans.autograd.modes import Mode
 from ftrans.autograd.segment import Edge, current, passing
 from ftrans.autograd.tensor import Tensor, of_array
-from ftrans.errors import GraphError, UnsupportedError
+from ftrans.errors import ArgumentError, GraphError, UnsupportedError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.stack import state
 from ftrans.runtime.device import placed
@@ -241,6 +241,8 @@ class saved_tensors_hooks(ContextDecorator):
 
     def __init__(self, pack_hook: Hook, unpack_hook: Hook):
         self._pair = pack_hook, unpack_hook
+        if not all(map(callable, self._pair)):
+            raise ArgumentError("saved_tensors_hooks: both hooks are functions of one argument.")
         self._before: list[tuple[Any, ...]] = []
 
     @boundary

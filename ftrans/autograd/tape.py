@@ -31,8 +31,7 @@ from ftrans.autograd.segment import (
     trimmed,
 )
 from ftrans.autograd.tensor import STALE, Tensor, made
-from ftrans.autograd.values import check_kept, lowered_to, raised_from
-from ftrans.errors import UnsupportedError
+from ftrans.autograd.values import check_kept, lowered_to, raised_from, written_to
 from ftrans.interpreters import linearize_marked
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.frame import PAST, TAPE, settled
@@ -40,10 +39,10 @@ from ftrans.ir.location import Location, called_at
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import Asks, state, untraced
 from ftrans.ir.steps import Step
-from ftrans.ir.trail import Trail
 from ftrans.primitives import no_grad_p
 from ftrans.primitives.observe import observing
 from ftrans.runtime import keep, run
+from ftrans.runtime.outlived import Ends, become
 from ftrans.traceback import OnTape
 
 MOST_PENDING = 2000
@@ -54,10 +53,11 @@ _ASKS = Asks(order=8)
 """What is asked of custom rules: nobody knows how often one goes backward through them."""
 
 
-class Tape(Trail):
+class Tape(Ends):
     """Is the frame of the operations on tensors that are pending in one thread.
 
     Attributes:
+        held: values that outlive the functions that made them, with tensors for them.
         live: weak references to the tensors whose values were recorded here.
         targets: for each input what the cotangent of it is for: a leaf, an `Edge`, or None.
         owners: the tensors that are inputs, by their identity, with the input and the value.
@@ -76,6 +76,7 @@ class Tape(Trail):
     __slots__ = (
         "flags",
         "grad",
+        "held",
         "inference",
         "leaves",
         "live",
@@ -92,6 +93,7 @@ class Tape(Trail):
     def __init__(self) -> None:
         super().__init__("tensors")
         self.depth = TAPE
+        self.held: list[tuple[Tracer, Tensor]] = []
         self.live: list[ref[Tensor]] = []
         self.targets: list[Any] = []
         self.owners: dict[int, tuple[Tensor, int, Any]] = {}
@@ -249,8 +251,15 @@ class Tape(Trail):
         ]
         return [made(self, code, type_) for code, type_ in made_here if code not in known]
 
+    def hold(self, tracer: Tracer) -> None:
+        """Keeps account of a value that is to be an array in the end."""
+        self.held.append((tracer, made(self, tracer.index, tracer.type)))
+        self.live.append(ref(self.held[-1][1]))
+
     def end(self) -> None:
         """Lets go of all that was recorded, once it was run."""
+        for tracer, x in self.held:
+            become(tracer, x._v)
         if state.tape is self:
             state.tape = None
         self.depth = PAST
@@ -322,7 +331,7 @@ def tape() -> Tape:
     """Returns the tape of this thread."""
     found = state.tape
     if found is None:
-        OnTape.wrap = OnTape.wrapping
+        OnTape.wrap, OnTape.lower = OnTape.ready
         found = state.tape = Tape()
     return found
 
@@ -370,7 +379,7 @@ def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Calls a function of the front end, or a transform, on tensors; returns tensors."""
     out = kwargs.pop("out", None)
     if out is not None:
-        return _written(function, out, args, kwargs)
+        return written_to(out, lambda: recorded(function, *args, **kwargs))
     found = state.tape or tape()
     name = getattr(function, "__name__", "")
     lowered = [lowered_to(found, x) for x in args]
@@ -428,18 +437,3 @@ def _run(found: Tape, name: str, function: Callable[..., Any], args: Any, kwargs
         for step in steps[count:]:
             step.location = called
     return result
-
-
-def _written(function: Callable[..., Any], out: Any, args: Any, kwargs: Any) -> Tensor:
-    """Calls a function with `out=`, a tensor, which it writes to.
-
-    Raises:
-        UnsupportedError: where that is no tensor.
-    """
-    target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
-    if type(target) is not Tensor:
-        raise UnsupportedError(
-            f"out=: what is computed of tensors can only be written to a tensor.\n"
-            f"  out: of type {type(target).__name__}\n  Write x = f(...), or x.copy_(f(...))."
-        )
-    return target.copy_(recorded(function, *args, **kwargs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
@@ -67,3 +68,18 @@ def check_kept(args: Any, kwargs: Any) -> None:
                 f"  tensor: {x._type}\n"
                 f"  Pass it as an argument, or close over x.detach().numpy()."
             )
+
+
+def written_to(out: Any, compute: Callable[[], Any]) -> Tensor:
+    """Writes what is computed to a tensor, the `out=` of a function; returns that.
+
+    Raises:
+        UnsupportedError: where it is no tensor.
+    """
+    target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
+    if type(target) is not Tensor:
+        raise UnsupportedError(
+            f"out=: what is computed of tensors can only be written to a tensor.\n"
+            f"  out: of type {type(target).__name__}\n  Write x = f(...), or x.copy_(f(...))."
+        )
+    return target.copy_(compute())

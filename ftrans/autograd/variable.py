@@ -45,6 +45,15 @@ class _VariableMeta(type):
         return made.requires_grad_(requires_grad)
 
 
+def variable(*args: Any, **kwargs: Any) -> NoReturn:
+    """Is declined, as by PyTorch.
+
+    Raises:
+        UnsupportedError: always.
+    """
+    raise UnsupportedError("autograd.variable(...) is gone. Write tensor(x, requires_grad=True).")
+
+
 class Variable(metaclass=_VariableMeta):
     """Returns a tensor: every tensor is what was a variable, and an instance of this class.
 

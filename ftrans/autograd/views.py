@@ -16,7 +16,7 @@ import numpy as np
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.modes import differentiating
 from ftrans.autograd.tape import pend, recorded, settle, tape
-from ftrans.autograd.tensor import STALE, Tensor
+from ftrans.autograd.tensor import STALE, Tensor, base_of
 from ftrans.errors import DTypeError, GraphError, MutationError, ShapeError
 from ftrans.ir import make_tracer
 from ftrans.ir.program import NO_PARAMS
@@ -101,7 +101,8 @@ def assign(name: str, x: Tensor, new: Any) -> Tensor:
     if state.stack:
         raise MutationError(
             f"{name}: a tensor cannot be written to inside a transform, which may run it later.\n"
-            f"  tensor: {x._type}\n  Write x = x.clone() first, or pass it as an argument."
+            f"  tensor: {x._type}\n"
+            f"  Write x = ftrans.numpy.copy(x) in it first, or pass it as an argument."
         )
     t, given = x._type, new._type
     if given.shape != t.shape:
@@ -145,7 +146,8 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
     meta = x._metadata()
     parent = meta.parent
     if parent is not None:
-        if meta.fixed is not None and state.grad:
+        moves = base_of(x).requires_grad or new.requires_grad
+        if meta.fixed is not None and state.grad and moves:
             raise GraphError(
                 f"{name}: {meta.fixed}\n  view: {x._type}\n  Write x = x.clone() first."
             )

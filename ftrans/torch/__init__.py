@@ -31,12 +31,14 @@ from ftrans.autograd import (
     set_grad_enabled,
 )
 from ftrans.autograd import methods as _methods
+from ftrans.autograd.hooks import RemovableHandle as _RemovableHandle
 from ftrans.config import get_default_dtype, set_default_dtype
 from ftrans.errors import MissingAttributeError as _MissingAttributeError
 from ftrans.func import vmap
 from ftrans.numpy import finfo, iinfo, promote_types
 from ftrans.numpy.methods import CASTS as _CASTS
 from ftrans.numpy.methods import entries as _entries
+from ftrans.primitives import complex_p as _complex_p
 from ftrans.runtime.device import Device as device
 from ftrans.runtime.device import get_default_device, set_default_device
 from ftrans.torch import functional as _functional
@@ -48,8 +50,8 @@ from ftrans.traceback import boundary as _boundary
 _BY_NAME = """
     concat cat:concat concatenate:concat stack hstack vstack dstack column_stack
     kron cross vdot diff fliplr flipud rot90 repeat_interleave:repeat quantile isin
-    isreal is_complex:iscomplexobj logaddexp2 bitwise_left_shift bitwise_right_shift
-    atleast_1d atleast_2d atleast_3d i0 result_type
+    real imag sgn:sign isreal is_complex:iscomplexobj logaddexp2
+    bitwise_left_shift bitwise_right_shift atleast_1d atleast_2d atleast_3d i0 result_type
 """
 
 # methods of tensors that are none of `ftrans.numpy` by another name
@@ -63,6 +65,7 @@ _BY_METHOD = """
 _FOUND = "relu sigmoid tanh softmax log_softmax silu"
 _SPECIAL = "erf erfc erfinv expit:sigmoid expm1 log1p logsumexp digamma gammaln:lgamma xlogy sinc"
 _OF_JAX = "cholesky det eig eigh eigvals eigvalsh inv pinv qr slogdet solve svd svdvals"
+_FOURIER = "fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn fftshift ifftshift"
 _DTYPES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
 
 _PARAMETERS = "parameters are tensors in a pytree of your own, such as a dict, layers functions"
@@ -78,7 +81,19 @@ _INSTEAD = {
     "median": "Write ftrans.numpy.median(x), which takes the mean of two in the middle",
     "FloatTensor": "Write torch.tensor(data, dtype=torch.float32)",
     "set_printoptions": "Write numpy.set_printoptions(...)",
-    "sparse": "Tensors are dense",
+    "multinomial": "Draw with NumPy: np.random.default_rng(seed).choice(len(p), size=n, p=p)",
+    "cond": "Write ftrans.cond(pred, true_fun, false_fun, *operands)",
+    "batch_norm": "Write it as a function that returns its statistics beside its result",
+    "dist": "Write torch.linalg.norm(x - y)",
+    "cdist": "Write torch.linalg.norm(x[:, None] - y[None], dim=-1)",
+    "frac": "Write x - torch.trunc(x)",
+    "profiler": "It is torch.autograd.profiler",
+    "checkpoint": "Call the function itself. To save less, pack what is saved: "
+    "torch.autograd.graph.saved_tensors_hooks",
+    **dict.fromkeys(
+        ("get_numerical_jacobian", "get_analytical_jacobian"),
+        "Write torch.autograd.functional.jacobian(f, inputs)",
+    ),
 }
 """What to write in the place of what is not there."""
 
@@ -92,7 +107,7 @@ def _missing(home: str) -> _Callable[[str], _Any]:
             raise AttributeError(f"module {home!r} has no attribute {name!r}")
         found = vars(_sys.modules[home])
         near = _difflib.get_close_matches(name, [n for n in found if n[0] != "_"], 3, 0.75)
-        hint = _INSTEAD.get(name)
+        hint = "Tensors are dense" if "sparse" in name else _INSTEAD.get(name)
         if hint is None and home.endswith(".nn"):
             hint = f"There are no modules: {_PARAMETERS} of torch.nn.functional"
         if hint is None and _isfunction(getattr(_fnp, name, None)):
@@ -112,6 +127,40 @@ def _namespace(name: str, doc: str, **members: _Any) -> _ModuleType:
     vars(module).update(members, __getattr__=_missing(module.__name__))
     _sys.modules[module.__name__] = module
     return module
+
+
+def _view_as_real(input: _Any) -> _Any:
+    """Returns complex numbers as pairs of real ones, along a last axis."""
+    return _fnp.stack([input.real, input.imag], -1)
+
+
+def _view_as_complex(input: _Any) -> _Any:
+    """Returns pairs of real numbers as complex ones."""
+    return _complex(input[..., 0], input[..., 1])
+
+
+def _complex(real: _Any, imag: _Any) -> _Any:
+    """Returns complex numbers with these parts, of one type."""
+    return _complex_p(*_fnp.broadcast_arrays(real, imag))
+
+
+def _polar(abs: _Any, angle: _Any) -> _Any:
+    """Returns complex numbers of an absolute value and an angle."""
+    return _complex(abs * _fnp.cos(angle), abs * _fnp.sin(angle))
+
+
+def _addmm(input: _Any, mat1: _Any, mat2: _Any, *, beta: _Any = 1, alpha: _Any = 1) -> _Any:
+    """Returns `beta * input + alpha * (mat1 @ mat2)`."""
+    return beta * input + alpha * _fnp.matmul(mat1, mat2)
+
+
+_slogdet = _functions.of_jax(_jax.numpy.linalg.slogdet)
+
+
+def _logdet(input: _Any) -> _Any:
+    """Returns the logarithm of the determinant, NaN where that is negative."""
+    sign, logarithm = _slogdet(input)
+    return _fnp.where(sign < 0, nan, logarithm)
 
 
 def _function(name: str, target: str) -> _Any:
@@ -138,6 +187,8 @@ def _members() -> dict[str, _Any]:
         found[name] = _functions.of_method(name)
     for name in ("allclose", "equal", "is_complex", "is_floating_point"):
         found[name] = _functions.known(found[name])
+    for function in (_view_as_real, _view_as_complex, _complex, _polar, _addmm, _logdet):
+        found[function.__name__[1:]] = _functions.lifted(function)
     found |= {name: vars(_functions)[name] for name in _functions.__all__}
     for name in ("zeros", "ones", "empty", "full", "rand", "randn"):
         found[f"{name}_like"] = _functions.like(found[name])
@@ -146,7 +197,7 @@ def _members() -> dict[str, _Any]:
 
 _found = _members()
 _losses = {name: vars(_functional)[name] for name in _functional.__all__}
-_of_jax = {name: _functions.of_linalg(name) for name in _OF_JAX.split()}
+_of_jax = {name: _functions.of_jax(getattr(_jax.numpy.linalg, name)) for name in _OF_JAX.split()}
 globals().update(_found)
 
 dtype, Size = _np.dtype, tuple
@@ -159,6 +210,11 @@ linalg = _namespace(
     matrix_norm=_functions.lifted(_fnp.matrix_norm),
     **_of_jax,
     **{name: _function(name, name) for name in ("cross", "matmul", "matrix_power", "vecdot")},
+)
+fft = _namespace(
+    "fft",
+    "Has `torch.fft`.",
+    **{name: _functions.of_jax(getattr(_jax.numpy.fft, name)) for name in _FOURIER.split()},
 )
 special = _namespace(
     "special",
@@ -175,6 +231,12 @@ nn = _namespace(
         **{name: _found[name] for name in _FOUND.split()},
     ),
 )
+utils = _namespace(
+    "utils",
+    "Has what there is of `torch.utils`.",
+    checkpoint=_namespace("utils.checkpoint", "Says what to write instead."),
+    hooks=_namespace("utils.hooks", "Has handles of hooks.", RemovableHandle=_RemovableHandle),
+)
 random = _namespace("random", "Has `torch.random`.", manual_seed=_functions.manual_seed)
 cuda = _namespace("cuda", "Says which GPUs there are.", is_available=_has_gpu)
 
@@ -184,4 +246,10 @@ _sys.modules |= {
     for name, module in list(_sys.modules.items())
     if name.startswith(("ftrans.autograd", "ftrans.func"))
 }
+_namespace(
+    "autograd.gradcheck",
+    "Has what the module has that `torch.autograd.gradcheck` hides.",
+    **{name: getattr(autograd, name) for name in ("gradcheck", "gradgradcheck", "GradcheckError")},
+)
+_sys.modules[f"{__name__}.autograd.grad_mode"] = autograd.grad_mode
 __getattr__ = _missing(__name__)

@@ -16,7 +16,7 @@ from ftrans.traceback import boundary
 __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "dropout", "elu",
     "gelu", "hardtanh", "huber_loss", "kl_div", "l1_loss", "leaky_relu", "linear", "logsigmoid",
-    "mse_loss", "nll_loss", "normalize", "one_hot", "smooth_l1_loss", "softplus",
+    "mse_loss", "nll_loss", "normalize", "one_hot", "relu6", "smooth_l1_loss", "softplus",
 ]  # fmt: skip
 
 
@@ -52,6 +52,12 @@ def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     """Returns x, held between two bounds; on them its gradient is 0."""
     inside = (input > min_val) & (input < max_val)
     return fnp.where(inside, input, fnp.stop_gradient(fnp.clip(input, min_val, max_val)))
+
+
+@lifted
+def relu6(input: Any) -> Any:
+    """Returns x, held between 0 and 6; on them its gradient is 0."""
+    return hardtanh(input, 0.0, 6.0)
 
 
 @lifted

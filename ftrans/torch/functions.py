@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import threading
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.tree_util as tree
 import numpy as np
 
@@ -29,14 +27,15 @@ from ftrans.errors import UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state, untraced
 from ftrans.numpy.methods import sizes_of
+from ftrans.numpy.promotion import is_array
 from ftrans.runtime.device import Device, get_default_device
 from ftrans.traceback import boundary, shorten
 
 __all__ = [
-    "Generator", "addmm", "arange", "as_tensor", "bernoulli", "broadcast_tensors",
-    "default_generator", "einsum", "empty", "eye", "full", "is_tensor", "linspace", "logdet",
-    "logspace", "manual_seed", "masked_select", "meshgrid", "normal", "ones", "rand", "randint",
-    "randn", "randperm", "tensor", "topk", "where", "zeros",
+    "Generator", "arange", "as_tensor", "bernoulli", "broadcast_tensors", "default_generator",
+    "einsum", "empty", "eye", "full", "is_tensor", "linspace", "logspace", "manual_seed",
+    "masked_select", "meshgrid", "normal", "ones", "rand", "randint", "randn", "randperm", "tensor",
+    "topk", "where", "zeros",
 ]  # fmt: skip
 
 Function = Callable[..., Any]
@@ -59,6 +58,8 @@ def lifted(function: Function, short: Function | None = None) -> Function:
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
+            if type(kwargs.get("out")) is Tensor:
+                return kwargs.pop("out").copy_(called(*args, **kwargs))
             args = _by_place(args, kwargs, parameters)
         if args and type(args[0]) is Tensor:
             return short(*args, **kwargs)
@@ -106,17 +107,20 @@ def is_tensor(obj: Any) -> bool:
     return type(obj) in (Tensor, Tracer)
 
 
-def of_linalg(name: str) -> Function:
-    """Makes a function of matrices that JAX has: one operation, with the rules of JAX."""
-    function = getattr(jax.numpy.linalg, name)
+def of_jax(function: Function) -> Function:
+    """Makes a function of arrays, and of options, of one that JAX has: one operation, its rules."""
+    name, places = function.__name__, tuple(inspect.signature(function).parameters)
 
     @functools.cache
     def traced(options: tuple[tuple[str, Any], ...]) -> Function:
         return traceable(functools.partial(function, **dict(options)), name=name)
 
     @functools.wraps(function)
-    def called(*arrays: Any, **options: Any) -> Any:
-        return traced(tuple(options.items()))(*arrays)
+    def called(*args: Any, **options: Any) -> Any:
+        arrays = [x for x in args if is_array(x)]
+        options |= {places[i]: x for i, x in enumerate(args) if not is_array(x)}
+        pairs = [(k, tuple(x) if isinstance(x, list) else x) for k, x in options.items()]
+        return traced(tuple(pairs))(*arrays)
 
     return lifted(called)
 
@@ -146,6 +150,9 @@ def _creating(make: Function) -> Function:
         args, kwargs = tree.tree_map(_plain, (args, kwargs))
         if state.stack and not requires_grad:
             return fnp.asarray(make(*args, **kwargs))
+        for x in tree.tree_leaves(args):
+            if type(x) is Tracer:
+                leaf(x, requires_grad)  # which raises
         if isinstance(device, str) and Device(device).type == "cpu" and not get_default_device():
             device = None
         with untraced():
@@ -390,22 +397,6 @@ def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool =
     at = fnp.argsort(input, axis=dim, stable=True, descending=largest)
     at = fnp.take(at, np.arange(k), axis=dim)
     return Extreme(fnp.take_along_axis(input, at, axis=dim), at)
-
-
-@lifted
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Returns `beta * input + alpha * (mat1 @ mat2)`."""
-    return beta * input + alpha * fnp.matmul(mat1, mat2)
-
-
-_slogdet = of_linalg("slogdet")
-
-
-@lifted
-def logdet(input: Any) -> Any:
-    """Returns the logarithm of the determinant, NaN where that is negative."""
-    sign, logarithm = _slogdet(input)
-    return fnp.where(sign < 0, math.nan, logarithm)
 
 
 def _several(function: Function) -> Function:
