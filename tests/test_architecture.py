@@ -51,16 +51,16 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6650,
-    "custom": 5387,
+    "autograd": 6846,
+    "custom": 5390,
     "external": 1258,
-    "func": 4105,
+    "func": 4142,
     "interpreters": 2130,
     "ir": 2402,
-    "numpy": 8119,
+    "numpy": 8141,
     "primitives": 6931,
-    "runtime": 3159,
-    "torch": 956,
+    "runtime": 3171,
+    "torch": 1021,
     "verify": 3233,
 }
 """How many lines a package may have."""
