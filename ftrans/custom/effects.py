@@ -39,9 +39,7 @@ def left_by(
         functions: the others.
         known: as for `effects`.
     """
-    before = seen_by(functions)
-    found = call()
-    after = seen_by(functions)
+    before, found, after = seen_by(functions), call(), seen_by(functions)
     if not effects(before, after, known):
         return found, ()
     call()
@@ -123,8 +121,15 @@ _BUFFERS = np.ndarray, bytearray, memoryview, array.array, ctypes.Array
 
 
 def _kept(x: Any) -> tuple[Same, int | None]:
-    """Returns which value it is, and where it can be written to a sum of what is in it."""
-    return Same(x), crc32(np.asarray(x).tobytes()) if isinstance(x, _BUFFERS) else None
+    """Returns which value it is, and where it can be written to a sum of some of its elements."""
+    if not isinstance(x, _BUFFERS):
+        return Same(x), None
+    flat = np.asarray(x).ravel()
+    return Same(x), crc32(flat[:: 1 + flat.nbytes // _SUMMED].tobytes())
+
+
+_SUMMED = 1 << 20
+"""Up to so many bytes all are: who writes to a larger array writes to most of it."""
 
 
 def may_encode(left: Sequence[Any], functions: Sequence[Any], given: Sequence[Any]) -> bool:
@@ -151,10 +156,8 @@ _TEXTS = (str, bytes)
 def _constants(code: CodeType) -> Iterator[Any]:
     """Yields the constants of a code, and of those inside it."""
     for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _constants(constant)
-        else:
-            yield from _inside(constant)
+        inner = isinstance(constant, CodeType)
+        yield from _constants(constant) if inner else _inside(constant)
 
 
 def came_too_late(name: str, label: str, method: Any, names: Sequence[str]) -> RuleError:

@@ -40,14 +40,10 @@ def snapshot_of(ctx: FunctionCtx, statics: Collection[int] = ()) -> Parts:
         lambda x: (
             is_array(x)
             or (isinstance(x, (float, complex)) and id(x) not in statics)
-            or (hasattr(type(x), "__dlpack__") and _is_numeric(x))
+            or (type(x) is np.ndarray and x.dtype.kind in "biufc")  # a subclass is more than that
+            or (hasattr(type(x), "__dlpack__") and not isinstance(x, np.ndarray))
         ),
     )
-
-
-def _is_numeric(x: Any) -> bool:
-    """Tells whether an array is one of numbers; subclasses of NumPy's are more than that."""
-    return not isinstance(x, np.ndarray) or (type(x) is np.ndarray and x.dtype.kind in "biufc")
 
 
 def restore(snapshot: Parts, values: Sequence[Any], ctx: FunctionCtx) -> None:

@@ -922,7 +922,7 @@ def places() -> dict[str, tuple[Any, Any]]:
         "slots": (lambda x: setattr(slotted, "value", x), lambda: slotted.value),
         "module": (lambda x: setattr(module, "value", x), lambda: module.value),
         "variable": (variable.set, lambda: variable.get()),
-        "large": (lambda x: buffers["large"].__setitem__(7, x), lambda: buffers["large"][7]),
+        "large": (lambda x: buffers["large"].fill(x), lambda: buffers["large"][7]),
         "bytes": (lambda x: buffers["bytes"].__setitem__(0, x), lambda: np.frombuffer(data)[0]),
         "ctypes": (lambda x: buffers["ctypes"].__setitem__(0, x), lambda: numbers[0]),
         "array": (lambda x: buffers["array"].__setitem__(0, x), lambda: items[0]),
