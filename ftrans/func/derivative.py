@@ -11,7 +11,7 @@ import jax.tree_util as tree
 from ftrans.errors import ArgumentError, DTypeError, StructureError
 from ftrans.func.arguments import Arguments, match_cotangents, match_tangents
 from ftrans.func.staging import Staged, apply, known_inputs, name_of, split_aux, stage, wants_jax
-from ftrans.interpreters import detach_outputs, pullback
+from ftrans.interpreters import attach_outputs, detach_outputs, pullback
 from ftrans.interpreters import jvp as push_forward
 from ftrans.interpreters import linearize as split_linear
 from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
@@ -118,6 +118,7 @@ def jvp(
     mask = tuple([dot is not None for dot in dots]) + (False,) * len(staged.captured)
     count = value_outputs.arrays
     program, out_active = push_forward(detach_outputs(staged.program, count), mask)
+    program = attach_outputs(program, count, staged.outputs.arrays)
     operands = staged.operands(inputs) + [dot for dot in dots if dot is not None]
     weak = staged.weak + [w for w, a in zip(staged.weak, out_active, strict=False) if a]
     found = apply(program, operands, wants_jax(primals, tangents), weak=weak)
@@ -300,8 +301,8 @@ def _evaluate(
     part = split_linear(program, mask)
     operands = staged.operands(inputs)
     as_jax = wants_jax(primals, kwargs)
-    found = apply(part.forward, operands, as_jax, weak=staged.weak)
     total = staged.outputs.arrays
+    found = apply(attach_outputs(part.forward, count, total), operands, as_jax, weak=staged.weak)
     derivative = kind(
         name,
         pullback(program, mask) if kind is Pullback else part.linear,

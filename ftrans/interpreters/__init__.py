@@ -13,6 +13,7 @@ from ftrans.interpreters.base import building, finish, replay, simplify
 from ftrans.interpreters.batch import batch, batch_in_chunks, place_outputs
 from ftrans.interpreters.builder import transforms
 from ftrans.interpreters.gradient import (
+    attach_outputs,
     detach_outputs,
     jacobian_forward,
     jacobian_reverse,
@@ -26,6 +27,7 @@ from ftrans.interpreters.transpose import exchange, linear_rule, pull_back, tran
 
 __all__ = [
     "Linearized",
+    "attach_outputs",
     "batch",
     "batch_in_chunks",
     "building",

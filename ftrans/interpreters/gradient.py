@@ -12,18 +12,27 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.interpreters.base import batching, building, finish, memoised, replay, simplify
+from ftrans.interpreters.base import (
+    batching,
+    building,
+    excerpt,
+    finish,
+    memoised,
+    replay,
+    simplify,
+)
 from ftrans.interpreters.batch import batch_in_chunks
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.jvp import linearize, split
 from ftrans.interpreters.transpose import check_linear, pull_back, transpose
-from ftrans.ir import ArrayType, Literal, Program, type_of
+from ftrans.ir import ArrayType, Program, type_of
 from ftrans.primitives import (
     Linear,
     broadcast_p,
     convert_p,
     eq_p,
     iota_p,
+    mark_p,
     reshape_p,
     scalar,
     stop_gradient_p,
@@ -127,8 +136,32 @@ def detach_outputs(program: Program, start: int) -> Program:
         return program
     with building(program.name, program.inputs) as (frame, inputs):
         outs = replay(program, inputs)
-        cut = [x if isinstance(x, Literal) else stop_gradient_p(x) for x in outs[start:]]
+        cut = [
+            stop_gradient_p(mark_p(x, number=i)) if type_of(x).is_inexact else x
+            for i, x in enumerate(outs[start:])
+        ]
         return finish(frame, [*outs[:start], *cut])
+
+
+@memoised
+def attach_outputs(program: Program, start: int, stop: int) -> Program:
+    """Undoes `detach_outputs` in what a derivative of such a program is, for derivatives of that.
+
+    Args:
+        program: its outputs from `start` to `stop` are those that were held constant.
+        start: the first of them.
+        stop: that after the last.
+    """
+    if start >= stop:
+        return program
+    made: dict[Any, Any] = {n: e for e, numbers, _ in program.numbered() for n in numbers}
+    outs = list(program.outputs)
+    for i in range(start, stop):
+        cut = made.get(outs[i])
+        held = made.get(cut.operands[0]) if cut and cut.primitive is stop_gradient_p else None
+        if held and held.primitive is mark_p:
+            outs[i] = held.operands[0]
+    return excerpt(program, range(len(program.inputs)), program.numbered(), outs)
 
 
 # ---------------------------------------------------------------------------------- dense Jacobians

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
+from tests.helpers import assert_close
 
 ORDER = 10
 
@@ -121,3 +123,35 @@ def test_a_mixed_derivative_tensor_is_symmetric() -> None:
         axis=-1,
     )
     np.testing.assert_allclose(third, differences, rtol=1e-7, atol=1e-7)
+
+
+AUX: dict[str, Callable[[Any, Any], Any]] = {
+    "vjp": lambda f, x: func.vjp(f, x, has_aux=True)[2],
+    "jvp": lambda f, x: func.jvp(f, (x,), (x,), has_aux=True)[2],
+    "linearize": lambda f, x: func.linearize(f, x, has_aux=True)[2],
+}
+
+
+@pytest.mark.parametrize("transform", AUX)
+def test_what_is_returned_besides_has_derivatives_outside(transform: str) -> None:
+    """Of the arguments, of what is closed over, and beside what is held constant by the user."""
+    x, aux = np.array([0.5, 1.0, 2.0]), AUX[transform]
+
+    def found(x: Any, c: Any) -> Any:
+        given = aux(lambda x: (x**3 * c, (c * x * x, fnp.stop_gradient(c) * x, 2)), x)
+        assert given[2] == 2
+        return (given[0] + given[1] * c).sum()
+
+    assert_close(func.grad(found)(x, np.float64(3.0)), 2 * 3 * x + 9)
+    assert_close(func.grad(found, argnums=1)(x, np.float64(3.0)), (x * x).sum() + 3 * x.sum())
+    slopes = func.vmap(func.grad(found), in_dims=(None, 0))(x, np.array([1.0, 3.0]))
+    assert_close(slopes, np.stack([2 * x + 1, 6 * x + 9]))
+    assert_close(func.hessian(found)(x, np.float64(3.0)), np.diag(np.full(3, 6.0)))
+    jax_found = jax.grad(lambda x: jax.vjp(lambda x: (x**3, 3.0 * x * x), x, has_aux=True)[2].sum())
+    assert_close(func.grad(lambda x: aux(lambda x: (x**3, 3.0 * x * x), x).sum())(x), jax_found(x))
+
+
+def test_the_value_beside_a_product_with_the_hessian_has_derivatives() -> None:
+    x, f = np.array([0.5, 1.0, 2.0]), lambda x: (x**3).sum()
+    for product in (func.hvp, func.vhp):
+        assert_close(func.grad(lambda x, p=product: p(f, (x,), (x,))[0])(x), 3 * x * x)
