@@ -51,16 +51,16 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6846,
-    "custom": 5390,
+    "autograd": 6879,
+    "custom": 5389,
     "external": 1258,
-    "func": 4142,
-    "interpreters": 2130,
+    "func": 4144,
+    "interpreters": 2165,
     "ir": 2402,
-    "numpy": 8141,
+    "numpy": 8157,
     "primitives": 6931,
     "runtime": 3171,
-    "torch": 1021,
+    "torch": 1011,
     "verify": 3233,
 }
 """How many lines a package may have."""

@@ -192,7 +192,8 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
 
 def _alias(x: Tensor) -> Tensor:
     """Returns a tensor with the value of another one, through which derivatives go."""
-    state.tape = None  # what is pending is to be no part of the segment, and asks rules for less
+    if state.tape is not None:
+        state.tape.leave()  # what is pending is no part of the segment, and asks rules for less
     new = recorded(lambda value: value, x)
     settle(new)
     edge = new._target()

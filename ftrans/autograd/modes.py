@@ -30,15 +30,15 @@ def _switch(mode: bool, inference: bool | None = None) -> None:
     """Sets the grad mode of this thread, and whether it is in inference mode, if that is said."""
     if inference is not None and state.inference is not inference:
         state.inference = inference
-        if not state.stack:  # else what is called on the tape goes on there
-            state.tape = None
+        if state.tape is not None and not state.stack:  # else what is called on it goes on there
+            state.tape.leave()
     state.grad = mode
     tape = state.tape
     if tape is not None:
         tape.grad = mode
         if mode and tape.leaves:
             # a leaf that was written to begins anew: what comes is recorded in another tape
-            state.tape = None
+            tape.leave()
 
 
 @contextmanager

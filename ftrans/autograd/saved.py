@@ -261,8 +261,8 @@ class saved_tensors_hooks(ContextDecorator):
 
 def _save_by(pairs: tuple[Any, ...]) -> None:
     state.saving = pairs
-    if not state.stack:  # else what is called on the tape goes on there
-        state.tape = None  # what was recorded before has not these hooks
+    if state.tape is not None and not state.stack:  # else what is called on the tape goes on there
+        state.tape.leave()  # what was recorded before has not these hooks
 
 
 class save_on_cpu(saved_tensors_hooks):

@@ -11,6 +11,7 @@ linearized: a `Segment` keeps what a later `backward` needs of it.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,7 +32,7 @@ from ftrans.autograd.segment import (
     trimmed,
 )
 from ftrans.autograd.tensor import STALE, Tensor, made
-from ftrans.autograd.values import check_kept, lowered_to, raised_from, written_to
+from ftrans.autograd.values import check_kept, ends_of, lowered_to, raised_from, written_to
 from ftrans.interpreters import linearize_marked
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.frame import PAST, TAPE, settled
@@ -236,30 +237,32 @@ class Tape(Ends):
 
     def flush(self) -> None:
         """Runs all that is pending, and gives tensors their values."""
-        ends = [] if observing.by is None else self._ends()
+        ends = [] if observing.by is None else ends_of(self)
         self.run([*self.pending(), *ends])
         self.end()
 
-    def _ends(self) -> list[Tensor]:
-        """Returns what nobody refers to and nothing is computed of, to be observed all the same."""
-        known = {x._index for x in self.pending()}
-        known |= {a for step in self.steps for a in step.equation.operands if type(a) is int}  # type: ignore[union-attr]
-        made_here = [
-            (step.code + i, type_)
-            for step in self.steps
-            for i, type_ in enumerate(step.equation.types)  # type: ignore[union-attr]
-        ]
-        return [made(self, code, type_) for code, type_ in made_here if code not in known]
-
     def hold(self, tracer: Tracer) -> None:
-        """Keeps account of a value that is to be an array in the end."""
+        """Keeps account of a value that is to be an array in the end: it is a constant."""
+        tracer.index = self.twin(tracer.index)
         self.held.append((tracer, made(self, tracer.index, tracer.type)))
         self.live.append(ref(self.held[-1][1]))
 
-    def end(self) -> None:
-        """Lets go of all that was recorded, once it was run."""
+    def leave(self) -> None:
+        """Lets another tape begin; what is pending here is run when it is asked for."""
+        if self.held:
+            self.run([x for _, x in self.held])
+            self._give()
+        if state.tape is self:
+            state.tape = None
+
+    def _give(self) -> None:
         for tracer, x in self.held:
             become(tracer, x._v)
+        self.held.clear()
+
+    def end(self) -> None:
+        """Lets go of all that was recorded, once it was run."""
+        self._give()
         if state.tape is self:
             state.tape = None
         self.depth = PAST
@@ -354,8 +357,15 @@ def refresh(x: Tensor) -> None:
     base = meta.parent
     if base._meta is not None and base._meta.leaf and type(base._v) is Tape:
         base._v.run([base])  # a leaf is an input, whatever is pending besides
-    with differentiating(tape()):
-        new = recorded(meta.get, meta.parent)
+    found = tape()
+    most = found.most
+    if not found.one_by_one:
+        found.most = sys.maxsize  # who refreshes an operand has the codes of others
+    try:
+        with differentiating(found):
+            new = recorded(meta.get, meta.parent)
+    finally:
+        found.most = most
     x._v, x._index = new._v, new._index
     if type(x._v) is Tape:
         x._v.live.append(ref(x))
@@ -363,13 +373,6 @@ def refresh(x: Tensor) -> None:
             x._v.run([x])
     else:  # operations are run one by one
         meta.edge = None if new._meta is None else new._meta.edge
-
-
-def pend(found: Tape, x: Tensor, index: int) -> None:
-    """Makes a tensor stand for a value of a tape."""
-    x._index = index
-    x._v = found
-    found.live.append(ref(x))
 
 
 # -------------------------------------------------------------------------------- the general road

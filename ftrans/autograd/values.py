@@ -83,3 +83,22 @@ def written_to(out: Any, compute: Callable[[], Any]) -> Tensor:
             f"  out: of type {type(target).__name__}\n  Write x = f(...), or x.copy_(f(...))."
         )
     return target.copy_(compute())
+
+
+def pend(found: Any, x: Tensor, index: int) -> None:
+    """Makes a tensor stand for a value of a tape."""
+    x._index = index
+    x._v = found
+    found.live.append(ref(x))
+
+
+def ends_of(found: Any) -> list[Tensor]:
+    """Returns what of a tape nobody refers to and nothing is computed of, as tensors."""
+    known = {x._index for x in found.pending()}
+    known |= {a for step in found.steps for a in step.equation.operands if type(a) is int}
+    results = [
+        (step.code + i, type_)
+        for step in found.steps
+        for i, type_ in enumerate(step.equation.types)
+    ]
+    return [made(found, code, type_) for code, type_ in results if code not in known]

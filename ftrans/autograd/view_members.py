@@ -14,6 +14,7 @@ from ftrans.autograd.tape import recorded
 from ftrans.autograd.views import SEVERAL, as_view, assign, view
 from ftrans.errors import UnsupportedError
 from ftrans.numpy.methods import merged, sizes_of
+from ftrans.primitives import complex_p
 
 Function = Callable[..., Any]
 
@@ -73,6 +74,14 @@ def _squeeze(x: Any, axis: Any = None) -> Any:
 VIEWS: dict[str, tuple[Function, str]] = {
     "view": (_reshape, "Gives the elements another shape; -1 stands for the size that remains."),
     "reshape": (_reshape, "Gives the elements another shape; -1 stands for the size that remains."),
+    "view_as_real": (
+        lambda x: fnp.stack([x.real, x.imag], -1),
+        "Gives complex numbers as pairs of real ones, along a last dimension.",
+    ),
+    "view_as_complex": (
+        lambda x: complex_p(x[..., 0], x[..., 1]),
+        "Gives pairs of real numbers as complex ones.",
+    ),
     "view_as": (_reshape_as, "Gives the elements the shape of another tensor."),
     "reshape_as": (_reshape_as, "Gives the elements the shape of another tensor."),
     "flatten": (_flatten, "Makes one dimension of all, or of those from one to another."),

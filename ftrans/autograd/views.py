@@ -15,8 +15,9 @@ import numpy as np
 
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.modes import differentiating
-from ftrans.autograd.tape import pend, recorded, settle, tape
+from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import STALE, Tensor, base_of
+from ftrans.autograd.values import pend
 from ftrans.errors import DTypeError, GraphError, MutationError, ShapeError
 from ftrans.ir import make_tracer
 from ftrans.ir.program import NO_PARAMS
@@ -182,7 +183,7 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
     if meta.leaf:
         found.leaves = True
         if state.grad:
-            state.tape = None
+            found.leave()
     if found.one_by_one:
         found.flush()
 

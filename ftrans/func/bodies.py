@@ -14,6 +14,7 @@ from ftrans.ir import ArrayType, Program, Tracer, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import convert_p
 from ftrans.pytree import describe, leaf_name
+from ftrans.traceback import OnTape
 
 
 def flatten_arrays(
@@ -41,7 +42,7 @@ def stage_body(
     """Traces a body that takes the pytree `structure`."""
 
     def call(*tracers: Any) -> Any:
-        result = body(*tree.tree_unflatten(structure, tracers))
+        result = OnTape.returned(body(*tree.tree_unflatten(structure, tracers)))
         flatten_arrays(name, root, result, "return")
         return result
 

@@ -24,7 +24,7 @@ from ftrans.errors import (
     MissingAttributeError,
     UnsupportedError,
 )
-from ftrans.ir import Tracer
+from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_integer
 from ftrans.ir.frame import settled
 from ftrans.numpy import inplace, protocols
@@ -44,26 +44,28 @@ OPERATORS = """
 """
 COMPARISONS = "eq:equal ne:not_equal lt:less le:less_equal gt:greater ge:greater_equal"
 
-# methods, in the same way
-_METHODS = """
-    __getitem__:getitem __setitem__:setitem
-    __neg__:negative __pos__:positive __invert__:invert __abs__:absolute
+# methods, in the same way; of these there are twins, `add_`, that write in place
+_ELEMENTWISE = """
     add subtract multiply divide true_divide floor_divide remainder fmod power pow float_power
     sub:subtract mul:multiply div:divide neg:negative positive negative square reciprocal
     abs absolute sign sqrt rsqrt cbrt exp exp2 expm1 log log2 log10 log1p
     sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh arctanh
     asin acos atan atan2 asinh acosh atanh hypot deg2rad rad2deg
     maximum minimum fmax fmin clip clamp floor ceil trunc round
-    isnan isinf isfinite isposinf isneginf isclose allclose signbit copysign heaviside
+    isnan isinf isfinite isposinf isneginf isclose signbit copysign heaviside
     logaddexp logaddexp2 sinc nan_to_num xlogy erf erfc erfinv lgamma digamma logit
     eq:equal ne:not_equal lt:less le:less_equal gt:greater ge:greater_equal
-    equal not_equal less less_equal greater greater_equal array_equal
+    equal not_equal less less_equal greater greater_equal
     logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not
     conj conjugate angle sigmoid relu softplus silu
+"""
+_METHODS = """
+    __getitem__:getitem __setitem__:setitem
+    __neg__:negative __pos__:positive __invert__:invert __abs__:absolute
     matmul mm:matmul mv:matmul bmm:matmul dot inner outer tensordot
     ravel swapaxes swapdims:swapaxes moveaxis movedim:moveaxis repeat flipud fliplr
     diagonal diag tril triu trace take take_along_axis nonzero argwhere searchsorted
-    astype copy clone:copy detach:stop_gradient
+    allclose array_equal astype copy clone:copy detach:stop_gradient
 """
 
 # those that take an axis, which may be called dim
@@ -99,7 +101,8 @@ def install() -> None:
     for name, target in entries(COMPARISONS):
         setattr(Tracer, f"__{name}__", operator_of(functions[target]))
     Tracer.__array_priority__ = 1000  # type: ignore[attr-defined]
-    for name, target in entries(_METHODS):  # functions handle their errors themselves
+    # functions handle their errors themselves
+    for name, target in entries(_ELEMENTWISE + _METHODS):
         setattr(Tracer, name, functions[target])
     own = {name: _axis_method(functions[target]) for name, target in entries(_AXIS_METHODS)}
     own |= {name: _cast(name, dtype) for name, dtype in entries(CASTS)}
@@ -190,17 +193,27 @@ _INSTEAD = {
 """What to write in the place of PyTorch's methods that are no functions of NumPy's."""
 
 
-_WRITTEN = {"copy_": lambda x, v: v, "fill_": lambda x, v: v, "zero_": lambda x: 0}
+_ASSIGNED = {"copy_": lambda x, v: v, "fill_": lambda x, v: v, "zero_": lambda x: 0}
 
 
-def _in_place(x: Any, values: Callable[..., Any]) -> Callable[..., Any]:
+def _in_place(x: Any, name: str) -> Callable[..., Any] | None:
     """Makes PyTorch's method that writes what another one returns, and returns what it is of."""
+    target = dict(entries(_ELEMENTWISE)).get(name[:-1])
+    if not x.type.ndim or not (target or name in _ASSIGNED):
+        return None  # of rank zero it may be an element, which is no view here
 
     def written(*args: Any, **kwargs: Any) -> Any:
-        x[...] = values(x, *args, **kwargs)
+        values: Any = _ASSIGNED.get(name) or getattr(fnp, target or "")
+        new = values(x, *args, **kwargs)
+        if target and not np.can_cast(type_of(new).dtype, x.dtype, "same_kind"):
+            raise DTypeError(
+                f"{name}: the result does not fit into the value that it is written to.\n"
+                f"  x: {x.type}\n  result: {type_of(new)}"
+            )
+        x[...] = new
         return x
 
-    return written
+    return boundary(written)
 
 
 class _Members:
@@ -279,13 +292,16 @@ class _Members:
 
     def __getattr__(self: Any, name: str) -> Any:
         """Says what to write where there is no such attribute."""
-        hint, values = "", None
+        hint, method = "", None
         if name.endswith("_") and not name.startswith("_"):
-            values = _WRITTEN.get(name) or getattr(type(self), name[:-1], None)
-        if values is not None and self.type.ndim:
-            return _in_place(self, values)
-        if values is not None:  # it may be an element, which is no view here
-            hint = f"\n  Write x[...] = x.{name[:-1]}(...)."
+            method = _in_place(self, name)
+        if method is not None:
+            return method
+        if name in _ASSIGNED:
+            hint = "\n  Write x[...] = value."
+        elif name.endswith("_") and not name.startswith("_") and hasattr(type(self), name[:-1]):
+            whole = "x[...]" if name[:-1] in dict(entries(_ELEMENTWISE)) else "x"
+            hint = f"\n  Write {whole} = x.{name[:-1]}(...)."
         elif name == "itemset":
             hint = "\n  Write x[...] = value."
         elif name in _INSTEAD:

@@ -59,7 +59,7 @@ _BY_METHOD = """
     addcdiv addcmul argsort broadcast_to chunk clone detach diagonal flatten gather index_select
     lerp masked_fill max min moveaxis movedim narrow norm numel permute ravel reshape select sort
     split squeeze std swapaxes swapdims t transpose unbind unflatten unsqueeze var
-    is_floating_point is_inference
+    is_floating_point is_inference view_as_real view_as_complex
 """
 
 _FOUND = "relu sigmoid tanh softmax log_softmax silu"
@@ -129,16 +129,6 @@ def _namespace(name: str, doc: str, **members: _Any) -> _ModuleType:
     return module
 
 
-def _view_as_real(input: _Any) -> _Any:
-    """Returns complex numbers as pairs of real ones, along a last axis."""
-    return _fnp.stack([input.real, input.imag], -1)
-
-
-def _view_as_complex(input: _Any) -> _Any:
-    """Returns pairs of real numbers as complex ones."""
-    return _complex(input[..., 0], input[..., 1])
-
-
 def _complex(real: _Any, imag: _Any) -> _Any:
     """Returns complex numbers with these parts, of one type."""
     return _complex_p(*_fnp.broadcast_arrays(real, imag))
@@ -187,7 +177,7 @@ def _members() -> dict[str, _Any]:
         found[name] = _functions.of_method(name)
     for name in ("allclose", "equal", "is_complex", "is_floating_point"):
         found[name] = _functions.known(found[name])
-    for function in (_view_as_real, _view_as_complex, _complex, _polar, _addmm, _logdet):
+    for function in (_complex, _polar, _addmm, _logdet):
         found[function.__name__[1:]] = _functions.lifted(function)
     found |= {name: vars(_functions)[name] for name in _functions.__all__}
     for name in ("zeros", "ones", "empty", "full", "rand", "randn"):

@@ -862,3 +862,62 @@ def test_a_loop_of_transforms_finds_its_programs() -> None:
     for _ in range(20):
         step()
     assert ftrans.cache_info().misses == before
+
+
+@pytest.mark.parametrize("count", range(1994, 2001))
+def test_a_view_is_made_again_where_most_is_pending(count: int) -> None:
+    """Who takes it has the codes of other operands: nothing is run in between."""
+    base = tensor(np.ones(3))
+    first, second, x = base[:], base[:], tensor(np.ones(3))
+    for _ in range(count):
+        x = x + 1
+    base.mul_(2)
+    assert_close(ftrans.numpy.stack([x, first, second]).sum(0).numpy(), np.full(3, count + 5.0))
+
+
+def test_a_value_that_is_kept_is_a_constant_whenever_it_is_read() -> None:
+    for read_first in (False, True):
+        kept: list[Any] = []
+        w = tensor(np.array([1.0, 2.0]), requires_grad=True)
+        slope = func.grad(lambda x, kept=kept: (kept.append(x * 2), (x * x).sum())[1])(w)
+        if read_first:
+            slope.tolist()
+        (kept[0] * w).sum().backward()
+        assert_close(w.grad.numpy(), [2.0, 4.0])
+
+
+@pytest.mark.parametrize("leave", [no_grad, ftrans.autograd.inference_mode])
+def test_a_value_that_is_kept_outlives_the_tape_that_is_left(leave: Any) -> None:
+    kept: dict[str, Any] = {}
+
+    def loss(x: Any) -> Any:
+        kept["loss"] = (x * x).sum()
+        return kept["loss"]
+
+    x = tensor(np.array([1.0, 2.0]), requires_grad=True)
+    expected = 5.0
+    for _ in range(3):
+        slope = func.grad(loss)(x)
+        with leave(), no_grad():
+            x -= 0.25 * slope
+        assert_close(float(kept["loss"]), expected)
+        expected /= 4
+
+
+def test_bodies_of_control_flow_return_tensors() -> None:
+    x, v = tensor(np.ones(2)), tensor(np.array([3.0, 4.0]), requires_grad=True)
+    chosen = ftrans.cond(tensor(True), lambda x: v, lambda x: x, x)
+    _, rows = ftrans.scan(lambda carry, _: (carry, v * 1), x, None, 2)
+    (chosen.sum() + rows.sum()).backward()
+    assert_close(v.grad.numpy(), [3.0, 3.0])
+
+
+@pytest.mark.parametrize("name", ["unsqueeze_", "t_", "softmax_", "nonsense_"])
+def test_methods_in_place_that_change_shapes_are_refused_in_transforms(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'"):
+        func.grad(lambda x: getattr(x.copy(), name)(0).sum())(np.ones((2, 2)))
+
+
+def test_what_is_written_in_place_fits() -> None:
+    with pytest.raises(FtransError, match="mul_: the result does not fit"):
+        ftrans.jit(lambda x: x.copy().mul_(2.5))(np.array([1, 3]))
