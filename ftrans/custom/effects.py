@@ -10,7 +10,7 @@ import array
 import ctypes
 import inspect
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias
@@ -69,14 +69,14 @@ def seen_by(functions: Sequence[Any]) -> Seen:
     """Returns the numbers and arrays that functions find outside of their arguments, by names."""
     uses = used_by([inspect.unwrap(function) for function in functions], deep=True)
     return {
-        name: [_kept(x) for x in _inside(value) if _is_number(x)]
+        name: [_kept(x) for x in inside(value) if _is_number(x)]
         for name, value in uses
         if type(value) is not FunctionType or value.__dict__
     }
 
 
-def _inside(value: Any) -> list[Any]:
-    """Returns a value, or what containers, and classes and objects of the user's, have in them."""
+def inside(value: Any) -> list[Any]:
+    """Returns a value, or what containers and objects of the user's hold; of keys their texts."""
     found, pending, seen = [], [value], set()
     while pending and len(seen) < _MOST:
         x = pending.pop()
@@ -84,7 +84,9 @@ def _inside(value: Any) -> list[Any]:
             continue
         seen.add(id(x))
         if isinstance(x, dict):
-            pending += x.values()
+            pending += [*x.values(), *_spelled(x)]
+        elif isinstance(x, slice):
+            pending += _spelled((x.start, x.stop, x.step))
         elif isinstance(x, (list, tuple, set, frozenset, deque)):
             pending += x
         elif isinstance(x, ContextVar):
@@ -104,11 +106,13 @@ _MOST = 1000
 """How many objects are looked into at most."""
 
 
+def _spelled(keys: Iterable[Any]) -> list[Any]:
+    flat = [x for key in keys for x in (_spelled(key) if isinstance(key, tuple) else [key])]
+    return [repr(x) if _is_number(x) else x for x in flat]
+
+
 def _is_of_library(module: str) -> bool:
-    return module.partition(".")[0] in _LIBRARIES
-
-
-_LIBRARIES = LIBRARIES | {"ftrans"}
+    return module.partition(".")[0] in (*LIBRARIES, "ftrans")
 
 
 def _is_number(x: Any) -> bool:
@@ -121,15 +125,14 @@ _BUFFERS = np.ndarray, bytearray, memoryview, array.array, ctypes.Array
 
 
 def _kept(x: Any) -> tuple[Same, int | None]:
-    """Returns which value it is, and where it can be written to a sum of some of its elements."""
+    """Returns which value it is, and where it can be written to a sum of a megabyte of it.
+
+    Who writes to a larger array writes to most of it.
+    """
     if not isinstance(x, _BUFFERS):
         return Same(x), None
     flat = np.asarray(x).ravel()
-    return Same(x), crc32(flat[:: 1 + flat.nbytes // _SUMMED].tobytes())
-
-
-_SUMMED = 1 << 20
-"""Up to so many bytes all are: who writes to a larger array writes to most of it."""
+    return Same(x), crc32(flat[:: 1 + (flat.nbytes >> 20)].tobytes())
 
 
 def may_encode(left: Sequence[Any], functions: Sequence[Any], given: Sequence[Any]) -> bool:
@@ -138,26 +141,24 @@ def may_encode(left: Sequence[Any], functions: Sequence[Any], given: Sequence[An
     Those may that neither the code nor an argument, of those that are no arrays, says. An integer
     of 31 bits is taken for one that counts, or names a place, as arrays of integers are.
     """
-    texts = {x for x in left if type(x) in _TEXTS or (type(x) is int and abs(x) >> 31)}
+    texts = {x for x in left if type(x) in (str, bytes) or (type(x) is int and abs(x) >> 31)}
     if not texts:
         return False
     functions = [inspect.unwrap(function) for function in functions]
     used = [value for _, value in used_by(functions, deep=True)]
-    said = [x for value in (*given, *used) for x in _inside(value)]
+    said = [x for value in (*given, *used) for x in inside(value)]
     for function in (*functions, *used):
         if type(function) is FunctionType:
             said += _constants(function.__code__)
-    return not texts <= {x for x in said if type(x) in (*_TEXTS, int)}
-
-
-_TEXTS = (str, bytes)
+    numbers = {repr(x) for x in said if type(x) in (float, complex)}
+    return not texts - numbers <= {x for x in said if type(x) in (str, bytes, int)}
 
 
 def _constants(code: CodeType) -> Iterator[Any]:
     """Yields the constants of a code, and of those inside it."""
     for constant in code.co_consts:
         inner = isinstance(constant, CodeType)
-        yield from _constants(constant) if inner else _inside(constant)
+        yield from _constants(constant) if inner else inside(constant)
 
 
 def came_too_late(name: str, label: str, method: Any, names: Sequence[str]) -> RuleError:

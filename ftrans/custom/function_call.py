@@ -12,7 +12,7 @@ from typing import Any
 from ftrans.custom.again import ARRAYS, ONCE, Again
 from ftrans.custom.batching import FunctionBatch, example_by
 from ftrans.custom.context import FunctionCtx, key_of
-from ftrans.custom.effects import came_too_late, effects, may_encode, seen_by
+from ftrans.custom.effects import came_too_late, effects, inside, may_encode, seen_by
 from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.left import Handed, Left, known_values, maker, undifferentiated
 from ftrans.custom.methods import Methods, asks_needs
@@ -344,7 +344,7 @@ class Call(Author):
         if left is None:
             return found
         functions = [f for f in (methods.forward, methods.setup_context) if f is not None]
-        statics = [] if left.context is None else left.context.statics
+        statics = [] if left.context is None else inside(list(left.ctx.__dict__.values()))
         given = [*self.parts.statics, *self.kwargs.values()]
         if not (left.objects or self.effects or may_encode(statics, functions, given)):
             return found

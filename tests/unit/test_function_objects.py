@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import struct
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -202,6 +204,54 @@ def test_what_spells_out_values_has_no_silent_derivative(kind: str, apart: bool)
 
 
 MODE = "cubic"
+
+
+CARRIERS: dict[str, Callable[[float], Any]] = {
+    "key": lambda v: {v: 1},
+    "text": lambda v: {repr(v): 1},
+    "bytes": lambda v: {struct.pack("d", v): 1},
+    "tuple": lambda v: {(1, v): 1},
+    "integer": lambda v: {int(v * 2**50): 1},
+    "ordered": lambda v: OrderedDict([(v, 1)]),
+    "slice": lambda v: slice(0.0, v),
+    "inside": lambda v: [{"a": (slice(repr(v)), 1)}],
+}
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_keys_and_slices_that_hold_values_have_no_silent_derivative(carrier: str) -> None:
+    class Cube(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            ctx.memo = CARRIERS[carrier](float(np.asarray(x)))
+            return x**3
+
+        @staticmethod
+        def backward(ctx, ct):
+            (x,) = ctx.saved_tensors
+            return ct * 3 * x * x
+
+    assert_close(func.grad(Cube.apply)(1.7), 3 * 1.7**2)
+    for transform in (lambda f: func.grad(func.grad(f)), func.hessian):
+        with pytest.raises(MissingRuleError, match="it is opaque"):
+            transform(Cube.apply)(1.7)
+
+
+def test_keys_and_slices_that_are_written_are_constants() -> None:
+    class Cube(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            ctx.tables = {0.5: "a"}, {"name": (1, 2)}, {(1, 0.25): 0}, slice(0, 5)
+            return np.asarray(x) ** 3
+
+        @staticmethod
+        def backward(ctx, ct):
+            (x,) = ctx.saved_tensors
+            return ct * 3 * x * x
+
+    assert_close(func.grad(func.grad(Cube.apply))(1.7), 6 * 1.7)
 
 
 def test_texts_that_are_written_or_given_are_constants() -> None:
