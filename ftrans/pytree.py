@@ -91,14 +91,14 @@ class Skeleton:
     @property
     def key(self) -> Any:
         """All that it is, in a form that can be compared and hashed."""
-        return self._key(False)
+        return self._keyed(False)
 
     @property
     def exact_key(self) -> Any:
         """The same, with objects told apart that are equal since their class says so."""
-        return self._key(True)
+        return self._keyed(True)
 
-    def _key(self, exact: bool) -> Any:
+    def _keyed(self, exact: bool) -> Any:
         leaves = [None if leaf is None else _key(leaf, exact) for leaf in self.leaves]
         return structure_key(self.structure, exact), *leaves
 
@@ -199,10 +199,10 @@ class Parts(Skeleton):
         made._count, made.arrays_alone = self._count, self.arrays_alone
         return made
 
-    def _key(self, exact: bool) -> Any:
+    def _keyed(self, exact: bool) -> Any:
         if self.arrays_alone:
             return self.structure, *self.leaves
-        found = super()._key(exact)
+        found = super()._keyed(exact)
         return found if self._orders is None else (found, self._orders)
 
     def __len__(self) -> int:

@@ -51,8 +51,8 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6879,
-    "custom": 5390,
+    "autograd": 6886,
+    "custom": 5389,
     "external": 1258,
     "func": 4144,
     "interpreters": 2165,
@@ -60,7 +60,7 @@ CEILINGS = {
     "numpy": 8157,
     "primitives": 6931,
     "runtime": 3171,
-    "torch": 1011,
+    "torch": 1012,
     "verify": 3233,
 }
 """How many lines a package may have."""

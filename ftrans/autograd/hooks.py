@@ -31,8 +31,12 @@ class RemovableHandle:
     def __init__(self, hooks: dict[int, Hook], *hook: Hook):
         self.id = next(_handles)
         self._hooks = hooks
-        if hook:
-            hooks[self.id] = callable_hook(*hook)
+        for found in hook:
+            if not callable(found):
+                raise ArgumentError(
+                    f"register_hook: a hook is a function.\n  given: {type(found).__name__}"
+                )
+            hooks[self.id] = found
 
     def remove(self) -> None:
         """Takes the hook away; to do so twice is no error."""
@@ -43,13 +47,6 @@ class RemovableHandle:
 
     def __exit__(self, *error: object) -> None:
         self.remove()
-
-
-def callable_hook(hook: Any) -> Hook:
-    """Returns a hook, or raises where it cannot be called."""
-    if not callable(hook):
-        raise ArgumentError(f"register_hook: a hook is a function.\n  given: {type(hook).__name__}")
-    return hook  # type: ignore[no-any-return]
 
 
 def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
@@ -68,7 +65,6 @@ def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
         ArgumentError: where the hook cannot be called.
         GraphError: where the tensor does not require grad.
     """
-    callable_hook(hook)
     if not x.requires_grad:
         raise GraphError(
             f"cannot register a hook on a tensor that doesn't require gradient\n  x: {x._type}"

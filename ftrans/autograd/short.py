@@ -14,7 +14,8 @@ from weakref import ref
 
 from ftrans.autograd.tape import recorded
 from ftrans.autograd.tape import tape as begun
-from ftrans.autograd.tensor import Tensor, made
+from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.values import waiting
 from ftrans.config import config
 from ftrans.ir import make_tracer
 from ftrans.ir.location import passed_over
@@ -135,8 +136,7 @@ def taken_over(
         steps, code, type_, _ = found
         tape.steps += steps
         tape.step = steps[-1]
-        tensor = made(tape, code, type_)
-        tape.live.append(ref(tensor))
+        tensor = waiting(tape, code, type_)
         if code > tape.most:
             tape.flush()
         return tensor

@@ -31,8 +31,15 @@ from ftrans.autograd.segment import (
     requiring,
     trimmed,
 )
-from ftrans.autograd.tensor import STALE, Tensor, made
-from ftrans.autograd.values import check_kept, ends_of, lowered_to, raised_from, written_to
+from ftrans.autograd.tensor import STALE, Tensor
+from ftrans.autograd.values import (
+    check_kept,
+    ends_of,
+    lowered_to,
+    raised_from,
+    waiting,
+    written_to,
+)
 from ftrans.interpreters import linearize_marked
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.frame import PAST, TAPE, settled
@@ -244,8 +251,7 @@ class Tape(Ends):
     def hold(self, tracer: Tracer) -> None:
         """Keeps account of a value that is to be an array in the end: it is a constant."""
         tracer.index = self.twin(tracer.index)
-        self.held.append((tracer, made(self, tracer.index, tracer.type)))
-        self.live.append(ref(self.held[-1][1]))
+        self.held.append((tracer, waiting(self, tracer.index, tracer.type)))
 
     def leave(self) -> None:
         """Lets another tape begin; what is pending here is run when it is asked for."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from ftrans.autograd.tensor import Tensor, made, of_array
 from ftrans.errors import UnsupportedError
-from ftrans.ir import Tracer
+from ftrans.ir import ArrayType, Tracer
 from ftrans.ir.frame import Frame
 from ftrans.ir.program import Params
 from ftrans.ir.stack import state
@@ -42,9 +42,7 @@ def raised_from(found: Any, x: Any, before: int = 0) -> Any:
         index = x.index
         if index < before:
             index = found.record(convert_p, (x,), Params({"dtype": x.type.dtype}))[0].index
-        tensor = made(found, index, x.type)
-        found.live.append(ref(tensor))
-        return tensor
+        return waiting(found, index, x.type)
     return of_array(x) if isinstance(x, np.ndarray) else x
 
 
@@ -83,6 +81,13 @@ def written_to(out: Any, compute: Callable[[], Any]) -> Tensor:
             f"  out: of type {type(target).__name__}\n  Write x = f(...), or x.copy_(f(...))."
         )
     return target.copy_(compute())
+
+
+def waiting(found: Any, index: int, type_: ArrayType) -> Tensor:
+    """Returns a new tensor of a value of a tape, which gives it that when it is run."""
+    tensor = made(found, index, type_)
+    found.live.append(ref(tensor))
+    return tensor
 
 
 def pend(found: Any, x: Tensor, index: int) -> None:

@@ -25,6 +25,7 @@ from ftrans.primitives.rules.external import Same
 from ftrans.traceback import LIBRARIES
 
 Seen: TypeAlias = dict[str, list[tuple[Same, int | None]]]
+_LIBRARIES = LIBRARIES | {"ftrans"}
 
 
 def left_by(
@@ -77,12 +78,13 @@ def seen_by(functions: Sequence[Any]) -> Seen:
 
 def inside(value: Any) -> list[Any]:
     """Returns a value, or what containers and objects of the user's hold; of keys their texts."""
-    found, pending, seen = [], [value], set()
+    found: list[Any] = []
+    pending, seen = [value], dict[int, Any]()  # which keeps alive what it knows by identity
     while pending and len(seen) < _MOST:
         x = pending.pop()
         if id(x) in seen:
             continue
-        seen.add(id(x))
+        seen[id(x)] = x
         if isinstance(x, dict):
             pending += [*x.values(), *_spelled(x)]
         elif isinstance(x, slice):
@@ -112,7 +114,7 @@ def _spelled(keys: Iterable[Any]) -> list[Any]:
 
 
 def _is_of_library(module: str) -> bool:
-    return module.partition(".")[0] in (*LIBRARIES, "ftrans")
+    return module.partition(".")[0] in _LIBRARIES
 
 
 def _is_number(x: Any) -> bool:
@@ -125,13 +127,10 @@ _BUFFERS = np.ndarray, bytearray, memoryview, array.array, ctypes.Array
 
 
 def _kept(x: Any) -> tuple[Same, int | None]:
-    """Returns which value it is, and where it can be written to a sum of a megabyte of it.
-
-    Who writes to a larger array writes to most of it.
-    """
+    """Returns which value it is, and where it can be written to a sum of a megabyte of it."""
     if not isinstance(x, _BUFFERS):
         return Same(x), None
-    flat = np.asarray(x).ravel()
+    flat = np.asarray(x).ravel()  # who writes to a larger array writes to most of it
     return Same(x), crc32(flat[:: 1 + (flat.nbytes >> 20)].tobytes())
 
 

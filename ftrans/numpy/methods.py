@@ -89,6 +89,9 @@ def entries(table: str) -> Iterator[tuple[str, str]]:
         yield name, target or name
 
 
+_TWINS = {f"{name}_": target for name, target in entries(_ELEMENTWISE)}
+
+
 def install() -> None:
     """Gives `Tracer` its operators, methods and properties, once `ftrans.numpy` is complete."""
     functions = vars(fnp)
@@ -198,7 +201,7 @@ _ASSIGNED = {"copy_": lambda x, v: v, "fill_": lambda x, v: v, "zero_": lambda x
 
 def _in_place(x: Any, name: str) -> Callable[..., Any] | None:
     """Makes PyTorch's method that writes what another one returns, and returns what it is of."""
-    target = dict(entries(_ELEMENTWISE)).get(name[:-1])
+    target = _TWINS.get(name)
     if not x.type.ndim or not (target or name in _ASSIGNED):
         return None  # of rank zero it may be an element, which is no view here
 
@@ -292,16 +295,13 @@ class _Members:
 
     def __getattr__(self: Any, name: str) -> Any:
         """Says what to write where there is no such attribute."""
-        hint, method = "", None
-        if name.endswith("_") and not name.startswith("_"):
-            method = _in_place(self, name)
+        method, hint = _in_place(self, name), ""
         if method is not None:
             return method
         if name in _ASSIGNED:
             hint = "\n  Write x[...] = value."
         elif name.endswith("_") and not name.startswith("_") and hasattr(type(self), name[:-1]):
-            whole = "x[...]" if name[:-1] in dict(entries(_ELEMENTWISE)) else "x"
-            hint = f"\n  Write {whole} = x.{name[:-1]}(...)."
+            hint = f"\n  Write {'x[...]' if name in _TWINS else 'x'} = x.{name[:-1]}(...)."
         elif name == "itemset":
             hint = "\n  Write x[...] = value."
         elif name in _INSTEAD:

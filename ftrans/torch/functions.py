@@ -21,6 +21,7 @@ from ftrans.autograd.methods import Extreme, names_of
 from ftrans.autograd.short import composite
 from ftrans.autograd.tape import recorded
 from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.values import written_to
 from ftrans.config import config
 from ftrans.custom.front import traceable
 from ftrans.errors import UnsupportedError
@@ -59,7 +60,7 @@ def lifted(function: Function, short: Function | None = None) -> Function:
     def called(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             if type(kwargs.get("out")) is Tensor:
-                return kwargs.pop("out").copy_(called(*args, **kwargs))
+                return written_to(kwargs.pop("out"), lambda: called(*args, **kwargs))
             args = _by_place(args, kwargs, parameters)
         if args and type(args[0]) is Tensor:
             return short(*args, **kwargs)

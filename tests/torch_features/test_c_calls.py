@@ -9,43 +9,9 @@ import pytest
 import ftrans.torch as torch
 from ftrans.errors import FtransError
 from ftrans.torch import func
-from tests.torch_suite.common import Identity, constant, leaf, same
+from tests.torch_suite.common import Identity, Product, Returned, Square, constant, leaf, same
 
 Function = torch.autograd.Function
-
-
-class Product(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any, y: Any) -> Any:
-        ctx.save_for_backward(x, y)
-        return x * y
-
-    @staticmethod
-    def backward(ctx: Any, ct: Any) -> Any:
-        x, y = ctx.saved_tensors
-        return ct * y, ct * x
-
-
-class Square(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        ctx.save_for_backward(x)
-        return x**2
-
-    @staticmethod
-    def backward(ctx: Any, ct: Any) -> Any:
-        (x,) = ctx.saved_tensors
-        return 2 * x * ct
-
-
-class Returned(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, ct: Any) -> Any:
-        return ct * 2
 
 
 class Keyword(Function):

@@ -8,7 +8,7 @@ import pytest
 
 import ftrans.torch as torch
 from ftrans.torch import func
-from tests.torch_suite.common import Identity, constant, leaf, same
+from tests.torch_suite.common import Identity, Returned, constant, leaf, same
 
 Function = torch.autograd.Function
 fw_ad = torch.autograd.forward_ad
@@ -25,16 +25,6 @@ class Scaled(Function):
     def backward(ctx: Any, ct: Any) -> Any:
         x, y = ctx.saved_tensors
         return ct * ctx.k * y, None, ct * ctx.k * x
-
-
-class Returned(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, ct: Any) -> Any:
-        return ct * 2
 
 
 class Dirty(Function):

@@ -9,36 +9,12 @@ import pytest
 
 import ftrans.torch as torch
 from ftrans.torch import func
-from tests.torch_suite.common import constant, leaf, same
+from tests.torch_suite.common import Product, Square, constant, leaf, same
 
 Function = torch.autograd.Function
 fw_ad = torch.autograd.forward_ad
 
 CLOSED_OVER = torch.tensor(1.0)
-
-
-class Product(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any, y: Any) -> Any:
-        ctx.save_for_backward(x, y)
-        return x * y
-
-    @staticmethod
-    def backward(ctx: Any, ct: Any) -> Any:
-        x, y = ctx.saved_tensors
-        return ct * y, ct * x
-
-
-class Square(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        ctx.save_for_backward(x)
-        return x**2
-
-    @staticmethod
-    def backward(ctx: Any, ct: Any) -> Any:
-        (x,) = ctx.saved_tensors
-        return 2 * x * ct
 
 
 class F2(Function):

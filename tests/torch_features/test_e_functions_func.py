@@ -8,22 +8,10 @@ import numpy as np
 import pytest
 
 import ftrans.torch as torch
-from tests.torch_suite.common import same
+from tests.torch_suite.common import Square, same
 
 Function = torch.autograd.Function
 grad, vmap, jacrev, jvp = torch.func.grad, torch.func.vmap, torch.func.jacrev, torch.func.jvp
-
-
-class OldSquare(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        ctx.save_for_backward(x)
-        return x**2
-
-    @staticmethod
-    def backward(ctx: Any, ct: Any) -> Any:
-        (x,) = ctx.saved_tensors
-        return 2 * x * ct
 
 
 class Cube(Function):
@@ -120,9 +108,9 @@ def times(x: Any) -> Any:
 
 def test_e1_setup_context_is_not_required() -> None:
     """Differs: a forward that takes ctx works under transforms too, which is an error there."""
-    same(grad(OldSquare.apply)(torch.tensor(3.0)), 6.0)
-    same(vmap(grad(OldSquare.apply))(torch.tensor([3.0, 4.0])), [6.0, 8.0])
-    same(grad(grad(OldSquare.apply))(torch.tensor(3.0)), 2.0)
+    same(grad(Square.apply)(torch.tensor(3.0)), 6.0)
+    same(vmap(grad(Square.apply))(torch.tensor([3.0, 4.0])), [6.0, 8.0])
+    same(grad(grad(Square.apply))(torch.tensor(3.0)), 2.0)
 
 
 def test_e2_what_setup_context_saves() -> None:
@@ -198,7 +186,7 @@ def test_e4_other_methods_are_transformable() -> None:
     with pytest.raises(RuntimeError, match=r"Opaque\.backward"):
         grad(grad(Opaque.apply))(two).item()
 
-    class Slope(OldSquare):
+    class Slope(Square):
         @staticmethod
         def backward(ctx: Any, ct: Any) -> Any:
             (x,) = ctx.saved_tensors

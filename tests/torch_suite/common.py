@@ -54,3 +54,54 @@ class Exponential(Function):
     def backward(ctx: Any, ct: Any) -> Any:
         (result,) = ctx.saved_tensors
         return ct * result
+
+
+class Square(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return 2 * x * ct
+
+
+class Product(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, y: Any) -> Any:
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        x, y = ctx.saved_tensors
+        return ct * y, ct * x
+
+
+class Returned(Function):
+    """Returns its argument itself; its rule says otherwise."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        return ct * 2
+
+
+class SinhBySaved(Function):
+    """Saves what it computes in between, whose derivatives are its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        up, down = x.exp(), (-x).exp()
+        ctx.save_for_backward(up, down)
+        return (up - down) / 2
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        up, down = ctx.saved_tensors
+        return ct * (up + down) / 2
