@@ -230,7 +230,6 @@ def _check_outside(call: str) -> None:
 
 
 @boundary
-@backward_pass
 def backward(
     tensors: Any,
     grad_tensors: Any = None,
@@ -257,10 +256,18 @@ def backward(
         GraphError: where a tensor does not require grad, or the graph was freed.
         ShapeError: where a gradient has another shape.
     """
-    _check_outside("backward()")
     if grad_variables is not None or retain_variables is not None:
         olds = grad_variables, retain_variables
         grad_tensors, retain_graph = renamed(grad_tensors, retain_graph, *olds)
+    go_back(tensors, grad_tensors, retain_graph, create_graph, inputs)
+
+
+@backward_pass
+def go_back(
+    tensors: Any, grad_tensors: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
+) -> None:
+    """Does what `backward` says."""
+    _check_outside("backward()")
     sinks = None
     if inputs is not None:
         sinks = _listed(inputs)

@@ -10,7 +10,6 @@ import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from weakref import ref
 
 from ftrans.autograd.tape import recorded
 from ftrans.autograd.tape import tape as begun
@@ -45,7 +44,7 @@ def _stepped(tape: Any, key: tuple[Any, ...]) -> Tensor | None:
     tensor._index = code = child.code
     tensor._type = child.type  # type: ignore[assignment]
     tensor._meta = None
-    tape.live.append(ref(tensor))
+    tape.live.append(tensor)
     if code > tape.most:
         tape.flush()
     return tensor

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from sys import getrefcount
 from typing import Any
 from weakref import ref
 
@@ -60,13 +61,19 @@ MOST_PENDING = 2000
 _ASKS = Asks(order=8)
 """What is asked of custom rules: nobody knows how often one goes backward through them."""
 
+_looking = threading.RLock()
+"""Held while the `flags` of a tape grow."""
+
+(_ALONE,) = [getrefcount(x) for x in [object()]]
+"""How many references `Tape.pending` counts of a tensor that only its list refers to."""
+
 
 class Tape(Ends):
     """Is the frame of the operations on tensors that are pending in one thread.
 
     Attributes:
         held: values that outlive the functions that made them, with tensors for them.
-        live: weak references to the tensors whose values were recorded here.
+        live: the tensors whose values were recorded here, and that may be pending.
         targets: for each input what the cotangent of it is for: a leaf, an `Edge`, or None.
         owners: the tensors that are inputs, by their identity, with the input and the value.
         quiet: the same under `no_grad`, where they are inputs without a target.
@@ -76,7 +83,6 @@ class Tape(Ends):
         thread: the thread that records here.
         grad: the grad mode of that thread, to be asked at less cost.
         leaves: whether the value of a leaf is pending here.
-        lock: held while `flags` grow.
         most: the last result that may be pending; -1 where operations are run one by one.
         inference: whether tensors that are made here are inference tensors.
     """
@@ -88,7 +94,6 @@ class Tape(Ends):
         "inference",
         "leaves",
         "live",
-        "lock",
         "most",
         "owners",
         "quiet",
@@ -102,7 +107,7 @@ class Tape(Ends):
         super().__init__("tensors")
         self.depth = TAPE
         self.held: list[tuple[Tracer, Tensor]] = []
-        self.live: list[ref[Tensor]] = []
+        self.live: list[Tensor] = []
         self.targets: list[Any] = []
         self.owners: dict[int, tuple[Tensor, int, Any]] = {}
         self.flags: list[bool] = []
@@ -111,13 +116,12 @@ class Tape(Ends):
         self.twins: dict[int, int] = {}
         self.thread = threading.get_ident()
         self.leaves = False
-        self.lock = threading.RLock()
         self.grad = state.grad
         self.inference = state.inference
         self.most = -1 if state.saving else MOST_PENDING
         self.asks = _ASKS._replace(only_reverse=False) if OPEN else _ASKS
         self.differentiates = 1
-        self.declare(())
+        self.begin()
 
     one_by_one = property(lambda self: self.most < 0, doc="Whether each operation is run at once.")
 
@@ -155,7 +159,7 @@ class Tape(Ends):
             return self.targets[~code] is not None
         flags = self.flags
         if code >= len(flags):
-            with self.lock:  # another thread may ask as well
+            with _looking:  # another thread may ask as well
                 self._look(code)
         return flags[code]
 
@@ -208,8 +212,15 @@ class Tape(Ends):
     # ------------------------------------------------------------------------------------- running
 
     def pending(self) -> list[Tensor]:
-        """Returns the tensors that wait for their values."""
-        return [x for ref in self.live if (x := ref()) is not None and x._v is self]
+        """Returns the tensors that wait for their values, those that nobody has left out.
+
+        To count references costs less than to make a weak one for each tensor.
+        """
+        count = -1
+        while count != len(self.live):  # once more: a view that is gone has held its base
+            count = len(self.live)
+            self.live = [x for x in self.live if getrefcount(x) > _ALONE and x._v is self]
+        return self.live
 
     def finish(self, x: Tensor) -> None:
         """Runs what is pending; where recording goes on, what `x` depends on.
@@ -272,6 +283,7 @@ class Tape(Ends):
         if state.tape is self:
             state.tape = None
         self.depth = PAST
+        self.live = []
         self.release()
 
     def gathered(
@@ -284,10 +296,10 @@ class Tape(Ends):
             and for each of these its target.
         """
         tensors = self.pending() if tensors is None else tensors
-        types = {x._index: x._type for x in tensors}
-        places = dict(zip(types, range(len(types)), strict=True))
-        program, operands = self.close([make_tracer(self, *end) for end in types.items()])
-        targets = [*self.targets, *[None] * (len(operands) - len(self.targets))]
+        codes = list(dict.fromkeys([x._index for x in tensors]))
+        places = {code: at for at, code in enumerate(codes)}
+        program, operands = self.close_at(codes)
+        targets = self.targets + [None] * (len(operands) - len(self.targets))
         return tensors, places, *trimmed(keep(program), operands, targets)
 
     def ran(self, by: Callable[..., Any], *args: Any) -> Any:
@@ -374,7 +386,7 @@ def refresh(x: Tensor) -> None:
         found.most = most
     x._v, x._index = new._v, new._index
     if type(x._v) is Tape:
-        x._v.live.append(ref(x))
+        x._v.live.append(x)
         if meta.leaf:
             x._v.run([x])
     else:  # operations are run one by one

@@ -211,8 +211,8 @@ def made(value: Any, index: int, type_: ArrayType) -> Tensor:
     return tensor
 
 
-def of_array(array: Any) -> Tensor:
-    """Returns the tensor of an array that nobody else will write to."""
+def of_array(array: Any, type_: ArrayType | None = None) -> Tensor:
+    """Returns the tensor of an array, of that type, that nobody else will write to."""
     if isinstance(array, np.ndarray):
         array.setflags(write=False)
-    return made(array, 0, type_of(array))
+    return made(array, 0, type_of(array) if type_ is None else type_)

@@ -131,7 +131,7 @@ class ValueMembers:
                 f"  Use x.detach().numpy() instead."
             )
         array = np.asarray(settle(self)).view()
-        array.flags.writeable = False
+        array.setflags(write=False)
         return array
 
     def __array__(self: Any, dtype: Any = None, copy: bool | None = None) -> Any:

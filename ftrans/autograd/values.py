@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from weakref import ref
 
 import jax.tree_util as tree
 import numpy as np
@@ -86,7 +85,7 @@ def written_to(out: Any, compute: Callable[[], Any]) -> Tensor:
 def waiting(found: Any, index: int, type_: ArrayType) -> Tensor:
     """Returns a new tensor of a value of a tape, which gives it that when it is run."""
     tensor = made(found, index, type_)
-    found.live.append(ref(tensor))
+    found.live.append(tensor)
     return tensor
 
 
@@ -94,7 +93,7 @@ def pend(found: Any, x: Tensor, index: int) -> None:
     """Makes a tensor stand for a value of a tape."""
     x._index = index
     x._v = found
-    found.live.append(ref(x))
+    found.live.append(x)
 
 
 def ends_of(found: Any) -> list[Tensor]:

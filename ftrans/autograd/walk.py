@@ -436,7 +436,7 @@ def accumulate(walk: Walk, x: Tensor, ct: Any) -> None:
         before = meta.grad
         if before is None:
             # with create_graph it may be a tensor that a user has given
-            meta.grad = recorded(lambda x: x, ct) if type(ct) is Tensor else of_array(ct)
+            meta.grad = recorded(lambda x: x, ct) if type(ct) is Tensor else of_array(ct, x._type)
         elif walk.create:
             meta.grad = walk.add(before, ct)
         elif walk.recorded:

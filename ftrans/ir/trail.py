@@ -79,17 +79,23 @@ class Trail(Frame):
         """Adds the inputs, once and before all else: for each its type, source and weakness."""
         tracers = super().declare(inputs)
         self.declared = len(inputs)
+        self.begin()
+        if self.made is not None:
+            self.made += map(weakref.ref, tracers)
+        return tracers
+
+    def begin(self) -> None:
+        """Goes to the step before the first; `declare` does."""
         # the depth tells the two traces of a Hessian apart, which have one name
         key = (self.name, self.depth, *self.input_types)
         root = _roots.get(key)
         if root is None or root.leaves:
-            self.made = list(map(weakref.ref, tracers))
+            self.made = []
         if root is None:
             _counted()
             root = _roots.setdefault(key, Root())
         self.root = root
         self.step = root.step
-        return tracers
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input for what is captured."""
@@ -314,6 +320,10 @@ class Trail(Frame):
         for value in outputs:
             lifted = self.lift(value)
             codes.append(lifted if type(lifted) is Literal else lifted.index)
+        return self.close_at(codes, name)
+
+    def close_at(self, codes: Sequence[Any], name: str | None = None) -> tuple[Program, list[Any]]:
+        """Does as `close` with values of this frame, given by `Tracer.index`, and literals."""
         ends = self.step.ends
         if ends is None:
             ends = self.step.ends = {}
