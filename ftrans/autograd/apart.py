@@ -126,7 +126,7 @@ def open_up(segment: Segment) -> Sequence[Segment | None]:
         )
     with _opening:
         if segment.inner is None:
-            if segment.split is None or not segment.operands:
+            if not segment.operands:
                 segment.inner = _spent(segment)
             else:
                 _open(segment)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.tree_util as tree
 import numpy as np
@@ -16,20 +16,17 @@ import numpy as np
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.nodes import GradientEdge, standing_for, target_of
 from ftrans.autograd.profiler.collector import backward_pass
-from ftrans.autograd.segment import Edge, Segment, depends, requiring
-from ftrans.autograd.tape import recorded, settle
-from ftrans.autograd.tensor import Tensor, check_tensor, of_array
+from ftrans.autograd.segment import Ahead, Edge, Segment, run_ahead
+from ftrans.autograd.tape import Tape, recorded, settle
+from ftrans.autograd.tensor import STALE, Tensor, check_tensor, of_array
 from ftrans.autograd.variable import renamed
 from ftrans.autograd.walk import Walk, deliver, key_of
 from ftrans.errors import ArgumentError, DTypeError, GraphError, ShapeError
-from ftrans.interpreters import fused
-from ftrans.interpreters.base import memoised
-from ftrans.ir import ArrayType, Program, type_of
+from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.ir.location import here
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, cast
-from ftrans.runtime import run
 from ftrans.traceback import boundary
 
 # ---------------------------------------------------------------------------------- what is called
@@ -138,68 +135,47 @@ def _walked(
     return walk
 
 
-class _Plan(NamedTuple):
-    """Says how what is pending is run forward and backward as one program.
-
-    Attributes:
-        whole: that program.
-        flags: for each output whether it requires grad.
-        sent: the inputs whose cotangents it returns.
-        reached: the inputs that the root depends on and that are differentiated.
-    """
-
-    whole: Program
-    flags: tuple[bool, ...]
-    sent: tuple[int, ...]
-    reached: tuple[int, ...]
-
-
-@memoised
-def _plan(program: Program, active: tuple[bool, ...], root: int) -> _Plan | None:
-    """Returns how a program and the derivative of one output are run; None where they cannot.
-
-    They cannot where somebody may come back to what is pending: where another result requires grad
-    that the root is not computed of.
-    """
-    needs, flags = depends(program), requiring(program, active)
-    on = {i for i, is_active in enumerate(active) if is_active}
-    if not flags[root]:
-        return None
-    if any(flag and i not in needs[root].outputs for i, flag in enumerate(flags)):
-        return None
-    whole, present = fused(program, active, root)
-    sent = tuple([i for i, there in zip(sorted(on), present, strict=True) if there])
-    return _Plan(whole, flags, sent, tuple(sorted(on.intersection(needs[root].inputs))))
-
-
 def _at_once(x: Tensor, call: str) -> Walk | None:
-    """Goes backward from a scalar that is pending, in one program; None where that cannot be."""
-    found = state.tape
-    if found is None or OPEN or x._v is not found or x._type.size != 1 or is_complex(x._type.dtype):
-        return None
-    tensors, places, program, operands, targets = found.gathered()
-    active = tuple([target is not None for target in targets])
-    plan = _plan(program, active, places[x._index])
-    if plan is None:
-        return None
-    try:
-        arrays = found.ran(run, plan.whole, operands)
-    except Exception:  # perhaps in what it does not depend on; else it is raised once more
+    """Goes backward from a scalar, by a derivative that is run with it; None where that cannot be.
+
+    What is pending is run so. What was asked for before has been, if one went back from it the last
+    time that its program was run.
+    """
+    if OPEN or x._type.size != 1 or is_complex(x._type.dtype):
         return None
     place = call, here()
-    segment = Segment.spent(program, targets, place)
-    for tensor in tensors:
-        at = places[tensor._index]
-        tensor._settle(arrays[at], Edge(segment, at) if plan.flags[at] else None)
+    if x._v is state.tape:
+        ahead = _run_with_derivative(state.tape, x, place)
+    else:
+        target = None if x._v is STALE else x._target()
+        ahead = target.segment.taken(target.position, place) if isinstance(target, Edge) else None
+    if ahead is None:
+        return None
     walk = Walk(call, None, False)
+    plan, targets = ahead.plan, ahead.targets
     for i in plan.reached:
         walk.reached[key_of(targets[i])] = targets[i]
-    for i, ct in zip(plan.sent, arrays[len(places) :], strict=True):
+    for i, ct in zip(plan.sent, ahead.values[len(plan.flags) :], strict=True):
         walk.send(targets[i], ct)
-    found.end()
     walk.walk()
     _free(walk, place)
     return walk
+
+
+def _run_with_derivative(found: Tape, root: Tensor, place: Any) -> Ahead | None:
+    """Runs what is pending with the derivative of a result; None where that cannot be."""
+    tensors = found.pending()
+    places, program, operands, targets = found.gathered(tensors)
+    active = tuple([target is not None for target in targets])
+    ahead = found.ran(run_ahead, program, active, places[root._index], operands, targets)
+    if ahead is None:
+        return None
+    segment, flags = Segment.spent(program, targets, place), ahead.plan.flags
+    for x in tensors:
+        at = places[x._index]
+        x._settle(ahead.values[at], Edge(segment, at) if flags[at] else None)
+    found.end()
+    return ahead
 
 
 def _free(walk: Walk, place: Any) -> None:

@@ -12,13 +12,17 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from ftrans.autograd.tensor import Tensor
-from ftrans.interpreters import Linearized, linearize_marked, pruned
+from ftrans.interpreters import Linearized, fused, linearize_marked, pruned
 from ftrans.interpreters.base import memoised
 from ftrans.ir import Equation, Program, type_of
 from ftrans.ir.steps import Step
 from ftrans.primitives import no_grad_p
+from ftrans.runtime import run
 
 _numbers = itertools.count()
+
+GONE_BACK = "gone back"
+"""Says of a program in its memo which result one went back from when it was run last."""
 
 
 class Edge(NamedTuple):
@@ -54,6 +58,7 @@ class Segment:
         number: orders segments: none depends on a later one.
         split: the program, linearized, with a mark on each result; None where nobody comes back.
         residuals: what the linear program takes.
+        ahead: the derivative of a result, where that was run before anybody asked for it.
         targets: for each operand what the cotangent of it is for: a leaf, an `Edge`, or None.
         program: what was run, for derivatives of derivatives.
         operands: what it was run on.
@@ -74,6 +79,7 @@ class Segment:
 
     __slots__ = (
         "__weakref__",
+        "ahead",
         "freed",
         "hooks",
         "inner",
@@ -113,6 +119,7 @@ class Segment:
         self.values: dict[int, Any] = {}
         self.results: list[tuple[int, ref[Tensor]]] = []
         self.freed: dict[int, Any] = {}
+        self.ahead: Ahead | None = None
         self.saved: Sequence[Any] | None = None
         self.node: NodeHooks | None = None
         self.inner: Sequence[Segment | None] | None = None
@@ -128,10 +135,35 @@ class Segment:
 
     @classmethod
     def spent(cls, program: Program, targets: Sequence[Any], call: Any) -> Segment:
-        """Returns a segment whose results a `backward` has been through, in one program with it."""
-        made = cls(None, (), targets, program, ())
-        made.freed = dict.fromkeys(range(len(program.outputs)), call)
+        """Returns a segment whose results a `backward` has been through."""
+        made = cls(None, [], targets, program, [])
+        made.spend(call)
         return made
+
+    def run(self) -> Sequence[Any]:
+        """Runs the program, and keeps what a `backward` needs of it; returns the results."""
+        flags = requiring(self.program, self.active)
+        marks = tuple([i for i, flag in enumerate(flags) if flag])
+        self.split = linearize_marked(self.program, self.active, marks)
+        found = run(self.split.forward, self.operands)
+        self.residuals, self.ahead = found[len(flags) :], None
+        return found
+
+    def taken(self, root: int, call: Any) -> Ahead | None:
+        """Returns the derivative of a result if it is there already, and lets go of all else."""
+        if self.hooks or self.retained or self.operation is not None:
+            return None
+        self.program.memo[GONE_BACK] = root
+        ahead = self.ahead
+        if ahead is None or ahead.plan.root != root:
+            return None
+        self.spend(call)
+        return ahead
+
+    def spend(self, call: Any) -> None:
+        """Notes that a `backward` has been through all results, and lets go of what they need."""
+        self.freed = dict.fromkeys(range(len(self.program.outputs)), call)
+        self.ahead, self.split, self.residuals, self.operands = None, None, [], []
 
     def behind(self, position: int) -> list[Any]:
         """Returns the leaves and edges that a result depends on."""
@@ -177,6 +209,70 @@ def passing(values: Sequence[Any], targets: Sequence[Any]) -> Segment:
     active = tuple([target is not None for target in targets])
     marks = tuple([i for i, is_active in enumerate(active) if is_active])
     return Segment(linearize_marked(program, active, marks), [], targets, program, values)
+
+
+class Whole(NamedTuple):
+    """Is a program with the derivative of a result of one element, for the cotangent 1.
+
+    Attributes:
+        program: returns the results, and the cotangents of inputs.
+        root: the position of that result.
+        flags: for each result whether it requires grad.
+        sent: the inputs whose cotangents are returned.
+        reached: the inputs that the result depends on and that are differentiated.
+    """
+
+    program: Program
+    root: int
+    flags: tuple[bool, ...]
+    sent: tuple[int, ...]
+    reached: tuple[int, ...]
+
+
+class Ahead(NamedTuple):
+    """Is what such a program has returned.
+
+    Attributes:
+        plan: the program.
+        values: the results and the cotangents.
+        targets: what the cotangent of each input is for.
+    """
+
+    plan: Whole
+    values: Sequence[Any]
+    targets: Sequence[Any]
+
+
+@memoised
+def whole(program: Program, active: tuple[bool, ...], root: int) -> Whole | None:
+    """Returns how a program and the derivative of a result are run as one; None where they cannot.
+
+    They cannot where somebody may come back to what else there is: where another result requires
+    grad that the root is not computed of.
+    """
+    needs, flags = depends(program), requiring(program, active)
+    on = {i for i, is_active in enumerate(active) if is_active}
+    if not flags[root]:
+        return None
+    if any(flag and i not in needs[root].outputs for i, flag in enumerate(flags)):
+        return None
+    found, present = fused(program, active, root)
+    sent = tuple([i for i, there in zip(sorted(on), present, strict=True) if there])
+    reached = tuple(sorted(on.intersection(needs[root].inputs)))
+    return Whole(found, root, flags, sent, reached)
+
+
+def run_ahead(
+    program: Program, active: tuple[bool, ...], root: int, operands: Any, targets: Any
+) -> Ahead | None:
+    """Runs a program and the derivative of a result as one; None where that cannot be."""
+    plan = whole(program, active, root)
+    if plan is None:
+        return None
+    try:
+        return Ahead(plan, run(plan.program, operands), targets)
+    except Exception:  # perhaps in the derivative; else it is raised once more
+        return None
 
 
 @memoised

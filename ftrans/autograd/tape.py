@@ -25,11 +25,13 @@ from ftrans.autograd.apart import run_apart
 from ftrans.autograd.levels import OPEN, attach, pushed, tangents_of
 from ftrans.autograd.modes import differentiating
 from ftrans.autograd.segment import (
+    GONE_BACK,
     Edge,
     Segment,
     current,
     flow,
     requiring,
+    run_ahead,
     trimmed,
 )
 from ftrans.autograd.tensor import STALE, Tensor
@@ -41,7 +43,7 @@ from ftrans.autograd.values import (
     waiting,
     written_to,
 )
-from ftrans.interpreters import linearize_marked
+from ftrans.config import config
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.frame import PAST, TAPE, settled
 from ftrans.ir.location import Location, called_at
@@ -287,20 +289,19 @@ class Tape(Ends):
         self.release()
 
     def gathered(
-        self, tensors: Sequence[Tensor] | None = None
-    ) -> tuple[Sequence[Tensor], dict[int, int], Program, list[Any], list[Any]]:
-        """Returns what computes the values of tensors, of all that are pending by default.
+        self, tensors: Sequence[Tensor]
+    ) -> tuple[dict[int, int], Program, list[Any], list[Any]]:
+        """Returns what computes the values of tensors.
 
         Returns:
-            The tensors, the position of each result by its code, the program, what it is run on,
-            and for each of these its target.
+            The position of each result by its code, the program, what it is run on, and for each of
+            these its target.
         """
-        tensors = self.pending() if tensors is None else tensors
         codes = list(dict.fromkeys([x._index for x in tensors]))
         places = {code: at for at, code in enumerate(codes)}
         program, operands = self.close_at(codes)
         targets = self.targets + [None] * (len(operands) - len(self.targets))
-        return tensors, places, *trimmed(keep(program), operands, targets)
+        return places, *trimmed(keep(program), operands, targets)
 
     def ran(self, by: Callable[..., Any], *args: Any) -> Any:
         """Runs a program by a function, while whatever it calls records on another tape."""
@@ -312,30 +313,38 @@ class Tape(Ends):
             state.tape = before
             self.grad = state.grad  # a function may set it for good
 
+    def _gone_back_from(self, program: Program) -> int | None:
+        """Returns the result of a program that one went back from when it was run last.
+
+        What is asked of one by one, or calls functions of the user's, is not run ahead.
+        """
+        at = program.memo.pop(GONE_BACK, None)
+        watched = OPEN or observing.by is not None or config.check_nan or program.calls_host
+        return None if watched else at
+
     def run(self, tensors: Sequence[Tensor]) -> None:
         """Gives these tensors their values."""
-        tensors, places, program, operands, targets = self.gathered(tensors)
+        places, program, operands, targets = self.gathered(tensors)
         moved = pushed(program, operands, targets) if OPEN else None
         if moved is not None:
             program, operands, targets = trimmed(*moved[:3])
         active = tuple([target is not None for target in targets])
         flags = requiring(program, active)
         segment = None
-        if any(flags) and self.one_by_one:
+        if True not in flags:
+            found = self.ran(run, program, operands)
+        elif self.one_by_one:
             segment = Segment(None, [], targets, program, [])
             found = self.ran(run_apart, segment, operands, {})
-        elif any(flags):
-            marks = tuple([i for i, flag in enumerate(flags) if flag])
-            split = linearize_marked(program, active, marks)
-            found = self.ran(run, split.forward, operands)
-            residuals = found[len(flags) :]
-            segment = Segment(split, residuals, targets, program, operands)
         else:
-            found = self.ran(run, program, operands)
-        edges = [
-            current(Edge(segment, at)) if segment and flag else None
-            for at, flag in enumerate(flags)
-        ]
+            segment = Segment(None, [], targets, program, operands)
+            at = self._gone_back_from(program)
+            if at is not None:
+                segment.ahead = self.ran(run_ahead, program, active, at, operands, targets)
+            found = segment.ahead.values if segment.ahead else self.ran(segment.run)
+        edges = [Edge(segment, at) if segment and flag else None for at, flag in enumerate(flags)]
+        if self.one_by_one:
+            edges = [current(edge) for edge in edges]
         if moved is not None:
             attach(moved[3], found[: len(edges)], edges)
         for x in tensors:

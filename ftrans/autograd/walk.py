@@ -296,6 +296,8 @@ class Walk:
         self, segment: Segment, stops: tuple[int, ...], given: dict[int, Any], cut: bool
     ) -> list[tuple[Any, Any]]:
         """Returns the cotangents of operands and stops, None for zero, each with its target."""
+        if segment.ahead is not None:
+            segment.run()
         # before another thread frees them, or splits the segment
         split, residuals, saved = segment.split, segment.residuals, segment.saved
         held = [*zip(segment.operands, segment.targets, strict=False)]
