@@ -310,8 +310,8 @@ class Tape(Ends):
         flags = requiring(program, active)
         segment = None
         if any(flags) and self.one_by_one:
-            segment = Segment(None, [], targets, program, [])
-            found = self.ran(run_apart, segment, operands, {})
+            segment = Segment(None, [], targets, program, operands)
+            found = self.ran(run_apart, segment)
         elif any(flags):
             marks = tuple([i for i, flag in enumerate(flags) if flag])
             split = linearize_marked(program, active, marks)
