@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -92,13 +92,14 @@ def register_multi_grad_hook(
     return _Handles(handles)
 
 
-def allow_mutation_on_saved_tensors() -> nullcontext[dict[Any, Any]]:
+@contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[dict[Any, Any]]:
     """Is for the sake of code for PyTorch: what was saved is never changed by a write here.
 
     A write gives a name another value; what was computed before keeps what it was computed of, with
     this block or without, and `backward` may be called outside of it. There are no copies to clear.
     """
-    return nullcontext({})
+    yield {}
 
 
 @boundary

@@ -96,7 +96,7 @@ def register_post_accumulate_grad_hook(x: Tensor, hook: Hook) -> RemovableHandle
 def checked(hook: Hook, given: Any, new: Any) -> Any:
     """Returns what a hook has returned, of the type of what it was given: a tensor, or a tuple."""
     name = getattr(hook, "__name__", repr(hook))
-    if type(given) is not Tensor:
+    if type(given) is tuple:
         if not isinstance(new, (Tensor, tuple, list)):
             raise GraphError(
                 f"hook {name!r}: a hook of a node returns a tuple of gradients, or None.\n"
@@ -109,13 +109,13 @@ def checked(hook: Hook, given: Any, new: Any) -> Any:
                 f"  given: {len(given)}\n  returned: {len(new)}"
             )
         pairs = zip(given, new, strict=True)
-        return tuple([y if x is None or y is None else checked(hook, x, y) for x, y in pairs])
+        return tuple([None if y is None else checked(hook, x, y) for x, y in pairs])
     if type(new) is not Tensor:
         raise GraphError(
             f"hook {name!r}: a hook returns a tensor, or None to leave the gradient as it is.\n"
             f"  returned: {type(new).__name__}"
         )
-    if new._type is not given._type:
+    if given is not None and new._type is not given._type:
         raise GraphError(
             f"hook {name!r} has changed the type of the gradient.\n"
             f"  given: {given._type}\n  returned: {new._type}"
