@@ -119,6 +119,7 @@ _INSTEAD = {
 }
 
 
+@boundary
 def __getattr__(name: str) -> Any:
     text = f"module {__name__!r} has no attribute {name!r}"
     if name not in _INSTEAD:

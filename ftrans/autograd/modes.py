@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from ftrans.errors import UnsupportedError
 from ftrans.ir.stack import state
 from ftrans.runtime.outlived import Constants
+from ftrans.traceback import boundary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -84,11 +85,12 @@ class Mode:
             state.trail = trail
         _switch(grad, inference)
 
+    @boundary
     def __call__(self, function: F) -> F:
         """Returns a function that runs in this mode; a generator does while it runs."""
         if inspect.isclass(function):
             text = "A class that is decorated with a mode becomes a function: decorate __init__."
-            warnings.warn(text, FutureWarning, stacklevel=2)
+            warnings.warn(text, FutureWarning, stacklevel=3)
         if inspect.isasyncgenfunction(function):
             mode = type(self).__name__
             raise UnsupportedError(

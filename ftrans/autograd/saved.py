@@ -22,11 +22,7 @@ Hook = Callable[[Any], Any]
 
 
 class SavedTensor:
-    """Is a value that an operation has saved for its derivative: `node._raw_saved_self`.
-
-    Attributes:
-        name: which operand of the operation it is, or that it is a result.
-    """
+    """Is a value that an operation has saved for its derivative: `node._raw_saved_self`."""
 
     __slots__ = ("_held", "_moves", "_target", "_type", "_unpack", "name")
 
@@ -35,7 +31,7 @@ class SavedTensor:
     _target: Any  # a leaf, an `Edge` or None; of a result its segment, weakly, and which one it is
     _type: ArrayType
     _unpack: tuple[Hook, ...]
-    name: str
+    name: str  # which operand of the operation it is, or that it is a result
 
     @boundary
     def __init__(self, *args: Any):
