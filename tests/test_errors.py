@@ -719,6 +719,8 @@ CASES |= {
         graph.GradientEdge(leaf().exp().grad_fn, 3), V
     ),
     "a hook of a node that returns a number": lambda: number_at_node(leaf().exp()),
+    "a mode of an asynchronous generator": lambda: autograd.no_grad()(batches),
+    "streams that there are not": lambda: graph.set_override_stale_capture_stream(True),
     "no models": lambda: func.stack_module_state([]),
     "a name that an object has no array of": lambda: func.functional_call(np.sum, {"zz": V}, V),
     "a pattern without an arrow": lambda: func.rearrange(M, "a b"),
@@ -780,6 +782,10 @@ def packed(x: Any, pack: Any, unpack: Any) -> None:
 def at_node(y: Any) -> None:
     y.grad_fn.register_hook(lambda *_: ())
     y.sum().backward()
+
+
+async def batches() -> Any:
+    yield V
 
 
 def number_at_node(y: Any) -> None:

@@ -19,6 +19,19 @@ class set_detect_anomaly:
     Args:
         mode: whether it is on.
         check_nan: whether a NaN raises.
+
+    Raises:
+        AnomalyError: where a NaN is made.
+
+    Example:
+        >>> from ftrans import tensor
+        >>> x = tensor([-1.0], requires_grad=True)
+        >>> with set_detect_anomaly(True):
+        ...     x.sqrt().sum().backward()
+        Traceback (most recent call last):
+        ...
+        ftrans.errors.AnomalyError: Function 'SqrtBackward0' returned nan values in its 0th output.
+        ...
     """
 
     def __init__(self, mode: bool, check_nan: bool = True):
@@ -28,35 +41,19 @@ class set_detect_anomaly:
     def __enter__(self) -> None: ...
 
     def __exit__(self, *error: object) -> None:
-        _leave(self._before, error)
+        try:
+            if config.check_nan and state.tape and not state.stack and error[0] is None:
+                state.tape.flush()  # what the block has recorded is run in it, and looked at
+        finally:
+            _set(*self._before)
 
 
 class detect_anomaly(ContextDecorator):
-    """Is the block, or the decorator, in which anomaly mode is on; see `set_detect_anomaly`.
-
-    Args:
-        check_nan: whether a NaN raises.
-
-    Raises:
-        AnomalyError: where one is made.
-
-    Example:
-        >>> import warnings
-        >>> from ftrans import tensor
-        >>> x = tensor([-1.0], requires_grad=True)
-        >>> with warnings.catch_warnings():
-        ...     warnings.simplefilter("ignore")
-        ...     with detect_anomaly():
-        ...         x.sqrt().sum().backward()
-        Traceback (most recent call last):
-        ...
-        ftrans.errors.AnomalyError: Function 'SqrtBackward0' returned nan values in its 0th output.
-        ...
-    """
+    """Is `set_detect_anomaly(True, check_nan)` as a block or a decorator, with a warning."""
 
     def __init__(self, check_nan: bool = True):
         self._check_nan = check_nan
-        self._before: list[tuple[bool, bool]] = []
+        self._blocks: list[set_detect_anomaly] = []
         warnings.warn(
             "Anomaly Detection has been enabled. This mode will increase the runtime and should "
             "only be enabled for debugging.",
@@ -65,11 +62,19 @@ class detect_anomaly(ContextDecorator):
         )
 
     def __enter__(self) -> None:
-        self._before.append(_mode)
-        _set(True, self._check_nan)
+        self._blocks.append(set_detect_anomaly(True, self._check_nan))
 
     def __exit__(self, *error: object) -> None:
-        _leave(self._before.pop(), error)
+        self._blocks.pop().__exit__(*error)
+
+
+_mode = (False, True)
+
+
+def _set(mode: bool, check_nan: bool) -> None:
+    global _mode
+    _mode = mode, check_nan
+    config.check_nan = mode and check_nan
 
 
 def is_anomaly_enabled() -> bool:
@@ -80,21 +85,3 @@ def is_anomaly_enabled() -> bool:
 def is_anomaly_check_nan_enabled() -> bool:
     """Tells whether a NaN raises in anomaly mode."""
     return _mode[1]
-
-
-_mode = (False, True)
-
-
-def _leave(before: tuple[bool, bool], error: tuple[object, ...]) -> None:
-    """Ends a block: what it has recorded is run in it, and looked at."""
-    try:
-        if config.check_nan and state.tape and not state.stack and error[0] is None:
-            state.tape.flush()
-    finally:
-        _set(*before)
-
-
-def _set(mode: bool, check_nan: bool) -> None:
-    global _mode
-    _mode = mode, check_nan
-    config.check_nan = mode and check_nan

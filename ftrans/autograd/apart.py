@@ -11,85 +11,83 @@ from typing import Any
 from weakref import ref
 
 from ftrans.autograd.levels import tangents_of
-from ftrans.autograd.parts import Part, parts, required
 from ftrans.autograd.saved import save
-from ftrans.autograd.segment import Edge, Segment, current, passing
+from ftrans.autograd.segment import Edge, Segment, current, differentiated, moving, passing
 from ftrans.errors import UnsupportedError
 from ftrans.interpreters import Linearized, kept
-from ftrans.ir import Literal
+from ftrans.interpreters.base import memoised
+from ftrans.interpreters.parts import Part, parts
+from ftrans.ir import Literal, Program
+from ftrans.primitives.control.common import pick, present
 from ftrans.runtime import run
 
 _opening = threading.RLock()
 
-_NAMES = {
-    "matmul": ("self", "mat2"),
-    "where": ("condition", "self", "other"),
-    "concatenate": ("tensors",),
-}
+_NAMES = {"matmul": "self mat2", "where": "condition self other", "concatenate": "tensors"}
 """What PyTorch calls the operands of operations, where not `self` and `other`."""
 
 
-def run_apart(segment: Segment, values: Sequence[Any], known: Mapping[int, Any]) -> list[Any]:
+@memoised
+def required(program: Program, active: tuple[bool, ...]) -> frozenset[int]:
+    """Returns the values that require grad, where the active inputs do."""
+    found = {i for i, is_active in enumerate(active) if is_active}
+    for equation, numbers, _ in program.numbered():
+        if not found.isdisjoint(differentiated(equation)):
+            found.update(pick(numbers, moving(equation)))
+    return frozenset(found)
+
+
+def run_apart(segment: Segment) -> list[Any]:
     """Runs what a segment consists of, operation by operation, and has these take its place.
 
-    Args:
-        segment: the segment, which has a program and targets.
-        values: what it is run on.
-        known: results that are known, by position: they are not to be others now.
-
-    Returns:
-        The results.
+    Results that somebody has stay the arrays that they are. The operands are let go of.
     """
     program = segment.program
-    at: dict[Any, Any] = dict(enumerate(values))
+    at: dict[Any, Any] = dict(enumerate(segment.operands))
     behind: dict[Any, Any] = dict(enumerate(map(current, segment.targets)))
     needs = required(program, segment.active)
-    own = {program.outputs[p]: x for p, x in known.items()}
+    own = {program.outputs[p]: x for p, x in segment.known().items()}
     found = parts(program)
     step = 1 / (len(found) + 2)
     start = segment.number - 1
     for number in sorted({a for a in program.outputs if type(a) is int} & behind.keys() & needs):
         # an operand that is a result as well: gradients of that end with it
-        passed = passing([at[number]], [behind[number]])
-        passed.number, behind[number] = start + step / 2, Edge(passed, 0)
+        behind[number] = _passing(at[number], behind[number], start + step / 2)
     inner: list[Segment | None] = []
     for index, part in enumerate(found):
-        taken = [at[a] for a in part.takes if a is not None]
-        made = None
+        taken = [a for a in part.takes if a is not None]
+        operands, made = [at[a] for a in taken], None
         if needs.isdisjoint(part.gives):
-            results = run(part.program, taken)
+            results = run(part.program, operands)
         else:
-            reach = [behind.get(a) for a in part.takes if a is not None]
-            results, made = _operation(part, taken, reach, own)
+            results, made = _operation(part, operands, [behind.get(a) for a in taken], own)
             made.number, made.place = start + (index + 1) * step, (segment.number, index)
-            edges = [Edge(made, i) if n in needs else None for i, n in enumerate(part.gives)]
-            behind.update(zip(part.gives, edges, strict=True))
+            behind.update({n: Edge(made, i) for i, n in enumerate(part.gives) if n in needs})
         inner.append(made)
         at.update(zip(part.gives, results, strict=True))
-    segment.inner = inner
-    segment.moved = _ends(segment, at, behind)
+    ends: list[Any] = []
+    for atom in program.outputs:
+        target = behind.get(atom) if type(atom) is int else None
+        if target is not None and target in ends:  # no two results have the same
+            target = _passing(at[atom], target, segment.number - 1e-9)
+        ends.append(target)
+    segment.inner, segment.moved = inner, ends
+    segment.split, segment.residuals, segment.operands = None, [], []
     return [a.array if isinstance(a, Literal) else at[a] for a in program.outputs]
 
 
-def _ends(segment: Segment, at: Mapping[Any, Any], behind: Mapping[Any, Any]) -> list[Any]:
-    """Returns for each result what its cotangent is for; no two results have the same."""
-    ends: list[Any] = []
-    for atom in segment.program.outputs:
-        target = None if isinstance(atom, Literal) else behind.get(atom)
-        if target is not None and target in ends:
-            passed = passing([at[atom]], [target])
-            passed.number = segment.number - 1e-9
-            target = Edge(passed, 0)
-        ends.append(target)
-    return ends
+def _passing(value: Any, target: Any, number: float) -> Edge:
+    """Returns where gradients of a value arrive before they go to what they are for."""
+    passed = passing([value], [target])
+    passed.number = number
+    return Edge(passed, 0)
 
 
 def _operation(
     part: Part, operands: Sequence[Any], targets: Sequence[Any], known: Mapping[Any, Any]
 ) -> tuple[Any, Segment]:
     """Runs one operation; returns its results, what is known as it is, and its segment."""
-    active = tuple([target is not None for target in targets])
-    found = kept(part.program, active)
+    found = kept(part.program, present(targets))
     outs = run(found.forward, operands)
     count = len(part.program.outputs)
     results = [known.get(n, x) for n, x in zip(part.gives, outs, strict=False)]
@@ -97,18 +95,12 @@ def _operation(
     held = operands if len(outs) > count else []  # what a rule has saved has no history
     segment = Segment(split, [], targets, part.program, held)
     segment.operation = part
-    names = _NAMES.get(part.name, ("self", "other"))
-    segment.saved = [
-        *[
-            save(names[i] if i < len(names) else f"operand_{i}", operands[i], targets[i])
-            for i in found.operands
-        ],
-        *[
-            save("result" if count == 1 else f"result{i}", results[i], (ref(segment), i))
-            for i in found.results
-        ],
-        *[save("tensors", value, None) for value in outs[count:]],
-    ]
+    names = dict(enumerate(_NAMES.get(part.name, "self other").split()))
+    saved = [(names.get(i, f"operand_{i}"), operands[i], targets[i]) for i in found.operands]
+    for i in found.results:
+        saved.append(("result" if count == 1 else f"result{i}", results[i], (ref(segment), i)))
+    saved += [("tensors", value, None) for value in outs[count:]]
+    segment.saved = [save(*about) for about in saved]
     return results, segment
 
 
@@ -125,13 +117,24 @@ def open_up(segment: Segment) -> Sequence[Segment | None]:
             "  Look at the node after the level, or register hooks on tensors."
         )
     with _opening:
-        if segment.inner is None:
-            if not segment.operands:
-                segment.inner = _spent(segment)
-            else:
-                _open(segment)
+        if segment.inner is None and not segment.operands:
+            segment.inner = _spent(segment)
+        elif segment.inner is None:
+            run_apart(segment)
+            for p, target in enumerate(segment.moved or ()):
+                if isinstance(target, Edge):
+                    _look_at(segment, p, *target)
         assert segment.inner is not None
         return segment.inner
+
+
+def _look_at(segment: Segment, p: int, to: Segment, i: int) -> None:
+    """Has who looks at a result look at that of the operation from here on."""
+    for name in ("hooks", "retained", "values", "freed"):
+        before = getattr(segment, name)
+        if p in before:
+            getattr(to, name)[i] = before[p]
+    to.results += [(i, x) for position, x in segment.results if position == p]
 
 
 def _spent(segment: Segment) -> list[Segment | None]:
@@ -144,22 +147,3 @@ def _spent(segment: Segment) -> list[Segment | None]:
         else Segment.spent(part.program, [None] * len(part.program.inputs), call)
         for part in parts(segment.program)
     ]
-
-
-def _open(segment: Segment) -> None:
-    results = segment.results
-    run_apart(segment, segment.operands, segment.known())
-    assert segment.moved is not None
-    for p, target in enumerate(segment.moved):
-        if not isinstance(target, Edge):
-            continue
-        to, i = target  # who looks at a result looks at that of the operation from here on
-        for before, now in ((segment.hooks, to.hooks), (segment.retained, to.retained)):
-            if p in before:
-                now[i] = before[p]  # type: ignore[index]
-        if p in segment.values:
-            to.values[i] = segment.values[p]
-        if p in segment.freed:
-            to.freed[i] = segment.freed[p]
-        to.results += [(i, x) for position, x in results if position == p]
-    segment.split, segment.residuals, segment.operands = None, [], []

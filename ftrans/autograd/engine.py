@@ -128,7 +128,7 @@ def _walked(
     keys = None if sinks is None else [_sink(call, i, x) for i, x in enumerate(sinks)]
     walk = Walk(call, keys, create, size)
     for x, seed in zip(roots, seeds, strict=True):
-        walk.begin(x._target(), walk.seed(seed))
+        walk.send(x._target(), walk.seed(seed))
     walk.walk()
     if not retain:
         _free(walk, (call, here()))

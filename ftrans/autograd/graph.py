@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from ftrans.autograd.hooks import RemovableHandle, register_hook
@@ -32,8 +33,6 @@ __all__ = [
     "register_multi_grad_hook",
     "save_on_cpu",
     "saved_tensors_hooks",
-    "set_override_stale_capture_stream",
-    "set_warn_on_accumulate_grad_stream_mismatch",
 ]
 
 
@@ -55,7 +54,9 @@ class _Handles(RemovableHandle):
 def register_multi_grad_hook(
     tensors: Sequence[Tensor], fn: Callable[[Any], None], *, mode: str = "all"
 ) -> RemovableHandle:
-    """Has a function called with the gradients of several tensors, once in each backward pass.
+    """Has a function called with gradients of several tensors, once in each backward pass.
+
+    The handle that it returns takes the hook away.
 
     Args:
         tensors: tensors that require grad, or edges.
@@ -63,9 +64,6 @@ def register_multi_grad_hook(
             None for tensors that this pass does not reach; in the mode "any" the first gradient
             that is computed.
         mode: "all" or "any".
-
-    Returns:
-        A handle, by which the hook can be removed.
 
     Raises:
         ArgumentError: where there is no such mode.
@@ -75,47 +73,33 @@ def register_multi_grad_hook(
         raise ArgumentError(f"Expects mode to be one of ('all', 'any') but got {mode!r}.")
     given = [tensors] if type(tensors) is Tensor else tensors
     tensors = [standing_for(x) if type(x) is GradientEdge else x for x in given]
+    targets: list[Any] = []
     lock = threading.Lock()
     arrived: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
-    targets: list[Any] = []
 
-    def hook_of(index: int) -> Callable[[Any], None]:
-        def hook(gradient: Any) -> None:
-            walk = walking()
-            with lock:
-                found = arrived.setdefault(walk, {})
-                first = not found
-                found[index] = gradient
-                if mode == "any":
-                    is_done = first
-                else:
-                    reached = [walk.reaches(target) for target in targets]
-                    is_done = len(found) == sum(reached)
-            if is_done:
-                fn(gradient if mode == "any" else [found.get(i) for i in range(len(targets))])
+    def arrive(index: int, gradient: Any) -> None:
+        walk = walking()
+        with lock:
+            found = arrived.setdefault(walk, {})
+            found[index] = gradient
+            awaited = 1 if mode == "any" else sum(map(walk.reaches, targets))
+            is_last = len(found) == awaited
+        if is_last:
+            fn(gradient if mode == "any" else [found.get(i) for i in range(len(targets))])
 
-        return hook
-
-    handles = [register_hook(x, hook_of(index)) for index, x in enumerate(tensors)]
+    handles = [register_hook(x, partial(arrive, index)) for index, x in enumerate(tensors)]
     targets += [target_of(x) for x in tensors]
     return _Handles(handles)
 
 
-class _Mutations:
-    """Is what `allow_mutation_on_saved_tensors` gives: nothing has to be kept for it."""
-
-    def clear(self) -> None:
-        """Does nothing: there are no copies."""
-
-
 @contextmanager
-def allow_mutation_on_saved_tensors() -> Iterator[_Mutations]:
+def allow_mutation_on_saved_tensors() -> Iterator[dict[Any, Any]]:
     """Is for the sake of code for PyTorch: what was saved is never changed by a write here.
 
     A write gives a name another value; what was computed before keeps what it was computed of, with
-    this block or without, and `backward` may be called outside of it.
+    this block or without, and `backward` may be called outside of it. There are no copies to clear.
     """
-    yield _Mutations()
+    yield {}
 
 
 @boundary
@@ -127,18 +111,17 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
             base_of(x)._metadata().version += 1
 
 
-def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:
-    """Is for the sake of code for PyTorch: there are no streams."""
+_INSTEAD = {
+    "region_activation_memory_budget": "What is saved is chosen for a program as a whole; to save "
+    "less, pack it: saved_tensors_hooks, or save_on_cpu",
+    "set_override_stale_capture_stream": "There are no streams. Leave the call out",
+    "set_warn_on_accumulate_grad_stream_mismatch": "There are no streams. Leave the call out",
+}
 
 
-def set_override_stale_capture_stream(enabled: bool) -> None:
-    """Is for the sake of code for PyTorch: there are no streams."""
-
-
+@boundary
 def __getattr__(name: str) -> Any:
-    if name != "region_activation_memory_budget":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise MissingAttributeError(
-        f"{__name__} has no attribute {name!r}.\n  What is saved is chosen for a program as a "
-        "whole; to save less, pack it: saved_tensors_hooks, or save_on_cpu."
-    )
+    text = f"module {__name__!r} has no attribute {name!r}"
+    if name not in _INSTEAD:
+        raise AttributeError(text)
+    raise MissingAttributeError(f"{text}.\n  {_INSTEAD[name]}.")

@@ -50,16 +50,13 @@ class RemovableHandle:
 
 
 def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
-    """Has a function called with the gradient of a tensor whenever one is computed.
+    """Has a function called with each gradient of a tensor; returns a handle to remove it.
 
     Args:
         x: the tensor, a leaf or a result. Of a result that is written to later, the hook stays with
             the value that it was registered for.
         hook: takes the gradient, which is not to be written to, and returns another one in its
             place, or None. Hooks are called in the order in which they were registered.
-
-    Returns:
-        A handle, by which the hook can be removed.
 
     Raises:
         ArgumentError: where the hook cannot be called.
@@ -80,14 +77,11 @@ def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
 
 
 def register_post_accumulate_grad_hook(x: Tensor, hook: Hook) -> RemovableHandle:
-    """Has a function called with a leaf whenever its gradient was accumulated.
+    """Has a function called with a leaf whenever its gradient was accumulated; see `register_hook`.
 
     Args:
         x: the leaf.
         hook: takes the leaf, whose `grad` is up to date; it returns nothing.
-
-    Returns:
-        A handle, by which the hook can be removed.
 
     Raises:
         GraphError: where the tensor is no leaf that requires grad.
@@ -99,35 +93,31 @@ def register_post_accumulate_grad_hook(x: Tensor, hook: Hook) -> RemovableHandle
     return RemovableHandle(x._metadata().after, hook)
 
 
-def checked_hook(hook: Callable[..., Any], x: Tensor, new: Any) -> Tensor:
-    """Returns what a hook has returned, of the type of what it was given."""
+def checked(hook: Hook, given: Any, new: Any) -> Any:
+    """Returns what a hook has returned, of the type of what it was given: a tensor, or a tuple."""
     name = getattr(hook, "__name__", repr(hook))
+    if type(given) is tuple:
+        if not isinstance(new, (Tensor, tuple, list)):
+            raise GraphError(
+                f"hook {name!r}: a hook of a node returns a tuple of gradients, or None.\n"
+                f"  returned: {type(new).__name__}"
+            )
+        new = (new,) if type(new) is Tensor else tuple(new)
+        if len(new) != len(given):
+            raise GraphError(
+                f"hook {name!r} has returned an incorrect number of values.\n"
+                f"  given: {len(given)}\n  returned: {len(new)}"
+            )
+        pairs = zip(given, new, strict=True)
+        return tuple([None if y is None else checked(hook, x, y) for x, y in pairs])
     if type(new) is not Tensor:
         raise GraphError(
             f"hook {name!r}: a hook returns a tensor, or None to leave the gradient as it is.\n"
             f"  returned: {type(new).__name__}"
         )
-    if new._type is not x._type:
+    if given is not None and new._type is not given._type:
         raise GraphError(
             f"hook {name!r} has changed the type of the gradient.\n"
-            f"  given: {x._type}\n  returned: {new._type}"
+            f"  given: {given._type}\n  returned: {new._type}"
         )
     return new
-
-
-def checked_tuple(hook: Callable[..., Any], xs: tuple[Any, ...], new: Any) -> tuple[Any, ...]:
-    """Returns what a hook of a node has returned, one gradient for each that it was given."""
-    name = getattr(hook, "__name__", repr(hook))
-    if not isinstance(new, (Tensor, tuple, list)):
-        raise GraphError(
-            f"hook {name!r}: a hook of a node returns a tuple of gradients, or None.\n"
-            f"  returned: {type(new).__name__}"
-        )
-    new = (new,) if type(new) is Tensor else tuple(new)
-    if len(new) != len(xs):
-        raise GraphError(
-            f"hook {name!r} has returned an incorrect number of values.\n"
-            f"  given: {len(xs)}\n  returned: {len(new)}"
-        )
-    pairs = zip(xs, new, strict=True)
-    return tuple([y if x is None or y is None else checked_hook(hook, x, y) for x, y in pairs])

@@ -15,8 +15,10 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ContextDecorator, contextmanager, nullcontext
 from typing import Any, TypeVar
 
+from ftrans.errors import UnsupportedError
 from ftrans.ir.stack import state
-from ftrans.primitives import stop_gradient_p
+from ftrans.runtime.outlived import Constants
+from ftrans.traceback import boundary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,38 +54,6 @@ def differentiating(tape: Any) -> Iterator[None]:
         state.grad = tape.grad = before
 
 
-class _Traced:
-    """Finds the traced values that are made from here on, and holds them constant in the end."""
-
-    def __init__(self) -> None:
-        self._frames = [(frame, frame.made) for frame in state.stack]
-        for frame, before in self._frames:
-            frame.made = [] if before is None else list(before)
-        self._kept: list[Any] = []
-        state.trail = None  # the short ways do not ask for the mode
-
-    def _made(self) -> list[Any]:
-        """Returns the values that were made, and those that were written to, if still there."""
-        lists = [(frame.made or ())[len(before or ()) :] for frame, before in self._frames]
-        return [x for made in lists for ref in made if (x := ref()) is not None]
-
-    def keep(self, tracer: Any) -> None:
-        """Says of a value that is written to that it keeps its derivatives, if it is older."""
-        if not any(made is tracer for made in self._made()):
-            self._kept.append(tracer)
-
-    def end(self) -> None:
-        """Makes those that are still referred to denote constants."""
-        found = self._made()
-        for frame, before in self._frames:
-            if before is None:
-                frame.made = None
-        for x in found:
-            kept = any(older is x for older in self._kept)
-            if x.type.is_inexact and x.frame in state.stack and not kept:
-                x.move(stop_gradient_p(x))
-
-
 class Mode:
     """Is a mode for a block, or for a function, while it or what it generates runs."""
 
@@ -99,7 +69,7 @@ class Mode:
         if outer is not None and self.mode:
             outer.end()
         _switch(self.mode, self.inference)
-        state.held = None if self.mode or not state.stack else outer or _Traced()
+        state.held = None if self.mode or not state.stack else outer or Constants()
         state.modes.append((self, *before))
 
     def __exit__(self, *error: object) -> None:
@@ -110,57 +80,44 @@ class Mode:
             state.held.end()
         state.held = outer
         if outer is not None and self.mode:
-            state.held = _Traced()
+            state.held = Constants()
         if state.held is None and trail is not None and trail in state.stack[-1:]:
             state.trail = trail
         _switch(grad, inference)
 
+    @boundary
     def __call__(self, function: F) -> F:
         """Returns a function that runs in this mode; a generator does while it runs."""
         if inspect.isclass(function):
             text = "A class that is decorated with a mode becomes a function: decorate __init__."
-            warnings.warn(text, FutureWarning, stacklevel=2)
-        mode = copy.copy(self)  # nobody else enters it
-        return functools.update_wrapper(mode._running(function), function)  # type: ignore
-
-    def _running(self, function: Callable[..., Any]) -> Any:
-        if inspect.isgeneratorfunction(function):
-
-            def generating(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-                return (yield from _resumed(self, function(*args, **kwargs)))  # type: ignore
-
-            return generating
+            warnings.warn(text, FutureWarning, stacklevel=3)
         if inspect.isasyncgenfunction(function):
+            mode = type(self).__name__
+            raise UnsupportedError(
+                f"{mode}: an asynchronous generator cannot be decorated with a mode.\n"
+                f"  function: {function.__name__}\n"
+                f"  Write with {mode}(): in it, around what it computes between two yields."
+            )
+        mode = copy.copy(self)  # nobody else enters it
+        return functools.update_wrapper(_running(mode, function), function)  # type: ignore
 
-            async def iterating(*args: Any, **kwargs: Any) -> Any:
-                inner = function(*args, **kwargs)
-                step = inner.__anext__()
-                while True:
-                    try:
-                        value = await _resumed(self, step)
-                    except StopAsyncIteration:
-                        return
-                    try:
-                        step = inner.asend((yield value))
-                    except GeneratorExit:
-                        await _resumed(self, inner.aclose())
-                        raise
-                    except BaseException as error:
-                        step = inner.athrow(error)
 
-            return iterating
-        if inspect.iscoroutinefunction(function):
+def _running(mode: Mode, function: Callable[..., Any]) -> Any:
+    """Returns what calls a function in a mode."""
 
-            async def awaiting(*args: Any, **kwargs: Any) -> Any:
-                return await _resumed(self, function(*args, **kwargs))
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with mode:
+            return function(*args, **kwargs)
 
-            return awaiting
+    def generating(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        return (yield from _resumed(mode, function(*args, **kwargs)))  # type: ignore
 
-        def called(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return function(*args, **kwargs)
+    async def awaiting(*args: Any, **kwargs: Any) -> Any:
+        return await _resumed(mode, function(*args, **kwargs))
 
-        return called
+    if inspect.isgeneratorfunction(function):
+        return generating
+    return awaiting if inspect.iscoroutinefunction(function) else called
 
 
 @types.coroutine
@@ -236,33 +193,29 @@ def is_inference_mode_enabled() -> bool:
     return state.inference
 
 
-class enforce_grad_layout_policy(nullcontext[None]):
+def enforce_grad_layout_policy(enable: bool = True) -> nullcontext[None]:
     """Is for the sake of code for PyTorch: gradients have no layout in memory that one asks for."""
-
-    def __init__(self, enable: bool = True):
-        super().__init__()
+    return nullcontext()
 
 
 class set_multithreading_enabled(ContextDecorator):
     """Is for the sake of code for PyTorch: `backward` runs in the thread that calls it."""
 
+    mode = True
+
     def __init__(self, mode: bool):
-        global _multithreading
-        self._before, _multithreading = _multithreading, bool(mode)
+        self._before = is_multithreading_enabled()
+        set_multithreading_enabled.mode = bool(mode)
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, *error: object) -> None:
-        global _multithreading
-        _multithreading = self._before
-
-
-_multithreading = True
+        set_multithreading_enabled.mode = self._before
 
 
 def is_multithreading_enabled() -> bool:
     """Tells what `set_multithreading_enabled` was told."""
-    return _multithreading
+    return set_multithreading_enabled.mode
 
 
 class set_grad_enabled(Mode):
@@ -271,17 +224,18 @@ class set_grad_enabled(Mode):
     In a function that a transform traces it has to be a block.
     """
 
-    _used = True
+    _before: bool | None = None
+    """What the mode was, until that is taken back."""
 
     def __init__(self, mode: bool):
         super().__init__(bool(mode))
-        self._at_first, self._used = state.grad, False
+        self._before = state.grad
         _switch(self.mode)
 
     def _take_back(self) -> None:
-        if not self._used:
-            self._used = True
-            _switch(self._at_first)
+        if self._before is not None:
+            _switch(self._before)
+            self._before = None
 
     def __enter__(self) -> None:
         self._take_back()
@@ -293,7 +247,7 @@ class set_grad_enabled(Mode):
         return super().__call__(function)
 
     def __del__(self) -> None:
-        if not self._used and state.stack:
+        if self._before is not None and state.stack:
             self._take_back()
             warnings.warn(
                 "set_grad_enabled: in a function that a transform traces it has no effect unless "

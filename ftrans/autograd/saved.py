@@ -19,25 +19,19 @@ from ftrans.runtime.device import placed
 from ftrans.traceback import boundary
 
 Hook = Callable[[Any], Any]
-Pair = tuple[Hook, Hook]
 
 
 class SavedTensor:
-    """Is a value that an operation has saved for its derivative: `node._raw_saved_self`.
-
-    Attributes:
-        name: which operand of the operation it is, or that it is a result.
-    """
+    """Is a value that an operation has saved for its derivative: `node._raw_saved_self`."""
 
     __slots__ = ("_held", "_moves", "_target", "_type", "_unpack", "name")
 
     _held: tuple[Any] | None
+    _moves: bool  # whether it had a tangent, before it was packed
+    _target: Any  # a leaf, an `Edge` or None; of a result its segment, weakly, and which one it is
     _type: ArrayType
     _unpack: tuple[Hook, ...]
-    _moves: bool
-    """Whether it had a tangent, before it was packed."""
-    _target: Any
-    name: str
+    name: str  # which operand of the operation it is, or that it is a result
 
     @boundary
     def __init__(self, *args: Any):
@@ -48,11 +42,7 @@ class SavedTensor:
 
     @boundary
     def register_hooks(self, pack_hook: Hook, unpack_hook: Hook) -> None:
-        """Packs the value at once, by one function, to be unpacked by another when it is needed.
-
-        Args:
-            pack_hook: takes a tensor and returns anything.
-            unpack_hook: takes what that has returned, and returns a tensor of the same type.
+        """Packs the value at once, to be unpacked when it is needed; see `saved_tensors_hooks`.
 
         Raises:
             GraphError: where the value was freed, or has hooks.
@@ -105,11 +95,7 @@ class SavedTensor:
         return self._unpack[-1] if self._unpack else None
 
     def array(self) -> Any:
-        """Returns the value.
-
-        Raises:
-            GraphError: where it was freed, or a hook returns no tensor of its type.
-        """
+        """Returns the value, as hooks unpack it."""
         if self._held is None:
             raise freed()
         found = self._held[0]
@@ -150,7 +136,7 @@ class SavedTensor:
                 return x
         return None
 
-    def _pack(self, pairs: Sequence[Pair]) -> None:
+    def _pack(self, pairs: Sequence[tuple[Hook, Hook]]) -> None:
         """Has the value packed by hooks, the last ones first, as long as there is a tensor."""
         assert self._held is not None
         found = of_array(self._held[0])
@@ -172,13 +158,7 @@ class SavedTensor:
 
 
 def save(name: str, array: Any, target: Any) -> SavedTensor:
-    """Returns a value that is saved, packed by the hooks of this thread.
-
-    Args:
-        name: as for `SavedTensor`.
-        array: the value.
-        target: a leaf, an `Edge` or None; of a result its segment, weakly, and which one it is.
-    """
+    """Returns a value that is saved, packed by the hooks of this thread."""
     saved: SavedTensor = object.__new__(SavedTensor)
     saved.name = name
     saved._target = target
@@ -268,34 +248,21 @@ def _save_by(pairs: tuple[Any, ...]) -> None:
 class save_on_cpu(saved_tensors_hooks):
     """Keeps what is saved for a backward pass in the memory of the host.
 
-    Args:
-        pin_memory: is for the sake of code for PyTorch.
-        device_type: likewise.
+    The arguments are for the sake of code for PyTorch.
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda"):
-        super().__init__(_to_host, _from_host)
-
-
-def _to_host(x: Tensor) -> Any:
-    array = x._v
-    return np.asarray(array), None if isinstance(array, np.ndarray) else array.sharding
-
-
-def _from_host(packed: Any) -> Tensor:
-    array, sharding = packed
-    return of_array(placed(array, sharding))
+        super().__init__(
+            lambda x: (np.asarray(x._v), getattr(x._v, "sharding", None)),
+            lambda packed: of_array(placed(*packed)),
+        )
 
 
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """Has `saved_tensors_hooks` raise an error in the block, which must not depend on them.
+    """Has `saved_tensors_hooks` raise a `GraphError` with this message in the block.
 
-    Args:
-        error_message: the text of the error.
-
-    Raises:
-        GraphError: inside of a block of such hooks, with this text.
+    It raises this itself inside of a block of such hooks.
     """
     if state.saving:
         raise GraphError(error_message)

@@ -39,13 +39,11 @@ class NodeHooks:
         before: hooks, called with the gradients of its results, by handle.
         after: hooks, called with those of its operands as well.
         metadata: a dictionary of the user's.
-        takes: for each operand whether it is a value, or a number.
     """
 
-    __slots__ = ("after", "before", "metadata", "takes")
+    __slots__ = ("after", "before", "metadata")
 
-    def __init__(self, takes: Sequence[bool] = ()) -> None:
-        self.takes = takes
+    def __init__(self) -> None:
         self.before: dict[int, Callable[..., Any]] = {}
         self.after: dict[int, Callable[..., Any]] = {}
         self.metadata: dict[Any, Any] = {}

@@ -334,8 +334,8 @@ class Tape(Ends):
         if True not in flags:
             found = self.ran(run, program, operands)
         elif self.one_by_one:
-            segment = Segment(None, [], targets, program, [])
-            found = self.ran(run_apart, segment, operands, {})
+            segment = Segment(None, [], targets, program, operands)
+            found = self.ran(run_apart, segment)
         else:
             segment = Segment(None, [], targets, program, operands)
             at = self._gone_back_from(program)

@@ -98,7 +98,7 @@ class _State(threading.local):
     """Whether tensors that are made are to take part in no derivative."""
 
     held: Any
-    """Notes what is traced while it is not, see `autograd/modes.py`; None outside of that."""
+    """Notes what is traced while it is not, see `runtime/outlived.py`; None outside of that."""
 
     modes: list[Any]
     """The grad modes that were entered, with what was before each."""

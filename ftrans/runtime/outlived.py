@@ -1,7 +1,8 @@
-"""Traced values that outlive their function, as `self.loss = loss` or `best.append(x)` makes them.
+"""Traced values that outlive their function, or a block, as `self.loss = loss` makes them.
 
-Where they are known when it returns, they are evaluated then, so that they can be read afterwards:
-inside another traced function they are values of that one, else constants.
+Where those of a function are known when it returns, they are evaluated then, so that they can be
+read afterwards: inside another traced function they are values of that one, else constants. Those
+of a block of `no_grad` are held constant.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import numpy as np
 
 from ftrans.ir import Abstract, Frame, Params, Tracer, bind, is_tracing
 from ftrans.ir.frame import PAST
+from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
-from ftrans.primitives import call_p
+from ftrans.primitives import call_p, stop_gradient_p
 from ftrans.runtime.cache import keep
 from ftrans.runtime.jaxlink import foreign
 from ftrans.runtime.run import run
@@ -98,3 +100,35 @@ def _alive(frame: Frame) -> list[Tracer]:
     if isinstance(frame, Trail):
         frame.root.leaves = True
     return [x for x in found if type(x) is Tracer and x.frame is frame and id(x) not in captured]
+
+
+class Constants:
+    """Finds the traced values that are made from here on, and holds them constant in the end."""
+
+    def __init__(self) -> None:
+        self._frames = [(frame, frame.made) for frame in state.stack]
+        for frame, before in self._frames:
+            frame.made = [] if before is None else list(before)
+        self._kept: list[Any] = []
+        state.trail = None  # the short ways do not ask for the mode
+
+    def _made(self) -> list[Any]:
+        """Returns the values that were made, and those that were written to, if still there."""
+        lists = [(frame.made or ())[len(before or ()) :] for frame, before in self._frames]
+        return [x for made in lists for ref in made if (x := ref()) is not None]
+
+    def keep(self, tracer: Any) -> None:
+        """Says of a value that is written to that it keeps its derivatives, if it is older."""
+        if not any(made is tracer for made in self._made()):
+            self._kept.append(tracer)
+
+    def end(self) -> None:
+        """Makes those that are still referred to denote constants."""
+        found = self._made()
+        for frame, before in self._frames:
+            if before is None:
+                frame.made = None
+        for x in found:
+            kept = any(older is x for older in self._kept)
+            if x.type.is_inexact and x.frame in state.stack and not kept:
+                x.move(stop_gradient_p(x))

@@ -314,3 +314,9 @@ def test_f31_allow_mutation_on_saved_tensors() -> None:
     out.backward()
     same(a.grad, [4.0, 8.0])
     same(b, np.sin(V))
+
+    @graph.allow_mutation_on_saved_tensors()
+    def decorated() -> None:
+        a.detach().clone().sin_()
+
+    decorated()

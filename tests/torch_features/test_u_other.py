@@ -24,10 +24,9 @@ def test_u1_region_activation_memory_budget() -> None:
     "name", ["set_warn_on_accumulate_grad_stream_mismatch", "set_override_stale_capture_stream"]
 )
 def test_u2_streams_of_cuda(name: str) -> None:
-    """Differs: it has no effect, as there are no streams."""
-    switch = getattr(graph, name)
-    assert switch(False) is None
-    assert switch(True) is None
+    """Declined: there are no streams; the error says to leave the call out."""
+    with pytest.raises(AttributeError, match=rf"{name}(.|\n)*no streams\. Leave the call out\."):
+        getattr(graph, name)
 
 
 def test_u3_grad_dtype() -> None:

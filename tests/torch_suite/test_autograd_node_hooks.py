@@ -131,6 +131,13 @@ def test_hook_of_a_node_that_returns_something_else(wrong: Any) -> None:
         y.sum().backward()
 
 
+def test_hook_of_a_node_that_returns_something_in_the_place_of_none() -> None:
+    y = leaf(V) * constant(V)
+    y.grad_fn.register_hook(lambda given, taken: (given[0], 3.0))
+    with pytest.raises(GraphError, match="a hook returns a tensor"):
+        y.sum().backward()
+
+
 def test_hook_of_a_node_that_raises() -> None:
     a = leaf(V)
     y = (a * a).sum()

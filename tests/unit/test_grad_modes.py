@@ -22,7 +22,7 @@ from ftrans.autograd import (
     no_grad,
     set_grad_enabled,
 )
-from ftrans.errors import FtransError, GraphError
+from ftrans.errors import FtransError, GraphError, UnsupportedError
 from tests.helpers import assert_close
 
 
@@ -762,16 +762,20 @@ def test_coroutine_functions_stay_coroutine_functions() -> None:
     assert inspect.iscoroutinefunction(nothing)
 
 
-def test_asynchronous_generators() -> None:
-    @no_grad()
+def test_asynchronous_generators_are_declined() -> None:
     async def modes() -> AsyncIterator[bool]:
+        with no_grad():
+            inside = is_grad_enabled()
+        yield inside
         yield is_grad_enabled()
-        yield is_grad_enabled()
+
+    with pytest.raises(UnsupportedError, match=r"(?s)^no_grad:.*modes.*Write with no_grad\(\): in"):
+        no_grad()(modes)
 
     async def main() -> list[bool]:
         return [mode async for mode in modes()]
 
-    assert asyncio.run(main()) == [False, False]
+    assert asyncio.run(main()) == [False, True]
 
 
 # ------------------------------------------------------------------------------ threads

@@ -330,6 +330,27 @@ def test_a_hook_of_several_tensors_is_called_once() -> None:
     assert len(calls) == 2
 
 
+@pytest.mark.parametrize("pending", [True, False])
+def test_a_hook_of_several_tensors_that_were_read_one_after_the_other(pending: bool) -> None:
+    x, aside = leaf([1.0, 2.0]), leaf(1.0)
+    y = x * 2
+    y.tolist()
+    z = y * 3
+    z.tolist()
+    loss = (z * 1).sum()
+    if not pending:
+        loss.tolist()
+    calls: list[Any] = []
+    graph.register_multi_grad_hook(
+        (x, aside, z, y),
+        lambda found: calls.append([None if g is None else g.tolist() for g in found]),
+    )
+    loss.backward()
+    assert calls == [[[6.0, 6.0], None, [1.0, 1.0], [3.0, 3.0]]]
+    (aside * 2).backward()
+    assert calls[1:] == [[None, 2.0, None, None]]
+
+
 def test_a_hook_of_any_of_several_tensors() -> None:
     a, b = leaf(2.0), leaf(3.0)
     c = a * b

@@ -1,4 +1,4 @@
-"""The operations of a program that was recorded: what the graph shows as one node each."""
+"""The operations of a program: what one call of a function has recorded is one of them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ftrans.autograd.segment import differentiated, moving
 from ftrans.interpreters.base import excerpt, memoised
-from ftrans.ir import Equation, Literal, Program
+from ftrans.ir import Literal, Program
 from ftrans.ir.location import Called, Location
 
 
@@ -33,13 +32,7 @@ class Part(NamedTuple):
 @memoised
 def parts(program: Program) -> tuple[Part, ...]:
     """Returns the operations of a program, in the order in which they were recorded."""
-    groups: list[list[tuple[Equation, range, Location | None]]] = []
-    for entry in program.numbered():
-        location = entry[2]
-        if groups and type(location) is Called and groups[-1][-1][2] is location:
-            groups[-1].append(entry)
-        else:
-            groups.append([entry])
+    groups = [list(group) for _, group in itertools.groupby(program.numbered(), _call)]
     last: dict[Any, int] = {}
     for at, group in enumerate(groups):
         for equation, _, _ in group:
@@ -47,6 +40,11 @@ def parts(program: Program) -> tuple[Part, ...]:
     last.update(dict.fromkeys(program.outputs, len(groups)))
     found = [_part(program, at, group, last) for at, group in enumerate(groups)]
     return tuple([part for part in found if part.gives])
+
+
+def _call(entry: Any) -> Any:
+    """Returns what the equations of one operation, which follow each other, have in common."""
+    return entry[2] if type(entry[2]) is Called else object()
 
 
 def _part(program: Program, at: int, group: list[Any], last: dict[Any, int]) -> Part:
@@ -80,13 +78,3 @@ def _outside(group: list[Any], own: set[int]) -> Iterator[int]:
         elif number not in seen:
             seen.add(number)
             pending += [a for a in reversed(made[number].operands) if type(a) is int]
-
-
-@memoised
-def required(program: Program, active: tuple[bool, ...]) -> frozenset[int]:
-    """Returns the values that require grad, where the active inputs do."""
-    found = {i for i, is_active in enumerate(active) if is_active}
-    for equation, numbers, _ in program.numbered():
-        if not found.isdisjoint(differentiated(equation)):
-            found.update(itertools.compress(numbers, moving(equation)))
-    return frozenset(found)
