@@ -111,8 +111,9 @@ class _Session(Collector):
                 raise UnsupportedError(
                     f"{name}: it is not reentrant.\n  Write with {name}() once more."
                 )
-            self._block = self._collecting()
-            self._block.__enter__()
+            block = self._collecting()
+            block.__enter__()
+            self._block = block
         return self
 
     def __exit__(self, *error: Any) -> None:

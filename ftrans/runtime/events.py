@@ -99,6 +99,7 @@ class Collector:
         self._places: dict[Any, tuple[int, str]] = {}  # their numbers, and what names them
         self._here = _Here()
         self._ids, self._numbers = itertools.count(), itertools.count()
+        self._start = perf_counter_ns()
 
     # -------------------------------------------------------------------------------------- events
 
@@ -113,12 +114,12 @@ class Collector:
             event.input_shapes = [list(np.shape(x)) for x in operands]
         if self.with_stack and place is not None:
             event.stack = [f"{place.filename}({place.line}): {place.function}"]
-        event.start_us = perf_counter_ns() / 1000
+        event.start_us = (perf_counter_ns() - self._start) / 1000
         return event
 
     def end(self, event: FunctionEvent, failed: bool = False) -> None:
         """Ends an event, which is left out where it has raised."""
-        event.end_us = perf_counter_ns() / 1000
+        event.end_us = (perf_counter_ns() - self._start) / 1000
         if not failed:
             self.events.append(event)
 

@@ -554,8 +554,11 @@ def test_what_fails_when_it_is_run_raises_where_it_is_asked_for() -> None:
 
 def test_profiles_do_not_nest_nor_come_again() -> None:
     with profile() as prof:
-        with pytest.raises(FtransError, match="cannot be nested"), profile():
-            pass
+        other = profile()
+        for enter in (other.__enter__, other.__enter__):
+            assert "cannot be nested" in _error_of(enter)
+        with pytest.raises(FtransError, match="is not active"):
+            other.toggle_collection_dynamic(True)
         found: list[Any] = []
         thread = threading.Thread(target=lambda: found.append(_error_of(profile().__enter__)))
         thread.start()
@@ -567,6 +570,8 @@ def test_profiles_do_not_nest_nor_come_again() -> None:
         fnp.sin(np.ones(2))
     assert counts(prof) == {"sin": 1}
     with pytest.raises(FtransError, match="not reentrant"), prof:
+        pass
+    with other:
         pass
 
 
@@ -664,7 +669,8 @@ def recorder(monkeypatch: pytest.MonkeyPatch, package: str) -> list[str]:
 def test_markers(emit: Any, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = recorder(monkeypatch, package)
     x = leaf(1, 2)
-    with emit(record_shapes=True):
+    markers = emit(record_shapes=True)
+    with markers:
         fnp.sin(x).sum().backward()
     assert calls[1].startswith("sin, seq = 0, sizes = [[2]]")
     forward = next(text for text in calls if text.startswith("sum, seq = "))
@@ -673,6 +679,8 @@ def test_markers(emit: Any, package: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert calls.count("end") * 2 == len(calls)
     depth = np.cumsum([-1 if text == "end" else 1 for text in calls])
     assert depth.min() == 0
+    with pytest.raises(FtransError, match="not reentrant"), markers:
+        pass
     with emit(enabled=False):
         assert observing.by is None
     calls.clear()
