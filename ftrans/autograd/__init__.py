@@ -26,7 +26,6 @@ from ftrans.autograd.modes import (
     set_grad_enabled,
     set_multithreading_enabled,
 )
-from ftrans.autograd.profiler.collector import is_profiling as _profiler_enabled  # noqa: F401
 from ftrans.autograd.tensor import Tensor
 from ftrans.autograd.variable import Variable, variable
 from ftrans.errors import GradcheckError

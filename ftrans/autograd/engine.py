@@ -15,7 +15,7 @@ import numpy as np
 
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.nodes import GradientEdge, standing_for, target_of
-from ftrans.autograd.profiler.collector import backward_pass
+from ftrans.autograd.profiler import backward_pass
 from ftrans.autograd.segment import Ahead, Edge, Segment, run_ahead
 from ftrans.autograd.tape import Tape, recorded, settle
 from ftrans.autograd.tensor import STALE, Tensor, check_tensor, of_array

@@ -1,8 +1,5 @@
 """Transformations of Python functions, with the names of `torch.func` and what it lacks."""
 
-from typing import Any as _Any
-
-from ftrans.errors import MissingAttributeError as _MissingAttributeError
 from ftrans.func.derivative import jvp, linearize, vjp
 from ftrans.func.grad import grad, grad_and_value, value_and_grad
 from ftrans.func.jacobian import hessian, hvp, jacfwd, jacrev, vhp
@@ -10,6 +7,7 @@ from ftrans.func.rearrange import rearrange
 from ftrans.func.state import functional_call, stack_module_state
 from ftrans.func.trace import debug_unwrap, functionalize, linear_transpose
 from ftrans.func.vmap import vmap
+from ftrans.numpy.advice import declining as _declining
 
 __all__ = [
     "debug_unwrap",
@@ -33,11 +31,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _Any:
-    if name != "replace_all_batch_norm_modules_":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise _MissingAttributeError(
-        f"{__name__} has no attribute {name!r}.\n"
-        "  There are no modules: write batch normalization as a function that returns its "
-        "statistics\n  beside its result, and keep them outside: vmap maps them like anything else."
-    )
+__getattr__ = _declining(
+    __name__,
+    {
+        "replace_all_batch_norm_modules_": "There are no modules: write batch normalization as a "
+        "function that returns its statistics\n  beside its result, and keep them outside: vmap "
+        "maps them like anything else."
+    }.get,
+)

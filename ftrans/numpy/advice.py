@@ -183,22 +183,34 @@ def instead_of(place: str) -> str:
     return "Write it with functions of ftrans.numpy, or call it by ftrans.external"
 
 
-def attributes_of(home: str) -> Callable[[str], Any]:
-    """Makes the `__getattr__` of a module, which says what to write for a name that is not there.
+def declining(module: str, fix: Callable[[str], str | None]) -> Callable[[str], Any]:
+    """Makes the `__getattr__` of a module.
 
     Args:
-        home: the module in ftrans, "numpy" or "numpy.linalg".
+        module: its name.
+        fix: says what to write for a name; None where that is no name that anybody expects.
     """
 
     @boundary
     def missing(name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(f"module 'ftrans.{home}' has no attribute {name!r}")
-        fix = instead_of(f"{home}.{name}")
-        if name in _SPELLED:
-            fix = f"Write ftrans.numpy.{_SPELLED[name]}(...)"
-        elif name.startswith("rand"):
-            fix = "Draw numbers with NumPy, np.random.default_rng(seed).normal(size=n)"
-        raise MissingAttributeError(f"ftrans.{home} has no attribute {name!r}.\n  {fix}.")
+        found = fix(name)
+        if found is None:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        raise MissingAttributeError(f"{module} has no attribute {name!r}.\n  {found}")
 
     return missing
+
+
+def attributes_of(home: str) -> Callable[[str], Any]:
+    """Makes the `__getattr__` of a module of NumPy's functions, "numpy" or "numpy.linalg"."""
+
+    def fix(name: str) -> str | None:
+        if name.startswith("_"):
+            return None
+        if name in _SPELLED:
+            return f"Write ftrans.numpy.{_SPELLED[name]}(...)."
+        if name.startswith("rand"):
+            return "Draw numbers with NumPy, np.random.default_rng(seed).normal(size=n)."
+        return f"{instead_of(f'{home}.{name}')}."
+
+    return declining(f"ftrans.{home}", fix)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from ftrans.errors import UnsupportedError
 from ftrans.ir import Location, Params
 
 
@@ -42,6 +44,25 @@ class Observes(Protocol):
 class _Observing:
     by: Observes | None = None
     """Who is told at present, in all threads; one look at it is all that it costs to ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def begin(self, by: Observes) -> None:
+        """Has one told from here on; raises an `UnsupportedError` where another one is."""
+        with self._lock:
+            if self.by is not None and self.by is not by:
+                raise UnsupportedError(
+                    f"{type(by).__name__}: a profile is active already, and they cannot be "
+                    f"nested, nor can two threads have one each.\n"
+                    f"  Write record_function(name) for a part of it."
+                )
+            self.by = by
+
+    def end(self, by: Observes) -> None:
+        """Ends that, for whoever it was begun."""
+        if self.by is by:
+            self.by = None
 
 
 observing = _Observing()

@@ -216,31 +216,25 @@ def test_q11_sequence_numbers(twice: bool) -> None:
         assert again["sum"] == again["sum_backward"] >= 0
 
 
-@pytest.mark.parametrize("read", [profiler.load_nvprof, profiler.parse_nvprof_trace])
-def test_q12_traces_of_nvprof(read: Callable[[Any], Any], tmp_path: Path) -> None:
+def declined(module: ModuleType, name: str, instead: str) -> None:
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'[^$]*{re.escape(instead)}"):
+        getattr(module, name)
+
+
+@pytest.mark.parametrize("name", ["load_nvprof", "parse_nvprof_trace"])
+def test_q12_traces_of_nvprof(name: str) -> None:
     """Declined: nvprof knows no GPU that JAX runs on; the error says `compiled_trace_dir`."""
-    with pytest.raises(RuntimeError, match=r"not read[^$]*profile\(compiled_trace_dir"):
-        read(str(tmp_path / "missing.sqlite"))
-    assert not list(tmp_path.iterdir())
+    declined(profiler, name, "profile(compiled_trace_dir=...)")
 
 
 def test_q13_enforce_unique() -> None:
-    """Works."""
-    unique = profiler.EnforceUnique()
-    unique.see("a")
-    with pytest.raises(RuntimeError, match=re.escape("duplicate key: ('a',)")):
-        unique.see("a")
+    """Declined: the error says to keep what was seen in a set."""
+    declined(profiler, "EnforceUnique", "if key in seen")
 
 
 def test_q14_kineto_step_tracker() -> None:
-    """Works."""
-    tracker = profiler.KinetoStepTracker
-    before = tracker.current_step()
-    tracker.init_step_count("me")
-    assert tracker.increment_step("me") == before + 1
-    assert tracker.current_step() == before + 1
-    assert tracker.erase_step_count("me") is True
-    assert tracker.erase_step_count("me") is False
+    """Declined: there is no Kineto; the error says `itertools.count`."""
+    declined(profiler, "KinetoStepTracker", "itertools.count()")
 
 
 def test_q15_interval() -> None:
@@ -249,27 +243,18 @@ def test_q15_interval() -> None:
 
 
 def test_q16_kernel() -> None:
-    """Works."""
-    assert repr(profiler_util.Kernel("k", 0, 3)) == "Kernel(name='k', device=0, duration=3)"
+    """Declined: what a device runs is waited for, and counts to the event itself."""
+    declined(profiler_util, "Kernel", "its time is that of the event itself")
 
 
 def test_q17_mem_records() -> None:
-    """Works."""
-
-    class At:
-        def __init__(self, time: int):
-            self.start_ns = lambda: time
-
-    assert list(profiler_util.MemRecordsAcc([]).in_interval(0, 10)) == []
-    found = profiler_util.MemRecordsAcc([(At(30), "c"), (At(10), "a"), (At(20), "b")])
-    assert [name for _, name in found.in_interval(5, 25)] == ["a", "b"]
+    """Declined: there are no records of Kineto; the error says `bisect`."""
+    declined(profiler_util, "MemRecordsAcc", "bisect.bisect_left(times, start)")
 
 
 def test_q18_string_table() -> None:
-    """Works."""
-    table = profiler_util.StringTable()
-    assert table["_Z1fv"] == "f()"
-    assert table["t"] == "t"
+    """Declined: no name is a mangled one of C++."""
+    declined(profiler_util, "StringTable", "no mangled ones of C++")
 
 
 def test_q19_events_and_their_averages() -> None:

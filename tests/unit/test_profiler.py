@@ -23,32 +23,26 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function, grad
 from ftrans.autograd.profiler import (
-    EnforceUnique,
-    KinetoStepTracker,
     emit_itt,
     emit_nvtx,
-    load_nvprof,
     profile,
     record_function,
 )
-from ftrans.autograd.profiler.collector import is_profiling
 from ftrans.autograd.profiler_util import (
     EventList,
     FunctionEvent,
     FunctionEventAvg,
     Interval,
-    Kernel,
-    MemRecordsAcc,
-    StringTable,
 )
-from ftrans.errors import ArgumentError, FtransError, UnsupportedError
+from ftrans.errors import ArgumentError, FtransError
+from ftrans.primitives.observe import observing
 from tests.helpers import assert_close
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     yield
-    assert not is_profiling()
+    assert observing.by is None
 
 
 def leaf(*values: float) -> ftrans.Tensor:
@@ -486,7 +480,7 @@ def test_tables() -> None:
     top = prof.table(top_level_events_only=True)
     assert "backward" in top
     assert "broadcast" not in top
-    assert EventList().table() == "Self CPU time total: 0.000us"
+    assert EventList().table() == "Self CPU time total: 0 µs"
 
 
 def test_a_trace_that_perfetto_opens(tmp_path: Path) -> None:
@@ -560,8 +554,11 @@ def test_what_fails_when_it_is_run_raises_where_it_is_asked_for() -> None:
 
 def test_profiles_do_not_nest_nor_come_again() -> None:
     with profile() as prof:
-        with pytest.raises(FtransError, match="cannot be nested"), profile():
-            pass
+        other = profile()
+        for enter in (other.__enter__, other.__enter__):
+            assert "cannot be nested" in _error_of(enter)
+        with pytest.raises(FtransError, match="is not active"):
+            other.toggle_collection_dynamic(True)
         found: list[Any] = []
         thread = threading.Thread(target=lambda: found.append(_error_of(profile().__enter__)))
         thread.start()
@@ -574,6 +571,8 @@ def test_profiles_do_not_nest_nor_come_again() -> None:
     assert counts(prof) == {"sin": 1}
     with pytest.raises(FtransError, match="not reentrant"), prof:
         pass
+    with other:
+        pass
 
 
 def _error_of(function: Any) -> str:
@@ -584,7 +583,7 @@ def _error_of(function: Any) -> str:
 
 def test_one_that_is_not_enabled_collects_nothing() -> None:
     with profile(enabled=False) as prof:
-        assert not is_profiling()
+        assert observing.by is None
         fnp.sin(np.ones(2))
     with pytest.raises(FtransError, match="of a profile that is enabled"):
         prof.function_events  # noqa: B018
@@ -670,7 +669,8 @@ def recorder(monkeypatch: pytest.MonkeyPatch, package: str) -> list[str]:
 def test_markers(emit: Any, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = recorder(monkeypatch, package)
     x = leaf(1, 2)
-    with emit(record_shapes=True):
+    markers = emit(record_shapes=True)
+    with markers:
         fnp.sin(x).sum().backward()
     assert calls[1].startswith("sin, seq = 0, sizes = [[2]]")
     forward = next(text for text in calls if text.startswith("sum, seq = "))
@@ -679,8 +679,10 @@ def test_markers(emit: Any, package: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert calls.count("end") * 2 == len(calls)
     depth = np.cumsum([-1 if text == "end" else 1 for text in calls])
     assert depth.min() == 0
+    with pytest.raises(FtransError, match="not reentrant"), markers:
+        pass
     with emit(enabled=False):
-        assert not is_profiling()
+        assert observing.by is None
     calls.clear()
     with pytest.raises(KeyError), emit():
         ftrans.external(_fails, ftrans.ArrayType((), "float64"))(1.0)
@@ -748,46 +750,5 @@ def test_the_time_of_an_event_itself_is_without_its_children() -> None:
 
 def test_small_records() -> None:
     assert Interval(0, 5).elapsed_us() == 5
-    assert repr(Kernel("k", 0, 3)) == "Kernel(name='k', device=0, duration=3)"
-    event = FunctionEvent(0, "f", 0, 0, 1)
-    event.append_kernel("k", 0, 3)
-    assert event.device_time_total == event.device_time == 3
-    assert StringTable()["_Z1fv"] == "f()"
-    assert StringTable()["t"] == "t"
-    assert StringTable()["_Zno"] == "_Zno"
-    unique = EnforceUnique()
-    unique.see("a")
-    unique.see("a", 1)
-    with pytest.raises(RuntimeError, match=re.escape("duplicate key: ('a',)")):
-        unique.see("a")
-
-
-class _At:
-    def __init__(self, time: int):
-        self.start_ns = lambda: time
-
-
-def test_records_by_their_time() -> None:
-    assert list(MemRecordsAcc([]).in_interval(0, 10)) == []
-    records = [(_At(time), time) for time in (30, 10, 20)]
-    found = MemRecordsAcc(records).in_interval(10, 20)
-    assert [number for _, number in found] == [10, 20]
-
-
-def test_steps() -> None:
-    before = KinetoStepTracker.current_step()
-    KinetoStepTracker.init_step_count("a")
-    assert KinetoStepTracker.increment_step("a") == before + 1
-    KinetoStepTracker.init_step_count("b")
-    assert KinetoStepTracker.increment_step("a") == before + 2
-    assert KinetoStepTracker.increment_step("b") == before + 2
-    assert KinetoStepTracker.current_step() == before + 2
-    assert KinetoStepTracker.erase_step_count("a")
-    assert not KinetoStepTracker.erase_step_count("a")
-    assert KinetoStepTracker.erase_step_count("b")
-
-
-def test_traces_of_nvprof_are_not_read_nor_made(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="traces of nvprof are not read"):
-        load_nvprof(tmp_path / "missing.sqlite")
-    assert not list(tmp_path.iterdir())
+    event = FunctionEvent(0, "f", 0, 2, 3)
+    assert (event.time_range, event.device_time_total, event.device_time) == ((2, 3), 0, 0)

@@ -1,28 +1,76 @@
-"""The collector: is told of everything that runs, in all threads, and makes events of it."""
+"""Events: what runs while somebody asks for it, in which thread, inside of what, and how long."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import threading
+from collections import namedtuple
 from collections.abc import Callable, Iterator
-from contextlib import ContextDecorator, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
 
-from ftrans.autograd.profiler_util import BACKWARD, FUNCTION, USER, FunctionEvent
-from ftrans.errors import UnsupportedError
 from ftrans.ir import Location, Params, type_of
-from ftrans.ir.location import here as place_here
-from ftrans.ir.stack import state
-from ftrans.primitives.observe import observing
 
-F = TypeVar("F", bound=Callable[..., Any])
+FUNCTION, BACKWARD, USER = 0, 1, 7
+"""PyTorch's numbers for what an event is: an operation, one of a backward pass, a user's range."""
 
-_installing = threading.Lock()
+
+class Interval(namedtuple("Interval", "start end")):
+    """Is a time from `start` to `end`, in microseconds."""
+
+    def elapsed_us(self) -> float:
+        """Returns its length."""
+        return self.end - self.start
+
+
+@dataclass(eq=False)
+class FunctionEvent:
+    """Is one thing that ran: an equation, a program, a range. Times are in microseconds.
+
+    Attributes:
+        name: of an equation its primitive, of a program the transform and function.
+        input_shapes: the shapes of operands, where they were recorded.
+        stack: the line of the user's that it comes from, where that was recorded.
+        scope: 0 for what runs, 1 for what runs in a backward pass, 7 for a user's range.
+        sequence_nr: is shared by what comes from one place of the user's code, forward and back.
+        cpu_memory_usage: the bytes of results, views aside, with those of what ran inside of it.
+        flops: floating-point operations, where they were counted.
+        facts: of a program, how it was run: its road, as `explain` has it, and why.
+    """
+
+    id: int
+    name: str
+    thread: int
+    start_us: float
+    end_us: float
+    input_shapes: list[Any] = field(default_factory=list)
+    stack: list[str] = field(default_factory=list)
+    scope: int = FUNCTION
+    sequence_nr: int = -1
+    cpu_memory_usage: int = 0
+    flops: int = 0
+    node_id: int = -1
+    facts: dict[str, Any] = field(default_factory=dict)
+    cpu_parent: FunctionEvent | None = field(default=None, repr=False)
+    cpu_children: list[FunctionEvent] = field(default_factory=list, repr=False)
+
+    count = 1
+    device_time = device_time_total = self_device_time_total = 0.0  # a device is waited for
+    key = property(lambda e: e.name)
+    time_range = property(lambda e: Interval(e.start_us, e.end_us))
+    road = property(lambda e: e.facts.get("road", ""))
+    cpu_time = cpu_time_total = property(lambda e: e.end_us - e.start_us)
+    self_cpu_time_total = property(lambda e: e._own("cpu_time_total"))
+    self_cpu_memory_usage = property(lambda e: e._own("cpu_memory_usage"))
+
+    def _own(self, name: str) -> Any:
+        """Returns a number without that of what ran inside of it."""
+        return getattr(self, name) - sum(getattr(child, name) for child in self.cpu_children)
 
 
 class _Here(threading.local):
@@ -37,7 +85,7 @@ class _Here(threading.local):
 
 
 class Collector:
-    """Collects events: all that are over, in `events`.
+    """Makes events of what it is told of; those that are over are in `events`.
 
     In a backward pass, equations that come from one place are one event, which is named by the
     first primitive that ran forward there, as in "sin_backward".
@@ -53,31 +101,7 @@ class Collector:
         self._ids, self._numbers = itertools.count(), itertools.count()
         self._start = perf_counter_ns()
 
-    def install(self) -> None:
-        """Is told of what is written from here on; raises where another one is."""
-        run_pending()
-        with _installing:
-            if observing.by is not None:
-                raise UnsupportedError(
-                    f"{type(self).__name__}: a profile is active already, and they cannot be "
-                    f"nested, nor can two threads have one each.\n"
-                    f"  Write record_function(name) for a part of it."
-                )
-            observing.by = self
-
-    def remove(self, run: bool = True) -> None:
-        """Ends that; `run` says whether what is pending is still run for it."""
-        if observing.by is self:
-            try:
-                if run:
-                    run_pending()
-            finally:
-                observing.by = None
-
     # -------------------------------------------------------------------------------------- events
-
-    def _now(self) -> float:
-        return (perf_counter_ns() - self._start) / 1000
 
     def begin(
         self, name: str, place: Location | None = None, operands: Any = (), scope: int = FUNCTION
@@ -90,12 +114,12 @@ class Collector:
             event.input_shapes = [list(np.shape(x)) for x in operands]
         if self.with_stack and place is not None:
             event.stack = [f"{place.filename}({place.line}): {place.function}"]
-        event.start_us = self._now()
+        event.start_us = (perf_counter_ns() - self._start) / 1000
         return event
 
     def end(self, event: FunctionEvent, failed: bool = False) -> None:
         """Ends an event, which is left out where it has raised."""
-        event.end_us = self._now()
+        event.end_us = (perf_counter_ns() - self._start) / 1000
         if not failed:
             self.events.append(event)
 
@@ -138,16 +162,6 @@ class Collector:
         facts = {"road": call.road, "reason": call.reason, "seen": call.hit}
         self._here.event.facts = facts | {"compiled": is_compiled}
 
-    def compiled(self, event: str, duration_secs: float, **_: Any) -> None:
-        """Is told by JAX how long something took."""
-        if event.endswith("backend_compile_duration"):
-            around = self._here.event
-            if around is not None and around.facts:
-                around.facts["road"] = "compiled now"
-            made = self.begin("compile")
-            made.start_us -= duration_secs * 1e6
-            self.end(made)
-
     def equation(
         self, primitive: Any, params: Params, place: Location | None, run: Any, operands: Any
     ) -> Any:
@@ -170,6 +184,16 @@ class Collector:
             event.flops = _flops(primitive, params, operands, results)
         return result
 
+    def compiled(self, event: str, duration_secs: float, **_: Any) -> None:
+        """Is told by JAX how long something took."""
+        if event.endswith("backend_compile_duration"):
+            around = self._here.event
+            if around is not None and around.facts:
+                around.facts["road"] = "compiled now"
+            made = self.begin("compile")
+            made.start_us -= duration_secs * 1e6
+            self.end(made)
+
 
 def _flops(primitive: Any, params: Params, operands: Any, results: Any) -> int:
     """Counts as PyTorch does: two for each product of a contraction, one for each element."""
@@ -177,77 +201,3 @@ def _flops(primitive: Any, params: Params, operands: Any, results: Any) -> int:
         types = [tuple(map(type_of, values)) for values in (operands, results)]
         return primitive.cost(*types, params).flops
     return sum(map(np.size, results)) if "elementwise" in primitive.tags else 0
-
-
-def is_profiling() -> bool:
-    """Tells whether somebody is told of what runs: a profile, `emit_nvtx` or `emit_itt`."""
-    return observing.by is not None
-
-
-def run_pending() -> None:
-    """Runs what is pending in this thread, so that it counts to where it was written."""
-    tape = state.tape
-    if tape is not None and tape.steps and not state.stack:
-        try:
-            tape.flush()
-        except Exception:
-            # it is raised again where somebody asks for a value that depends on it
-            state.tape = None
-
-
-# ----------------------------------------------------------------------------------------- ranges
-
-
-class record_function(ContextDecorator):
-    """Makes a block, or each call of a function, one event of a profile, by a name.
-
-    What is written in it is run in it. In a function that is traced, where nothing runs, the event
-    is the tracing. `args` is a text about it, for the reader of the code.
-
-    Example:
-        >>> from ftrans import autograd, tensor
-        >>> x = tensor([1.0, 2.0])
-        >>> with autograd.profiler.profile() as prof:
-        ...     with record_function("double"):
-        ...         y = x * 2
-        >>> [event.name for event in prof.function_events]
-        ['double', 'tensors', 'mul']
-    """
-
-    def __init__(self, name: str, args: str | None = None):
-        self.name, self.args = name, args
-        self._entered: list[Any] = []
-
-    def _recreate_cm(self) -> record_function:
-        return type(self)(self.name, self.args)  # each call of a function has its own
-
-    def __enter__(self) -> record_function:
-        by: Any = observing.by
-        if by is not None:
-            run_pending()
-        self._entered.append((by, by and by.begin(self.name, place_here(), (), USER)))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        by, event = self._entered.pop()
-        if by is not None:
-            if error[0] is None:
-                run_pending()
-            by.end(event)
-
-
-def backward_pass(function: F) -> F:
-    """Makes each call of a function of the engine an event, where there is a profile."""
-
-    @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        by: Any = observing.by
-        if by is None:
-            return function(*args, **kwargs)
-        run_pending()
-        with by.within("backward", place_here(), (), BACKWARD):
-            result = function(*args, **kwargs)
-            run_pending()
-            return result
-
-    return called  # type: ignore[return-value]
