@@ -12,29 +12,19 @@ from weakref import ref
 
 from ftrans.autograd.levels import tangents_of
 from ftrans.autograd.saved import save
-from ftrans.autograd.segment import Edge, Segment, current, differentiated, moving, passing
+from ftrans.autograd.segment import Edge, Segment, current, passing
 from ftrans.errors import UnsupportedError
 from ftrans.interpreters import Linearized, kept
-from ftrans.interpreters.base import memoised
+from ftrans.interpreters.dependence import required
 from ftrans.interpreters.parts import Part, parts
-from ftrans.ir import Literal, Program
-from ftrans.primitives.control.common import pick, present
+from ftrans.ir import Literal
+from ftrans.primitives.control.common import present
 from ftrans.runtime import run
 
 _opening = threading.RLock()
 
 _NAMES = {"matmul": "self mat2", "where": "condition self other", "concatenate": "tensors"}
 """What PyTorch calls the operands of operations, where not `self` and `other`."""
-
-
-@memoised
-def required(program: Program, active: tuple[bool, ...]) -> frozenset[int]:
-    """Returns the values that require grad, where the active inputs do."""
-    found = {i for i, is_active in enumerate(active) if is_active}
-    for equation, numbers, _ in program.numbered():
-        if not found.isdisjoint(differentiated(equation)):
-            found.update(pick(numbers, moving(equation)))
-    return frozenset(found)
 
 
 def run_apart(segment: Segment) -> list[Any]:

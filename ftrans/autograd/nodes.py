@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from ftrans.autograd.anomaly import is_anomaly_enabled
-from ftrans.autograd.apart import open_up, required
+from ftrans.autograd.apart import open_up
 from ftrans.autograd.creation import tensor
 from ftrans.autograd.hooks import RemovableHandle
 from ftrans.autograd.saved import SavedTensor, freed
@@ -18,6 +18,7 @@ from ftrans.autograd.tape import settle
 from ftrans.autograd.tensor import Tensor, check_tensor, made
 from ftrans.autograd.walk import Walk, deliver
 from ftrans.errors import ArgumentError, GraphError, MissingAttributeError, StructureError
+from ftrans.interpreters.dependence import required
 from ftrans.interpreters.parts import Part, parts
 from ftrans.ir.location import node_name
 from ftrans.ir.stack import state

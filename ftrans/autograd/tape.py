@@ -24,16 +24,7 @@ import numpy as np
 from ftrans.autograd.apart import run_apart
 from ftrans.autograd.levels import OPEN, attach, pushed, tangents_of
 from ftrans.autograd.modes import differentiating
-from ftrans.autograd.segment import (
-    GONE_BACK,
-    Edge,
-    Segment,
-    current,
-    flow,
-    requiring,
-    run_ahead,
-    trimmed,
-)
+from ftrans.autograd.segment import Edge, Segment, current, expected, run_ahead, trimmed
 from ftrans.autograd.tensor import STALE, Tensor
 from ftrans.autograd.values import (
     check_kept,
@@ -43,7 +34,7 @@ from ftrans.autograd.values import (
     waiting,
     written_to,
 )
-from ftrans.config import config
+from ftrans.interpreters.dependence import flow, requiring
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.frame import PAST, TAPE, settled
 from ftrans.ir.location import Location, called_at
@@ -313,15 +304,6 @@ class Tape(Ends):
             state.tape = before
             self.grad = state.grad  # a function may set it for good
 
-    def _gone_back_from(self, program: Program) -> int | None:
-        """Returns the result of a program that one went back from when it was run last.
-
-        What is asked of one by one, or calls functions of the user's, is not run ahead.
-        """
-        at = program.memo.pop(GONE_BACK, None)
-        watched = OPEN or observing.by is not None or config.check_nan or program.calls_host
-        return None if watched else at
-
     def run(self, tensors: Sequence[Tensor]) -> None:
         """Gives these tensors their values."""
         places, program, operands, targets = self.gathered(tensors)
@@ -338,7 +320,7 @@ class Tape(Ends):
             found = self.ran(run_apart, segment)
         else:
             segment = Segment(None, [], targets, program, operands)
-            at = self._gone_back_from(program)
+            at = expected(program)
             if at is not None:
                 segment.ahead = self.ran(run_ahead, program, active, at, operands, targets)
             found = segment.ahead.values if segment.ahead else self.ran(segment.run)

@@ -12,12 +12,13 @@ import numpy as np
 from ftrans.autograd.hooks import checked
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.modes import Mode
-from ftrans.autograd.segment import Edge, Segment, current, depends, latest_first
+from ftrans.autograd.segment import Edge, Segment, current
 from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.views import assign, overwrite
 from ftrans.errors import GraphError
 from ftrans.interpreters import batch, pullback_anew, pulled, pulled_kept
+from ftrans.interpreters.dependence import depends, latest_first
 from ftrans.ir import ArrayType, Params, Program, bind, make_tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.primitives import add_p, call_p
