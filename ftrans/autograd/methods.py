@@ -234,8 +234,10 @@ _LAID_OUT = "It is not laid out in memory before it is asked for: see x.detach()
 _INSTEAD = {
     **dict.fromkeys(("stride", "data_ptr", "storage", "storage_offset"), _LAID_OUT),
     **dict.fromkeys(("untyped_storage", "layout"), _LAID_OUT),
-    "as_strided": "A value has no strides. Write x[...], x.expand, x.transpose, x.diagonal, or an index",
+    "as_strided": "A value has no strides. Write x[...], x.expand, x.transpose, or x.diagonal",
     "set_": "Write x.data = value",
+    "reinforce": "It was removed. Write (-log_prob * reward).sum().backward(), log_prob being the "
+    "logarithm of the probability of x",
 }
 """What to write in the place of methods of PyTorch's."""
 

@@ -45,13 +45,18 @@ class ValueMembers:
 
     is_cuda = property(lambda self: self.device.type == "cuda")
 
-    def new_tensor(self: Any, data: Any, **options: Any) -> Any:
-        """Returns a tensor of some data, of the same dtype."""
-        return _new(self, lambda dtype: fnp.array(data, dtype), **options)
+    def new_tensor(
+        self: Any, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Any:
+        """Returns a tensor of some data, which lies where this one does, and has its dtype."""
+        dtype = self.dtype if dtype is None else dtype
+        place = device or (None if self.device.type == "cpu" else self.device)
+        with untraced():
+            return leaf(placed(fnp.array(data, dtype), place), requires_grad)
 
     def new_full(self: Any, size: Any, fill_value: Any, **options: Any) -> Any:
         """Returns a tensor of one value everywhere, of the same dtype."""
-        return _new(self, lambda dtype: fnp.full(tuple(size), fill_value, dtype), **options)
+        return self.new_tensor(np.full(tuple(size), fill_value), **options)
 
     def new_zeros(self: Any, *size: Any, **options: Any) -> Any:
         """Returns a tensor of zeros, of the same dtype."""
@@ -186,19 +191,6 @@ class ValueMembers:
         made = self.__reduce_ex__(4)
         memo[id(self)] = new = made[0](*copy.deepcopy(made[1], memo))
         return new
-
-
-def _new(
-    x: Any, make: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
-    """Makes a tensor that lies where another one does, and has its dtype by default."""
-    with untraced():
-        array = placed(make(x.dtype if dtype is None else dtype), device or _place_of(x.device))
-    return leaf(array, requires_grad)
-
-
-def _place_of(device: Device) -> Device | None:
-    return None if device.type == "cpu" else device
 
 
 def _rebuilt(array: np.ndarray, requires_grad: bool, grad: Any) -> Tensor:

@@ -14,7 +14,7 @@ from jax import numpy as jnp
 import ftrans
 from ftrans import Tensor, tensor
 from ftrans.autograd import grad, no_grad
-from ftrans.errors import GraphError, ShapeError, UnsupportedError
+from ftrans.errors import GraphError, MissingAttributeError, ShapeError
 from ftrans.ir.dtype import bfloat16
 from tests.helpers import assert_close
 
