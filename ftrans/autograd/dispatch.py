@@ -47,12 +47,8 @@ def again(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return recorded(function, *args, **kwargs)
 
 
-class _Wanted(threading.local):
-    arrays = False
-
-
-_wanted = _Wanted()
-"""Says whether transforms that close over tensors are to return arrays."""
+_wanted = threading.local()
+"""Has `arrays` while transforms that close over tensors are to return arrays."""
 
 
 def wrap(result: Any) -> Any:
@@ -61,7 +57,7 @@ def wrap(result: Any) -> Any:
     if found is None or state.stack or type(result) in _WHOLE or isinstance(result, Iterator):
         return result
     wrapped = tree.tree_map(lambda x: raised_from(found, x) if type(x) is Tracer else x, result)
-    return tree.tree_map(_array_of, wrapped) if _wanted.arrays else wrapped
+    return tree.tree_map(_array_of, wrapped) if getattr(_wanted, "arrays", False) else wrapped
 
 
 def lower(result: Any) -> Any:
@@ -98,7 +94,7 @@ def _of_tensors(check: F) -> F:
             found = func(*[x if i in fixed else next(others) for i, x in enumerate(values)])
             return tree.tree_map(_array_of, found)  # of a tensor that it closes over, or makes
 
-        before, _wanted.arrays = _wanted.arrays, True
+        before, _wanted.arrays = getattr(_wanted, "arrays", False), True
         try:
             checked_at = tuple([x for i, x in enumerate(values) if i not in fixed])
             return check(of_the_others, checked_at, *rest, **named)

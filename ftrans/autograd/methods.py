@@ -8,7 +8,7 @@ elementwise method has a twin with an underscore that writes its result to the t
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
+from inspect import signature, unwrap
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from ftrans.autograd.value_members import ValueMembers
 from ftrans.autograd.view_members import ViewMembers, Views
 from ftrans.autograd.views import assign, view
 from ftrans.errors import MissingAttributeError, UnsupportedError
+from ftrans.ir import Tracer
 from ftrans.numpy.inplace import SIGNS
 from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries, sizes_of
 from ftrans.numpy.methods import ELEMENTWISE as _OF_VALUES
@@ -126,8 +127,7 @@ def _extreme(name: str, indices: Function, of_two: Function) -> Function:
             return recorded(of_two, self, dim)
         return recorded(_named(along, name, None), self, dim, keepdim)
 
-    doc = f"Returns the {name} of all elements, or along a dimension."
-    return _named(method, name, doc)
+    return _named(method, name, f"Returns the {name} of all elements, or along a dimension.")
 
 
 def _spread(function: Function) -> Function:
@@ -150,6 +150,7 @@ class Functions:
 
     __neg__, __abs__, __invert__ = fnp.negative, fnp.absolute, fnp.invert
     var, std = _spread(fnp.var), _spread(fnp.std)
+    where, masked_fill = unwrap(vars(Tracer)["where"]), unwrap(vars(Tracer)["masked_fill"])
 
     def __round__(self: Any, digits: int | None = None) -> Any:
         return fnp.round(self, digits or 0)
@@ -165,14 +166,6 @@ class Functions:
     def lerp(self: Any, end: Any, weight: Any) -> Any:
         """Returns `self + weight * (end - self)`."""
         return self + weight * (end - self)
-
-    def where(self: Any, condition: Any, other: Any) -> Any:
-        """Returns the elements where the condition holds, else those of `other`."""
-        return fnp.where(condition, self, other)
-
-    def masked_fill(self: Any, mask: Any, value: Any) -> Any:
-        """Returns the elements, with a value where the mask holds."""
-        return fnp.where(mask, value, self)
 
     def norm(self: Any, p: Any = None, dim: Any = None, keepdim: bool = False) -> Any:
         """Returns the p-norm of all elements, or along dimensions; p is 2 where it is not said."""
@@ -230,10 +223,11 @@ def _moved(x: Any, device: Any) -> Any:
     return of_array(placed(array, device))
 
 
-_LAID_OUT = "It is not laid out in memory before it is asked for: see x.detach().numpy()"
 _INSTEAD = {
-    **dict.fromkeys(("stride", "data_ptr", "storage", "storage_offset"), _LAID_OUT),
-    **dict.fromkeys(("untyped_storage", "layout"), _LAID_OUT),
+    **dict.fromkeys(
+        ("stride", "data_ptr", "storage", "storage_offset", "untyped_storage", "layout"),
+        "It is not laid out in memory before it is asked for: see x.detach().numpy()",
+    ),
     "as_strided": "A value has no strides. Write x[...], x.expand, x.transpose, or x.diagonal",
     "set_": "Write x.data = value",
     "reinforce": "It was removed. Write (-log_prob * reward).sum().backward(), log_prob being the "
@@ -284,7 +278,7 @@ class _Members:
             x = _moved(x, device)
         return x.clone() if options.get("copy") and x is self else x
 
-    astype = to
+    astype = type_as = to
 
     def cpu(self: Any) -> Any:
         """Moves to the CPU: the tensor itself, where it lies there."""
@@ -293,10 +287,6 @@ class _Members:
     def cuda(self: Any, device: Any = "cuda") -> Any:
         """Moves to a GPU."""
         return self.to(Device("cuda", device) if isinstance(device, int) else device)
-
-    def type_as(self: Any, other: Any) -> Any:
-        """Converts to the dtype of another tensor."""
-        return self.to(other)
 
     def copy_(self: Any, source: Any) -> Any:
         """Writes another tensor to this one, broadcast to its shape; gradients go to that."""

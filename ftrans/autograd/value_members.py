@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -31,11 +31,9 @@ def _made_a(number: type) -> Callable[[Any], Any]:
 class ValueMembers:
     """Has what tensors are given that asks for their values, or tells their types."""
 
-    shape = property(lambda self: self._type.shape)
-    ndim = property(lambda self: self._type.ndim)
-    dtype = property(lambda self: self._type.dtype)
-    nbytes = property(lambda self: self._type.nbytes)
-    itemsize = property(lambda self: self._type.dtype.itemsize)
+    shape, ndim = property(attrgetter("_type.shape")), property(attrgetter("_type.ndim"))
+    dtype, nbytes = property(attrgetter("_type.dtype")), property(attrgetter("_type.nbytes"))
+    itemsize = property(attrgetter("_type.dtype.itemsize"))
 
     @property
     def device(self: Any) -> Device:
@@ -54,9 +52,11 @@ class ValueMembers:
         with untraced():
             return leaf(placed(fnp.array(data, dtype), place), requires_grad)
 
-    def new_full(self: Any, size: Any, fill_value: Any, **options: Any) -> Any:
+    def new_full(self: Any, size: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
         """Returns a tensor of one value everywhere, of the same dtype."""
-        return self.new_tensor(np.full(tuple(size), fill_value), **options)
+        dtype = self.dtype if dtype is None else dtype
+        with untraced():
+            return self.new_tensor(fnp.full(tuple(size), fill_value, dtype), dtype, **options)
 
     def new_zeros(self: Any, *size: Any, **options: Any) -> Any:
         """Returns a tensor of zeros, of the same dtype."""
@@ -186,11 +186,6 @@ class ValueMembers:
                 f"operation.\n  x: {self._type}\n  Take x.detach()."
             )
         return _rebuilt, (np.array(settle(self)), self.requires_grad, self.grad)
-
-    def __deepcopy__(self: Any, memo: Any) -> Any:
-        made = self.__reduce_ex__(4)
-        memo[id(self)] = new = made[0](*copy.deepcopy(made[1], memo))
-        return new
 
 
 def _rebuilt(array: np.ndarray, requires_grad: bool, grad: Any) -> Tensor:

@@ -66,12 +66,10 @@ class Variable(metaclass=_VariableMeta):
     """
 
 
-_RENAMED = {"grad_variables": "grad_tensors", "retain_variables": "retain_graph"}
-
-
 def renamed(*given: Any) -> Iterator[Any]:
     """Yields `grad_tensors` and `retain_graph` of `backward`, given by these names, then by old."""
-    for value, old, (old_name, name) in zip(given[:2], given[2:], _RENAMED.items(), strict=True):
+    names = ("grad_tensors", "grad_variables"), ("retain_graph", "retain_variables")
+    for (name, old_name), value, old in zip(names, given[:2], given[2:], strict=True):
         if value is not None and old is not None:
             raise ArgumentError(
                 f"backward(): {name} and {old_name} (its old name) are one argument.\n"
