@@ -113,14 +113,15 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "make_dual(): Trying to create a dual Tensor for forward AD but no level exists, make "
             "sure to enter_dual_level() first.\n  Write with forward_ad.dual_level():"
         )
-    types = f"\n  primal: {tensor._type}\n  tangent: {tangent._type}"
-    if tensor.shape != tangent.shape:
-        raise ShapeError(
-            f"make_dual(): Trying to set a forward gradient that has a different size than that of "
-            f"the original Tensor, this is not supported. Tensor is of size {list(tensor.shape)} "
-            f"while the given forward gradient is of size {list(tangent.shape)}.{types}"
-        )
-    if tensor.dtype != tangent.dtype:
+    if tensor._type is not tangent._type:
+        types = f"\n  primal: {tensor._type}\n  tangent: {tangent._type}"
+        if tensor.shape != tangent.shape:
+            raise ShapeError(
+                f"make_dual(): Trying to set a forward gradient that has a different size than "
+                f"that of the original Tensor, this is not supported. Tensor is of size "
+                f"{list(tensor.shape)} while the given forward gradient is of size "
+                f"{list(tangent.shape)}.{types}"
+            )
         raise DTypeError(
             f"make_dual(): a tangent has the dtype of its tensor.{types}\n"
             f"  Convert it: tangent.to({tensor.dtype.name!r})."

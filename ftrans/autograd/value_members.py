@@ -43,20 +43,13 @@ class ValueMembers:
 
     is_cuda = property(lambda self: self.device.type == "cuda")
 
-    def new_tensor(
-        self: Any, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
-    ) -> Any:
-        """Returns a tensor of some data, which lies where this one does, and has its dtype."""
-        dtype = self.dtype if dtype is None else dtype
-        place = device or (None if self.device.type == "cpu" else self.device)
-        with untraced():
-            return leaf(placed(fnp.array(data, dtype), place), requires_grad)
+    def new_tensor(self: Any, data: Any, **options: Any) -> Any:
+        """Returns a tensor of some data, of the same dtype."""
+        return _new(self, lambda dtype: fnp.array(data, dtype), **options)
 
-    def new_full(self: Any, size: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
+    def new_full(self: Any, size: Any, fill_value: Any, **options: Any) -> Any:
         """Returns a tensor of one value everywhere, of the same dtype."""
-        dtype = self.dtype if dtype is None else dtype
-        with untraced():
-            return self.new_tensor(fnp.full(tuple(size), fill_value, dtype), dtype, **options)
+        return _new(self, lambda dtype: fnp.full(tuple(size), fill_value, dtype), **options)
 
     def new_zeros(self: Any, *size: Any, **options: Any) -> Any:
         """Returns a tensor of zeros, of the same dtype."""
@@ -186,6 +179,16 @@ class ValueMembers:
                 f"operation.\n  x: {self._type}\n  Take x.detach()."
             )
         return _rebuilt, (np.array(settle(self)), self.requires_grad, self.grad)
+
+
+def _new(
+    x: Any, make: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Makes a tensor that lies where another one does, and has its dtype by default."""
+    place = device or (None if x.device.type == "cpu" else x.device)
+    with untraced():
+        array = placed(make(x.dtype if dtype is None else dtype), place)
+    return leaf(array, requires_grad)
 
 
 def _rebuilt(array: np.ndarray, requires_grad: bool, grad: Any) -> Tensor:
