@@ -1,22 +1,28 @@
-"""What functions of the front end, and transforms, do that meet a tensor: they run on the tape."""
+"""What functions of the front end, and transforms, do that meet a tensor: they run on the tape.
+
+`gradcheck` and `gradgradcheck` run at the values of tensors, for those that require grad.
+"""
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import jax.tree_util as tree
 import numpy as np
 
+from ftrans import verify
 from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor
 from ftrans.autograd.values import check_kept, lowered_to, raised_from
-from ftrans.errors import UnsupportedError
+from ftrans.errors import GradcheckInputError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
-from ftrans.traceback import OnTape
+from ftrans.traceback import OnTape, boundary
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _WHOLE = frozenset({Tensor, bool, int, float, str, type(None), np.ndarray, np.float64, np.float32})
 
@@ -41,21 +47,8 @@ def again(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return recorded(function, *args, **kwargs)
 
 
-class _Wanted(threading.local):
-    arrays = False
-
-
-_wanted = _Wanted()
-
-
-@contextmanager
-def arrays_wanted() -> Iterator[None]:
-    """Has transforms that close over tensors return arrays in the block."""
-    before, _wanted.arrays = _wanted.arrays, True
-    try:
-        yield
-    finally:
-        _wanted.arrays = before
+_wanted = threading.local()
+"""Has `arrays` while transforms that close over tensors are to return arrays."""
 
 
 def wrap(result: Any) -> Any:
@@ -64,7 +57,7 @@ def wrap(result: Any) -> Any:
     if found is None or state.stack or type(result) in _WHOLE or isinstance(result, Iterator):
         return result
     wrapped = tree.tree_map(lambda x: raised_from(found, x) if type(x) is Tracer else x, result)
-    return tree.tree_map(array_of, wrapped) if _wanted.arrays else wrapped
+    return tree.tree_map(_array_of, wrapped) if getattr(_wanted, "arrays", False) else wrapped
 
 
 def lower(result: Any) -> Any:
@@ -75,10 +68,44 @@ def lower(result: Any) -> Any:
     return lowered_to(state.tape or tape(), result)
 
 
-def array_of(x: Any) -> Any:
+def _array_of(x: Any) -> Any:
     """Returns an array of its own in the place of a tensor."""
     return np.array(settle(x)) if type(x) is Tensor else x
 
+
+def _of_tensors(check: F) -> F:
+    @boundary
+    @functools.wraps(check)
+    def checked(func: Callable[..., Any], inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if not any(type(x) is Tensor for x in tree.tree_leaves((inputs, args, kwargs))):
+            return check(func, inputs, *args, **kwargs)
+        given = inputs if isinstance(inputs, tuple) else (inputs,)
+        fixed = [i for i, x in enumerate(given) if type(x) is Tensor and not x.requires_grad]
+        if len(fixed) == sum(type(x) is Tensor for x in tree.tree_leaves(given)):
+            raise GradcheckInputError(
+                f"{check.__name__}: none of the tensors that are given requires grad.\n"
+                f"  Make those that are to be checked with requires_grad=True."
+            )
+        values, rest, named = tree.tree_map(_array_of, (given, args, kwargs))
+
+        @functools.wraps(func)
+        def of_the_others(*xs: Any) -> Any:
+            others = iter(xs)
+            found = func(*[x if i in fixed else next(others) for i, x in enumerate(values)])
+            return tree.tree_map(_array_of, found)  # of a tensor that it closes over, or makes
+
+        before, _wanted.arrays = getattr(_wanted, "arrays", False), True
+        try:
+            checked_at = tuple([x for i, x in enumerate(values) if i not in fixed])
+            return check(of_the_others, checked_at, *rest, **named)
+        finally:
+            _wanted.arrays = before
+
+    return checked  # type: ignore[return-value]
+
+
+gradcheck = _of_tensors(verify.gradcheck)
+gradgradcheck = _of_tensors(verify.gradgradcheck)
 
 OnTape.call, OnTape.ready = again, (wrap, lower)
 OnTape.types.add(Tensor)

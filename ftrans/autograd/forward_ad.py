@@ -13,16 +13,9 @@ from ftrans.ir.stack import state
 from ftrans.traceback import boundary
 
 __all__ = [
-    "UnpackedDualTensor",
-    "dual_level",
-    "enter_dual_level",
-    "exit_dual_level",
-    "make_dual",
+    "UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual",
     "unpack_dual",
-]
-
-
-_HINT = "\n  Write ftrans.tensor(x)."
+]  # fmt: skip
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -40,19 +33,15 @@ def enter_dual_level() -> int:
         GraphError: inside of a transform.
     """
     _check_outside("enter_dual_level()")
-    begin()
-    return len(entered.levels) - 1
+    return begin()
 
 
 @boundary
 def exit_dual_level(*, level: int | None = None) -> None:
     """Closes the innermost level: no tensor has a tangent along it any more.
 
-    Args:
-        level: its number, to be sure.
-
     Raises:
-        GraphError: where this thread has opened no level, or `level` is not the innermost one.
+        GraphError: where this thread has opened no level, or `level` is not its number.
     """
     last = len(entered.levels) - 1
     if last < 0:
@@ -94,10 +83,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
 
     Gradients go through it to `tensor`, and through tangents that are computed of it to both.
 
-    Args:
-        tensor: the value, which may carry tangents along other levels.
-        tangent: a tensor of the same type, which may do so as well.
-        level: the number of the level; by default that of the innermost one of this thread.
+    The level is by default the innermost one of this thread; along others both may carry tangents.
 
     Raises:
         ArgumentError: where one is no tensor, or not of floating point.
@@ -116,7 +102,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     """
     _check_outside("make_dual()")
     for name, x in (("primal", tensor), ("tangent", tangent)):
-        check_tensor("make_dual()", name, x, _HINT)
+        check_tensor("make_dual()", name, x, "\n  Write ftrans.tensor(x).")
         if not x._type.is_inexact:
             raise ArgumentError(
                 f"make_dual(): Expected {name} to be floating point or complex, but got: "
@@ -127,17 +113,17 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "make_dual(): Trying to create a dual Tensor for forward AD but no level exists, make "
             "sure to enter_dual_level() first.\n  Write with forward_ad.dual_level():"
         )
-    if tensor.shape != tangent.shape:
-        raise ShapeError(
-            f"make_dual(): Trying to set a forward gradient that has a different size than that of "
-            f"the original Tensor, this is not supported. Tensor is of size {list(tensor.shape)} "
-            f"while the given forward gradient is of size {list(tangent.shape)}.\n"
-            f"  primal: {tensor._type}\n  tangent: {tangent._type}"
-        )
-    if tensor.dtype != tangent.dtype:
+    if tensor._type is not tangent._type:
+        types = f"\n  primal: {tensor._type}\n  tangent: {tangent._type}"
+        if tensor.shape != tangent.shape:
+            raise ShapeError(
+                f"make_dual(): Trying to set a forward gradient that has a different size than "
+                f"that of the original Tensor, this is not supported. Tensor is of size "
+                f"{list(tensor.shape)} while the given forward gradient is of size "
+                f"{list(tangent.shape)}.{types}"
+            )
         raise DTypeError(
-            f"make_dual(): a tangent has the dtype of its tensor.\n"
-            f"  primal: {tensor._type}\n  tangent: {tangent._type}\n"
+            f"make_dual(): a tangent has the dtype of its tensor.{types}\n"
             f"  Convert it: tangent.to({tensor.dtype.name!r})."
         )
     number, shown = _number("make_dual()", level)
@@ -164,20 +150,15 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
     """Returns a tensor without its tangent along a level, and that.
 
-    Args:
-        tensor: any tensor.
-        level: the number of the level; by default that of the innermost one of this thread.
-
-    Returns:
-        Both, which may carry tangents along other levels. The tangent is None where the tensor
-        carries none, and where this thread has opened no level.
+    The tangent is None where the tensor carries none, and where this thread has opened no level.
+    Both may carry tangents along other levels.
 
     Raises:
         ArgumentError: where it is no tensor.
         GraphError: where there is no such level, and inside of a transform.
     """
     _check_outside("unpack_dual()")
-    check_tensor("unpack_dual()", "tensor", tensor, _HINT)
+    check_tensor("unpack_dual()", "tensor", tensor, "\n  Write ftrans.tensor(x).")
     if not entered.levels:
         return UnpackedDualTensor(tensor, None)
     number, _ = _number("unpack_dual()", level)

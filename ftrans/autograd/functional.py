@@ -48,8 +48,7 @@ def vjp(
         (array([1., 4.]), array([2., 4.]))
     """
     point = _Point("vjp", func, inputs)
-    if strict:
-        point.check_depends(point.func, pairwise=False)
+    point.check_depends(strict, func, pairwise=False)
     value, pull = transforms.vjp(func, *point.args)
     product = pull(point.vector(v, value, "the value", "func returns"))
     return _kept((value, product if point.several else product[0]), create_graph)
@@ -69,8 +68,7 @@ def jvp(
         (array([1., 4.]), array([2., 4.]))
     """
     point = _Point("jvp", func, inputs)
-    if strict:
-        point.check_depends(point.func, pairwise=False)
+    point.check_depends(strict, func, pairwise=False)
     return _kept(transforms.jvp(func, point.args, point.vectors(v)), create_graph)
 
 
@@ -89,7 +87,7 @@ def vhp(
         >>> float(value), product
         (9.0, array([ 6., 12.]))
     """
-    return _kept(_hessian_product(transforms.vhp, "vhp", func, inputs, v, strict), create_graph)
+    return _hessian_product("vhp", func, inputs, v, create_graph, strict)
 
 
 @boundary
@@ -106,7 +104,7 @@ def hvp(
         >>> float(value), product
         (2.0, array([6., 2.]))
     """
-    return _kept(_hessian_product(transforms.hvp, "hvp", func, inputs, v, strict), create_graph)
+    return _hessian_product("hvp", func, inputs, v, create_graph, strict)
 
 
 @boundary
@@ -132,8 +130,7 @@ def jacobian(
     """
     point = _Point("jacobian", func, inputs)
     transform = _by_strategy(point.name, "strategy", strategy)
-    if strict:
-        point.check_depends(point.func, pairwise=True)
+    point.check_depends(strict, func, pairwise=True)
     return _kept(transform(func, point.argnums)(*point.args), create_graph)
 
 
@@ -160,8 +157,7 @@ def hessian(
     point = _Point("hessian", func, inputs)
     transform = _by_strategy(point.name, "outer_jacobian_strategy", outer_jacobian_strategy)
     gradient = transforms.grad(point.scalar, point.argnums)
-    if strict:
-        point.check_depends(gradient, pairwise=True)
+    point.check_depends(strict, gradient, pairwise=True)
     return _kept(transform(gradient, point.argnums)(*point.args), create_graph)
 
 
@@ -194,38 +190,34 @@ class _Point:
         @functools.wraps(self.func)
         def scalar(*args: Any) -> Any:
             value = self.func(*args)
-            leaves, _ = split(value, is_differentiable)
-            types = [type_of(as_array(leaf)) for leaf in leaves]
-            if len(types) != 1 or types[0].size != 1:
-                shown = ", ".join(map(str, map(type_of, split(value)[0]))) or "no arrays"
+            arrays = [as_array(leaf) for leaf in split(value, is_differentiable)[0]]
+            if [x.size for x in arrays] != [1]:
                 raise ShapeError(
                     f"{self.name}: the function must return one element.\n"
-                    f"  it returned: {shown}\n"
+                    f"  it returned: {_shown(split(value)[0])}\n"
                     f"  Return its sum, or ask for the jacobian of its gradient."
                 )
-            self.shape = types[0].shape
-            return reshape(leaves[0], ()) if self.shape else leaves[0]
+            self.shape = arrays[0].shape
+            return reshape(arrays[0], ())
 
         return scalar
 
     def vector(self, v: Any, like: Any, what: str, whose: str) -> Any:
         """Returns a vector; 1 where it is None and what it is like is one element."""
-        if v is not None:
-            # as in PyTorch, an array and the tuple of it alone may stand for each other
-            if isinstance(like, tuple) == isinstance(v, tuple):
-                return v
-            if isinstance(v, tuple):
+        if v is not None:  # as in PyTorch, one may be an array, the other the tuple of one alone
+            if isinstance(v, tuple) and not isinstance(like, tuple):
                 return v[0] if len(v) == 1 else v
-            return (v,) if len(like) == 1 else v
+            alone = isinstance(like, tuple) and len(like) == 1
+            return (v,) if alone and not isinstance(v, tuple) else v
         leaves, skeleton = split(like, is_differentiable)
-        types = [type_of(as_array(leaf)) for leaf in leaves]
-        if len(types) != 1 or types[0].size != 1:
+        arrays = [as_array(leaf) for leaf in leaves]
+        if [x.size for x in arrays] != [1]:
             raise ArgumentError(
                 f"{self.name}: v can be left out where {whose} one element alone.\n"
-                f"  {what}: {', '.join(map(str, types)) or 'no arrays'}\n"
+                f"  {what}: {_shown(arrays)}\n"
                 f"  Pass v, with the structure and shapes of {what}."
             )
-        return skeleton.build([np.ones(types[0].shape, types[0].dtype)])
+        return skeleton.build([np.ones(arrays[0].shape, arrays[0].dtype)])
 
     def vectors(self, v: Any) -> tuple[Any, ...]:
         """Returns one vector for each argument."""
@@ -233,8 +225,10 @@ class _Point:
         v = self.vector(v, inputs, "inputs", "inputs are")
         return v if self.several else (v,)
 
-    def check_depends(self, function: Function, pairwise: bool) -> None:
+    def check_depends(self, strict: bool, function: Function, pairwise: bool) -> None:
         """Raises unless results depend on inputs: each on each, or on some, and some on each."""
+        if not strict:
+            return
         value, derivative = transforms.linearize(function, *self.args)
         rows = derivative.dependence()
         what = "result" if function is self.func else "gradient"
@@ -259,15 +253,18 @@ class _Point:
 
 
 def _hessian_product(
-    transform: Function, name: str, func: Any, inputs: Any, v: Any, strict: bool
+    name: str, func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool
 ) -> tuple[Any, Any]:
     point = _Point(name, func, inputs)
-    if strict:
-        point.check_depends(transforms.grad(point.scalar, point.argnums), pairwise=False)
-    vectors = point.vectors(v)
-    value, product = transform(point.scalar, point.args, vectors)
+    point.check_depends(strict, transforms.grad(point.scalar, point.argnums), pairwise=False)
+    transform = getattr(transforms, name)
+    value, product = transform(point.scalar, point.args, point.vectors(v))
     value = reshape(value, point.shape) if point.shape else value
-    return value, product if point.several else product[0]
+    return _kept((value, product if point.several else product[0]), create_graph)
+
+
+def _shown(arrays: list[Any]) -> str:
+    return ", ".join(map(str, map(type_of, arrays))) or "no arrays"
 
 
 def _by_strategy(name: str, label: str, strategy: str) -> Function:

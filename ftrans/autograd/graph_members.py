@@ -46,9 +46,7 @@ class GraphMembers:
     @property
     def grad_fn(self: Any) -> Node | None:
         """The node of the operation that made the tensor; None for leaves."""
-        if self.is_leaf:
-            return None
-        return node_of(target_of(self))[0]
+        return None if self.is_leaf else node_of(target_of(self))[0]
 
     @property
     def output_nr(self: Any) -> int:
@@ -60,7 +58,7 @@ class GraphMembers:
         """The gradient that was accumulated, of the type of the tensor; None before the first."""
         meta = self._meta
         found = None if meta is None else meta.grad
-        if found is None and not (meta is not None and meta.retains) and not self.is_leaf:
+        if found is None and not self.is_leaf and not self.retains_grad:
             warnings.warn(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
                 ".grad attribute won't be populated during autograd.backward(). Call "
@@ -93,7 +91,7 @@ class GraphMembers:
     @grad_dtype.setter
     @boundary
     def grad_dtype(self: Any, value: Any) -> None:
-        if value is None or value != self.dtype:
+        if value != self.dtype or value is None:
             raise DTypeError(
                 f"x.grad_dtype: a gradient has the dtype of its tensor.\n  x: {self._type}\n"
                 f"  Convert the tensor: x.to(dtype); or what is read: x.grad.to(dtype)."

@@ -61,11 +61,11 @@ _carried: dict[int, list[Any]] = {}
 """Weak references to all values that have tangents, with these, by the identity of the array."""
 
 
-def begin() -> None:
-    """Opens a level, the innermost one of this thread."""
-    level = next(_numbers)
-    entered.levels.append(level)
-    OPEN.add(level)
+def begin() -> int:
+    """Opens a level, the innermost one of this thread; returns how many there are around it."""
+    entered.levels.append(next(_numbers))
+    OPEN.add(entered.levels[-1])
+    return len(entered.levels) - 1
 
 
 def end() -> None:
@@ -107,11 +107,6 @@ def pushed(
     program: Program, operands: Sequence[Any], targets: Sequence[Any]
 ) -> tuple[Program, list[Any], list[Any], list[Place]] | None:
     """Returns what computes values and their tangents; None where no operand has any.
-
-    Args:
-        program: computes the values.
-        operands: what it is run on.
-        targets: for each of these its target.
 
     Returns:
         The same with what is added for tangents, those that are not zero; and for each output of

@@ -8,7 +8,7 @@ elementwise method has a twin with an underscore that writes its result to the t
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
+from inspect import signature, unwrap
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -21,31 +21,21 @@ from ftrans.autograd.short import binary, composite, unary
 from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.value_members import ValueMembers
-from ftrans.autograd.view_members import VIEWS, ViewMembers
+from ftrans.autograd.view_members import ViewMembers, Views
 from ftrans.autograd.views import assign, view
 from ftrans.errors import MissingAttributeError, UnsupportedError
+from ftrans.ir import Tracer
 from ftrans.numpy.inplace import SIGNS
-from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, entries, sizes_of
+from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries, sizes_of
+from ftrans.numpy.methods import ELEMENTWISE as _OF_VALUES
 from ftrans.numpy.ufunc import direct
 from ftrans.runtime.device import Device, placed
 from ftrans.traceback import boundary, shorten
 
 Function = Callable[..., Any]
 
-# elementwise methods, with twins that write in place; the function stands behind a colon
-ELEMENTWISE = """
-    add sub:subtract subtract mul:multiply multiply div:divide divide true_divide floor_divide
-    remainder fmod pow:power float_power neg:negative negative positive square reciprocal
-    abs absolute sign sqrt rsqrt exp exp2 expm1 log log2 log10 log1p
-    sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh arctanh
-    asin acos atan atan2 asinh acosh atanh hypot deg2rad rad2deg
-    maximum minimum fmax fmin clip clamp floor ceil trunc round nan_to_num
-    logaddexp xlogy erf erfc erfinv lgamma digamma logit copysign
-    sigmoid relu conj_physical:conjugate bitwise_and bitwise_or bitwise_xor bitwise_not
-    logical_and logical_or logical_xor logical_not
-    eq:equal ne:not_equal lt:less le:less_equal gt:greater ge:greater_equal
-    tril triu cumsum cumprod
-"""
+# methods with twins that write in place; the function stands behind a colon
+ELEMENTWISE = f"{_OF_VALUES} conj_physical:conjugate tril triu cumsum cumprod"
 
 # methods without a twin
 OTHERS = """
@@ -54,25 +44,21 @@ OTHERS = """
     matmul mm:matmul mv:matmul bmm:matmul dot inner outer tensordot trace diag
     sum prod mean amax amin any all argmax argmin ptp count_nonzero
     nansum nanmean logcumsumexp logsumexp softmax log_softmax
-    flip roll nonzero argwhere take_along_axis searchsorted tile
+    flip roll nonzero argwhere take_along_axis searchsorted tile clone:copy
 """
 
 _TWO = frozenset({"mul", "multiply", "div", "divide", "true_divide"})
 """Methods of two tensors that are one primitive each."""
 
-NAMES = {"dim": "axis", "dims": "axis", "keepdim": "keepdims"}
-
-# of those, what take `(dim, keepdim)` by position, in the place of what NumPy has there
-_REDUCTIONS = """
-    sum prod mean amax amin any all argmax argmin nansum nanmean logsumexp
-"""
+# what takes `(dim, keepdim)` by position, in the place of what NumPy has there
+_REDUCTIONS = "sum prod mean amax amin any all argmax argmin nansum nanmean logsumexp"
 
 
 def names_of(function: Function) -> dict[str, str]:
     """Returns what PyTorch's names of keyword arguments are called by a function."""
     taken = signature(function).parameters
-    names = NAMES | ({"dims": "axes"} if "axes" in taken else {})
-    names |= {"dim": "axes"} if "axes" in taken and "axis" not in taken else {}
+    axis = "axes" if "axes" in taken else "axis"
+    names = {"dim": axis, "dims": axis, "keepdim": "keepdims"}
     return {name: target for name, target in names.items() if name not in taken}
 
 
@@ -96,17 +82,24 @@ def _in_place(name: str, method: Function) -> Function:
     return _named(written, name, f"Writes the result of `{name.rstrip('_')}` to the tensor.")
 
 
-# ------------------------------------------------------------------------------------------- views
-
-
-def _viewing(name: str, make: Function, doc: str) -> Function:
+def _viewing(name: str, make: Function) -> Function:
     """Makes a method that returns a view; `make` takes a value of the tensor and arguments."""
+    names = names_of(make)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        kwargs = {NAMES.get(key, key): value for key, value in kwargs.items()}
+        kwargs = {names.get(key, key): value for key, value in kwargs.items()}
         return view(self, _named(lambda x: make(x, *args, **kwargs), name, None))
 
-    return boundary(_named(method, name, doc))
+    return boundary(_named(method, name, make.__doc__))
+
+
+def _recording(name: str, function: Function) -> Function:
+    """Makes a method of a function of a value that most often takes a float, and so is no leap."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return recorded(function, self, *args, **kwargs)
+
+    return boundary(_named(method, name, function.__doc__))
 
 
 class Extreme(NamedTuple):
@@ -116,26 +109,94 @@ class Extreme(NamedTuple):
     indices: Any
 
 
-def _along(name: str, values: Function, indices: Function) -> Function:
-    """Makes `max`, `min` and their kin: of all elements, of two tensors, or along a dimension."""
+def _extreme(name: str, indices: Function, of_two: Function) -> Function:
+    """Makes `max` or `min`: of all elements, of two tensors, or along a dimension."""
+    of_all = getattr(fnp, name)
+
+    def along(x: Any, dim: int, keepdim: bool) -> Any:
+        if not x.ndim:
+            return Extreme(fnp.copy(x), fnp.zeros((), np.int64))
+        at = indices(x, axis=dim, keepdims=True)
+        found = Extreme(fnp.take_along_axis(x, at, axis=dim), at)
+        return found if keepdim else Extreme(*[fnp.squeeze(y, dim) for y in found])
 
     def method(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
         if dim is None:
-            return recorded(values, self)
+            return recorded(of_all, self)
         if type(dim) is not int:
-            return recorded(fnp.maximum if name == "max" else fnp.minimum, self, dim)
+            return recorded(of_two, self, dim)
+        return recorded(_named(along, name, None), self, dim, keepdim)
 
-        def along(x: Any) -> Any:
-            at = indices(x, axis=dim, keepdims=True)
-            found = fnp.take_along_axis(x, at, axis=dim)
-            return (found, at) if keepdim else (fnp.squeeze(found, dim), fnp.squeeze(at, dim))
+    return _named(method, name, f"Returns the {name} of all elements, or along a dimension.")
 
-        if not self.ndim:
-            return Extreme(self.clone(), recorded(fnp.zeros, (), np.int64))
-        return Extreme(*recorded(_named(along, name, None), self))
 
-    doc = f"Returns the {name} of all elements, or along a dimension."
-    return boundary(_named(method, name, doc))
+def _spread(function: Function) -> Function:
+    """Makes `var` or `std`, which take `(dim, unbiased, keepdim)`, or `(unbiased)` alone."""
+
+    def spread(
+        self: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **options: Any
+    ) -> Any:
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        ddof = options.pop("correction", 1) if unbiased is None else int(unbiased)
+        return function(self, axis=dim, ddof=ddof, keepdims=keepdim, **options)
+
+    name = function.__name__
+    return _named(spread, name, f"Is `numpy.{name}`, divided by n - `correction`: 1.")
+
+
+class Functions:
+    """Has the methods that differ from the functions of NumPy by their names, as ones of values."""
+
+    __neg__, __abs__, __invert__ = fnp.negative, fnp.absolute, fnp.invert
+    var, std = _spread(fnp.var), _spread(fnp.std)
+    where, masked_fill = unwrap(vars(Tracer)["where"]), unwrap(vars(Tracer)["masked_fill"])
+
+    def __round__(self: Any, digits: int | None = None) -> Any:
+        return fnp.round(self, digits or 0)
+
+    def addcmul(self: Any, x: Any, y: Any, *, value: Any = 1) -> Any:
+        """Returns `self + value * x * y`."""
+        return self + value * x * y
+
+    def addcdiv(self: Any, x: Any, y: Any, *, value: Any = 1) -> Any:
+        """Returns `self + value * x / y`."""
+        return self + value * x / y
+
+    def lerp(self: Any, end: Any, weight: Any) -> Any:
+        """Returns `self + weight * (end - self)`."""
+        return self + weight * (end - self)
+
+    def norm(self: Any, p: Any = None, dim: Any = None, keepdim: bool = False) -> Any:
+        """Returns the p-norm of all elements, or along dimensions; p is 2 where it is not said."""
+        flat = fnp.reshape(self, (-1,)) if dim is None else self
+        order = 2 if p in (None, "fro") else p
+        found = fnp.vector_norm(flat, axis=dim, ord=order, keepdims=keepdim and dim is not None)
+        return fnp.reshape(found, (1,) * self.ndim) if keepdim and dim is None else found
+
+    def repeat(self: Any, *sizes: Any) -> Any:
+        """Repeats the whole tensor along its dimensions."""
+        return fnp.tile(self, tuple(sizes_of(sizes)))
+
+    def sort(self: Any, dim: int = -1, descending: bool = False) -> Any:
+        """Returns the elements in order along a dimension, and where they were."""
+        at = fnp.argsort(self, axis=dim, stable=True, descending=descending)
+        return Extreme(fnp.take_along_axis(self, at, axis=dim), at)
+
+    def argsort(self: Any, dim: int = -1, descending: bool = False) -> Any:
+        """Returns where the elements in order are, along a dimension."""
+        return fnp.argsort(self, axis=dim, stable=True, descending=descending)
+
+    def gather(self: Any, dim: int, index: Any) -> Any:
+        """Returns the elements that an index chooses along a dimension."""
+        return fnp.take_along_axis(self, index, axis=dim)
+
+    def index_select(self: Any, dim: int, index: Any) -> Any:
+        """Returns the parts that an index of rank one chooses along a dimension."""
+        return fnp.take(self, index, axis=dim)
+
+
+# ----------------------------------------------------------------------------------- written out
 
 
 def _is_dtype(name: Any) -> bool:
@@ -162,44 +223,24 @@ def _moved(x: Any, device: Any) -> Any:
     return of_array(placed(array, device))
 
 
-def _spread(name: str, function: Function) -> Function:
-    """Makes `var` or `std`, which take `(dim, unbiased, keepdim)`, or `(unbiased)` alone."""
-
-    def method(
-        self: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **options: Any
-    ) -> Any:
-        if isinstance(dim, bool):
-            dim, unbiased = None, dim
-        ddof = options.pop("correction", 1) if unbiased is None else int(unbiased)
-        return recorded(function, self, axis=dim, ddof=ddof, keepdims=keepdim, **options)
-
-    return boundary(_named(method, name, f"Is `numpy.{name}`, divided by n - `correction`: 1."))
-
-
-_LAID_OUT = "It is not laid out in memory before it is asked for: see x.detach().numpy()"
 _INSTEAD = {
-    **dict.fromkeys(("stride", "data_ptr", "storage", "storage_offset"), _LAID_OUT),
-    **dict.fromkeys(("untyped_storage", "layout"), _LAID_OUT),
+    **dict.fromkeys(
+        ("stride", "data_ptr", "storage", "storage_offset", "untyped_storage", "layout"),
+        "It is not laid out in memory before it is asked for: see x.detach().numpy()",
+    ),
+    "as_strided": "A value has no strides. Write x[...], x.expand, x.transpose, or x.diagonal",
     "set_": "Write x.data = value",
+    "reinforce": "It was removed. Write (-log_prob * reward).sum().backward(), log_prob being the "
+    "logarithm of the probability of x",
 }
 """What to write in the place of methods of PyTorch's."""
 
 
 class _Members:
-    """Has what tensors are given whose arguments or results are not those of NumPy."""
+    """Has the methods that do more than to compute a value, and says what to write for others."""
 
-    def __pos__(self: Any) -> Any:
-        return self
-
-    def __invert__(self: Any) -> Any:
-        return recorded(fnp.invert, self)
-
-    def __round__(self: Any, digits: int | None = None) -> Any:
-        return recorded(fnp.round, self, digits or 0)
-
-    def clone(self: Any) -> Any:
-        """Returns a copy, through which gradients go."""
-        return recorded(fnp.copy, self)
+    max = _extreme("max", fnp.argmax, fnp.maximum)
+    min = _extreme("min", fnp.argmin, fnp.minimum)
 
     def is_contiguous(self: Any) -> bool:
         """Is true: elements that are asked for lie in order."""
@@ -208,6 +249,8 @@ class _Members:
     def contiguous(self: Any) -> Any:
         """Returns the tensor itself: it says nothing of memory."""
         return self
+
+    __pos__ = contiguous
 
     def to(self: Any, *target: Any, dtype: Any = None, device: Any = None, **options: Any) -> Any:
         """Converts to a dtype, moves to a device, or makes it like another tensor.
@@ -235,9 +278,7 @@ class _Members:
             x = _moved(x, device)
         return x.clone() if options.get("copy") and x is self else x
 
-    def astype(self: Any, dtype: Any) -> Any:
-        """Converts to a dtype, under NumPy's name."""
-        return self.to(dtype=dtype)
+    astype = type_as = to
 
     def cpu(self: Any) -> Any:
         """Moves to the CPU: the tensor itself, where it lies there."""
@@ -246,10 +287,6 @@ class _Members:
     def cuda(self: Any, device: Any = "cuda") -> Any:
         """Moves to a GPU."""
         return self.to(Device("cuda", device) if isinstance(device, int) else device)
-
-    def type_as(self: Any, other: Any) -> Any:
-        """Converts to the dtype of another tensor."""
-        return self.to(other)
 
     def copy_(self: Any, source: Any) -> Any:
         """Writes another tensor to this one, broadcast to its shape; gradients go to that."""
@@ -270,71 +307,6 @@ class _Members:
     def zero_(self: Any) -> Any:
         """Writes zero to all elements."""
         return assign("zero_", self, of_array(np.zeros(self._type.shape, self._type.dtype)))
-
-    def as_strided(self: Any, *args: Any, **options: Any) -> Any:
-        """Is declined: a value has no strides."""
-        raise UnsupportedError(
-            f"as_strided: a value is not laid out in memory before it is asked for, so that it has "
-            f"no strides.\n  x: {self._type}\n"
-            f"  Write what is meant: x[...], x.expand, x.transpose, x.diagonal, or an index."
-        )
-
-    def masked_fill(self: Any, mask: Any, value: Any) -> Any:
-        """Returns the elements, with a value where the mask holds."""
-        fill = _named(lambda x, m, v: fnp.where(m, v, x), "masked_fill", None)
-        return recorded(fill, self, mask, value)
-
-    def addcmul(self: Any, x: Any, y: Any, *, value: Any = 1) -> Any:
-        """Returns `self + value * x * y`."""
-        return recorded(lambda z, x, y, v: z + v * x * y, self, x, y, value)
-
-    def addcdiv(self: Any, x: Any, y: Any, *, value: Any = 1) -> Any:
-        """Returns `self + value * x / y`."""
-        return recorded(lambda z, x, y, v: z + v * x / y, self, x, y, value)
-
-    def lerp(self: Any, end: Any, weight: Any) -> Any:
-        """Returns `self + weight * (end - self)`."""
-        return recorded(lambda x, y, w: x + w * (y - x), self, end, weight)
-
-    def where(self: Any, condition: Any, other: Any) -> Any:
-        """Returns the elements where the condition holds, else those of `other`."""
-        return recorded(fnp.where, condition, self, other)
-
-    def norm(self: Any, p: Any = None, dim: Any = None, keepdim: bool = False) -> Any:
-        """Returns the p-norm of all elements, or along dimensions; p is 2 where it is not said."""
-
-        def norm(x: Any) -> Any:
-            flat = fnp.reshape(x, (-1,)) if dim is None else x
-            order = 2 if p in (None, "fro") else p
-            found = fnp.vector_norm(flat, axis=dim, ord=order, keepdims=keepdim and dim is not None)
-            return fnp.reshape(found, (1,) * x.ndim) if keepdim and dim is None else found
-
-        return recorded(norm, self)
-
-    def repeat(self: Any, *sizes: Any) -> Any:
-        """Repeats the whole tensor along its dimensions."""
-        return recorded(fnp.tile, self, tuple(sizes_of(sizes)))
-
-    def sort(self: Any, dim: int = -1, descending: bool = False) -> Any:
-        """Returns the elements in order along a dimension, and where they were."""
-
-        def sort(x: Any) -> Any:
-            at = fnp.argsort(x, axis=dim, stable=True, descending=descending)
-            return fnp.take_along_axis(x, at, axis=dim), at
-
-        return Extreme(*recorded(sort, self))
-
-    def argsort(self: Any, dim: int = -1, descending: bool = False) -> Any:
-        """Returns where the elements in order are, along a dimension."""
-        return recorded(fnp.argsort, self, axis=dim, stable=True, descending=descending)
-
-    def gather(self: Any, dim: int, index: Any) -> Any:
-        """Returns the elements that an index chooses along a dimension."""
-        return recorded(fnp.take_along_axis, self, index, axis=dim)
-
-    def index_select(self: Any, dim: int, index: Any) -> Any:
-        """Returns the parts that an index of rank one chooses along a dimension."""
-        return recorded(fnp.take, self, index, axis=dim)
 
     def __getattr__(self: Any, name: str) -> Any:
         fix = "Tensors are dense" if "sparse" in name else _INSTEAD.get(name, "")
@@ -366,7 +338,7 @@ def function_of(name: str, target: str) -> Function:
     return _named(reduced, name, function.__doc__)
 
 
-def method_of(name: str, function: Function, depth: int) -> Function:
+def method_of(name: str, function: Function, depth: int = 1) -> Function:
     """Makes a method of a function of the front end."""
     if name in ("add", "sub", "subtract"):
         return _scaled(name, function, depth + 1)
@@ -389,36 +361,24 @@ def install() -> None:
     for name, target in entries(COMPARISONS):
         setattr(Tensor, f"__{name}__", binary(functions[target]))
     for name, target in (*entries(ELEMENTWISE), *entries(OTHERS)):
-        setattr(Tensor, name, method_of(name, function_of(name, target), 1))
+        setattr(Tensor, name, method_of(name, function_of(name, target)))
     for name, target in entries(ELEMENTWISE):
         twin = method_of(name, functions[target], 2)
         setattr(Tensor, f"{name}_", _in_place(f"{name}_", twin))
     for name, dtype in entries(CASTS):
-        setattr(Tensor, name, _cast(name, dtype))
-    for name, (make, doc) in VIEWS.items():
-        setattr(Tensor, name, _viewing(name, make, doc))
-    for name in ("negative", "absolute"):
-        setattr(Tensor, f"__{name[:3]}__", unary(name, functions[name]))
-    Tensor.max = _along("max", fnp.max, fnp.argmax)  # type: ignore[attr-defined]
-    Tensor.min = _along("min", fnp.min, fnp.argmin)  # type: ignore[attr-defined]
-    Tensor.var = _spread("var", fnp.var)  # type: ignore[attr-defined]
-    Tensor.std = _spread("std", fnp.std)  # type: ignore[attr-defined]
-    for members in (ValueMembers, GraphMembers, ViewMembers, _Members):
+        setattr(Tensor, name, boundary(cast(name, dtype)))
+    makers = {Functions: method_of, Views: _viewing}
+    for members in (Functions, Views, ValueMembers, GraphMembers, ViewMembers, _Members):
+        make = makers.get(members, lambda name, member: boundary(member))
         for name, member in vars(members).items():
-            if isinstance(member, FunctionType):
-                setattr(Tensor, name, boundary(member))
-            elif isinstance(member, property):
-                setattr(Tensor, name, member)
+            if isinstance(member, (FunctionType, property)):
+                own = make(name, member) if isinstance(member, FunctionType) else member
+                setattr(Tensor, name, own)
     for name in ("addcmul", "addcdiv", "lerp", "masked_fill"):
-        setattr(Tensor, f"{name}_", _in_place(f"{name}_", getattr(Tensor, name)))
+        method = _recording(name, vars(Functions)[name])
+        setattr(Tensor, name, method)
+        setattr(Tensor, f"{name}_", _in_place(f"{name}_", method))
     Tensor.__array_priority__ = 2000  # type: ignore[attr-defined]
-
-
-def _cast(name: str, dtype: str) -> Function:
-    def method(self: Any) -> Any:
-        return self.to(dtype)
-
-    return boundary(_named(method, name, f"Converts to {dtype}."))
 
 
 install()

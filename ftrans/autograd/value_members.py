@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -31,11 +31,9 @@ def _made_a(number: type) -> Callable[[Any], Any]:
 class ValueMembers:
     """Has what tensors are given that asks for their values, or tells their types."""
 
-    shape = property(lambda self: self._type.shape)
-    ndim = property(lambda self: self._type.ndim)
-    dtype = property(lambda self: self._type.dtype)
-    nbytes = property(lambda self: self._type.nbytes)
-    itemsize = property(lambda self: self._type.dtype.itemsize)
+    shape, ndim = property(attrgetter("_type.shape")), property(attrgetter("_type.ndim"))
+    dtype, nbytes = property(attrgetter("_type.dtype")), property(attrgetter("_type.nbytes"))
+    itemsize = property(attrgetter("_type.dtype.itemsize"))
 
     @property
     def device(self: Any) -> Device:
@@ -182,23 +180,15 @@ class ValueMembers:
             )
         return _rebuilt, (np.array(settle(self)), self.requires_grad, self.grad)
 
-    def __deepcopy__(self: Any, memo: Any) -> Any:
-        made = self.__reduce_ex__(4)
-        memo[id(self)] = new = made[0](*copy.deepcopy(made[1], memo))
-        return new
-
 
 def _new(
     x: Any, make: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """Makes a tensor that lies where another one does, and has its dtype by default."""
+    place = device or (None if x.device.type == "cpu" else x.device)
     with untraced():
-        array = placed(make(x.dtype if dtype is None else dtype), device or _place_of(x.device))
+        array = placed(make(x.dtype if dtype is None else dtype), place)
     return leaf(array, requires_grad)
-
-
-def _place_of(device: Device) -> Device | None:
-    return None if device.type == "cpu" else device
 
 
 def _rebuilt(array: np.ndarray, requires_grad: bool, grad: Any) -> Tensor:

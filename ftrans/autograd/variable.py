@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from ftrans.autograd.creation import tensor
@@ -14,7 +14,10 @@ from ftrans.errors import ArgumentError, UnsupportedError
 from ftrans.ir.location import user_frame
 from ftrans.traceback import boundary
 
-_VOLATILE = "volatile was removed and has no effect. Write with no_grad(): around what is computed."
+_VOLATILE = (
+    "volatile was removed and has no effect (x.volatile is always False). "
+    "Write with no_grad(): around what is computed."
+)
 
 
 def _warn(text: str, category: type[Warning]) -> None:
@@ -46,11 +49,7 @@ class _VariableMeta(type):
 
 
 def variable(*args: Any, **kwargs: Any) -> NoReturn:
-    """Is declined, as by PyTorch.
-
-    Raises:
-        UnsupportedError: always.
-    """
+    """Raises an `UnsupportedError`, as PyTorch does."""
     raise UnsupportedError("autograd.variable(...) is gone. Write tensor(x, requires_grad=True).")
 
 
@@ -67,12 +66,10 @@ class Variable(metaclass=_VariableMeta):
     """
 
 
-_RENAMED = {"grad_variables": "grad_tensors", "retain_variables": "retain_graph"}
-
-
 def renamed(*given: Any) -> Iterator[Any]:
     """Yields `grad_tensors` and `retain_graph` of `backward`, given by these names, then by old."""
-    for value, old, (old_name, name) in zip(given[:2], given[2:], _RENAMED.items(), strict=True):
+    names = ("grad_tensors", "grad_variables"), ("retain_graph", "retain_variables")
+    for (name, old_name), value, old in zip(names, given[:2], given[2:], strict=True):
         if value is not None and old is not None:
             raise ArgumentError(
                 f"backward(): {name} and {old_name} (its old name) are one argument.\n"
@@ -83,39 +80,27 @@ def renamed(*given: Any) -> Iterator[Any]:
         yield value if old is None else old
 
 
-def _volatile(self: Any) -> bool:
-    """Is False, with a warning: it was removed."""
-    _warn("volatile was removed (x.volatile is always False); see no_grad().", UserWarning)
-    return False
+def _old(text: str, category: type[Warning], result: Any = None) -> Callable[..., Any]:
+    """Makes a method that warns, and has a result."""
+
+    def warned(*args: Any) -> Any:
+        _warn(text, category)
+        return result(*args) if callable(result) else result
+
+    warned.__doc__ = text
+    return warned
 
 
-@boundary
-def _reinforce(self: Any, reward: Any) -> NoReturn:
-    """Raises an `UnsupportedError`: stochastic nodes were removed."""
-    raise UnsupportedError(
-        f"reinforce() was removed.\n  x: {self._type}\n"
-        f"  Write (-log_prob * reward).sum().backward(), log_prob being the logarithm of the "
-        f"probability of x."
-    )
+_volatile = _old(f"x.volatile: {_VOLATILE}", UserWarning, False)
+_saved = _old(
+    "'saved_variables' is deprecated; use 'saved_tensors'.",
+    DeprecationWarning,
+    lambda ctx: ctx.saved_tensors,
+)
+_shared = _old("mark_shared_storage is deprecated: outputs never share memory.", FutureWarning)
 
-
-@property
-def _saved_variables(self: Any) -> Any:
-    """Is the old name of `saved_tensors`."""
-    _warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning)
-    return self.saved_tensors
-
-
-def _mark_shared_storage(self: Any, *pairs: Any) -> None:
-    """Does nothing: outputs are never taken to share memory."""
-    _warn(f"mark_shared_storage is deprecated: {_mark_shared_storage.__doc__}", FutureWarning)
-
-
-FunctionCtx.saved_variables = _saved_variables  # type: ignore[attr-defined]
-FunctionCtx.mark_shared_storage = _mark_shared_storage  # type: ignore[attr-defined]
+Tensor.volatile = property(_volatile, _volatile)  # type: ignore[attr-defined]
+FunctionCtx.saved_variables = property(_saved)  # type: ignore[attr-defined]
+FunctionCtx.mark_shared_storage = _shared  # type: ignore[attr-defined]
 FunctionCtx.requires_grad = True  # type: ignore[attr-defined]
 guards.CONTEXT = len(vars(FunctionCtx))  # these do not change what was traced
-Tensor.volatile = property(  # type: ignore[attr-defined]
-    _volatile, lambda self, value: _warn(f"x.volatile: {_VOLATILE}", UserWarning)
-)
-Tensor.reinforce = _reinforce  # type: ignore[attr-defined]

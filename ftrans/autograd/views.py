@@ -24,14 +24,7 @@ from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import state
 from ftrans.numpy.access import chain, written
 from ftrans.numpy.promotion import cast
-from ftrans.primitives import (
-    broadcast_p,
-    graft_p,
-    no_grad_p,
-    scalar,
-    select_p,
-    stop_gradient_p,
-)
+from ftrans.primitives import broadcast_p, graft_p, no_grad_p, scalar, select_p, stop_gradient_p
 from ftrans.primitives.axes import zeros
 
 NO_GRAD = "A view was created in no_grad mode and is being modified inplace with grad mode enabled."
@@ -39,13 +32,7 @@ SEVERAL = "It is one of several views that a function returned, which cannot be 
 
 
 def view(x: Tensor, get: Callable[[Any], Any], *, detached: bool = False) -> Tensor:
-    """Returns a view of a tensor.
-
-    Args:
-        x: the tensor.
-        get: makes the view of a value of its type.
-        detached: whether gradients do not go through the view.
-    """
+    """Returns a view of a tensor, which `get` makes of a value; a detached one has no gradients."""
     return as_view(x, recorded(get, x), get, detached=detached)
 
 
@@ -78,21 +65,16 @@ def _same(x: Any) -> Any:
 
 def _based(x: Tensor) -> tuple[Tensor, Callable[[Any], Any]]:
     """Returns the base of a tensor, and what makes a value of the tensor of one of the base."""
-    meta, parent = x._meta, None if x._meta is None else x._meta.parent
-    if meta is None or parent is None or meta.get is None:
+    parent = None if x._meta is None else x._meta.parent
+    if parent is None:
         return x, _same
-    own = meta.get
+    own: Any = x._meta.get  # type: ignore[union-attr]
     base, get = _based(parent)
     return base, own if get is _same else lambda value: own(get(value))
 
 
 def assign(name: str, x: Tensor, new: Any) -> Tensor:
-    """Gives a tensor, and all that shares memory with it, another value; returns it.
-
-    Args:
-        name: what was called, for errors.
-        x: the tensor.
-        new: a tensor of its type.
+    """Gives a tensor, and all that shares memory with it, another value of its type; returns it.
 
     Raises:
         GraphError: where it is a leaf that requires grad, or a view that is not to be written to.
@@ -106,17 +88,14 @@ def assign(name: str, x: Tensor, new: Any) -> Tensor:
             f"  Write x = ftrans.numpy.copy(x) in it first, or pass it as an argument."
         )
     t, given = x._type, new._type
-    if given.shape != t.shape:
-        raise ShapeError(
-            f"{name}: the result has another shape than the tensor that it is written to.\n"
+    of_shape, of_dtype = given.shape == t.shape, given.dtype == t.dtype
+    if not of_shape or not (of_dtype or np.can_cast(given.dtype, t.dtype, "same_kind")):
+        what = "does not fit into" if of_shape else "has another shape than"
+        raise (DTypeError if of_shape else ShapeError)(
+            f"{name}: the result {what} the tensor that it is written to.\n"
             f"  tensor: {t}\n  result: {given}"
         )
-    if given.dtype != t.dtype:
-        if not np.can_cast(given.dtype, t.dtype, "same_kind"):
-            raise DTypeError(
-                f"{name}: the result does not fit into the tensor that it is written to.\n"
-                f"  tensor: {t}\n  result: {given}"
-            )
+    if not of_dtype:
         new = recorded(cast, new, t.dtype)
     if state.grad and x.requires_grad and not new.requires_grad:
         new = recorded(_of_nothing, new, x)
@@ -137,10 +116,11 @@ def overwrite(name: str, x: Tensor, new: Tensor) -> None:
     if meta.parent is not None:
         _write(name, x, new, True)
         return
-    stale(x)
     meta.version += 1
     x._v = new._v
-    _follow(x)
+    if meta.views:
+        _stale(x)
+        _follow(x)
 
 
 def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
@@ -175,7 +155,7 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
         meta.inference = x.is_inference()
     meta.version += 1
     if meta.views:
-        stale(x)
+        _stale(x)
     pend(found, x, index)
     if meta.views or meta.retains:
         _follow(x)
@@ -188,17 +168,16 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
         found.flush()
 
 
+def _views_of(x: Tensor) -> list[Tensor]:
+    return [found for view in x._metadata().views if (found := view()) is not None]
+
+
 def _keep_again(x: Tensor) -> None:
     """Has the gradients of a tensor that was written to, and of its views, kept of what is new."""
-    meta = x._meta
-    if meta is None:
-        return
-    if meta.retains:
+    if x._metadata().retains:
         keep_grad(x)
-    for reference in meta.views:
-        found = reference()
-        if found is not None:
-            _keep_again(found)
+    for found in _views_of(x):
+        _keep_again(found)
 
 
 def keep_grad(x: Tensor) -> None:
@@ -214,8 +193,7 @@ def keep_grad(x: Tensor) -> None:
 
 
 def _check(name: str, x: Tensor, detached: bool) -> None:
-    meta = x._meta
-    if meta is not None and meta.leaf and state.grad and not detached:
+    if x._metadata().leaf and state.grad and not detached:
         raise GraphError(
             f"{name}: a leaf Variable that requires grad is being used in an in-place operation.\n"
             f"  tensor: {x._type}\n"
@@ -237,27 +215,21 @@ def _put(name: str, get: Callable[[Any], Any], base: Any, new: Any) -> Any:
     return written(name, base, steps, new)
 
 
-def stale(x: Tensor) -> None:
+def _stale(x: Tensor) -> None:
     """Has the views of a tensor made again when they are next looked at, but for detached ones."""
-    meta = x._meta
-    for reference in meta.views if meta else ():
-        found = reference()
-        if found is not None:
-            if not found._metadata().detached:
-                found._v = STALE
-            stale(found)
+    for found in _views_of(x):
+        if not found._metadata().detached:
+            found._v = STALE
+        _stale(found)
 
 
 def _follow(x: Tensor) -> None:
     """Gives detached views of a tensor, which may outlive it, the value that they have now."""
-    meta = x._meta
-    for reference in meta.views if meta else ():
-        found = reference()
-        if found is None or not found._metadata().detached:
+    for found in _views_of(x):
+        meta = found._metadata()
+        if not meta.detached:
             continue
-        get = found._metadata().get
-        assert get is not None
-        now = x if get is _same else recorded(get, x)
+        now = x if meta.get is _same else recorded(meta.get, x)  # type: ignore[arg-type]
         if now._v is state.tape:
             cut = _bound(state.tape, stop_gradient_p, now._index) if OPEN else now._index
             pend(state.tape, found, state.tape.twin(cut))

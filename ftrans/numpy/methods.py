@@ -44,20 +44,21 @@ OPERATORS = """
 """
 COMPARISONS = "eq:equal ne:not_equal lt:less le:less_equal gt:greater ge:greater_equal"
 
-# methods, in the same way; of these there are twins, `add_`, that write in place
-_ELEMENTWISE = """
-    add subtract multiply divide true_divide floor_divide remainder fmod power pow float_power
-    sub:subtract mul:multiply div:divide neg:negative positive negative square reciprocal
-    abs absolute sign sqrt rsqrt cbrt exp exp2 expm1 log log2 log10 log1p
+# methods, in the same way, of tensors too; of these there are twins, `add_`, that write in place
+ELEMENTWISE = f"""
+    add sub:subtract subtract mul:multiply multiply div:divide divide true_divide floor_divide
+    remainder fmod pow:power float_power neg:negative negative positive square reciprocal
+    abs absolute sign sqrt rsqrt exp exp2 expm1 log log2 log10 log1p
     sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh arctanh
     asin acos atan atan2 asinh acosh atanh hypot deg2rad rad2deg
-    maximum minimum fmax fmin clip clamp floor ceil trunc round
-    isnan isinf isfinite isposinf isneginf isclose signbit copysign heaviside
-    logaddexp logaddexp2 sinc nan_to_num xlogy erf erfc erfinv lgamma digamma logit
-    eq:equal ne:not_equal lt:less le:less_equal gt:greater ge:greater_equal
-    equal not_equal less less_equal greater greater_equal
+    maximum minimum fmax fmin clip clamp floor ceil trunc round nan_to_num copysign
+    logaddexp xlogy erf erfc erfinv lgamma digamma logit sigmoid relu
     logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not
-    conj conjugate angle sigmoid relu softplus silu
+    {COMPARISONS}
+"""
+_TWINNED = f"""{ELEMENTWISE}
+    pow power cbrt isnan isinf isfinite isposinf isneginf isclose signbit heaviside logaddexp2
+    equal not_equal less less_equal greater greater_equal conj conjugate angle softplus silu sinc
 """
 _METHODS = """
     __getitem__:getitem __setitem__:setitem
@@ -89,7 +90,7 @@ def entries(table: str) -> Iterator[tuple[str, str]]:
         yield name, target or name
 
 
-_TWINS = {f"{name}_": target for name, target in entries(_ELEMENTWISE)}
+_TWINS = {f"{name}_": target for name, target in entries(_TWINNED)}
 
 
 def install() -> None:
@@ -105,10 +106,10 @@ def install() -> None:
         setattr(Tracer, f"__{name}__", operator_of(functions[target]))
     Tracer.__array_priority__ = 1000  # type: ignore[attr-defined]
     # functions handle their errors themselves
-    for name, target in entries(_ELEMENTWISE + _METHODS):
+    for name, target in entries(_TWINNED + _METHODS):
         setattr(Tracer, name, functions[target])
     own = {name: _axis_method(functions[target]) for name, target in entries(_AXIS_METHODS)}
-    own |= {name: _cast(name, dtype) for name, dtype in entries(CASTS)}
+    own |= {name: cast(name, dtype) for name, dtype in entries(CASTS)}
     for name, member in {**own, **vars(_Members)}.items():
         if isinstance(member, FunctionType):
             setattr(Tracer, name, boundary(member))
@@ -136,9 +137,11 @@ def _axis_method(function: Function) -> Function:
     return method
 
 
-def _cast(name: str, dtype: str) -> Function:
+def cast(name: str, dtype: str) -> Function:
+    """Makes the method that converts to a dtype."""
+
     def method(self: Any) -> Any:
-        return fnp.astype(self, dtype)
+        return self.astype(dtype)
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"Converts to {dtype}."
@@ -194,7 +197,6 @@ _INSTEAD = {
     "view_as": "x.reshape(other.shape)",
 }
 """What to write in the place of PyTorch's methods that are no functions of NumPy's."""
-
 
 _ASSIGNED = {"copy_": lambda x, v: v, "fill_": lambda x, v: v, "zero_": lambda x: 0}
 
@@ -298,12 +300,10 @@ class _Members:
         method, hint = _in_place(self, name), ""
         if method is not None:
             return method
-        if name in _ASSIGNED:
+        if name in _ASSIGNED or name == "itemset":
             hint = "\n  Write x[...] = value."
         elif name.endswith("_") and not name.startswith("_") and hasattr(type(self), name[:-1]):
             hint = f"\n  Write {'x[...]' if name in _TWINS else 'x'} = x.{name[:-1]}(...)."
-        elif name == "itemset":
-            hint = "\n  Write x[...] = value."
         elif name in _INSTEAD:
             hint = f"\n  Write {_INSTEAD[name]}."
         elif not name.startswith("_") and hasattr(fnp, name):

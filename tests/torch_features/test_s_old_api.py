@@ -107,7 +107,7 @@ def test_s8_hooks_and_retain_grad() -> None:
 def test_s9_reinforce() -> None:
     """Declined: removed there too; the error says to go backward from `-log_prob * reward`."""
     drawn = torch.bernoulli(torch.tensor([0.5]))
-    text = r"reinforce\(\) was removed[^$]*\(-log_prob \* reward\)\.sum\(\)\.backward\(\)"
+    text = r"'reinforce'[^$]*It was removed[^$]*\(-log_prob \* reward\)\.sum\(\)\.backward\(\)"
     with pytest.raises(RuntimeError, match=text):
         drawn.reinforce(1.0)
 
