@@ -715,6 +715,7 @@ CASES |= {
     ),
     "a packed value in a level": lambda: at_a_level(lambda x: packed(x, same, same)),
     "strides": lambda: leaf().as_strided((1,), (1,)),
+    "parts that leave something out": lambda: leaf().split([1]),
     "an edge that there is not": lambda: autograd.backward(
         graph.GradientEdge(leaf().exp().grad_fn, 3), V
     ),

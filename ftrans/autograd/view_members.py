@@ -11,7 +11,7 @@ from typing import Any
 import ftrans.numpy as fnp
 from ftrans.autograd.tape import recorded
 from ftrans.autograd.views import SEVERAL, as_view, assign, view
-from ftrans.errors import UnsupportedError
+from ftrans.errors import ShapeError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.numpy.methods import merged, sizes_of
 from ftrans.primitives import complex_p
@@ -144,10 +144,16 @@ class ViewMembers:
         """Returns parts of a size, or of several sizes, along a dimension."""
         total, sizes = self.shape[dim], split_size
         if isinstance(sizes, int):
-            sizes = [min(sizes, total - i) for i in range(0, total, sizes)]
+            starts = range(0, total or 1, sizes) if sizes > 0 else ()
+            sizes = [min(sizes, total - i) for i in starts] or [-1]
+        if sum(sizes) != total or any(size < 0 for size in sizes):
+            raise ShapeError(
+                f"split: the parts do not make up the dimension.\n"
+                f"  x: {self._type}\n  dim: {dim}, of size {total}\n  sizes: {split_size}"
+            )
         places = zip(accumulate(sizes, initial=0), sizes, strict=False)
         return _views(self, [partial(Views.narrow, axis=dim, start=i, length=n) for i, n in places])
 
     def chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
         """Returns so many parts along a dimension, or fewer, of one size but for the last."""
-        return self.split(-(-self.shape[dim] // chunks), dim)
+        return self.split(-(-max(self.shape[dim], 1) // chunks) if chunks > 0 else -1, dim)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 import weakref
 from collections import OrderedDict
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import ftrans
-from ftrans import Tensor, func, tensor
+from ftrans import Tensor, autograd, func, tensor
 from ftrans.autograd import backward, grad, no_grad
 from ftrans.errors import ArgumentError, DTypeError, GraphError, ShapeError
 from ftrans.ir.dtype import bfloat16
@@ -1216,3 +1217,151 @@ def test_a_write_through_what_is_detached_of_names_that_are_gone(view: Any) -> N
     d.add_(1)
     assert d.tolist() == [13.0, 15.0]
     assert not d.requires_grad
+
+
+# ------------------------------------------------------------------------------ run ahead
+
+
+def _asked_before(back: Any, rounds: int = 4) -> list[Any]:
+    """Returns the gradients of a loss that is asked for before one goes back, and how often.
+
+    From the second time on its derivative is run with it.
+    """
+    found = []
+    w, data = leaf([0.5, -1.5, 2.0]), plain([1.0, 2.0, 3.0])
+    for _ in range(rounds):
+        w.grad = None
+        out = (w * data).tanh()
+        loss = (out * out).sum() + w[0]
+        value = loss.item()
+        found.append((value, *back(w, out, loss)))
+    return found
+
+
+def _expected(c: float = 1.0) -> np.ndarray:
+    x, w = np.array([1.0, 2.0, 3.0]), np.array([0.5, -1.5, 2.0])
+    t = np.tanh(w * x)
+    return c * (2 * t * (1 - t**2) * x + np.array([1.0, 0.0, 0.0]))
+
+
+def _second() -> np.ndarray:
+    x, w = np.array([1.0, 2.0, 3.0]), np.array([0.5, -1.5, 2.0])
+    t = np.tanh(w * x)
+    return (2 * (1 - t**2) - 4 * t**2) * (1 - t**2) * x**2
+
+
+def _hooked(w: Any, out: Any, loss: Any) -> Any:
+    seen: list[Any] = []
+    out.register_hook(lambda ct: seen.append(ct.numpy()))
+    loss.backward()
+    t = np.tanh(np.array([1.0, 2.0, 3.0]) * np.array([0.5, -1.5, 2.0]))
+    assert_close(seen[0], 2 * t)
+    return (w.grad,)
+
+
+def _retained(w: Any, out: Any, loss: Any) -> Any:
+    loss.backward(retain_graph=True)
+    first = w.grad.clone()
+    w.grad = None
+    out.retain_grad()
+    loss.backward()
+    assert_close(w.grad, first)
+    return (out.grad * 0 + w.grad,)
+
+
+def _twice(w: Any, out: Any, loss: Any) -> Any:
+    loss.backward()
+    with pytest.raises(GraphError, match="a second time"):
+        loss.backward()
+    with pytest.raises(GraphError, match="a second time"):
+        out.sum().backward()
+    return (w.grad,)
+
+
+def _plain(w: Any, out: Any, loss: Any) -> Any:
+    loss.backward()
+    return (w.grad,)
+
+
+def _other_root(w: Any, out: Any, loss: Any) -> Any:
+    (loss * 1.0).backward()
+    return (w.grad,)
+
+
+def _by_grad(w: Any, out: Any, loss: Any) -> Any:
+    return grad(loss, w)
+
+
+def _inside(w: Any, out: Any, loss: Any) -> Any:
+    backward([loss, out], [None, plain([0.0, 0.0, 0.0])])
+    return (w.grad,)
+
+
+def _in_another_thread(w: Any, out: Any, loss: Any) -> Any:
+    thread = threading.Thread(target=loss.backward)
+    thread.start()
+    thread.join()
+    return (w.grad,)
+
+
+BACKS = (*(_plain, _hooked, _retained, _twice, _other_root, _by_grad, _inside, _in_another_thread),)
+
+
+@pytest.mark.parametrize("first", [_plain, _other_root])
+@pytest.mark.parametrize("back", BACKS)
+def test_what_was_asked_for_is_gone_back_from(first: Any, back: Any) -> None:
+    turns = iter([first, back, first, first, back, back])
+    found = _asked_before(lambda *given: next(turns)(*given), 6)
+    for value, gradient in found:
+        assert_close(value, found[0][0])
+        assert_close(gradient, _expected())
+
+
+def test_gradients_of_other_cotangents_and_of_gradients_after_it_was_run_ahead() -> None:
+    turns = iter([0, 1, 0, 2, 0, 0])
+
+    def back(w: Any, out: Any, loss: Any) -> Any:
+        turn = next(turns)
+        if turn == 1:
+            loss.backward(plain(3.0))
+            return (w.grad / 3,)
+        if turn == 2:
+            (slope,) = grad(loss, w, create_graph=True)
+            assert_close(grad(slope.sum(), w)[0], _second())
+            return (slope.detach(),)
+        loss.backward()
+        return (w.grad,)
+
+    for _, gradient in _asked_before(back, 6):
+        assert_close(gradient, _expected())
+
+
+def test_a_loss_that_was_asked_for_is_run_once_with_its_derivative() -> None:
+    with ftrans.explain() as told:
+        _asked_before(_plain, 4)
+    assert len(told.calls) == 2 + 3
+
+
+def test_what_is_called_on_the_way_is_called_once() -> None:
+    calls = []
+
+    class Noted(autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            calls.append(np.asarray(x))
+            return np.square(np.asarray(x))
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return 2 * x * ct
+
+    w = leaf([1.0, 2.0])
+    for count in range(1, 5):
+        w.grad = None
+        loss = Noted.apply(w).sum()
+        loss.item()
+        loss.backward()
+        assert_close(w.grad, [2.0, 4.0])
+        assert len(calls) == count
