@@ -1,19 +1,23 @@
 """The names of PyTorch that programs around `torch.autograd` and `torch.func` use.
 
-`import ftrans.torch as torch` is what such a program changes. Most names are those of methods of
-tensors and of `ftrans.numpy`, from tables; what is not there says what to write instead.
+`import ftrans.torch as torch` is what such a program changes. Names come from tables: methods of
+tensors, functions of values that are made to take tensors as well, or to create them, and what to
+write instead of what is not there.
 """
 
 # ruff: noqa: F401
 import difflib as _difflib
+import functools as _functools
 import sys as _sys
 from collections.abc import Callable as _Callable
 from inspect import isfunction as _isfunction
+from inspect import signature as _signature
 from math import e, inf, nan, pi
 from types import ModuleType as _ModuleType
-from typing import Any as _Any
+from typing import Any
 
 import jax as _jax
+import jax.tree_util as _tree
 import numpy as _np
 
 import ftrans.numpy as _fnp
@@ -31,28 +35,51 @@ from ftrans.autograd import (
     set_grad_enabled,
 )
 from ftrans.autograd import methods as _methods
+from ftrans.autograd.creation import leaf as _leaf
 from ftrans.autograd.hooks import RemovableHandle as _RemovableHandle
+from ftrans.autograd.short import composite as _composite
+from ftrans.autograd.tape import recorded as _recorded
+from ftrans.autograd.values import written_to as _written_to
 from ftrans.config import get_default_dtype, set_default_dtype
+from ftrans.custom.front import traceable as _traceable
 from ftrans.errors import MissingAttributeError as _MissingAttributeError
 from ftrans.func import vmap
+from ftrans.ir import Tracer as _Tracer
+from ftrans.ir.stack import state as _state
+from ftrans.ir.stack import untraced as _untraced
 from ftrans.numpy import finfo, iinfo, promote_types
 from ftrans.numpy.methods import CASTS as _CASTS
 from ftrans.numpy.methods import entries as _entries
+from ftrans.numpy.promotion import is_array as _is_array
 from ftrans.primitives import complex_p as _complex_p
-from ftrans.runtime.device import Device as device
+from ftrans.runtime.device import Device as _Device
 from ftrans.runtime.device import get_default_device, set_default_device
-from ftrans.torch import functional as _functional
 from ftrans.torch import functions as _functions
-from ftrans.torch import testing
+from ftrans.torch.functions import Generator, default_generator, manual_seed
 from ftrans.traceback import boundary as _boundary
+from ftrans.traceback import shorten as _shorten
 
-# functions that `ftrans.numpy` has and tensors do not have as methods
+_Function = _Callable[..., Any]
+
+
+# ------------------------------------------------------------------------------------------- tables
+
+# functions that tensors do not have as methods: of `ftrans.numpy`
 _BY_NAME = """
     concat cat:concat concatenate:concat stack hstack vstack dstack column_stack
     kron cross vdot diff fliplr flipud rot90 repeat_interleave:repeat quantile isin
     real imag sgn:sign isreal is_complex:iscomplexobj logaddexp2
     bitwise_left_shift bitwise_right_shift atleast_1d atleast_2d atleast_3d i0 result_type
 """
+
+# of functions.py; those that create
+_DIFFERING = "where topk meshgrid broadcast_tensors einsum logdet bernoulli"
+_CREATING = """
+    tensor zeros ones empty full eye arange linspace logspace rand randn randint randperm normal
+"""
+
+_LIKE = "zeros ones empty full rand randn"
+_KNOWN = "allclose equal is_complex is_floating_point"
 
 # methods of tensors that are none of `ftrans.numpy` by another name
 _BY_METHOD = """
@@ -62,11 +89,54 @@ _BY_METHOD = """
     is_floating_point is_inference view_as_real view_as_complex
 """
 
-_FOUND = "relu sigmoid tanh softmax log_softmax silu"
+_DTYPES = """
+    int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128
+"""
 _SPECIAL = "erf erfc erfinv expit:sigmoid expm1 log1p logsumexp digamma gammaln:lgamma xlogy sinc"
-_OF_JAX = "cholesky det eig eigh eigvals eigvalsh inv pinv qr slogdet solve svd svdvals"
+_MATRICES = "cholesky det eig eigh eigvals eigvalsh inv pinv qr slogdet solve svd svdvals"
 _FOURIER = "fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn fftshift ifftshift"
-_DTYPES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
+_NETWORKS = "gelu hardtanh linear one_hot nll_loss cross_entropy"
+_ACTIVATIONS = "relu sigmoid tanh softmax log_softmax silu"
+
+_FORMULAS = {
+    "complex": lambda real, imag: _complex_p(*_fnp.broadcast_arrays(real, imag)),
+    "polar": lambda abs, angle: _complex_p(abs * _fnp.cos(angle), abs * _fnp.sin(angle)),
+    "masked_select": lambda x, mask: _fnp.getitem(*_fnp.broadcast_arrays(x, mask)),
+    "addmm": lambda x, mat1, mat2, *, beta=1, alpha=1: beta * x + alpha * _fnp.matmul(mat1, mat2),
+}
+"""Functions that are one formula of those of `ftrans.numpy`."""
+
+_LAYERS = {
+    "elu": lambda x, alpha=1.0: _fnp.where(x > 0, x, alpha * _fnp.expm1(x)),
+    "leaky_relu": lambda x, negative_slope=0.01: _fnp.where(x > 0, x, negative_slope * x),
+    "logsigmoid": lambda x: -_fnp.softplus(-x),
+    "relu6": lambda x: _functions.hardtanh(x, 0.0, 6.0),
+    "softplus": lambda x, beta=1.0, threshold=20.0: _fnp.where(
+        x * beta > threshold, x, _fnp.softplus(x * beta) / beta
+    ),
+    "normalize": lambda x, p=2.0, dim=1, eps=1e-12: (
+        x / _fnp.maximum(_fnp.vector_norm(x, axis=dim, ord=p, keepdims=True), eps)
+    ),
+}
+"""The same, of `torch.nn.functional`."""
+
+_LOSSES = {
+    "mse_loss": lambda x, y: _fnp.square(_fnp.subtract(x, y)),
+    "l1_loss": lambda x, y: _fnp.abs(_fnp.subtract(x, y)),
+    "huber_loss": _functions.huber,
+    "smooth_l1_loss": _functions.smooth_l1,
+    "binary_cross_entropy": lambda x, y, weight=1.0: (
+        -weight * y * _fnp.maximum(_fnp.log(x), -100.0)
+        - weight * (1.0 - y) * _fnp.maximum(_fnp.log(1.0 - x), -100.0)
+    ),
+    "binary_cross_entropy_with_logits": lambda x, y, weight=1.0, *, pos_weight=1.0: (
+        ((1.0 - y) * x + (1.0 + (pos_weight - 1.0) * y) * _fnp.softplus(-x)) * weight
+    ),
+    "kl_div": lambda x, y, *, log_target=False: (
+        _fnp.exp(y) * (y - x) if log_target else _fnp.xlogy(y, y) - y * x
+    ),
+}
+"""Losses of x and a target y, by what they are of each element."""
 
 _PARAMETERS = "parameters are tensors in a pytree of your own, such as a dict, layers functions"
 _INSTEAD = {
@@ -98,11 +168,11 @@ _INSTEAD = {
 """What to write in the place of what is not there."""
 
 
-def _missing(home: str) -> _Callable[[str], _Any]:
+def _missing(home: str) -> _Callable[[str], Any]:
     """Makes the `__getattr__` of a namespace."""
 
     @_boundary
-    def missing(name: str) -> _Any:
+    def missing(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module {home!r} has no attribute {name!r}")
         found = vars(_sys.modules[home])
@@ -121,114 +191,227 @@ def _missing(home: str) -> _Callable[[str], _Any]:
     return missing
 
 
-def _namespace(name: str, doc: str, **members: _Any) -> _ModuleType:
+# ---------------------------------------------------------------------------- functions of tensors
+
+_FIRST = ("input", "tensors", "tensor")
+"""What PyTorch calls the first argument, whatever `ftrans.numpy` calls it."""
+
+
+def _lifted(function: _Function, short: _Function | None = None) -> _Function:
+    """Makes a function of values take tensors as well, and return tensors then.
+
+    Args:
+        function: the function, of `ftrans.numpy` or composed of those.
+        short: what is called where the first argument is a tensor; the user's code is two frames
+            further out.
+    """
+    parameters, names = _signature(function).parameters, _methods.names_of(function)
+    short = short or _composite(function.__name__, function, names, 2)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            if type(kwargs.get("out")) is Tensor:
+                return _written_to(kwargs.pop("out"), lambda: called(*args, **kwargs))
+            args = _by_place(args, kwargs, parameters)
+        if args and type(args[0]) is Tensor:
+            return short(*args, **kwargs)
+        if kwargs:
+            kwargs = {names.get(key, key): value for key, value in kwargs.items()}
+        try:
+            if _has_tensors(args, kwargs):
+                return _recorded(function, *args, **kwargs)
+            return function(*args, **kwargs)
+        except Exception as error:
+            _shorten(error)
+            raise
+
+    return _functools.wraps(function)(called)
+
+
+def _by_place(args: tuple[Any, ...], kwargs: dict[str, Any], own: Any = ()) -> tuple[Any, ...]:
+    """Returns all positional arguments, with those under names that the function has not itself."""
+    if not args:
+        args = tuple([kwargs.pop(name) for name in _FIRST if name in kwargs and name not in own])
+    takes = args and "other" in kwargs and "other" not in own
+    return (args[0], kwargs.pop("other"), *args[1:]) if takes else args
+
+
+def _has_tensors(*args: Any) -> bool:
+    return Tensor in map(type, _tree.tree_leaves(args))
+
+
+def _of_method(name: str) -> _Function:
+    """Makes the function that is a method of tensors by this name."""
+    method = getattr(Tensor, name)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        input, *rest = _by_place(args, kwargs)
+        if type(input) is Tensor or _state.stack:
+            return method(input if is_tensor(input) else _fnp.asarray(input), *rest, **kwargs)
+        found = method(as_tensor(input), *rest, **kwargs)
+        return found if _has_tensors(rest, kwargs) else _tree.tree_map(_plain, found)
+
+    return _functools.wraps(method)(called)
+
+
+def _of_jax(function: _Function) -> _Function:
+    """Makes a function of arrays, and of options, of one that JAX has: one operation, its rules."""
+    name, places = function.__name__, tuple(_signature(function).parameters)
+
+    @_functools.cache
+    def traced(options: tuple[tuple[str, Any], ...]) -> _Function:
+        return _traceable(_functools.partial(function, **dict(options)), name=name)
+
+    @_functools.wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        arrays = [x for x in args if _is_array(x)]
+        options |= {places[i]: x for i, x in enumerate(args) if not _is_array(x)}
+        pairs = [(k, tuple(x) if isinstance(x, list) else x) for k, x in options.items()]
+        return traced(tuple(pairs))(*arrays)
+
+    return _lifted(called)
+
+
+def _known(function: _Function) -> _Function:
+    """Makes a function that returns a boolean return one of Python's, where nothing traces."""
+
+    @_functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        found = function(*args, **kwargs)
+        return found.item() if type(found) is Tensor else found
+
+    return called
+
+
+def _plain(x: Any) -> Any:
+    return x.detach().numpy() if type(x) is Tensor else x
+
+
+def _creating(make: _Function) -> _Function:
+    """Makes a function that creates arrays create tensors or, in what is traced, parts of that."""
+
+    def created(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> Any:
+        args, kwargs = _tree.tree_map(_plain, (args, kwargs))
+        if _state.stack and not requires_grad:
+            return _fnp.asarray(make(*args, **kwargs))
+        for x in _tree.tree_leaves(args):
+            if type(x) is _Tracer:
+                _leaf(x, requires_grad)  # which raises
+        if isinstance(device, str) and _Device(device).type == "cpu" and not get_default_device():
+            device = None
+        with _untraced():
+            return _leaf(_fnp.asarray(make(*args, **kwargs), device=device), requires_grad)
+
+    created.__name__, created.__doc__ = make.__name__, make.__doc__
+    return _boundary(created)
+
+
+def _like(make: _Function) -> _Function:
+    """Makes `zeros_like` of `zeros`, and so on."""
+
+    def created(input: Any, *args: Any, dtype: Any = None, **options: Any) -> Any:
+        options["device"] = options.get("device") or getattr(input, "device", None)
+        return make(tuple(input.shape), *args, dtype=dtype or input.dtype, **options)
+
+    created.__name__ = f"{make.__name__}_like"
+    created.__doc__ = f"Creates, by `{make.__name__}`, a tensor of the type of another one."
+    return created
+
+
+def _function(name: str, target: str) -> Any:
+    """Makes the function of tensors that is one of `ftrans.numpy`, at the cost of the method."""
+    function = _methods.function_of(name, target)
+    return _lifted(function, _methods.method_of(name, function, 2))
+
+
+def _formula(name: str, function: Any) -> Any:
+    """Makes the function of tensors that is a formula, under a name."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = function.__doc__ or "Takes the arguments of PyTorch's."
+    return _lifted(function)
+
+
+def is_tensor(obj: Any) -> bool:
+    """Tells whether an object is a tensor, or a traced value, which stands for one."""
+    return type(obj) in (Tensor, _Tracer)
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
+    """Returns a tensor of some data: itself where it is one, with its history."""
+    if type(data) in (Tensor, _Tracer):
+        data = data if dtype is None else data.to(dtype)
+        return data if device is None else data.to(device)
+    return tensor(data, dtype=dtype, device=device)
+
+
+# ------------------------------------------------------------------------------------------- names
+
+
+def _members() -> dict[str, Any]:
+    """Returns what the tables have for `torch` itself."""
+    found: dict[str, Any] = {name: _np.dtype(target) for name, target in _entries(_CASTS + _DTYPES)}
+    for table in (_methods.ELEMENTWISE, _methods.OTHERS):
+        found |= {name: _function(name, target) for name, target in _entries(table)}
+    found |= {name: _lifted(getattr(_fnp, target)) for name, target in _entries(_BY_NAME)}
+    found |= {name: _of_method(name) for name in _BY_METHOD.split()}
+    found |= {name: _known(found[name]) for name in _KNOWN.split()}
+    found |= {name: _lifted(getattr(_functions, name)) for name in _DIFFERING.split()}
+    found |= {name: _formula(name, function) for name, function in _FORMULAS.items()}
+    found |= {name: _creating(getattr(_functions, name)) for name in _CREATING.split()}
+    return found | {f"{name}_like": _like(found[name]) for name in _LIKE.split()}
+
+
+_found = _members()
+tensor = _found["tensor"]
+globals().update(_found)
+dtype, Size, device = _np.dtype, tuple, _Device
+
+
+def _module(name: str, **members: Any) -> _ModuleType:
     """Makes a module of some names, which can be imported from as well."""
-    module = _ModuleType(f"{__name__}.{name}", doc)
+    module = _ModuleType(f"{__name__}.{name}", f"Has what there is of `torch.{name}`.")
     vars(module).update(members, __getattr__=_missing(module.__name__))
     _sys.modules[module.__name__] = module
     return module
 
 
-def _complex(real: _Any, imag: _Any) -> _Any:
-    """Returns complex numbers with these parts, of one type."""
-    return _complex_p(*_fnp.broadcast_arrays(real, imag))
+def _from_jax(home: _ModuleType, names: str) -> dict[str, Any]:
+    return {name: _of_jax(getattr(home, name)) for name in names.split()}
 
 
-def _polar(abs: _Any, angle: _Any) -> _Any:
-    """Returns complex numbers of an absolute value and an angle."""
-    return _complex(abs * _fnp.cos(angle), abs * _fnp.sin(angle))
-
-
-def _addmm(input: _Any, mat1: _Any, mat2: _Any, *, beta: _Any = 1, alpha: _Any = 1) -> _Any:
-    """Returns `beta * input + alpha * (mat1 @ mat2)`."""
-    return beta * input + alpha * _fnp.matmul(mat1, mat2)
-
-
-_slogdet = _functions.of_jax(_jax.numpy.linalg.slogdet)
-
-
-def _logdet(input: _Any) -> _Any:
-    """Returns the logarithm of the determinant, NaN where that is negative."""
-    sign, logarithm = _slogdet(input)
-    return _fnp.where(sign < 0, nan, logarithm)
-
-
-def _function(name: str, target: str) -> _Any:
-    """Makes the function of tensors that is one of `ftrans.numpy`, at the cost of the method."""
-    function = _methods.function_of(name, target)
-    return _functions.lifted(function, _methods.method_of(name, function, 2))
-
-
-def _has_gpu() -> bool:
-    """Tells whether JAX finds a GPU."""
-    return _np.any([found.platform == "gpu" for found in _jax.local_devices()]).item()
-
-
-def _members() -> dict[str, _Any]:
-    """Returns all that comes from tables."""
-    found: dict[str, _Any] = {name: _np.dtype(name) for name in _DTYPES.split()}
-    found |= {name: _np.dtype(target) for name, target in _entries(_CASTS)}
-    found |= {"complex64": found["cfloat"], "complex128": found["cdouble"]}
-    for table in (_methods.ELEMENTWISE, _methods.OTHERS):
-        found |= {name: _function(name, target) for name, target in _entries(table)}
-    for name, target in _entries(_BY_NAME):
-        found[name] = _functions.lifted(getattr(_fnp, target))
-    for name in _BY_METHOD.split():
-        found[name] = _functions.of_method(name)
-    for name in ("allclose", "equal", "is_complex", "is_floating_point"):
-        found[name] = _functions.known(found[name])
-    for function in (_complex, _polar, _addmm, _logdet):
-        found[function.__name__[1:]] = _functions.lifted(function)
-    found |= {name: vars(_functions)[name] for name in _functions.__all__}
-    for name in ("zeros", "ones", "empty", "full", "rand", "randn"):
-        found[f"{name}_like"] = _functions.like(found[name])
-    return found
-
-
-_found = _members()
-_losses = {name: vars(_functional)[name] for name in _functional.__all__}
-_of_jax = {name: _functions.of_jax(getattr(_jax.numpy.linalg, name)) for name in _OF_JAX.split()}
-globals().update(_found)
-
-dtype, Size = _np.dtype, tuple
-inverse = _of_jax["inv"]
-linalg = _namespace(
+linalg = _module(
     "linalg",
-    "Has `torch.linalg`.",
-    norm=_functions.lifted(_fnp.norm),
-    vector_norm=_functions.vector_norm,
-    matrix_norm=_functions.lifted(_fnp.matrix_norm),
-    **_of_jax,
+    norm=_lifted(_fnp.norm),
+    vector_norm=_lifted(_functions.vector_norm),
+    matrix_norm=_lifted(_fnp.matrix_norm),
+    **_from_jax(_jax.numpy.linalg, _MATRICES),
     **{name: _function(name, name) for name in ("cross", "matmul", "matrix_power", "vecdot")},
 )
-fft = _namespace(
-    "fft",
-    "Has `torch.fft`.",
-    **{name: _functions.of_jax(getattr(_jax.numpy.fft, name)) for name in _FOURIER.split()},
-)
-special = _namespace(
-    "special",
-    "Has `torch.special`.",
-    **{name: _function(name, target) for name, target in _entries(_SPECIAL)},
-)
-nn = _namespace(
+inverse = linalg.inv
+fft = _module("fft", **_from_jax(_jax.numpy.fft, _FOURIER))
+special = _module("special", **{name: _function(name, to) for name, to in _entries(_SPECIAL)})
+nn = _module(
     "nn",
-    "Has `torch.nn.functional`.",
-    functional=_namespace(
+    functional=_module(
         "nn.functional",
-        "Has `torch.nn.functional`.",
-        **_losses,
-        **{name: _found[name] for name in _FOUND.split()},
+        dropout=_functions.dropout,
+        **{name: _lifted(getattr(_functions, name)) for name in _NETWORKS.split()},
+        **{name: _formula(name, function) for name, function in _LAYERS.items()},
+        **{name: _formula(name, _functions.loss_of(each)) for name, each in _LOSSES.items()},
+        **{name: _found[name] for name in _ACTIVATIONS.split()},
     ),
 )
-utils = _namespace(
+utils = _module(
     "utils",
-    "Has what there is of `torch.utils`.",
-    checkpoint=_namespace("utils.checkpoint", "Says what to write instead."),
-    hooks=_namespace("utils.hooks", "Has handles of hooks.", RemovableHandle=_RemovableHandle),
+    checkpoint=_module("utils.checkpoint"),
+    hooks=_module("utils.hooks", RemovableHandle=_RemovableHandle),
 )
-random = _namespace("random", "Has `torch.random`.", manual_seed=_functions.manual_seed)
-cuda = _namespace("cuda", "Says which GPUs there are.", is_available=_has_gpu)
+random = _module("random", manual_seed=manual_seed)
+testing = _module("testing", assert_close=_functions.assert_close)
+# `any` is that of PyTorch here
+cuda = _module(
+    "cuda", is_available=lambda: "gpu" in [found.platform for found in _jax.local_devices()]
+)
 
 # so that `from ftrans.torch.autograd import Function` finds what is there already
 _sys.modules |= {
@@ -236,9 +419,8 @@ _sys.modules |= {
     for name, module in list(_sys.modules.items())
     if name.startswith(("ftrans.autograd", "ftrans.func"))
 }
-_namespace(
+_module(
     "autograd.gradcheck",
-    "Has what the module has that `torch.autograd.gradcheck` hides.",
     **{name: getattr(autograd, name) for name in ("gradcheck", "gradgradcheck", "GradcheckError")},
 )
 _sys.modules[f"{__name__}.autograd.grad_mode"] = autograd.grad_mode
