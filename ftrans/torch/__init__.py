@@ -22,18 +22,7 @@ import numpy as _np
 
 import ftrans.numpy as _fnp
 from ftrans import autograd, func
-from ftrans.autograd import (
-    Tensor,
-    enable_grad,
-    from_numpy,
-    inference_mode,
-    is_anomaly_check_nan_enabled,
-    is_anomaly_enabled,
-    is_grad_enabled,
-    is_inference_mode_enabled,
-    no_grad,
-    set_grad_enabled,
-)
+from ftrans.autograd import Tensor
 from ftrans.autograd import methods as _methods
 from ftrans.autograd.creation import leaf as _leaf
 from ftrans.autograd.hooks import RemovableHandle as _RemovableHandle
@@ -64,12 +53,19 @@ _Function = _Callable[..., Any]
 
 # ------------------------------------------------------------------------------------------- tables
 
-# functions that tensors do not have as methods: of `ftrans.numpy`
+_OF_AUTOGRAD = """
+    enable_grad no_grad set_grad_enabled is_grad_enabled inference_mode is_inference_mode_enabled
+    is_anomaly_enabled is_anomaly_check_nan_enabled from_numpy
+"""
+
+# functions of `ftrans.numpy` that tensors have as methods, and those that they have not
+_METHODS = _methods.ELEMENTWISE + _methods.OTHERS
 _BY_NAME = """
     concat cat:concat concatenate:concat stack hstack vstack dstack column_stack
     kron cross vdot diff fliplr flipud rot90 repeat_interleave:repeat quantile isin
     real imag sgn:sign isreal is_complex:iscomplexobj logaddexp2
     bitwise_left_shift bitwise_right_shift atleast_1d atleast_2d atleast_3d i0 result_type
+    bincount matrix_power diagflat hsplit vsplit dsplit take_along_dim:take_along_axis
 """
 
 # of functions.py; those that create
@@ -93,7 +89,10 @@ _DTYPES = """
     int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128
 """
 _SPECIAL = "erf erfc erfinv expit:sigmoid expm1 log1p logsumexp digamma gammaln:lgamma xlogy sinc"
-_MATRICES = "cholesky det eig eigh eigvals eigvalsh inv pinv qr slogdet solve svd svdvals"
+_MATRICES = """
+    cholesky cond det eig eigh eigvals eigvalsh inv matrix_rank pinv qr slogdet solve svd svdvals
+    tensorinv tensorsolve
+"""
 _FOURIER = "fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn fftshift ifftshift"
 _NETWORKS = "gelu hardtanh linear one_hot nll_loss cross_entropy"
 _ACTIVATIONS = "relu sigmoid tanh softmax log_softmax silu"
@@ -102,6 +101,10 @@ _FORMULAS = {
     "complex": lambda real, imag: _complex_p(*_fnp.broadcast_arrays(real, imag)),
     "polar": lambda abs, angle: _complex_p(abs * _fnp.cos(angle), abs * _fnp.sin(angle)),
     "masked_select": lambda x, mask: _fnp.getitem(*_fnp.broadcast_arrays(x, mask)),
+    "clamp_min": lambda x, min: _fnp.clip(x, min, None),
+    "clamp_max": lambda x, max: _fnp.clip(x, None, max),
+    "frac": lambda x: x - _fnp.trunc(x),
+    "dist": lambda x, y, p=2.0: _fnp.vector_norm(x - y, ord=p),
     "addmm": lambda x, mat1, mat2, *, beta=1, alpha=1: beta * x + alpha * _fnp.matmul(mat1, mat2),
 }
 """Functions that are one formula of those of `ftrans.numpy`."""
@@ -109,6 +112,12 @@ _FORMULAS = {
 _LAYERS = {
     "elu": lambda x, alpha=1.0: _fnp.where(x > 0, x, alpha * _fnp.expm1(x)),
     "leaky_relu": lambda x, negative_slope=0.01: _fnp.where(x > 0, x, negative_slope * x),
+    "mish": lambda x: x * _fnp.tanh(_fnp.softplus(x)),
+    "softsign": lambda x: x / (1.0 + _fnp.abs(x)),
+    "embedding": lambda x, weight: _fnp.take(weight, x, axis=0),
+    "cosine_similarity": lambda x1, x2, dim=1, eps=1e-8: _fnp.sum(
+        _LAYERS["normalize"](x1, 2.0, dim, eps) * _LAYERS["normalize"](x2, 2.0, dim, eps), dim
+    ),
     "logsigmoid": lambda x: -_fnp.softplus(-x),
     "relu6": lambda x: _functions.hardtanh(x, 0.0, 6.0),
     "softplus": lambda x, beta=1.0, threshold=20.0: _fnp.where(
@@ -141,7 +150,6 @@ _LOSSES = {
 _PARAMETERS = "parameters are tensors in a pytree of your own, such as a dict, layers functions"
 _INSTEAD = {
     "Module": f"Write functions: {_PARAMETERS}",
-    "Parameter": "Write torch.tensor(data, requires_grad=True)",
     "masked": "Choose before the operation: torch.where(mask, x, 1)",
     "optim": "Update under torch.no_grad(): w -= rate * w.grad. Or write func.grad and use optax",
     "compile": "Write ftrans.jit(f). Tensors need none: what is pending is compiled as it is",
@@ -149,23 +157,33 @@ _INSTEAD = {
     "save": "Write pickle.dump(x, file)",
     "load": "Write pickle.load(file)",
     "median": "Write ftrans.numpy.median(x), which takes the mean of two in the middle",
-    "FloatTensor": "Write torch.tensor(data, dtype=torch.float32)",
     "set_printoptions": "Write numpy.set_printoptions(...)",
     "multinomial": "Draw with NumPy: np.random.default_rng(seed).choice(len(p), size=n, p=p)",
     "cond": "Write ftrans.cond(pred, true_fun, false_fun, *operands)",
     "batch_norm": "Write it as a function that returns its statistics beside its result",
-    "dist": "Write torch.linalg.norm(x - y)",
     "cdist": "Write torch.linalg.norm(x[:, None] - y[None], dim=-1)",
-    "frac": "Write x - torch.trunc(x)",
+    "backends": "There is nothing to set: leave the line out",
+    "init": "Write torch.randn(n, m) * scale, and requires_grad_() of that",
+    "utils": "To clip, write w.grad.mul_(bound / total.clamp(min=bound)), total being the norm",
     "profiler": "It is torch.autograd.profiler",
     "checkpoint": "Call the function itself. To save less, pack what is saved: "
     "torch.autograd.graph.saved_tensors_hooks",
-    **dict.fromkeys(
-        ("get_numerical_jacobian", "get_analytical_jacobian"),
-        "Write torch.autograd.functional.jacobian(f, inputs)",
-    ),
 }
 """What to write in the place of what is not there."""
+
+_INSTEAD_OF_KINDS = {
+    "sparse": "Tensors are dense",
+    "Tensor": "Write torch.tensor(data, dtype=torch.float32), or torch.zeros(shape, dtype=...)",
+    "_jacobian": "Write torch.autograd.functional.jacobian(f, inputs)",
+}
+"""The same, of all names that have these in them."""
+
+_DRAWING = {
+    "normal_": lambda x, mean=0.0, std=1.0: x.copy_(_functions.normal(mean, std, x.shape)),
+    "uniform_": lambda x, low=0.0, high=1.0: x.copy_(low + (high - low) * _functions.rand(x.shape)),
+    "bernoulli_": lambda x, p=0.5: x.copy_(_functions.rand(x.shape) < p),
+}
+"""Methods of tensors that draw, which only this package does."""
 
 
 def _missing(home: str) -> _Callable[[str], Any]:
@@ -177,7 +195,8 @@ def _missing(home: str) -> _Callable[[str], Any]:
             raise AttributeError(f"module {home!r} has no attribute {name!r}")
         found = vars(_sys.modules[home])
         near = _difflib.get_close_matches(name, [n for n in found if n[0] != "_"], 3, 0.75)
-        hint = "Tensors are dense" if "sparse" in name else _INSTEAD.get(name)
+        kinds = (hint for kind, hint in _INSTEAD_OF_KINDS.items() if kind in name)
+        hint = _INSTEAD.get(name) or next(kinds, None)
         if hint is None and home.endswith(".nn"):
             hint = f"There are no modules: {_PARAMETERS} of torch.nn.functional"
         if hint is None and _isfunction(getattr(_fnp, name, None)):
@@ -213,6 +232,8 @@ def _lifted(function: _Function, short: _Function | None = None) -> _Function:
             if type(kwargs.get("out")) is Tensor:
                 return _written_to(kwargs.pop("out"), lambda: called(*args, **kwargs))
             args = _by_place(args, kwargs, parameters)
+            if kwargs.pop("inplace", False):
+                return args[0].copy_(called(*args, **kwargs))
         if args and type(args[0]) is Tensor:
             return short(*args, **kwargs)
         if kwargs:
@@ -346,24 +367,18 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
 
 # ------------------------------------------------------------------------------------------- names
 
-
-def _members() -> dict[str, Any]:
-    """Returns what the tables have for `torch` itself."""
-    found: dict[str, Any] = {name: _np.dtype(target) for name, target in _entries(_CASTS + _DTYPES)}
-    for table in (_methods.ELEMENTWISE, _methods.OTHERS):
-        found |= {name: _function(name, target) for name, target in _entries(table)}
-    found |= {name: _lifted(getattr(_fnp, target)) for name, target in _entries(_BY_NAME)}
-    found |= {name: _of_method(name) for name in _BY_METHOD.split()}
-    found |= {name: _known(found[name]) for name in _KNOWN.split()}
-    found |= {name: _lifted(getattr(_functions, name)) for name in _DIFFERING.split()}
-    found |= {name: _formula(name, function) for name, function in _FORMULAS.items()}
-    found |= {name: _creating(getattr(_functions, name)) for name in _CREATING.split()}
-    return found | {f"{name}_like": _like(found[name]) for name in _LIKE.split()}
-
-
-_found = _members()
+_found: dict[str, Any] = {name: _np.dtype(target) for name, target in _entries(_CASTS + _DTYPES)}
+_found |= {name: getattr(autograd, name) for name in _OF_AUTOGRAD.split()}
+_found |= {name: _function(name, to) for name, to in _entries(_METHODS)}
+_found |= {name: _lifted(getattr(_fnp, target)) for name, target in _entries(_BY_NAME)}
+_found |= {name: _of_method(name) for name in _BY_METHOD.split()}
+_found |= {name: _known(_found[name]) for name in _KNOWN.split()}
+_found |= {name: _lifted(getattr(_functions, name)) for name in _DIFFERING.split()}
+_found |= {name: _formula(name, function) for name, function in _FORMULAS.items()}
+_found |= {name: _creating(getattr(_functions, name)) for name in _CREATING.split()}
+_found |= {f"{name}_like": _like(_found[name]) for name in _LIKE.split()}
 tensor = _found["tensor"]
-globals().update(_found)
+globals().update(_found)  # from here on `any`, `bool` and `sum` are PyTorch's, in functions too
 dtype, Size, device = _np.dtype, tuple, _Device
 
 
@@ -387,11 +402,12 @@ linalg = _module(
     **_from_jax(_jax.numpy.linalg, _MATRICES),
     **{name: _function(name, name) for name in ("cross", "matmul", "matrix_power", "vecdot")},
 )
-inverse = linalg.inv
+inverse, det, cholesky, qr = linalg.inv, linalg.det, linalg.cholesky, linalg.qr
 fft = _module("fft", **_from_jax(_jax.numpy.fft, _FOURIER))
 special = _module("special", **{name: _function(name, to) for name, to in _entries(_SPECIAL)})
 nn = _module(
     "nn",
+    Parameter=lambda data, requires_grad=True: data.detach().requires_grad_(requires_grad),
     functional=_module(
         "nn.functional",
         dropout=_functions.dropout,
@@ -401,16 +417,15 @@ nn = _module(
         **{name: _found[name] for name in _ACTIVATIONS.split()},
     ),
 )
-utils = _module(
-    "utils",
-    checkpoint=_module("utils.checkpoint"),
-    hooks=_module("utils.hooks", RemovableHandle=_RemovableHandle),
-)
+_hooks = _module("utils.hooks", RemovableHandle=_RemovableHandle)
+utils = _module("utils", checkpoint=_module("utils.checkpoint"), hooks=_hooks)
 random = _module("random", manual_seed=manual_seed)
 testing = _module("testing", assert_close=_functions.assert_close)
-# `any` is that of PyTorch here
 cuda = _module(
-    "cuda", is_available=lambda: "gpu" in [found.platform for found in _jax.local_devices()]
+    "cuda",
+    is_available=lambda: "gpu" in [found.platform for found in _jax.local_devices()],
+    manual_seed=manual_seed,
+    manual_seed_all=manual_seed,
 )
 
 # so that `from ftrans.torch.autograd import Function` finds what is there already
@@ -425,3 +440,5 @@ _module(
 )
 _sys.modules[f"{__name__}.autograd.grad_mode"] = autograd.grad_mode
 __getattr__ = _missing(__name__)
+for _name, _draw in _DRAWING.items():
+    setattr(Tensor, _name, _boundary(_draw))

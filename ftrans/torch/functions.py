@@ -35,9 +35,7 @@ def _sized(make: Callable[..., Any]) -> Callable[..., Any]:
     def sized(*shape: Any, size: Any = None, **options: Any) -> Any:
         return make(tuple(sizes_of(shape) if size is None else size), **options)
 
-    sized.__doc__ = str(make.__doc__).partition("\n")[
-        0
-    ]  # the rest may speak of a function of NumPy
+    sized.__doc__ = str(make.__doc__).partition("\n")[0]  # the rest is of arrays
     return sized
 
 
