@@ -135,8 +135,11 @@ _LOSSES = {
     "huber_loss": _functions.huber,
     "smooth_l1_loss": _functions.smooth_l1,
     "binary_cross_entropy": lambda x, y, weight=1.0: (
-        -weight * y * _fnp.maximum(_fnp.log(x), -100.0)
-        - weight * (1.0 - y) * _fnp.maximum(_fnp.log(1.0 - x), -100.0)
+        (
+            _fnp.maximum(_fnp.log(x), -100.0) * y
+            + _fnp.maximum(_fnp.log(1.0 - x), -100.0) * (1.0 - y)
+        )
+        * -weight
     ),
     "binary_cross_entropy_with_logits": lambda x, y, weight=1.0, *, pos_weight=1.0: (
         ((1.0 - y) * x + (1.0 + (pos_weight - 1.0) * y) * _fnp.softplus(-x)) * weight
@@ -179,7 +182,9 @@ _INSTEAD_OF_KINDS = {
 """The same, of all names that have these in them."""
 
 _DRAWING = {
-    "normal_": lambda x, mean=0.0, std=1.0: x.copy_(_functions.normal(mean, std, x.shape)),
+    "normal_": lambda x, mean=0.0, std=1.0: x.copy_(
+        _functions.normal(mean, std, x.shape, dtype=x.dtype)
+    ),
     "uniform_": lambda x, low=0.0, high=1.0: x.copy_(low + (high - low) * _functions.rand(x.shape)),
     "bernoulli_": lambda x, p=0.5: x.copy_(_functions.rand(x.shape) < p),
 }
