@@ -1,58 +1,81 @@
 """The names of PyTorch that programs around `torch.autograd` and `torch.func` use.
 
-`import ftrans.torch as torch` is what such a program changes. Most names are those of methods of
-tensors and of `ftrans.numpy`, from tables; what is not there says what to write instead.
+`import ftrans.torch as torch` is what such a program changes. Names come from tables: methods of
+tensors, functions of values that are made to take tensors as well, or to create them, and what to
+write instead of what is not there.
 """
 
 # ruff: noqa: F401
 import difflib as _difflib
+import functools as _functools
 import sys as _sys
 from collections.abc import Callable as _Callable
 from inspect import isfunction as _isfunction
+from inspect import signature as _signature
 from math import e, inf, nan, pi
 from types import ModuleType as _ModuleType
-from typing import Any as _Any
+from typing import Any
 
 import jax as _jax
+import jax.tree_util as _tree
 import numpy as _np
 
 import ftrans.numpy as _fnp
 from ftrans import autograd, func
-from ftrans.autograd import (
-    Tensor,
-    enable_grad,
-    from_numpy,
-    inference_mode,
-    is_anomaly_check_nan_enabled,
-    is_anomaly_enabled,
-    is_grad_enabled,
-    is_inference_mode_enabled,
-    no_grad,
-    set_grad_enabled,
-)
+from ftrans.autograd import Tensor
 from ftrans.autograd import methods as _methods
+from ftrans.autograd.creation import leaf as _leaf
 from ftrans.autograd.hooks import RemovableHandle as _RemovableHandle
+from ftrans.autograd.short import composite as _composite
+from ftrans.autograd.tape import recorded as _recorded
+from ftrans.autograd.values import written_to as _written_to
 from ftrans.config import get_default_dtype, set_default_dtype
+from ftrans.custom.front import traceable as _traceable
 from ftrans.errors import MissingAttributeError as _MissingAttributeError
 from ftrans.func import vmap
+from ftrans.ir import Tracer as _Tracer
+from ftrans.ir.stack import state as _state
+from ftrans.ir.stack import untraced as _untraced
 from ftrans.numpy import finfo, iinfo, promote_types
 from ftrans.numpy.methods import CASTS as _CASTS
 from ftrans.numpy.methods import entries as _entries
+from ftrans.numpy.promotion import is_array as _is_array
 from ftrans.primitives import complex_p as _complex_p
-from ftrans.runtime.device import Device as device
+from ftrans.runtime.device import Device as _Device
 from ftrans.runtime.device import get_default_device, set_default_device
-from ftrans.torch import functional as _functional
 from ftrans.torch import functions as _functions
-from ftrans.torch import testing
+from ftrans.torch.functions import Generator, default_generator, manual_seed
 from ftrans.traceback import boundary as _boundary
+from ftrans.traceback import shorten as _shorten
 
-# functions that `ftrans.numpy` has and tensors do not have as methods
+_Function = _Callable[..., Any]
+
+
+# ------------------------------------------------------------------------------------------- tables
+
+_OF_AUTOGRAD = """
+    enable_grad no_grad set_grad_enabled is_grad_enabled inference_mode is_inference_mode_enabled
+    is_anomaly_enabled is_anomaly_check_nan_enabled from_numpy
+"""
+
+# functions of `ftrans.numpy` that tensors have as methods, and those that they have not
+_METHODS = _methods.ELEMENTWISE + _methods.OTHERS
 _BY_NAME = """
     concat cat:concat concatenate:concat stack hstack vstack dstack column_stack
     kron cross vdot diff fliplr flipud rot90 repeat_interleave:repeat quantile isin
     real imag sgn:sign isreal is_complex:iscomplexobj logaddexp2
     bitwise_left_shift bitwise_right_shift atleast_1d atleast_2d atleast_3d i0 result_type
+    bincount matrix_power diagflat hsplit vsplit dsplit take_along_dim:take_along_axis
 """
+
+# of functions.py; those that create
+_DIFFERING = "where topk meshgrid broadcast_tensors einsum logdet bernoulli"
+_CREATING = """
+    tensor zeros ones empty full eye arange linspace logspace rand randn randint randperm normal
+"""
+
+_LIKE = "zeros ones empty full rand randn"
+_KNOWN = "allclose equal is_complex is_floating_point"
 
 # methods of tensors that are none of `ftrans.numpy` by another name
 _BY_METHOD = """
@@ -62,16 +85,74 @@ _BY_METHOD = """
     is_floating_point is_inference view_as_real view_as_complex
 """
 
-_FOUND = "relu sigmoid tanh softmax log_softmax silu"
+_DTYPES = """
+    int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128
+"""
 _SPECIAL = "erf erfc erfinv expit:sigmoid expm1 log1p logsumexp digamma gammaln:lgamma xlogy sinc"
-_OF_JAX = "cholesky det eig eigh eigvals eigvalsh inv pinv qr slogdet solve svd svdvals"
+_MATRICES = """
+    cholesky cond det eig eigh eigvals eigvalsh inv matrix_rank pinv qr slogdet solve svd svdvals
+    tensorinv tensorsolve
+"""
 _FOURIER = "fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn fftshift ifftshift"
-_DTYPES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
+_NETWORKS = "gelu hardtanh linear one_hot nll_loss cross_entropy"
+_ACTIVATIONS = "relu sigmoid tanh softmax log_softmax silu"
+
+_FORMULAS = {
+    "complex": lambda real, imag: _complex_p(*_fnp.broadcast_arrays(real, imag)),
+    "polar": lambda abs, angle: _complex_p(abs * _fnp.cos(angle), abs * _fnp.sin(angle)),
+    "masked_select": lambda x, mask: _fnp.getitem(*_fnp.broadcast_arrays(x, mask)),
+    "clamp_min": lambda x, min: _fnp.clip(x, min, None),
+    "clamp_max": lambda x, max: _fnp.clip(x, None, max),
+    "frac": lambda x: x - _fnp.trunc(x),
+    "dist": lambda x, y, p=2.0: _fnp.vector_norm(x - y, ord=p),
+    "addmm": lambda x, mat1, mat2, *, beta=1, alpha=1: beta * x + alpha * _fnp.matmul(mat1, mat2),
+}
+"""Functions that are one formula of those of `ftrans.numpy`."""
+
+_LAYERS = {
+    "elu": lambda x, alpha=1.0: _fnp.where(x > 0, x, alpha * _fnp.expm1(x)),
+    "leaky_relu": lambda x, negative_slope=0.01: _fnp.where(x > 0, x, negative_slope * x),
+    "mish": lambda x: x * _fnp.tanh(_fnp.softplus(x)),
+    "softsign": lambda x: x / (1.0 + _fnp.abs(x)),
+    "embedding": lambda x, weight: _fnp.take(weight, x, axis=0),
+    "cosine_similarity": lambda x1, x2, dim=1, eps=1e-8: _fnp.sum(
+        _LAYERS["normalize"](x1, 2.0, dim, eps) * _LAYERS["normalize"](x2, 2.0, dim, eps), dim
+    ),
+    "logsigmoid": lambda x: -_fnp.softplus(-x),
+    "relu6": lambda x: _functions.hardtanh(x, 0.0, 6.0),
+    "softplus": lambda x, beta=1.0, threshold=20.0: _fnp.where(
+        x * beta > threshold, x, _fnp.softplus(x * beta) / beta
+    ),
+    "normalize": lambda x, p=2.0, dim=1, eps=1e-12: (
+        x / _fnp.maximum(_fnp.vector_norm(x, axis=dim, ord=p, keepdims=True), eps)
+    ),
+}
+"""The same, of `torch.nn.functional`."""
+
+_LOSSES = {
+    "mse_loss": lambda x, y: _fnp.square(_fnp.subtract(x, y)),
+    "l1_loss": lambda x, y: _fnp.abs(_fnp.subtract(x, y)),
+    "huber_loss": _functions.huber,
+    "smooth_l1_loss": _functions.smooth_l1,
+    "binary_cross_entropy": lambda x, y, weight=1.0: (
+        (
+            _fnp.maximum(_fnp.log(x), -100.0) * y
+            + _fnp.maximum(_fnp.log(1.0 - x), -100.0) * (1.0 - y)
+        )
+        * -weight
+    ),
+    "binary_cross_entropy_with_logits": lambda x, y, weight=1.0, *, pos_weight=1.0: (
+        ((1.0 - y) * x + (1.0 + (pos_weight - 1.0) * y) * _fnp.softplus(-x)) * weight
+    ),
+    "kl_div": lambda x, y, *, log_target=False: (
+        _fnp.exp(y) * (y - x) if log_target else _fnp.xlogy(y, y) - y * x
+    ),
+}
+"""Losses of x and a target y, by what they are of each element."""
 
 _PARAMETERS = "parameters are tensors in a pytree of your own, such as a dict, layers functions"
 _INSTEAD = {
     "Module": f"Write functions: {_PARAMETERS}",
-    "Parameter": "Write torch.tensor(data, requires_grad=True)",
     "masked": "Choose before the operation: torch.where(mask, x, 1)",
     "optim": "Update under torch.no_grad(): w -= rate * w.grad. Or write func.grad and use optax",
     "compile": "Write ftrans.jit(f). Tensors need none: what is pending is compiled as it is",
@@ -79,35 +160,48 @@ _INSTEAD = {
     "save": "Write pickle.dump(x, file)",
     "load": "Write pickle.load(file)",
     "median": "Write ftrans.numpy.median(x), which takes the mean of two in the middle",
-    "FloatTensor": "Write torch.tensor(data, dtype=torch.float32)",
     "set_printoptions": "Write numpy.set_printoptions(...)",
     "multinomial": "Draw with NumPy: np.random.default_rng(seed).choice(len(p), size=n, p=p)",
     "cond": "Write ftrans.cond(pred, true_fun, false_fun, *operands)",
     "batch_norm": "Write it as a function that returns its statistics beside its result",
-    "dist": "Write torch.linalg.norm(x - y)",
     "cdist": "Write torch.linalg.norm(x[:, None] - y[None], dim=-1)",
-    "frac": "Write x - torch.trunc(x)",
+    "backends": "There is nothing to set: leave the line out",
+    "init": "Write torch.randn(n, m) * scale, and requires_grad_() of that",
+    "utils": "To clip, write w.grad.mul_(bound / total.clamp(min=bound)), total being the norm",
     "profiler": "It is torch.autograd.profiler",
     "checkpoint": "Call the function itself. To save less, pack what is saved: "
     "torch.autograd.graph.saved_tensors_hooks",
-    **dict.fromkeys(
-        ("get_numerical_jacobian", "get_analytical_jacobian"),
-        "Write torch.autograd.functional.jacobian(f, inputs)",
-    ),
 }
 """What to write in the place of what is not there."""
 
+_INSTEAD_OF_KINDS = {
+    "sparse": "Tensors are dense",
+    "Tensor": "Write torch.tensor(data, dtype=torch.float32), or torch.zeros(shape, dtype=...)",
+    "_jacobian": "Write torch.autograd.functional.jacobian(f, inputs)",
+}
+"""The same, of all names that have these in them."""
 
-def _missing(home: str) -> _Callable[[str], _Any]:
+_DRAWING = {
+    "normal_": lambda x, mean=0.0, std=1.0: x.copy_(
+        _functions.normal(mean, std, x.shape, dtype=x.dtype)
+    ),
+    "uniform_": lambda x, low=0.0, high=1.0: x.copy_(low + (high - low) * _functions.rand(x.shape)),
+    "bernoulli_": lambda x, p=0.5: x.copy_(_functions.rand(x.shape) < p),
+}
+"""Methods of tensors that draw, which only this package does."""
+
+
+def _missing(home: str) -> _Callable[[str], Any]:
     """Makes the `__getattr__` of a namespace."""
 
     @_boundary
-    def missing(name: str) -> _Any:
+    def missing(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module {home!r} has no attribute {name!r}")
         found = vars(_sys.modules[home])
         near = _difflib.get_close_matches(name, [n for n in found if n[0] != "_"], 3, 0.75)
-        hint = "Tensors are dense" if "sparse" in name else _INSTEAD.get(name)
+        kinds = (hint for kind, hint in _INSTEAD_OF_KINDS.items() if kind in name)
+        hint = _INSTEAD.get(name) or next(kinds, None)
         if hint is None and home.endswith(".nn"):
             hint = f"There are no modules: {_PARAMETERS} of torch.nn.functional"
         if hint is None and _isfunction(getattr(_fnp, name, None)):
@@ -121,114 +215,223 @@ def _missing(home: str) -> _Callable[[str], _Any]:
     return missing
 
 
-def _namespace(name: str, doc: str, **members: _Any) -> _ModuleType:
+# ---------------------------------------------------------------------------- functions of tensors
+
+_FIRST = ("input", "tensors", "tensor")
+"""What PyTorch calls the first argument, whatever `ftrans.numpy` calls it."""
+
+
+def _lifted(function: _Function, short: _Function | None = None) -> _Function:
+    """Makes a function of values take tensors as well, and return tensors then.
+
+    Args:
+        function: the function, of `ftrans.numpy` or composed of those.
+        short: what is called where the first argument is a tensor; the user's code is two frames
+            further out.
+    """
+    parameters, names = _signature(function).parameters, _methods.names_of(function)
+    short = short or _composite(function.__name__, function, names, 2)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            if type(kwargs.get("out")) is Tensor:
+                return _written_to(kwargs.pop("out"), lambda: called(*args, **kwargs))
+            args = _by_place(args, kwargs, parameters)
+            if kwargs.pop("inplace", False):
+                return args[0].copy_(called(*args, **kwargs))
+        if args and type(args[0]) is Tensor:
+            return short(*args, **kwargs)
+        if kwargs:
+            kwargs = {names.get(key, key): value for key, value in kwargs.items()}
+        try:
+            if _has_tensors(args, kwargs):
+                return _recorded(function, *args, **kwargs)
+            return function(*args, **kwargs)
+        except Exception as error:
+            _shorten(error)
+            raise
+
+    return _functools.wraps(function)(called)
+
+
+def _by_place(args: tuple[Any, ...], kwargs: dict[str, Any], own: Any = ()) -> tuple[Any, ...]:
+    """Returns all positional arguments, with those under names that the function has not itself."""
+    if not args:
+        args = tuple([kwargs.pop(name) for name in _FIRST if name in kwargs and name not in own])
+    takes = args and "other" in kwargs and "other" not in own
+    return (args[0], kwargs.pop("other"), *args[1:]) if takes else args
+
+
+def _has_tensors(*args: Any) -> bool:
+    return Tensor in map(type, _tree.tree_leaves(args))
+
+
+def _of_method(name: str) -> _Function:
+    """Makes the function that is a method of tensors by this name."""
+    method = getattr(Tensor, name)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        input, *rest = _by_place(args, kwargs)
+        if type(input) is Tensor or _state.stack:
+            return method(input if is_tensor(input) else _fnp.asarray(input), *rest, **kwargs)
+        found = method(as_tensor(input), *rest, **kwargs)
+        return found if _has_tensors(rest, kwargs) else _tree.tree_map(_plain, found)
+
+    return _functools.wraps(method)(called)
+
+
+def _of_jax(function: _Function) -> _Function:
+    """Makes a function of arrays, and of options, of one that JAX has: one operation, its rules."""
+    name, places = function.__name__, tuple(_signature(function).parameters)
+
+    @_functools.cache
+    def traced(options: tuple[tuple[str, Any], ...]) -> _Function:
+        return _traceable(_functools.partial(function, **dict(options)), name=name)
+
+    @_functools.wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        arrays = [x for x in args if _is_array(x)]
+        options |= {places[i]: x for i, x in enumerate(args) if not _is_array(x)}
+        pairs = [(k, tuple(x) if isinstance(x, list) else x) for k, x in options.items()]
+        return traced(tuple(pairs))(*arrays)
+
+    return _lifted(called)
+
+
+def _known(function: _Function) -> _Function:
+    """Makes a function that returns a boolean return one of Python's, where nothing traces."""
+
+    @_functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        found = function(*args, **kwargs)
+        return found.item() if type(found) is Tensor else found
+
+    return called
+
+
+def _plain(x: Any) -> Any:
+    return x.detach().numpy() if type(x) is Tensor else x
+
+
+def _creating(make: _Function) -> _Function:
+    """Makes a function that creates arrays create tensors or, in what is traced, parts of that."""
+
+    def created(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> Any:
+        args, kwargs = _tree.tree_map(_plain, (args, kwargs))
+        if _state.stack and not requires_grad:
+            return _fnp.asarray(make(*args, **kwargs))
+        for x in _tree.tree_leaves(args):
+            if type(x) is _Tracer:
+                _leaf(x, requires_grad)  # which raises
+        if isinstance(device, str) and _Device(device).type == "cpu" and not get_default_device():
+            device = None
+        with _untraced():
+            return _leaf(_fnp.asarray(make(*args, **kwargs), device=device), requires_grad)
+
+    created.__name__, created.__doc__ = make.__name__, make.__doc__
+    return _boundary(created)
+
+
+def _like(make: _Function) -> _Function:
+    """Makes `zeros_like` of `zeros`, and so on."""
+
+    def created(input: Any, *args: Any, dtype: Any = None, **options: Any) -> Any:
+        options["device"] = options.get("device") or getattr(input, "device", None)
+        return make(tuple(input.shape), *args, dtype=dtype or input.dtype, **options)
+
+    created.__name__ = f"{make.__name__}_like"
+    created.__doc__ = f"Creates, by `{make.__name__}`, a tensor of the type of another one."
+    return created
+
+
+def _function(name: str, target: str) -> Any:
+    """Makes the function of tensors that is one of `ftrans.numpy`, at the cost of the method."""
+    function = _methods.function_of(name, target)
+    return _lifted(function, _methods.method_of(name, function, 2))
+
+
+def _formula(name: str, function: Any) -> Any:
+    """Makes the function of tensors that is a formula, under a name."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = function.__doc__ or "Takes the arguments of PyTorch's."
+    return _lifted(function)
+
+
+def is_tensor(obj: Any) -> bool:
+    """Tells whether an object is a tensor, or a traced value, which stands for one."""
+    return type(obj) in (Tensor, _Tracer)
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
+    """Returns a tensor of some data: itself where it is one, with its history."""
+    if type(data) in (Tensor, _Tracer):
+        data = data if dtype is None else data.to(dtype)
+        return data if device is None else data.to(device)
+    return tensor(data, dtype=dtype, device=device)
+
+
+# ------------------------------------------------------------------------------------------- names
+
+_found: dict[str, Any] = {name: _np.dtype(target) for name, target in _entries(_CASTS + _DTYPES)}
+_found |= {name: getattr(autograd, name) for name in _OF_AUTOGRAD.split()}
+_found |= {name: _function(name, to) for name, to in _entries(_METHODS)}
+_found |= {name: _lifted(getattr(_fnp, target)) for name, target in _entries(_BY_NAME)}
+_found |= {name: _of_method(name) for name in _BY_METHOD.split()}
+_found |= {name: _known(_found[name]) for name in _KNOWN.split()}
+_found |= {name: _lifted(getattr(_functions, name)) for name in _DIFFERING.split()}
+_found |= {name: _formula(name, function) for name, function in _FORMULAS.items()}
+_found |= {name: _creating(getattr(_functions, name)) for name in _CREATING.split()}
+_found |= {f"{name}_like": _like(_found[name]) for name in _LIKE.split()}
+tensor = _found["tensor"]
+globals().update(_found)  # from here on `any`, `bool` and `sum` are PyTorch's, in functions too
+dtype, Size, device = _np.dtype, tuple, _Device
+
+
+def _module(name: str, **members: Any) -> _ModuleType:
     """Makes a module of some names, which can be imported from as well."""
-    module = _ModuleType(f"{__name__}.{name}", doc)
+    module = _ModuleType(f"{__name__}.{name}", f"Has what there is of `torch.{name}`.")
     vars(module).update(members, __getattr__=_missing(module.__name__))
     _sys.modules[module.__name__] = module
     return module
 
 
-def _complex(real: _Any, imag: _Any) -> _Any:
-    """Returns complex numbers with these parts, of one type."""
-    return _complex_p(*_fnp.broadcast_arrays(real, imag))
+def _from_jax(home: _ModuleType, names: str) -> dict[str, Any]:
+    return {name: _of_jax(getattr(home, name)) for name in names.split()}
 
 
-def _polar(abs: _Any, angle: _Any) -> _Any:
-    """Returns complex numbers of an absolute value and an angle."""
-    return _complex(abs * _fnp.cos(angle), abs * _fnp.sin(angle))
-
-
-def _addmm(input: _Any, mat1: _Any, mat2: _Any, *, beta: _Any = 1, alpha: _Any = 1) -> _Any:
-    """Returns `beta * input + alpha * (mat1 @ mat2)`."""
-    return beta * input + alpha * _fnp.matmul(mat1, mat2)
-
-
-_slogdet = _functions.of_jax(_jax.numpy.linalg.slogdet)
-
-
-def _logdet(input: _Any) -> _Any:
-    """Returns the logarithm of the determinant, NaN where that is negative."""
-    sign, logarithm = _slogdet(input)
-    return _fnp.where(sign < 0, nan, logarithm)
-
-
-def _function(name: str, target: str) -> _Any:
-    """Makes the function of tensors that is one of `ftrans.numpy`, at the cost of the method."""
-    function = _methods.function_of(name, target)
-    return _functions.lifted(function, _methods.method_of(name, function, 2))
-
-
-def _has_gpu() -> bool:
-    """Tells whether JAX finds a GPU."""
-    return _np.any([found.platform == "gpu" for found in _jax.local_devices()]).item()
-
-
-def _members() -> dict[str, _Any]:
-    """Returns all that comes from tables."""
-    found: dict[str, _Any] = {name: _np.dtype(name) for name in _DTYPES.split()}
-    found |= {name: _np.dtype(target) for name, target in _entries(_CASTS)}
-    found |= {"complex64": found["cfloat"], "complex128": found["cdouble"]}
-    for table in (_methods.ELEMENTWISE, _methods.OTHERS):
-        found |= {name: _function(name, target) for name, target in _entries(table)}
-    for name, target in _entries(_BY_NAME):
-        found[name] = _functions.lifted(getattr(_fnp, target))
-    for name in _BY_METHOD.split():
-        found[name] = _functions.of_method(name)
-    for name in ("allclose", "equal", "is_complex", "is_floating_point"):
-        found[name] = _functions.known(found[name])
-    for function in (_complex, _polar, _addmm, _logdet):
-        found[function.__name__[1:]] = _functions.lifted(function)
-    found |= {name: vars(_functions)[name] for name in _functions.__all__}
-    for name in ("zeros", "ones", "empty", "full", "rand", "randn"):
-        found[f"{name}_like"] = _functions.like(found[name])
-    return found
-
-
-_found = _members()
-_losses = {name: vars(_functional)[name] for name in _functional.__all__}
-_of_jax = {name: _functions.of_jax(getattr(_jax.numpy.linalg, name)) for name in _OF_JAX.split()}
-globals().update(_found)
-
-dtype, Size = _np.dtype, tuple
-inverse = _of_jax["inv"]
-linalg = _namespace(
+linalg = _module(
     "linalg",
-    "Has `torch.linalg`.",
-    norm=_functions.lifted(_fnp.norm),
-    vector_norm=_functions.vector_norm,
-    matrix_norm=_functions.lifted(_fnp.matrix_norm),
-    **_of_jax,
+    norm=_lifted(_fnp.norm),
+    vector_norm=_lifted(_functions.vector_norm),
+    matrix_norm=_lifted(_fnp.matrix_norm),
+    **_from_jax(_jax.numpy.linalg, _MATRICES),
     **{name: _function(name, name) for name in ("cross", "matmul", "matrix_power", "vecdot")},
 )
-fft = _namespace(
-    "fft",
-    "Has `torch.fft`.",
-    **{name: _functions.of_jax(getattr(_jax.numpy.fft, name)) for name in _FOURIER.split()},
-)
-special = _namespace(
-    "special",
-    "Has `torch.special`.",
-    **{name: _function(name, target) for name, target in _entries(_SPECIAL)},
-)
-nn = _namespace(
+inverse, det, cholesky, qr = linalg.inv, linalg.det, linalg.cholesky, linalg.qr
+fft = _module("fft", **_from_jax(_jax.numpy.fft, _FOURIER))
+special = _module("special", **{name: _function(name, to) for name, to in _entries(_SPECIAL)})
+nn = _module(
     "nn",
-    "Has `torch.nn.functional`.",
-    functional=_namespace(
+    Parameter=lambda data, requires_grad=True: data.detach().requires_grad_(requires_grad),
+    functional=_module(
         "nn.functional",
-        "Has `torch.nn.functional`.",
-        **_losses,
-        **{name: _found[name] for name in _FOUND.split()},
+        dropout=_functions.dropout,
+        **{name: _lifted(getattr(_functions, name)) for name in _NETWORKS.split()},
+        **{name: _formula(name, function) for name, function in _LAYERS.items()},
+        **{name: _formula(name, _functions.loss_of(each)) for name, each in _LOSSES.items()},
+        **{name: _found[name] for name in _ACTIVATIONS.split()},
     ),
 )
-utils = _namespace(
-    "utils",
-    "Has what there is of `torch.utils`.",
-    checkpoint=_namespace("utils.checkpoint", "Says what to write instead."),
-    hooks=_namespace("utils.hooks", "Has handles of hooks.", RemovableHandle=_RemovableHandle),
+_hooks = _module("utils.hooks", RemovableHandle=_RemovableHandle)
+utils = _module("utils", checkpoint=_module("utils.checkpoint"), hooks=_hooks)
+random = _module("random", manual_seed=manual_seed)
+testing = _module("testing", assert_close=_functions.assert_close)
+cuda = _module(
+    "cuda",
+    is_available=lambda: "gpu" in [found.platform for found in _jax.local_devices()],
+    manual_seed=manual_seed,
+    manual_seed_all=manual_seed,
 )
-random = _namespace("random", "Has `torch.random`.", manual_seed=_functions.manual_seed)
-cuda = _namespace("cuda", "Says which GPUs there are.", is_available=_has_gpu)
 
 # so that `from ftrans.torch.autograd import Function` finds what is there already
 _sys.modules |= {
@@ -236,10 +439,11 @@ _sys.modules |= {
     for name, module in list(_sys.modules.items())
     if name.startswith(("ftrans.autograd", "ftrans.func"))
 }
-_namespace(
+_module(
     "autograd.gradcheck",
-    "Has what the module has that `torch.autograd.gradcheck` hides.",
     **{name: getattr(autograd, name) for name in ("gradcheck", "gradgradcheck", "GradcheckError")},
 )
 _sys.modules[f"{__name__}.autograd.grad_mode"] = autograd.grad_mode
 __getattr__ = _missing(__name__)
+for _name, _draw in _DRAWING.items():
+    setattr(Tensor, _name, _boundary(_draw))

@@ -1,183 +1,42 @@
-"""PyTorch's functions that are none of `ftrans.numpy` by another name: creation, random numbers.
+"""PyTorch's functions that are none of `ftrans.numpy` by another name, as functions of values.
 
-Each is written for values: arrays, and traced values. `lifted` has it take tensors as well. What is
-created is a tensor or, while something is traced, a part of that.
+They take and return arrays and traced values, and know nothing of tensors: the tables of
+`ftrans.torch` have them take tensors as well, or create them.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.tree_util as tree
 import numpy as np
 
 import ftrans.numpy as fnp
-from ftrans.autograd.creation import leaf
-from ftrans.autograd.methods import Extreme, names_of
-from ftrans.autograd.short import composite
-from ftrans.autograd.tape import recorded
-from ftrans.autograd.tensor import Tensor
-from ftrans.autograd.values import written_to
+from ftrans.autograd.methods import Extreme
 from ftrans.config import config
 from ftrans.custom.front import traceable
-from ftrans.errors import UnsupportedError
-from ftrans.ir import Tracer
-from ftrans.ir.stack import state, untraced
+from ftrans.errors import ArgumentError, UnsupportedError
+from ftrans.ir.stack import state
 from ftrans.numpy.methods import sizes_of
-from ftrans.numpy.promotion import is_array
-from ftrans.runtime.device import Device, get_default_device
-from ftrans.traceback import boundary, shorten
-
-__all__ = [
-    "Generator", "arange", "as_tensor", "bernoulli", "broadcast_tensors", "default_generator",
-    "einsum", "empty", "eye", "full", "is_tensor", "linspace", "logspace", "manual_seed",
-    "masked_select", "meshgrid", "normal", "ones", "rand", "randint", "randn", "randperm", "tensor",
-    "topk", "where", "zeros",
-]  # fmt: skip
-
-Function = Callable[..., Any]
-
-
-_FIRST = ("input", "tensors", "tensor")
-"""What PyTorch calls the first argument, whatever `ftrans.numpy` calls it."""
-
-
-def lifted(function: Function, short: Function | None = None) -> Function:
-    """Makes a function of values take tensors as well, and return tensors then.
-
-    Args:
-        function: the function, of `ftrans.numpy` or composed of those.
-        short: what is called where the first argument is a tensor; the user's code is two frames
-            further out.
-    """
-    parameters, names = inspect.signature(function).parameters, names_of(function)
-    short = short or composite(function.__name__, function, names, 2)
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            if type(kwargs.get("out")) is Tensor:
-                return written_to(kwargs.pop("out"), lambda: called(*args, **kwargs))
-            args = _by_place(args, kwargs, parameters)
-        if args and type(args[0]) is Tensor:
-            return short(*args, **kwargs)
-        if kwargs:
-            kwargs = {names.get(key, key): value for key, value in kwargs.items()}
-        try:
-            if _has_tensors(args, kwargs):
-                return recorded(function, *args, **kwargs)
-            return function(*args, **kwargs)
-        except Exception as error:
-            shorten(error)
-            raise
-
-    return functools.wraps(function)(called)
-
-
-def _by_place(args: tuple[Any, ...], kwargs: dict[str, Any], own: Any = ()) -> tuple[Any, ...]:
-    """Returns all positional arguments, with those under names that the function has not itself."""
-    if not args:
-        args = tuple([kwargs.pop(name) for name in _FIRST if name in kwargs and name not in own])
-    takes = args and "other" in kwargs and "other" not in own
-    return (args[0], kwargs.pop("other"), *args[1:]) if takes else args
-
-
-def _has_tensors(*args: Any) -> bool:
-    return any(type(x) is Tensor for x in tree.tree_leaves(args))
-
-
-def of_method(name: str) -> Function:
-    """Makes the function that is a method of tensors by this name."""
-    method = getattr(Tensor, name)
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        input, *rest = _by_place(args, kwargs)
-        if type(input) is Tensor or state.stack:
-            return method(input if is_tensor(input) else fnp.asarray(input), *rest, **kwargs)
-        found = method(as_tensor(input), *rest, **kwargs)
-        return found if _has_tensors(rest, kwargs) else tree.tree_map(_plain, found)
-
-    return functools.wraps(method)(called)
-
-
-def is_tensor(obj: Any) -> bool:
-    """Tells whether an object is a tensor, or a traced value, which stands for one."""
-    return type(obj) in (Tensor, Tracer)
-
-
-def of_jax(function: Function) -> Function:
-    """Makes a function of arrays, and of options, of one that JAX has: one operation, its rules."""
-    name, places = function.__name__, tuple(inspect.signature(function).parameters)
-
-    @functools.cache
-    def traced(options: tuple[tuple[str, Any], ...]) -> Function:
-        return traceable(functools.partial(function, **dict(options)), name=name)
-
-    @functools.wraps(function)
-    def called(*args: Any, **options: Any) -> Any:
-        arrays = [x for x in args if is_array(x)]
-        options |= {places[i]: x for i, x in enumerate(args) if not is_array(x)}
-        pairs = [(k, tuple(x) if isinstance(x, list) else x) for k, x in options.items()]
-        return traced(tuple(pairs))(*arrays)
-
-    return lifted(called)
-
-
-def known(function: Function) -> Function:
-    """Makes a function that returns a boolean return one of Python's, where nothing traces."""
-
-    @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        found = function(*args, **kwargs)
-        return bool(found) if type(found) is Tensor else found
-
-    return called
-
+from ftrans.traceback import boundary
 
 # ---------------------------------------------------------------------------------------- creation
 
 
-def _plain(x: Any) -> Any:
-    return x.detach().numpy() if type(x) is Tensor else x
+def _sized(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a function of a shape take that as `2, 3`, as `(2, 3)`, or as `size=(2, 3)`."""
 
+    @functools.wraps(make)
+    def sized(*shape: Any, size: Any = None, **options: Any) -> Any:
+        return make(tuple(sizes_of(shape) if size is None else size), **options)
 
-def _creating(make: Function) -> Function:
-    """Makes a function that creates arrays create tensors or, in what is traced, parts of that."""
-
-    def created(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> Any:
-        args, kwargs = tree.tree_map(_plain, (args, kwargs))
-        if state.stack and not requires_grad:
-            return fnp.asarray(make(*args, **kwargs))
-        for x in tree.tree_leaves(args):
-            if type(x) is Tracer:
-                leaf(x, requires_grad)  # which raises
-        if isinstance(device, str) and Device(device).type == "cpu" and not get_default_device():
-            device = None
-        with untraced():
-            return leaf(fnp.asarray(make(*args, **kwargs), device=device), requires_grad)
-
-    created.__name__, created.__doc__ = make.__name__, make.__doc__
-    return boundary(created)
-
-
-def like(make: Function) -> Function:
-    """Makes `zeros_like` of `zeros`, and so on."""
-
-    def created(input: Any, *args: Any, dtype: Any = None, **options: Any) -> Any:
-        options["device"] = options.get("device") or getattr(input, "device", None)
-        return make(tuple(input.shape), *args, dtype=dtype or input.dtype, **options)
-
-    created.__name__ = f"{make.__name__}_like"
-    created.__doc__ = f"Creates, by `{make.__name__}`, a tensor of the type of another one."
-    return created
-
-
-def _shape(given: tuple[Any, ...], size: Any) -> tuple[int, ...]:
-    """Returns the shape that is meant by `(2, 3)`, by `((2, 3),)` and by `size=(2, 3)`."""
-    return tuple(sizes_of(given) if size is None else size)
+    sized.__doc__ = str(make.__doc__).partition("\n")[0]  # the rest is of arrays
+    return sized
 
 
 def _dtype_of(data: Any, dtype: Any) -> Any:
@@ -186,7 +45,6 @@ def _dtype_of(data: Any, dtype: Any) -> Any:
     return np.dtype("int64") if int in kinds and kinds <= {int, bool, type(None)} else dtype
 
 
-@_creating
 def tensor(data: Any, dtype: Any = None) -> Any:
     """Returns a new tensor with a copy of some data; in what is traced, a constant of that.
 
@@ -205,54 +63,30 @@ def tensor(data: Any, dtype: Any = None) -> Any:
     return fnp.stop_gradient(fnp.array(data, _dtype_of(data, dtype)))
 
 
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
-    """Returns a tensor of some data: itself where it is one, with its history."""
-    if type(data) in (Tensor, Tracer):
-        data = data if dtype is None else data.to(dtype)
-        return data if device is None else data.to(device)
-    return tensor(data, dtype=dtype, device=device)
-
-
-@_creating
-def zeros(*shape: Any, size: Any = None, dtype: Any = None) -> Any:
-    """Returns a tensor of zeros."""
-    return fnp.zeros(_shape(shape, size), dtype)
-
-
+zeros, ones = _sized(fnp.zeros), _sized(fnp.ones)
 empty = zeros  # nothing here is ever uninitialised
 
 
-@_creating
-def ones(*shape: Any, size: Any = None, dtype: Any = None) -> Any:
-    """Returns a tensor of ones."""
-    return fnp.ones(_shape(shape, size), dtype)
-
-
-@_creating
 def full(size: Any, fill_value: Any, dtype: Any = None) -> Any:
     """Returns a tensor of one value everywhere."""
     return fnp.full(tuple(size), fill_value, _dtype_of(fill_value, dtype))
 
 
-@_creating
 def eye(n: int, m: int | None = None, dtype: Any = None) -> Any:
     """Returns a matrix with ones on its diagonal."""
     return fnp.eye(n, m, dtype=dtype)
 
 
-@_creating
 def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None) -> Any:
     """Returns start, start + step, ... up to but without the end."""
     return fnp.arange(start, end, step, _dtype_of((start, end, step), dtype))
 
 
-@_creating
 def linspace(start: Any, end: Any, steps: int, dtype: Any = None) -> Any:
     """Returns evenly spaced numbers, of which the last is the end."""
     return fnp.linspace(start, end, steps, dtype=dtype)
 
 
-@_creating
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, dtype: Any = None) -> Any:
     """Returns the powers of a base with evenly spaced exponents."""
     return fnp.logspace(start, end, steps, base=base, dtype=dtype)
@@ -281,101 +115,110 @@ class Generator:
             self._rng = np.random.default_rng(int(seed) % 2**64)
         return self
 
-    def draw(self, numbers: Callable[[np.random.Generator], Any], dtype: Any) -> np.ndarray:
-        """Returns the numbers that a function draws, in a dtype, None for the default one.
-
-        Raises:
-            UnsupportedError: where they would be drawn once for several uses: in bodies of loops
-                and under `jit`, and under `vmap`, unless that was told randomness="same".
-        """
-        for frame in state.stack:
-            if frame.closed:
-                raise UnsupportedError(
-                    f"{frame.name}: random numbers would be drawn once, when it is traced, and not "
-                    f"each time that it runs.\n  Draw them outside, and pass them as an argument."
-                )
-            mode = state.stack[-1].asks.randomness
-            if frame.name.startswith("vmap(") and mode != "same":
-                raise UnsupportedError(
-                    f"{frame.name}: called random operation while in randomness {mode!r} mode: all "
-                    f"examples would get the same numbers.\n  Draw them outside, and pass them as "
-                    f"an argument that is mapped; or say randomness='same'."
-                )
+    def draw(self, numbers: Callable[[np.random.Generator], Any]) -> np.ndarray:
+        """Returns the numbers that a function draws of NumPy's generator."""
         with self._lock:
-            drawn = np.asarray(numbers(self._rng))
-        return drawn.astype(config.default_dtype if dtype is None else dtype)
+            return np.asarray(numbers(self._rng))
 
 
 default_generator = Generator()
 manual_seed = default_generator.manual_seed
 
 
-@_creating
-def rand(
-    *shape: Any, size: Any = None, dtype: Any = None, generator: Generator = default_generator
-) -> Any:
+def _drawn(numbers: Callable[[Any], Any], dtype: Any, generator: Generator | None) -> np.ndarray:
+    """Returns the numbers that a function draws, in a dtype, None for the default one.
+
+    Raises:
+        UnsupportedError: where they would be drawn once for several uses: in bodies of loops and
+            under `jit`, and under `vmap`, unless that was told randomness="same".
+    """
+    for frame in state.stack:
+        if frame.closed:
+            raise UnsupportedError(
+                f"{frame.name}: random numbers would be drawn once, when it is traced, and not "
+                f"each time that it runs.\n  Draw them outside, and pass them as an argument."
+            )
+        mode = state.stack[-1].asks.randomness
+        if frame.name.startswith("vmap(") and mode != "same":
+            raise UnsupportedError(
+                f"{frame.name}: called random operation while in randomness {mode!r} mode: all "
+                f"examples would get the same numbers.\n  Draw them outside, and pass them as "
+                f"an argument that is mapped; or say randomness='same'."
+            )
+    drawn = (generator or default_generator).draw(numbers)
+    return drawn.astype(config.default_dtype if dtype is None else dtype)
+
+
+@_sized
+def rand(shape: Any, dtype: Any = None, generator: Generator | None = None) -> Any:
     """Returns random numbers from 0 up to but without 1."""
     # of 24 bits, which no dtype but half precision rounds up to 1
-    return generator.draw(lambda rng: rng.random(_shape(shape, size), np.float32), dtype)
+    return _drawn(lambda rng: rng.random(shape, np.float32), dtype, generator)
 
 
-@_creating
-def randn(
-    *shape: Any, size: Any = None, dtype: Any = None, generator: Generator = default_generator
-) -> Any:
+@_sized
+def randn(shape: Any, dtype: Any = None, generator: Generator | None = None) -> Any:
     """Returns random numbers of the normal distribution."""
-    return generator.draw(lambda rng: rng.standard_normal(_shape(shape, size)), dtype)
+    return _drawn(lambda rng: rng.standard_normal(shape), dtype, generator)
 
 
-@_creating
 def randint(
     *bounds: Any,
     size: Any = None,
     low: int = 0,
     high: int | None = None,
     dtype: Any = np.int64,
-    generator: Generator = default_generator,
+    generator: Generator | None = None,
 ) -> Any:
     """Returns random integers: `randint(low, high, size)`, or from 0 on `randint(high, size)`."""
     *ends, shape = bounds if size is None else (*bounds, size)
     first, last = [x for x in (low, *ends, high) if x is not None][-2:]
-    return generator.draw(lambda rng: rng.integers(first, last, tuple(shape)), dtype)
+    return _drawn(lambda rng: rng.integers(first, last, tuple(shape)), dtype, generator)
 
 
-@_creating
-def randperm(n: int, dtype: Any = np.int64, generator: Generator = default_generator) -> Any:
+def randperm(n: int, dtype: Any = np.int64, generator: Generator | None = None) -> Any:
     """Returns the integers below n in random order."""
-    return generator.draw(lambda rng: rng.permutation(n), dtype)
+    return _drawn(lambda rng: rng.permutation(n), dtype, generator)
 
 
-def normal(mean: Any, std: Any = 1.0, size: Any = None, **options: Any) -> Any:
+def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, **options: Any) -> Any:
     """Returns random numbers of normal distributions; no gradient goes to mean and deviation."""
     shape = np.broadcast_shapes(np.shape(mean), np.shape(std)) if size is None else size
     dtype = next((x.dtype for x in (mean, std) if hasattr(x, "dtype")), None)
-    requires_grad = options.pop("requires_grad", False)
-    found = _scaled(randn(shape, **{"dtype": dtype, **options}), mean, std)
-    return found.detach().requires_grad_() if requires_grad else found
+    noise = randn(shape, **{"dtype": dtype, **options})
+    return fnp.stop_gradient(mean + std * noise)
 
 
-@lifted
-def _scaled(noise: Any, mean: Any, std: Any) -> Any:
-    return fnp.stop_gradient(mean) + fnp.stop_gradient(std) * noise
-
-
-def bernoulli(input: Any, *, generator: Generator = default_generator) -> Any:
+def bernoulli(input: Any, *, generator: Generator | None = None) -> Any:
     """Returns ones with the probabilities that are given, else zeros; no gradient goes to those."""
-    return _below(input, rand(tuple(input.shape), generator=generator))
+    drawn = rand(np.shape(input), generator=generator)
+    return fnp.astype(fnp.less(drawn, fnp.stop_gradient(input)), input.dtype)
 
 
-@lifted
-def _below(input: Any, drawn: Any) -> Any:
-    return fnp.astype(drawn < fnp.stop_gradient(input), input.dtype)
+@boundary
+def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """Sets elements to zero with a probability, and scales the others to keep the mean.
+
+    Raises:
+        ArgumentError: where p is no probability.
+    """
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not training or p == 0.0:
+        return input
+    scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
+    kept = np.where(rand(input.shape) >= p, scale, 0.0).astype(input.dtype)
+    return input.mul_(kept) if inplace else input * kept
 
 
-# -------------------------------------------------------------------------------- what else differs
+# ----------------------------------------------------------------------------------------- algebra
 
 
-@lifted
+def _listed(given: Any) -> Any:
+    """Returns what is meant by `x, y` and by `[x, y]`."""
+    return given[0] if given and isinstance(given[0], (list, tuple)) else given
+
+
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     """Returns one or the other, as a condition holds or not; alone, the places where it holds."""
     if input is None:
@@ -385,14 +228,6 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     return fnp.where(condition, input, other)
 
 
-@lifted
-def masked_select(input: Any, mask: Any) -> Any:
-    """Returns the elements where a mask holds, which has to be known: under `vmap` it is not."""
-    values, chosen = fnp.broadcast_arrays(input, mask)
-    return values[chosen]
-
-
-@lifted
 def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """Returns the k largest or smallest elements along a dimension, in order, and their places."""
     at = fnp.argsort(input, axis=dim, stable=True, descending=largest)
@@ -400,43 +235,216 @@ def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool =
     return Extreme(fnp.take_along_axis(input, at, axis=dim), at)
 
 
-def _several(function: Function) -> Function:
-    """Makes a function of a list of tensors take them one by one as well."""
-    one = lifted(function)
-
-    def called(*tensors: Any, **options: Any) -> Any:
-        listed = tensors if isinstance(tensors[0], (list, tuple)) else (list(tensors),)
-        return one(*listed, **options)
-
-    return functools.wraps(function)(called)
-
-
-@_several
-def meshgrid(tensors: Any, indexing: str = "ij") -> Any:
+def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
     """Returns the coordinates of a grid, one tensor per dimension."""
-    return tuple(fnp.meshgrid(*tensors, indexing=indexing))
+    return tuple(fnp.meshgrid(*_listed(tensors), indexing=indexing))
 
 
-@_several
-def broadcast_tensors(tensors: Any) -> Any:
+def broadcast_tensors(*tensors: Any) -> Any:
     """Broadcasts tensors to one shape."""
-    return tuple(fnp.broadcast_arrays(*tensors))
+    return tuple(fnp.broadcast_arrays(*_listed(tensors)))
 
 
 def einsum(equation: str, *operands: Any) -> Any:
     """Returns the sum of products of tensors whose dimensions carry labels."""
-    return _einsum(operands[0] if isinstance(operands[0], (list, tuple)) else operands, equation)
+    return fnp.einsum(equation, *_listed(operands))
 
 
-@lifted
-def _einsum(operands: Any, equation: str) -> Any:
-    return fnp.einsum(equation, *operands)
+_slogdet = traceable(jax.numpy.linalg.slogdet, name="slogdet")
 
 
-@lifted
+def logdet(input: Any) -> Any:
+    """Returns the logarithm of the determinant, NaN where that is negative."""
+    sign, logarithm = _slogdet(input)
+    return fnp.where(sign < 0, math.nan, logarithm)
+
+
 def vector_norm(
     x: Any, ord: float = 2.0, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
     """Returns the norms of vectors along dimensions, or that of all elements."""
     x = x if dtype is None else fnp.astype(x, dtype)
     return fnp.vector_norm(x, ord=ord, axis=dim, keepdims=keepdim)
+
+
+# ---------------------------------------------------------------------------------------- networks
+
+
+def gelu(input: Any, approximate: str = "none") -> Any:
+    """Returns x times the probability that the normal distribution has below it."""
+    if approximate == "tanh":
+        bent = math.sqrt(2.0 / math.pi) * (input + 0.044715 * input**3)
+        return 0.5 * input * (1.0 + fnp.tanh(bent))
+    return fnp.gelu(input)
+
+
+def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+    """Returns x, held between two bounds; on them its gradient is 0."""
+    inside = (input > min_val) & (input < max_val)
+    return fnp.where(inside, input, fnp.stop_gradient(fnp.clip(input, min_val, max_val)))
+
+
+def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+    """Returns `input @ weight.T + bias`."""
+    found = fnp.matmul(input, fnp.transpose(weight))
+    return found if bias is None else found + bias
+
+
+def one_hot(input: Any, num_classes: int = -1) -> Any:
+    """Returns a row for each class index, 1 there and else 0; -1 counts up to the largest."""
+    count = int(fnp.max(input)) + 1 if num_classes == -1 else num_classes
+    return fnp.astype(fnp.expand_dims(input, -1) == np.arange(count), np.int64)
+
+
+def _reduced(values: Any, reduction: str, weight: Any = None) -> Any:
+    if reduction == "mean":
+        return fnp.mean(values) if weight is None else fnp.sum(values) / fnp.sum(weight)
+    if reduction in ("sum", "none"):
+        return fnp.sum(values) if reduction == "sum" else values
+    raise ArgumentError(
+        f"{reduction} is not a valid value for reduction\n  Write 'mean', 'sum' or 'none'."
+    )
+
+
+def loss_of(values: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a loss of what it is of each element: their mean, their sum, or each."""
+
+    @functools.wraps(values)
+    def loss(input: Any, target: Any, *args: Any, reduction: str = "mean", **options: Any) -> Any:
+        return _reduced(values(input, target, *args, **options), reduction)
+
+    return loss
+
+
+def huber(input: Any, target: Any, *, delta: float = 1.0) -> Any:
+    """Returns half of the squares of differences up to `delta`, and lines from there on."""
+    gap = fnp.abs(fnp.subtract(input, target))
+    return fnp.where(gap < delta, 0.5 * fnp.square(gap), delta * (gap - 0.5 * delta))
+
+
+def smooth_l1(input: Any, target: Any, *, beta: float = 1.0) -> Any:
+    """Returns absolute differences, smoothed by a parabola below `beta`."""
+    gap = fnp.abs(fnp.subtract(input, target))
+    return fnp.where(gap < beta, 0.5 * fnp.square(gap) / (beta or 1.0), gap - 0.5 * beta)
+
+
+def _chosen(logs: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any]:
+    """Returns minus the logarithms that class indices choose, weighted, and the weights."""
+    axis = min(logs.ndim - 1, 1)
+    counts = fnp.not_equal(target, ignore_index)
+    at = fnp.where(counts, target, 0)
+    found = fnp.squeeze(fnp.take_along_axis(logs, fnp.expand_dims(at, axis), axis=axis), axis)
+    share = fnp.astype(counts, logs.dtype)
+    share = share if weight is None else share * fnp.take(weight, at)
+    return fnp.where(counts, -found * share, 0.0), share
+
+
+def nll_loss(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Any:
+    """Returns minus the logarithms of probabilities that class indices choose.
+
+    Args:
+        input: the logarithms, f32[n, classes, ...] or f32[classes].
+        target: the classes, i64[n, ...] or i64[].
+        weight: of each class, f32[classes].
+        ignore_index: the class that does not count.
+        reduction: "mean", weighted, "sum" or "none".
+    """
+    values, share = _chosen(input, target, weight, ignore_index)
+    return _reduced(values, reduction, share)
+
+
+def cross_entropy(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
+    """Returns the cross entropy of logits with class indices, or with probabilities of classes.
+
+    Args:
+        input: the logits, f32[n, classes, ...] or f32[classes].
+        target: the classes, as for `nll_loss`, or probabilities, in the shape of the logits.
+        weight: of each class, f32[classes].
+        ignore_index: the class that does not count.
+        reduction: "mean", weighted where there are classes, "sum" or "none".
+        label_smoothing: the part of the target that is spread evenly over the classes.
+    """
+    axis, part = min(input.ndim - 1, 1), label_smoothing
+    logs, count = fnp.log_softmax(input, axis=axis), input.shape[axis]
+    scale = 1.0 if weight is None else fnp.reshape(weight, (-1, *(1,) * (input.ndim - axis - 1)))
+    if target.shape == input.shape:
+        aim = target * (1.0 - part) + part / count
+        return _reduced(-fnp.sum(logs * scale * aim, axis=axis), reduction)
+    values, share = _chosen(logs, target, weight, ignore_index)
+    if part:
+        even = -fnp.sum(logs * scale, axis=axis) * fnp.not_equal(target, ignore_index)
+        values = (1.0 - part) * values + part / count * even
+    return _reduced(values, reduction, share)
+
+
+_DIGITS = {"float16": 1e-3, "bfloat16": 1.6e-2, "float32": 1.3e-6, "float64": 1e-7,
+           "complex64": 1.3e-6, "complex128": 1e-7}  # fmt: skip
+"""The relative differences that `torch.testing` takes for equal, by dtype."""
+
+
+@boundary
+def assert_close(
+    actual: Any,
+    expected: Any,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = False,
+    check_dtype: bool = True,
+    msg: str | None = None,
+) -> None:
+    """Raises unless tensors, or what is in containers of them, are equal up to rounding.
+
+    Args:
+        actual: a tensor, an array, a number, or a pytree of them.
+        expected: what it should be.
+        rtol: the relative difference that is allowed; by default that of the dtype.
+        atol: the absolute difference; 1e-7 for 64 bits and 1e-5 for fewer; 0 for integers.
+        equal_nan: whether NaN equals NaN.
+        check_dtype: whether dtypes have to be equal.
+        msg: the text of the error.
+
+    Raises:
+        AssertionError: where they are not close.
+        ArgumentError: where only one of `rtol` and `atol` is given.
+    """
+    if (rtol is None) != (atol is None):
+        raise ArgumentError("assert_close: rtol and atol must both be specified, or neither.")
+    found, structure = tree.tree_flatten_with_path(actual)
+    wanted, other = tree.tree_flatten(expected)
+    if structure != other:
+        raise AssertionError(msg or f"The structures differ:\n  {structure}\n  {other}")
+    for (path, x), y in zip(found, wanted, strict=True):
+        a, b = (np.asarray(fnp.stop_gradient(v)) for v in (x, y))
+        at = f"\n  at {tree.keystr(path)}" if path else ""
+        for kind in ("shape", "dtype") if check_dtype and hasattr(x, "dtype") else ("shape",):
+            one, two = getattr(a, kind), getattr(b, kind)
+            if one != two:
+                text = f"The values for attribute {kind!r} do not match: {one} != {two}.{at}"
+                raise AssertionError(msg or text)
+        digits = max(_DIGITS.get(v.dtype.name, 0.0) for v in (a, b))
+        least = 0.0 if not digits else 1e-7 if digits <= 1e-7 else 1e-5
+        wide = np.result_type(a, b, np.float64) if digits else np.result_type(a, b)
+        np.testing.assert_allclose(
+            a.astype(wide),
+            b.astype(wide),
+            rtol=digits if rtol is None else rtol,
+            atol=least if atol is None else atol,
+            equal_nan=equal_nan,
+            err_msg=msg or f"Tensor-likes are not close!{at}",
+        )

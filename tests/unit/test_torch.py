@@ -179,6 +179,41 @@ def test_random_numbers_have_their_distributions() -> None:
     assert abs(m.std(0) - [1, 3]).max() < 0.1
 
 
+def test_methods_that_draw() -> None:
+    torch.manual_seed(0)
+    x = torch.empty(2000, dtype=torch.double)
+    assert x.uniform_(-1, 3) is x
+    assert x.dtype == torch.double
+    assert -1 <= x.min().item() < -0.9
+    assert 2.9 < x.max().item() < 3
+    assert abs(x.normal_(5, 0.1).mean().item() - 5) < 0.02
+    assert abs(x.std().item() - 0.1) < 0.02
+    assert set(x.bernoulli_(0.25).tolist()) == {0.0, 1.0}
+    assert abs(x.mean().item() - 0.25) < 0.05
+    w = torch.ones(2, requires_grad=True)
+    with pytest.raises(errors.GraphError, match="in-place"):
+        w.uniform_()
+    with torch.no_grad():
+        w.uniform_()
+    assert w.is_leaf
+    torch.cuda.manual_seed_all(1)
+    first = torch.rand(2, generator=None)
+    torch.manual_seed(1)
+    assert torch.equal(first, torch.rand(2))
+
+
+def test_random_numbers_follow_what_they_are_drawn_by() -> None:
+    assert torch.normal(0.0, 1.0, (2,)).dtype == torch.float32
+    assert torch.normal(X, 1.0).dtype == torch.double
+    assert torch.normal(0.0, torch.ones(2, dtype=torch.half)).dtype == torch.half
+    p = torch.tensor([0.5, 0.5], requires_grad=True)
+    for drawn in (torch.normal(p, 1.0), torch.bernoulli(p)):
+        assert not drawn.requires_grad
+    assert F.dropout(torch.ones(2).half()).dtype == torch.half
+    found = {tuple(torch.bernoulli(p).tolist()) for _ in range(60)}  # from one place in the code
+    assert len(found) == 4
+
+
 def test_generators_are_apart_from_each_other() -> None:
     g = torch.Generator().manual_seed(1)
     torch.manual_seed(1)
@@ -267,6 +302,12 @@ def test_functions_of_two() -> None:
     close(value(torch.where(X > 0)[1]), np.where(A > 0)[1])
     close(value(torch.clamp(X, min=0)), np.clip(A, 0, None))
     close(value(torch.clamp(X, -0.5, 0.5)), np.clip(A, -0.5, 0.5))
+    close(value(torch.clamp_min(X, 0)), np.clip(A, 0, None))
+    close(value(torch.clamp_max(input=X, max=0)), np.clip(A, None, 0))
+    close(value(torch.frac(X)), A - np.trunc(A))
+    close(value(torch.dist(X, other=y, p=1)), abs(A - B).sum())
+    close(value(torch.complex(real=X, imag=y)), A + 1j * B)
+    close(value(torch.polar(X, y[0])), A * np.exp(1j * B[0]))
     close(value(torch.lerp(X, y, 0.25)), A + 0.25 * (B - A))
     close(value(torch.addcmul(X, X, y, value=2)), A + 2 * A * B)
     close(value(torch.addmm(torch.ones(3, 3), X, y.T, beta=2, alpha=3)), 2 + 3 * A @ B.T)
@@ -363,6 +404,10 @@ def test_shapes() -> None:
         (torch.meshgrid(X[0], X[1])[0], np.meshgrid(A[0], A[1], indexing="ij")[0]),
         (torch.broadcast_tensors(X, X[:, :1])[1], np.broadcast_to(A[:, :1], A.shape)),
         (torch.diff(X, dim=1), np.diff(A)), (torch.kron(X, X), np.kron(A, A)),
+        (torch.masked_select(input=X, mask=X[0] > 0), A[:, A[0] > 0].ravel()),
+        (torch.take_along_dim(X, torch.argmax(X, 1, True), dim=1), A.max(1, keepdims=True)),
+        (torch.bincount(torch.tensor([0, 2, 2]), minlength=4), [1, 0, 2, 0]),
+        (torch.meshgrid([X[0], X[1]], indexing="xy")[0], np.meshgrid(A[0], A[1])[0]),
     ):  # fmt: skip
         close(value(found), expected)
 
@@ -400,6 +445,10 @@ def test_functions_of_matrices() -> None:
     s = torch.tensor(S)
     close(value(torch.linalg.inv(s)), np.linalg.inv(S))
     close(value(torch.inverse(s)), np.linalg.inv(S))
+    close(value(torch.det(s)), np.linalg.det(S))
+    close(value(torch.matrix_power(s, 2)), S @ S)
+    close(value(torch.linalg.cond(s)), np.linalg.cond(S))
+    assert torch.linalg.matrix_rank(X).item() == 3
     close(value(torch.linalg.solve(s, X)), np.linalg.solve(S, A))
     close(value(torch.linalg.det(s)), np.linalg.det(S))
     close(value(torch.logdet(s)), np.linalg.slogdet(S)[1])
@@ -460,12 +509,27 @@ def test_activations() -> None:
         (F.silu(tensor), x * scipy.special.expit(x)),
         (F.softplus(tensor), np.logaddexp(0, x)),
         (F.softplus(tensor, beta=2), np.logaddexp(0, 2 * x) / 2),
+        (F.softsign(tensor), x / (1 + abs(x))),
+        (F.mish(tensor), x * np.tanh(np.logaddexp(0, x))),
         (F.logsigmoid(tensor), -np.logaddexp(0, -x)),
         (F.hardtanh(tensor), np.clip(x, -1, 1)),
         (F.softmax(tensor, dim=0), scipy.special.softmax(x)),
         (F.log_softmax(tensor, 0), scipy.special.log_softmax(x)),
     ):
         close(value(found), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_activations_in_place() -> None:
+    for f in (F.relu, F.relu6, F.leaky_relu, F.elu):
+        w = torch.tensor(A, requires_grad=True)
+        x = w * 2
+        expected = value(f(x))
+        assert f(x, inplace=True) is x
+        close(value(x), expected)
+        (x * 3).sum().backward()
+        row = func.grad(lambda w, f=f: (f(w * 2, inplace=True) * 3).sum())(torch.tensor(A))
+        close(value(w.grad), value(row))
+        assert f(w, inplace=False).requires_grad
 
 
 def test_gelu_by_tanh() -> None:
@@ -572,6 +636,10 @@ def test_the_rest_of_functional() -> None:
     close(value(F.normalize(X)), A / np.linalg.norm(A, axis=1, keepdims=True))
     close(value(F.normalize(X, p=1, dim=0)), A / abs(A).sum(0))
     assert value(F.normalize(torch.zeros(1, 2))).tolist() == [[0.0, 0.0]]
+    similar = (A[0] * A[1]).sum() / np.linalg.norm(A[0]) / np.linalg.norm(A[1])
+    close(value(F.cosine_similarity(X[0], X[1], dim=-1)), similar)
+    close(value(F.cosine_similarity(X[:1], x2=X[1:2])), [similar])
+    close(value(F.embedding(torch.tensor([2, 0]), X)), A[[2, 0]])
     hot = F.one_hot(torch.tensor([[0, 2]]))
     assert hot.tolist() == [[[1, 0, 0], [0, 0, 1]]]
     assert hot.dtype == torch.int64
@@ -587,6 +655,13 @@ def test_dropout() -> None:
     assert torch.equal(x.grad, y.detach())
     assert F.dropout(x, 0.5, training=False) is x
     assert F.dropout(x, 1.0).sum().item() == 0.0
+
+
+def test_parameters_are_leaves() -> None:
+    w = torch.nn.Parameter(torch.ones(2) * 2)
+    assert w.is_leaf
+    assert w.requires_grad
+    assert not torch.nn.Parameter(torch.ones(2), requires_grad=False).requires_grad
 
 
 # ---------------------------------------------------------------------------------------- testing
@@ -651,6 +726,11 @@ def test_names_that_are_not_there_are_attributes_that_are_not_there() -> None:
     assert not hasattr(torch, "Module")
     assert not hasattr(torch.nn, "Linear")
     assert not hasattr(torch, "__wrapped__")
+    for name, hint in (
+        ("LongTensor", "torch.tensor"), ("sparse_coo_tensor", "dense"), ("backends", "leave"),
+    ):  # fmt: skip
+        with pytest.raises(AttributeError, match=hint):
+            getattr(torch, name)
     for name in ("nanmax", "percentile"):
         assert hasattr(fnp, name)
         with pytest.raises(AttributeError, match=rf"ftrans\.numpy\.{name}"):
