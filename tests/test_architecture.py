@@ -51,16 +51,16 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6886,
+    "autograd": 5908,
     "custom": 5389,
     "external": 1258,
-    "func": 4144,
-    "interpreters": 2165,
-    "ir": 2402,
-    "numpy": 8157,
-    "primitives": 6931,
-    "runtime": 3171,
-    "torch": 1012,
+    "func": 4142,
+    "interpreters": 2384,
+    "ir": 2412,
+    "numpy": 8169,
+    "primitives": 6952,
+    "runtime": 3408,
+    "torch": 899,
     "verify": 3233,
 }
 """How many lines a package may have."""

@@ -50,7 +50,6 @@ from ftrans.traceback import OnTape
 MOST_PENDING = 2000
 """How many operations may be pending: after so many they are run, whether one asks or not."""
 
-
 _ASKS = Asks(order=8)
 """What is asked of custom rules: nobody knows how often one goes backward through them."""
 
