@@ -30,14 +30,18 @@ class Skeleton:
         leaves: None in the place of each array, all other leaves as they are. None itself is no
             leaf but a container of nothing.
         arrays: the number of arrays; it is counted where it is not given.
+        orders: the keys of dicts in their order, where JAX would sort them; None if nowhere.
     """
 
-    __slots__ = ("arrays", "leaves", "structure")
+    __slots__ = ("arrays", "leaves", "orders", "structure")
 
-    def __init__(self, structure: Any, leaves: Sequence[Any], arrays: int | None = None):
+    def __init__(
+        self, structure: Any, leaves: Sequence[Any], arrays: int | None = None, orders: Any = None
+    ):
         self.structure = structure
         self.leaves = tuple(leaves)
         self.arrays = sum([leaf is None for leaf in leaves]) if arrays is None else arrays
+        self.orders = orders
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -56,21 +60,17 @@ class Skeleton:
 
     def build(self, values: Sequence[Any]) -> Any:
         """Returns the pytree with these values in the place of the arrays."""
-        if len(values) == len(self.leaves):
-            return self.structure.unflatten(values)
-        given = iter(values)
-        return self.structure.unflatten(
-            [next(given) if leaf is None else leaf for leaf in self.leaves]
-        )
+        if len(values) < len(self.leaves):
+            given = iter(values)
+            values = [next(given) if leaf is None else leaf for leaf in self.leaves]
+        return _ordered(self.structure.unflatten(values), self.orders)
 
     def alone(self, values: Sequence[Any]) -> Any:
         """Returns these values in the structure of the pytree, with None for all other leaves."""
-        if len(values) == len(self.leaves):
-            return self.structure.unflatten(values)
-        given = iter(values)
-        return self.structure.unflatten(
-            [next(given) if leaf is None else None for leaf in self.leaves]
-        )
+        if len(values) < len(self.leaves):
+            given = iter(values)
+            values = [next(given) if leaf is None else None for leaf in self.leaves]
+        return _ordered(self.structure.unflatten(values), self.orders)
 
     def among(self, leaves: Sequence[Any]) -> list[Any]:
         """Returns, of leaves for the whole pytree, those in the place of the arrays."""
@@ -86,7 +86,8 @@ class Skeleton:
         """Returns the same without the leaves that are no arrays, for `alone` and `among`."""
         if self.arrays == len(self.leaves):
             return self
-        return Skeleton(self.structure, [None if leaf is None else ... for leaf in self.leaves])
+        leaves = [None if leaf is None else ... for leaf in self.leaves]
+        return Skeleton(self.structure, leaves, self.arrays, self.orders)
 
     @property
     def key(self) -> Any:
@@ -100,7 +101,7 @@ class Skeleton:
 
     def _keyed(self, exact: bool) -> Any:
         leaves = [None if leaf is None else _key(leaf, exact) for leaf in self.leaves]
-        return structure_key(self.structure, exact), *leaves
+        return structure_key(self.structure, exact), self.orders, *leaves
 
     @property
     def is_constant(self) -> bool:
@@ -116,6 +117,12 @@ _ARRAY = Skeleton(tree.tree_structure(0), (None,))
 def tuple_of(count: int) -> Skeleton:
     """Returns the skeleton of a tuple of so many arrays."""
     return Skeleton(tree.tree_structure((0,) * count), (None,) * count)
+
+
+@functools.lru_cache(1024)
+def _has_dicts(structure: Any) -> bool:
+    kind, _ = structure.node_data() or (None, None)
+    return kind is dict or any(map(_has_dicts, structure.children()))
 
 
 def _orders_in(value: Any) -> Any:
@@ -139,6 +146,21 @@ def _ordered(value: Any, orders: Any) -> Any:
     return type(value)(map(_ordered, value, orders))
 
 
+def ordered_like(value: Any, made: Any) -> Any:
+    """Returns a pytree that was made of another one, in which dicts have the orders of that."""
+    return _ordered(made, _orders_in(value))
+
+
+def mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """Applies a function to the leaves of a pytree, whose dicts keep their orders."""
+    return ordered_like(value, tree.tree_map(function, value))
+
+
+def mapped_with_path(function: Callable[[Any, Any], Any], value: Any) -> Any:
+    """Does as `mapped` with a function of the path of a leaf as well."""
+    return ordered_like(value, tree.tree_map_with_path(function, value))
+
+
 def split(value: Any, is_part: Callable[[Any], bool] = is_array) -> tuple[list[Any], Skeleton]:
     """Returns the leaves of a pytree that are taken for arrays, and all else."""
     if type(value) not in _CONTAINERS and is_part(value):
@@ -151,7 +173,8 @@ def split(value: Any, is_part: Callable[[Any], bool] = is_array) -> tuple[list[A
             rest.append(None)
         else:
             rest.append(leaf)
-    return values, Skeleton(structure, rest, len(values))
+    orders = _orders_in(value) if _has_dicts(structure) else None
+    return values, Skeleton(structure, rest, len(values), orders)
 
 
 class Parts(Skeleton):
@@ -165,11 +188,11 @@ class Parts(Skeleton):
         arrays_alone: whether all items are arrays.
     """
 
-    __slots__ = ("_count", "_orders", "_whole", "arrays_alone", "values")
+    __slots__ = ("_count", "_whole", "arrays_alone", "values")
 
     def __init__(self, items: Sequence[Any], is_part: Callable[[Any], bool] = is_array):
         self._whole: list[tuple[int, Any]] = []
-        self._orders: Any = None
+        self.orders: Any = None
         self._count = count = len(items)
         self.values = [item for item in items if is_part(item)]
         self.arrays_alone = len(self.values) == count
@@ -183,9 +206,8 @@ class Parts(Skeleton):
         except (RecursionError, SystemError):
             # the pytrees of JAX are no deeper than the stack
             raise _endless(items) from None
-        super().__init__(made.structure, made.leaves, made.arrays)
+        super().__init__(made.structure, made.leaves, made.arrays, made.orders)
         if self.structure.num_nodes != len(self.leaves) + 1:  # there are containers
-            self._orders = _orders_in(tuple(items))
             children = zip(items, self.counts(), self.structure.children(), strict=True)
             for number, (item, count, child) in enumerate(children):
                 if not (count or item is None or tree.treedef_is_leaf(child)):
@@ -195,15 +217,14 @@ class Parts(Skeleton):
         """Returns the same without the arrays."""
         made = Parts.__new__(Parts)
         made.structure, made.leaves, made.arrays = self.structure, self.leaves, self.arrays
-        made.values, made._whole, made._orders = [], [], self._orders
+        made.values, made._whole, made.orders = [], [], self.orders
         made._count, made.arrays_alone = self._count, self.arrays_alone
         return made
 
     def _keyed(self, exact: bool) -> Any:
         if self.arrays_alone:
             return self.structure, *self.leaves
-        found = super()._keyed(exact)
-        return found if self._orders is None else (found, self._orders)
+        return super()._keyed(exact)
 
     def __len__(self) -> int:
         return self._count
@@ -212,7 +233,7 @@ class Parts(Skeleton):
         """Returns the tuple with these values in the place of the arrays."""
         if self.arrays_alone:
             return tuple(values)
-        built = _ordered(super().build(values), self._orders)
+        built = super().build(values)
         if not self._whole:
             return built
         items = list(built)

@@ -20,6 +20,7 @@ from ftrans.autograd.values import check_kept, lowered_to, raised_from
 from ftrans.errors import GradcheckInputError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
+from ftrans.pytree import mapped
 from ftrans.traceback import OnTape, boundary
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,8 +57,8 @@ def wrap(result: Any) -> Any:
     found = state.tape
     if found is None or state.stack or type(result) in _WHOLE or isinstance(result, Iterator):
         return result
-    wrapped = tree.tree_map(lambda x: raised_from(found, x) if type(x) is Tracer else x, result)
-    return tree.tree_map(_array_of, wrapped) if getattr(_wanted, "arrays", False) else wrapped
+    wrapped = mapped(lambda x: raised_from(found, x) if type(x) is Tracer else x, result)
+    return mapped(_array_of, wrapped) if getattr(_wanted, "arrays", False) else wrapped
 
 
 def lower(result: Any) -> Any:
@@ -86,13 +87,13 @@ def _of_tensors(check: F) -> F:
                 f"{check.__name__}: none of the tensors that are given requires grad.\n"
                 f"  Make those that are to be checked with requires_grad=True."
             )
-        values, rest, named = tree.tree_map(_array_of, (given, args, kwargs))
+        values, rest, named = mapped(_array_of, (given, args, kwargs))
 
         @functools.wraps(func)
         def of_the_others(*xs: Any) -> Any:
             others = iter(xs)
             found = func(*[x if i in fixed else next(others) for i, x in enumerate(values)])
-            return tree.tree_map(_array_of, found)  # of a tensor that it closes over, or makes
+            return mapped(_array_of, found)  # of a tensor that it closes over, or makes
 
         before, _wanted.arrays = getattr(_wanted, "arrays", False), True
         try:

@@ -7,7 +7,7 @@ program. All else is run first, and goes backward segment by segment.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, ValuesView
 from typing import Any
 
 import jax.tree_util as tree
@@ -27,6 +27,7 @@ from ftrans.ir.dtype import is_complex
 from ftrans.ir.location import here
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, cast
+from ftrans.pytree import ordered_like
 from ftrans.traceback import boundary
 
 # ---------------------------------------------------------------------------------- what is called
@@ -36,6 +37,8 @@ def _listed(x: Any) -> list[Any]:
     """Returns the tensors of an argument: one, a sequence or a pytree of them, or of edges."""
     if type(x) is Tensor:
         return [x]
+    if isinstance(x, (Iterator, ValuesView)):
+        x = list(x)
     found = tree.tree_leaves(x, is_leaf=_is_whole)
     return [standing_for(leaf) if type(leaf) is GradientEdge else leaf for leaf in found]
 
@@ -348,5 +351,6 @@ def grad(
         found[key] = None if ct is None else walk.seen_by_user(ct)
     gradients = [found[key_of(x._target())] for x in sinks]
     if isinstance(inputs, Mapping):
-        return tree.tree_unflatten(tree.tree_structure(inputs, is_leaf=_is_whole), gradients)
+        structure = tree.tree_structure(inputs, is_leaf=_is_whole)
+        return ordered_like(inputs, tree.tree_unflatten(structure, gradients))
     return tuple(gradients)

@@ -13,7 +13,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax.tree_util as tree
 import numpy as np
 
 import ftrans.func as transforms
@@ -25,7 +24,7 @@ from ftrans.ir.stack import state
 from ftrans.numpy import reshape
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives import stop_gradient_p
-from ftrans.pytree import leaf_names, split
+from ftrans.pytree import leaf_names, mapped, split
 from ftrans.traceback import boundary
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
@@ -166,7 +165,7 @@ def _kept(found: Any, create_graph: bool) -> Any:
     if create_graph or state.tape is None:
         return found
     on_tape = lambda x: type(x) is Tracer and x.frame is state.tape  # noqa: E731
-    return tree.tree_map(lambda x: stop_gradient_p(x) if on_tape(x) else x, found)
+    return mapped(lambda x: stop_gradient_p(x) if on_tape(x) else x, found)
 
 
 # ------------------------------------------------------------------------------------- the point

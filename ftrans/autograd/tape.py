@@ -11,10 +11,9 @@ linearized: a `Segment` keeps what a later `backward` needs of it.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Sequence
-from sys import getrefcount
+from sys import getrefcount, maxsize
 from typing import Any
 from weakref import ref
 
@@ -43,6 +42,7 @@ from ftrans.ir.stack import Asks, state, untraced
 from ftrans.ir.steps import Step
 from ftrans.primitives import no_grad_p
 from ftrans.primitives.observe import observing
+from ftrans.pytree import mapped
 from ftrans.runtime import keep, run
 from ftrans.runtime.outlived import Ends, become
 from ftrans.traceback import OnTape
@@ -368,7 +368,7 @@ def refresh(x: Tensor) -> None:
     found = tape()
     most = found.most
     if not found.one_by_one:
-        found.most = sys.maxsize  # who refreshes an operand has the codes of others
+        found.most = maxsize  # who refreshes an operand has the codes of others
     try:
         with differentiating(found):
             new = recorded(meta.get, meta.parent)
@@ -418,7 +418,7 @@ def _after_write(found: Tape, name: str, x: Any, value: Tracer, result: Any) -> 
     def itself(y: Any) -> Any:
         return x if type(y) is Tensor and y._v is found and y._index == value.index else y
 
-    result = tree.tree_map(itself, result)
+    result = mapped(itself, result)
     x._written_by(name, raised_from(found, value))
     return result
 
@@ -438,7 +438,7 @@ def _run(found: Tape, name: str, function: Callable[..., Any], args: Any, kwargs
     if type(result) is Tracer or isinstance(result, np.ndarray):
         result = raised_from(found, result, before)
     else:
-        result = tree.tree_map(lambda x: raised_from(found, x, before), result)
+        result = mapped(lambda x: raised_from(found, x, before), result)
     steps = found.steps
     if count < len(steps) and type(steps[count].location) is Location:
         # the steps are new: they are of one operation, which the graph shows as one node

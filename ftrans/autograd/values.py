@@ -15,6 +15,7 @@ from ftrans.ir.frame import Frame
 from ftrans.ir.program import Params
 from ftrans.ir.stack import state
 from ftrans.primitives import convert_p
+from ftrans.pytree import mapped
 
 _ATOMS = frozenset({bool, int, float, str, type(None), slice, Tracer, np.ndarray})
 
@@ -26,7 +27,7 @@ def lowered_to(found: Any, x: Any) -> Any:
         return found.tracer_of(x)
     if kind in _ATOMS:
         return x
-    return tree.tree_map(lambda y: found.tracer_of(y) if type(y) is Tensor else y, x)
+    return mapped(lambda y: found.tracer_of(y) if type(y) is Tensor else y, x)
 
 
 def raised_from(found: Any, x: Any, before: int = 0) -> Any:

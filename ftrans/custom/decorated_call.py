@@ -20,7 +20,7 @@ from ftrans.ir.stack import Asks
 from ftrans.numpy.promotion import as_array, is_array, is_scalar, is_weak
 from ftrans.numpy.views import fresh
 from ftrans.primitives.axes import zeros
-from ftrans.pytree import Parts, describe
+from ftrans.pytree import Parts, describe, mapped
 
 
 class DecoratedCall(Author):
@@ -199,4 +199,4 @@ def _is_pair(found: Any) -> bool:
 
 def _results_of(output: Any) -> Parts:
     """Returns what a function returned, with Python numbers made arrays."""
-    return Parts((tree.tree_map(lambda x: as_array(x) if is_scalar(x) else x, output),), is_array)
+    return Parts((mapped(lambda x: as_array(x) if is_scalar(x) else x, output),), is_array)

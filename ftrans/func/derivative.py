@@ -18,7 +18,7 @@ from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
 from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.axes import zeros
-from ftrans.pytree import Skeleton, describe, leaf_name, leaf_names, shown
+from ftrans.pytree import Skeleton, describe, leaf_name, leaf_names, mapped_with_path, shown
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 from ftrans.traceback import OnTape, boundary
 
@@ -44,7 +44,7 @@ def array_outputs(name: str, value: Any, hint: str = _AUX) -> Any:
             f"  {hint}"
         )
 
-    return tree.tree_map_with_path(convert, value)
+    return mapped_with_path(convert, value)
 
 
 def stage_value(
@@ -72,7 +72,8 @@ def stage_value(
     if not has_aux:
         return staged, staged.outputs
     structure, _ = staged.outputs.structure.children()
-    return staged, Skeleton(structure, staged.outputs.leaves[: structure.num_leaves])
+    leaves, orders = staged.outputs.leaves[: structure.num_leaves], staged.outputs.orders
+    return staged, Skeleton(structure, leaves, orders=orders and orders[0])
 
 
 @boundary

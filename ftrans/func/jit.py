@@ -301,6 +301,7 @@ class _Jitted:
     def _parts(self, args: Any, kwargs: Any) -> tuple[list[Any], Callable[..., Any]]:
         """Returns the arrays among the arguments, and the function as one of these alone."""
         values, rest = split(self.statics.apart(args, kwargs), is_given)
+        rest.orders = None  # programs are found by what JAX knows of arguments, which has none
 
         def run(*tracers: Any) -> Any:
             full, named = self.statics.joined(rest.build(tracers), args, kwargs)

@@ -41,6 +41,7 @@ from ftrans.numpy.methods import CASTS as _CASTS
 from ftrans.numpy.methods import entries as _entries
 from ftrans.numpy.promotion import is_array as _is_array
 from ftrans.primitives import complex_p as _complex_p
+from ftrans.pytree import mapped as _mapped
 from ftrans.runtime.device import Device as _Device
 from ftrans.runtime.device import get_default_device, set_default_device
 from ftrans.torch import functions as _functions
@@ -275,7 +276,7 @@ def _of_method(name: str) -> _Function:
         if type(input) is Tensor or _state.stack:
             return method(input if is_tensor(input) else _fnp.asarray(input), *rest, **kwargs)
         found = method(as_tensor(input), *rest, **kwargs)
-        return found if _has_tensors(rest, kwargs) else _tree.tree_map(_plain, found)
+        return found if _has_tensors(rest, kwargs) else _mapped(_plain, found)
 
     return _functools.wraps(method)(called)
 
@@ -317,7 +318,7 @@ def _creating(make: _Function) -> _Function:
     """Makes a function that creates arrays create tensors or, in what is traced, parts of that."""
 
     def created(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> Any:
-        args, kwargs = _tree.tree_map(_plain, (args, kwargs))
+        args, kwargs = _mapped(_plain, (args, kwargs))
         if _state.stack and not requires_grad:
             return _fnp.asarray(make(*args, **kwargs))
         for x in _tree.tree_leaves(args):
