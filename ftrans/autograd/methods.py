@@ -23,7 +23,7 @@ from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.value_members import ValueMembers
 from ftrans.autograd.view_members import ViewMembers, Views
 from ftrans.autograd.views import assign, view
-from ftrans.errors import MissingAttributeError, UnsupportedError
+from ftrans.errors import ArgumentError, MissingAttributeError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.numpy.inplace import SIGNS
 from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries, sizes_of
@@ -59,6 +59,8 @@ def names_of(function: Function) -> dict[str, str]:
     taken = signature(function).parameters
     axis = "axes" if "axes" in taken else "axis"
     names = {"dim": axis, "dims": axis, "keepdim": "keepdims"}
+    if "k" in taken:
+        names["diagonal"] = "k"
     return {name: target for name, target in names.items() if name not in taken}
 
 
@@ -155,6 +157,19 @@ class Functions:
     def __round__(self: Any, digits: int | None = None) -> Any:
         return fnp.round(self, digits or 0)
 
+    def div(self: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+        """Divides; `rounding_mode` "floor" or "trunc" makes quotients whole."""
+        if rounding_mode is None:
+            return fnp.divide(self, other)
+        if rounding_mode not in ("floor", "trunc"):
+            raise ArgumentError(
+                f"div: there is no rounding mode {rounding_mode!r}.\n  Write 'floor' or 'trunc'."
+            )
+        floor = fnp.floor_divide(self, other)
+        if rounding_mode == "floor":
+            return floor
+        return fnp.astype(fnp.trunc(fnp.divide(self, other)), floor.dtype)
+
     def addcmul(self: Any, x: Any, y: Any, *, value: Any = 1) -> Any:
         """Returns `self + value * x * y`."""
         return self + value * x * y
@@ -200,7 +215,7 @@ class Functions:
 
 
 def _is_dtype(name: Any) -> bool:
-    return isinstance(name, str) and hasattr(np, name.partition(":")[0])
+    return isinstance(name, str) and (name == "bfloat16" or hasattr(np, name.partition(":")[0]))
 
 
 def _lies_on(x: Any, device: Any) -> bool:

@@ -99,7 +99,7 @@ class Tensor:
 
     __hash__ = object.__hash__
 
-    def __init__(self) -> None:
+    def __init__(self, *data: Any, **options: Any) -> None:
         raise UnsupportedError(
             "Tensor: a tensor is made of data by ftrans.tensor, ftrans.as_tensor or "
             "ftrans.from_numpy."

@@ -19,7 +19,7 @@ from ftrans.ir.dtype import is_complex
 from ftrans.numpy.axes import canonical_axes, kept
 from ftrans.numpy.indexing import assign
 from ftrans.numpy.logic import where
-from ftrans.numpy.promotion import as_array, inexact, unify
+from ftrans.numpy.promotion import as_array, cast, inexact, unify
 from ftrans.numpy.reduction import described, max
 from ftrans.numpy.ufunc import as_strict, binary, composed, elementary, unary
 from ftrans.numpy.views import copied
@@ -303,8 +303,8 @@ def logsumexp(x: Any, axis: Any = None, b: Any = None, *, keepdims: bool = False
 
 
 @described()
-def softmax(x: Any, axis: Any = -1) -> Any:
-    """Returns exp(x) divided by its sum along an axis, or over several.
+def softmax(x: Any, axis: Any = -1, dtype: Any = None) -> Any:
+    """Returns exp(x) divided by its sum along an axis, or over several; `dtype` is x's before.
 
     Where x is inf somewhere, or -inf everywhere, the result is NaN, as PyTorch's and SciPy's is.
 
@@ -313,7 +313,7 @@ def softmax(x: Any, axis: Any = -1) -> Any:
         >>> softmax(np.array([5.0, 5.0]))
         array([0.5, 0.5])
     """
-    x = inexact(x)
+    x = inexact(x if dtype is None else cast(as_array(x), dtype))
     t = type_of(x)
     axes = canonical_axes("softmax", axis, t.ndim)
     raised = p.exp_p(_less(x, _largest(x, axes), axes))
@@ -323,9 +323,9 @@ def softmax(x: Any, axis: Any = -1) -> Any:
 
 
 @described()
-def log_softmax(x: Any, axis: Any = -1) -> Any:
+def log_softmax(x: Any, axis: Any = -1, dtype: Any = None) -> Any:
     """Returns the logarithm of `softmax`, exact also where that is nearly 0 or 1."""
-    x = inexact(x)
+    x = inexact(x if dtype is None else cast(as_array(x), dtype))
     t = type_of(x)
     axes = canonical_axes("log_softmax", axis, t.ndim)
     shifted = _less(x, _largest(x, axes), axes)

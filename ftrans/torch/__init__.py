@@ -82,7 +82,7 @@ _KNOWN = "allclose equal is_complex is_floating_point"
 _BY_METHOD = """
     addcdiv addcmul argsort broadcast_to chunk clone detach diagonal flatten gather index_select
     lerp masked_fill max min moveaxis movedim narrow norm numel permute ravel reshape select sort
-    split squeeze std swapaxes swapdims t transpose unbind unflatten unsqueeze var
+    div split squeeze std swapaxes swapdims t transpose unbind unflatten unsqueeze var
     is_floating_point is_inference view_as_real view_as_complex
 """
 

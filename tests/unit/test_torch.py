@@ -22,6 +22,7 @@ from ftrans import errors, func
 from ftrans.autograd import gradcheck, methods
 from ftrans.ir import Tracer
 from ftrans.numpy.methods import entries
+from tests.helpers import assert_close
 
 RNG = np.random.default_rng(0)
 A = RNG.normal(size=(3, 4))
@@ -737,3 +738,87 @@ def test_names_that_are_not_there_are_attributes_that_are_not_there() -> None:
             getattr(torch, name)
     with pytest.raises(AttributeError, match="softmax"):
         torch.nn.functional.softmex  # noqa: B018
+
+
+# ------------------------------------------------------------------------------ of other options
+
+
+def test_quotients_are_rounded() -> None:
+    x, y = torch.tensor([7.0, -7.0, 7.5]), torch.tensor([2.0, 2.0, -2.0])
+    assert_close(torch.div(x, y, rounding_mode="floor").numpy(), [3.0, -4.0, -4.0])
+    assert_close(x.div(y, rounding_mode="trunc").numpy(), [3.0, -3.0, -3.0])
+    whole = torch.div(torch.tensor([7, -7]), 2, rounding_mode="trunc")
+    assert whole.tolist() == [3, -3]
+    assert np.dtype(whole.dtype).kind == "i"
+    assert_close(torch.div(x, y).numpy(), [3.5, -3.5, -3.75])
+    with pytest.raises(ValueError, match="rounding mode 'up'"):
+        torch.div(x, y, rounding_mode="up")
+
+
+def test_triangles_and_diagonals_by_name() -> None:
+    x = torch.arange(9.0).reshape(3, 3)
+    assert_close(torch.tril(x, diagonal=-1).numpy(), np.tril(x.numpy(), -1))
+    assert_close(x.triu(diagonal=1).numpy(), np.triu(x.numpy(), 1))
+    assert_close(torch.diag(x, diagonal=1).numpy(), [1.0, 5.0])
+
+
+def test_softmax_of_another_dtype() -> None:
+    x = torch.tensor([1.0, 2.0], dtype=torch.float16)
+    found = torch.nn.functional.softmax(x, dim=-1, dtype=torch.float32)
+    assert found.dtype == np.float32
+    assert_close(found.numpy(), np.exp([1.0, 2.0]) / np.exp([1.0, 2.0]).sum())
+    assert torch.log_softmax(x, dim=0, dtype=torch.float64).dtype == np.float64
+
+
+def test_a_name_of_a_dtype_that_numpy_has_not() -> None:
+    assert torch.ones(2).bfloat16().dtype == torch.bfloat16
+    assert torch.ones(2).to("bfloat16").dtype == torch.bfloat16
+
+
+def test_tensors_are_not_made_by_their_class() -> None:
+    with pytest.raises(RuntimeError, match=r"made of data by ftrans\.tensor"):
+        torch.Tensor([1.0])
+
+
+# ------------------------------------------------------------------------------ orders of dicts
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev, torch.func.jacfwd])
+def test_dicts_keep_their_orders(transform: Any) -> None:
+    params = {"w": torch.ones(2), "b": torch.zeros(2), "a": torch.ones(2)}
+    seen = []
+
+    def loss(params: Any) -> Any:
+        seen.append(list(params))
+        return sum(k * x.sum() for k, x in enumerate(params.values(), 1))
+
+    found = transform(loss)(params)
+    assert list(found) == seen[0] == ["w", "b", "a"]
+    for factor, slope in enumerate(found.values(), 1):
+        assert_close(slope.numpy(), [factor, factor])
+
+
+def test_results_keep_the_orders_of_dicts() -> None:
+    x = torch.ones(2)
+    out = lambda x: {"z": x, "a": [{"y": 2 * x, "b": x}]}  # noqa: E731
+    for found in (
+        torch.func.vmap(out)(x),
+        torch.func.vjp(out, x)[0],
+        torch.func.jvp(out, (x,), (x,))[1],
+        torch.func.linearize(out, x)[1](x),
+        torch.func.jacrev(out)(x),
+    ):
+        assert list(found) == ["z", "a"]
+        assert list(found["a"][0]) == ["y", "b"]
+
+
+def test_gradients_of_the_values_of_a_dict() -> None:
+    params = {"w": torch.ones(2, requires_grad=True), "b": torch.ones(2, requires_grad=True)}
+    loss = (params["w"] * 2 + params["b"]).sum()
+    for inputs in (params.values(), iter(params.values())):
+        w, b = torch.autograd.grad(loss, inputs, retain_graph=True)
+        assert_close(w.numpy(), [2.0, 2.0])
+        assert_close(b.numpy(), [1.0, 1.0])
+    assert list(torch.autograd.grad(loss, params, retain_graph=True)) == ["w", "b"]
+    loss.backward(inputs=params.values())
+    assert_close(params["w"].grad.numpy(), [2.0, 2.0])
