@@ -35,9 +35,7 @@ class Skeleton:
 
     __slots__ = ("arrays", "leaves", "orders", "structure")
 
-    def __init__(
-        self, structure: Any, leaves: Sequence[Any], arrays: int | None = None, orders: Any = None
-    ):
+    def __init__(self, structure: Any, leaves: Any, arrays: int | None = None, orders: Any = None):
         self.structure = structure
         self.leaves = tuple(leaves)
         self.arrays = sum([leaf is None for leaf in leaves]) if arrays is None else arrays
@@ -131,10 +129,8 @@ def _orders_in(value: Any) -> Any:
         inside = tuple([(key, _orders_in(item)) for key, item in value.items()])
         kept = list(value) != sorted(value) or any(order is not None for _, order in inside)
         return inside if kept else None
-    if type(value) in (tuple, list):
-        items = tuple(map(_orders_in, value))
-        return items if any(o is not None for o in items) else None
-    return None
+    items = tuple(map(_orders_in, value)) if type(value) in (tuple, list) else ()
+    return items if any(order is not None for order in items) else None
 
 
 def _ordered(value: Any, orders: Any) -> Any:
@@ -154,11 +150,6 @@ def ordered_like(value: Any, made: Any) -> Any:
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:
     """Applies a function to the leaves of a pytree, whose dicts keep their orders."""
     return ordered_like(value, tree.tree_map(function, value))
-
-
-def mapped_with_path(function: Callable[[Any, Any], Any], value: Any) -> Any:
-    """Does as `mapped` with a function of the path of a leaf as well."""
-    return ordered_like(value, tree.tree_map_with_path(function, value))
 
 
 def split(value: Any, is_part: Callable[[Any], bool] = is_array) -> tuple[list[Any], Skeleton]:
@@ -233,10 +224,7 @@ class Parts(Skeleton):
         """Returns the tuple with these values in the place of the arrays."""
         if self.arrays_alone:
             return tuple(values)
-        built = super().build(values)
-        if not self._whole:
-            return built
-        items = list(built)
+        items = list(super().build(values))
         for number, item in self._whole:
             items[number] = item
         return tuple(items)
@@ -341,9 +329,7 @@ _CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None), type(
 def structure_key(structure: Any, exact: bool = False) -> Any:
     """Returns a structure with what tells apart equal ones that are not the same: 1 and True.
 
-    Args:
-        structure: of a pytree.
-        exact: whether objects are told apart that are equal since their class says so.
+    Objects that are equal since their class says so are told apart where it is to be `exact`.
     """
     return structure, _data_of(structure, exact)
 

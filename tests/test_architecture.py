@@ -51,16 +51,16 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5908,
+    "autograd": 5927,
     "custom": 5389,
     "external": 1258,
-    "func": 4142,
+    "func": 4144,
     "interpreters": 2384,
     "ir": 2412,
     "numpy": 8169,
     "primitives": 6952,
     "runtime": 3408,
-    "torch": 899,
+    "torch": 900,
     "verify": 3233,
 }
 """How many lines a package may have."""

@@ -18,7 +18,7 @@ from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
 from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.axes import zeros
-from ftrans.pytree import Skeleton, describe, leaf_name, leaf_names, mapped_with_path, shown
+from ftrans.pytree import Skeleton, describe, leaf_name, leaf_names, ordered_like, shown
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 from ftrans.traceback import OnTape, boundary
 
@@ -44,7 +44,7 @@ def array_outputs(name: str, value: Any, hint: str = _AUX) -> Any:
             f"  {hint}"
         )
 
-    return mapped_with_path(convert, value)
+    return ordered_like(value, tree.tree_map_with_path(convert, value))
 
 
 def stage_value(

@@ -470,7 +470,8 @@ def test_tables() -> None:
     averages = prof.key_averages()
     lines = averages.table(sort_by="cpu_time_total").splitlines()
     assert "Self CPU" in lines[0]
-    assert lines[1].split("  ")[0].strip() == "a name that is rather long"
+    first = max(averages, key=lambda e: e.cpu_time_total)  # on a busy machine any may be
+    assert lines[1].lstrip().startswith(first.key)
     assert lines[-1].startswith("Self CPU time total: ")
     assert averages.table(sort_by="cuda_time_total")  # as programs for PyTorch write it
     assert len(averages.table(row_limit=1).splitlines()) == 3
