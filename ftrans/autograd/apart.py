@@ -32,7 +32,7 @@ def run_apart(segment: Segment) -> list[Any]:
 
     Results that somebody has stay the arrays that they are. The operands are let go of.
     """
-    program = segment.program
+    program, segment.ahead = segment.program, None
     at: dict[Any, Any] = dict(enumerate(segment.operands))
     behind: dict[Any, Any] = dict(enumerate(map(current, segment.targets)))
     needs = required(program, segment.active)

@@ -167,6 +167,7 @@ def _at_once(x: Tensor, call: str) -> Walk | None:
 
 def _run_with_derivative(found: Tape, root: Tensor, place: Any) -> Ahead | None:
     """Runs what is pending with the derivative of a result; None where that cannot be."""
+    state.tape = None  # what finalizers record from here on is another tape's
     tensors = found.pending()
     places, program, operands, targets = found.gathered(tensors)
     active = tuple([target is not None for target in targets])

@@ -139,18 +139,18 @@ class Segment:
         made.spend(call)
         return made
 
-    def run(self) -> Sequence[Any]:
+    def run(self, operands: Sequence[Any]) -> Sequence[Any]:
         """Runs the program, and keeps what a `backward` needs of it; returns the results."""
         flags = requiring(self.program, self.active)
         marks = tuple([i for i, flag in enumerate(flags) if flag])
         self.split = linearize_marked(self.program, self.active, marks)
-        found = run(self.split.forward, self.operands)
+        found = run(self.split.forward, operands)
         self.residuals, self.ahead = found[len(flags) :], None
         return found
 
     def taken(self, root: int, call: Any) -> Ahead | None:
         """Returns the derivative of a result if it is there already, and lets go of all else."""
-        if self.hooks or self.retained or self.operation is not None:
+        if self.hooks or self.retained or self.operation is not None or _is_watched():
             return None
         self.program.memo[_GONE_BACK] = root
         ahead = self.ahead
@@ -230,8 +230,11 @@ def expected(program: Program) -> int | None:
     It is None where what is run is watched, or calls functions of the user's.
     """
     at = program.memo.pop(_GONE_BACK, None)
-    watched = OPEN or observing.by is not None or config.check_nan or program.calls_host
-    return None if watched else at
+    return None if OPEN or _is_watched() or program.calls_host else at
+
+
+def _is_watched() -> bool:
+    return observing.by is not None or config.check_nan
 
 
 def run_ahead(

@@ -65,6 +65,7 @@ class Tape(Ends):
 
     Attributes:
         held: values that outlive the functions that made them, with tensors for them.
+        left: the same by weak references, once another tape was begun.
         live: the tensors whose values were recorded here, and that may be pending.
         targets: for each input what the cotangent of it is for: a leaf, an `Edge`, or None.
         owners: the tensors that are inputs, by their identity, with the input and the value.
@@ -85,6 +86,7 @@ class Tape(Ends):
         "held",
         "inference",
         "leaves",
+        "left",
         "live",
         "most",
         "owners",
@@ -100,6 +102,7 @@ class Tape(Ends):
         self.depth = TAPE
         self.held: list[tuple[Tracer, Tensor]] = []
         self.live: list[Tensor] = []
+        self.left: list[ref[Tensor]] = []
         self.targets: list[Any] = []
         self.owners: dict[int, tuple[Tensor, int, Any]] = {}
         self.flags: list[bool] = []
@@ -116,8 +119,6 @@ class Tape(Ends):
         self.begin()
 
     one_by_one = property(lambda self: self.most < 0, doc="Whether each operation is run at once.")
-
-    # ------------------------------------------------------------------------------------- inputs
 
     def add(self, type: ArrayType, source: Any, target: Any) -> int:
         """Adds an input, an array that nobody will write to, and returns its code."""
@@ -140,8 +141,6 @@ class Tape(Ends):
     def is_argument(self, code: int) -> bool:
         """Tells whether an input is differentiated."""
         return self.targets[~code] is not None
-
-    # ---------------------------------------------------------------------------- what is recorded
 
     def requires(self, code: Any) -> bool:
         """Tells whether a value depends on what requires grad."""
@@ -204,11 +203,9 @@ class Tape(Ends):
     # ------------------------------------------------------------------------------------- running
 
     def pending(self) -> list[Tensor]:
-        """Returns the tensors that wait for their values, those that nobody has left out.
-
-        To count references costs less than to make a weak one for each tensor.
-        """
-        count = -1
+        """Returns the tensors that wait for their values and that somebody has."""
+        self.live += [x for found in self.left if (x := found()) is not None]
+        self.left, count = [], -1
         while count != len(self.live):  # once more: a view that is gone has held its base
             count = len(self.live)
             self.live = [x for x in self.live if getrefcount(x) > _ALONE and x._v is self]
@@ -247,6 +244,8 @@ class Tape(Ends):
 
     def flush(self) -> None:
         """Runs all that is pending, and gives tensors their values."""
+        if state.tape is self:
+            state.tape = None  # what finalizers record from here on is another tape's
         ends = [] if observing.by is None else ends_of(self)
         self.run([*self.pending(), *ends])
         self.end()
@@ -263,6 +262,7 @@ class Tape(Ends):
             self._give()
         if state.tape is self:
             state.tape = None
+        self.left, self.live = [ref(x) for x in self.pending()], []
 
     def _give(self) -> None:
         for tracer, x in self.held:
@@ -322,7 +322,7 @@ class Tape(Ends):
             at = expected(program)
             if at is not None:
                 segment.ahead = self.ran(run_ahead, program, active, at, operands, targets)
-            found = segment.ahead.values if segment.ahead else self.ran(segment.run)
+            found = segment.ahead.values if segment.ahead else self.ran(segment.run, operands)
         edges = [Edge(segment, at) if segment and flag else None for at, flag in enumerate(flags)]
         if self.one_by_one:
             edges = [current(edge) for edge in edges]

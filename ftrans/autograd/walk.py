@@ -270,8 +270,9 @@ class Walk:
         """Returns the cotangents of operands and stops, None for zero, each with its target."""
         if not given:
             return []
-        if segment.ahead is not None:
-            segment.run()
+        operands = segment.operands  # before another thread lets go of them
+        if segment.ahead is not None and operands:
+            segment.run(operands)
         self.visited.setdefault(segment, set()).update(given)
         # before another thread frees them, or splits the segment
         split, residuals, saved = segment.split, segment.residuals, segment.saved

@@ -1372,3 +1372,111 @@ def test_what_is_called_on_the_way_is_called_once() -> None:
         loss.backward()
         assert_close(w.grad, [2.0, 4.0])
         assert len(calls) == count
+
+
+def test_anomaly_mode_around_backward_alone_sees_what_was_run_ahead() -> None:
+    x = leaf([0.0, 1.0])
+    for turn in range(4):
+        loss = (x.sqrt() * 0.0).sum()
+        loss.item()
+        with pytest.raises(RuntimeError, match="(?i)nan"), autograd.set_detect_anomaly(True):
+            loss.backward()
+        x.grad = None
+        if turn == 1:
+            loss = (x.sqrt() * 0.0).sum()
+            loss.item()
+            loss.backward()
+            x.grad = None
+
+
+def test_a_hook_that_opens_what_was_run_ahead() -> None:
+    x, y = leaf([1.0, 2.0]), leaf([3.0])
+    for turn in range(4):
+        first = (x * x).sum()
+        first.item()
+        h = y * y
+        if turn > 1:
+            node = first.grad_fn
+            h.register_hook(lambda ct, node=node: (node.register_hook(lambda a, b: None), None)[1])
+        second = (h * h).sum()
+        second.item()
+        x.grad = y.grad = None
+        if turn > 1:
+            backward([first, second])
+            assert_close(y.grad, [4 * 27.0])
+        else:
+            first.backward()
+        assert_close(x.grad, [2.0, 4.0])
+
+
+def test_two_threads_go_back_from_what_was_run_ahead() -> None:
+    x = leaf([1.0, 2.0])
+    interval, found = sys.getswitchinterval(), []
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(40):
+            loss = (x.sin() * x).sum()
+            loss.item()
+
+            def go(retain: bool, loss: Any = loss) -> None:
+                try:
+                    loss.backward(retain_graph=retain)
+                except Exception as error:
+                    found.append(error)
+
+            threads = [threading.Thread(target=go, args=(retain,)) for retain in (True, False)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert {type(error) for error in found} <= {GraphError}
+    assert_close(x.grad, (80 - len(found)) * (np.sin([1.0, 2.0]) + np.cos([1.0, 2.0]) * [1.0, 2.0]))
+
+
+def test_what_finalizers_record_while_it_is_run_is_not_lost() -> None:
+    w, left = leaf([1.0, 2.0]), []
+
+    class Recording:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            left.append((w * 3).sum())
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(7)
+    try:
+        for _ in range(200):
+            Recording()
+            loss = (w * w).sum()
+            loss.item()
+            loss.backward()
+            while left:
+                assert left.pop().item() == 9.0
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+def test_tapes_that_were_left_are_freed_without_a_collector() -> None:
+    def same(x: Any) -> Any:
+        return x
+
+    def tensors() -> int:
+        return sum(type(x) is Tensor for x in gc.get_objects())
+
+    data = np.zeros(10)
+    gc.collect()
+    gc.disable()
+    try:
+        before = tensors()
+        for _ in range(50):
+            x = plain(data)
+            y = x * 2
+            with autograd.graph.saved_tensors_hooks(same, same):
+                pass
+        assert tensors() - before < 10
+        assert_close(y.detach(), data)
+    finally:
+        gc.enable()
