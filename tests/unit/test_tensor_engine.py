@@ -1379,7 +1379,7 @@ def test_anomaly_mode_around_backward_alone_sees_what_was_run_ahead() -> None:
     for turn in range(4):
         loss = (x.sqrt() * 0.0).sum()
         loss.item()
-        with pytest.raises(RuntimeError, match="(?i)nan"), autograd.set_detect_anomaly(True):
+        with pytest.raises(RuntimeError, match=r"(?i)nan"), autograd.set_detect_anomaly(True):
             loss.backward()
         x.grad = None
         if turn == 1:
