@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,18 @@ def vector(*shape: int) -> np.ndarray:
     return np.linspace(0.2, 1.5, size, dtype=np.float32).reshape(shape)
 
 
-def chain(xp: Any, x: Any) -> Any:
-    """Returns a scalar of f32[8], after 31 operations; the comments count them."""
+def chain(xp: Any, x: Any, look: Callable[[Any], Any] | None = None) -> Any:
+    """Returns a scalar of f32[8], after 31 operations; the comments count them.
+
+    The value after 18 of them may be looked at.
+    """
     y = xp.sin(x) * x + 0.5  # 3
     y = xp.exp(-y * y) + xp.cos(x)  # 8
     z = xp.tanh(y * x) - y / 3.0  # 12
     w = xp.sqrt(z * z + 1.0)  # 15
     y = w * xp.log(w + 2.0)  # 18
+    if look is not None:
+        look(y)
     z = xp.sin(y) * xp.cos(z) + y  # 22
     w = (z - w) / (1.0 + xp.exp(-z))  # 27
     y = w**2 * x  # 29

@@ -14,6 +14,7 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans import verify
+from ftrans.autograd.hooks import RemovableHandle
 from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor
 from ftrans.autograd.values import check_kept, lowered_to, raised_from
@@ -25,7 +26,9 @@ from ftrans.traceback import OnTape, boundary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_WHOLE = frozenset({Tensor, bool, int, float, str, type(None), np.ndarray, np.float64, np.float32})
+_WHOLE = frozenset(
+    {Tensor, bool, int, float, str, type(None), np.ndarray, np.float64, np.float32, RemovableHandle}
+)
 
 
 def again(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.nodes import GradientEdge, standing_for, target_of
 from ftrans.autograd.profiler import backward_pass
-from ftrans.autograd.segment import Ahead, Edge, Segment, run_ahead
+from ftrans.autograd.segment import Ahead, Edge, Segment
 from ftrans.autograd.tape import Tape, recorded, settle
 from ftrans.autograd.tensor import STALE, Tensor, check_tensor, of_array
 from ftrans.autograd.variable import renamed
@@ -146,35 +146,46 @@ def _at_once(x: Tensor, call: str) -> Walk | None:
     """
     if OPEN or x._type.size != 1 or is_complex(x._type.dtype):
         return None
-    place = call, here()
     if x._v is state.tape:
-        ahead = _run_with_derivative(state.tape, x, place)
+        ahead = _run_with_derivative(state.tape, x)
     else:
         target = None if x._v is STALE else x._target()
-        ahead = target.segment.taken(target.position, place) if isinstance(target, Edge) else None
+        ahead = target.segment.taken(target.position) if isinstance(target, Edge) else None
     if ahead is None:
         return None
-    walk = Walk(call, None, False)
-    plan, targets = ahead.plan, ahead.targets
-    for i in plan.reached:
-        walk.reached[key_of(targets[i])] = targets[i]
-    for i, ct in zip(plan.sent, ahead.values[len(plan.flags) :], strict=True):
-        walk.send(targets[i], ct)
+    walk, place, edge = Walk(call, None, False), (call, here()), x._target()
+    segment, targets = edge.segment, edge.segment.targets
+    stops = ahead.plan.stops
+    if not stops:
+        segment.spend(place)
+    for to in [*[targets[i] for i in ahead.plan.reached], *[Edge(segment, p) for p in stops]]:
+        walk.reached[key_of(to)] = to
+    found = {}
+    for i, ct in ahead.pulled():
+        if i < 0:
+            found[~i] = ct
+        else:
+            walk.send(targets[i], ct)
+    if stops:  # hooks that are called may look at the segment, or even go back through it
+        walk.ahead = ahead
+        walk.go_on(segment, stops, found)
+        segment.spend(place)
     walk.walk()
     _free(walk, place)
     return walk
 
 
-def _run_with_derivative(found: Tape, root: Tensor, place: Any) -> Ahead | None:
+def _run_with_derivative(found: Tape, root: Tensor) -> Ahead | None:
     """Runs what is pending with the derivative of a result; None where that cannot be."""
     state.tape = None  # what finalizers record from here on is another tape's
     tensors = found.pending()
-    places, program, operands, targets = found.gathered(tensors)
-    active = tuple([target is not None for target in targets])
-    ahead = found.ran(run_ahead, program, active, places[root._index], operands, targets)
+    places, program, operands, targets = found.gathered(tensors, found.hooks)
+    segment = Segment(None, [], targets, program, operands)
+    segment.put(found.hooks, places)
+    ahead = found.ran(segment.run_ahead, places[root._index])
     if ahead is None:
         return None
-    segment, flags = Segment.spent(program, targets, place), ahead.plan.flags
+    flags = ahead.plan.flags
     for x in tensors:
         at = places[x._index]
         x._settle(ahead.values[at], Edge(segment, at) if flags[at] else None)

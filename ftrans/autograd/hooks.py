@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
-from ftrans.autograd.tape import settle
-from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.tape import Tape, refresh, settle
+from ftrans.autograd.tensor import STALE, Tensor
 from ftrans.errors import ArgumentError, GraphError
 
 Hook = Callable[..., Any]
@@ -62,14 +63,20 @@ def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
         ArgumentError: where the hook cannot be called.
         GraphError: where the tensor does not require grad.
     """
+    meta = x._meta
+    if meta is not None and meta.leaf:
+        return RemovableHandle(meta.hooks, hook)
     if not x.requires_grad:
         raise GraphError(
             f"cannot register a hook on a tensor that doesn't require gradient\n  x: {x._type}"
         )
-    settle(x)  # what comes after begins anew, so that the gradient is complete where it ends
-    meta = x._metadata()
-    if meta.leaf:
-        return RemovableHandle(meta.hooks, hook)
+    if x._v is STALE:
+        refresh(x)
+    found = x._v
+    if type(found) is Tape and x._index >= 0 and found.thread == threading.get_ident():
+        # the hook waits as the value does, and goes with it when it is run
+        return RemovableHandle(found.hooks.setdefault(x._index, {}), hook)
+    settle(x)
     segment, position = x._target()
     if x._v is not None:  # else it stands for an edge
         segment.values[position] = x._v

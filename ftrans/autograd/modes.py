@@ -28,7 +28,7 @@ def is_grad_enabled() -> bool:
     return state.grad
 
 
-def _switch(mode: bool, inference: bool | None = None) -> None:
+def switch(mode: bool, inference: bool | None = None) -> None:
     """Sets the grad mode of this thread, and whether it is in inference mode, if that is said."""
     if inference is not None and state.inference is not inference:
         state.inference = inference
@@ -68,7 +68,7 @@ class Mode:
         before = state.grad, inference, outer, state.trail
         if outer is not None and self.mode:
             outer.end()
-        _switch(self.mode, self.inference)
+        switch(self.mode, self.inference)
         state.held = None if self.mode or not state.stack else outer or Constants()
         state.modes.append((self, *before))
 
@@ -83,7 +83,7 @@ class Mode:
             state.held = Constants()
         if state.held is None and trail is not None and trail in state.stack[-1:]:
             state.trail = trail
-        _switch(grad, inference)
+        switch(grad, inference)
 
     @boundary
     def __call__(self, function: F) -> F:
@@ -230,11 +230,11 @@ class set_grad_enabled(Mode):
     def __init__(self, mode: bool):
         super().__init__(bool(mode))
         self._before = state.grad
-        _switch(self.mode)
+        switch(self.mode)
 
     def _take_back(self) -> None:
         if self._before is not None:
-            _switch(self._before)
+            switch(self._before)
             self._before = None
 
     def __enter__(self) -> None:

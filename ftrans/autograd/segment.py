@@ -7,7 +7,7 @@ hooks are called, gradients kept, and tapes that were recorded later begin.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -57,6 +57,7 @@ class Segment:
         number: orders segments: none depends on a later one.
         split: the program, linearized, with a mark on each result; None where nobody comes back.
         residuals: what the linear program takes.
+        stops: the results that hooks were put on before it was run, which keep their `values`.
         ahead: the derivative of a result, where that was run before anybody asked for it.
         targets: for each operand what the cotangent of it is for: a leaf, an `Edge`, or None.
         program: what was run, for derivatives of derivatives.
@@ -95,6 +96,7 @@ class Segment:
         "retained",
         "saved",
         "split",
+        "stops",
         "targets",
         "values",
     )
@@ -114,6 +116,7 @@ class Segment:
         self.program = program
         self.operands = operands
         self.hooks: dict[int, dict[int, Callable[..., Any]]] = {}
+        self.stops: frozenset[int] = frozenset()
         self.retained: dict[int, Any] = {}
         self.values: dict[int, Any] = {}
         self.results: list[tuple[int, ref[Tensor]]] = []
@@ -139,6 +142,16 @@ class Segment:
         made.spend(call)
         return made
 
+    def put(self, hooks: Mapping[int, Any], places: Mapping[int, int]) -> None:
+        """Puts hooks of values, by code, on the results that these are, before it is run."""
+        if hooks:
+            self.hooks = {places[code]: hooks[code] for code in hooks if code in places}
+            self.stops = frozenset(self.looked_at())
+
+    def looked_at(self) -> set[int]:
+        """Returns the results whose cotangents somebody looks at."""
+        return {position for position, hooks in self.hooks.items() if hooks}.union(self.retained)
+
     def run(self, operands: Sequence[Any]) -> Sequence[Any]:
         """Runs the program, and keeps what a `backward` needs of it; returns the results."""
         flags = requiring(self.program, self.active)
@@ -146,23 +159,36 @@ class Segment:
         self.split = linearize_marked(self.program, self.active, marks)
         found = run(self.split.forward, operands)
         self.residuals, self.ahead = found[len(flags) :], None
+        self.values.update({position: found[position] for position in self.stops})
         return found
 
-    def taken(self, root: int, call: Any) -> Ahead | None:
-        """Returns the derivative of a result if it is there already, and lets go of all else."""
-        if self.hooks or self.retained or self.operation is not None or _is_watched():
+    def run_ahead(self, root: int) -> Ahead | None:
+        """Runs it and the derivative of a result as one; None where that cannot be."""
+        plan = whole(self.program, self.active, root, self.stops)
+        if plan is None:
+            return None
+        try:
+            self.ahead = Ahead(plan, run(plan.program, self.operands))
+        except Exception:  # perhaps in the derivative; else it is raised once more
+            return None
+        return self.ahead
+
+    def taken(self, root: int) -> Ahead | None:
+        """Returns the derivative of a result if it is there already."""
+        if self.operation is not None or self.looked_at() != self.stops or _is_watched():
             return None
         self.program.memo[_GONE_BACK] = root
-        ahead = self.ahead
-        if ahead is None or ahead.plan.root != root:
-            return None
-        self.spend(call)
-        return ahead
+        return self.ahead if self.ahead and self.ahead.plan.root == root else None
 
     def spend(self, call: Any) -> None:
         """Notes that a `backward` has been through all results, and lets go of what they need."""
         self.freed = dict.fromkeys(range(len(self.program.outputs)), call)
         self.ahead, self.split, self.residuals, self.operands = None, None, [], []
+        self._forget()
+
+    def _forget(self) -> None:
+        """Lets go of who looks at results: hooks often hold these in turn."""
+        self.hooks, self.retained, self.values, self.results = {}, {}, {}, []
 
     def behind(self, position: int) -> list[Any]:
         """Returns the leaves and edges that a result depends on."""
@@ -191,7 +217,7 @@ class Segment:
             self.residuals, self.operands = [], []
             for value in self.saved or ():
                 value.free()
-            self.hooks, self.retained, self.values, self.results = {}, {}, {}, []
+            self._forget()
 
 
 def current(target: Any) -> Any:
@@ -211,17 +237,20 @@ def passing(values: Sequence[Any], targets: Sequence[Any]) -> Segment:
 
 
 class Ahead(NamedTuple):
-    """Is what such a program has returned.
-
-    Attributes:
-        plan: the program.
-        values: the results and the cotangents.
-        targets: what the cotangent of each input is for.
-    """
+    """Is what a program with the derivative of a result has returned."""
 
     plan: Whole
     values: Sequence[Any]
-    targets: Sequence[Any]
+
+    def pulled(self) -> Iterator[tuple[int, Any]]:
+        """Returns the cotangents as far as the first stops; what each is of is said in `sent`."""
+        return zip(self.plan.sent, self.values[len(self.plan.flags) :], strict=False)
+
+    def pulled_from(self, stop: int, ct: Any) -> Iterable[tuple[int, Any]]:
+        """Returns the same of what lies behind a stop, whose cotangent is given."""
+        rest = self.plan.rests[stop]
+        taken = [self.values[i] for i in rest.taken]
+        return zip(rest.sent, run(rest.program, [*taken, ct]), strict=True)
 
 
 def expected(program: Program) -> int | None:
@@ -235,19 +264,6 @@ def expected(program: Program) -> int | None:
 
 def _is_watched() -> bool:
     return observing.by is not None or config.check_nan
-
-
-def run_ahead(
-    program: Program, active: tuple[bool, ...], root: int, operands: Any, targets: Any
-) -> Ahead | None:
-    """Runs a program and the derivative of a result as one; None where that cannot be."""
-    plan = whole(program, active, root)
-    if plan is None:
-        return None
-    try:
-        return Ahead(plan, run(plan.program, operands), targets)
-    except Exception:  # perhaps in the derivative; else it is raised once more
-        return None
 
 
 def trimmed(

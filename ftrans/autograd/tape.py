@@ -12,7 +12,7 @@ linearized: a `Segment` keeps what a later `backward` needs of it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from sys import getrefcount, maxsize
 from typing import Any
 from weakref import ref
@@ -23,17 +23,19 @@ import numpy as np
 from ftrans.autograd.apart import run_apart
 from ftrans.autograd.levels import OPEN, attach, pushed, tangents_of
 from ftrans.autograd.modes import differentiating
-from ftrans.autograd.segment import Edge, Segment, current, expected, run_ahead, trimmed
+from ftrans.autograd.segment import Edge, Segment, current, expected, trimmed
 from ftrans.autograd.tensor import STALE, Tensor
 from ftrans.autograd.values import (
+    after_write,
     check_kept,
     ends_of,
     lowered_to,
+    pend,
     raised_from,
     waiting,
     written_to,
 )
-from ftrans.interpreters.dependence import flow, requiring
+from ftrans.interpreters.dependence import flow, requiring, taking_part
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.frame import PAST, TAPE, settled
 from ftrans.ir.location import Location, called_at
@@ -75,6 +77,7 @@ class Tape(Ends):
         twins: for values that require grad those that stand for them where nothing does.
         thread: the thread that records here.
         grad: the grad mode of that thread, to be asked at less cost.
+        hooks: those of pending results, by handle.
         leaves: whether the value of a leaf is pending here.
         most: the last result that may be pending; -1 where operations are run one by one.
         inference: whether tensors that are made here are inference tensors.
@@ -84,6 +87,7 @@ class Tape(Ends):
         "flags",
         "grad",
         "held",
+        "hooks",
         "inference",
         "leaves",
         "left",
@@ -104,6 +108,7 @@ class Tape(Ends):
         self.live: list[Tensor] = []
         self.left: list[ref[Tensor]] = []
         self.targets: list[Any] = []
+        self.hooks: dict[int, dict[int, Callable[..., Any]]] = {}
         self.owners: dict[int, tuple[Tensor, int, Any]] = {}
         self.flags: list[bool] = []
         self.quiet: dict[int, tuple[Tensor, int, Any]] = {}
@@ -161,8 +166,12 @@ class Tape(Ends):
             step = self.steps[self.seen]
             self.seen += 1
             taken, moves = step.flow or flow(step)
-            needs = any(flags[a] if a >= 0 else targets[~a] is not None for a in taken)
-            flags += moves if needs else [False] * len(moves)
+            for a in taken:
+                if flags[a] if a >= 0 else targets[~a] is not None:
+                    flags += moves
+                    break
+            else:
+                flags += [False] * len(moves)
 
     def twin(self, code: int) -> int:
         """Returns the value that stands for one where nothing is to be differentiated."""
@@ -237,7 +246,7 @@ class Tape(Ends):
         count = len(self.targets)
         copy.input_types, copy.sources = self.input_types[:count], self.sources[:count]
         copy.targets, copy.known = self.targets[:count], dict(self.known)
-        copy.most, copy.inference = self.most, self.inference
+        copy.most, copy.inference, copy.hooks = self.most, self.inference, dict(self.hooks)
         stop = copy.steps[-1].stop if copy.steps else 0
         copy.step = Step(None, None, None, stop)  # nothing is found there that belongs to others
         return copy
@@ -247,7 +256,7 @@ class Tape(Ends):
         if state.tape is self:
             state.tape = None  # what finalizers record from here on is another tape's
         ends = [] if observing.by is None else ends_of(self)
-        self.run([*self.pending(), *ends])
+        self.run([*self.pending(), *ends], self.hooks)
         self.end()
 
     def hold(self, tracer: Tracer) -> None:
@@ -275,19 +284,19 @@ class Tape(Ends):
         if state.tape is self:
             state.tape = None
         self.depth = PAST
-        self.live = []
+        self.live, self.hooks = [], {}
         self.release()
 
     def gathered(
-        self, tensors: Sequence[Tensor]
+        self, tensors: Sequence[Tensor], hooked: Iterable[int]
     ) -> tuple[dict[int, int], Program, list[Any], list[Any]]:
-        """Returns what computes the values of tensors.
+        """Returns what computes the values of tensors, and those with hooks.
 
         Returns:
             The position of each result by its code, the program, what it is run on, and for each of
             these its target.
         """
-        codes = list(dict.fromkeys([x._index for x in tensors]))
+        codes = list(dict.fromkeys([*[x._index for x in tensors], *hooked]))
         places = {code: at for at, code in enumerate(codes)}
         program, operands = self.close_at(codes)
         targets = self.targets + [None] * (len(operands) - len(self.targets))
@@ -303,9 +312,11 @@ class Tape(Ends):
             state.tape = before
             self.grad = state.grad  # a function may set it for good
 
-    def run(self, tensors: Sequence[Tensor]) -> None:
-        """Gives these tensors their values."""
-        places, program, operands, targets = self.gathered(tensors)
+    def run(self, tensors: Sequence[Tensor], hooked: Iterable[int] | None = None) -> None:
+        """Gives these tensors their values, and computes others, those with hooks before them."""
+        if hooked is None:
+            hooked = taking_part(self.steps, [x._index for x in tensors], self.hooks)
+        places, program, operands, targets = self.gathered(tensors, hooked)
         moved = pushed(program, operands, targets) if OPEN else None
         if moved is not None:
             program, operands, targets = trimmed(*moved[:3])
@@ -319,10 +330,10 @@ class Tape(Ends):
             found = self.ran(run_apart, segment)
         else:
             segment = Segment(None, [], targets, program, operands)
+            segment.put(self.hooks, places)
             at = expected(program)
-            if at is not None:
-                segment.ahead = self.ran(run_ahead, program, active, at, operands, targets)
-            found = segment.ahead.values if segment.ahead else self.ran(segment.run, operands)
+            ahead = None if at is None else self.ran(segment.run_ahead, at)
+            found = ahead.values if ahead else self.ran(segment.run, operands)
         edges = [Edge(segment, at) if segment and flag else None for at, flag in enumerate(flags)]
         if self.one_by_one:
             edges = [current(edge) for edge in edges]
@@ -374,12 +385,12 @@ def refresh(x: Tensor) -> None:
             new = recorded(meta.get, meta.parent)
     finally:
         found.most = most
-    x._v, x._index = new._v, new._index
-    if type(x._v) is Tape:
-        x._v.live.append(x)
+    if type(new._v) is Tape:
+        pend(new._v, x, new._index)
         if meta.leaf:
-            x._v.run([x])
+            new._v.run([x])
     else:  # operations are run one by one
+        x._v = new._v
         meta.edge = None if new._meta is None else new._meta.edge
 
 
@@ -406,20 +417,9 @@ def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     result = _run(found, name, function, lowered, keywords)
     for x, value, code in zip(args, lowered, codes, strict=True):
         if code is not None and value.index != code:
-            result = _after_write(found, name, x, value, result)
+            result = after_write(found, name, x, value, result)
     if found.live and found.step.code > found.most:
         found.flush()
-    return result
-
-
-def _after_write(found: Tape, name: str, x: Any, value: Tracer, result: Any) -> Any:
-    """Writes to a tensor what a function has written to its value; returns it among the results."""
-
-    def itself(y: Any) -> Any:
-        return x if type(y) is Tensor and y._v is found and y._index == value.index else y
-
-    result = mapped(itself, result)
-    x._written_by(name, raised_from(found, value))
     return result
 
 

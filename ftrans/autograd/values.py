@@ -97,6 +97,17 @@ def pend(found: Any, x: Tensor, index: int) -> None:
     found.live.append(x)
 
 
+def after_write(found: Any, name: str, x: Any, value: Tracer, result: Any) -> Any:
+    """Writes to a tensor what a function has written to its value; returns it among the results."""
+
+    def itself(y: Any) -> Any:
+        return x if type(y) is Tensor and y._v is found and y._index == value.index else y
+
+    result = mapped(itself, result)
+    x._written_by(name, raised_from(found, value))
+    return result
+
+
 def ends_of(found: Any) -> list[Tensor]:
     """Returns what of a tape nobody refers to and nothing is computed of, as tensors."""
     known = {x._index for x in found.pending()}

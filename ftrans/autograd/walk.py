@@ -11,14 +11,14 @@ import numpy as np
 
 from ftrans.autograd.hooks import checked
 from ftrans.autograd.levels import OPEN
-from ftrans.autograd.modes import Mode
-from ftrans.autograd.segment import Edge, Segment, current
+from ftrans.autograd.modes import Mode, switch
+from ftrans.autograd.segment import Ahead, Edge, Segment, current
 from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.views import assign, overwrite
 from ftrans.errors import GraphError
 from ftrans.interpreters import batch, pullback_anew, pulled, pulled_kept
-from ftrans.interpreters.dependence import depends, latest_first
+from ftrans.interpreters.dependence import behind, depends
 from ftrans.ir import ArrayType, Params, Program, bind, make_tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.primitives import add_p, call_p
@@ -62,6 +62,8 @@ class Walk:
         self.waiting: dict[Segment, dict[int, Any]] = {}
         self.heap: list[tuple[float, Segment]] = []
         self.visited: dict[Segment, set[int]] = {}
+        self.ahead: Ahead | None = None
+        """The derivative of the root, as far as that was run with it."""
         self._leads: dict[Edge, bool] = {}
         self._ahead: set[Any] = set()
 
@@ -168,21 +170,24 @@ class Walk:
 
     def through(self, segment: Segment, arrived: Cts) -> None:
         """Takes the cotangents of results of a segment to what it was computed of."""
-        needs = depends(segment.program)
-        behind = set().union(*[needs[position].outputs for position in arrived])
-        for position in arrived:
-            for target in segment.behind(position):
-                self.reached.setdefault(key_of(target), target)
-        for position in behind:
-            self.reached.setdefault((segment.number, position), Edge(segment, position))
-        stops = tuple(
-            [p for p in latest_first(segment.program) if p in behind and self._stops(segment, p)]
-        )
+        inputs, outputs = behind(segment.program, frozenset(arrived))
+        ends = [current(to) for i in inputs if (to := segment.targets[i]) is not None]
+        for target in ends + [Edge(segment, position) for position in outputs]:
+            self.reached.setdefault(key_of(target), target)
+        looked_at = segment.looked_at()
+        if self.sinks is not None:  # nobody is called who is on no way to what is asked for
+            leading = [p for p in outputs if self.leads(Edge(segment, p))]
+            looked_at = {p for p in leading if p in looked_at or (segment.number, p) in self.sinks}
+        stops = tuple([p for p in outputs if p in looked_at])
         if segment.operation is not None:
             self._operate(segment, arrived, stops)
             return
         found = {p: arrived.pop(p) for p in stops if p in arrived}
         self._pull(segment, stops, arrived, found, False)
+        self.go_on(segment, stops, found)
+
+    def go_on(self, segment: Segment, stops: Stops, found: Cts) -> None:
+        """Takes the cotangents that were found of stops, and will be, to where they belong."""
         for position in stops:
             ct = found.get(position)
             if ct is None:
@@ -226,11 +231,6 @@ class Walk:
             elif ct is not None:
                 self.send(target, ct)
 
-    def _stops(self, segment: Segment, position: int) -> bool:
-        """Tells whether somebody looks at the cotangent of a result."""
-        asked = self.sinks is not None and (segment.number, position) in self.sinks
-        return asked or bool(segment.hooks.get(position)) or position in segment.retained
-
     def _stop(self, segment: Segment, position: int, ct: Any) -> Any:
         """Shows the cotangent of a result to those who look at it; returns what it becomes."""
         ct = self.hooked(segment.hooks.get(position), ct)
@@ -255,28 +255,33 @@ class Walk:
 
     def called(self, hooks: Hooks, x: Any, *more: Any, check: Any = checked) -> Any:
         """Calls hooks, each with what the one before made of `x`; returns what is left of it."""
-        before = getattr(_current, "walk", None)
+        before, mode = getattr(_current, "walk", None), state.grad
         _current.walk = self
+        switch(self.create)
         try:
-            with Mode(self.create):
-                for hook in list(hooks.values()):
-                    new = hook(x, *more)
-                    x = x if new is None else check(hook, x, new)
+            for hook in list(hooks.values()):
+                new = hook(x, *more)
+                x = x if new is None else check(hook, x, new)
         finally:
             _current.walk = before
+            switch(mode)
         return x
 
     def pulled(self, segment: Segment, stops: Stops, given: Cts, cut: bool = False) -> list[Any]:
         """Returns the cotangents of operands and stops, None for zero, each with its target."""
         if not given:
             return []
-        operands = segment.operands  # before another thread lets go of them
-        if segment.ahead is not None and operands:
-            segment.run(operands)
-        self.visited.setdefault(segment, set()).update(given)
         # before another thread frees them, or splits the segment
+        operands, ahead, targets = segment.operands, segment.ahead, segment.targets
+        if cut and ahead is not None and ahead is self.ahead:
+            ((stop, ct),) = given.items()
+            return [(targets[i] if i >= 0 else ~i, ct) for i, ct in ahead.pulled_from(stop, ct)]
+        self.visited.setdefault(segment, set()).update(given)
+        if ahead is not None and operands:
+            segment.run(operands)
         split, residuals, saved = segment.split, segment.residuals, segment.saved
-        held = [*zip(segment.operands, segment.targets, strict=False)]
+        inputs, _ = behind(segment.program, frozenset(given))
+        held = [(x, targets[i] if i in inputs else None) for i, x in enumerate(operands)]
         if segment.moved is not None:
             return [(Edge(segment, p), ct) for p, ct in given.items()]
         values = None if saved is None else [(value.array(), value.target) for value in saved]

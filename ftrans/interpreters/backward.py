@@ -6,7 +6,7 @@ cotangents are complete that come from several places. No other interpreter has 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ftrans.interpreters.base import building, excerpt, finish, memoised, replay, simplify, walk
@@ -26,6 +26,8 @@ def marked(program: Program, positions: Numbers) -> Program:
 
     All that uses the value uses what is marked. Of several positions of one value the first counts.
     """
+    if not positions:
+        return program
     at: dict[Any, int] = {}
     for position in positions:
         at.setdefault(program.outputs[position], position)
@@ -78,7 +80,7 @@ def pruned(program: Program) -> tuple[Program, Numbers]:
 
 def linearize_marked(program: Program, active: Mask, positions: Numbers) -> Linearized:
     """Is `linearize`, with marks on the outputs at these positions in the linear program."""
-    return linearize(marked(program, positions) if positions else program, active)
+    return linearize(marked(program, positions), active)
 
 
 def _exposed(linear: Program, count: int, cut: Numbers) -> Program:
@@ -272,24 +274,66 @@ def pulled_kept(program: Program, active: Mask, given: Mask) -> tuple[Program, M
         return finish(frame, pick(cts, mask)), mask
 
 
+class Rest(NamedTuple):
+    """Says how a derivative goes on from a value at which it has stopped.
+
+    Attributes:
+        program: from results of `Fused.program`, and the cotangent of that value, to cotangents.
+        taken: the positions of those results.
+        sent: as in `Fused`.
+    """
+
+    program: Program
+    taken: Numbers
+    sent: Numbers
+
+
+class Fused(NamedTuple):
+    """Is a program with the derivative of an output of one element, for the cotangent 1.
+
+    Attributes:
+        program: from the inputs to the outputs, the cotangents, and what `rests` take.
+        sent: for each cotangent the input that it is of; for that of an output, its complement.
+        rests: how it goes on from an output, by position, where it has stopped.
+    """
+
+    program: Program
+    sent: Numbers
+    rests: Mapping[int, Rest]
+
+
 @memoised
-def fused(program: Program, active: Mask, root: int) -> tuple[Program, Mask]:
+def fused(program: Program, active: Mask, root: int, stops: Numbers) -> Fused:
     """Runs a program forward, and backward from one output of one element.
 
     Args:
         program: any program.
         active: for each input whether it is differentiated.
         root: the position of that output, which depends on what is active.
-
-    Returns:
-        A program from the inputs to the outputs, followed by the cotangents, not zero, of the
-        active inputs; and which ones these are.
+        stops: the outputs at which cotangents end, where Python is called.
     """
+    count = sum(active)
     with building(program.name, program.inputs) as (frame, inputs):
-        outs, linear, residuals, reached = split(inline(program), inputs, active)
+        outs, linear, residuals, reached = split(inline(marked(program, stops)), inputs, active)
+        stops = tuple([stop for stop in stops if reached[stop]])
+        ends = (*pick(range(len(active)), active), *(~stop for stop in stops))
         t = type_of(outs[root])
         one = broadcast_p(scalar(1, t.dtype), shape=t.shape, axes=())
         seeds = [one if i == root else None for i, on in enumerate(reached) if on]
-        found = pull(linear, residuals, seeds)
-        mask = present(found)
-        return finish(frame, [*outs, *pick(found, mask)]), mask
+        found = pull(_exposed(linear, count, stops), residuals, seeds + [None] * len(stops))
+        sent = tuple(pick(ends, present(found)))
+        outs += pick(found, present(found))
+        rests: dict[int, Rest] = {}
+        places: dict[int, int] = {}
+        for stop in stops:
+            given = (False,) * len(seeds) + tuple([stop == other for other in stops])
+            rest, there = pulled(linear, count, stops, given)
+            small, needed = pruned(rest)
+            needed = tuple([i for i in needed if i < len(residuals)])
+            for i in needed:
+                if i not in places:
+                    places[i] = len(outs)
+                    outs.append(residuals[i])
+            taken = tuple([places[i] for i in needed])
+            rests[stop] = Rest(small, taken, tuple(pick(ends, there)))
+        return Fused(finish(frame, outs), sent, rests)

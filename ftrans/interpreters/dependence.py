@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ftrans.interpreters.backward import fused, pruned
+from ftrans.interpreters.backward import Rest, fused, pruned
 from ftrans.interpreters.base import memoised
 from ftrans.ir import Equation, Program
 from ftrans.ir.steps import Step
@@ -50,6 +50,16 @@ def flow(step: Step) -> tuple[list[int], list[bool]]:
     return step.flow
 
 
+def taking_part(steps: Sequence[Step], codes: Iterable[int], among: Collection[int]) -> list[int]:
+    """Returns those of recorded values that others are computed of, all by their codes."""
+    needed = set(codes)
+    for step in reversed(steps) if among else ():
+        equation: Any = step.equation
+        if not needed.isdisjoint(range(step.code, step.code + len(equation.types))):
+            needed.update([a for a in equation.operands if type(a) is int])
+    return [code for code in among if code in needed]
+
+
 @memoised
 def depends(program: Program) -> tuple[Needs, ...]:
     """Returns for each output what it is computed of, where a derivative can go."""
@@ -71,6 +81,14 @@ def depends(program: Program) -> tuple[Needs, ...]:
     return tuple(
         [Needs(inputs[a], outputs[a]) if type(a) is int else nothing for a in program.outputs]
     )
+
+
+@memoised
+def behind(program: Program, positions: frozenset[int]) -> tuple[list[int], list[int]]:
+    """Returns the inputs that outputs are computed of, and the outputs, latest first."""
+    found = [depends(program)[position] for position in positions]
+    inputs, outputs = (frozenset[int]().union(*sets) for sets in zip(*found, strict=True))
+    return sorted(inputs), [p for p in latest_first(program) if p in outputs]
 
 
 @memoised
@@ -106,34 +124,41 @@ class Whole(NamedTuple):
     """Is a program with the derivative of a result of one element, for the cotangent 1.
 
     Attributes:
-        program: returns the results, and the cotangents of inputs.
+        program: returns the results, the cotangents of inputs and of stops, and what `rests` take.
         root: the position of that result.
+        stops: the results at which the derivative stops, those that are computed last first.
         flags: for each result whether it requires grad.
-        sent: the inputs whose cotangents are returned.
+        sent: as in `Fused`.
         reached: the inputs that the result depends on and that are differentiated.
+        rests: as in `Fused`.
     """
 
     program: Program
     root: int
+    stops: tuple[int, ...]
     flags: tuple[bool, ...]
     sent: tuple[int, ...]
     reached: tuple[int, ...]
+    rests: Mapping[int, Rest]
 
 
 @memoised
-def whole(program: Program, active: tuple[bool, ...], root: int) -> Whole | None:
+def whole(
+    program: Program, active: tuple[bool, ...], root: int, looked_at: frozenset[int]
+) -> Whole | None:
     """Returns how a program and the derivative of a result are run as one; None where they cannot.
 
     They cannot where somebody may come back to what else there is: where another result requires
-    grad that the root is not computed of.
+    grad that the root is not computed of. The derivative stops at results that are looked at.
     """
     needs, flags = depends(program), requiring(program, active)
     on = {i for i, is_active in enumerate(active) if is_active}
     if not flags[root]:
         return None
-    if any(flag and i not in needs[root].outputs for i, flag in enumerate(flags)):
+    behind = needs[root].outputs
+    if any(flag and i not in behind for i, flag in enumerate(flags)):
         return None
-    found, present = fused(program, active, root)
-    sent = tuple([i for i, there in zip(sorted(on), present, strict=True) if there])
+    stops = tuple([p for p in latest_first(program) if p in looked_at and p in behind])
+    found = fused(program, active, root, stops)
     reached = tuple(sorted(on.intersection(needs[root].inputs)))
-    return Whole(found, root, flags, sent, reached)
+    return Whole(found.program, root, stops, flags, found.sent, reached, found.rests)

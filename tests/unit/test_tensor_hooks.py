@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from ftrans import Tensor, tensor
 from ftrans.autograd import backward, enable_grad, grad, is_grad_enabled, no_grad
+from ftrans.autograd.segment import Segment
+from ftrans.autograd.tape import Tape
 from ftrans.errors import GraphError
 from tests.helpers import assert_close
 
@@ -789,3 +792,122 @@ def test_a_hook_with_a_name_that_has_none() -> None:
     x.register_hook(Callable_())
     with pytest.raises(GraphError, match="Callable_"):
         (x * 2).backward()
+
+
+def waits(x: Tensor) -> bool:
+    """Tells whether the value of a tensor was not computed yet."""
+    return type(x._v) is Tape
+
+
+def test_a_hook_does_not_run_what_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Segment, "run")  # forward and backward as far as the hook are one program
+    x, log = leaf([1.0, 2.0]), list[Any]()
+    y = x * 3.0
+    y.register_hook(logging(log))
+    assert waits(y)
+    z = y.exp()
+    z.register_hook(doubling)
+    loss = (z * y).sum()
+    assert waits(loss)
+    loss.backward()
+    values = np.array([3.0, 6.0])
+    expected = np.exp(values) * (1.0 + 2.0 * values)
+    assert_close(log[0], expected)
+    assert_close(x.grad, 3.0 * expected)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_hooks_of_a_loop_see_what_they_see_where_each_value_is_asked_for(asked: bool) -> None:
+    x, log = leaf([0.5, 1.0]), list[Any]()
+    for _ in range(5):
+        x.grad = None
+        y = x.sin()
+        y.register_hook(logging(log, "y"))
+        z = y * x
+        z.register_hook(doubling)
+        loss = (z + y).sum()
+        if asked:
+            loss.item()
+        loss.backward()
+        at = np.array([0.5, 1.0])
+        assert_close(x.grad, (1 + 2 * at) * np.cos(at) + 2 * np.sin(at))
+    assert log == [("y", [2.0, 3.0])] * 5
+
+
+def test_a_hook_that_was_removed_while_its_value_waited() -> None:
+    x, log = leaf(2.0), list[Any]()
+    y = x * x
+    handle = y.register_hook(doubling)
+    y.register_hook(logging(log))
+    handle.remove()
+    (y * 3.0).backward()
+    assert log == [3.0]
+    assert_close(x.grad, 12.0)
+
+
+def test_a_hook_of_a_value_that_waits_goes_back_through_the_same_graph() -> None:
+    x, log = leaf(2.0), list[Any]()
+    z = x * x
+    y = z * x
+
+    def hook(g: Tensor) -> None:
+        log.extend(found.item() for found in grad(z, x, retain_graph=True))
+        log.append(y.grad_fn is not None)
+
+    y.register_hook(hook)
+    (y * 3.0).backward()
+    assert log == [4.0, True]
+    assert_close(x.grad, 36.0)
+
+
+def test_a_hook_that_raises_leaves_the_graph() -> None:
+    x = leaf(2.0)
+    y = x * x
+
+    def hook(g: Tensor) -> None:
+        raise ZeroDivisionError
+
+    handle = y.register_hook(hook)
+    loss = y * 3.0
+    with pytest.raises(ZeroDivisionError):
+        loss.backward()
+    assert x.grad is None
+    handle.remove()
+    loss.backward()
+    assert_close(x.grad, 12.0)
+
+
+def test_another_thread_goes_back_from_a_value_with_a_hook_that_waits() -> None:
+    x, log = leaf(2.0), list[Any]()
+    y = x * x
+    y.register_hook(logging(log))
+    loss = y * 3.0
+    thread = threading.Thread(target=loss.backward)
+    thread.start()
+    thread.join()
+    assert log == [3.0]
+    assert_close(x.grad, 12.0)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_hooks_on_no_way_to_the_inputs_are_not_called(before: bool) -> None:
+    x, other, log = leaf(2.0), leaf(3.0), list[Any]()
+    y, z = x * 2.0, other * 2.0
+    loss = y * z
+    if before:
+        loss.item()
+    y.register_hook(logging(log, "y"))
+    z.register_hook(logging(log, "z"))
+    loss.backward(inputs=[x])
+    assert log == [("y", 6.0)]
+    assert other.grad is None
+
+
+def test_a_leaf_that_was_asked_for_beside_is_no_part_of_a_gradient() -> None:
+    x, other = leaf([1.0, 2.0]), leaf([3.0, 4.0])
+    y, beside = x.exp(), other.sum()
+    beside.item()  # so that one program has computed both
+    (found,) = grad((y * y).sum(), x, create_graph=True)
+    found.sum().backward()
+    assert other.grad is None
+    assert_close(x.grad, 4 * np.exp([2.0, 4.0]))
