@@ -95,15 +95,6 @@ def _viewing(name: str, make: Function) -> Function:
     return boundary(_named(method, name, make.__doc__))
 
 
-def _recording(name: str, function: Function) -> Function:
-    """Makes a method of a function of a value that most often takes a float, and so is no leap."""
-
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return recorded(function, self, *args, **kwargs)
-
-    return boundary(_named(method, name, function.__doc__))
-
-
 class Extreme(NamedTuple):
     """Is what `max` and `min` return along a dimension, and `sort`."""
 
@@ -390,9 +381,8 @@ def install() -> None:
                 own = make(name, member) if isinstance(member, FunctionType) else member
                 setattr(Tensor, name, own)
     for name in ("addcmul", "addcdiv", "lerp", "masked_fill"):
-        method = _recording(name, vars(Functions)[name])
-        setattr(Tensor, name, method)
-        setattr(Tensor, f"{name}_", _in_place(f"{name}_", method))
+        twin = method_of(name, vars(Functions)[name], 2)
+        setattr(Tensor, f"{name}_", _in_place(f"{name}_", twin))
     Tensor.__array_priority__ = 2000  # type: ignore[attr-defined]
 
 

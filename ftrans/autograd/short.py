@@ -100,6 +100,8 @@ def composite(name: str, function: Function, names: Mapping[str, str], depth: in
                     call.append(x._index if tape.grad and x._v is tape else tape.code_of(x))
                 elif kind in _PLAIN:
                     call += (kind, x)
+                elif kind is float:
+                    call += (kind, repr(x))  # which tells 0.0 from -0.0, and NaN equals itself
                 else:
                     call = None
                     break
