@@ -51,11 +51,11 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5932,
+    "autograd": 5977,
     "custom": 5389,
     "external": 1258,
     "func": 4144,
-    "interpreters": 2384,
+    "interpreters": 2453,
     "ir": 2412,
     "numpy": 8169,
     "primitives": 6952,
