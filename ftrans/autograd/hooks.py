@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from ftrans.autograd.tape import Tape, refresh, settle
 from ftrans.autograd.tensor import STALE, Tensor
 from ftrans.errors import ArgumentError, GraphError
+from ftrans.ir.stack import state
 
 Hook = Callable[..., Any]
 
@@ -73,7 +73,7 @@ def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
     if x._v is STALE:
         refresh(x)
     found = x._v
-    if type(found) is Tape and x._index >= 0 and found.thread == threading.get_ident():
+    if type(found) is Tape and found is state.tape and x._index >= 0:
         # the hook waits as the value does, and goes with it when it is run
         return RemovableHandle(found.hooks.setdefault(x._index, {}), hook)
     settle(x)

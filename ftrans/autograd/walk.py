@@ -280,8 +280,10 @@ class Walk:
         if ahead is not None and operands:
             segment.run(operands)
         split, residuals, saved = segment.split, segment.residuals, segment.saved
-        inputs, _ = behind(segment.program, frozenset(given))
-        held = [(x, targets[i] if i in inputs else None) for i, x in enumerate(operands)]
+        held: list[tuple[Any, Any]] = []
+        if self.recorded:
+            inputs, _ = behind(segment.program, frozenset(given))
+            held = [(x, targets[i] if i in inputs else None) for i, x in enumerate(operands)]
         if segment.moved is not None:
             return [(Edge(segment, p), ct) for p, ct in given.items()]
         values = None if saved is None else [(value.array(), value.target) for value in saved]
@@ -300,7 +302,7 @@ class Walk:
         begun = pick((*outs, *stops), mask)
         if not begun:
             return []
-        if values is not None and not (self.recorded and held):
+        if values is not None and not held:
             program, there = pulled_kept(segment.program, segment.active, mask)
         elif self.recorded:
             known = segment.known()
