@@ -51,14 +51,14 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5979,
+    "autograd": 5993,
     "custom": 5389,
     "external": 1258,
     "func": 4144,
-    "interpreters": 2453,
+    "interpreters": 2508,
     "ir": 2412,
     "numpy": 8169,
-    "primitives": 6952,
+    "primitives": 6962,
     "runtime": 3408,
     "torch": 900,
     "verify": 3233,

@@ -13,10 +13,11 @@ from typing import Any
 import jax.tree_util as tree
 import numpy as np
 
+from ftrans.autograd.ahead import Ahead, run_ahead, taken
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.nodes import GradientEdge, standing_for, target_of
 from ftrans.autograd.profiler import backward_pass
-from ftrans.autograd.segment import Ahead, Edge, Segment
+from ftrans.autograd.segment import Edge, Segment
 from ftrans.autograd.tape import Tape, recorded, settle
 from ftrans.autograd.tensor import STALE, Tensor, check_tensor, of_array
 from ftrans.autograd.variable import renamed
@@ -150,26 +151,20 @@ def _at_once(x: Tensor, call: str) -> Walk | None:
         ahead = _run_with_derivative(state.tape, x)
     else:
         target = None if x._v is STALE else x._target()
-        ahead = target.segment.taken(target.position) if isinstance(target, Edge) else None
+        ahead = taken(*target) if isinstance(target, Edge) else None
     if ahead is None:
         return None
     walk, place, edge = Walk(call, None, False), (call, here()), x._target()
-    segment, targets = edge.segment, edge.segment.targets
-    stops = ahead.plan.stops
-    if not stops:
-        segment.spend(place)
-    for to in [*[targets[i] for i in ahead.plan.reached], *[Edge(segment, p) for p in stops]]:
+    segment, plan, found = edge.segment, ahead.plan, ahead.pulled()
+    targets = segment.targets
+    for to in [*[targets[i] for i in plan.reached], *[Edge(segment, p) for p in plan.stops]]:
         walk.reached[key_of(to)] = to
-    found = {}
-    for i, ct in ahead.pulled():
-        if i < 0:
-            found[~i] = ct
-        else:
-            walk.send(targets[i], ct)
-    if stops:  # hooks that are called may look at the segment, or even go back through it
-        walk.ahead = ahead
-        walk.go_on(segment, stops, found)
-        segment.spend(place)
+    if plan.stops:  # hooks that are called may look at the segment, or even go back through it
+        walk.go_on(segment, plan.stops, found, ahead)
+    segment.spend(place)
+    for slot, ct in found.items():
+        if slot >= 0:
+            walk.send(targets[slot], ct)
     walk.walk()
     _free(walk, place)
     return walk
@@ -182,7 +177,7 @@ def _run_with_derivative(found: Tape, root: Tensor) -> Ahead | None:
     places, program, operands, targets = found.gathered(tensors, found.hooks)
     segment = Segment(None, [], targets, program, operands)
     segment.put(found.hooks, places)
-    ahead = found.ran(segment.run_ahead, places[root._index])
+    ahead = found.ran(run_ahead, segment, places[root._index])
     if ahead is None:
         return None
     flags = ahead.plan.flags
@@ -195,7 +190,7 @@ def _run_with_derivative(found: Tape, root: Tensor) -> Ahead | None:
 
 def _free(walk: Walk, place: Any) -> None:
     for segment, positions in walk.visited.items():
-        segment.free(sorted(positions), place)
+        segment.free(positions, place)
 
 
 def _sink(call: str, index: int, x: Any) -> Any:

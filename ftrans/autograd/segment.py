@@ -7,23 +7,20 @@ hooks are called, gradients kept, and tapes that were recorded later begin.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
-from ftrans.autograd.levels import OPEN
 from ftrans.autograd.tensor import Tensor
-from ftrans.config import config
 from ftrans.interpreters import Linearized, linearize_marked
-from ftrans.interpreters.dependence import Whole, depends, linked, requiring, whole
+from ftrans.interpreters.dependence import behind, depends, linked, requiring
 from ftrans.ir import Program, type_of
-from ftrans.primitives.observe import observing
 from ftrans.runtime import run
 
-_numbers = itertools.count()
+if TYPE_CHECKING:
+    from ftrans.autograd.ahead import Ahead
 
-_GONE_BACK = "gone back"
-"""Says of a program in its memo which result one went back from when it was run last."""
+_numbers = itertools.count()
 
 
 class Edge(NamedTuple):
@@ -60,6 +57,7 @@ class Segment:
         stops: the results that hooks were put on before it was run, which keep their `values`.
         ahead: the derivative of a result, where that was run before anybody asked for it.
         targets: for each operand what the cotangent of it is for: a leaf, an `Edge`, or None.
+        active: for each whether there is one.
         program: what was run, for derivatives of derivatives.
         operands: what it was run on.
         hooks: what is called with the cotangent of a result, by position and handle.
@@ -79,6 +77,7 @@ class Segment:
 
     __slots__ = (
         "__weakref__",
+        "active",
         "ahead",
         "freed",
         "hooks",
@@ -113,6 +112,7 @@ class Segment:
         self.split = split
         self.residuals = residuals
         self.targets = targets
+        self.active = tuple([target is not None for target in targets])
         self.program = program
         self.operands = operands
         self.hooks: dict[int, dict[int, Callable[..., Any]]] = {}
@@ -129,11 +129,6 @@ class Segment:
         self.operation: Any = None
         self.place: tuple[float, int] | None = None
         self.lasting = False
-
-    @property
-    def active(self) -> tuple[bool, ...]:
-        """Which operands have a tangent."""
-        return tuple([target is not None for target in self.targets])
 
     @classmethod
     def spent(cls, program: Program, targets: Sequence[Any], call: Any) -> Segment:
@@ -162,24 +157,6 @@ class Segment:
         self.values.update({position: found[position] for position in self.stops})
         return found
 
-    def run_ahead(self, root: int) -> Ahead | None:
-        """Runs it and the derivative of a result as one; None where that cannot be."""
-        plan = whole(self.program, self.active, root, self.stops)
-        if plan is None:
-            return None
-        try:
-            self.ahead = Ahead(plan, run(plan.program, self.operands))
-        except Exception:  # perhaps in the derivative; else it is raised once more
-            return None
-        return self.ahead
-
-    def taken(self, root: int) -> Ahead | None:
-        """Returns the derivative of a result if it is there already."""
-        if self.operation is not None or self.looked_at() != self.stops or _is_watched():
-            return None
-        self.program.memo[_GONE_BACK] = root
-        return self.ahead if self.ahead and self.ahead.plan.root == root else None
-
     def spend(self, call: Any) -> None:
         """Notes that a `backward` has been through all results, and lets go of what they need."""
         self.freed = dict.fromkeys(range(len(self.program.outputs)), call)
@@ -204,16 +181,16 @@ class Segment:
                 found[position] = x._v
         return found
 
-    def free(self, positions: Sequence[int], call: Any) -> None:
+    def free(self, positions: Iterable[int], call: Any) -> None:
         """Lets go of what only these results, and those that they depend on, need."""
         if self.lasting:
             return
-        for position in positions:
-            for other in depends(self.program)[position].outputs:
-                self.freed.setdefault(other, call)
-        if self.split is not None and all(
-            position in self.freed for position, on in enumerate(self.split.active) if on
-        ):
+        for position in behind(self.program, frozenset(positions))[1]:
+            self.freed.setdefault(position, call)
+        split = self.split
+        if split is not None and self.freed.keys() >= {
+            p for p, on in enumerate(split.active) if on
+        }:
             self.residuals, self.operands = [], []
             for value in self.saved or ():
                 value.free()
@@ -234,36 +211,6 @@ def passing(values: Sequence[Any], targets: Sequence[Any]) -> Segment:
     active = tuple([target is not None for target in targets])
     marks = tuple([i for i, is_active in enumerate(active) if is_active])
     return Segment(linearize_marked(program, active, marks), [], targets, program, values)
-
-
-class Ahead(NamedTuple):
-    """Is what a program with the derivative of a result has returned."""
-
-    plan: Whole
-    values: Sequence[Any]
-
-    def pulled(self) -> Iterator[tuple[int, Any]]:
-        """Returns the cotangents as far as the first stops; what each is of is said in `sent`."""
-        return zip(self.plan.sent, self.values[len(self.plan.flags) :], strict=False)
-
-    def pulled_from(self, stop: int, ct: Any) -> Iterable[tuple[int, Any]]:
-        """Returns the same of what lies behind a stop, whose cotangent is given."""
-        rest = self.plan.rests[stop]
-        taken = [self.values[i] for i in rest.taken]
-        return zip(rest.sent, run(rest.program, [*taken, ct]), strict=True)
-
-
-def expected(program: Program) -> int | None:
-    """Returns the result of a program that one went back from when it was run last.
-
-    It is None where what is run is watched, or calls functions of the user's.
-    """
-    at = program.memo.pop(_GONE_BACK, None)
-    return None if OPEN or _is_watched() or program.calls_host else at
-
-
-def _is_watched() -> bool:
-    return observing.by is not None or config.check_nan
 
 
 def trimmed(

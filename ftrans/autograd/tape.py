@@ -20,10 +20,11 @@ from weakref import ref
 import jax.tree_util as tree
 import numpy as np
 
+from ftrans.autograd.ahead import expected, run_ahead
 from ftrans.autograd.apart import run_apart
 from ftrans.autograd.levels import OPEN, attach, pushed, tangents_of
 from ftrans.autograd.modes import differentiating
-from ftrans.autograd.segment import Edge, Segment, current, expected, trimmed
+from ftrans.autograd.segment import Edge, Segment, current, trimmed
 from ftrans.autograd.tensor import STALE, Tensor
 from ftrans.autograd.values import (
     after_write,
@@ -67,8 +68,8 @@ class Tape(Ends):
 
     Attributes:
         held: values that outlive the functions that made them, with tensors for them.
-        left: the same by weak references, once another tape was begun.
         live: the tensors whose values were recorded here, and that may be pending.
+        left: the same by weak references, once another tape was begun.
         targets: for each input what the cotangent of it is for: a leaf, an `Edge`, or None.
         owners: the tensors that are inputs, by their identity, with the input and the value.
         quiet: the same under `no_grad`, where they are inputs without a target.
@@ -198,7 +199,7 @@ class Tape(Ends):
             elif x._v is STALE:
                 refresh(x)
                 return self.code_of(x)
-            else:
+            elif type(x._v) is Tape:
                 settle(x)
             code = self.add(x._type, x._v, x._target() if self.grad else None)
             if not self.one_by_one:
@@ -332,11 +333,10 @@ class Tape(Ends):
             segment = Segment(None, [], targets, program, operands)
             segment.put(self.hooks, places)
             at = expected(program)
-            ahead = None if at is None else self.ran(segment.run_ahead, at)
+            ahead = None if at is None else self.ran(run_ahead, segment, at)
             found = ahead.values if ahead else self.ran(segment.run, operands)
         edges = [Edge(segment, at) if segment and flag else None for at, flag in enumerate(flags)]
-        if self.one_by_one:
-            edges = [current(edge) for edge in edges]
+        edges = [*map(current, edges)] if self.one_by_one else edges
         if moved is not None:
             attach(moved[3], found[: len(edges)], edges)
         for x in tensors:

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ftrans.autograd.ahead import Ahead
 from ftrans.autograd.hooks import checked
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.modes import Mode, switch
-from ftrans.autograd.segment import Ahead, Edge, Segment, current
+from ftrans.autograd.segment import Edge, Segment, current
 from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.views import assign, overwrite
@@ -62,8 +63,6 @@ class Walk:
         self.waiting: dict[Segment, dict[int, Any]] = {}
         self.heap: list[tuple[float, Segment]] = []
         self.visited: dict[Segment, set[int]] = {}
-        self.ahead: Ahead | None = None
-        """The derivative of the root, as far as that was run with it."""
         self._leads: dict[Edge, bool] = {}
         self._ahead: set[Any] = set()
 
@@ -114,7 +113,7 @@ class Walk:
             arrived = self.waiting[segment]
             arrived[position] = self.add(arrived.get(position), ct)
         elif target is not None:
-            key = key_of(target)
+            key = id(target)
             self.found[key] = self.add(self.found.get(key), ct)
             self.reached[key] = target
 
@@ -182,23 +181,28 @@ class Walk:
         if segment.operation is not None:
             self._operate(segment, arrived, stops)
             return
-        found = {p: arrived.pop(p) for p in stops if p in arrived}
+        found = {~p: arrived.pop(p) for p in stops if p in arrived}
         self._pull(segment, stops, arrived, found, False)
         self.go_on(segment, stops, found)
 
-    def go_on(self, segment: Segment, stops: Stops, found: Cts) -> None:
-        """Takes the cotangents that were found of stops, and will be, to where they belong."""
+    def go_on(self, segment: Segment, stops: Stops, found: Cts, ahead: Ahead | None = None) -> None:
+        """Takes the cotangents that are found of stops, by their slots, to where they belong.
+
+        Those that were run ahead go on in the same way, to further slots.
+        """
         for position in stops:
-            ct = found.get(position)
+            ct = found.get(~position)
             if ct is None:
                 continue
             if segment.moved is not None:  # a hook has looked at its nodes
                 self.send(Edge(segment, position), ct)
                 continue
-            ct = self._stop(segment, position, ct)
+            ct = found[~position] = self._stop(segment, position, ct)
             if not self._goes_on(Edge(segment, position)):
                 continue
-            if segment.moved is None:
+            if ahead is not None and segment.ahead is ahead:
+                ahead.pull_from(position, found)
+            elif segment.moved is None:
                 self._pull(segment, stops, {position: ct}, found, True)
             else:  # who looks at the result has just seen it
                 to = current(Edge(segment, position))
@@ -227,7 +231,7 @@ class Walk:
         """Sends cotangents of results, or of what was cut there, to where they belong."""
         for target, ct in self.pulled(segment, stops, given, cut):
             if ct is not None and type(target) is int:
-                found[target] = self.add(found.get(target), ct)
+                found[~target] = self.add(found.get(~target), ct)
             elif ct is not None:
                 self.send(target, ct)
 
@@ -273,9 +277,6 @@ class Walk:
             return []
         # before another thread frees them, or splits the segment
         operands, ahead, targets = segment.operands, segment.ahead, segment.targets
-        if cut and ahead is not None and ahead is self.ahead:
-            ((stop, ct),) = given.items()
-            return [(targets[i] if i >= 0 else ~i, ct) for i, ct in ahead.pulled_from(stop, ct)]
         self.visited.setdefault(segment, set()).update(given)
         if ahead is not None and operands:
             segment.run(operands)

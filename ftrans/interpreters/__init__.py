@@ -1,7 +1,6 @@
 """Interpreters: pure functions from programs to programs, remembered on the programs."""
 
 from ftrans.interpreters.backward import (
-    fused,
     kept,
     linearize_marked,
     pruned,
@@ -34,7 +33,6 @@ __all__ = [
     "detach_outputs",
     "exchange",
     "finish",
-    "fused",
     "inline",
     "jacobian_forward",
     "jacobian_reverse",

@@ -6,15 +6,15 @@ cotangents are complete that come from several places. No other interpreter has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ftrans.interpreters.base import building, excerpt, finish, memoised, replay, simplify, walk
 from ftrans.interpreters.gradient import pull
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.jvp import Linearized, linearize, split
-from ftrans.ir import Equation, Params, Program, bind, type_of
-from ftrans.primitives import broadcast_p, mark_p, scalar
+from ftrans.ir import Equation, Params, Program, bind
+from ftrans.primitives import mark_p
 from ftrans.primitives.control.common import Mask, pick, present
 
 Numbers = tuple[int, ...]
@@ -83,7 +83,7 @@ def linearize_marked(program: Program, active: Mask, positions: Numbers) -> Line
     return linearize(marked(program, positions), active)
 
 
-def _exposed(linear: Program, count: int, cut: Numbers) -> Program:
+def exposed(linear: Program, count: int, cut: Numbers) -> Program:
     """Returns a linear program that is open at marks, which it has.
 
     Args:
@@ -130,13 +130,13 @@ def pulled(linear: Program, count: int, cut: Numbers, given: Mask) -> tuple[Prog
         A program from the residuals and the cotangents that are given to those of the tangents, and
         then of the marks, that are not zero; and which ones these are.
     """
-    exposed = _exposed(linear, count, cut)
+    opened = exposed(linear, count, cut)
     first = count + len(cut)
-    residuals, types = exposed.inputs[first:], pick(exposed.output_types, given)
+    residuals, types = opened.inputs[first:], pick(opened.output_types, given)
     with building(f"backward({linear.name})", [*residuals, *types]) as (frame, inputs):
         cotangents = iter(inputs[len(residuals) :])
         seeds = [next(cotangents) if g else None for g in given]
-        found = pull(exposed, inputs[: len(residuals)], seeds)
+        found = pull(opened, inputs[: len(residuals)], seeds)
         mask = present(found)
         return finish(frame, pick(found, mask)), mask
 
@@ -272,68 +272,3 @@ def pulled_kept(program: Program, active: Mask, given: Mask) -> tuple[Program, M
         cts = pull(found.linear, residuals, seeds)
         mask = present(cts)
         return finish(frame, pick(cts, mask)), mask
-
-
-class Rest(NamedTuple):
-    """Says how a derivative goes on from a value at which it has stopped.
-
-    Attributes:
-        program: from results of `Fused.program`, and the cotangent of that value, to cotangents.
-        taken: the positions of those results.
-        sent: as in `Fused`.
-    """
-
-    program: Program
-    taken: Numbers
-    sent: Numbers
-
-
-class Fused(NamedTuple):
-    """Is a program with the derivative of an output of one element, for the cotangent 1.
-
-    Attributes:
-        program: from the inputs to the outputs, the cotangents, and what `rests` take.
-        sent: for each cotangent the input that it is of; for that of an output, its complement.
-        rests: how it goes on from an output, by position, where it has stopped.
-    """
-
-    program: Program
-    sent: Numbers
-    rests: Mapping[int, Rest]
-
-
-@memoised
-def fused(program: Program, active: Mask, root: int, stops: Numbers) -> Fused:
-    """Runs a program forward, and backward from one output of one element.
-
-    Args:
-        program: any program.
-        active: for each input whether it is differentiated.
-        root: the position of that output, which depends on what is active.
-        stops: the outputs at which cotangents end, where Python is called.
-    """
-    count = sum(active)
-    with building(program.name, program.inputs) as (frame, inputs):
-        outs, linear, residuals, reached = split(inline(marked(program, stops)), inputs, active)
-        stops = tuple([stop for stop in stops if reached[stop]])
-        ends = (*pick(range(len(active)), active), *(~stop for stop in stops))
-        t = type_of(outs[root])
-        one = broadcast_p(scalar(1, t.dtype), shape=t.shape, axes=())
-        seeds = [one if i == root else None for i, on in enumerate(reached) if on]
-        found = pull(_exposed(linear, count, stops), residuals, seeds + [None] * len(stops))
-        sent = tuple(pick(ends, present(found)))
-        outs += pick(found, present(found))
-        rests: dict[int, Rest] = {}
-        places: dict[int, int] = {}
-        for stop in stops:
-            given = (False,) * len(seeds) + tuple([stop == other for other in stops])
-            rest, there = pulled(linear, count, stops, given)
-            small, needed = pruned(rest)
-            needed = tuple([i for i in needed if i < len(residuals)])
-            for i in needed:
-                if i not in places:
-                    places[i] = len(outs)
-                    outs.append(residuals[i])
-            taken = tuple([places[i] for i in needed])
-            rests[stop] = Rest(small, taken, tuple(pick(ends, there)))
-        return Fused(finish(frame, outs), sent, rests)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ftrans.interpreters.backward import Rest, fused, pruned
+from ftrans.interpreters.backward import pruned
 from ftrans.interpreters.base import memoised
 from ftrans.ir import Equation, Program
 from ftrans.ir.steps import Step
@@ -87,7 +87,8 @@ def depends(program: Program) -> tuple[Needs, ...]:
 def behind(program: Program, positions: frozenset[int]) -> tuple[list[int], list[int]]:
     """Returns the inputs that outputs are computed of, and the outputs, latest first."""
     found = [depends(program)[position] for position in positions]
-    inputs, outputs = (frozenset[int]().union(*sets) for sets in zip(*found, strict=True))
+    inputs = frozenset[int]().union(*[needs.inputs for needs in found])
+    outputs = frozenset[int]().union(*[needs.outputs for needs in found])
     return sorted(inputs), [p for p in latest_first(program) if p in outputs]
 
 
@@ -118,47 +119,3 @@ def linked(program: Program) -> tuple[Any, Any]:
     found = frozenset[int]().union(*[needs.inputs for needs in depends(small)])
     cut = None if small is program else (small, needed)
     return cut, None if len(found) == len(needed) else found
-
-
-class Whole(NamedTuple):
-    """Is a program with the derivative of a result of one element, for the cotangent 1.
-
-    Attributes:
-        program: returns the results, the cotangents of inputs and of stops, and what `rests` take.
-        root: the position of that result.
-        stops: the results at which the derivative stops, those that are computed last first.
-        flags: for each result whether it requires grad.
-        sent: as in `Fused`.
-        reached: the inputs that the result depends on and that are differentiated.
-        rests: as in `Fused`.
-    """
-
-    program: Program
-    root: int
-    stops: tuple[int, ...]
-    flags: tuple[bool, ...]
-    sent: tuple[int, ...]
-    reached: tuple[int, ...]
-    rests: Mapping[int, Rest]
-
-
-@memoised
-def whole(
-    program: Program, active: tuple[bool, ...], root: int, looked_at: frozenset[int]
-) -> Whole | None:
-    """Returns how a program and the derivative of a result are run as one; None where they cannot.
-
-    They cannot where somebody may come back to what else there is: where another result requires
-    grad that the root is not computed of. The derivative stops at results that are looked at.
-    """
-    needs, flags = depends(program), requiring(program, active)
-    on = {i for i, is_active in enumerate(active) if is_active}
-    if not flags[root]:
-        return None
-    behind = needs[root].outputs
-    if any(flag and i not in behind for i, flag in enumerate(flags)):
-        return None
-    stops = tuple([p for p in latest_first(program) if p in looked_at and p in behind])
-    found = fused(program, active, root, stops)
-    reached = tuple(sorted(on.intersection(needs[root].inputs)))
-    return Whole(found.program, root, stops, flags, found.sent, reached, found.rests)

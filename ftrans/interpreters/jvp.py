@@ -14,8 +14,8 @@ from ftrans.interpreters.base import building, finish, memoised, simplify
 from ftrans.interpreters.builder import transforms
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.tangents import Tangents
-from ftrans.ir import Literal, Params, Program, Tracer, bind, type_of
-from ftrans.ir.stack import Placing, opened
+from ftrans.ir import ArrayType, Literal, Params, Program, Tracer, bind, type_of
+from ftrans.ir.stack import Placing, current_frame, opened
 from ftrans.primitives import mark_p
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.axes import zeros
@@ -67,7 +67,10 @@ def push_forward(
             place.move(location)
             taken = [a if type(a) is Literal else values[a] for a in operands]
             moved = [None if type(a) is Literal else dots[a] for a in operands]
-            if [dot for dot in moved if dot is not None]:
+            if primitive is mark_p and mode == "linearize":
+                outs = bind(primitive, taken, params)
+                out_dots = [marked_tangent(moved[0], type_of(taken[0]), params)]
+            elif [dot for dot in moved if dot is not None]:
                 outs, out_dots = tangents_of(primitive, taken, moved, params, mode)
             else:
                 outs = bind(primitive, taken, params)
@@ -80,6 +83,12 @@ def push_forward(
         [a if type(a) is Literal else values[a] for a in program.outputs],
         [None if type(a) is Literal else dots[a] for a in program.outputs],
     )
+
+
+def marked_tangent(tangent: Any, type: ArrayType, params: Params) -> Tracer:
+    """Returns a tangent that is marked; it is in the linear program though it be zero."""
+    frame: Any = current_frame()
+    return frame.mark(zeros(type) if tangent is None else tangent, params)
 
 
 def tangents_of(

@@ -17,7 +17,17 @@ import numpy as np
 from ftrans.interpreters.builder import Builder
 from ftrans.ir import ArrayType, Atom, Equation, Literal, Params, Program, Tracer
 from ftrans.ir.program import NO_PARAMS
-from ftrans.primitives import add_p, broadcast_p, div_p, mul_p, neg_p, scalar, select_p, sub_p
+from ftrans.primitives import (
+    add_p,
+    broadcast_p,
+    div_p,
+    mark_p,
+    mul_p,
+    neg_p,
+    scalar,
+    select_p,
+    sub_p,
+)
 
 _Narrowed: TypeAlias = "dict[int, tuple[Atom, Params] | None]"
 """For values of a frame what they are broadcasts of, and how; None where they are not."""
@@ -48,6 +58,12 @@ class Tangents(Builder):
         tracer = self.input(type)
         self._terms[tracer.index] = _Term(tracer)
         return tracer
+
+    def mark(self, value: Any, params: Params) -> Tracer:
+        """Records the mark of a tangent, of one as well that is known to be zero."""
+        (out,) = super().record(mark_p, [self._made(value)], params)
+        self._terms[out.index] = _Term(out)
+        return out
 
     def settle(self, value: Tracer) -> None:
         """Says of a value that it is no tangent, though it was computed together with some."""

@@ -19,7 +19,16 @@ from ftrans.primitives.axes import zeros
 from ftrans.primitives.elementwise import align, common_type, elementwise
 from ftrans.primitives.family import normal, structural
 from ftrans.primitives.namespace import by_lax, held_as
-from ftrans.primitives.record import LINEAR, Joint, Linear, New, Recursive, Sample, zero
+from ftrans.primitives.record import (
+    LINEAR,
+    Absent,
+    Joint,
+    Linear,
+    New,
+    Recursive,
+    Sample,
+    zero,
+)
 
 # ------------------------------------------------------------------------------------ convert
 
@@ -86,6 +95,7 @@ mark_p = elementwise(
     jvp=LINEAR,
     arity=1,
     transpose=[lambda ct, x, *, number: ct],
+    rewrite=Absent("it is to be found, be it a constant"),
     tags=["linear"],
     samples=[Sample((normal(3),), {"number": 0})],
 )

@@ -15,7 +15,7 @@ from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.primitives.axes import broadcast_p, moveaxis
 from ftrans.primitives.family import check_kind, elementwise_cost, plain
 from ftrans.primitives.namespace import by_lax
-from ftrans.primitives.record import New, Primitive, Sample
+from ftrans.primitives.record import Absent, New, Primitive, Sample
 
 
 def common_type(name: str, types: Sequence[ArrayType]) -> ArrayType:
@@ -92,7 +92,7 @@ def elementwise(
     domain: tuple[float, float] | None = (-2.0, 2.0),
     samples: Sequence[Sample] = (),
     tags: Sequence[str] = (),
-    rewrite: Callable[..., Any] | None = None,
+    rewrite: Callable[..., Any] | Absent | None = None,
     **declared: Any,
 ) -> Primitive:
     """Declares a primitive that works element by element on operands of one shape and dtype.
@@ -110,7 +110,7 @@ def elementwise(
             it is None, and where there is `infer`.
         samples: further samples, edge cases among them.
         tags: further tags; an "involution" undoes itself.
-        rewrite: an identity; constants are folded first, whatever it is.
+        rewrite: an identity; constants are folded first, unless it is `Absent`.
         **declared: what else `plain` takes: `transpose` where it is linear, and `source`.
     """
     arity = arity or len(jvp)
@@ -135,7 +135,7 @@ def elementwise(
         if "involution" in tags:
             inner = scope.definition(operands[0])
             return inner.operands[0] if inner and inner.primitive is primitive else None
-        return rewrite(scope, operands, types, params) if rewrite else None
+        return rewrite(scope, operands, types, params) if callable(rewrite) else None
 
     def draw() -> list[Sample]:
         generator = np.random.default_rng(0)
@@ -154,7 +154,7 @@ def elementwise(
         lower=lower,
         jvp=jvp,
         batch=batch,
-        rewrite=simpler,
+        rewrite=rewrite if isinstance(rewrite, Absent) else simpler,
         cost=elementwise_cost,
         samples=draw,
         **declared,

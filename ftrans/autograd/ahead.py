@@ -1,0 +1,71 @@
+"""What is run ahead: a segment with the derivative of a result, before that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ftrans.autograd.levels import OPEN
+from ftrans.autograd.segment import Segment
+from ftrans.config import config
+from ftrans.interpreters.fused import Fused, fused
+from ftrans.ir import Program
+from ftrans.primitives.observe import observing
+from ftrans.runtime import run
+
+_GONE_BACK = "gone back"
+"""Says of a program in its memo which result one went back from when it was run last."""
+
+
+class Ahead(NamedTuple):
+    """Is what a program with the derivative of a result has returned."""
+
+    plan: Fused
+    values: Sequence[Any]
+
+    def pulled(self) -> dict[int, Any]:
+        """Returns the cotangents as far as the first stops, by their slots."""
+        return dict(zip(self.plan.sent, self.values[len(self.plan.flags) :], strict=False))
+
+    def pull_from(self, stop: int, found: dict[int, Any]) -> None:
+        """Goes on from a stop, whose cotangent has been found, and adds to what has been."""
+        rest = self.plan.rests[stop]
+        if not rest.sent:
+            return
+        taken = [self.values[i] for i in rest.taken]
+        given = [found[slot] for slot in (~stop, *rest.added)]
+        found.update(zip(rest.sent, run(rest.program, taken + given), strict=True))
+
+
+def run_ahead(segment: Segment, root: int) -> Ahead | None:
+    """Runs a segment and the derivative of a result as one; None where that cannot be."""
+    plan = fused(segment.program, segment.active, root, segment.stops)
+    if plan is None:
+        return None
+    try:
+        segment.ahead = Ahead(plan, run(plan.program, segment.operands))
+    except Exception:  # perhaps in the derivative; else it is raised once more
+        return None
+    return segment.ahead
+
+
+def taken(segment: Segment, root: int) -> Ahead | None:
+    """Returns the derivative of a result if it is there already."""
+    if segment.operation is not None or segment.looked_at() != segment.stops or _is_watched():
+        return None
+    segment.program.memo[_GONE_BACK] = root
+    ahead = segment.ahead
+    return ahead if ahead and ahead.plan.root == root else None
+
+
+def expected(program: Program) -> int | None:
+    """Returns the result of a program that one went back from when it was run last.
+
+    It is None where what is run is watched, or calls functions of the user's.
+    """
+    at = program.memo.pop(_GONE_BACK, None)
+    return None if OPEN or _is_watched() or program.calls_host else at
+
+
+def _is_watched() -> bool:
+    return observing.by is not None or config.check_nan
