@@ -1,7 +1,7 @@
 """Tensors mean what traced values mean: random programs, by value and by gradient.
 
 The same source runs on plain arrays by NumPy, on traced values by `func.grad`, and on tensors,
-which go backward in several ways.
+which go backward in several ways; and on the tensors of PyTorch, where that is installed.
 """
 
 from __future__ import annotations
@@ -228,13 +228,16 @@ BLOCKS: list[tuple[Callable[[], Any], Callable[[Any, Any], None]]] = [
 """In which block a program is run, and how it goes backward."""
 
 
+def made(source: str, names: dict[str, Any]) -> Callable[..., Any]:
+    """Returns the function that a program is, in a world of these names."""
+    space = dict(names)
+    exec(compile(source, "<random program>", "exec"), space)
+    return space["f"]  # type: ignore[no-any-return]
+
+
 def check_program(seed: int) -> None:
     source = Writer(seed).source
-    run = {}
-    for world, names in WORLDS.items():
-        space = dict(names)
-        exec(compile(source, f"<{world} {seed}>", "exec"), space)
-        run[world] = space["f"]
+    run = {world: made(source, names) for world, names in WORLDS.items()}
     with np.errstate(all="ignore"):
         values = run["NumPy"](*POINT)
     if not np.isfinite(sum(values)) or abs(sum(values)) > 1e8:
@@ -259,6 +262,45 @@ def test_programs_on_tensors(part: int) -> None:
     each = PROGRAMS // 10
     for seed in range(part * each, (part + 1) * each):
         check_program(seed)
+
+
+def compare_with(torch: Any, seed: int) -> bool:
+    """Compares a program on our tensors with itself on those of another; False if that refuses."""
+    source = Writer(seed).source
+    names = {"no_grad": torch.no_grad, "detach": lambda a: a.detach(), "doubled": _hooked}
+    theirs = made(source, {**_functions(torch), "look": lambda a: a.sum().item(), **names})
+    found = []
+    for function, tensor in [
+        (made(source, WORLDS["tensors"]), ftrans.tensor),
+        (theirs, torch.tensor),
+    ]:
+        leaves = [tensor(x, requires_grad=True) for x in POINT]
+        try:
+            first, rest = function(*leaves)
+            first.backward(retain_graph=True)
+            (first * 0.5 + rest).backward()
+        except RuntimeError as error:
+            if tensor is torch.tensor and "inplace operation" in str(error):
+                return False  # it was saved, and written to since
+            raise
+        grads = [x.grad if x.grad is None else np.asarray(x.grad.detach()) for x in leaves]
+        found.append([first.item(), rest.item(), *grads])
+    for ours, other in zip(*found, strict=True):
+        assert (ours is None) == (other is None), f"{seed}\n{source}"
+        if ours is not None:
+            np.testing.assert_allclose(
+                ours, other, rtol=1e-8, atol=1e-9, err_msg=f"{seed}\n{source}"
+            )
+    return True
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", ["torch", "ftrans.torch"])
+def test_programs_on_tensors_of_pytorch(name: str) -> None:
+    """Written for PyTorch they run there, and here, with one import changed."""
+    torch = pytest.importorskip(name, reason="PyTorch is not among the requirements")
+    compared = [compare_with(torch, seed) for seed in range(60)]
+    assert sum(compared) > 30
 
 
 if __name__ == "__main__":
