@@ -7,7 +7,7 @@ from typing import Any
 
 import ftrans
 from benchmarks.measure import Task
-from benchmarks.models import perceptron
+from benchmarks.models import perceptron, small
 from benchmarks.models.chain import chain, vector
 from benchmarks.race import Against, race
 from benchmarks.result import Result, faster, time
@@ -104,6 +104,27 @@ def _functional_step() -> Task:
     return task
 
 
+def _hessian(row: Row, settings: Settings) -> Iterator[Result]:
+    rivals = [Against("PyTorch", _torch_hessian, faster(20))]
+    yield from race(row, settings, "", _tensors_hessian, rivals)
+
+
+def _tensors_hessian() -> Task:
+    """Returns the Hessian of a small model by `autograd.functional`."""
+    params, given = ftrans.tensor(small.parameters()), [*map(ftrans.tensor, small.data())]
+    hessian = ftrans.autograd.functional.hessian
+    return lambda: hessian(lambda p: small.loss(fnp, p, *given), params)
+
+
+def _torch_hessian() -> Task:
+    """Returns the same by PyTorch."""
+    import torch
+
+    params, given = torch.as_tensor(small.parameters()), [*map(torch.as_tensor, small.data())]
+    hessian = torch.autograd.functional.hessian
+    return lambda: hessian(lambda p: small.loss(torch, p, *given), params)
+
+
 ROWS = [
     Row(
         "backward",
@@ -115,5 +136,10 @@ ROWS = [
         "A training step of a perceptron (64-64-64-10, batch 64) by `backward()` and an update in "
         "place, against un-jitted `grad_and_value` and the same update.",
         _training,
+    ),
+    Row(
+        "tensors-hessian",
+        "`autograd.functional.hessian` of a model of 64 parameters, on tensors.",
+        _hessian,
     ),
 ]

@@ -157,9 +157,10 @@ def _at_once(x: Tensor, call: str) -> Walk | None:
     walk, place, edge = Walk(call, None, False), (call, here()), x._target()
     segment, plan, found = edge.segment, ahead.plan, ahead.pulled()
     targets = segment.targets
-    for to in [*[targets[i] for i in plan.reached], *[Edge(segment, p) for p in plan.stops]]:
-        walk.reached[key_of(to)] = to
+    for i in plan.reached:
+        walk.reached[key_of(targets[i])] = targets[i]
     if plan.stops:  # hooks that are called may look at the segment, or even go back through it
+        walk.reached.update({(segment.number, p): Edge(segment, p) for p in plan.stops})
         walk.go_on(segment, plan.stops, found, ahead)
     segment.spend(place)
     for slot, ct in found.items():
@@ -276,7 +277,7 @@ def go_back(
         return
     for x in dict.fromkeys(sinks):
         key = key_of(x._target())
-        if key in walk.reached:
+        if key in walk.reached and not (x.retains_grad and key in walk.found):  # has it already
             deliver(walk, x, walk.found.get(key))
 
 

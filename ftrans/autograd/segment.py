@@ -75,30 +75,15 @@ class Segment:
         lasting: whether it is never freed, since nothing was saved.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "active",
-        "ahead",
-        "freed",
-        "hooks",
-        "inner",
-        "lasting",
-        "moved",
-        "node",
-        "number",
-        "operands",
-        "operation",
-        "place",
-        "program",
-        "residuals",
-        "results",
-        "retained",
-        "saved",
-        "split",
-        "stops",
-        "targets",
-        "values",
-    )
+    ahead: Ahead | None = None
+    inner: Sequence[Segment | None] | None = None
+    lasting = False
+    moved: Sequence[Any] | None = None
+    node: NodeHooks | None = None
+    operation: Any = None
+    place: tuple[float, int] | None = None
+    saved: Sequence[Any] | None = None
+    stops: frozenset[int] = frozenset()
 
     def __init__(
         self,
@@ -116,19 +101,10 @@ class Segment:
         self.program = program
         self.operands = operands
         self.hooks: dict[int, dict[int, Callable[..., Any]]] = {}
-        self.stops: frozenset[int] = frozenset()
         self.retained: dict[int, Any] = {}
         self.values: dict[int, Any] = {}
         self.results: list[tuple[int, ref[Tensor]]] = []
         self.freed: dict[int, Any] = {}
-        self.ahead: Ahead | None = None
-        self.saved: Sequence[Any] | None = None
-        self.node: NodeHooks | None = None
-        self.inner: Sequence[Segment | None] | None = None
-        self.moved: Sequence[Any] | None = None
-        self.operation: Any = None
-        self.place: tuple[float, int] | None = None
-        self.lasting = False
 
     @classmethod
     def spent(cls, program: Program, targets: Sequence[Any], call: Any) -> Segment:

@@ -187,14 +187,15 @@ class Tape(Ends):
 
     def code_of(self, x: Tensor) -> int:
         """Returns the code of a tensor's value, as the grad mode of this thread has it."""
-        if x._v is self:
-            return x._index if self.grad else self.twin(x._index)
         owners = self.owners if self.grad else self.quiet
         owned = owners.get(id(x))
         if owned is not None and owned[2] is x._v:
             code = owned[1]
+        elif x._v is self:
+            return x._index if self.grad else self.twin(x._index)
         else:
-            if self.one_by_one:  # to make a view again is an operation of its own
+            one_by_one = self.most < 0
+            if one_by_one:  # to make a view again is an operation of its own
                 self.ran(settle, x)
             elif x._v is STALE:
                 refresh(x)
@@ -202,7 +203,7 @@ class Tape(Ends):
             elif type(x._v) is Tape:
                 settle(x)
             code = self.add(x._type, x._v, x._target() if self.grad else None)
-            if not self.one_by_one:
+            if not one_by_one:
                 owners[id(x)] = x, code, x._v  # which keeps the tensor, and so its identity
         return code if self.grad or not tangents_of(x._v) else self.twin(code)
 
@@ -214,8 +215,10 @@ class Tape(Ends):
 
     def pending(self) -> list[Tensor]:
         """Returns the tensors that wait for their values and that somebody has."""
-        self.live += [x for found in self.left if (x := found()) is not None]
-        self.left, count = [], -1
+        if self.left:
+            self.live += [x for found in self.left if (x := found()) is not None]
+            self.left = []
+        count = -1
         while count != len(self.live):  # once more: a view that is gone has held its base
             count = len(self.live)
             self.live = [x for x in self.live if getrefcount(x) > _ALONE and x._v is self]
@@ -297,9 +300,12 @@ class Tape(Ends):
             The position of each result by its code, the program, what it is run on, and for each of
             these its target.
         """
-        codes = list(dict.fromkeys([*[x._index for x in tensors], *hooked]))
-        places = {code: at for at, code in enumerate(codes)}
-        program, operands = self.close_at(codes)
+        places: dict[int, int] = {}
+        for x in tensors:
+            places.setdefault(x._index, len(places))
+        for code in hooked:
+            places.setdefault(code, len(places))
+        program, operands = self.close_at(list(places))
         targets = self.targets + [None] * (len(operands) - len(self.targets))
         return places, *trimmed(keep(program), operands, targets)
 

@@ -64,7 +64,7 @@ class Walk:
         self.heap: list[tuple[float, Segment]] = []
         self.visited: dict[Segment, set[int]] = {}
         self._leads: dict[Edge, bool] = {}
-        self._ahead: set[Any] = set()
+        self._passes: set[Any] = set()
 
     # ------------------------------------------------------------------- values, or their recording
 
@@ -102,8 +102,9 @@ class Walk:
 
     def send(self, target: Any, ct: Any) -> None:
         """Adds a cotangent to what has arrived at a leaf, or at a result of a segment."""
-        target = current(target)
-        if isinstance(target, Edge):
+        if type(target) is Edge:
+            target = current(target)
+        if type(target) is Edge:
             segment, position = target
             if self.sinks is not None and not self.leads(target):
                 return
@@ -114,18 +115,19 @@ class Walk:
             arrived[position] = self.add(arrived.get(position), ct)
         elif target is not None:
             key = id(target)
-            self.found[key] = self.add(self.found.get(key), ct)
+            before = self.found.get(key)
+            self.found[key] = ct if before is None else self.add(before, ct)
             self.reached[key] = target
 
     def reaches(self, target: Any) -> bool:
         """Tells whether a cotangent comes to a leaf, or a result of a segment, on this walk."""
-        if not self._ahead:
+        if not self._passes:
             begun = [Edge(segment, p) for segment, at in self.waiting.items() for p in at]
             pending = begun + list(self.reached.values())
             while pending:
                 to = current(pending.pop())
-                if key_of(to) not in self._ahead:
-                    self._ahead.add(key_of(to))
+                if key_of(to) not in self._passes:
+                    self._passes.add(key_of(to))
                     if isinstance(to, Edge):
                         others = depends(to.segment.program)[to.position].outputs
                         pending += [Edge(to.segment, other) for other in others]
@@ -134,7 +136,7 @@ class Walk:
         is_asked = self.sinks is None or key in self.sinks
         if not is_asked and isinstance(target, Edge):
             is_asked = self._goes_on(target)
-        return is_asked and key in self._ahead
+        return is_asked and key in self._passes
 
     def leads(self, edge: Edge) -> bool:
         """Tells whether what is asked for lies at a result of a segment, or behind it."""
@@ -239,7 +241,7 @@ class Walk:
         """Shows the cotangent of a result to those who look at it; returns what it becomes."""
         ct = self.hooked(segment.hooks.get(position), ct)
         x = segment.retained.get(position, lambda: None)()
-        if x is not None and self.sinks is None:
+        if x is not None and self.size is None:
             accumulate(self, x, ct)
         self.found[segment.number, position] = ct
         return ct
@@ -345,8 +347,9 @@ def _recorded(
 
 def key_of(target: Any) -> Any:
     """Returns what a leaf, or a result, is found by."""
-    target = current(target)
-    return (target.segment.number, target.position) if isinstance(target, Edge) else id(target)
+    if type(target) is Edge:
+        target = current(target)
+    return (target.segment.number, target.position) if type(target) is Edge else id(target)
 
 
 def deliver(walk: Walk, x: Tensor, ct: Any) -> None:
@@ -357,7 +360,8 @@ def deliver(walk: Walk, x: Tensor, ct: Any) -> None:
     if not meta.leaf:
         accumulate(walk, x, ct)
         return
-    ct = walk.hooked(meta.hooks, ct)
+    if meta.hooks:
+        ct = walk.hooked(meta.hooks, ct)
     if meta.node is not None:
         (ct,) = walk.shown(meta.node.before, [ct])
     accumulate(walk, x, ct)

@@ -911,3 +911,42 @@ def test_a_leaf_that_was_asked_for_beside_is_no_part_of_a_gradient() -> None:
     found.sum().backward()
     assert other.grad is None
     assert_close(x.grad, 4 * np.exp([2.0, 4.0]))
+
+
+def test_results_keep_their_gradients_where_some_are_asked_for() -> None:
+    """What PyTorch 2.13 prints: on the way to what is asked for, and once."""
+    x, w = leaf([1.0, 2.0]), leaf([1.0, 2.0])
+
+    def made() -> tuple[Tensor, Tensor, Tensor]:
+        y, u = x * 2.0, w * 3.0
+        y.retain_grad()
+        u.retain_grad()
+        return y, u, (y * u).sum()
+
+    y, u, loss = made()
+    loss.backward(inputs=[x])
+    assert_close(y.grad, [3.0, 6.0])
+    assert_close(x.grad, [6.0, 12.0])
+    assert u.grad is None
+    assert w.grad is None
+    for sink in ("x", "y"):
+        y, u, loss = made()
+        (found,) = grad(loss, x if sink == "x" else y)
+        assert_close(found, [6.0, 12.0] if sink == "x" else [3.0, 6.0])
+        assert_close(y.grad, [3.0, 6.0])
+        assert u.grad is None
+    y, u, loss = made()
+    loss.backward(inputs=[y], retain_graph=True)
+    assert_close(y.grad, [3.0, 6.0])
+    loss.backward(inputs=[y])
+    assert_close(y.grad, [6.0, 12.0])
+
+
+def test_a_gradient_that_is_kept_is_what_the_hook_has_made_of_it() -> None:
+    x = leaf([1.0, 1.0])
+    y = x * 2.0
+    y.retain_grad()
+    y.register_hook(lambda ct: ct * 10.0)
+    (y * 3.0).sum().backward(inputs=[y, x])
+    assert_close(y.grad, [30.0, 30.0])
+    assert_close(x.grad, [60.0, 60.0])
