@@ -75,7 +75,7 @@ def bounded(function: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable
         def entered(*args: P.args, **kwargs: P.kwargs) -> T:
             try:
                 result = transformed(*args, **kwargs)
-                return result if result is None or OnTape.wrap is None else OnTape.wrap(result)
+                return result if OnTape.wrap is None else OnTape.wrap(result)
             except OnTape:
                 pass
             except Exception as error:

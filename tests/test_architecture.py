@@ -51,7 +51,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5980,
+    "autograd": 5974,
     "custom": 5389,
     "external": 1258,
     "func": 4144,

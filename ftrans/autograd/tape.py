@@ -141,8 +141,7 @@ class Tape(Ends):
 
     def capture(self, value: Any) -> Tracer:
         """Returns the input that stands for an array."""
-        value = settled(value)
-        return self.input(type_of(value), value)
+        return self.input(type_of(value := settled(value)), value)
 
     def is_argument(self, code: int) -> bool:
         """Tells whether an input is differentiated."""
@@ -194,8 +193,7 @@ class Tape(Ends):
         elif x._v is self:
             return x._index if self.grad else self.twin(x._index)
         else:
-            one_by_one = self.most < 0
-            if one_by_one:  # to make a view again is an operation of its own
+            if self.one_by_one:  # to make a view again is an operation of its own
                 self.ran(settle, x)
             elif x._v is STALE:
                 refresh(x)
@@ -203,7 +201,7 @@ class Tape(Ends):
             elif type(x._v) is Tape:
                 settle(x)
             code = self.add(x._type, x._v, x._target() if self.grad else None)
-            if not one_by_one:
+            if not self.one_by_one:
                 owners[id(x)] = x, code, x._v  # which keeps the tensor, and so its identity
         return code if self.grad or not tangents_of(x._v) else self.twin(code)
 
@@ -217,8 +215,7 @@ class Tape(Ends):
         """Returns the tensors that wait for their values and that somebody has."""
         if self.left:
             self.live += [x for found in self.left if (x := found()) is not None]
-            self.left = []
-        count = -1
+        self.left, count = [], -1
         while count != len(self.live):  # once more: a view that is gone has held its base
             count = len(self.live)
             self.live = [x for x in self.live if getrefcount(x) > _ALONE and x._v is self]
@@ -300,12 +297,9 @@ class Tape(Ends):
             The position of each result by its code, the program, what it is run on, and for each of
             these its target.
         """
-        places: dict[int, int] = {}
-        for x in tensors:
-            places.setdefault(x._index, len(places))
-        for code in hooked:
-            places.setdefault(code, len(places))
-        program, operands = self.close_at(list(places))
+        codes = list(dict.fromkeys([*[x._index for x in tensors], *hooked]))
+        places = {code: at for at, code in enumerate(codes)}
+        program, operands = self.close_at(codes)
         targets = self.targets + [None] * (len(operands) - len(self.targets))
         return places, *trimmed(keep(program), operands, targets)
 

@@ -13,7 +13,7 @@ from jax import numpy as jnp
 
 import ftrans
 from ftrans import Tensor, tensor
-from ftrans.autograd import grad, no_grad
+from ftrans.autograd import no_grad
 from ftrans.errors import GraphError, MissingAttributeError, ShapeError
 from ftrans.ir.dtype import bfloat16
 from tests.helpers import assert_close
@@ -547,14 +547,6 @@ def test_retain_grad_of_a_tensor_and_its_view() -> None:
     (h * h + v).sum().backward()
     assert_close(h.grad, [5.0, 9.0])
     assert_close(v.grad, [1.0, 1.0])
-
-
-def test_retain_grad_is_not_filled_by_grad() -> None:
-    x = leaf([1, 2])
-    h = x * x
-    h.retain_grad()
-    grad(h.sum(), x)
-    assert h.grad is None
 
 
 def test_retain_grad_of_what_is_dropped_is_no_error() -> None:
