@@ -310,7 +310,7 @@ class Tape(Ends):
         try:
             return by(*args)
         finally:
-            state.tape = before
+            state.tape = None if before and before.depth == PAST else before
             self.grad = state.grad  # a function may set it for good
 
     def run(self, tensors: Sequence[Tensor], hooked: Iterable[int] | None = None) -> None:

@@ -175,6 +175,8 @@ class untraced:
         held.update(self._outside, stack=[])
 
     def __exit__(self, *exc: object) -> None:
+        if "tape" not in self._outside:  # it may have been run in the block, and another begun
+            self._before["tape"] = state.tape
         state.__dict__.update(self._before)
 
 

@@ -1480,3 +1480,31 @@ def test_tapes_that_were_left_are_freed_without_a_collector() -> None:
         assert_close(y.detach(), data)
     finally:
         gc.enable()
+
+
+def test_a_tape_that_was_run_in_a_block_apart_is_not_taken_up_again() -> None:
+    """What came afterwards had the values of what came before."""
+    x, sizes = leaf([[1.0, 2.0], [3.0, 4.0]]), tensor([0, 2])
+    assert x.new_ones(sizes).shape == (0, 2)  # iterates over a tensor, and asks for values
+    for shape in [(1, 1), (0, 1), (2, 3)]:
+        made = x.new_ones(*shape)
+        assert made.numpy().shape == shape
+        assert_close(made, np.ones(shape))
+        assert_close((x * 2.0).detach(), [[2.0, 4.0], [6.0, 8.0]])
+    (x * x).sum().backward()
+    assert_close(x.grad, [[2.0, 4.0], [6.0, 8.0]])
+
+
+def test_a_function_that_a_tape_calls_asks_for_what_is_pending_there() -> None:
+    x = leaf([1.0, 2.0])
+    y = x * 3.0
+
+    def scaled(a: Any) -> Any:
+        return a * y.detach().numpy()
+
+    z = ftrans.external(scaled, lambda a: a)(x.detach())
+    w = y + 1.0
+    assert_close(z, [3.0, 12.0])
+    assert_close((w * 2.0).detach(), [8.0, 14.0])
+    (y * 1.0).sum().backward()
+    assert_close(x.grad, [3.0, 3.0])
