@@ -83,7 +83,7 @@ class Step:
         """Lets go of all that followed; returns it."""
         child, others = self.child, self.others
         self.child = self.others = self.ends = self.leaps = self.part = None
-        found = [] if others is None else list(others.values())
+        found = [] if others is None else list(others.copy().values())
         return found if child is None else [child, *found]
 
     def forget_functions(self) -> None:
@@ -92,7 +92,8 @@ class Step:
         What a function closes over would live as long as its step.
         """
         others = self.others or {}
-        holding = [key for key, step in list(others.items()) if step.holds_functions]
+        # a copy is made at once; to list the items may let another thread in, which adds some
+        holding = [key for key, step in others.copy().items() if step.holds_functions]
         for key in holding[: max(len(holding) - _HOLDING, 0)]:
             others.pop(key, None)
 
