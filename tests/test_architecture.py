@@ -51,13 +51,13 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5974,
+    "autograd": 5999,
     "custom": 5389,
     "external": 1258,
     "func": 4144,
-    "interpreters": 2508,
-    "ir": 2415,
-    "numpy": 8169,
+    "interpreters": 2570,
+    "ir": 2399,
+    "numpy": 8168,
     "primitives": 6962,
     "runtime": 3408,
     "torch": 900,

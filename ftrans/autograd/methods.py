@@ -35,12 +35,15 @@ from ftrans.traceback import boundary, shorten
 Function = Callable[..., Any]
 
 # methods with twins that write in place; the function stands behind a colon
-ELEMENTWISE = f"{_OF_VALUES} conj_physical:conjugate tril triu cumsum cumprod"
+ELEMENTWISE = f"""{_OF_VALUES}
+    conj_physical:conjugate tril triu cumsum cumprod heaviside sinc
+    addcmul addcdiv lerp masked_fill
+"""
 
 # methods without a twin
 OTHERS = """
     conj conjugate angle softplus silu isnan isinf isfinite isposinf isneginf isclose allclose
-    equal:array_equal heaviside sinc signbit
+    equal:array_equal signbit
     matmul mm:matmul mv:matmul bmm:matmul dot inner outer tensordot trace diag
     sum prod mean amax amin any all argmax argmin ptp count_nonzero
     nansum nanmean logcumsumexp logsumexp softmax log_softmax
@@ -95,6 +98,11 @@ def _viewing(name: str, make: Function) -> Function:
     return boundary(_named(method, name, make.__doc__))
 
 
+def _int64(at: Any) -> Any:
+    """Returns places, or counts, in PyTorch's dtype of them; NumPy's functions here have int32."""
+    return fnp.astype(at, np.int64)
+
+
 class Extreme(NamedTuple):
     """Is what `max` and `min` return along a dimension, and `sort`."""
 
@@ -109,7 +117,7 @@ def _extreme(name: str, indices: Function, of_two: Function) -> Function:
     def along(x: Any, dim: int, keepdim: bool) -> Any:
         if not x.ndim:
             return Extreme(fnp.copy(x), fnp.zeros((), np.int64))
-        at = indices(x, axis=dim, keepdims=True)
+        at = _int64(indices(x, axis=dim, keepdims=True))
         found = Extreme(fnp.take_along_axis(x, at, axis=dim), at)
         return found if keepdim else Extreme(*[fnp.squeeze(y, dim) for y in found])
 
@@ -180,18 +188,47 @@ class Functions:
         found = fnp.vector_norm(flat, axis=dim, ord=order, keepdims=keepdim and dim is not None)
         return fnp.reshape(found, (1,) * self.ndim) if keepdim and dim is None else found
 
-    def repeat(self: Any, *sizes: Any) -> Any:
-        """Repeats the whole tensor along its dimensions."""
-        return fnp.tile(self, tuple(sizes_of(sizes)))
+    def tile(self: Any, *sizes: Any, dims: Any = None) -> Any:
+        """Repeats the whole tensor along its last dimensions."""
+        return fnp.tile(self, tuple(sizes_of(sizes) if dims is None else dims))
 
-    def sort(self: Any, dim: int = -1, descending: bool = False) -> Any:
+    repeat = tile
+
+    def flip(self: Any, *axes: Any, dims: Any = None) -> Any:
+        """Reverses the order along dimensions."""
+        return fnp.flip(self, tuple(sizes_of(axes) if dims is None else dims))
+
+    def sort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
         """Returns the elements in order along a dimension, and where they were."""
-        at = fnp.argsort(self, axis=dim, stable=True, descending=descending)
+        at = Functions.argsort(self, dim, descending)
         return Extreme(fnp.take_along_axis(self, at, axis=dim), at)
 
-    def argsort(self: Any, dim: int = -1, descending: bool = False) -> Any:
+    def argsort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
         """Returns where the elements in order are, along a dimension."""
-        return fnp.argsort(self, axis=dim, stable=True, descending=descending)
+        return _int64(fnp.argsort(self, axis=dim, stable=True, descending=descending))
+
+    def nonzero(self: Any, *, as_tuple: bool = False) -> Any:
+        """Returns where elements are not 0, one per row, or as one tensor per dimension."""
+        at = _int64(fnp.argwhere(self))
+        return tuple([at[:, i] for i in range(at.shape[1])]) if as_tuple else at
+
+    argwhere = nonzero
+
+    def searchsorted(self: Any, values: Any, *, right: bool = False) -> Any:
+        """Returns the places where values are to be put in, so that the order is kept."""
+        return _int64(fnp.searchsorted(self, values, side="right" if right else "left"))
+
+    def count_nonzero(self: Any, dim: Any = None) -> Any:
+        """Counts the elements that are not 0."""
+        return _int64(fnp.count_nonzero(self, dim))
+
+    def nan_to_num(self: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
+        """Replaces NaN by 0 and infinities by the largest numbers, or by what is given."""
+        return fnp.nan_to_num(self, nan=nan or 0.0, posinf=posinf, neginf=neginf)
+
+    def logit(self: Any, eps: float | None = None) -> Any:
+        """Returns log(x / (1 - x)), with x held `eps` away from 0 and 1."""
+        return fnp.logit(self if eps is None else fnp.clip(self, eps, 1.0 - eps))
 
     def gather(self: Any, dim: int, index: Any) -> Any:
         """Returns the elements that an index chooses along a dimension."""
@@ -247,6 +284,14 @@ class _Members:
 
     max = _extreme("max", fnp.argmax, fnp.maximum)
     min = _extreme("min", fnp.argmin, fnp.minimum)
+
+    def allclose(self: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
+        """Tells whether all elements are equal up to rounding, as a boolean of Python's."""
+        return recorded(fnp.allclose, self, other, *args, **kwargs).item()
+
+    def equal(self: Any, other: Any) -> Any:
+        """Tells whether shapes and all elements are equal, as a boolean of Python's."""
+        return recorded(fnp.array_equal, self, other).item()
 
     def is_contiguous(self: Any) -> bool:
         """Is true: elements that are asked for lie in order."""
@@ -334,12 +379,14 @@ def _scaled(name: str, function: Function, depth: int) -> Function:
 
 def function_of(name: str, target: str) -> Function:
     """Returns the function of values that a method is; reductions take `(x, dim, keepdim)`."""
-    function = getattr(fnp, target)
+    function = vars(Functions).get(name) or getattr(fnp, target)
     if name not in _REDUCTIONS.split():
         return function
+    places = name.startswith("arg")
 
     def reduced(input: Any, axis: Any = None, keepdims: bool = False, **options: Any) -> Any:
-        return function(input, axis=axis, keepdims=keepdims, **options)
+        found = function(input, axis=axis, keepdims=keepdims, **options)
+        return _int64(found) if places else found
 
     return _named(reduced, name, function.__doc__)
 
@@ -369,7 +416,7 @@ def install() -> None:
     for name, target in (*entries(ELEMENTWISE), *entries(OTHERS)):
         setattr(Tensor, name, method_of(name, function_of(name, target)))
     for name, target in entries(ELEMENTWISE):
-        twin = method_of(name, functions[target], 2)
+        twin = method_of(name, function_of(name, target), 2)
         setattr(Tensor, f"{name}_", _in_place(f"{name}_", twin))
     for name, dtype in entries(CASTS):
         setattr(Tensor, name, boundary(cast(name, dtype)))
@@ -380,9 +427,6 @@ def install() -> None:
             if isinstance(member, (FunctionType, property)):
                 own = make(name, member) if isinstance(member, FunctionType) else member
                 setattr(Tensor, name, own)
-    for name in ("addcmul", "addcdiv", "lerp", "masked_fill"):
-        twin = method_of(name, vars(Functions)[name], 2)
-        setattr(Tensor, f"{name}_", _in_place(f"{name}_", twin))
     Tensor.__array_priority__ = 2000  # type: ignore[attr-defined]
 
 

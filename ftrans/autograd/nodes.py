@@ -19,8 +19,8 @@ from ftrans.autograd.tensor import Tensor, check_tensor, made
 from ftrans.autograd.walk import Walk, deliver
 from ftrans.errors import ArgumentError, GraphError, MissingAttributeError, StructureError
 from ftrans.interpreters.dependence import required
+from ftrans.interpreters.node_names import name_of_part
 from ftrans.interpreters.parts import Part, parts
-from ftrans.ir.location import node_name
 from ftrans.ir.stack import state
 from ftrans.primitives.control.common import present, spread
 from ftrans.traceback import boundary
@@ -218,7 +218,7 @@ def _the(kind: type[Node], key: Any, *about: Any) -> Any:
 
 
 def _operation(segment: Segment, part: Part, place: tuple[float, int]) -> Operation:
-    return _the(_kind(_shown_name(part)), place, segment, part, place)  # type: ignore
+    return _the(_kind(name_of_part(part)), place, segment, part, place)  # type: ignore
 
 
 def node_of(target: Any) -> tuple[Node | None, int]:
@@ -299,28 +299,6 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     node, index = node_of(target_of(tensor))
     assert node is not None
     return GradientEdge(node, index)
-
-
-# ------------------------------------------------------------------------------------------ names
-
-_WHOLE = {"_put": "torch::autograd::CopySlices", "copy_": "CopyBackwards"}
-_BY_RANK: dict[tuple[int, ...], str] = {(1, 1): "Dot", (2, 2): "Mm", (2, 1): "Mv", (3, 3): "Bmm"}
-
-
-def _shown_name(part: Part) -> str:
-    """Returns the name of the node of an operation."""
-    equations = part.program.equations
-    rules = [e for e in equations if part.name == "apply" and "custom" in e.primitive.tags]
-    first = rules[0] if rules else equations[0]
-    if "custom" in first.primitive.tags and "spec" in first.params:
-        return f"{first.params['spec']}Backward"
-    if part.name == "matmul":
-        ranks = tuple([t.ndim for t in part.program.inputs[:2]])
-        return f"{_BY_RANK.get(ranks, 'Matmul')}Backward0"
-    if part.name in _WHOLE:
-        return _WHOLE[part.name]
-    called = first.primitive.name if part.name in ("", "<lambda>") else part.name
-    return f"{node_name(called)}Backward0"
 
 
 @functools.cache

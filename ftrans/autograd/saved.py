@@ -14,7 +14,7 @@ from ftrans.autograd.segment import Edge, current, passing
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.errors import ArgumentError, GraphError, UnsupportedError
 from ftrans.ir import ArrayType, type_of
-from ftrans.ir.stack import state
+from ftrans.ir.stack import apart, state
 from ftrans.runtime.device import placed
 from ftrans.traceback import boundary
 
@@ -183,13 +183,9 @@ def freed() -> GraphError:
 @contextmanager
 def _plainly() -> Iterator[None]:
     """Runs a hook: what it computes is neither differentiated nor saved."""
-    tape, saving = state.tape, state.saving
-    state.tape, state.saving = None, ()
-    try:
-        with Mode(False):
-            yield
-    finally:
-        state.tape, state.saving = tape, saving
+    with apart(), Mode(False):
+        state.saving = ()
+        yield
 
 
 class saved_tensors_hooks(ContextDecorator):

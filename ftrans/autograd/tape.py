@@ -38,10 +38,10 @@ from ftrans.autograd.values import (
 )
 from ftrans.interpreters.dependence import flow, requiring, taking_part
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
-from ftrans.ir.frame import PAST, TAPE, settled
+from ftrans.ir.frame import TAPE, settled
 from ftrans.ir.location import Location, called_at
 from ftrans.ir.program import NO_PARAMS
-from ftrans.ir.stack import Asks, state, untraced
+from ftrans.ir.stack import PAST, Asks, state, untraced
 from ftrans.ir.steps import Step
 from ftrans.primitives import no_grad_p
 from ftrans.primitives.observe import observing

@@ -62,11 +62,12 @@ class Views:
         """Permutes the dimensions."""
         return fnp.transpose(self, sizes_of(order) if axis is None else axis)
 
-    def squeeze(self: Any, axis: Any = None) -> Any:
+    def squeeze(self: Any, *axes: Any, dim: Any = None) -> Any:
         """Leaves dimensions of size 1 out: all, or those among some."""
-        if axis is None:
+        axes = axes if dim is None else (dim,)
+        if not axes:
             return fnp.squeeze(self)
-        axes = [axis] if isinstance(axis, int) else axis
+        axes = sizes_of(axes)
         return fnp.squeeze(self, tuple([a for a in axes if self.shape[a] == 1]))
 
     def expand_as(self: Any, other: Any) -> Any:
@@ -103,20 +104,25 @@ def _getter(index: Any) -> Function:
     return get
 
 
-def _views(x: Any, gets: list[Function]) -> tuple[Any, ...]:
-    found = recorded(lambda x: tuple([get(x) for get in gets]), x)
+def _T(x: Any) -> Any:
+    return fnp.transpose(x)
+
+
+def _views(name: str, x: Any, gets: list[Function]) -> tuple[Any, ...]:
+    def several(x: Any) -> tuple[Any, ...]:
+        return tuple([get(x) for get in gets])
+
+    several.__name__ = name
+    found = recorded(several, x)
     return tuple([as_view(x, y, get, fixed=SEVERAL) for y, get in zip(found, gets, strict=True)])
 
 
 class ViewMembers:
     """Has the methods that return views and are no functions of a value alone."""
 
-    T = property(lambda self: view(self, fnp.transpose))
-
+    T = property(lambda self: view(self, _T))
     mT = property(lambda self: view(self, fnp.matrix_transpose))
-
     real = property(lambda self: view(self, fnp.real))
-
     imag = property(lambda self: view(self, fnp.imag))
 
     def __iter__(self: Any) -> Iterator[Any]:
@@ -138,7 +144,7 @@ class ViewMembers:
     def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:
         """Returns the parts along a dimension, which they do not have any more."""
         places = range(self.shape[dim])
-        return _views(self, [partial(Views.select, axis=dim, index=i) for i in places])
+        return _views("unbind", self, [partial(Views.select, axis=dim, index=i) for i in places])
 
     def split(self: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Any, ...]:
         """Returns parts of a size, or of several sizes, along a dimension."""
@@ -152,7 +158,8 @@ class ViewMembers:
                 f"  x: {self._type}\n  dim: {dim}, of size {total}\n  sizes: {split_size}"
             )
         places = zip(accumulate(sizes, initial=0), sizes, strict=False)
-        return _views(self, [partial(Views.narrow, axis=dim, start=i, length=n) for i, n in places])
+        parts = [partial(Views.narrow, axis=dim, start=i, length=n) for i, n in places]
+        return _views("split", self, parts)
 
     def chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
         """Returns so many parts along a dimension, or fewer, of one size but for the last."""

@@ -8,7 +8,6 @@ frames below it.
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -23,7 +22,7 @@ from ftrans.ir.location import Location, here
 from ftrans.ir.part import Part, part_of
 from ftrans.ir.program import Equation, Params, Program
 from ftrans.ir.source import Abstract, Use, example, unknown
-from ftrans.ir.stack import NOTHING, opened, state
+from ftrans.ir.stack import NOTHING, PAST, opened, state
 from ftrans.ir.types import ArrayType, Literal
 from ftrans.traceback import OnTape
 
@@ -370,9 +369,6 @@ def open_frame(name: str, closed: bool = False) -> AbstractContextManager[Frame]
     """Pushes a new frame for the length of the block."""
     return opened(Frame(name, closed))
 
-
-PAST = sys.maxsize
-"""The depth of a frame that holds nothing but a known value which has outlived its own frame."""
 
 TAPE = PAST - 1
 """The depth of a tape, which lies below every stack."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import re
 import sys
 from types import CodeType, FrameType
 from typing import Any
@@ -146,23 +145,6 @@ def called_at(location: Location, name: str, before: Location | None) -> Called:
     if found is None:
         found = _locations.setdefault(key, Called(location, name, turn))
     return found
-
-
-_TORCH = {
-    "absolute": "Abs", "arccos": "Acos", "arcsin": "Asin", "arctan": "Atan", "astype": "ToCopy",
-    "concatenate": "Cat", "copy": "Clone", "divide": "Div", "expand_dims": "Unsqueeze",
-    "multiply": "Mul", "negative": "Neg", "power": "Pow", "subtract": "Sub", "true_divide": "Div",
-    "float_power": "Pow", "swapaxes": "Transpose", "reshape": "View", "getitem": "Index",
-    "mT": "Transpose", "setitem": "IndexPut", "T": "Permute", "broadcast_to": "Expand",
-    "take_along_axis": "Gather", "flatten": "View", "clip": "Clamp",
-}  # fmt: skip
-"""PyTorch's names of functions that have others here."""
-
-
-def node_name(function: str) -> str:
-    """Returns what PyTorch calls an operation in names of nodes: "Mul" of "multiply"."""
-    words = [word[:1].upper() + word[1:] for word in re.split(r"\W+|_+", function)]
-    return _TORCH.get(function) or "".join(words)
 
 
 def forget_locations() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from ftrans.ir.frame import Frame
 
 F = TypeVar("F", bound="Frame")
+
+PAST = sys.maxsize
+"""The depth of a frame that is no more: a tape that was run, or what holds a value of another."""
 
 
 class Asks(NamedTuple):
@@ -175,9 +179,11 @@ class untraced:
         held.update(self._outside, stack=[])
 
     def __exit__(self, *exc: object) -> None:
-        if "tape" not in self._outside:  # it may have been run in the block, and another begun
-            self._before["tape"] = state.tape
-        state.__dict__.update(self._before)
+        held, before = state.__dict__, self._before
+        tape = before["tape"] if "tape" in self._outside else held["tape"]
+        # it may have been run in the block, where somebody asked for a value
+        before["tape"] = None if tape is not None and tape.depth == PAST else tape
+        held.update(before)
 
 
 class apart(untraced):

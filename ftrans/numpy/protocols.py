@@ -18,10 +18,9 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans.errors import ConcretizationError, MutationError, TracedArrayError, UnsupportedError
 from ftrans.ir import Frame, Tracer, type_of
-from ftrans.ir.frame import PAST
 from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
-from ftrans.ir.stack import state
+from ftrans.ir.stack import PAST, state
 from ftrans.numpy.advice import instead_of, is_storing, meant, stored
 from ftrans.numpy.inplace import SIGNS, put_along_axis, ufunc_at
 from ftrans.numpy.promotion import as_array, is_array

@@ -17,7 +17,7 @@ from ftrans.errors import MutationError
 from ftrans.ir import Abstract, Frame, Tracer, is_tracing, make_tracer, type_of
 from ftrans.ir import frame as frames
 from ftrans.ir.program import Params
-from ftrans.ir.stack import current_frame, state
+from ftrans.ir.stack import PAST, current_frame, state
 from ftrans.numpy.access import Layout, Step, chain, taken, written
 from ftrans.runtime.guard import is_held
 from ftrans.runtime.outlived import become
@@ -313,7 +313,7 @@ def _sharing(name: str, member: _Member) -> list[_Member]:
         tracer = other()
         if tracer is None or other is member:
             continue
-        if tracer.frame.depth == frames.PAST or tracer.frame in state.stack:
+        if tracer.frame.depth == PAST or tracer.frame in state.stack:
             live.append(other)
     for other in [member, *live]:
         _resolve(name, other)
@@ -379,7 +379,7 @@ def _bear(tracer: Tracer, frame: Frame) -> None:
 
 def _depth(tracer: Tracer) -> int:
     """Returns the depth of the frame of a value; -1 where it has outlived that."""
-    return -1 if tracer.frame.depth == frames.PAST else tracer.frame.depth
+    return -1 if tracer.frame.depth == PAST else tracer.frame.depth
 
 
 def _depth_of_birth(tracer: Tracer) -> int:

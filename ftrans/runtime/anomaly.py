@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ftrans.errors import AnomalyError
+from ftrans.interpreters.node_names import node_name
 from ftrans.ir import Literal, Program
 from ftrans.ir.above import above
-from ftrans.ir.location import Called, Location, node_name
+from ftrans.ir.location import Called, Location
 
 
 def look_for_nan(program: Program, arrays: Sequence[Any], outputs: Sequence[Any]) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from ftrans.ir import Abstract, Frame, Params, Tracer, bind, is_tracing
-from ftrans.ir.frame import PAST
-from ftrans.ir.stack import state
+from ftrans.ir.stack import PAST, state
 from ftrans.ir.trail import Trail
 from ftrans.primitives import call_p, stop_gradient_p
 from ftrans.runtime.cache import keep

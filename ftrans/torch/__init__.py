@@ -74,22 +74,22 @@ _DIFFERING = "where topk meshgrid broadcast_tensors einsum logdet bernoulli"
 _CREATING = """
     tensor zeros ones empty full eye arange linspace logspace rand randn randint randperm normal
 """
-
 _LIKE = "zeros ones empty full rand randn"
 _KNOWN = "allclose equal is_complex is_floating_point"
 
 # methods of tensors that are none of `ftrans.numpy` by another name
 _BY_METHOD = """
-    addcdiv addcmul argsort broadcast_to chunk clone detach diagonal flatten gather index_select
-    lerp masked_fill max min moveaxis movedim narrow norm numel permute ravel reshape select sort
+    argsort broadcast_to chunk clone detach diagonal flatten gather index_select
+    max min moveaxis movedim narrow norm numel permute ravel reshape select sort
     div split squeeze std swapaxes swapdims t transpose unbind unflatten unsqueeze var
     is_floating_point is_inference view_as_real view_as_complex
 """
-
 _DTYPES = """
     int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128
 """
-_SPECIAL = "erf erfc erfinv expit:sigmoid expm1 log1p logsumexp digamma gammaln:lgamma xlogy sinc"
+_SPECIAL = """
+    erf erfc erfinv expit:sigmoid expm1 log1p logsumexp digamma gammaln:lgamma logit xlogy sinc
+"""
 _MATRICES = """
     cholesky cond det eig eigh eigvals eigvalsh inv matrix_rank pinv qr slogdet solve svd svdvals
     tensorinv tensorsolve

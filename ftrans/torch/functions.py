@@ -17,7 +17,7 @@ import jax.tree_util as tree
 import numpy as np
 
 import ftrans.numpy as fnp
-from ftrans.autograd.methods import Extreme
+from ftrans.autograd.methods import Extreme, Functions
 from ftrans.config import config
 from ftrans.custom.front import traceable
 from ftrans.errors import ArgumentError, UnsupportedError
@@ -222,7 +222,7 @@ def _listed(given: Any) -> Any:
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     """Returns one or the other, as a condition holds or not; alone, the places where it holds."""
     if input is None:
-        return fnp.nonzero(condition)
+        return Functions.nonzero(condition, as_tuple=True)
     if not (hasattr(input, "dtype") or hasattr(other, "dtype")):
         input = fnp.asarray(input, _dtype_of((input, other), None))  # two numbers of Python's
     return fnp.where(condition, input, other)
@@ -230,7 +230,7 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
 
 def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """Returns the k largest or smallest elements along a dimension, in order, and their places."""
-    at = fnp.argsort(input, axis=dim, stable=True, descending=largest)
+    at = Functions.argsort(input, dim, largest)
     at = fnp.take(at, np.arange(k), axis=dim)
     return Extreme(fnp.take_along_axis(input, at, axis=dim), at)
 

@@ -28,14 +28,29 @@ def test_nodes_have_the_names_of_operations() -> None:
     x, m = leaf([1.0, 2.0]), leaf([[1.0, 2.0], [3.0, 4.0]])
     found = {
         (x + 1): "AddBackward0",
-        (1 - x): "SubBackward0",
+        (x - 1): "SubBackward0",
+        (1 - x): "RsubBackward1",
         (x * x): "MulBackward0",
         (x / 3): "DivBackward0",
         (x**2): "PowBackward0",
+        (x**x): "PowBackward1",
+        (2**x): "PowBackward2",
         (-x): "NegBackward0",
         x.exp(): "ExpBackward0",
         x.clone(): "CloneBackward0",
         x.sum(): "SumBackward0",
+        m.sum(0): "SumBackward1",
+        m.mean(-1, keepdim=True): "MeanBackward1",
+        m.max(): "MaxBackward1",
+        m.norm(): "LinalgVectorNormBackward0",
+        x.log1p(): "Log1PBackward0",
+        m.T: "PermuteBackward0",
+        m.mT: "TransposeBackward0",
+        m.view_as(m): "ViewBackward0",
+        m.narrow(0, 0, 1): "SliceBackward0",
+        m.split(1)[1]: "SplitBackward0",
+        m.unbind()[0]: "UnbindBackward0",
+        m.repeat(2, 1): "RepeatBackward0",
         m.mean(): "MeanBackward0",
         m.log_softmax(1): "LogSoftmaxBackward0",
         m @ m: "MmBackward0",
@@ -925,7 +940,8 @@ def test_names_of_composites() -> None:
     x = leaf([[1.0, 2.0], [3.0, 4.0]])
     assert x.max(1).values.grad_fn.name() == "MaxBackward0"
     assert x.masked_fill(x > 2, 0.0).grad_fn.name() == "MaskedFillBackward0"
-    assert x.clamp(0.0, 2.0).grad_fn.name() == "ClampBackward0"
+    assert x.clamp(0.0, 2.0).grad_fn.name() == "ClampBackward1"
+    assert x.clamp(x - 1, x + 1).grad_fn.name() == "ClampBackward0"
     assert x.flatten().grad_fn.name() == "ViewBackward0"
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from ftrans import Tensor, tensor
-from ftrans.autograd import backward, enable_grad, grad, is_grad_enabled, no_grad
+from ftrans.autograd import Function, backward, enable_grad, grad, is_grad_enabled, no_grad
+from ftrans.autograd.graph import saved_tensors_hooks
 from ftrans.autograd.segment import Segment
 from ftrans.autograd.tape import Tape
 from ftrans.errors import GraphError
@@ -950,3 +951,65 @@ def test_a_gradient_that_is_kept_is_what_the_hook_has_made_of_it() -> None:
     (y * 3.0).sum().backward(inputs=[y, x])
     assert_close(y.grad, [30.0, 30.0])
     assert_close(x.grad, [60.0, 60.0])
+
+
+# ------------------------------------------------------ what hooks ask for that was not run yet
+
+
+def _asking_unpack(x: Tensor, ask: Callable[[], None]) -> Tensor:
+    with saved_tensors_hooks(lambda v: v, lambda v: (ask(), v)[1]):
+        return (x * x).sum()
+
+
+def _asking_hook(x: Tensor, ask: Callable[[], None]) -> Tensor:
+    y = x * x
+    y.register_hook(lambda g: ask())
+    return y.sum()
+
+
+@pytest.mark.parametrize("made", [_asking_unpack, _asking_hook])
+def test_a_hook_asks_for_what_is_pending_outside(made: Any) -> None:
+    x, asked = leaf([1.0, 2.0]), list[float]()
+    holder: dict[str, Tensor] = {}
+    loss = made(x, lambda: asked.append(holder["w"].item()))
+    loss.item()
+    w = holder["w"] = plain(7.0) * 3
+    a = w * 2  # both are pending, and go on being used when the hook has had one of them
+    loss.backward()
+    b = a * 2 + w
+    assert_close(b, 105.0)
+    assert_close(a, 42.0)
+    assert_close(x.grad, [2.0, 4.0])
+    assert asked
+    assert set(asked) == {21.0}
+
+
+def test_a_pack_hook_and_a_forward_ask_for_what_is_pending_outside() -> None:
+    x, asked = leaf([1.0, 2.0]), list[float]()
+    z = plain(3.0) * 2
+    with saved_tensors_hooks(lambda v: (asked.append(z.item()), v)[1], lambda v: v):
+        q = z * 5
+        y = (x * x * q).sum()
+        r = q + 1
+    assert_close(r.detach(), 31.0)
+    y.backward()
+    assert_close(x.grad, [60.0, 120.0])
+    assert_close(r + z, 37.0)
+    assert set(asked) == {6.0}
+
+    class Reads(Function):
+        @staticmethod
+        def forward(ctx: Any, v: Tensor) -> Tensor:
+            asked.append(c.item())
+            return v * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> Tensor:
+            return g * 2
+
+    c = plain(1.0) * 4
+    d = c * 5
+    applied = Reads.apply(x)
+    assert_close(d + 1, 21.0)
+    assert_close(applied.detach(), [2.0, 4.0])
+    assert asked[-1] == 4.0

@@ -822,3 +822,91 @@ def test_gradients_of_the_values_of_a_dict() -> None:
     assert list(torch.autograd.grad(loss, params, retain_graph=True)) == ["w", "b"]
     loss.backward(inputs=params.values())
     assert_close(params["w"].grad.numpy(), [2.0, 2.0])
+
+
+# ------------------------------------------------------------------ what counts and finds places
+
+
+def as_numpy(x: Any) -> Any:
+    return [value(y) for y in x] if isinstance(x, tuple) else value(x)
+
+
+N = np.array([[1.0, 0.0, -2.0], [0.0, np.nan, np.inf]])
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (torch.tensor(N).nonzero(), np.argwhere(N)),
+        (torch.nonzero(torch.tensor(N)), np.argwhere(N)),
+        (torch.nonzero(torch.tensor(N), as_tuple=True), list(np.nonzero(N))),
+        (torch.argwhere(torch.tensor(N)), np.argwhere(N)),
+        (torch.where(torch.tensor(N) == 0), list(np.nonzero(N == 0))),
+        (torch.nonzero(torch.zeros(2, 3)), np.zeros((0, 2), np.int64)),
+        (torch.nonzero(torch.tensor(2.0)), np.zeros((1, 0), np.int64)),
+        (torch.count_nonzero(torch.tensor(N)), np.count_nonzero(N)),
+        (torch.tensor(N).count_nonzero(dim=0), np.count_nonzero(N, 0)),
+        (X.argmax(), A.argmax()),
+        (torch.argmin(X, dim=1, keepdim=True), A.argmin(1)[:, None]),
+        (X.max(1).indices, A.argmax(1)),
+        (torch.sort(X, dim=0, stable=True).indices, A.argsort(0)),
+        (X.argsort(descending=True), np.argsort(-A)),
+        (torch.argsort(X, stable=True), np.argsort(A)),
+        (torch.topk(X, 2).indices, np.argsort(-A)[:, :2]),
+        (torch.searchsorted(torch.tensor([1, 2, 2]), torch.tensor([2, 3])), np.array([1, 3])),
+        (
+            torch.searchsorted(torch.tensor([1, 2, 2]), torch.tensor([2, 3]), right=True),
+            np.array([3, 3]),
+        ),
+    ],
+)
+def test_places_and_counts_are_int64(found: Any, expected: Any) -> None:
+    found = as_numpy(found)
+    for y, z in (
+        zip(found, expected, strict=True) if isinstance(found, list) else [(found, expected)]
+    ):
+        assert y.dtype == np.int64
+        assert y.shape == np.shape(z)
+        close(y, z)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (torch.tensor(N).nan_to_num(5.0), np.nan_to_num(N, nan=5.0)),
+        (torch.nan_to_num(torch.tensor(N), 1.0, 2.0, 3.0), np.nan_to_num(N, True, 1.0, 2.0, 3.0)),
+        (torch.nan_to_num(torch.tensor(N), posinf=2.0), np.nan_to_num(N, posinf=2)),
+        (X.flip(0, 1), A[::-1, ::-1]),
+        (X.flip((0,)), A[::-1]),
+        (torch.flip(X, dims=[1]), A[:, ::-1]),
+        (X.tile(2, 1), np.tile(A, (2, 1))),
+        (torch.tile(X, dims=(2,)), np.tile(A, (2,))),
+        (X[None, :, None].squeeze(0, 2), A),
+        (X[None, :, None].squeeze(dim=2), A[None]),
+        (X[None, :, None].squeeze((0, 1)), A[:, None]),
+        (torch.squeeze(X[None], 0), A),
+        (X[None, :, None].squeeze(), A),
+        (torch.special.logit(torch.tensor(0.25)), scipy.special.logit(np.float32(0.25))),
+        (
+            torch.logit(torch.tensor([0.0, 0.5]), eps=1e-3),
+            scipy.special.logit(np.array([1e-3, 0.5], np.float32)),
+        ),
+        (torch.tensor([0.5]).sinc_(), np.sinc([0.5])),
+        (torch.tensor([-1.0, 0.0]).heaviside_(torch.tensor(0.5)), np.array([0.0, 0.5])),
+        (torch.addcmul(X, X, X, value=2), A + 2 * A * A),
+        (torch.tensor(A).addcdiv_(X, X + 9, value=2), A + 2 * A / (A + 9)),
+        (torch.tensor(A).lerp_(X * 2, 0.5), A * 1.5),
+        (torch.tensor(A).masked_fill_(X > 0, 0.0), np.minimum(A, 0)),
+    ],
+)  # fmt: skip
+def test_arguments_as_pytorch_takes_them(found: Any, expected: Any) -> None:
+    close(value(found), expected, rtol=1e-6)
+
+
+def test_comparisons_of_all_elements_are_booleans_of_python() -> None:
+    for found in (
+        X.equal(X), torch.equal(X, X), X.allclose(X + 1e-12), torch.allclose(X, X),
+        torch.tensor(math.nan).allclose(torch.tensor(math.nan), equal_nan=True),
+        not X.equal(X + 1), not X.allclose(X + 1), not X.equal(X[0]),
+    ):  # fmt: skip
+        assert found is True
