@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["chain", "long_chain", "vector"]
+__all__ = ["backward", "chain", "long_chain", "vector"]
 
 
 def vector(*shape: int) -> np.ndarray:
@@ -40,3 +40,25 @@ def long_chain(xp: Any, x: Any, length: int) -> Any:
     for _ in range(length // 5):
         y = xp.sin(y) * x + xp.tanh(y) - 0.1
     return xp.sum(y)
+
+
+def backward(xp: Any, x: Any, look: str = "") -> Callable[[], Any]:
+    """Returns what goes backward through the chain, from anew at each call, and returns the slope.
+
+    Args:
+        xp: has the functions of tensors.
+        x: a leaf, f32[8], of ours or of PyTorch's.
+        look: "" to ask for nothing but the gradient; "loss" to ask for the loss before; "value" to
+            ask for a value in the middle; "hook" to have a hook called there.
+    """
+    looks = {"value": lambda y: y.tolist(), "hook": lambda y: y.register_hook(lambda g: None)}
+
+    def task() -> Any:
+        x.grad = None
+        loss = chain(xp, x, looks.get(look))
+        if look == "loss":
+            loss.item()
+        loss.backward()
+        return x.grad.numpy()
+
+    return task

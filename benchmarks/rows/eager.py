@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks import libraries
 from benchmarks.measure import Task
 from benchmarks.models import perceptron
-from benchmarks.models.chain import chain, vector
+from benchmarks.models.chain import backward, chain, vector
 from benchmarks.race import Against, race
 from benchmarks.result import Result, faster, time
 from benchmarks.row import Row, Settings
@@ -37,18 +37,11 @@ def _against(
     return Against(peer, lambda: _applied(library, transform, x), faster(times))
 
 
-def torch_backward() -> Task:
+def torch_backward(look: str = "") -> Task:
     """Returns the gradient as plain PyTorch computes it."""
     import torch
 
-    x = torch.as_tensor(vector(8)).requires_grad_()
-
-    def task() -> Any:
-        x.grad = None
-        chain(torch, x).backward()
-        return x.grad
-
-    return task
+    return backward(torch, torch.as_tensor(vector(8)).requires_grad_(), look)
 
 
 def _grad(row: Row, settings: Settings) -> Iterator[Result]:

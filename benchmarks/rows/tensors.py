@@ -8,7 +8,7 @@ from typing import Any
 import ftrans
 from benchmarks.measure import Task
 from benchmarks.models import perceptron, small
-from benchmarks.models.chain import chain, vector
+from benchmarks.models.chain import backward, chain, vector
 from benchmarks.race import Against, race
 from benchmarks.result import Result, faster, time
 from benchmarks.row import Row, Settings
@@ -25,25 +25,9 @@ def _function() -> Task:
     return lambda: func.grad(lambda x: chain(fnp, x))(x)
 
 
-def _backward(look: str) -> Task:
-    """Returns the gradient of the chain by tensors.
-
-    Args:
-        look: "" to ask for nothing but the gradient; "loss" to ask for the loss before; "value" to
-            ask for a value in the middle; "hook" to have a hook called there.
-    """
-    x = ftrans.tensor(vector(8), requires_grad=True)
-    looks = {"value": lambda y: y.tolist(), "hook": lambda y: y.register_hook(lambda g: None)}
-
-    def task() -> Any:
-        x.grad = None
-        loss = chain(ftrans.Tensor, x, looks.get(look))
-        if look == "loss":
-            loss.item()
-        loss.backward()
-        return x.grad.numpy()
-
-    return task
+def _backward(look: str = "") -> Task:
+    """Returns the gradient of the chain by tensors."""
+    return backward(ftrans.Tensor, ftrans.tensor(vector(8), requires_grad=True), look)
 
 
 def _chain(row: Row, settings: Settings) -> Iterator[Result]:
@@ -51,14 +35,17 @@ def _chain(row: Row, settings: Settings) -> Iterator[Result]:
         Against("func.grad", _function, time(1.05)),
         Against("PyTorch", torch_backward, faster(2.5)),
     ]
-    yield from race(row, settings, "", lambda: _backward(""), rivals)
+    yield from race(row, settings, "", _backward, rivals)
     cases = [
         ("its loss is asked for before", "loss", 1.2),
         ("a hook in the middle", "hook", 1.3),
         ("a value in the middle is asked for", "value", 1.5),
     ]
     for case, look, most in cases:
-        rivals = [Against("the same without", lambda: _backward(""), time(most))]
+        rivals = [
+            Against("the same without", _backward, time(most)),
+            Against("PyTorch", lambda look=look: torch_backward(look), faster(None)),
+        ]
         yield from race(row, settings, case, lambda look=look: _backward(look), rivals)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 import ftrans.numpy as fnp
 from ftrans.autograd.graph_members import GraphMembers
-from ftrans.autograd.short import binary, composite, unary
+from ftrans.autograd.short import binary, composite, named, unary
 from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.value_members import ValueMembers
@@ -67,12 +67,6 @@ def names_of(function: Function) -> dict[str, str]:
     return {name: target for name, target in names.items() if name not in taken}
 
 
-def _named(function: Function, name: str, doc: str | None) -> Function:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
-
-
 def _in_place(name: str, method: Function) -> Function:
     """Makes the method that writes to a tensor what another one returns."""
 
@@ -84,7 +78,7 @@ def _in_place(name: str, method: Function) -> Function:
             shorten(error)
             raise
 
-    return _named(written, name, f"Writes the result of `{name.rstrip('_')}` to the tensor.")
+    return named(written, name, f"Writes the result of `{name.rstrip('_')}` to the tensor.")
 
 
 def _viewing(name: str, make: Function) -> Function:
@@ -93,9 +87,9 @@ def _viewing(name: str, make: Function) -> Function:
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         kwargs = {names.get(key, key): value for key, value in kwargs.items()}
-        return view(self, _named(lambda x: make(x, *args, **kwargs), name, None))
+        return view(self, named(lambda x: make(x, *args, **kwargs), name, None))
 
-    return boundary(_named(method, name, make.__doc__))
+    return boundary(named(method, name, make.__doc__))
 
 
 def _int64(at: Any) -> Any:
@@ -126,9 +120,9 @@ def _extreme(name: str, indices: Function, of_two: Function) -> Function:
             return recorded(of_all, self)
         if type(dim) is not int:
             return recorded(of_two, self, dim)
-        return recorded(_named(along, name, None), self, dim, keepdim)
+        return recorded(named(along, name, None), self, dim, keepdim)
 
-    return _named(method, name, f"Returns the {name} of all elements, or along a dimension.")
+    return named(method, name, f"Returns the {name} of all elements, or along a dimension.")
 
 
 def _spread(function: Function) -> Function:
@@ -143,7 +137,7 @@ def _spread(function: Function) -> Function:
         return function(self, axis=dim, ddof=ddof, keepdims=keepdim, **options)
 
     name = function.__name__
-    return _named(spread, name, f"Is `numpy.{name}`, divided by n - `correction`: 1.")
+    return named(spread, name, f"Is `numpy.{name}`, divided by n - `correction`: 1.")
 
 
 class Functions:
@@ -374,7 +368,7 @@ def _scaled(name: str, function: Function, depth: int) -> Function:
     def method(self: Any, other: Any, *, alpha: Any = None) -> Any:
         return short(self, other if alpha is None else other * alpha)
 
-    return _named(method, name, function.__doc__)
+    return named(method, name, function.__doc__)
 
 
 def function_of(name: str, target: str) -> Function:
@@ -388,7 +382,7 @@ def function_of(name: str, target: str) -> Function:
         found = function(input, axis=axis, keepdims=keepdims, **options)
         return _int64(found) if places else found
 
-    return _named(reduced, name, function.__doc__)
+    return named(reduced, name, function.__doc__)
 
 
 def method_of(name: str, function: Function, depth: int = 1) -> Function:
@@ -398,7 +392,7 @@ def method_of(name: str, function: Function, depth: int = 1) -> Function:
     if direct.get(function) is None:
         return composite(name, function, names_of(function), depth)
     if name in _TWO:
-        return _named(binary(function, depth=depth), name, function.__doc__)
+        return named(binary(function, depth=depth), name, function.__doc__)
     return unary(name, function, depth)
 
 

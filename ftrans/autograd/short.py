@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ftrans.autograd.levels import OPEN
 from ftrans.autograd.tape import recorded
 from ftrans.autograd.tape import tape as begun
-from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.values import waiting
 from ftrans.config import config
 from ftrans.ir import make_tracer
@@ -22,6 +23,7 @@ from ftrans.ir.stack import state
 from ftrans.numpy.promotion import is_array, is_scalar
 from ftrans.numpy.ufunc import direct
 from ftrans.primitives import scalar
+from ftrans.runtime import run_small
 from ftrans.traceback import shorten
 
 Function = Callable[..., Any]
@@ -29,25 +31,13 @@ Function = Callable[..., Any]
 _new = object.__new__
 
 
-def _stepped(tape: Any, key: tuple[Any, ...]) -> Tensor | None:
-    """Takes the step with a key, and returns its result; None where there is none."""
-    step = tape.step
-    child = step.child
-    if child is None or child.key != key:
-        child = step.find(key)
-        if child is None:
-            return None
-    tape.step = child
-    tape.steps.append(child)
-    tensor = _new(Tensor)  # as `made` does, spelled out where most tensors are made
-    tensor._v = tape
-    tensor._index = code = child.code
-    tensor._type = child.type  # type: ignore[assignment]
-    tensor._meta = None
-    tape.live.append(tensor)
-    if code > tape.most:
-        tape.flush()
-    return tensor
+def _at_once(primitive: Any, swap: bool, *operands: Any) -> Tensor | None:
+    """Computes what is small under `no_grad`, which takes as long as to record it; else None."""
+    if state.stack or state.inference or OPEN:
+        return None
+    t, arrays = operands[0]._type, [x._v if type(x) is Tensor else x.array for x in operands]
+    found = run_small(primitive, t, arrays[::-1] if swap else arrays)
+    return None if found is None else of_array(found, t if found.dtype == t.dtype else None)
 
 
 def unary(name: str, function: Function, depth: int = 1) -> Function:
@@ -56,23 +46,34 @@ def unary(name: str, function: Function, depth: int = 1) -> Function:
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         tape = state.tape or begun()
-        if not (args or kwargs) and primitive is not None:
-            t = self._type
-            if t.is_inexact and tape.visits is None:
-                index = self._index if tape.grad and self._v is tape else tape.code_of(self)
-                user = sys._getframe(depth)
-                found = _stepped(tape, (primitive, None, id(user.f_code), user.f_lasti, index))
-                if found is not None:
-                    return found
+        if not (args or kwargs) and primitive is not None and self._type.is_inexact:
+            if not tape.grad and (now := _at_once(primitive, False, self)) is not None:
+                return now
+            index = self._index if tape.grad and self._v is tape else tape.code_of(self)
+            user = sys._getframe(depth)
+            key = (primitive, None, id(user.f_code), user.f_lasti, index)
+            child = tape.step.child
+            if child is None or child.key != key:
+                child = tape.step.find(key)
+            if child is not None and tape.visits is None:
+                tape.step = child
+                tape.steps.append(child)
+                tensor = _new(Tensor)  # as `made` does, spelled out where most tensors are made
+                tensor._v = tape
+                tensor._index = code = child.code
+                tensor._type = child.type  # type: ignore[assignment]
+                tensor._meta = None
+                tape.live.append(tensor)
+                if code > tape.most:
+                    tape.flush()
+                return tensor
         try:
-            return recorded(function, self, *args, **kwargs)
+            return _called(tape, None, function, self, *args, **kwargs)
         except Exception as error:
             shorten(error)
             raise
 
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = function.__doc__
-    return method
+    return named(method, name, function.__doc__)
 
 
 _PLAIN = frozenset({bool, int, str, type(None)})  # equal ones of one type mean the same
@@ -105,34 +106,30 @@ def composite(name: str, function: Function, names: Mapping[str, str], depth: in
                 else:
                     call = None
                     break
+        if kwargs:
+            kwargs = {names.get(key, key): value for key, value in kwargs.items()}
         try:
-            if call is None:
-                if kwargs:
-                    kwargs = {names.get(key, key): value for key, value in kwargs.items()}
-                return recorded(function, self, *args, **kwargs)
-            return taken_over(tape, tuple(call), function, names, self, args, kwargs)
+            return _called(tape, call and tuple(call), function, self, *args, **kwargs)
         except Exception as error:
             shorten(error)
             raise
 
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = function.__doc__
-    return method
+    return named(method, name, function.__doc__)
 
 
-def taken_over(
-    tape: Any,
-    call: Any,
-    function: Function,
-    names: Mapping[str, str],
-    self: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-) -> Any:
-    """Returns what a function returns, without calling it where `call` was learnt before."""
+def named(function: Function, name: str, doc: str | None) -> Function:
+    """Gives a function a name and a docstring; returns it."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+def _called(tape: Any, call: Any, function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Returns what a function returns: without calling it, where `call` was learnt before."""
+    if call is None:
+        return recorded(function, *args, **kwargs)
     call = (call, config.default_dtype)
-    leaps = tape.step.leaps
-    found = None if leaps is None else leaps.get(call)
+    found = (tape.step.leaps or {}).get(call)
     if found is not None and tape.visits is None and not config.check:
         steps, code, type_, _ = found
         tape.steps += steps
@@ -142,17 +139,11 @@ def taken_over(
             tape.flush()
         return tensor
     mark = tape.mark()
-    keywords = {names.get(key, key): value for key, value in kwargs.items()}
-    result = recorded(function, self, *args, **keywords)
+    result = recorded(function, *args, **kwargs)
     if type(result) is Tensor and result._v is tape and state.tape is tape:
-        tracer = make_tracer(tape, result._index, result._type)
-        tape.learn(mark, call, tracer, (), function.__name__)
+        made = make_tracer(tape, result._index, result._type)
+        tape.learn(mark, call, made, (), function.__name__)
     return result
-
-
-def is_operand(x: Any) -> bool:
-    """Tells whether an operator of a tensor takes it."""
-    return type(x) is Tensor or is_scalar(x) or is_array(x)
 
 
 def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
@@ -169,34 +160,43 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
         tape, kind, t = state.tape or begun(), type(other), self._type
         if t.is_inexact:
             met = other._type is t if kind is Tensor else kind is float or kind is int
-            if met and primitive is not None and tape.visits is None:
+            if met and primitive is not None:
+                y = other if kind is Tensor else scalar(other, t.dtype)
+                if not tape.grad and (now := _at_once(primitive, swap, self, y)) is not None:
+                    return now
                 x = self._index if tape.grad and self._v is tape else tape.code_of(self)
                 if kind is Tensor:
                     y = other._index if tape.grad and other._v is tape else tape.code_of(other)
-                else:
-                    y = scalar(other, t.dtype)
-                user = sys._getframe(depth)
-                pair = (y, x) if swap else (x, y)
-                found = _stepped(tape, (primitive, None, id(user.f_code), user.f_lasti, *pair))
-                if found is not None:
-                    return found
-            if (kind is Tensor or kind is int) and not swap:
-                user = sys._getframe(depth)
-                if passed_over.get(user.f_code.co_filename) is False:
-                    x = self._index if tape.grad and self._v is tape else tape.code_of(self)
-                    y = other
-                    if kind is Tensor:
-                        y = other._index if tape.grad and other._v is tape else tape.code_of(other)
-                    call = (function, id(user.f_code), user.f_lasti, x, kind, y)
-                    try:
-                        return taken_over(tape, call, function, {}, self, (other,), {})
-                    except Exception as error:
-                        shorten(error)
-                        raise
-        if not is_operand(other):
+                user, pair = sys._getframe(depth), (y, x) if swap else (x, y)
+                key = (primitive, None, id(user.f_code), user.f_lasti, *pair)
+                child = tape.step.child
+                if child is None or child.key != key:
+                    child = tape.step.find(key)
+                if child is not None and tape.visits is None:
+                    tape.step = child
+                    tape.steps.append(child)
+                    tensor = _new(Tensor)  # as `made` does, spelled out where most tensors are made
+                    tensor._v = tape
+                    tensor._index = code = child.code
+                    tensor._type = child.type  # type: ignore[assignment]
+                    tensor._meta = None
+                    tape.live.append(tensor)
+                    if code > tape.most:
+                        tape.flush()
+                    return tensor
+        call = None
+        if t.is_inexact and (kind is Tensor or kind is int) and not swap:
+            user = sys._getframe(depth)
+            if passed_over.get(user.f_code.co_filename) is False:
+                x = self._index if tape.grad and self._v is tape else tape.code_of(self)
+                y = other
+                if kind is Tensor:
+                    y = other._index if tape.grad and other._v is tape else tape.code_of(other)
+                call = (function, id(user.f_code), user.f_lasti, x, kind, y)
+        if call is None and not (kind is Tensor or is_scalar(other) or is_array(other)):
             return NotImplemented
         try:
-            return recorded(function, other, self) if swap else recorded(function, self, other)
+            return _called(tape, call, function, *((other, self) if swap else (self, other)))
         except Exception as error:
             shorten(error)
             raise

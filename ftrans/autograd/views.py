@@ -97,6 +97,11 @@ def assign(name: str, x: Tensor, new: Any) -> Tensor:
         )
     if not of_dtype:
         new = recorded(cast, new, t.dtype)
+    if type(new._v) is np.ndarray and not (new.requires_grad or OPEN or state.inference):
+        meta = x._metadata()
+        if meta.parent is None and (not state.grad if meta.leaf else not x.requires_grad):
+            overwrite(name, x, new)
+            return x
     if state.grad and x.requires_grad and not new.requires_grad:
         new = recorded(_of_nothing, new, x)
     _write(name, x, new, False)

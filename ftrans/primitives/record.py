@@ -253,12 +253,12 @@ def scalar(value: complex, dtype: object) -> Literal:
         >>> scalar(2, "float32")
         2.0
     """
-    key = (value, type(value), dtype)
+    key = (value or repr(value), type(value), dtype)  # 0.0 equals -0.0
     literal = _scalars.get(key)
     if literal is None:
         literal = _scalar(value, np.dtype(dtype))  # type: ignore[call-overload]
-        # neither 0.0 nor a complex number with such a part: they equal -0.0
-        if value and (not isinstance(value, complex) or (value.real and value.imag)):
+        # no complex number with such a part
+        if not isinstance(value, complex) or (value.real and value.imag):
             if len(_scalars) >= 4096:
                 _scalars.clear()
             _scalars[key] = literal

@@ -6,7 +6,7 @@ from ftrans.primitives.record import forget_types
 from ftrans.runtime import guard
 from ftrans.runtime.cache import CacheInfo, cache_clear, cache_info, keep, on_clear
 from ftrans.runtime.explain import Call, Explanation, explain, note_trace
-from ftrans.runtime.run import run
+from ftrans.runtime.run import run, run_small
 
 __all__ = [
     "CacheInfo",
@@ -20,6 +20,7 @@ __all__ = [
     "note_trace",
     "on_clear",
     "run",
+    "run_small",
 ]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from ftrans.config import config
 from ftrans.interpreters import inline, simplify
 from ftrans.interpreters.base import building, finish
-from ftrans.ir import Params, Program, Tracer, bind, check, type_of
+from ftrans.ir import ArrayType, Params, Program, Tracer, bind, check, type_of
 from ftrans.ir.above import above
 from ftrans.ir.frame import settled
 from ftrans.ir.stack import recording_place
@@ -213,6 +213,31 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
     with without_warnings(calls):
         found = lower(np, *host, **params)
     return tuple(_own(found if primitive.multiple else [found], host))
+
+
+_FEW = 1 << 14
+"""How many elements NumPy computes in about the time that it takes to record an operation."""
+
+
+def run_small(primitive: Any, t: ArrayType, arrays: Sequence[Any]) -> np.ndarray | None:
+    """Runs an elementwise primitive at once; None where a program of it is to be run.
+
+    It is where arrays are large or JAX's, where the road is pinned, and where somebody looks on.
+
+    Args:
+        primitive: takes no params.
+        t: the type of the operands, scalars aside.
+        arrays: the operands.
+    """
+    if t.size > _FEW or config.execution != "auto" or config.check_nan or observing.by:
+        return None
+    if not _HOST.issuperset(map(type, arrays)):
+        return None
+    lower = primitive.lower
+    of_numpy = getattr(lower, "of_numpy", None)
+    with without_warnings(False):
+        found = lower(np, *arrays) if of_numpy is None else of_numpy(*arrays)
+    return found if type(found) is np.ndarray else np.asarray(found)
 
 
 def _observed(by: Observes, primitive: Any, xp: Any, /, *arrays: Any, **params: Any) -> Any:
