@@ -25,6 +25,7 @@ try:
     from ftrans.func.jit import jit
     from ftrans.func.loops import fori_loop, scan, while_loop
     from ftrans.func.trace import trace
+    from ftrans.interop import from_jax
     from ftrans.ir import ArrayType, Program, check
     from ftrans.numpy.elementwise import stop_gradient
     from ftrans.runtime import cache_clear, cache_info, explain
@@ -61,6 +62,7 @@ __all__ = [
     "explain",
     "external",
     "fori_loop",
+    "from_jax",
     "from_numpy",
     "func",
     "get_default_device",

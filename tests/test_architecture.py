@@ -31,13 +31,14 @@ MODULES = sorted(
 # Each package may import those to the right of it, and itself.
 LAYERS = [
     {"torch"},
-    {"autograd", "interop"},
+    {"autograd"},
     {"verify"},
     {"custom"},
     {"external"},
     {"func"},
     {"pytree"},
     {"numpy"},
+    {"interop"},
     {"runtime"},
     {"interpreters"},
     {"primitives"},
@@ -53,13 +54,14 @@ LONG: dict[str, int] = {}
 CEILINGS = {
     "autograd": 5999,
     "custom": 5389,
-    "external": 1258,
+    "external": 952,
     "func": 4144,
+    "interop": 1988,
     "interpreters": 2570,
     "ir": 2399,
     "numpy": 8168,
     "primitives": 6962,
-    "runtime": 3434,
+    "runtime": 3440,
     "torch": 900,
     "verify": 3233,
 }
@@ -259,6 +261,9 @@ WRITES_JAXPRS = "runtime/splice.py"
 """It needs `jax.extend` and, where that has no call primitive yet, `jax.interpreters`; what imports
 it does without where they are gone."""
 
+READS_JAXPRS = "interop/importer.py"
+"""It needs `jax.extend.core`; it is imported when a function of JAX's is first called."""
+
 
 def test_interpreters_see_programs_only() -> None:
     for path, owner in files():
@@ -421,7 +426,7 @@ def test_nothing_but_jaxlink_reaches_past_the_public_front_of_jax() -> None:
     wrong = []
     for path, _ in files():
         name = str(path.relative_to(ROOT))
-        if name in {"runtime/jaxlink.py", WRITES_JAXPRS, *LOWERS_WITH_JAX}:
+        if name in {"runtime/jaxlink.py", WRITES_JAXPRS, READS_JAXPRS, *LOWERS_WITH_JAX}:
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
             code = line.split("#")[0]

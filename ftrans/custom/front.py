@@ -15,8 +15,8 @@ from ftrans.external.arrays import leaves_of
 from ftrans.external.callee import METHODS, HostCallee
 from ftrans.external.captures import check_captures
 from ftrans.external.numba_kernel import NumbaCallee, is_numba
-from ftrans.external.traceable import JaxCallee, traced
 from ftrans.func.staging import name_of, named
+from ftrans.interop.callee import JaxCallee, traced
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.stack import is_tracing
 from ftrans.numpy.promotion import as_array, is_array, is_numeric, is_scalar

@@ -1,6 +1,6 @@
 """Calls of what is not traced: Python functions, compiled kernels, code of JAX."""
 
 from ftrans.external.callee import HostCallee
-from ftrans.external.traceable import JaxCallee
+from ftrans.interop.callee import JaxCallee
 
 __all__ = ["HostCallee", "JaxCallee"]

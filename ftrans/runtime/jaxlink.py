@@ -34,6 +34,11 @@ def x64(calls: bool = False) -> AbstractContextManager[Any]:
     return _Calling(_wide, reusable_x64()) if calls else _wide()
 
 
+def precision(wide: bool) -> AbstractContextManager[Any]:
+    """Returns the scope in which JAX keeps float64, or does not."""
+    return jax.enable_x64(wide)
+
+
 class _Calling(Scope):
     """Puts interrupts off, besides, where compiled code calls Python that would lose them."""
 
@@ -92,6 +97,17 @@ def _outside() -> Any:
     thread.start()
     thread.join()
     return found[0]
+
+
+def settings_of_jax() -> tuple[Any, ...]:
+    """Returns what JAX's functions are traced by, beside their arguments."""
+    config: Any = jax.config
+    return (
+        config.jax_default_matmul_precision,
+        config.jax_numpy_dtype_promotion,
+        config.jax_numpy_rank_promotion,
+        config.jax_threefry_partitionable,
+    )
 
 
 def run_jaxpr(jaxpr: Any, consts: Any, arrays: Any) -> Any:

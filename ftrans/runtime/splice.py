@@ -26,6 +26,7 @@ from ftrans.ir import ArrayType, Equation, Literal, Program
 from ftrans.ir.location import Location
 from ftrans.primitives.evaluate import Staging
 from ftrans.runtime.cache import Remembered, on_clear
+from ftrans.runtime.jaxlink import settings_of_jax
 
 _TEMPLATES = 4096
 """How many templates are kept."""
@@ -90,7 +91,7 @@ def splice(program: Program, arrays: Sequence[Any]) -> list[Any]:
 
 def _jaxpr(program: Program) -> Any:
     """Writes a program as a closed jaxpr."""
-    state = _state()
+    state = settings_of_jax()
     make_equation = core.new_jaxpr_eqn
     make_var = core.Var
     sources: dict[Location | None, Any] = {}
@@ -231,17 +232,6 @@ def _aval(t: ArrayType) -> Any:
         return jax.make_jaxpr(lambda x: x)(spec).in_avals[0]
 
     return _avals.find(t, made)
-
-
-def _state() -> tuple[Any, ...]:
-    """Returns what JAX's functions are traced by, beside their arguments."""
-    config: Any = jax.config
-    return (
-        config.jax_default_matmul_precision,
-        config.jax_numpy_dtype_promotion,
-        config.jax_numpy_rank_promotion,
-        config.jax_threefry_partitionable,
-    )
 
 
 # -------------------------------------------------------------------------------- where it is from

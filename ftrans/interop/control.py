@@ -1,0 +1,103 @@
+"""JAX's primitives that carry jaxprs: calls, branches and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import ftrans.primitives as p
+from ftrans.interop.importer import Importer, NoCounterpart, Rule, core
+from ftrans.interpreters.base import building, finish, replay
+from ftrans.ir import Program, type_of
+
+_CALLS = {"remat2": "jaxpr", "checkpoint": "jaxpr", "jit": "jaxpr", "pjit": "jaxpr"}
+_CALLS |= dict.fromkeys(
+    ("closed_call", "core_call", "ftrans_call", "custom_lin", "core_closed_call"), "call_jaxpr"
+)
+"""Primitives that call a jaxpr and do nothing else, with the param that holds it."""
+
+
+def _closed(jaxpr: Any) -> Any:
+    """Returns a jaxpr with its constants."""
+    return jaxpr if hasattr(jaxpr, "consts") else core.ClosedJaxpr(jaxpr, [])
+
+
+def _call(importer: Importer, equation: Any, *operands: Any) -> Any:
+    closed = _closed(equation.params[_CALLS[equation.primitive.name]])
+    return importer.run(closed.jaxpr, closed.consts, operands)
+
+
+def _with_inputs(program: Program, order: Sequence[int], types: Sequence[Any]) -> Program:
+    """Returns a program of other inputs, of which its own are these."""
+    with building(program.name, types) as (frame, inputs):
+        return finish(frame, replay(program, [inputs[i] for i in order]))
+
+
+def _cond(importer: Importer, equation: Any, index: Any, *operands: Any) -> Any:
+    made = [importer.program(branch, "branch") for branch in equation.params["branches"]]
+    given = [importer.array(x) for x in operands]
+    captured = [value for _, values in made for value in values]
+    types = [type_of(x).update() for x in (*given, *captured)]
+    branches, start = [], len(given)
+    for program, values in made:
+        order = [*range(len(given)), *range(start, start + len(values))]
+        branches.append(_with_inputs(program, order, types))
+        start += len(values)
+    index = importer.array(index)
+    if type_of(index).dtype != np.int32:
+        index = p.convert_p(index, dtype=np.dtype("int32"))
+    held = [importer.frame.capture(value) for value in captured]
+    return p.switch_p(index, *given, *held, branches=tuple(branches))
+
+
+def _in_front(program: Program, count: int) -> Program:
+    """Returns a program that takes its last inputs, so many, before all others."""
+    own = len(program.inputs) - count
+    types = [*program.inputs[own:], *program.inputs[:own]]
+    return _with_inputs(program, [*range(count, count + own), *range(count)], types)
+
+
+def _scan(importer: Importer, equation: Any, *operands: Any) -> Any:
+    params = equation.params
+    body, captured = importer.program(params["jaxpr"], "body")
+    return p.scan_p(
+        *map(importer.frame.capture, captured),
+        *map(importer.array, operands),
+        body=_in_front(body, len(captured)),
+        consts=len(captured) + int(params["num_consts"]),
+        carry=int(params["num_carry"]),
+        length=int(params["length"]),
+        reverse=bool(params["reverse"]),
+        unroll=int(params["unroll"]),
+    )
+
+
+def _while(importer: Importer, equation: Any, *operands: Any) -> Any:
+    params = equation.params
+    if params["cond_jaxpr"].out_avals[0].shape:
+        raise NoCounterpart  # one loop for many lanes, each of which ends at its own time
+    of_cond, of_body = int(params["cond_nconsts"]), int(params["body_nconsts"])
+    cond, held_by_cond = importer.program(params["cond_jaxpr"], "cond")
+    body, held_by_body = importer.program(params["body_jaxpr"], "body")
+    given, capture = [importer.array(x) for x in operands], importer.frame.capture
+    return p.while_p(
+        *map(capture, held_by_cond),
+        *given[:of_cond],
+        *map(capture, held_by_body),
+        *given[of_cond:],
+        cond=_in_front(cond, len(held_by_cond)),
+        body=_in_front(body, len(held_by_body)),
+        cond_consts=len(held_by_cond) + of_cond,
+        body_consts=len(held_by_body) + of_body,
+        bound=None,
+    )
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_CALLS, _call),
+    "cond": _cond,
+    "scan": _scan,
+    "while": _while,
+}

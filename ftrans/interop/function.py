@@ -1,0 +1,366 @@
+"""`from_jax`: functions that are written with JAX, as functions of ours.
+
+A call is traced by JAX once for each signature; the jaxpr becomes a program, and to call it again
+is to call that program.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as tree
+import numpy as np
+
+from ftrans.config import config
+from ftrans.errors import ArgumentError, ConcretizationError, LeakedTracerError, UnsupportedError
+from ftrans.interop.callee import static_key
+from ftrans.ir import Params, Program, Tracer, bind
+from ftrans.ir.frame import make_tracer
+from ftrans.ir.stack import state, untraced
+from ftrans.primitives import call_p, convert_p
+from ftrans.primitives.rules.external import Same
+from ftrans.runtime import keep, run
+from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, precision, settings_of_jax
+from ftrans.traceback import OnTape, boundary
+
+_MOST = 256
+"""How many signatures of one function are remembered."""
+
+_WIDE = frozenset(map(np.dtype, ("float64", "complex128", "int64", "uint64")))
+
+
+def _asks(error: Exception) -> bool:
+    """Tells whether JAX says that a function asks for values of what is traced."""
+    kinds = jax.errors.JAXTypeError, jax.errors.JAXIndexError
+    return isinstance(error, kinds) or "concrete values" in str(error)
+
+
+class _Leaf(NamedTuple):
+    """Is an argument that is an array: its value, its type for JAX, and whether it is a number."""
+
+    value: Any
+    spec: Any
+    weak: bool
+
+
+class _Traced(NamedTuple):
+    """Is a function for one signature.
+
+    Attributes:
+        program: takes the arrays among the arguments, and what was captured.
+        captured: arrays that the function closes over.
+        structure: that of the result.
+        leaves: what of it is no array, None in the place of arrays.
+        weak: which of the arrays promote as Python scalars do.
+    """
+
+    program: Program
+    captured: list[Any]
+    structure: Any
+    leaves: list[Any]
+    weak: list[bool]
+
+
+class _Static(NamedTuple):
+    """Is a part of a result that is no array."""
+
+    value: Any
+
+
+def from_jax(function: Any) -> Any:
+    """Returns a function that is written with JAX as one of ours, under every transform.
+
+    JAX traces it once for each signature, as `jax.jit` does, and what comes of that is a program:
+    differentiated, batched, printed and compiled as any. Arrays, and numbers of floating point, are
+    traced; all other arguments, integers among them, are part of the signature. What has no
+    counterpart here is called, and its derivatives are JAX's.
+
+    Args:
+        function: takes and returns pytrees; or a module of such functions, as `jax.numpy`.
+
+    Returns:
+        The function, or the module with its functions in the same way. Results follow the container
+        of the arguments.
+
+    Raises:
+        UnsupportedError: at a call, where it has effects, or closes over a value that is traced
+            here: pass that as an argument.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import numpy as np
+        >>> from ftrans import func
+        >>> f = from_jax(lambda x: jnp.interp(x, jnp.arange(3.0), jnp.array([0.0, 1.0, 4.0])))
+        >>> f(np.array([0.5, 1.5]))
+        array([0.5, 2.5])
+        >>> func.vmap(func.grad(f))(np.array([0.5, 1.5]))
+        array([1., 3.])
+    """
+    if isinstance(function, ModuleType):
+        return Namespace(function)
+    if not callable(function) or isinstance(function, type):
+        raise ArgumentError(
+            f"from_jax: takes a function or a module, not {type(function).__name__}.\n"
+            f"  Write from_jax(f)(x), or J = from_jax(jax.numpy); J.sin(x)."
+        )
+    key = Same(function)
+    lasting = _is_of_module(function)
+    table: Any = _lasting if lasting else _passing
+    found = table.get(key)
+    if found is None:
+        found = table[key] = _imported(function)
+    return found
+
+
+_lasting: dict[Same, Callable[..., Any]] = {}
+"""Functions of modules, which live as long as these."""
+
+_passing: weakref.WeakValueDictionary[Same, Callable[..., Any]] = weakref.WeakValueDictionary()
+"""All others, for as long as somebody has what was made of them."""
+
+
+def _is_of_module(function: Any) -> bool:
+    """Tells whether a function is found by its name in its module."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    return getattr(module, getattr(function, "__name__", ""), None) is function
+
+
+def _imported(function: Callable[..., Any]) -> Callable[..., Any]:
+    traces: dict[Any, _Traced] = {}
+    name = getattr(function, "__name__", type(function).__name__)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        leaves, structure = tree.tree_flatten((args, kwargs), is_leaf=lambda x: x is None)
+        kinds = set(map(type, leaves))
+        if not kinds.isdisjoint(OnTape.types):
+            raise OnTape
+        if Tracer not in kinds and any(map(is_traced_by_jax, leaves)):
+            return function(*args, **kwargs)
+        wide = _is_wide(leaves)
+        given = [_leaf(x, wide) for x in leaves]
+        key = (
+            structure,
+            wide,
+            config.default_dtype,
+            settings_of_jax(),
+            *[static_key(x) if type(x) is not _Leaf else _spec_key(x) for x in given],
+        )
+        traced = traces.get(key)
+        if traced is None:
+            try:
+                traced = _trace(name, function, structure, given, wide)
+            except (TypeError, IndexError) as error:
+                if not _asks(error):
+                    raise
+                return _by_value(name, function, structure, leaves, given, wide)
+            if len(traces) >= _MOST:
+                traces.pop(next(iter(traces)), None)
+            traces[key] = traced
+        return _call(traced, [x for x in given if type(x) is _Leaf])
+
+    called.__name__ = called.__qualname__ = name
+    called.__doc__ = getattr(function, "__doc__", None)
+    called.__wrapped__ = function  # type: ignore[attr-defined]
+    made = boundary(called)
+    for method in _OF_UFUNCS:
+        if hasattr(type(function), method):
+            setattr(made, method, from_jax(getattr(function, method)))
+    return made
+
+
+_OF_UFUNCS = ("accumulate", "at", "outer", "reduce", "reduceat")
+
+
+def _spec_key(x: _Leaf) -> Any:
+    return x.spec.shape, x.spec.dtype, x.weak
+
+
+def _is_wide(leaves: Sequence[Any]) -> bool:
+    """Tells whether JAX is to keep what is 64 bits wide.
+
+    It is where an argument is, or where there are numbers alone, which are double here.
+    """
+    settings: Any = jax.config
+    if config.default_dtype == np.float64 or settings.jax_enable_x64:
+        return True
+    arrays = [x for x in leaves if _is_array(x) and not (type(x) is Tracer and x.weak)]
+    if any(np.dtype(_dtype_of(x)) in _WIDE for x in arrays if not _is_key(x)):
+        return True
+    return not arrays and any(type(x) in (float, complex, Tracer) for x in leaves)
+
+
+def _dtype_of(x: Any) -> Any:
+    return x.type.dtype if type(x) is Tracer else x.dtype
+
+
+def _is_key(x: Any) -> bool:
+    return is_jax(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _is_array(x: Any) -> bool:
+    if type(x) is Tracer or is_jax(x):
+        return True
+    return isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "OSUVMm"
+
+
+_NUMBERS = {
+    (is_complex, wide): np.dtype(f"{'c' if is_complex else 'f'}{(4 + 4 * wide) * (1 + is_complex)}")
+    for is_complex in (False, True)
+    for wide in (False, True)
+}
+"""The dtypes of Python's numbers, complex or not, by whether JAX keeps what is wide."""
+
+
+def _leaf(x: Any, wide: bool) -> Any:
+    """Returns an argument as an array, where it is one; else as it is."""
+    kind = type(x)
+    if kind is Tracer and not x.weak:
+        return _Leaf(x, jax.ShapeDtypeStruct(x.type.shape, x.type.dtype), False)
+    if kind is float or kind is complex or kind is Tracer:
+        is_complex = kind is complex or (kind is Tracer and x.type.dtype.kind == "c")
+        dtype = _NUMBERS[is_complex, wide]
+        if kind is Tracer:
+            x = x if x.type.dtype == dtype else convert_p(x, dtype=dtype)
+        else:
+            x = np.asarray(x, dtype)
+        return _Leaf(x, jax.ShapeDtypeStruct((), dtype, weak_type=True), True)
+    if not _is_array(x):
+        return x
+    if _is_key(x):
+        spec = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return _Leaf(np.asarray(jax.random.key_data(x)), spec, False)
+    if not is_jax(x):
+        x = np.asarray(x)
+    return _Leaf(x, jax.ShapeDtypeStruct(x.shape, x.dtype), False)
+
+
+def _trace(
+    name: str, function: Callable[..., Any], structure: Any, given: Sequence[Any], wide: bool
+) -> _Traced:
+    """Has JAX trace a function, and returns its program."""
+    specs = [x.spec for x in given if type(x) is _Leaf]
+    outputs: Any = None
+
+    def flat(*arrays: Any) -> list[Any]:
+        nonlocal outputs
+        at = iter(arrays)
+        args, kwargs = structure.unflatten([next(at) if type(x) is _Leaf else x for x in given])
+        result = function(*args, **kwargs)
+        leaves, made = tree.tree_flatten(result)
+        kept = [None if isinstance(x, jax.Array) or _is_array(x) else _Static(x) for x in leaves]
+        outputs = made, kept
+        return [x for x, static in zip(leaves, kept, strict=True) if static is None]
+
+    try:
+        with untraced(), precision(wide):
+            closed = jax.make_jaxpr(flat)(*specs)
+    except (LeakedTracerError, TypeError) as error:
+        if not isinstance(error, LeakedTracerError) and "ftrans.ir.frame.Tracer" not in str(error):
+            raise
+        raise UnsupportedError(
+            f"from_jax({name}): it closes over a value that is traced here, which JAX does not "
+            f"know.\n  Pass it as an argument of the function."
+        ) from error
+    from ftrans.interop.table import imported  # since it needs `jax.extend`, which takes its time
+
+    program, captured = imported(closed, name)
+    made, kept = outputs
+    weak = [bool(aval.weak_type) and aval.dtype in _WIDE for aval in closed.out_avals]
+    return _Traced(keep(program), captured, made, kept, weak)
+
+
+def _call(traced: _Traced, given: Sequence[_Leaf]) -> Any:
+    """Calls what was traced: records a call of its program, or runs it."""
+    operands = [*[x.value for x in given], *traced.captured]
+    program = traced.program
+    if state.stack or any(type(x) is Tracer for x in operands):
+        found: Sequence[Any] = bind(call_p, operands, Params({"program": program}))
+        found = [_weakly(x) if w else x for x, w in zip(found, traced.weak, strict=True)]
+    else:
+        found = run(program, operands)
+    at = iter(found)
+    leaves = [next(at) if static is None else static.value for static in traced.leaves]
+    return traced.structure.unflatten(leaves)
+
+
+def _weakly(x: Any) -> Any:
+    return make_tracer(x.frame, x.index, x.type, weak=True) if type(x) is Tracer else x
+
+
+def _by_value(
+    name: str,
+    function: Callable[..., Any],
+    structure: Any,
+    leaves: Sequence[Any],
+    given: Sequence[Any],
+    wide: bool,
+) -> Any:
+    """Calls a function that asks for values.
+
+    Numbers and whole arrays of integers and booleans have them, wherever they are known; where
+    nothing is traced all have.
+
+    Raises:
+        FtransError: where a value is asked for that is not known, or that is differentiated.
+    """
+    if not any(type(x.value) is Tracer for x in given if type(x) is _Leaf):
+        with untraced(), precision(wide):
+            args, kwargs = structure.unflatten(
+                [x if type(g) is not _Leaf else g.value for x, g in zip(leaves, given, strict=True)]
+            )
+            result = function(*args, **kwargs)
+        if any(map(is_jax, leaves)):
+            return result
+        return tree.tree_map(lambda x: np.array(x) if is_jax(x) else x, result)
+    known: list[Any] = []
+    for x, leaf in zip(leaves, given, strict=True):
+        if type(leaf) is _Leaf and (type(x) is float or leaf.spec.dtype.kind in "biu"):
+            value = leaf.value
+            known.append(value.value() if type(value) is Tracer else x if leaf.weak else value)
+        else:
+            known.append(leaf)
+    try:
+        traced = _trace(name, function, structure, known, wide)
+    except (TypeError, IndexError) as error:
+        if not _asks(error):
+            raise
+        raise ConcretizationError(
+            f"{name}: it asks for the value of what is traced, for the shape of its result or to "
+            f"branch in Python.\n"
+            f"  Call it on x.detach(), which no derivative goes through, or before the transform."
+        ) from error
+    return _call(traced, [x for x in known if type(x) is _Leaf])
+
+
+class Namespace(ModuleType):
+    """Is a module of JAX's whose functions are ours.
+
+    Classes, dtypes and constants are those of the module.
+    """
+
+    def __init__(self, module: ModuleType):
+        super().__init__(module.__name__, module.__doc__)
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._module, name)
+        if isinstance(found, ModuleType):
+            found = Namespace(found)
+        elif callable(found) and not isinstance(found, type) and not _is_dtype(found):
+            found = from_jax(found)
+        self.__dict__[name] = found
+        return found
+
+    def __dir__(self) -> list[str]:
+        return dir(self._module)
+
+
+def _is_dtype(value: Any) -> bool:
+    """Tells whether a callable is a dtype, as `jax.numpy.float32` is."""
+    return isinstance(getattr(value, "dtype", None), np.dtype)

@@ -1,0 +1,165 @@
+"""What has `jax.custom_jvp` or `jax.custom_vjp`: a custom rule of ours, with JAX's for its own.
+
+JAX makes the rule, as a jaxpr; what it captures of the function is known by its place there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.tree_util as tree
+import numpy as np
+
+from ftrans.interop.callee import key_of
+from ftrans.interop.importer import Importer, NoCounterpart, Rule, alone, core, type_of_aval
+from ftrans.interpreters.base import building
+from ftrans.ir import ArrayType
+from ftrans.primitives import Spec, custom_p
+from ftrans.primitives.control.common import merged, opposite, pick
+
+_DEEPEST = 2
+"""How many rules are imported inside each other. Each rule of `odeint` holds another `odeint`."""
+
+
+def _specs(types: Sequence[ArrayType]) -> list[Any]:
+    return [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
+
+
+def _entered(importer: Importer, equation: Any, operands: Sequence[Any]) -> tuple[Any, Any]:
+    """Returns the jaxpr of a function, and how to go on: its results, if they are known already.
+
+    Raises:
+        NoCounterpart: where there are too many rules around it.
+    """
+    closed = equation.params["call_jaxpr"]
+    name = equation.primitive.name, key_of(closed.jaxpr)
+    around = importer.around
+    if around and around[-1] == name and importer.answer is not None:
+        given, results = importer.answer
+        if len(given) == len(operands) and all(map(lambda a, b: a is b, given, operands)):
+            return name, results
+    if around.count(name) > (name[0] == "custom_jvp_call"):  # `fwd` calls the function itself
+        return name, importer.run(closed.jaxpr, closed.consts, operands)
+    if len(around) >= _DEEPEST or equation.params.get("symbolic_zeros"):
+        raise NoCounterpart
+    return name, None
+
+
+def _custom_jvp(importer: Importer, equation: Any, *operands: Any) -> Any:
+    xs = [importer.array(x) for x in operands]
+    name, known = _entered(importer, equation, xs)
+    if known is not None:
+        return known
+    inputs = [type_of_aval(var.aval) for var in equation.invars]
+    outs = [type_of_aval(var.aval) for var in equation.outvars]
+    moving, smooth = (tuple([t.is_inexact for t in types]) for types in (inputs, outs))
+    function = core.jaxpr_as_fun(alone(equation))
+
+    def push(dots: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+        at = iter(dots)
+        full = [next(at) if m else _no_tangent(t) for m, t in zip(moving, inputs, strict=True)]
+        return pick(jax.jvp(function, tuple(given), tuple(full))[1], smooth)
+
+    taken = pick(inputs, moving)
+    pushed = jax.make_jaxpr(push)(_specs(taken), _specs(inputs))
+    forward, held = importer.program(equation.params["call_jaxpr"], "forward")
+    with building("jvp", [*taken, *inputs, *outs]) as (frame, values):
+        inner = Importer(frame, importer.rules, (*importer.around, name))
+        at, results = values[len(taken) :][: len(inputs)], values[len(taken) + len(inputs) :]
+        inner.answer = at, results
+        dots = inner.run(pushed.jaxpr, pushed.consts, values[: len(taken) + len(inputs)])
+        forward_mode, more = frame.close([inner.array(dot) for dot in dots])
+    count = len(xs)
+    references = [("operand", i) for i in range(count)] + [("result", i) for i in range(len(outs))]
+    references += [("operand", count + len(held) + i) for i in range(len(more))]
+    spec = Spec(_name(equation), count, smooth, takes=moving, pushed=tuple(references))
+    capture = importer.frame.capture
+    return custom_p(
+        *xs,
+        *map(capture, (*held, *more)),
+        forward=forward,
+        backward=None,
+        forward_mode=forward_mode,
+        variants=(),
+        spec=spec,
+        saved=False,
+    )
+
+
+def _custom_vjp(importer: Importer, equation: Any, *operands: Any) -> Any:
+    xs = [importer.array(x) for x in operands]
+    name, known = _entered(importer, equation, xs)
+    if known is not None:
+        return known
+    inputs = [type_of_aval(var.aval) for var in equation.invars]
+    outs = [type_of_aval(var.aval) for var in equation.outvars]
+    smooth = tuple([t.is_inexact for t in outs])
+    first = int(equation.params.get("num_consts", 0))  # JAX does not differentiate these
+    gives = tuple([t.is_inexact and i >= first for i, t in enumerate(inputs)])
+    function = core.jaxpr_as_fun(alone(equation))
+    structure: Any = None
+
+    def fwd(*given: Any) -> list[Any]:
+        nonlocal structure
+        fixed = pick(given, opposite(gives))
+        results, pull = jax.vjp(
+            lambda *chosen: function(*merged(chosen, fixed, gives)), *pick(given, gives)
+        )
+        residuals, structure = tree.tree_flatten(pull)
+        return [*results, *residuals]
+
+    forwards = jax.make_jaxpr(fwd)(*_specs(inputs))
+    residuals = [type_of_aval(aval) for aval in forwards.out_avals[len(outs) :]]
+    cotangents = pick(outs, smooth)
+
+    def bwd(cts: Sequence[Any], left: Sequence[Any]) -> list[Any]:
+        at = iter(cts)
+        full = [next(at) if m else _no_tangent(t) for m, t in zip(smooth, outs, strict=True)]
+        return list(structure.unflatten(left)(full))
+
+    backwards = jax.make_jaxpr(bwd)(_specs(cotangents), _specs(residuals))
+    around = (*importer.around, name)
+    with building("forward", inputs) as (frame, values):
+        inner = Importer(frame, importer.rules, around)
+        found = [inner.array(x) for x in inner.run(forwards.jaxpr, forwards.consts, values)]
+        # what is saved may be an argument or a result
+        places = {id(x): ("result", i) for i, x in enumerate(found[: len(outs)])}
+        places.update({id(x): ("operand", i) for i, x in enumerate(values)})
+        saved = [x for x in found[len(outs) :] if id(x) not in places]
+        places.update({id(x): ("saved", i) for i, x in enumerate(saved)})
+        references = [places[id(x)] for x in found[len(outs) :]]
+        forward, held = frame.close([*found[: len(outs)], *saved])
+    with building("backward", [*cotangents, *residuals]) as (frame, values):
+        inner = Importer(frame, importer.rules, around)
+        cts = inner.run(backwards.jaxpr, backwards.consts, values)
+        backward, more = frame.close([inner.array(ct) for ct in cts])
+    count = len(xs)
+    references += [("operand", count + len(held) + i) for i in range(len(more))]
+    spec = Spec(_name(equation), count, smooth, gives=gives, pulled=tuple(references))
+    capture = importer.frame.capture
+    return custom_p(
+        *xs,
+        *map(capture, (*held, *more)),
+        forward=forward,
+        backward=backward,
+        forward_mode=None,
+        variants=(),
+        spec=spec,
+        saved=False,
+    )
+
+
+def _no_tangent(t: ArrayType) -> Any:
+    """Returns what JAX takes for the tangent of what has none."""
+    return np.zeros(t.shape, jax.dtypes.float0)
+
+
+def _name(equation: Any) -> str:
+    """Returns how errors call the function."""
+    found = equation.params["call_jaxpr"].jaxpr.debug_info
+    return str(getattr(found, "func_name", None) or equation.primitive.name)
+
+
+RULES: dict[str, Rule] = {"custom_jvp_call": _custom_jvp, "custom_vjp_call": _custom_vjp}

@@ -1,0 +1,25 @@
+"""The rules of JAX's primitives, all of them: what a jaxpr is imported by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ftrans.interop import control, elementwise, indexing, keys, rules, shapes
+from ftrans.interop.importer import Imported, Rule, import_jaxpr
+from ftrans.runtime.jaxlink import x64
+
+RULES: dict[str, Rule] = {
+    **elementwise.RULES,
+    **shapes.RULES,
+    **indexing.RULES,
+    **control.RULES,
+    **rules.RULES,
+    **{f"keys:{name}": rule for name, rule in keys.RULES.items()},
+}
+"""By name; where keys of random numbers are, behind "keys:"."""
+
+
+def imported(closed: Any, name: str) -> Imported:
+    """Returns the program of a closed jaxpr, and the arrays that it takes besides."""
+    with x64():
+        return import_jaxpr(closed, RULES, name)

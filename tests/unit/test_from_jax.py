@@ -1,0 +1,345 @@
+"""What `from_jax` makes of a function of JAX's, besides its numbers: `tests/oracle` has these."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import jax
+import jax.nn
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import ftrans
+import ftrans.numpy as fnp
+from ftrans import from_jax, func, tensor
+from ftrans.errors import ArgumentError, ConcretizationError, UnsupportedError
+from tests.helpers import assert_close
+
+J = from_jax(jnp)
+X = np.linspace(0.2, 1.4, 6).reshape(2, 3)
+
+
+def externals(program: Any) -> list[str]:
+    """Returns what a program calls that is none of ours, in sub-programs too."""
+    found = []
+    for equation in program.equations:
+        if equation.primitive.name == "external":
+            found.append(equation.params["callee"].name)
+        for inner in equation.params.programs():
+            found += externals(inner)
+    return found
+
+
+# ------------------------------------------------------------------------------- what is traced
+
+
+def test_a_function_is_traced_once_for_each_signature() -> None:
+    traced = []
+
+    def f(x: Any, scale: Any, power: int = 2) -> Any:
+        traced.append(power)
+        return jnp.sum(scale * x**power)
+
+    g = from_jax(f)
+    for scale in (0.5, 1.5, 2.5):  # a number of floating point is no part of the signature
+        assert_close(g(X, scale), scale * (X**2).sum())
+        assert_close(func.grad(lambda x, s=scale: g(x, s))(X), 2 * scale * X)
+    assert traced == [2]
+    assert_close(g(X, 1.0, power=3), (X**3).sum())
+    g(X.astype("float32"), 1.0)
+    g(X[:1], 1.0)
+    assert traced == [2, 3, 2, 2]
+
+
+def test_structures_and_what_is_no_array() -> None:
+    def f(tree: Any, flag: bool, nothing: None) -> Any:
+        assert nothing is None
+        a, b = tree["a"], tree["b"][0]
+        return {"sum": a + b if flag else a - b, "name": "f", "more": (None, 3, a.shape)}
+
+    g = from_jax(f)
+    out = g({"a": X, "b": [X]}, True, None)
+    assert out["name"] == "f"
+    assert out["more"] == (None, 3, (2, 3))
+    assert_close(out["sum"], 2 * X)
+    assert_close(g({"a": X, "b": [X]}, False, None)["sum"], 0 * X)
+    slope = func.grad(lambda t: g(t, True, None)["sum"].sum())({"a": X, "b": [X]})
+    assert_close(slope["b"][0], np.ones((2, 3)))
+
+
+def test_dtypes_are_those_of_the_arguments() -> None:
+    assert J.sin(X).dtype == np.float64
+    assert J.sin(X.astype("float32")).dtype == np.float32
+    assert J.sin(1.0).dtype == np.float64  # a number that is alone is double
+    assert J.multiply(X.astype("float32"), 2.0).dtype == np.float32
+    assert J.add(X.astype("float32"), np.float64(1.0)).dtype == np.float64
+    assert func.grad(J.sin)(1.0).dtype == np.float64
+    assert not jax.config.read("jax_enable_x64")
+    both = func.grad(lambda a: (J.cos(a) * X.astype("float32")).sum())(1.0)
+    assert both.dtype == np.float64
+
+
+def test_a_traced_number_stays_one() -> None:
+    seen = []
+
+    def f(a: Any) -> Any:
+        b = J.sin(a)
+        seen.append((b * np.ones(3, "float32")).dtype)
+        return b
+
+    func.grad(f)(1.0)
+    assert seen == [np.float32]
+
+
+def test_containers_follow_the_arguments() -> None:
+    assert isinstance(J.sin(X), np.ndarray)
+    assert isinstance(J.sin(jnp.ones(3)), jax.Array)
+    t = tensor([1.0, 2.0], requires_grad=True)
+    y = J.exp(t)
+    assert isinstance(y, ftrans.Tensor)
+    J.sum(y * t).backward()
+    assert_close(t.grad, np.exp([1, 2]) * [2, 3])
+
+
+def test_what_it_closes_over_is_an_operand() -> None:
+    table = np.arange(3.0)
+    f = from_jax(lambda x: x + table)
+    assert_close(f(np.ones(3)), [1.0, 2.0, 3.0])
+    table[:] = 5.0
+    assert_close(f(np.ones(3)), [6.0, 6.0, 6.0])
+    program = ftrans.trace(f)(np.ones(3))
+    assert len(program.inputs) == 2
+
+
+def test_what_it_closes_over_goes_with_it() -> None:
+    def made() -> Any:
+        table = np.zeros(4)
+        f = from_jax(lambda x: x + table)
+        f(np.ones(4))
+        return weakref.ref(table)
+
+    gone = made()
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_same_function_is_the_same() -> None:
+    assert from_jax(jnp.sin) is from_jax(jnp.sin)
+
+    def f(x: Any) -> Any:
+        return x
+
+    g = from_jax(f)
+    assert from_jax(f) is g
+    assert g.__name__ == "f"
+
+
+def test_modules() -> None:
+    assert J.linalg.norm(np.array([3.0, 4.0])) == 5.0
+    assert J.float32 is jnp.float32
+    assert J.ndarray is jnp.ndarray
+    assert J.pi == jnp.pi
+    assert "sin" in dir(J)
+    assert_close(J.add.reduce(X), X.sum(0))
+    with pytest.raises(AttributeError):
+        J.no_such_name  # noqa: B018
+
+
+# ------------------------------------------------------------------------------ JAX's own forms
+
+
+def test_loops_and_branches_close_over_arrays() -> None:
+    weights = np.array([0.5, 2.0, -1.0])
+
+    def f(x: Any) -> Any:
+        carry, ys = lax.scan(lambda c, row: (c * row + weights, c.sum()), x[0], x)
+        inner = lax.cond(carry.sum() > 0, lambda c: c * weights, lambda c: c - 1.0, carry)
+        end = lax.while_loop(lambda c: c[0] < 10, lambda c: c * 2 + jnp.abs(weights), inner)
+        return end, ys, lax.switch(1, [jnp.sin, jnp.cos, jnp.tan], x)
+
+    g = from_jax(f)
+    with jax.enable_x64(True):
+        expected = f(jnp.asarray(X))
+        slope = jax.grad(lambda x: sum(y.sum() for y in f(x)[1:]))(X)
+        tangent = jax.jvp(lambda x: f(x)[0], (X,), (np.ones_like(X),))[1]
+        batch = jax.vmap(f)(np.stack([X, X + 1]))
+    for found, wanted in zip(g(X), expected, strict=True):
+        assert_close(found, np.asarray(wanted))
+    assert externals(ftrans.trace(g)(X)) == []
+    assert_close(func.grad(lambda x: sum(y.sum() for y in g(x)[1:]))(X), np.asarray(slope))
+    assert_close(func.jvp(lambda x: g(x)[0], (X,), (np.ones_like(X),))[1], np.asarray(tangent))
+    for found, wanted in zip(func.vmap(g)(np.stack([X, X + 1])), batch, strict=True):
+        assert_close(found, np.asarray(wanted))
+
+
+def test_a_loop_over_lanes_is_called() -> None:
+    f = jax.vmap(lambda x: lax.while_loop(lambda c: c < 10, lambda c: c * 2, x))
+    found = from_jax(f)(np.array([1.0, 3.0, 20.0]))
+    assert_close(found, [16.0, 12.0, 20.0])
+
+
+def test_rules_are_kept() -> None:
+    @jax.custom_jvp
+    def by_jvp(x: Any) -> Any:
+        return x**2
+
+    by_jvp.defjvp(lambda xs, dots: (by_jvp(*xs), 3.0 * dots[0] * by_jvp(*xs)))
+
+    @jax.custom_vjp
+    def by_vjp(x: Any, y: Any) -> Any:
+        return x * y
+
+    by_vjp.defvjp(
+        lambda x, y: (by_vjp(x, y), (x, jnp.sin(y))),
+        lambda kept, ct: (7.0 * ct * kept[1], ct * kept[0]),
+    )
+    a, b = from_jax(by_jvp), from_jax(by_vjp)
+    x = np.array(1.5)
+    assert_close(func.grad(a)(x), 3 * 1.5**2)
+    assert_close(func.grad(func.grad(a))(x), 9 * 1.5**2)  # by the rule again
+    assert_close(func.jvp(a, (x,), (np.array(1.0),))[1], 3 * 1.5**2)
+    assert_close(func.grad(b)(x, np.array(2.0)), 7 * np.sin(2.0))
+    # forward mode of what has a backward alone, which JAX refuses
+    tangent = func.jvp(lambda x: b(x, np.array(2.0)), (x,), (np.array(1.0),))[1]
+    assert_close(tangent, 7 * np.sin(2.0))
+    assert_close(func.vmap(func.grad(b))(X[0], X[1]), 7 * np.sin(X[1]))
+    assert_close(func.grad(func.grad(b, 1), 0)(x, np.array(2.0)), 1.0)
+
+
+def test_a_rule_that_holds_larger_ones_ends() -> None:
+    from jax.experimental.ode import odeint
+
+    def f(y0: Any) -> Any:
+        return odeint(lambda y, t: -y * t, y0, jnp.linspace(0.0, 1.0, 3))[-1].sum()
+
+    y0 = np.array([1.0, 2.0])
+    g = from_jax(f)
+    with jax.enable_x64(True):
+        expected, slope = jax.value_and_grad(f)(y0)
+    assert_close(g(y0), float(expected))
+    assert_close(func.grad(g)(y0), np.asarray(slope))
+
+
+def test_keys_of_random_numbers() -> None:
+    R = from_jax(jax.random)
+    key = jax.random.key(7)
+    drawn = np.asarray(jax.random.normal(key, (4,)))
+    assert_close(np.asarray(R.normal(key, (4,))), drawn)
+    assert_close(R.normal(np.asarray(jax.random.key_data(key)), (4,)), drawn)
+
+    def f(key: Any, scale: Any) -> Any:
+        first, second = jax.random.split(jax.random.fold_in(key, 3))
+        keys = jax.random.split(second, 5)
+        each = jax.vmap(lambda k: jax.random.uniform(k, (2,)))(keys[1:])
+        return scale * (jax.random.bernoulli(first, 0.5, (3,)).sum() + each.sum())
+
+    expected = np.asarray(f(key, 2.0))
+    assert_close(np.asarray(from_jax(f)(key, np.float32(2.0))), expected)
+    slope = func.grad(lambda s: from_jax(f)(jax.random.key_data(key), s))(np.float32(2.0))
+    assert_close(np.asarray(slope), expected / 2)
+
+
+def test_what_has_no_counterpart_is_called_alone() -> None:
+    f = from_jax(lambda a: jnp.sin(jnp.linalg.cholesky(a)) * 2.0)
+    program = ftrans.trace(f)(np.eye(3) * 2)
+    assert externals(program) == ["cholesky"]
+    assert {"sin", "mul"} <= {e.primitive.name for e in program.equations}
+
+
+def test_it_is_one_of_ours_inside_of_jax() -> None:
+    f = from_jax(lambda x: jnp.sum(jnp.sin(x) ** 2))
+    slope = jax.jit(jax.grad(lambda x: f(x) * 2.0))(jnp.ones(3))
+    assert_close(np.asarray(slope), np.full(3, 2 * np.sin(2.0)))
+    compiled = ftrans.jit(func.grad(lambda x: f(x) + fnp.sum(x)))(X)
+    assert_close(compiled, np.sin(2 * X) + 1)
+
+
+def test_gathers_of_all_modes() -> None:
+    x = np.arange(24.0).reshape(2, 3, 4)
+    at = np.array([[0, 5], [-1, 2]])
+    for mode in ("clip", "fill", "promise_in_bounds"):
+        places = at % 3 if mode == "promise_in_bounds" else at
+        f = lambda x, m=mode, i=places: x.at[:, i].get(mode=m)  # noqa: E731
+        with jax.enable_x64(True):
+            expected = np.asarray(f(jnp.asarray(x)))
+        np.testing.assert_array_equal(from_jax(f)(x), expected)
+    windows = lambda x, i: jax.vmap(  # noqa: E731
+        lambda s: lax.dynamic_slice(x, (0, s, s), (2, 2, 3))
+    )(i)
+    starts = np.array([0, 1, 2, -3])
+    with jax.enable_x64(True):
+        expected = np.asarray(windows(jnp.asarray(x), starts))
+    np.testing.assert_array_equal(from_jax(windows)(x, starts), expected)
+
+
+def test_scatters_of_all_modes() -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    at = np.array([0, 2, 7])
+    for mode in ("clip", "fill", "drop"):
+        for method in ("set", "add", "multiply", "min", "max", "subtract"):
+
+            def f(x: Any, y: Any, mode: str = mode, method: str = method) -> Any:
+                return getattr(x.at[at], method)(y, mode=mode, unique_indices=mode != "clip")
+
+            y = np.full((3, 4), 2.5)
+            with jax.enable_x64(True):
+                expected = np.asarray(f(jnp.asarray(x), y))
+                if method in ("multiply", "min", "max"):
+                    slope = None  # JAX has none, or shares what is equal
+                else:
+                    slope = jax.grad(lambda y, f=f: (f(jnp.asarray(x), y) ** 2).sum())(y)
+            g = from_jax(f)
+            np.testing.assert_array_equal(g(x, y), expected)
+            found = func.grad(lambda y, g=g: (g(x, y) ** 2).sum())(y)
+            if slope is not None:
+                assert_close(found, np.asarray(slope))
+
+
+# --------------------------------------------------------------------------------- what is refused
+
+
+def test_values_are_asked_for_where_they_are_known() -> None:
+    assert_close(J.unique(np.array([3, 1, 3])), [1, 3])
+    assert_close(J.nonzero(np.array([0, 2, 0, 1]))[0], [1, 3])
+    assert J.zeros(np.array([2, 3])).shape == (2, 3)
+
+    def f(x: Any, n: Any) -> Any:
+        return jnp.sum(x) * n if n > 2 else jnp.sum(x)
+
+    g = from_jax(f)
+    assert_close(func.grad(lambda x: g(x, 3.0))(X), np.full((2, 3), 3.0))
+    assert_close(func.grad(lambda x: g(x, np.array(1)))(X), np.ones((2, 3)))
+    with pytest.raises(ConcretizationError, match="unique: it asks for the value"):
+        func.grad(lambda x: J.unique(x).sum())(X)
+
+
+def test_what_is_traced_is_to_be_an_argument() -> None:
+    def outer(x: Any) -> Any:
+        return from_jax(lambda y: jnp.sin(y) * x)(X).sum()
+
+    with pytest.raises(UnsupportedError, match="closes over a value that is traced"):
+        func.grad(outer)(np.ones((2, 3)))
+
+
+def test_effects_are_refused() -> None:
+    def f(x: Any) -> Any:
+        jax.debug.print("{}", x)
+        return x
+
+    with pytest.raises(UnsupportedError, match="has effects"):
+        from_jax(f)(X)
+
+
+def test_what_is_no_function() -> None:
+    for wrong in (3, "sin", jnp.float32, None):
+        with pytest.raises(ArgumentError, match="takes a function or a module"):
+            from_jax(wrong)
+
+
+def test_errors_of_jax_stay_what_they_are() -> None:
+    with pytest.raises(TypeError, match="contracting dimensions"):
+        J.dot(X, X)
