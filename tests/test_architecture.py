@@ -52,16 +52,16 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5999,
+    "autograd": 5896,
     "custom": 5389,
     "external": 952,
     "func": 4144,
     "interop": 1988,
-    "interpreters": 2570,
+    "interpreters": 2572,
     "ir": 2399,
     "numpy": 8168,
     "primitives": 6962,
-    "runtime": 3440,
+    "runtime": 3632,
     "torch": 900,
     "verify": 3233,
 }

@@ -83,6 +83,7 @@ def _of_tensors(check: F) -> F:
     def checked(func: Callable[..., Any], inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if not any(type(x) is Tensor for x in tree.tree_leaves((inputs, args, kwargs))):
             return check(func, inputs, *args, **kwargs)
+        inputs = tuple(inputs) if isinstance(inputs, list) else inputs
         given = inputs if isinstance(inputs, tuple) else (inputs,)
         fixed = [i for i, x in enumerate(given) if type(x) is Tensor and not x.requires_grad]
         if len(fixed) == sum(type(x) is Tensor for x in tree.tree_leaves(given)):

@@ -204,7 +204,7 @@ def _sink(call: str, index: int, x: Any) -> Any:
         )
     target = target_of(x)
     if isinstance(target, Edge) and x._v is not None:
-        target.segment.values[target.position] = x._v
+        target.segment.values.setdefault(target.position, x._v)
     return target
 
 

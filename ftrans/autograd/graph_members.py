@@ -12,7 +12,7 @@ from ftrans.autograd.levels import plain
 from ftrans.autograd.nodes import Node, node_of, target_of
 from ftrans.autograd.tape import Tape, settle
 from ftrans.autograd.tensor import Tensor, base_of
-from ftrans.autograd.views import assign, keep_grad, view
+from ftrans.autograd.views import keep_grad, take_data, view
 from ftrans.errors import DTypeError, GraphError
 from ftrans.ir.stack import state
 from ftrans.traceback import boundary
@@ -83,6 +83,10 @@ class GraphMembers:
                 )
         self._metadata().grad = value
 
+    @grad.deleter
+    def grad(self: Any) -> None:
+        self._metadata().grad = None
+
     @property
     def grad_dtype(self: Any) -> Any:
         """The dtype of `x.grad`, which is always that of the tensor."""
@@ -107,7 +111,7 @@ class GraphMembers:
     def data(self: Any, value: Any) -> None:
         if type(value) is not Tensor:
             raise DTypeError(f"x.data: a value is a tensor, not of type {type(value).__name__}.")
-        assign("x.data", self.detach(), value)
+        take_data(self, value)
 
     @property
     def _version(self: Any) -> int:

@@ -79,7 +79,7 @@ def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
     settle(x)
     segment, position = x._target()
     if x._v is not None:  # else it stands for an edge
-        segment.values[position] = x._v
+        segment.values.setdefault(position, x._v)
     return RemovableHandle(segment.hooks.setdefault(position, {}), hook)
 
 

@@ -23,7 +23,7 @@ from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.value_members import ValueMembers
 from ftrans.autograd.view_members import ViewMembers, Views
 from ftrans.autograd.views import assign, view
-from ftrans.errors import ArgumentError, MissingAttributeError, UnsupportedError
+from ftrans.errors import ArgumentError, DTypeError, MissingAttributeError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.numpy.inplace import SIGNS
 from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries, sizes_of
@@ -57,23 +57,27 @@ _TWO = frozenset({"mul", "multiply", "div", "divide", "true_divide"})
 _REDUCTIONS = "sum prod mean amax amin any all argmax argmin nansum nanmean logsumexp"
 
 
+_OTHERWISE = {"k": "diagonal", "shift": "shifts"}
+
+
 def names_of(function: Function) -> dict[str, str]:
     """Returns what PyTorch's names of keyword arguments are called by a function."""
     taken = signature(function).parameters
     axis = "axes" if "axes" in taken else "axis"
     names = {"dim": axis, "dims": axis, "keepdim": "keepdims"}
-    if "k" in taken:
-        names["diagonal"] = "k"
+    names |= {old: new for new, old in _OTHERWISE.items() if new in taken}
     return {name: target for name, target in names.items() if name not in taken}
 
 
-def _in_place(name: str, method: Function) -> Function:
-    """Makes the method that writes to a tensor what another one returns."""
+def _in_place(name: str, method: Function, is_operator: bool = False) -> Function:
+    """Makes the method that writes to a tensor what another one returns, or the operator."""
 
     def written(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             new = method(self, *args, **kwargs)
-            return new if new is NotImplemented else assign(name, self, new)
+            if new is NotImplemented and is_operator:
+                return new
+            return assign(name, self, _found(name, new, *args))
         except Exception as error:
             shorten(error)
             raise
@@ -361,14 +365,28 @@ class _Members:
         raise MissingAttributeError(f"{text}\n  {fix}." if fix else text)
 
 
+def _found(name: str, result: Any, *args: Any) -> Any:
+    """Returns the result of an operator; raises where it does not take its operand."""
+    if result is NotImplemented:
+        kinds = ", ".join([type(x).__name__ for x in args])
+        raise DTypeError(f"{name}: takes a tensor, an array or a number, not {kinds}.")
+    return result
+
+
 def _scaled(name: str, function: Function, depth: int) -> Function:
     """Makes `x.add(y, alpha=a)`, which is `x + a * y`, and the same of `sub`."""
     short = binary(function, depth=depth)
 
     def method(self: Any, other: Any, *, alpha: Any = None) -> Any:
-        return short(self, other if alpha is None else other * alpha)
+        return _found(name, short(self, other if alpha is None else other * alpha), other)
 
     return named(method, name, function.__doc__)
+
+
+def _checked(operator: Function) -> Function:
+    """Makes a method of an operator, which takes its operand or raises."""
+    name = operator.__name__
+    return named(lambda x, y: _found(name, operator(x, y), y), name, operator.__doc__)
 
 
 def function_of(name: str, target: str) -> Function:
@@ -392,7 +410,7 @@ def method_of(name: str, function: Function, depth: int = 1) -> Function:
     if direct.get(function) is None:
         return composite(name, function, names_of(function), depth)
     if name in _TWO:
-        return named(binary(function, depth=depth), name, function.__doc__)
+        return _checked(named(binary(function, depth=depth + 1), name, function.__doc__))
     return unary(name, function, depth)
 
 
@@ -404,7 +422,7 @@ def install() -> None:
         setattr(Tensor, f"__r{name}__", binary(functions[target], swap=True))
         if target in SIGNS:
             twin = binary(functions[target], depth=2)
-            setattr(Tensor, f"__i{name}__", _in_place(f"{target}_", twin))
+            setattr(Tensor, f"__i{name}__", _in_place(f"{target}_", twin, True))
     for name, target in entries(COMPARISONS):
         setattr(Tensor, f"__{name}__", binary(functions[target]))
     for name, target in (*entries(ELEMENTWISE), *entries(OTHERS)):

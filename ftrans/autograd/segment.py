@@ -130,6 +130,7 @@ class Segment:
         self.split = linearize_marked(self.program, self.active, marks)
         found = run(self.split.forward, operands)
         self.residuals, self.ahead = found[len(flags) :], None
+        self.lasting = not self.residuals
         self.values.update({position: found[position] for position in self.stops})
         return found
 
@@ -153,8 +154,9 @@ class Segment:
         found = dict(self.values)
         for position, reference in self.results:
             x = reference()
-            if x is not None and x._target() == (self, position):
-                found[position] = x._v
+            # what is written to is no result any more, and need not be there
+            if x is not None and hasattr(x._v, "shape") and x._target() == (self, position):
+                found.setdefault(position, x._v)
         return found
 
     def free(self, positions: Iterable[int], call: Any) -> None:

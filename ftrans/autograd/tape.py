@@ -153,11 +153,10 @@ class Tape(Ends):
             return False
         if code < 0:
             return self.targets[~code] is not None
-        flags = self.flags
-        if code >= len(flags):
+        if code >= len(self.flags):
             with _looking:  # another thread may ask as well
                 self._look(code)
-        return flags[code]
+        return self.flags[code]
 
     def _look(self, code: int) -> None:
         """Notes of all results up to one whether they require grad."""
@@ -180,8 +179,7 @@ class Tape(Ends):
         found = self.twins.get(code)
         if found is None:
             tracer = make_tracer(self, code, self.type(code))
-            found = self.record(no_grad_p, (tracer,), NO_PARAMS)[0].index
-            self.twins[code] = found
+            found = self.twins[code] = self.record(no_grad_p, (tracer,), NO_PARAMS)[0].index
         return found
 
     def code_of(self, x: Tensor) -> int:
@@ -352,6 +350,8 @@ class Tape(Ends):
 def tape() -> Tape:
     """Returns the tape of this thread."""
     found = state.tape
+    if found is not None and len(found.sources) > 2 * MOST_PENDING and not state.stack:
+        found = found.flush()  # of operations that have failed
     if found is None:
         OnTape.wrap, OnTape.lower = OnTape.ready
         found = state.tape = Tape()
@@ -402,7 +402,7 @@ def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     out = kwargs.pop("out", None)
     if out is not None:
         return written_to(out, lambda: recorded(function, *args, **kwargs))
-    found = state.tape or tape()
+    found = tape()
     name = getattr(function, "__name__", "")
     lowered = [lowered_to(found, x) for x in args]
     keywords = {name: lowered_to(found, x) for name, x in kwargs.items()} if kwargs else kwargs

@@ -54,7 +54,7 @@ class Views:
 
     def transpose(self: Any, dim0: int, dim1: int) -> Any:
         """Exchanges two dimensions."""
-        return fnp.swapaxes(self, dim0, dim1)
+        return fnp.swapaxes(self, dim0, dim1) if self.ndim else fnp.asarray(self)
 
     swapaxes = swapdims = transpose
 
@@ -67,8 +67,8 @@ class Views:
         axes = axes if dim is None else (dim,)
         if not axes:
             return fnp.squeeze(self)
-        axes = sizes_of(axes)
-        return fnp.squeeze(self, tuple([a for a in axes if self.shape[a] == 1]))
+        found = [a for a in sizes_of(axes) if self.ndim and self.shape[a] == 1]
+        return fnp.squeeze(self, tuple(found)) if found else fnp.asarray(self)
 
     def expand_as(self: Any, other: Any) -> Any:
         """Repeats dimensions of size 1 up to the shape of another tensor."""

@@ -13,10 +13,11 @@ from weakref import ref
 
 import numpy as np
 
-from ftrans.autograd.levels import OPEN
+from ftrans.autograd.levels import OPEN, plain
 from ftrans.autograd.modes import differentiating
+from ftrans.autograd.segment import Edge
 from ftrans.autograd.tape import recorded, settle, tape
-from ftrans.autograd.tensor import STALE, Tensor, base_of
+from ftrans.autograd.tensor import STALE, Tensor
 from ftrans.autograd.values import pend
 from ftrans.errors import DTypeError, GraphError, MutationError, ShapeError
 from ftrans.ir import make_tracer
@@ -81,12 +82,7 @@ def assign(name: str, x: Tensor, new: Any) -> Tensor:
         ShapeError: where the value has another shape.
         DTypeError: where its dtype does not fit.
     """
-    if state.stack:
-        raise MutationError(
-            f"{name}: a tensor cannot be written to inside a transform, which may run it later.\n"
-            f"  tensor: {x._type}\n"
-            f"  Write x = ftrans.numpy.copy(x) in it first, or pass it as an argument."
-        )
+    _check_outside(name, x)
     t, given = x._type, new._type
     of_shape, of_dtype = given.shape == t.shape, given.dtype == t.dtype
     if not of_shape or not (of_dtype or np.can_cast(given.dtype, t.dtype, "same_kind")):
@@ -132,7 +128,7 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
     meta = x._metadata()
     parent = meta.parent
     if parent is not None:
-        moves = base_of(x).requires_grad or new.requires_grad
+        moves = new.requires_grad or _base_of_history(x).requires_grad
         if meta.fixed is not None and state.grad and moves:
             raise GraphError(
                 f"{name}: {meta.fixed}\n  view: {x._type}\n  Write x = x.clone() first."
@@ -147,14 +143,18 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
             pend(found, x, found.code_of(new))
         return
     _check(name, x, detached)
+    holds = detached or not state.grad  # what it was computed of
+    if holds and not OPEN and x.requires_grad and not meta.leaf:
+        replace(x, new)
+        return
     found = tape()
     index = found.code_of(new)
-    if (detached or not state.grad) and (OPEN or (x.requires_grad and not meta.leaf)):
+    if holds and OPEN:
         # the derivatives that it had: in both modes, or in reverse mode
         primitive = graft_p if detached else no_grad_p
         with differentiating(found):
             index = _bound(found, primitive, index, found.code_of(x))
-    if meta.leaf:
+    if meta.leaf or (holds and not OPEN):
         index = found.twin(index)
     if state.inference:
         meta.inference = x.is_inference()
@@ -171,6 +171,60 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
             found.leave()
     if found.one_by_one:
         found.flush()
+
+
+def replace(x: Tensor, new: Tensor) -> None:
+    """Gives a result another value, which is computed now, and leaves it its history."""
+    settle(x)
+    settle(new)
+    meta, target = x._metadata(), x._target()
+    target.segment.values.setdefault(target.position, x._v)
+    meta.version += 1
+    x._v = new._v
+    if meta.views:
+        _stale(x)
+        _follow(x)
+
+
+def take_data(x: Tensor, value: Tensor) -> None:
+    """Gives a tensor the value of another one; what shared memory with it keeps what it saw.
+
+    Raises:
+        MutationError: inside of a transform.
+        ShapeError: where it is a result, and the value is of another type.
+    """
+    _check_outside("x.data", x)
+    settle(value)
+    settle(x)
+    meta, target = x._metadata(), x._target()
+    if isinstance(target, Edge):
+        if value._type is not x._type:
+            raise ShapeError(
+                f"x.data: a result of what requires grad keeps its type.\n"
+                f"  tensor: {x._type}\n  value: {value._type}"
+            )
+        target.segment.values.setdefault(target.position, x._v)
+    for found in _views_of(x):
+        settle(found)
+        found._metadata().of = found._metadata().get = None
+    meta.of, meta.get, meta.views = None, None, []
+    x._v, x._type = plain(value._v), value._type
+
+
+def _check_outside(name: str, x: Tensor) -> None:
+    if state.stack:
+        raise MutationError(
+            f"{name}: a tensor cannot be written to inside a transform, which may run it later.\n"
+            f"  tensor: {x._type}\n"
+            f"  Write x = ftrans.numpy.copy(x) in it first, or pass it as an argument."
+        )
+
+
+def _base_of_history(x: Tensor) -> Tensor:
+    """Returns what a tensor is a view of in the end, as far as gradients go through."""
+    while x._meta is not None and x._meta.of is not None and not x._meta.detached:
+        x = x._meta.of
+    return x
 
 
 def _views_of(x: Tensor) -> list[Tensor]:
@@ -194,7 +248,8 @@ def keep_grad(x: Tensor) -> None:
     settle(x)
     if meta.edge is not None:
         segment, position = x._target()
-        segment.retained[position], segment.values[position] = ref(x), x._v
+        segment.retained[position] = ref(x)
+        segment.values.setdefault(position, x._v)
 
 
 def _check(name: str, x: Tensor, detached: bool) -> None:

@@ -390,7 +390,7 @@ def accumulate(walk: Walk, x: Tensor, ct: Any) -> None:
             with Mode(False):
                 new = walk.add(before, ct)
                 meta.grad = new if before.requires_grad else assign("backward()", before, new)
-        elif before.requires_grad:
+        elif before.requires_grad and not before.is_leaf:
             meta.grad = of_array(walk.add(settle(before), ct))
         else:
             overwrite("backward()", before, of_array(walk.add(settle(before), ct)))

@@ -157,6 +157,8 @@ def _sum(primitive: Any) -> Any:
 
 
 def _select(mask: Any, x: Any, y: Any) -> Any:
+    if type(mask) is Literal:
+        return None  # it has not the shape of what is chosen
     terms = [z for z in (x, y) if type(z) is _Term]
     base = terms[0].base
     if any(term.base is not base for term in terms) or all(term.slope is None for term in terms):

@@ -434,10 +434,29 @@ def test_data_can_be_assigned() -> None:
     assert_close(x.grad, [10.0, 12.0])
 
 
-def test_data_that_is_assigned_is_of_the_same_shape() -> None:
+def test_data_that_is_assigned_may_be_of_another_shape_where_a_leaf_is() -> None:
     x = leaf([1, 2])
+    y = x * 2
+    x.data = plain([5, 6, 7])
+    (x * x).sum().backward()
+    assert_close(x.grad, [10.0, 12.0, 14.0])
     with pytest.raises(ShapeError, match=r"f64\[3\]"):
-        x.data = plain([5, 6, 7])
+        y.data = plain([5, 6, 7])
+
+
+def test_data_that_is_assigned_leaves_other_names_what_they_are() -> None:
+    x, y = leaf([1, 2]), leaf([3, 4])
+    backup, part = x.data, x[:1]
+    x.data = y.data
+    assert_close(backup, [1.0, 2.0])
+    assert_close(part.detach(), [1.0])
+    x.data = backup
+    assert_close(x.detach(), [1.0, 2.0])
+    x.data, y.data = y.data, x.data
+    assert_close(x.detach(), [3.0, 4.0])
+    assert_close(y.detach(), [1.0, 2.0])
+    (x * y).sum().backward()
+    assert_close(x.grad, [1.0, 2.0])
 
 
 def test_data_that_is_no_tensor_is_refused() -> None:

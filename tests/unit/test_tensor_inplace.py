@@ -1148,3 +1148,135 @@ def test_a_part_of_a_detached_tensor_takes_the_history_of_what_is_written_to_it(
     (flat * tensor([10.0, 1.0])).sum().backward()
     assert y.grad.item() == 20.0
     assert x.grad is None
+
+
+# ---------------------------------------------------------- writes that leave the history as it is
+
+
+def test_what_is_overwritten_is_multiplied_and_read() -> None:
+    for make in (lambda x: x * 0.5, lambda x: -x, lambda x: 1 - x, lambda x: x - x):
+        x = leaf([1, 2])
+        y = make(x)
+        y.fill_(3.0)
+        assert_close(y.detach(), [3.0, 3.0])
+        z = (y * x).sum()
+        assert z.item() == 9.0
+        z.backward()
+        assert_close(x.grad, [3.0, 3.0])
+
+
+@pytest.mark.parametrize("alias", ["data", "detach"])
+def test_what_requires_grad_is_written_through_an_alias_without_history(alias: str) -> None:
+    w, t = leaf([1, 2]), plain([0, 0])
+    for _ in range(3):
+        target = t.data if alias == "data" else t.detach()
+        target.copy_(0.5 * t + 0.5 * w)
+        assert not t.requires_grad
+        ((w - t) ** 2).sum().backward()
+    assert_close(t, [0.875, 1.75])
+    assert_close(w.grad, [1.75, 3.5])
+
+
+def test_the_graph_of_a_graph_after_another_result_was_written_to() -> None:
+    x = leaf([1, 2])
+    h, s = x + 1, (x**3).sum()
+    s.item()
+    h.add_(2)
+    (slope,) = grad(s, x, create_graph=True)
+    slope.sum().backward()
+    assert_close(x.grad, [6.0, 12.0])
+    x = leaf([1, 2])
+    h = x * x
+    view = h[:1]
+    view.tolist()
+    h.add_(2)
+    (slope,) = grad((h * x).sum(), x, create_graph=True)
+    assert_close(slope.detach(), [5.0, 14.0])
+
+
+def test_a_write_without_grad_leaves_the_node() -> None:
+    w = leaf([1, 2])
+    y = w * 2
+    node = y.grad_fn
+    y.retain_grad()
+    z = y * 3
+    with no_grad():
+        y.mul_(1)
+    assert y.grad_fn is node
+    (z + y * 5).sum().backward()
+    assert_close(y.grad, [8.0, 8.0])
+
+    w = leaf([1, 2])
+    y = w * 2
+    z = (y * 3).sum()
+    y.detach().mul_(2)
+    y.register_hook(lambda g: g * 10)
+    assert_close(grad(z, y, retain_graph=True)[0], [30.0, 30.0])
+    z.backward()
+    assert_close(w.grad, [60.0, 60.0])
+
+
+def test_a_derivative_is_taken_at_the_value_before_the_write() -> None:
+    w = leaf([1, 2])
+    y = w * w
+    z = (y * y).sum()
+    with no_grad():
+        y.mul_(2)
+    assert_close(y.detach(), [2.0, 8.0])
+    (slope,) = grad(z, w, create_graph=True)
+    assert_close(slope.detach(), [4.0, 32.0])
+    slope.sum().backward()
+    assert_close(w.grad, [12.0, 48.0])
+
+
+def test_parts_of_an_alias_without_history_are_written_to() -> None:
+    b = leaf([0, 0, 0, 0])
+    b.data.chunk(4)[1].fill_(1.0)
+    for row in b.data:
+        row.add_(1.0)
+    with no_grad():
+        part = b.detach()[:1]
+    part.mul_(5.0)
+    assert_close(b.detach(), [5.0, 2.0, 1.0, 1.0])
+
+
+def test_operands_that_are_none_are_refused() -> None:
+    x = leaf([1, 2])
+    for method in ("add", "sub", "mul", "add_", "sub_", "mul_"):
+        with no_grad(), pytest.raises(DTypeError, match="not NoneType"):
+            getattr(x, method)(x.grad)
+    with pytest.raises(TypeError):
+        x += None
+
+
+def test_a_gradient_that_requires_grad_is_added_to_in_place() -> None:
+    x = leaf([1, 2])
+    (x * x).sum().backward()
+    first = x.grad
+    first.requires_grad_()
+    (x * x).sum().backward()
+    assert x.grad is first
+    assert_close(first.detach(), [4.0, 8.0])
+    del x.grad
+    assert x.grad is None
+
+
+def test_what_saves_nothing_is_gone_back_through_again() -> None:
+    a = leaf([1, 2])
+    h = a + 1
+    h.tolist()
+    h.sum().backward()
+    (h * 2).sum().backward()
+    assert_close(a.grad, [3.0, 3.0])
+
+
+def test_operations_that_fail_leave_nothing() -> None:
+    w = tensor(np.zeros(4), requires_grad=True)
+    counts = []
+    for _ in range(3):
+        for _ in range(4500):
+            with pytest.raises(FtransError):
+                w * plain([0, 0, 0])
+        gc.collect()
+        counts.append(len(gc.get_objects()))
+    assert counts[2] - counts[1] < 2000
