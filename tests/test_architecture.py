@@ -52,17 +52,17 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5896,
-    "custom": 5389,
+    "autograd": 5663,
+    "custom": 5390,
     "external": 952,
-    "func": 4144,
+    "func": 4147,
     "interop": 1988,
     "interpreters": 2572,
-    "ir": 2399,
-    "numpy": 8168,
+    "ir": 2403,
+    "numpy": 8585,
     "primitives": 6962,
     "runtime": 3632,
-    "torch": 900,
+    "torch": 890,
     "verify": 3233,
 }
 """How many lines a package may have."""
@@ -201,7 +201,12 @@ def test_no_circles_within_packages() -> None:
     assert not pending, "\n".join(f"{name}: {sorted(pending[name])}" for name in sorted(pending))
 
 
-OF_ALL_NAMES = {"numpy/advice.py", "numpy/methods.py", "numpy/protocols.py"}
+OF_ALL_NAMES = {
+    "numpy/advice.py",
+    "numpy/methods.py",
+    "numpy/protocols.py",
+    "numpy/torch_methods.py",
+}
 """These look names up in the package that they are in, when they are called."""
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from ftrans import verify
 from ftrans.autograd.hooks import RemovableHandle
 from ftrans.autograd.tape import recorded, settle, tape
-from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.values import check_kept, lowered_to, raised_from
 from ftrans.errors import GradcheckInputError, UnsupportedError
 from ftrans.ir import Tracer
@@ -77,6 +77,11 @@ def _array_of(x: Any) -> Any:
     return np.array(settle(x)) if type(x) is Tensor else x
 
 
+def _tensor_of(x: Any) -> Any:
+    """Returns a tensor in the place of an array that has a value."""
+    return of_array(x.copy()) if isinstance(x, np.ndarray) else x
+
+
 def _of_tensors(check: F) -> F:
     @boundary
     @functools.wraps(check)
@@ -95,9 +100,13 @@ def _of_tensors(check: F) -> F:
 
         @functools.wraps(func)
         def of_the_others(*xs: Any) -> Any:
-            others = iter(xs)
-            found = func(*[x if i in fixed else next(others) for i, x in enumerate(values)])
-            return mapped(_array_of, found)  # of a tensor that it closes over, or makes
+            others, outer, state.of_tensors = iter(xs), state.of_tensors, True
+            full = [x if i in fixed else next(others) for i, x in enumerate(values)]
+            try:
+                found = func(*mapped(_tensor_of, full))
+                return mapped(_array_of, found)  # of a tensor that it closes over, or makes
+            finally:
+                state.of_tensors = outer
 
         before, _wanted.arrays = getattr(_wanted, "arrays", False), True
         try:

@@ -190,7 +190,7 @@ class _Point:
         def scalar(*args: Any) -> Any:
             value = self.func(*args)
             arrays = [as_array(leaf) for leaf in split(value, is_differentiable)[0]]
-            if [x.size for x in arrays] != [1]:
+            if [type_of(x).size for x in arrays] != [1]:
                 raise ShapeError(
                     f"{self.name}: the function must return one element.\n"
                     f"  it returned: {_shown(split(value)[0])}\n"
@@ -210,7 +210,7 @@ class _Point:
             return (v,) if alone and not isinstance(v, tuple) else v
         leaves, skeleton = split(like, is_differentiable)
         arrays = [as_array(leaf) for leaf in leaves]
-        if [x.size for x in arrays] != [1]:
+        if [type_of(x).size for x in arrays] != [1]:
             raise ArgumentError(
                 f"{self.name}: v can be left out where {whose} one element alone.\n"
                 f"  {what}: {_shown(arrays)}\n"

@@ -8,26 +8,34 @@ elementwise method has a twin with an underscore that writes its result to the t
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature, unwrap
+from functools import partial
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 import ftrans.numpy as fnp
 from ftrans.autograd.graph_members import GraphMembers
-from ftrans.autograd.short import binary, composite, named, unary
+from ftrans.autograd.short import binary, composite, unary
 from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.value_members import ValueMembers
-from ftrans.autograd.view_members import ViewMembers, Views
+from ftrans.autograd.view_members import ViewMembers
 from ftrans.autograd.views import assign, view
-from ftrans.errors import ArgumentError, DTypeError, MissingAttributeError, UnsupportedError
-from ftrans.ir import Tracer
+from ftrans.errors import DTypeError, MissingAttributeError, UnsupportedError
 from ftrans.numpy.inplace import SIGNS
-from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries, sizes_of
+from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries
 from ftrans.numpy.methods import ELEMENTWISE as _OF_VALUES
+from ftrans.numpy.torch_methods import (
+    Functions,
+    Views,
+    along,
+    function_of,
+    is_dtype,
+    named,
+    names_of,
+)
 from ftrans.numpy.ufunc import direct
 from ftrans.runtime.device import Device, placed
 from ftrans.traceback import boundary, shorten
@@ -52,21 +60,6 @@ OTHERS = """
 
 _TWO = frozenset({"mul", "multiply", "div", "divide", "true_divide"})
 """Methods of two tensors that are one primitive each."""
-
-# what takes `(dim, keepdim)` by position, in the place of what NumPy has there
-_REDUCTIONS = "sum prod mean amax amin any all argmax argmin nansum nanmean logsumexp"
-
-
-_OTHERWISE = {"k": "diagonal", "shift": "shifts"}
-
-
-def names_of(function: Function) -> dict[str, str]:
-    """Returns what PyTorch's names of keyword arguments are called by a function."""
-    taken = signature(function).parameters
-    axis = "axes" if "axes" in taken else "axis"
-    names = {"dim": axis, "dims": axis, "keepdim": "keepdims"}
-    names |= {old: new for new, old in _OTHERWISE.items() if new in taken}
-    return {name: target for name, target in names.items() if name not in taken}
 
 
 def _in_place(name: str, method: Function, is_operator: bool = False) -> Function:
@@ -96,152 +89,21 @@ def _viewing(name: str, make: Function) -> Function:
     return boundary(named(method, name, make.__doc__))
 
 
-def _int64(at: Any) -> Any:
-    """Returns places, or counts, in PyTorch's dtype of them; NumPy's functions here have int32."""
-    return fnp.astype(at, np.int64)
-
-
-class Extreme(NamedTuple):
-    """Is what `max` and `min` return along a dimension, and `sort`."""
-
-    values: Any
-    indices: Any
-
-
 def _extreme(name: str, indices: Function, of_two: Function) -> Function:
     """Makes `max` or `min`: of all elements, of two tensors, or along a dimension."""
-    of_all = getattr(fnp, name)
-
-    def along(x: Any, dim: int, keepdim: bool) -> Any:
-        if not x.ndim:
-            return Extreme(fnp.copy(x), fnp.zeros((), np.int64))
-        at = _int64(indices(x, axis=dim, keepdims=True))
-        found = Extreme(fnp.take_along_axis(x, at, axis=dim), at)
-        return found if keepdim else Extreme(*[fnp.squeeze(y, dim) for y in found])
+    of_all, of_dim = getattr(fnp, name), named(partial(along, indices), name, None)
 
     def method(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
         if dim is None:
             return recorded(of_all, self)
         if type(dim) is not int:
             return recorded(of_two, self, dim)
-        return recorded(named(along, name, None), self, dim, keepdim)
+        return recorded(of_dim, self, dim, keepdim)
 
     return named(method, name, f"Returns the {name} of all elements, or along a dimension.")
 
 
-def _spread(function: Function) -> Function:
-    """Makes `var` or `std`, which take `(dim, unbiased, keepdim)`, or `(unbiased)` alone."""
-
-    def spread(
-        self: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **options: Any
-    ) -> Any:
-        if isinstance(dim, bool):
-            dim, unbiased = None, dim
-        ddof = options.pop("correction", 1) if unbiased is None else int(unbiased)
-        return function(self, axis=dim, ddof=ddof, keepdims=keepdim, **options)
-
-    name = function.__name__
-    return named(spread, name, f"Is `numpy.{name}`, divided by n - `correction`: 1.")
-
-
-class Functions:
-    """Has the methods that differ from the functions of NumPy by their names, as ones of values."""
-
-    __neg__, __abs__, __invert__ = fnp.negative, fnp.absolute, fnp.invert
-    var, std = _spread(fnp.var), _spread(fnp.std)
-    where, masked_fill = unwrap(vars(Tracer)["where"]), unwrap(vars(Tracer)["masked_fill"])
-
-    def __round__(self: Any, digits: int | None = None) -> Any:
-        return fnp.round(self, digits or 0)
-
-    def div(self: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
-        """Divides; `rounding_mode` "floor" or "trunc" makes quotients whole."""
-        if rounding_mode is None:
-            return fnp.divide(self, other)
-        if rounding_mode not in ("floor", "trunc"):
-            raise ArgumentError(
-                f"div: there is no rounding mode {rounding_mode!r}.\n  Write 'floor' or 'trunc'."
-            )
-        floor = fnp.floor_divide(self, other)
-        if rounding_mode == "floor":
-            return floor
-        return fnp.astype(fnp.trunc(fnp.divide(self, other)), floor.dtype)
-
-    def addcmul(self: Any, x: Any, y: Any, *, value: Any = 1) -> Any:
-        """Returns `self + value * x * y`."""
-        return self + value * x * y
-
-    def addcdiv(self: Any, x: Any, y: Any, *, value: Any = 1) -> Any:
-        """Returns `self + value * x / y`."""
-        return self + value * x / y
-
-    def lerp(self: Any, end: Any, weight: Any) -> Any:
-        """Returns `self + weight * (end - self)`."""
-        return self + weight * (end - self)
-
-    def norm(self: Any, p: Any = None, dim: Any = None, keepdim: bool = False) -> Any:
-        """Returns the p-norm of all elements, or along dimensions; p is 2 where it is not said."""
-        flat = fnp.reshape(self, (-1,)) if dim is None else self
-        order = 2 if p in (None, "fro") else p
-        found = fnp.vector_norm(flat, axis=dim, ord=order, keepdims=keepdim and dim is not None)
-        return fnp.reshape(found, (1,) * self.ndim) if keepdim and dim is None else found
-
-    def tile(self: Any, *sizes: Any, dims: Any = None) -> Any:
-        """Repeats the whole tensor along its last dimensions."""
-        return fnp.tile(self, tuple(sizes_of(sizes) if dims is None else dims))
-
-    repeat = tile
-
-    def flip(self: Any, *axes: Any, dims: Any = None) -> Any:
-        """Reverses the order along dimensions."""
-        return fnp.flip(self, tuple(sizes_of(axes) if dims is None else dims))
-
-    def sort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
-        """Returns the elements in order along a dimension, and where they were."""
-        at = Functions.argsort(self, dim, descending)
-        return Extreme(fnp.take_along_axis(self, at, axis=dim), at)
-
-    def argsort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
-        """Returns where the elements in order are, along a dimension."""
-        return _int64(fnp.argsort(self, axis=dim, stable=True, descending=descending))
-
-    def nonzero(self: Any, *, as_tuple: bool = False) -> Any:
-        """Returns where elements are not 0, one per row, or as one tensor per dimension."""
-        at = _int64(fnp.argwhere(self))
-        return tuple([at[:, i] for i in range(at.shape[1])]) if as_tuple else at
-
-    argwhere = nonzero
-
-    def searchsorted(self: Any, values: Any, *, right: bool = False) -> Any:
-        """Returns the places where values are to be put in, so that the order is kept."""
-        return _int64(fnp.searchsorted(self, values, side="right" if right else "left"))
-
-    def count_nonzero(self: Any, dim: Any = None) -> Any:
-        """Counts the elements that are not 0."""
-        return _int64(fnp.count_nonzero(self, dim))
-
-    def nan_to_num(self: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
-        """Replaces NaN by 0 and infinities by the largest numbers, or by what is given."""
-        return fnp.nan_to_num(self, nan=nan or 0.0, posinf=posinf, neginf=neginf)
-
-    def logit(self: Any, eps: float | None = None) -> Any:
-        """Returns log(x / (1 - x)), with x held `eps` away from 0 and 1."""
-        return fnp.logit(self if eps is None else fnp.clip(self, eps, 1.0 - eps))
-
-    def gather(self: Any, dim: int, index: Any) -> Any:
-        """Returns the elements that an index chooses along a dimension."""
-        return fnp.take_along_axis(self, index, axis=dim)
-
-    def index_select(self: Any, dim: int, index: Any) -> Any:
-        """Returns the parts that an index of rank one chooses along a dimension."""
-        return fnp.take(self, index, axis=dim)
-
-
 # ----------------------------------------------------------------------------------- written out
-
-
-def _is_dtype(name: Any) -> bool:
-    return isinstance(name, str) and (name == "bfloat16" or hasattr(np, name.partition(":")[0]))
 
 
 def _lies_on(x: Any, device: Any) -> bool:
@@ -316,7 +178,7 @@ class _Members:
         for given in target:
             if type(given) is Tensor:
                 dtype, device = given.dtype, given.device
-            elif isinstance(given, (str, jax.Device)) and not _is_dtype(given):
+            elif isinstance(given, (str, jax.Device)) and not is_dtype(given):
                 device = given
             elif given is not None and type(given) is not bool:
                 dtype = given
@@ -387,20 +249,6 @@ def _checked(operator: Function) -> Function:
     """Makes a method of an operator, which takes its operand or raises."""
     name = operator.__name__
     return named(lambda x, y: _found(name, operator(x, y), y), name, operator.__doc__)
-
-
-def function_of(name: str, target: str) -> Function:
-    """Returns the function of values that a method is; reductions take `(x, dim, keepdim)`."""
-    function = vars(Functions).get(name) or getattr(fnp, target)
-    if name not in _REDUCTIONS.split():
-        return function
-    places = name.startswith("arg")
-
-    def reduced(input: Any, axis: Any = None, keepdims: bool = False, **options: Any) -> Any:
-        found = function(input, axis=axis, keepdims=keepdims, **options)
-        return _int64(found) if places else found
-
-    return named(reduced, name, function.__doc__)
 
 
 def method_of(name: str, function: Function, depth: int = 1) -> Function:

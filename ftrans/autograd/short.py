@@ -21,6 +21,7 @@ from ftrans.ir import make_tracer
 from ftrans.ir.location import passed_over
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import is_array, is_scalar
+from ftrans.numpy.torch_methods import named
 from ftrans.numpy.ufunc import direct
 from ftrans.primitives import scalar
 from ftrans.runtime import run_small
@@ -115,13 +116,6 @@ def composite(name: str, function: Function, names: Mapping[str, str], depth: in
             raise
 
     return named(method, name, function.__doc__)
-
-
-def named(function: Function, name: str, doc: str | None) -> Function:
-    """Gives a function a name and a docstring; returns it."""
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
 
 
 def _called(tape: Any, call: Any, function: Function, *args: Any, **kwargs: Any) -> Any:

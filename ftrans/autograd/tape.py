@@ -426,15 +426,15 @@ def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _run(found: Tape, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Calls a function with the tape as the innermost frame; returns tensors."""
     before, count = found.step.stop, len(found.steps)
-    stack, trail, depth, asks = state.stack, state.trail, found.depth, found.asks
+    stack, outer, inner = state.stack, (state.trail, state.of_tensors), (found.depth, found.asks)
     try:
         found.push()
-        state.trail = found
+        state.trail, state.of_tensors = found, True
         result = function(*args, **kwargs)
     finally:
         stack.clear()
-        found.depth, found.asks = depth, asks
-        state.trail = trail
+        found.depth, found.asks = inner
+        state.trail, state.of_tensors = outer
     if type(result) is Tracer or isinstance(result, np.ndarray):
         result = raised_from(found, result, before)
     else:

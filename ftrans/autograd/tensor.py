@@ -12,7 +12,7 @@ from weakref import ref
 import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, GraphError, UnsupportedError
-from ftrans.ir import ArrayType, type_of
+from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
 from ftrans.traceback import boundary
@@ -81,8 +81,13 @@ class Meta:
         return self.of() if self.detached else self.of  # type: ignore[no-any-return]
 
 
+class _Kind(type):
+    def __instancecheck__(cls, x: Any) -> bool:
+        return type(x) is cls or (type(x) is Tracer and state.of_tensors)
+
+
 @final
-class Tensor:
+class Tensor(metaclass=_Kind):
     """Is PyTorch's tensor: a value that can be named, written to, and differentiated backwards.
 
     It is made by `tensor`, `as_tensor`, `from_numpy`, or by operations on tensors.

@@ -86,7 +86,7 @@ class WrittenBatch:
         statics = self.parts.exact_key, self.output.exact_key
         self._identity = (
             *(type(self), self.name, _identity_of(function), statics),
-            *(self.is_tuple, self.types, around, extra, config.default_dtype),
+            *(self.is_tuple, self.types, around, extra, config.default_dtype, state.of_tensors),
             None if self.guards is None else self.guards.token,
         )
 

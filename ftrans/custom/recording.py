@@ -42,7 +42,7 @@ def record(author: Author, values: Sequence[Any], known: Sequence[Any] = ()) -> 
     around, key = asks(), author.lasting_key
     if key is not None:
         types = tuple([(t, weak) for t, _, weak in (*inputs, *extra)])
-        key = (key, types, around, config.default_dtype)
+        key = (key, types, around, config.default_dtype, state.of_tensors)
         reuse = author.memory.get(key)
         params = None if reuse is None else reuse.params
         if reuse is not None and params is not None:

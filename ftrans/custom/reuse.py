@@ -18,6 +18,7 @@ from ftrans.errors import CheckError
 from ftrans.ir import Params, Tracer
 from ftrans.ir.location import user_place
 from ftrans.ir.source import Opaque
+from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
 from ftrans.numpy.composite import add_argument
 from ftrans.pytree import Parts
@@ -129,7 +130,7 @@ class Leap:
         self.known = known
         if guards.asks_needs or not guards.hold():
             return
-        call: list[Any] = [guards.token, known, config.default_dtype]
+        call: list[Any] = [guards.token, known, config.default_dtype, state.of_tensors]
         for x in args:
             if not add_argument(call, trail, x):
                 return

@@ -32,7 +32,7 @@ from ftrans.func.staging import abstract_inputs, apply, name_of, named, stage
 from ftrans.interpreters import inline, simplify
 from ftrans.ir import Abstract, Program, Tracer, is_tracing
 from ftrans.ir.frame import settled
-from ftrans.ir.stack import FORWARD
+from ftrans.ir.stack import FORWARD, state
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.observe import observing
 from ftrans.pytree import Skeleton, split
@@ -245,10 +245,13 @@ class _Jitted:
         if int in map(type, leaves):
             self.integers = True
             check_integers(leaves)
+        if state.of_tensors:
+            key = (key, "of tensors")  # whose methods mean something else
         record = self.records.get(key)
         if record is None:
             record = self._recorded(key, leaves, *given)
-        self.direct = record if record is self.last and args is given[0] else None
+        lasts = record is self.last and args is given[0] and not state.of_tensors
+        self.direct = record if lasts else None
         self.last = record
         return record, args, kwargs
 

@@ -101,6 +101,9 @@ class _State(threading.local):
     inference: bool
     """Whether tensors that are made are to take part in no derivative."""
 
+    of_tensors: bool
+    """Whether what is traced stands for tensors, so that its methods mean what theirs do."""
+
     held: Any
     """Notes what is traced while it is not, see `runtime/outlived.py`; None outside of that."""
 
@@ -125,6 +128,7 @@ class _State(threading.local):
         self.tape = None
         self.grad = True
         self.inference = False
+        self.of_tensors = False
         self.held = None
         self.modes = []
         self.saving = ()

@@ -30,16 +30,16 @@ from ftrans.autograd.short import composite as _composite
 from ftrans.autograd.tape import recorded as _recorded
 from ftrans.autograd.values import written_to as _written_to
 from ftrans.config import get_default_dtype, set_default_dtype
-from ftrans.custom.front import traceable as _traceable
 from ftrans.errors import MissingAttributeError as _MissingAttributeError
 from ftrans.func import vmap
+from ftrans.interop import from_jax
 from ftrans.ir import Tracer as _Tracer
 from ftrans.ir.stack import state as _state
 from ftrans.ir.stack import untraced as _untraced
 from ftrans.numpy import finfo, iinfo, promote_types
 from ftrans.numpy.methods import CASTS as _CASTS
 from ftrans.numpy.methods import entries as _entries
-from ftrans.numpy.promotion import is_array as _is_array
+from ftrans.numpy.torch_methods import MEANT as _MEANT
 from ftrans.primitives import complex_p as _complex_p
 from ftrans.pytree import mapped as _mapped
 from ftrans.runtime.device import Device as _Device
@@ -273,6 +273,9 @@ def _of_method(name: str) -> _Function:
 
     def called(*args: Any, **kwargs: Any) -> Any:
         input, *rest = _by_place(args, kwargs)
+        if type(input) is _Tracer:
+            of_value = _MEANT.get(name)
+            return of_value(input, *rest, **kwargs) if of_value else getattr(input, name)(*rest)
         if type(input) is Tensor or _state.stack:
             return method(input if is_tensor(input) else _fnp.asarray(input), *rest, **kwargs)
         found = method(as_tensor(input), *rest, **kwargs)
@@ -282,21 +285,8 @@ def _of_method(name: str) -> _Function:
 
 
 def _of_jax(function: _Function) -> _Function:
-    """Makes a function of arrays, and of options, of one that JAX has: one operation, its rules."""
-    name, places = function.__name__, tuple(_signature(function).parameters)
-
-    @_functools.cache
-    def traced(options: tuple[tuple[str, Any], ...]) -> _Function:
-        return _traceable(_functools.partial(function, **dict(options)), name=name)
-
-    @_functools.wraps(function)
-    def called(*args: Any, **options: Any) -> Any:
-        arrays = [x for x in args if _is_array(x)]
-        options |= {places[i]: x for i, x in enumerate(args) if not _is_array(x)}
-        pairs = [(k, tuple(x) if isinstance(x, list) else x) for k, x in options.items()]
-        return traced(tuple(pairs))(*arrays)
-
-    return _lifted(called)
+    """Makes a function of one that JAX has."""
+    return _lifted(from_jax(function))
 
 
 def _known(function: _Function) -> _Function:

@@ -17,12 +17,12 @@ import jax.tree_util as tree
 import numpy as np
 
 import ftrans.numpy as fnp
-from ftrans.autograd.methods import Extreme, Functions
 from ftrans.config import config
-from ftrans.custom.front import traceable
 from ftrans.errors import ArgumentError, UnsupportedError
+from ftrans.interop import from_jax
 from ftrans.ir.stack import state
 from ftrans.numpy.methods import sizes_of
+from ftrans.numpy.torch_methods import Extreme, Functions
 from ftrans.traceback import boundary
 
 # ---------------------------------------------------------------------------------------- creation
@@ -250,7 +250,7 @@ def einsum(equation: str, *operands: Any) -> Any:
     return fnp.einsum(equation, *_listed(operands))
 
 
-_slogdet = traceable(jax.numpy.linalg.slogdet, name="slogdet")
+_slogdet = from_jax(jax.numpy.linalg.slogdet)
 
 
 def logdet(input: Any) -> Any:

@@ -1,0 +1,417 @@
+"""Methods of values by PyTorch's names, where these mean something else than NumPy's do.
+
+Tensors have them. Traced values do where they stand for tensors, so that a function may be called
+on tensors, and transformed, and means the same. Where nothing but arrays went in, the methods of
+traced values are NumPy's: `x.var()`, `x.transpose(0, 1)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import signature, unwrap
+from itertools import accumulate
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import ftrans.numpy as fnp
+from ftrans.errors import ArgumentError, ShapeError
+from ftrans.ir import Tracer
+from ftrans.ir.dtype import is_complex, is_float
+from ftrans.ir.stack import state
+from ftrans.numpy.methods import merged, sizes_of
+from ftrans.primitives import complex_p
+from ftrans.traceback import boundary
+
+Function = Callable[..., Any]
+
+REDUCTIONS = "sum prod mean amax amin any all argmax argmin nansum nanmean logsumexp"
+"""What takes `(dim, keepdim)` by position, in the place of what NumPy has there."""
+
+
+_OTHERWISE = {"k": "diagonal", "shift": "shifts"}
+
+
+def names_of(function: Function) -> dict[str, str]:
+    """Returns what PyTorch's names of keyword arguments are called by a function."""
+    taken = signature(function).parameters
+    axis = "axes" if "axes" in taken else "axis"
+    names = {"dim": axis, "dims": axis, "keepdim": "keepdims"}
+    names |= {old: new for new, old in _OTHERWISE.items() if new in taken}
+    return {name: target for name, target in names.items() if name not in taken}
+
+
+def named(function: Function, name: str, doc: str | None) -> Function:
+    """Gives a function a name and a docstring; returns it."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+def int64(at: Any) -> Any:
+    """Returns places, or counts, in PyTorch's dtype of them; NumPy's functions here have int32."""
+    return fnp.astype(at, np.int64)
+
+
+class Extreme(NamedTuple):
+    """Is what `max` and `min` return along a dimension, and `sort`."""
+
+    values: Any
+    indices: Any
+
+
+def along(indices: Function, x: Any, dim: int, keepdim: bool) -> Extreme:
+    """Returns the extreme values along a dimension, and where they are."""
+    if not x.ndim:
+        return Extreme(fnp.copy(x), fnp.zeros((), np.int64))
+    at = int64(indices(x, axis=dim, keepdims=True))
+    found = Extreme(fnp.take_along_axis(x, at, axis=dim), at)
+    return found if keepdim else Extreme(*[fnp.squeeze(y, dim) for y in found])
+
+
+def _spread(function: Function) -> Function:
+    """Makes `var` or `std`, which take `(dim, unbiased, keepdim)`, or `(unbiased)` alone."""
+
+    def spread(
+        self: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **options: Any
+    ) -> Any:
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        ddof = options.pop("correction", 1) if unbiased is None else int(unbiased)
+        return function(self, axis=dim, ddof=ddof, keepdims=keepdim, **options)
+
+    name = function.__name__
+    return named(spread, name, f"Is `numpy.{name}`, divided by n - `correction`: 1.")
+
+
+class Functions:
+    """Has the methods that differ from the functions of NumPy by their names, as ones of values."""
+
+    __neg__, __abs__, __invert__ = fnp.negative, fnp.absolute, fnp.invert
+    var, std = _spread(fnp.var), _spread(fnp.std)
+    where, masked_fill = unwrap(vars(Tracer)["where"]), unwrap(vars(Tracer)["masked_fill"])
+
+    def __round__(self: Any, digits: int | None = None) -> Any:
+        return fnp.round(self, digits or 0)
+
+    def div(self: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+        """Divides; `rounding_mode` "floor" or "trunc" makes quotients whole."""
+        if rounding_mode is None:
+            return fnp.divide(self, other)
+        if rounding_mode not in ("floor", "trunc"):
+            raise ArgumentError(
+                f"div: there is no rounding mode {rounding_mode!r}.\n  Write 'floor' or 'trunc'."
+            )
+        floor = fnp.floor_divide(self, other)
+        if rounding_mode == "floor":
+            return floor
+        return fnp.astype(fnp.trunc(fnp.divide(self, other)), floor.dtype)
+
+    def addcmul(self: Any, x: Any, y: Any, *, value: Any = 1) -> Any:
+        """Returns `self + value * x * y`."""
+        return self + value * x * y
+
+    def addcdiv(self: Any, x: Any, y: Any, *, value: Any = 1) -> Any:
+        """Returns `self + value * x / y`."""
+        return self + value * x / y
+
+    def lerp(self: Any, end: Any, weight: Any) -> Any:
+        """Returns `self + weight * (end - self)`."""
+        return self + weight * (end - self)
+
+    def norm(self: Any, p: Any = None, dim: Any = None, keepdim: bool = False) -> Any:
+        """Returns the p-norm of all elements, or along dimensions; p is 2 where it is not said."""
+        flat = fnp.reshape(self, (-1,)) if dim is None else self
+        order = 2 if p in (None, "fro") else p
+        found = fnp.vector_norm(flat, axis=dim, ord=order, keepdims=keepdim and dim is not None)
+        return fnp.reshape(found, (1,) * self.ndim) if keepdim and dim is None else found
+
+    def tile(self: Any, *sizes: Any, dims: Any = None) -> Any:
+        """Repeats the whole tensor along its last dimensions."""
+        return fnp.tile(self, tuple(sizes_of(sizes) if dims is None else dims))
+
+    repeat = tile
+
+    def flip(self: Any, *axes: Any, dims: Any = None) -> Any:
+        """Reverses the order along dimensions."""
+        return fnp.flip(self, tuple(sizes_of(axes) if dims is None else dims))
+
+    def sort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
+        """Returns the elements in order along a dimension, and where they were."""
+        at = Functions.argsort(self, dim, descending)
+        return Extreme(fnp.take_along_axis(self, at, axis=dim), at)
+
+    def argsort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
+        """Returns where the elements in order are, along a dimension."""
+        return int64(fnp.argsort(self, axis=dim, stable=True, descending=descending))
+
+    def nonzero(self: Any, *, as_tuple: bool = False) -> Any:
+        """Returns where elements are not 0, one per row, or as one tensor per dimension."""
+        at = int64(fnp.argwhere(self))
+        return tuple([at[:, i] for i in range(at.shape[1])]) if as_tuple else at
+
+    argwhere = nonzero
+
+    def searchsorted(self: Any, values: Any, *, right: bool = False) -> Any:
+        """Returns the places where values are to be put in, so that the order is kept."""
+        return int64(fnp.searchsorted(self, values, side="right" if right else "left"))
+
+    def count_nonzero(self: Any, dim: Any = None) -> Any:
+        """Counts the elements that are not 0."""
+        return int64(fnp.count_nonzero(self, dim))
+
+    def nan_to_num(self: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
+        """Replaces NaN by 0 and infinities by the largest numbers, or by what is given."""
+        return fnp.nan_to_num(self, nan=nan or 0.0, posinf=posinf, neginf=neginf)
+
+    def logit(self: Any, eps: float | None = None) -> Any:
+        """Returns log(x / (1 - x)), with x held `eps` away from 0 and 1."""
+        return fnp.logit(self if eps is None else fnp.clip(self, eps, 1.0 - eps))
+
+    def gather(self: Any, dim: int, index: Any) -> Any:
+        """Returns the elements that an index chooses along a dimension."""
+        return fnp.take_along_axis(self, index, axis=dim)
+
+    def index_select(self: Any, dim: int, index: Any) -> Any:
+        """Returns the parts that an index of rank one chooses along a dimension."""
+        return fnp.take(self, index, axis=dim)
+
+
+class Views:
+    """Has the methods that return views as functions of values, whose `dim` is called `axis`."""
+
+    t, ravel, moveaxis, movedim = fnp.transpose, fnp.ravel, fnp.moveaxis, fnp.moveaxis
+    unsqueeze, expand, broadcast_to = fnp.expand_dims, vars(Tracer)["expand"], fnp.broadcast_to
+
+    def view(self: Any, *shape: Any) -> Any:
+        """Gives the elements another shape; -1 stands for the size that remains."""
+        return fnp.reshape(self, sizes_of(shape))
+
+    def view_as(self: Any, other: Any) -> Any:
+        """Gives the elements the shape of another tensor."""
+        return fnp.reshape(self, other.shape)
+
+    reshape, reshape_as = view, view_as
+
+    def view_as_real(self: Any) -> Any:
+        """Gives complex numbers as pairs of real ones, along a last dimension."""
+        return fnp.stack([self.real, self.imag], -1)
+
+    def view_as_complex(self: Any) -> Any:
+        """Gives pairs of real numbers as complex ones."""
+        return complex_p(self[..., 0], self[..., 1])
+
+    def flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+        """Makes one dimension of all, or of those from one to another."""
+        return fnp.reshape(self, merged(self.shape, start_dim, end_dim) if self.ndim else (1,))
+
+    def unflatten(self: Any, axis: int, sizes: Any) -> Any:
+        """Makes several dimensions, of these sizes, of one."""
+        at = axis % self.ndim
+        return fnp.reshape(self, (*self.shape[:at], *sizes, *self.shape[at + 1 :]))
+
+    def transpose(self: Any, dim0: int, dim1: int) -> Any:
+        """Exchanges two dimensions."""
+        return fnp.swapaxes(self, dim0, dim1) if self.ndim else fnp.asarray(self)
+
+    swapaxes = swapdims = transpose
+
+    def permute(self: Any, *order: Any, axis: Any = None) -> Any:
+        """Permutes the dimensions."""
+        return fnp.transpose(self, sizes_of(order) if axis is None else axis)
+
+    def squeeze(self: Any, *axes: Any, dim: Any = None) -> Any:
+        """Leaves dimensions of size 1 out: all, or those among some."""
+        axes = axes if dim is None else (dim,)
+        if not axes:
+            return fnp.squeeze(self)
+        found = [a for a in sizes_of(axes) if self.ndim and self.shape[a] == 1]
+        return fnp.squeeze(self, tuple(found)) if found else fnp.asarray(self)
+
+    def expand_as(self: Any, other: Any) -> Any:
+        """Repeats dimensions of size 1 up to the shape of another tensor."""
+        return fnp.broadcast_to(self, other.shape)
+
+    def narrow(self: Any, axis: int, start: int, length: int) -> Any:
+        """Takes `length` elements from `start` on along a dimension."""
+        return self[(*[slice(None)] * (axis % self.ndim), slice(start, start + length))]
+
+    def select(self: Any, axis: int, index: int) -> Any:
+        """Takes one index along a dimension, which is left out."""
+        return self[(*[slice(None)] * (axis % self.ndim), index)]
+
+    def diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+        """Takes the diagonal of two dimensions."""
+        return fnp.diagonal(self, offset, dim1, dim2)
+
+
+def indices_of(x: Any, dim: int) -> list[Function]:
+    """Returns what takes each index along a dimension."""
+    return [partial(Views.select, axis=dim, index=i) for i in range(x.shape[dim])]
+
+
+def chunk_size(x: Any, chunks: int, dim: int) -> int:
+    """Returns the size of parts of which there are so many; -1 where there are none."""
+    return -(-max(x.shape[dim], 1) // chunks) if chunks > 0 else -1
+
+
+def parts_of(x: Any, sizes: int | Sequence[int], dim: int) -> list[Function]:
+    """Returns what takes each part of a size, or of several sizes, along a dimension."""
+    total, split_size = x.shape[dim], sizes
+    if isinstance(sizes, int):
+        starts = range(0, total or 1, sizes) if sizes > 0 else ()
+        sizes = [min(sizes, total - i) for i in starts] or [-1]
+    if sum(sizes) != total or any(size < 0 for size in sizes):
+        raise ShapeError(
+            f"split: the parts do not make up the dimension.\n"
+            f"  x: {x.type if type(x) is Tracer else x._type}\n  dim: {dim}, of size {total}\n"
+            f"  sizes: {split_size}"
+        )
+    places = zip(accumulate(sizes, initial=0), sizes, strict=False)
+    return [partial(Views.narrow, axis=dim, start=i, length=n) for i, n in places]
+
+
+def function_of(name: str, target: str) -> Function:
+    """Returns the function of values that a method is; reductions take `(x, dim, keepdim)`."""
+    function = vars(Functions).get(name) or getattr(fnp, target)
+    if name not in REDUCTIONS.split():
+        return function
+    places = name.startswith("arg")
+
+    def reduced(input: Any, axis: Any = None, keepdims: bool = False, **options: Any) -> Any:
+        found = function(input, axis=axis, keepdims=keepdims, **options)
+        return int64(found) if places else found
+
+    return named(reduced, name, function.__doc__)
+
+
+def is_dtype(name: Any) -> bool:
+    """Tells whether an argument is the name of a dtype, or a dtype."""
+    return isinstance(name, str) and (name == "bfloat16" or hasattr(np, name.partition(":")[0]))
+
+
+class _Meant:
+    """Is an attribute of traced values that has another meaning where they stand for tensors.
+
+    Args:
+        name: its name.
+        plain: what it is elsewhere; None where there is none.
+        meant: the method that it is there, a function of values.
+    """
+
+    def __init__(self, name: str, plain: Any, meant: Function):
+        self._name, self._plain, self._meant = name, plain, meant
+        self.__wrapped__ = plain  # as it is looked up on the class
+
+    def __get__(self, x: Any, owner: Any = None) -> Any:
+        if x is None:
+            return self
+        if state.of_tensors:
+            return MethodType(self._meant, x)
+        if self._plain is None:
+            return Tracer.__getattr__(x, self._name)  # type: ignore[attr-defined]  # which raises
+        return self._plain.__get__(x, owner)
+
+
+def _of_values(function: Function) -> Function:
+    """Makes a method of a function of values, with PyTorch's names of arguments."""
+    names = names_of(function)
+
+    def method(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(x, *args, **{names.get(key, key): y for key, y in kwargs.items()})
+
+    return method
+
+
+class _Members:
+    """Has methods of tensors that are no functions in the tables of those."""
+
+    def size(self: Any, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:
+        return tuple([get(self) for get in indices_of(self, dim)])
+
+    def split(self: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Any, ...]:
+        return tuple([get(self) for get in parts_of(self, split_size, dim)])
+
+    def chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+        return _Members.split(self, chunk_size(self, chunks, dim), dim)
+
+    def new_full(self: Any, size: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
+        return fnp.full(tuple(size), fill_value, dtype or self.dtype)
+
+    def new_zeros(self: Any, *size: Any, **options: Any) -> Any:
+        return _Members.new_full(self, sizes_of(size), 0, **options)
+
+    def new_ones(self: Any, *size: Any, **options: Any) -> Any:
+        return _Members.new_full(self, sizes_of(size), 1, **options)
+
+    new_empty = new_zeros
+
+    def new_tensor(self: Any, data: Any, dtype: Any = None, **options: Any) -> Any:
+        return fnp.array(data, dtype or self.dtype)
+
+    def is_floating_point(self: Any) -> bool:
+        return is_float(self.dtype)
+
+    def is_complex(self: Any) -> bool:
+        return is_complex(self.dtype)
+
+    def is_contiguous(self: Any) -> bool:
+        return True
+
+    def to(self: Any, *target: Any, dtype: Any = None, **options: Any) -> Any:
+        for given in target:
+            if type(given) is Tracer:
+                dtype = given.type.dtype
+            elif isinstance(given, str):
+                dtype = given if is_dtype(given) else dtype  # else it names a device
+            elif given is not None and type(given) is not bool:
+                dtype = given
+        return self if dtype is None else fnp.astype(self, dtype)
+
+    type_as = to
+
+    def add(self: Any, other: Any, *, alpha: Any = None) -> Any:
+        return fnp.add(self, other if alpha is None else fnp.multiply(other, alpha))
+
+    def sub(self: Any, other: Any, *, alpha: Any = None) -> Any:
+        return fnp.subtract(self, other if alpha is None else fnp.multiply(other, alpha))
+
+
+def _extreme(indices: Function, of_all: Function, of_two: Function) -> Function:
+    def method(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if dim is None:
+            return of_all(x)
+        if type(dim) is not int:
+            return of_two(x, dim)
+        return Extreme(*along(indices, x, dim, keepdim))
+
+    return method
+
+
+MEANT: dict[str, Function] = {
+    "max": _extreme(fnp.argmax, fnp.max, fnp.maximum),
+    "min": _extreme(fnp.argmin, fnp.min, fnp.minimum),
+}
+"""What methods of tensors do, as functions of values."""
+
+
+def install() -> None:
+    """Gives traced values these methods."""
+    found = MEANT
+    for name in REDUCTIONS.split():
+        found[name] = _of_values(function_of(name, name))
+    for members in (Functions, Views):
+        for name, member in vars(members).items():
+            if callable(member) and not name.startswith("__"):
+                found[name] = _of_values(unwrap(member))
+    found |= {k: v for k, v in vars(_Members).items() if isinstance(v, FunctionType)}
+    for name, method in found.items():
+        setattr(Tracer, name, _Meant(name, vars(Tracer).get(name), boundary(method)))
+
+
+install()
