@@ -12,8 +12,10 @@ from types import ModuleType as _ModuleType
 from numpy import bool_ as bool
 
 from ftrans.numpy import advice as _advice
-from ftrans.numpy import linalg
+from ftrans.numpy import fft, linalg
 from ftrans.numpy import methods as _methods
+from ftrans.numpy.borrowed import *
+from ftrans.numpy.borrowed import borrowed as _borrowed
 from ftrans.numpy.composite import composite as _composite
 from ftrans.numpy.creation import *
 from ftrans.numpy.diagonals import *
@@ -44,7 +46,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     for _name, _value in globals().items()
     if not _name.startswith("_") and not isinstance(_value, _ModuleType)
 ]
-__all__ += ["__array_api_version__", "__array_namespace_info__", "linalg"]
+__all__ += ["__array_api_version__", "__array_namespace_info__", "fft", "linalg"]
 
 _functions = [_name for _name in __all__ if _isfunction(globals()[_name])]
 

@@ -173,13 +173,13 @@ def instead_of(place: str) -> str:
     """Returns the code to write for a function that is not there.
 
     Args:
-        place: where JAX would have it, "numpy.interp".
+        place: where JAX would have it, "numpy.piecewise".
     """
     target: Any = jax
     for part in place.split("."):
         target = getattr(target, part, None)
     if callable(target):
-        return f"Write ftrans.external.jax(jax.{place})(...), which JAX differentiates"
+        return f"Write ftrans.from_jax(jax.{place})(...)"
     return "Write it with functions of ftrans.numpy, or call it by ftrans.external"
 
 

@@ -8,26 +8,36 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, ShapeError
+from ftrans.interop import from_jax
 from ftrans.ir import type_of
-from ftrans.numpy import rearrangement
+from ftrans.numpy import rearrangement, reduction
 from ftrans.numpy.advice import attributes_of
 from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
+from ftrans.numpy.borrowed import borrow
 from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from ftrans.numpy.promotion import as_array, inexact
 from ftrans.numpy.shaping import matrix_transpose
 from ftrans.numpy.statistics import root, squares
 from ftrans.numpy.views import copied
 
-__all__ = [
+_BORROWED = """
+    cholesky cond det eig eigh eigvals eigvalsh inv lstsq matrix_rank multi_dot pinv qr slogdet
+    solve svd svdvals tensorinv tensorsolve
+"""
+
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    *_BORROWED.split(),
     "cross", "diagonal", "matmul", "matrix_norm", "matrix_power", "matrix_transpose", "norm",
     "outer", "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
+globals().update(borrow(jnp.linalg, _BORROWED))
 __getattr__ = attributes_of("numpy.linalg")
 
 
@@ -104,7 +114,8 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
         x: f32[..., n, m].
         keepdims: whether the last two axes stay, with size 1.
         ord: "fro" for the root of the sum of squares; 1 and -1 for the largest and the smallest sum
-            of the absolute values of a column, inf and -inf for those of a row.
+            of the absolute values of a column, inf and -inf for those of a row; 2 and -2 for the
+            largest and the smallest singular value, "nuc" for the sum of all.
     """
     x = inexact(x)
     ndim = type_of(x).ndim
@@ -114,15 +125,17 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     return kept(_matrix_norm(x, axes, ord), type_of(x).shape, axes, keepdims)
 
 
+_svdvals = from_jax(jnp.linalg.svdvals)
+
+
 def _matrix_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
     rows, columns = axes
     if order in ("fro", "f"):
         return _vector_norm(x, axes, 2)
     if order in (2, -2, "nuc"):
-        raise NotImplementedError(
-            f"norm: the matrix norm of order {order!r} needs singular values, which are not there "
-            f"yet; write norm(x, 'fro')."
-        )
+        ends = tuple([axis for axis in range(type_of(x).ndim) if axis not in axes])
+        values = _svdvals(p.transpose_p(x, permutation=(*ends, *axes)))
+        return {2: reduction.max, -2: reduction.min, "nuc": reduction.sum}[order](values, axis=-1)
     if order not in (1, -1, math.inf, -math.inf):
         raise ArgumentError(f"norm: matrices have no norm of order {order!r}.")
     summed, left = (rows, columns) if abs(order) == 1 else (columns, rows)

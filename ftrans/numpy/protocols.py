@@ -107,9 +107,13 @@ def _ours(function: Any, name: str) -> Any:
         home, label = fnp if prefix else None, f"{prefix}.{name}" if prefix else name
     else:
         module = function.__module__
-        home = {"numpy": fnp, "numpy.linalg": fnp.linalg}.get(module)
+        home = {"numpy": fnp, "numpy.linalg": fnp.linalg, "numpy.fft": fnp.fft}.get(module)
         label = f"{module.replace('numpy', 'np', 1)}.{name}"
     found = getattr(home, name, None) if name in getattr(home, "__all__", ()) else None
+    if found is None and label.startswith("scipy.special"):
+        from ftrans.scipy import special  # which takes its time
+
+        found = getattr(special, name, None)
     return _by_numpy(function, label) if found is None else found
 
 

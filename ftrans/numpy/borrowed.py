@@ -1,0 +1,84 @@
+"""Functions that are JAX's, under NumPy's names: what needs no convention or speed of ours.
+
+Each is imported as a program when it is first called, see `ftrans.from_jax`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import jax.numpy as jnp
+import jax.tree_util as tree
+import numpy as np
+from numpy import index_exp, mgrid, ogrid, s_
+
+from ftrans.interop import from_jax
+from ftrans.numpy.promotion import is_scalar
+
+Function = Callable[..., Any]
+
+_NAMES = """
+    bartlett bitwise_count blackman block corrcoef cov diag_indices diag_indices_from frexp gcd
+    gradient hamming hanning histogram histogram2d histogram_bin_edges histogramdd interp
+    intersect1d ix_ kaiser lcm ldexp modf nanpercentile nanquantile nextafter packbits poly
+    polyadd polyder polydiv polyfit polyint polymul polysub polyval ravel_multi_index resize
+    rollaxis roots setdiff1d setxor1d spacing trapezoid tril_indices tril_indices_from
+    trim_zeros triu_indices triu_indices_from union1d unpackbits unravel_index unwrap vander
+"""
+
+
+def borrow(home: ModuleType, names: str) -> dict[str, Function]:
+    """Returns functions of a module of JAX's as ours, by name."""
+    return {name: borrowed(getattr(home, name), home.__name__) for name in names.split()}
+
+
+def borrowed(function: Function, home: str) -> Function:
+    """Returns a function of JAX's as one of ours, which takes lists of numbers as well."""
+    imported = from_jax(function)
+    name = function.__name__
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if list in map(type, args):
+            args = tuple([_array_of(x) for x in args])
+        return imported(*args, **kwargs)
+
+    called.__name__ = called.__qualname__ = name
+    called.__module__ = home.replace("jax", "ftrans", 1)
+    called.__doc__ = (
+        f"Is `{home}.{name}` as a program: differentiated, batched and compiled as any."
+    )
+    called.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return called
+
+
+def _array_of(x: Any) -> Any:
+    """Returns a list of numbers as an array, and all else as it is."""
+    is_numbers = type(x) is list and all(map(is_scalar, tree.tree_leaves(x)))
+    return np.asarray(x) if is_numbers else x
+
+
+class _Joins:
+    """Joins what it is indexed by, as NumPy's object of that name does.
+
+    Args:
+        name: "r_" for rows, "c_" for columns.
+    """
+
+    def __init__(self, name: str):
+        self._joined = from_jax(lambda items: getattr(jnp, name)[items])
+
+    def __getitem__(self, items: Any) -> Any:
+        """Returns what is joined, slices being ranges."""
+        return self._joined(items)
+
+
+r_, c_ = _Joins("r_"), _Joins("c_")
+
+globals().update(borrow(jnp, _NAMES))
+
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    "c_", "index_exp", "mgrid", "ogrid", "r_", "s_", *_NAMES.split(),
+]  # fmt: skip
