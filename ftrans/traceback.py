@@ -141,7 +141,7 @@ _READ_ONLY = (
 _NOT_OF_JAX = (
     "ftrans: a function of JAX was given a traced value, which JAX does not know.\n"
     "Write np.sin(x) or ftrans.numpy.sin(x) in the place of jax.numpy.sin(x); what is not there,\n"
-    "or is written for JAX as a whole, call by ftrans.external.jax(f)(x), which differentiates it."
+    "or is written for JAX as a whole, take by ftrans.from_jax(f)(x)."
 )
 _INDEX_OF_JAX = (
     "ftrans: an array of JAX was indexed by a traced value, which JAX does not know.\n"

@@ -7,6 +7,7 @@ from benchmarks.rows import (
     external,
     fresh,
     growing,
+    imported,
     lowering,
     recompiling,
     tensors,
@@ -25,5 +26,6 @@ ROWS = [
     *growing.ROWS,
     *custom.ROWS,
     *external.ROWS,
+    *imported.ROWS,
     *verifying.ROWS,
 ]

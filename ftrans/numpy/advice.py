@@ -92,7 +92,7 @@ def meant(default: str) -> tuple[str, str]:
     elif last in _CONVERSIONS or frame is inner:
         advice = _CONSTANT
     elif _root(inner) == "jax":
-        advice = f"  {name} is written for JAX: call it by ftrans.external.jax({name})(...)."
+        advice = f"  {name} is written for JAX: call it by ftrans.from_jax({name})(...)."
     else:
         advice = (
             f"  {name} needs plain arrays: call it by ftrans.external, with a rule for its\n"
