@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from ml_dtypes import finfo
 
 import ftrans.primitives as p
 from ftrans.interop.importer import Importer, NoCounterpart, Rule, broadcast
@@ -121,19 +122,10 @@ def _same(importer: Importer, equation: Any, *operands: Any) -> Any:
 
 
 def _reduce_precision(importer: Importer, equation: Any, x: Any) -> Any:
-    info = jax_finfo(type_of(x).dtype)
-    given = equation.params["exponent_bits"], equation.params["mantissa_bits"]
-    if given != info:
+    own, params = finfo(type_of(x).dtype), equation.params
+    if (params["exponent_bits"], params["mantissa_bits"]) != (own.nexp, own.nmant):
         raise NoCounterpart
     return x
-
-
-def jax_finfo(dtype: np.dtype) -> tuple[int, int]:
-    """Returns how many bits exponent and mantissa of a floating-point dtype have."""
-    import ml_dtypes
-
-    info = ml_dtypes.finfo(dtype)
-    return int(info.nexp), int(info.nmant)
 
 
 def _polygamma(importer: Importer, equation: Any, order: Any, x: Any) -> Any:
@@ -143,10 +135,8 @@ def _polygamma(importer: Importer, equation: Any, order: Any, x: Any) -> Any:
     return p.polygamma_p(x, order=int(value))
 
 
-RULES: dict[str, Rule] = {}
-for _entry in NAMES.split():
-    _name, _, _ours = _entry.partition(":")
-    RULES[_name] = _by(getattr(p, f"{_ours or _name}_p"))
+_PAIRS = [entry.partition(":") for entry in NAMES.split()]
+RULES: dict[str, Rule] = {name: _by(getattr(p, f"{ours or name}_p")) for name, _, ours in _PAIRS}
 RULES |= {
     "convert_element_type": _convert,
     "integer_pow": _integer_pow,

@@ -25,7 +25,7 @@ from ftrans.ir.frame import make_tracer
 from ftrans.ir.stack import state, untraced
 from ftrans.primitives import call_p, convert_p
 from ftrans.primitives.rules.external import Same
-from ftrans.runtime import keep, run
+from ftrans.runtime import keep, on_clear, run
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, precision, settings_of_jax
 from ftrans.traceback import OnTape, boundary
 
@@ -120,6 +120,8 @@ def from_jax(function: Any) -> Any:
 
 _lasting: dict[Same, Callable[..., Any]] = {}
 """Functions of modules, which live as long as these."""
+
+on_clear(_lasting.clear)
 
 _passing: weakref.WeakValueDictionary[Same, Callable[..., Any]] = weakref.WeakValueDictionary()
 """All others, for as long as somebody has what was made of them."""

@@ -5,17 +5,25 @@ The modules are imported when they are asked for.
 
 import importlib as _importlib
 
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
-    "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "signal", "spatial",
-    "special", "stats",
-]  # fmt: skip
+_MODULES = [
+    "cluster",
+    "fft",
+    "integrate",
+    "interpolate",
+    "linalg",
+    "ndimage",
+    "signal",
+    "spatial",
+    "special",
+    "stats",
+]
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module 'ftrans.scipy' has no attribute {name!r}")
     return _importlib.import_module(f"ftrans.scipy.{name}")
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return _MODULES
