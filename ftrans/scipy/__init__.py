@@ -6,6 +6,9 @@ The modules are imported when they are asked for.
 import importlib as _importlib
 
 _MODULES = [
+    "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "signal", "spatial",
+    "special", "stats",
+]  # fmt: skip
     "cluster",
     "fft",
     "integrate",
