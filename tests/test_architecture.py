@@ -63,7 +63,7 @@ CEILINGS = {
     "numpy": 8705,
     "primitives": 6962,
     "runtime": 3632,
-    "scipy": 102,
+    "scipy": 91,
     "torch": 890,
     "verify": 3233,
 }

@@ -9,17 +9,6 @@ _MODULES = [
     "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "signal", "spatial",
     "special", "stats",
 ]  # fmt: skip
-    "cluster",
-    "fft",
-    "integrate",
-    "interpolate",
-    "linalg",
-    "ndimage",
-    "signal",
-    "spatial",
-    "special",
-    "stats",
-]
 
 
 def __getattr__(name: str) -> object:
