@@ -62,12 +62,16 @@ def _in_front(program: Program, count: int) -> Program:
 def _scan(importer: Importer, equation: Any, *operands: Any) -> Any:
     params = equation.params
     body, captured = importer.program(params["jaxpr"], "body")
+    if "num_consts" in params:
+        consts, carry = params["num_consts"], params["num_carry"]
+    else:  # from JAX 0.11 on
+        consts, carry, _ = [len(part) for part in params["ft_in"].unpack()]
     return p.scan_p(
         *map(importer.frame.capture, captured),
         *map(importer.array, operands),
         body=_in_front(body, len(captured)),
-        consts=len(captured) + int(params["num_consts"]),
-        carry=int(params["num_carry"]),
+        consts=len(captured) + int(consts),
+        carry=int(carry),
         length=int(params["length"]),
         reverse=bool(params["reverse"]),
         unroll=int(params["unroll"]),

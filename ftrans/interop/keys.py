@@ -14,6 +14,7 @@ import ftrans.primitives as p
 from ftrans.interop.importer import Importer, NoCounterpart, Rule, key_shape, type_of_aval
 from ftrans.interop.shapes import ints
 from ftrans.ir import type_of
+from ftrans.primitives.shape import part
 
 
 def _of_words(make: Callable[[Any, Any], Callable[..., Any]]) -> Rule:
@@ -83,6 +84,12 @@ def _concatenate(importer: Importer, equation: Any, *xs: Any) -> Any:
     return p.concatenate_p(*xs, axis=int(equation.params["dimension"]))
 
 
+def _unstack(importer: Importer, equation: Any, x: Any, **_: Any) -> Any:
+    axis, shape = int(equation.params["axis"]), type_of_aval(equation.outvars[0].aval).shape
+    count = type_of(x).shape[axis]
+    return [p.reshape_p(part(x, axis, i, i + 1), shape=shape) for i in range(count)]
+
+
 RULES: dict[str, Rule] = {
     "random_bits": _of_words(
         lambda impl, params: (
@@ -103,5 +110,6 @@ RULES: dict[str, Rule] = {
     "broadcast_in_dim": _broadcast,
     "transpose": _transpose,
     "concatenate": _concatenate,
+    "unstack": _unstack,
 }
 """The rules of what takes keys, or returns some."""

@@ -5,7 +5,7 @@ JAX makes the rule, as a jaxpr; what it captures of the function is known by its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -27,13 +27,32 @@ def _specs(types: Sequence[ArrayType]) -> list[Any]:
     return [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
 
 
-def _entered(importer: Importer, equation: Any, operands: Sequence[Any]) -> tuple[Any, Any]:
-    """Returns the jaxpr of a function, and how to go on: its results, if they are known already.
+def _rule_of(rule: Callable[..., Any], *specs: Any) -> Any:
+    """Returns a rule of JAX's as a jaxpr.
+
+    Raises:
+        NoCounterpart: where it raises, which is to be told to who asks for the derivative.
+    """
+    try:
+        return jax.make_jaxpr(rule)(*specs)
+    except Exception as error:
+        raise NoCounterpart from error
+
+
+def _entered(
+    importer: Importer, equation: Any, closed: Any, operands: Sequence[Any]
+) -> tuple[Any, Any]:
+    """Returns what a function is known by, and its results, if these are known already.
+
+    Args:
+        importer: that of the equation.
+        equation: calls the function.
+        closed: its jaxpr.
+        operands: what it is called with.
 
     Raises:
         NoCounterpart: where there are too many rules around it.
     """
-    closed = equation.params["call_jaxpr"]
     name = equation.primitive.name, key_of(closed.jaxpr)
     around = importer.around
     if around and around[-1] == name and importer.answer is not None:
@@ -48,8 +67,9 @@ def _entered(importer: Importer, equation: Any, operands: Sequence[Any]) -> tupl
 
 
 def _custom_jvp(importer: Importer, equation: Any, *operands: Any) -> Any:
+    closed = equation.params["call_jaxpr"]
     xs = [importer.array(x) for x in operands]
-    name, known = _entered(importer, equation, xs)
+    name, known = _entered(importer, equation, closed, xs)
     if known is not None:
         return known
     inputs = [type_of_aval(var.aval) for var in equation.invars]
@@ -63,8 +83,8 @@ def _custom_jvp(importer: Importer, equation: Any, *operands: Any) -> Any:
         return pick(jax.jvp(function, tuple(given), tuple(full))[1], smooth)
 
     taken = pick(inputs, moving)
-    pushed = jax.make_jaxpr(push)(_specs(taken), _specs(inputs))
-    forward, held = importer.program(equation.params["call_jaxpr"], "forward")
+    pushed = _rule_of(push, _specs(taken), _specs(inputs))
+    forward, held = importer.program(closed, "forward")
     with building("jvp", [*taken, *inputs, *outs]) as (frame, values):
         inner = Importer(frame, importer.rules, (*importer.around, name))
         at, results = values[len(taken) :][: len(inputs)], values[len(taken) + len(inputs) :]
@@ -89,8 +109,13 @@ def _custom_jvp(importer: Importer, equation: Any, *operands: Any) -> Any:
 
 
 def _custom_vjp(importer: Importer, equation: Any, *operands: Any) -> Any:
+    return _with_vjp(importer, equation, equation.params["call_jaxpr"], operands)
+
+
+def _with_vjp(importer: Importer, equation: Any, closed: Any, operands: Sequence[Any]) -> Any:
+    """Records a call of what has a rule for cotangents, and is this jaxpr."""
     xs = [importer.array(x) for x in operands]
-    name, known = _entered(importer, equation, xs)
+    name, known = _entered(importer, equation, closed, xs)
     if known is not None:
         return known
     inputs = [type_of_aval(var.aval) for var in equation.invars]
@@ -110,7 +135,7 @@ def _custom_vjp(importer: Importer, equation: Any, *operands: Any) -> Any:
         residuals, structure = tree.tree_flatten(pull)
         return [*results, *residuals]
 
-    forwards = jax.make_jaxpr(fwd)(*_specs(inputs))
+    forwards = _rule_of(fwd, *_specs(inputs))
     residuals = [type_of_aval(aval) for aval in forwards.out_avals[len(outs) :]]
     cotangents = pick(outs, smooth)
 
@@ -119,7 +144,7 @@ def _custom_vjp(importer: Importer, equation: Any, *operands: Any) -> Any:
         full = [next(at) if m else _no_tangent(t) for m, t in zip(smooth, outs, strict=True)]
         return list(structure.unflatten(left)(full))
 
-    backwards = jax.make_jaxpr(bwd)(_specs(cotangents), _specs(residuals))
+    backwards = _rule_of(bwd, _specs(cotangents), _specs(residuals))
     around = (*importer.around, name)
     with building("forward", inputs) as (frame, values):
         inner = Importer(frame, importer.rules, around)
@@ -151,6 +176,19 @@ def _custom_vjp(importer: Importer, equation: Any, *operands: Any) -> Any:
     )
 
 
+def _high_level(importer: Importer, equation: Any, *operands: Any) -> Any:
+    """Imports a primitive that JAX, from 0.12 on, says how to expand, with rules of its own."""
+    called = equation.params["_prim"]
+
+    def expand(*flat: Any) -> list[Any]:
+        return tree.tree_leaves(called.expand(*called.in_tree.unflatten(flat)))
+
+    closed = jax.make_jaxpr(expand)(*_specs([type_of_aval(var.aval) for var in equation.invars]))
+    if not any(type_of_aval(var.aval).is_inexact for var in equation.outvars):
+        return importer.run(closed.jaxpr, closed.consts, operands)
+    return _with_vjp(importer, equation, closed, operands)
+
+
 def _no_tangent(t: ArrayType) -> Any:
     """Returns what JAX takes for the tangent of what has none."""
     return np.zeros(t.shape, jax.dtypes.float0)
@@ -158,8 +196,15 @@ def _no_tangent(t: ArrayType) -> Any:
 
 def _name(equation: Any) -> str:
     """Returns how errors call the function."""
-    found = equation.params["call_jaxpr"].jaxpr.debug_info
+    called = equation.params.get("call_jaxpr")
+    if called is None:
+        return type(equation.params["_prim"]).__name__
+    found = getattr(called, "jaxpr", called).debug_info
     return str(getattr(found, "func_name", None) or equation.primitive.name)
 
 
-RULES: dict[str, Rule] = {"custom_jvp_call": _custom_jvp, "custom_vjp_call": _custom_vjp}
+RULES: dict[str, Rule] = {
+    "call_hi_primitive": _high_level,
+    "custom_jvp_call": _custom_jvp,
+    "custom_vjp_call": _custom_vjp,
+}
