@@ -997,7 +997,7 @@ def test_an_exception_of_the_users_own_passes_unchanged(error: type[Exception]) 
 _JAX_NOTE = (
     "ftrans: a function of JAX was given a traced value, which JAX does not know.\n"
     "Write np.sin(x) or ftrans.numpy.sin(x) in the place of jax.numpy.sin(x); what is not there,\n"
-    "or is written for JAX as a whole, call by ftrans.external.jax(f)(x), which differentiates it."
+    "or is written for JAX as a whole, take by ftrans.from_jax(f)(x)."
 )
 _INDEX_NOTE = (
     "ftrans: an array of JAX was indexed by a traced value, which JAX does not know.\n"
@@ -1070,7 +1070,7 @@ def test_errors_of_others_about_anything_else_carry_no_note() -> None:
     [
         (
             "import jax.numpy as jnp\ndef loss(x):\n    return jnp.asarray(x).sum()\n",
-            "  library.loss is written for JAX: call it by ftrans.external.jax(library.loss)(...).",
+            "  library.loss is written for JAX: call it by ftrans.from_jax(library.loss)(...).",
         ),
         (
             "import numpy as np\ndef loss(x):\n    return np.asarray(x).sum()\n",
