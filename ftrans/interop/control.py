@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import ftrans.primitives as p
-from ftrans.interop.importer import Importer, NoCounterpart, Rule, core
+from ftrans.interop.importer import Importer, Rule, core
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import Program, type_of
 
@@ -80,23 +80,46 @@ def _scan(importer: Importer, equation: Any, *operands: Any) -> Any:
 
 def _while(importer: Importer, equation: Any, *operands: Any) -> Any:
     params = equation.params
-    if params["cond_jaxpr"].out_avals[0].shape:
-        raise NoCounterpart  # one loop for many lanes, each of which ends at its own time
     of_cond, of_body = int(params["cond_nconsts"]), int(params["body_nconsts"])
     cond, held_by_cond = importer.program(params["cond_jaxpr"], "cond")
     body, held_by_body = importer.program(params["body_jaxpr"], "body")
     given, capture = [importer.array(x) for x in operands], importer.frame.capture
+    cond, body = _in_front(cond, len(held_by_cond)), _in_front(body, len(held_by_body))
+    for_cond = [*map(capture, held_by_cond), *given[:of_cond]]
+    for_body = [*map(capture, held_by_body), *given[of_cond : of_cond + of_body]]
+    if cond.output_types[0].shape:
+        cond, body = _for_lanes(cond, body, len(for_cond), len(for_body))
+        for_body = [*for_cond, *for_body]
     return p.while_p(
-        *map(capture, held_by_cond),
-        *given[:of_cond],
-        *map(capture, held_by_body),
-        *given[of_cond:],
-        cond=_in_front(cond, len(held_by_cond)),
-        body=_in_front(body, len(held_by_body)),
-        cond_consts=len(held_by_cond) + of_cond,
-        body_consts=len(held_by_body) + of_body,
+        *for_cond,
+        *for_body,
+        *given[of_cond + of_body :],
+        cond=cond,
+        body=body,
+        cond_consts=len(for_cond),
+        body_consts=len(for_body),
         bound=None,
     )
+
+
+def _for_lanes(
+    cond: Program, body: Program, for_cond: int, for_body: int
+) -> tuple[Program, Program]:
+    """Returns the programs of one loop for many lanes, each of which ends at its own time."""
+    lanes = cond.output_types[0].shape
+    with building(cond.name, cond.inputs) as (frame, inputs):
+        (goes_on,) = replay(cond, inputs)
+        whole = finish(frame, [p.any_p(goes_on, axes=tuple(range(len(lanes))))])
+    types = [*cond.inputs[:for_cond], *body.inputs]
+    with building(body.name, types) as (frame, inputs):
+        carry = inputs[for_cond + for_body :]
+        (goes_on,) = replay(cond, [*inputs[:for_cond], *carry])
+        axes = tuple(range(len(lanes)))
+        outs = [
+            p.select_p(p.broadcast_p(goes_on, shape=type_of(x).shape, axes=axes), new, x)
+            for new, x in zip(replay(body, inputs[for_cond:]), carry, strict=True)
+        ]
+        return whole, finish(frame, outs)
 
 
 RULES: dict[str, Rule] = {

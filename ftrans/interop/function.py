@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -18,9 +19,17 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.config import config
-from ftrans.errors import ArgumentError, ConcretizationError, LeakedTracerError, UnsupportedError
+from ftrans.errors import (
+    ArgumentError,
+    ConcretizationError,
+    LeakedTracerError,
+    StaticArgumentError,
+    UnsupportedError,
+)
 from ftrans.interop.callee import static_key
+from ftrans.interop.closure import arrays_of
 from ftrans.ir import Params, Program, Tracer, bind
+from ftrans.ir.dtype import is_float
 from ftrans.ir.frame import make_tracer
 from ftrans.ir.stack import state, untraced
 from ftrans.primitives import call_p, convert_p
@@ -38,7 +47,8 @@ _WIDE = frozenset(map(np.dtype, ("float64", "complex128", "int64", "uint64")))
 def _asks(error: Exception) -> bool:
     """Tells whether JAX says that a function asks for values of what is traced."""
     kinds = jax.errors.JAXTypeError, jax.errors.JAXIndexError
-    return isinstance(error, kinds) or "concrete values" in str(error)
+    leaks = isinstance(error, jax.errors.UnexpectedTracerError)
+    return not leaks and (isinstance(error, kinds) or "concrete values" in str(error))
 
 
 class _Leaf(NamedTuple):
@@ -58,6 +68,8 @@ class _Traced(NamedTuple):
         structure: that of the result.
         leaves: what of it is no array, None in the place of arrays.
         weak: which of the arrays promote as Python scalars do.
+        copied: arrays that JAX has copied, since it rounds them or takes them for numbers, with
+            what they were.
     """
 
     program: Program
@@ -65,6 +77,11 @@ class _Traced(NamedTuple):
     structure: Any
     leaves: list[Any]
     weak: list[bool]
+    copied: list[tuple[np.ndarray, np.ndarray]]
+
+    def holds(self) -> bool:
+        """Tells whether what was copied is as it was."""
+        return all(np.array_equal(now, then, equal_nan=True) for now, then in self.copied)
 
 
 class _Static(NamedTuple):
@@ -151,10 +168,10 @@ def _imported(function: Callable[..., Any]) -> Callable[..., Any]:
             wide,
             config.default_dtype,
             settings_of_jax(),
-            *[static_key(x) if type(x) is not _Leaf else _spec_key(x) for x in given],
+            *[_static_key(name, x) if type(x) is not _Leaf else _spec_key(x) for x in given],
         )
         traced = traces.get(key)
-        if traced is None:
+        if traced is None or (traced.copied and not traced.holds()):
             try:
                 traced = _trace(name, function, structure, given, wide)
             except (TypeError, IndexError) as error:
@@ -177,6 +194,25 @@ def _imported(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _OF_UFUNCS = ("accumulate", "at", "outer", "reduce", "reduceat")
+
+
+def _static_key(name: str, x: Any) -> Any:
+    """Returns what stands for an argument that is no array.
+
+    Raises:
+        StaticArgumentError: where it has no hash, and so may change unseen.
+    """
+    if type(x) is slice:
+        return slice, x.start, x.stop, x.step
+    try:
+        hash(x)
+    except TypeError:
+        raise StaticArgumentError(
+            f"from_jax({name}): an argument that is no array must be hashable, not of type "
+            f"{type(x).__name__}.\n  argument: {x!r:.60}\n"
+            f"  Pass an array, or make it part of the function."
+        ) from None
+    return static_key(x)
 
 
 def _spec_key(x: _Leaf) -> Any:
@@ -208,15 +244,16 @@ def _is_key(x: Any) -> bool:
 def _is_array(x: Any) -> bool:
     if type(x) is Tracer or is_jax(x):
         return True
-    return isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "OSUVMm"
+    is_numpy = isinstance(x, (np.ndarray, np.generic))
+    return is_numpy and (x.dtype.kind in "biufc" or is_float(x.dtype))
 
 
 _NUMBERS = {
-    (is_complex, wide): np.dtype(f"{'c' if is_complex else 'f'}{(4 + 4 * wide) * (1 + is_complex)}")
-    for is_complex in (False, True)
-    for wide in (False, True)
+    **{(sort, True): np.dtype(f"{sort}{8 * (1 + (sort == 'c'))}") for sort in "fciu"},
+    **{(sort, False): np.dtype(f"{sort}{4 * (1 + (sort == 'c'))}") for sort in "fciu"},
+    **{("b", wide): np.dtype(bool) for wide in (False, True)},
 }
-"""The dtypes of Python's numbers, complex or not, by whether JAX keeps what is wide."""
+"""The dtypes of Python's numbers by kind, and by whether JAX keeps what is wide."""
 
 
 def _leaf(x: Any, wide: bool) -> Any:
@@ -225,8 +262,8 @@ def _leaf(x: Any, wide: bool) -> Any:
     if kind is Tracer and not x.weak:
         return _Leaf(x, jax.ShapeDtypeStruct(x.type.shape, x.type.dtype), False)
     if kind is float or kind is complex or kind is Tracer:
-        is_complex = kind is complex or (kind is Tracer and x.type.dtype.kind == "c")
-        dtype = _NUMBERS[is_complex, wide]
+        sort = "c" if kind is complex else x.type.dtype.kind if kind is Tracer else "f"
+        dtype = _NUMBERS[sort, wide]
         if kind is Tracer:
             x = x if x.type.dtype == dtype else convert_p(x, dtype=dtype)
         else:
@@ -255,6 +292,8 @@ def _trace(
         args, kwargs = structure.unflatten([next(at) if type(x) is _Leaf else x for x in given])
         result = function(*args, **kwargs)
         leaves, made = tree.tree_flatten(result)
+        if not OnTape.types.isdisjoint(map(type, leaves)):
+            raise LeakedTracerError(name)  # a tensor that it closes over
         kept = [None if isinstance(x, jax.Array) or _is_array(x) else _Static(x) for x in leaves]
         outputs = made, kept
         return [x for x, static in zip(leaves, kept, strict=True) if static is None]
@@ -263,7 +302,8 @@ def _trace(
         with untraced(), precision(wide):
             closed = jax.make_jaxpr(flat)(*specs)
     except (LeakedTracerError, TypeError) as error:
-        if not isinstance(error, LeakedTracerError) and "ftrans.ir.frame.Tracer" not in str(error):
+        leaks = isinstance(error, (LeakedTracerError, jax.errors.UnexpectedTracerError))
+        if not leaks and "ftrans.ir.frame.Tracer" not in str(error):
             raise
         raise UnsupportedError(
             f"from_jax({name}): it closes over a value that is traced here, which JAX does not "
@@ -274,7 +314,12 @@ def _trace(
     program, captured = imported(closed, name)
     made, kept = outputs
     weak = [bool(aval.weak_type) and aval.dtype in _WIDE for aval in closed.out_avals]
-    return _Traced(keep(program), captured, made, kept, weak)
+    copied = [(x, x.copy()) for x in arrays_of(function) if not (x.ndim and (wide or _fits(x)))]
+    return _Traced(keep(program), captured, made, kept, weak, copied)
+
+
+def _fits(x: np.ndarray) -> bool:
+    return x.dtype not in _WIDE
 
 
 def _call(traced: _Traced, given: Sequence[_Leaf]) -> Any:
@@ -287,7 +332,7 @@ def _call(traced: _Traced, given: Sequence[_Leaf]) -> Any:
     else:
         found = run(program, operands)
     at = iter(found)
-    leaves = [next(at) if static is None else static.value for static in traced.leaves]
+    leaves = [next(at) if static is None else deepcopy(static.value) for static in traced.leaves]
     return traced.structure.unflatten(leaves)
 
 
@@ -314,7 +359,10 @@ def _by_value(
     if not any(type(x.value) is Tracer for x in given if type(x) is _Leaf):
         with untraced(), precision(wide):
             args, kwargs = structure.unflatten(
-                [x if type(g) is not _Leaf else g.value for x, g in zip(leaves, given, strict=True)]
+                [
+                    g.value if type(g) is _Leaf and not _is_key(x) else x
+                    for x, g in zip(leaves, given, strict=True)
+                ]
             )
             result = function(*args, **kwargs)
         if any(map(is_jax, leaves)):
@@ -322,7 +370,8 @@ def _by_value(
         return tree.tree_map(lambda x: np.array(x) if is_jax(x) else x, result)
     known: list[Any] = []
     for x, leaf in zip(leaves, given, strict=True):
-        if type(leaf) is _Leaf and (type(x) is float or leaf.spec.dtype.kind in "biu"):
+        sort = "f" if type(leaf) is not _Leaf or _is_key(x) else leaf.spec.dtype.kind
+        if type(leaf) is _Leaf and (type(x) is float or sort in "biu"):
             value = leaf.value
             known.append(value.value() if type(value) is Tracer else x if leaf.weak else value)
         else:

@@ -28,6 +28,10 @@ Imported = tuple[Program, list[Any]]
 """A program, and the arrays that it takes after its other inputs."""
 
 
+_CARRIERS = {"jaxpr", "call_jaxpr", "branches", "cond_jaxpr"}
+"""The params of primitives that carry jaxprs, which may go through keys."""
+
+
 class NoCounterpart(Exception):
     """Says that an equation of JAX's is called, since nothing here means the same."""
 
@@ -50,6 +54,10 @@ def is_key(aval: Any) -> bool:
 def key_shape(aval: Any) -> tuple[int, ...]:
     """Returns the shape of the words of one key."""
     return tuple(aval.dtype._impl.key_shape)
+
+
+class RefusedError(UnsupportedError):
+    """Says that an equation of JAX's can neither be imported nor called."""
 
 
 class Importer:
@@ -101,8 +109,9 @@ class Importer:
     def equation(self, equation: Any, operands: list[Any]) -> list[Any]:
         """Records one equation of JAX's; returns its results."""
         name, ends = equation.primitive.name, (*equation.invars, *equation.outvars)
-        of_keys = self.rules.get(f"keys:{name}") if any(is_key(x.aval) for x in ends) else None
-        rule = of_keys or self.rules.get(name)
+        rule = self.rules.get(name)
+        if any(is_key(x.aval) for x in ends) and not equation.params.keys() & _CARRIERS:
+            rule = self.rules.get(f"keys:{name}")
         types = [type_of_aval(var.aval) for var in equation.outvars]
         if rule is not None:
             try:
@@ -110,6 +119,8 @@ class Importer:
                 found = list(found) if isinstance(found, (list, tuple)) else [found]
                 if len(found) == len(types) and all(map(_fits, found, types)):
                     return found
+            except RefusedError:
+                raise
             except (NoCounterpart, FtransError):
                 pass  # perhaps of a dtype that our primitive does not take
         return self.called(equation, operands)
@@ -117,16 +128,10 @@ class Importer:
     def called(self, equation: Any, operands: Sequence[Any]) -> list[Any]:
         """Records a call of one equation of JAX's."""
         if equation.effects:
-            raise UnsupportedError(
+            raise RefusedError(
                 f"from_jax: {equation.primitive.name} has effects, which a program that is "
                 f"transformed must not have.\n  effects: {', '.join(map(str, equation.effects))}\n"
                 f"  Leave it out of the function, or call external.jax(f) instead."
-            )
-        avals = [var.aval for var in (*equation.invars, *equation.outvars)]
-        if any(map(is_key, avals)):
-            raise UnsupportedError(
-                f"from_jax: {equation.primitive.name} of keys of random numbers is not supported.\n"
-                f"  Pass raw keys, as jax.random.PRNGKey makes them, or draw outside."
             )
         return list(external_p(*map(self.array, operands), callee=callee_of(equation)))
 
@@ -180,7 +185,17 @@ def alone(equation: Any) -> Any:
 
 def callee_of(equation: Any) -> JaxCallee:
     """Returns one equation of JAX's as what an `external` equation calls."""
-    function = core.jaxpr_as_fun(alone(equation))
+    plain = core.jaxpr_as_fun(alone(equation))
+    kinds = [var.aval.dtype._impl.name if is_key(var.aval) else None for var in equation.invars]
+
+    def function(*arrays: Any) -> list[Any]:
+        given = [
+            x if kind is None else jax.random.wrap_key_data(jnp.asarray(x), impl=kind)
+            for x, kind in zip(arrays, kinds, strict=True)
+        ]
+        pairs = zip(plain(*given), equation.outvars, strict=True)
+        return [jax.random.key_data(x) if is_key(var.aval) else x for x, var in pairs]
+
     avals = tuple([str(var.aval) for var in (*equation.invars, *equation.outvars)])
     key = equation.primitive.name, static_key(equation.params), avals
     types = [type_of_aval(var.aval) for var in equation.outvars]

@@ -46,6 +46,10 @@ def _words(importer: Importer, equation: Any, x: Any) -> Any:
     return importer.array(x)
 
 
+def _same(importer: Importer, equation: Any, *operands: Any) -> Any:
+    return [importer.array(x) for x in operands]
+
+
 def _shaped(importer: Importer, equation: Any, x: Any, *more: Any) -> Any:
     return p.reshape_p(x, shape=type_of_aval(equation.outvars[0].aval).shape)
 
@@ -101,6 +105,7 @@ RULES: dict[str, Rule] = {
     ),
     "random_fold_in": _of_words(lambda impl, params: impl.fold_in),
     "random_seed": _seed,
+    **dict.fromkeys(("copy", "copy_p", "optimization_barrier", "device_put"), _same),
     "random_wrap": _words,
     "random_unwrap": _words,
     "reshape": _shaped,

@@ -60,7 +60,9 @@ def _entered(
         if len(given) == len(operands) and all(map(lambda a, b: a is b, given, operands)):
             return name, results
     if around.count(name) > (name[0] == "custom_jvp_call"):  # `fwd` calls the function itself
-        return name, importer.run(closed.jaxpr, closed.consts, operands)
+        results = importer.run(closed.jaxpr, closed.consts, operands)
+        importer.answer = list(operands), results
+        return name, results
     if len(around) >= _DEEPEST or equation.params.get("symbolic_zeros"):
         raise NoCounterpart
     return name, None
@@ -80,21 +82,33 @@ def _custom_jvp(importer: Importer, equation: Any, *operands: Any) -> Any:
     def push(dots: Sequence[Any], given: Sequence[Any]) -> list[Any]:
         at = iter(dots)
         full = [next(at) if m else _no_tangent(t) for m, t in zip(moving, inputs, strict=True)]
-        return pick(jax.jvp(function, tuple(given), tuple(full))[1], smooth)
+        results, tangents = jax.jvp(function, tuple(given), tuple(full))
+        return [*results, *pick(tangents, smooth)]
 
     taken = pick(inputs, moving)
     pushed = _rule_of(push, _specs(taken), _specs(inputs))
     forward, held = importer.program(closed, "forward")
-    with building("jvp", [*taken, *inputs, *outs]) as (frame, values):
-        inner = Importer(frame, importer.rules, (*importer.around, name))
-        at, results = values[len(taken) :][: len(inputs)], values[len(taken) + len(inputs) :]
-        inner.answer = at, results
-        dots = inner.run(pushed.jaxpr, pushed.consts, values[: len(taken) + len(inputs)])
-        forward_mode, more = frame.close([inner.array(dot) for dot in dots])
+    around, n = (*importer.around, name), len(outs)
+    given = [*taken, *inputs]
+    with building("jvp", [*given, *outs]) as (frame, values):
+        inner = Importer(frame, importer.rules, around)
+        results = values[len(given) :]
+        inner.answer = values[len(taken) : len(given)], results
+        found = inner.run(pushed.jaxpr, pushed.consts, values[: len(given)])
+        lasting = _are(found[:n], results, smooth)
+        forward_mode, more = frame.close([inner.array(dot) for dot in found[n:]])
+    if not lasting:  # the rule has results of its own, which are differentiated as they are
+        with building("jvp", given) as (frame, values):
+            inner = Importer(frame, importer.rules, around)
+            found = inner.run(pushed.jaxpr, pushed.consts, values)
+            forward_mode, more = frame.close([inner.array(x) for x in found])
     count = len(xs)
-    references = [("operand", i) for i in range(count)] + [("result", i) for i in range(len(outs))]
+    references = [("operand", i) for i in range(count)]
+    references += [("result", i) for i in range(n)] if lasting else []
     references += [("operand", count + len(held) + i) for i in range(len(more))]
-    spec = Spec(_name(equation), count, smooth, takes=moving, pushed=tuple(references))
+    spec = Spec(
+        _name(equation), count, smooth, takes=moving, pushed=tuple(references), lasting=lasting
+    )
     capture = importer.frame.capture
     return custom_p(
         *xs,
@@ -149,6 +163,8 @@ def _with_vjp(importer: Importer, equation: Any, closed: Any, operands: Sequence
     with building("forward", inputs) as (frame, values):
         inner = Importer(frame, importer.rules, around)
         found = [inner.array(x) for x in inner.run(forwards.jaxpr, forwards.consts, values)]
+        own = inner.answer or ([], [])  # else `fwd` has results of its own
+        lasting = _are(own[0], values, (True,) * len(values)) and _are(found, own[1], smooth)
         # what is saved may be an argument or a result
         places = {id(x): ("result", i) for i, x in enumerate(found[: len(outs)])}
         places.update({id(x): ("operand", i) for i, x in enumerate(values)})
@@ -162,7 +178,9 @@ def _with_vjp(importer: Importer, equation: Any, closed: Any, operands: Sequence
         backward, more = frame.close([inner.array(ct) for ct in cts])
     count = len(xs)
     references += [("operand", count + len(held) + i) for i in range(len(more))]
-    spec = Spec(_name(equation), count, smooth, gives=gives, pulled=tuple(references))
+    spec = Spec(
+        _name(equation), count, smooth, gives=gives, pulled=tuple(references), lasting=lasting
+    )
     capture = importer.frame.capture
     return custom_p(
         *xs,
@@ -187,6 +205,12 @@ def _high_level(importer: Importer, equation: Any, *operands: Any) -> Any:
     if not any(type_of_aval(var.aval).is_inexact for var in equation.outvars):
         return importer.run(closed.jaxpr, closed.consts, operands)
     return _with_vjp(importer, equation, closed, operands)
+
+
+def _are(found: Sequence[Any], results: Sequence[Any], mask: Sequence[bool]) -> bool:
+    """Tells whether the first values are results, where a mask says that it matters."""
+    pairs = zip(found, results, mask, strict=False)
+    return len(found) >= len(mask) and all(a is b for a, b, matters in pairs if matters)
 
 
 def _no_tangent(t: ArrayType) -> Any:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ftrans.errors import UnsupportedError
 from ftrans.interop import control, elementwise, indexing, keys, rules, shapes
-from ftrans.interop.importer import Imported, Rule, import_jaxpr
+from ftrans.interop.importer import Imported, NoCounterpart, RefusedError, Rule, import_jaxpr
 from ftrans.runtime.jaxlink import x64
 
 RULES: dict[str, Rule] = {
@@ -21,5 +22,13 @@ RULES: dict[str, Rule] = {
 
 def imported(closed: Any, name: str) -> Imported:
     """Returns the program of a closed jaxpr, and the arrays that it takes besides."""
-    with x64():
-        return import_jaxpr(closed, RULES, name)
+    try:
+        with x64():
+            return import_jaxpr(closed, RULES, name)
+    except RefusedError as error:
+        raise UnsupportedError(*error.args) from None
+    except NoCounterpart:
+        raise UnsupportedError(
+            f"from_jax({name}): it closes over a value that JAX is tracing outside.\n"
+            f"  Pass it as an argument of the function."
+        ) from None

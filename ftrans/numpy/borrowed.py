@@ -16,7 +16,7 @@ import numpy as np
 from numpy import index_exp, mgrid, ogrid, s_
 
 from ftrans.interop import from_jax
-from ftrans.numpy.promotion import is_scalar
+from ftrans.numpy.promotion import as_array, is_array, is_scalar
 
 Function = Callable[..., Any]
 
@@ -41,8 +41,9 @@ def borrowed(function: Function, home: str) -> Function:
     name = function.__name__
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        if list in map(type, args):
+        if list in map(type, (*args, *kwargs.values())):
             args = tuple([_array_of(x) for x in args])
+            kwargs = {key: _array_of(x) for key, x in kwargs.items()}
         return imported(*args, **kwargs)
 
     called.__name__ = called.__qualname__ = name
@@ -56,8 +57,13 @@ def borrowed(function: Function, home: str) -> Function:
 
 def _array_of(x: Any) -> Any:
     """Returns a list of numbers as an array, and all else as it is."""
-    is_numbers = type(x) is list and all(map(is_scalar, tree.tree_leaves(x)))
-    return np.asarray(x) if is_numbers else x
+    if type(x) is not list:
+        return x
+    leaves = tree.tree_leaves(x)
+    if all(map(is_scalar, leaves)):
+        return np.asarray(x)
+    is_one = all(is_scalar(leaf) or (is_array(leaf) and not np.ndim(leaf)) for leaf in leaves)
+    return as_array(x) if is_one else x
 
 
 class _Joins:

@@ -19,6 +19,8 @@ from ftrans.numpy import rearrangement, reduction
 from ftrans.numpy.advice import attributes_of
 from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
 from ftrans.numpy.borrowed import borrow
+from ftrans.numpy.diagonals import tril, triu
+from ftrans.numpy.elementwise import add, conj, multiply
 from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from ftrans.numpy.promotion import as_array, inexact
 from ftrans.numpy.shaping import matrix_transpose
@@ -26,19 +28,65 @@ from ftrans.numpy.statistics import root, squares
 from ftrans.numpy.views import copied
 
 _BORROWED = """
-    cholesky cond det eig eigh eigvals eigvalsh inv lstsq matrix_rank multi_dot pinv qr slogdet
-    solve svd svdvals tensorinv tensorsolve
+    cond det eig eigvals inv lstsq matrix_rank multi_dot pinv qr slogdet solve svd svdvals
+    tensorinv tensorsolve
 """
 
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     *_BORROWED.split(),
-    "cross", "diagonal", "matmul", "matrix_norm", "matrix_power", "matrix_transpose", "norm",
-    "outer", "tensordot", "trace", "vecdot", "vector_norm",
+    "cholesky", "cross", "diagonal", "eigh", "eigvalsh", "matmul", "matrix_norm", "matrix_power",
+    "matrix_transpose", "norm", "outer", "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
 globals().update(borrow(jnp.linalg, _BORROWED))
 __getattr__ = attributes_of("numpy.linalg")
+
+
+def _hermitian(x: Any, lower: bool) -> Any:
+    """Returns the matrices of which one triangle is given; a gradient goes to both, in halves."""
+    x = inexact(x)
+    turned = matrix_transpose(conj(x))
+    part = tril if lower else triu
+    whole = add(part(x), matrix_transpose(conj(part(x, -1 if lower else 1))))
+    return p.graft_p(whole, multiply(0.5, add(x, turned)))
+
+
+def cholesky(x: Any, /, *, upper: bool = False) -> Any:
+    """Returns the Cholesky factors of Hermitian matrices, f64[..., n, n].
+
+    Args:
+        x: positive definite matrices. Where one is none, its factor is NaN.
+        upper: whether the upper triangle is read, and the factor is an upper one.
+    """
+    return _cholesky(_hermitian(x, not upper), upper=upper)
+
+
+def eigh(a: Any, UPLO: str = "L") -> Any:
+    """Returns eigenvalues, in order, and eigenvectors of Hermitian matrices, f64[..., n, n].
+
+    Derivatives of eigenvectors exist where eigenvalues differ.
+
+    Args:
+        a: the matrices.
+        UPLO: which triangle is read, "L" or "U".
+    """
+    return _eigh(_hermitian(a, UPLO.upper() == "L"))
+
+
+def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+    """Returns the eigenvalues, in order, of Hermitian matrices, f64[..., n, n].
+
+    Args:
+        a: the matrices.
+        UPLO: which triangle is read, "L" or "U".
+    """
+    return _eigvalsh(_hermitian(a, UPLO.upper() == "L"))
+
+
+_cholesky, _eigh, _eigvalsh = map(
+    from_jax, (jnp.linalg.cholesky, jnp.linalg.eigh, jnp.linalg.eigvalsh)
+)
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Any:

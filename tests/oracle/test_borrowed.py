@@ -114,6 +114,22 @@ def test_numpys_own_functions_take_traced_values() -> None:
     assert_close(batch, np.linalg.inv(np.stack([A, 2 * A])))
 
 
+@pytest.mark.parametrize("lower", [True, False])
+def test_one_triangle_of_a_hermitian_matrix_is_read(lower: bool) -> None:
+    full = A + 1j * np.array([[0, 1, -2], [-1, 0, 0.5], [2, -0.5, 0]]) / 5
+    part = np.tril(full) if lower else np.triu(full)
+    uplo = "L" if lower else "U"
+    assert_close(fnp.linalg.eigvalsh(part, uplo), np.linalg.eigvalsh(full))
+    assert_close(fnp.linalg.eigh(part, uplo)[0], np.linalg.eigvalsh(full))
+    found = fnp.linalg.cholesky(part, upper=not lower)
+    assert_close(found, np.linalg.cholesky(full) if lower else np.linalg.cholesky(full).conj().T)
+    # the gradient goes to both triangles, as PyTorch has it
+    slope = func.grad(lambda a: (fnp.linalg.eigvalsh(a, uplo) ** 2).sum())(A)
+    assert_close(slope, 2 * A)
+    slope = func.grad(lambda a: fnp.log(fnp.diagonal(fnp.linalg.cholesky(a))).sum())(A)
+    assert_close(2 * slope, np.linalg.inv(A))
+
+
 def test_functions_of_scipy_take_traced_values() -> None:
     slope = func.vmap(func.grad(lambda x: scipy.special.betainc(2.0, 3.0, x)))(V / 3)
     assert_close(slope, scipy.stats.beta.pdf(V / 3, 2.0, 3.0))

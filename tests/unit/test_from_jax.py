@@ -16,7 +16,12 @@ from jax import lax
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import from_jax, func, tensor
-from ftrans.errors import ArgumentError, ConcretizationError, UnsupportedError
+from ftrans.errors import (
+    ArgumentError,
+    ConcretizationError,
+    StaticArgumentError,
+    UnsupportedError,
+)
 from tests.helpers import assert_close
 
 pytestmark = pytest.mark.smoke  # JAX's jaxprs change from one release to another
@@ -117,6 +122,45 @@ def test_what_it_closes_over_is_an_operand() -> None:
     assert len(program.inputs) == 2
 
 
+def test_what_jax_copies_of_what_it_closes_over_is_looked_at() -> None:
+    at, weights, scale = np.array([0, 1, 2]), np.array([1.0, 2.0, 3.0]), np.array(2.0)
+    x = np.array([1.0, 2.0, 3.0], "float32")  # narrower than these: JAX rounds them
+    taken, weighted, scaled = (
+        from_jax(lambda x: x[at]),
+        from_jax(lambda x: x * weights),
+        from_jax(lambda x: x * scale),
+    )
+    assert_close(taken(x), [1.0, 2.0, 3.0])
+    assert_close(weighted(x), [1.0, 4.0, 9.0])
+    assert_close(scaled(x.astype("float64")), [2.0, 4.0, 6.0])
+    at[:], weights[:], scale[...] = 2, 7.0, 5.0
+    assert_close(taken(x), [3.0, 3.0, 3.0])
+    assert_close(weighted(x), [7.0, 14.0, 21.0])
+    assert_close(scaled(x.astype("float64")), [5.0, 10.0, 15.0])
+
+
+def test_arguments_that_are_no_arrays() -> None:
+    traced = []
+
+    def f(x: Any, at: Any) -> Any:
+        traced.append(at)
+        return x[at]
+
+    g = from_jax(f)
+    for _ in range(3):
+        assert_close(g(X, slice(0, 1)), X[:1])
+    assert len(traced) == 1
+    with pytest.raises(StaticArgumentError, match="must be hashable, not of type set"):
+        from_jax(lambda x, s: x * len(s))(X, {1, 2})
+    found = from_jax(lambda x: (x, {1, 2}))
+    found(X)[1].add(9)
+    assert found(X)[1] == {1, 2}
+    half = np.array([1, 2, 3], jnp.bfloat16)
+    assert_close(from_jax(lambda x: x.at[0].set(5))(half).astype("float32"), [5.0, 2.0, 3.0])
+    assert ftrans.jit(from_jax(lambda x, n: x[n]))(X[0], 2) == X[0, 2]
+    assert ftrans.jit(from_jax(lambda n: n * 2))(3) == 6
+
+
 def test_what_it_closes_over_goes_with_it() -> None:
     def made() -> Any:
         table = np.zeros(4)
@@ -178,10 +222,12 @@ def test_loops_and_branches_close_over_arrays() -> None:
         assert_close(found, np.asarray(wanted))
 
 
-def test_a_loop_over_lanes_is_called() -> None:
-    f = jax.vmap(lambda x: lax.while_loop(lambda c: c < 10, lambda c: c * 2, x))
-    found = from_jax(f)(np.array([1.0, 3.0, 20.0]))
-    assert_close(found, [16.0, 12.0, 20.0])
+def test_a_loop_over_lanes() -> None:
+    f = from_jax(jax.vmap(lambda x: lax.while_loop(lambda c: c < 10, lambda c: c * 2, x)))
+    at = np.array([1.0, 3.0, 20.0])
+    assert_close(f(at), [16.0, 12.0, 20.0])
+    assert_close(func.jvp(f, (at,), (np.ones(3),))[1], [16.0, 4.0, 1.0])
+    assert externals(ftrans.trace(f)(at)) == []
 
 
 def test_rules_are_kept() -> None:
@@ -210,6 +256,36 @@ def test_rules_are_kept() -> None:
     assert_close(tangent, 7 * np.sin(2.0))
     assert_close(func.vmap(func.grad(b))(X[0], X[1]), 7 * np.sin(X[1]))
     assert_close(func.grad(func.grad(b, 1), 0)(x, np.array(2.0)), 1.0)
+
+
+def test_rules_with_results_of_their_own() -> None:
+    @jax.custom_vjp
+    def through(x: Any) -> Any:
+        return jnp.round(x)
+
+    through.defvjp(lambda x: (jnp.round(x), None), lambda kept, ct: (ct,))
+
+    @jax.custom_jvp
+    def along(x: Any) -> Any:
+        return jnp.round(x)
+
+    along.defjvp(lambda xs, dots: (jnp.round(xs[0]), dots[0]))
+
+    @jax.custom_vjp
+    def clipped(x: Any) -> Any:
+        return jnp.clip(x, -1, 1)
+
+    clipped.defvjp(
+        lambda x: (jnp.clip(x, -1, 1), x), lambda x, ct: (jnp.where(jnp.abs(x) > 2, 0.0, ct),)
+    )
+    x = np.array([0.3, 1.5, -2.6])
+    for function in (through, along, clipped):
+        loss = lambda x, function=function: jnp.sum(jnp.sin(function(x)) ** 3)  # noqa: E731
+        with jax.enable_x64(True):
+            slope, second = jax.grad(loss)(x), jax.jacrev(jax.grad(loss))(x)
+        assert_close(func.grad(from_jax(loss))(x), np.asarray(slope))
+        assert_close(func.jacrev(func.grad(from_jax(loss)))(x), np.asarray(second))
+        assert_close(func.jacfwd(func.grad(from_jax(loss)))(x), np.asarray(second))
 
 
 def test_a_rule_that_raises_is_told_of_where_it_is_needed() -> None:
@@ -257,6 +333,9 @@ def test_keys_of_random_numbers() -> None:
 
     expected = np.asarray(f(key, 2.0))
     assert_close(np.asarray(from_jax(f)(key, np.float32(2.0))), expected)
+    for draw in (jax.random.gamma, jax.random.poisson, jax.random.t, jax.random.beta):
+        given = (2.0, 3.0, (3,)) if draw is jax.random.beta else (2.0, (3,))
+        assert_close(np.asarray(from_jax(draw)(key, *given)), np.asarray(draw(key, *given)))
     slope = func.grad(lambda s: from_jax(f)(jax.random.key_data(key), s))(np.float32(2.0))
     assert_close(np.asarray(slope), expected / 2)
 
@@ -341,6 +420,11 @@ def test_what_is_traced_is_to_be_an_argument() -> None:
 
     with pytest.raises(UnsupportedError, match="closes over a value that is traced"):
         func.grad(outer)(np.ones((2, 3)))
+    with pytest.raises(UnsupportedError, match="closes over a value that JAX is tracing"):
+        jax.jit(lambda x: from_jax(lambda y: jnp.sin(y) * x)(X))(1.0)
+    t = tensor(X, requires_grad=True)
+    with pytest.raises(UnsupportedError, match="Pass it as an argument"):
+        from_jax(lambda y: jnp.sum(y) * t)(X)
 
 
 def test_effects_are_refused() -> None:
