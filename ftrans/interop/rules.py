@@ -15,7 +15,7 @@ import numpy as np
 from ftrans.interop.callee import key_of
 from ftrans.interop.importer import Importer, NoCounterpart, Rule, alone, core, type_of_aval
 from ftrans.interpreters.base import building
-from ftrans.ir import ArrayType
+from ftrans.ir import ArrayType, Program
 from ftrans.primitives import Spec, custom_p
 from ftrans.primitives.control.common import merged, opposite, pick
 
@@ -109,17 +109,7 @@ def _custom_jvp(importer: Importer, equation: Any, *operands: Any) -> Any:
     spec = Spec(
         _name(equation), count, smooth, takes=moving, pushed=tuple(references), lasting=lasting
     )
-    capture = importer.frame.capture
-    return custom_p(
-        *xs,
-        *map(capture, (*held, *more)),
-        forward=forward,
-        backward=None,
-        forward_mode=forward_mode,
-        variants=(),
-        spec=spec,
-        saved=False,
-    )
+    return _recorded(importer, xs, (*held, *more), spec, forward, None, forward_mode)
 
 
 def _custom_vjp(importer: Importer, equation: Any, *operands: Any) -> Any:
@@ -181,17 +171,7 @@ def _with_vjp(importer: Importer, equation: Any, closed: Any, operands: Sequence
     spec = Spec(
         _name(equation), count, smooth, gives=gives, pulled=tuple(references), lasting=lasting
     )
-    capture = importer.frame.capture
-    return custom_p(
-        *xs,
-        *map(capture, (*held, *more)),
-        forward=forward,
-        backward=backward,
-        forward_mode=None,
-        variants=(),
-        spec=spec,
-        saved=False,
-    )
+    return _recorded(importer, xs, (*held, *more), spec, forward, backward, None)
 
 
 def _high_level(importer: Importer, equation: Any, *operands: Any) -> Any:
@@ -205,6 +185,28 @@ def _high_level(importer: Importer, equation: Any, *operands: Any) -> Any:
     if not any(type_of_aval(var.aval).is_inexact for var in equation.outvars):
         return importer.run(closed.jaxpr, closed.consts, operands)
     return _with_vjp(importer, equation, closed, operands)
+
+
+def _recorded(
+    importer: Importer,
+    xs: Sequence[Any],
+    captured: Sequence[Any],
+    spec: Spec,
+    forward: Program,
+    backward: Program | None,
+    forward_mode: Program | None,
+) -> Any:
+    """Records the call of a rule of these parts on operands, and on what they have captured."""
+    return custom_p(
+        *xs,
+        *map(importer.frame.capture, captured),
+        forward=forward,
+        backward=backward,
+        forward_mode=forward_mode,
+        variants=(),
+        spec=spec,
+        saved=False,
+    )
 
 
 def _are(found: Sequence[Any], results: Sequence[Any], mask: Sequence[bool]) -> bool:
