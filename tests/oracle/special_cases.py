@@ -13,6 +13,8 @@ import ml_dtypes
 import numpy as np
 import scipy.special
 
+from ftrans.numpy import borrowed
+
 DTYPES = {
     name: np.dtype(getattr(ml_dtypes, name, None) or name)
     for name in (
@@ -240,6 +242,7 @@ NOT_EXERCISED = {
     "fill_diagonal place put putmask",
     "where is which is open, but for one place": "argpartition",
     "its functions are those of ftrans.numpy": "linalg",
+    "its functions are JAX's, and compared with them": "fft " + " ".join(borrowed.__all__),
 }
 
 # ---------------------------------------------------------------------------------------- oracles
