@@ -100,7 +100,7 @@ class Importer:
         value = getattr(value, "val", value)
         if value.dtype == jax.dtypes.float0:
             return broadcast_p(scalar(False, bool), shape=value.shape, axes=())
-        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        if is_key(value):
             return self.frame.capture(np.asarray(jax.random.key_data(value)))
         if value.ndim == 0:
             return scalar(np.asarray(value).item(), np.dtype(value.dtype))

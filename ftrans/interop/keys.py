@@ -18,11 +18,11 @@ from ftrans.primitives.shape import part
 
 
 def _of_words(make: Callable[[Any, Any], Callable[..., Any]]) -> Rule:
-    """Makes the rule of what is done to each of some keys; `make` returns what is, to one."""
+    """Makes the rule of what is done to each of some keys or seeds; `make` returns it for one."""
 
     def rule(importer: Importer, equation: Any, keys: Any, *operands: Any) -> Any:
-        aval = equation.invars[0].aval
-        function = make(aval.dtype._impl, equation.params)
+        aval, params = equation.invars[0].aval, equation.params
+        function = make(getattr(aval.dtype, "_impl", None), params)  # seeds are no keys yet
         for _ in range(aval.ndim):
             function = jax.vmap(function)
         given = [importer.array(x) for x in (keys, *operands)]
@@ -31,19 +31,6 @@ def _of_words(make: Callable[[Any, Any], Callable[..., Any]]) -> Rule:
         return importer.run(closed.jaxpr, closed.consts, given)
 
     return rule
-
-
-def _seed(importer: Importer, equation: Any, seeds: Any) -> Any:
-    function = equation.params["impl"].seed
-    for _ in range(equation.invars[0].aval.ndim):
-        function = jax.vmap(function)
-    t = type_of(seeds)
-    closed = jax.make_jaxpr(function)(jax.ShapeDtypeStruct(t.shape, t.dtype))
-    return importer.run(closed.jaxpr, closed.consts, [importer.array(seeds)])
-
-
-def _words(importer: Importer, equation: Any, x: Any) -> Any:
-    return importer.array(x)
 
 
 def _same(importer: Importer, equation: Any, *operands: Any) -> Any:
@@ -104,10 +91,9 @@ RULES: dict[str, Rule] = {
         lambda impl, params: lambda words: impl.split(words, ints(params["shape"]))
     ),
     "random_fold_in": _of_words(lambda impl, params: impl.fold_in),
-    "random_seed": _seed,
+    "random_seed": _of_words(lambda impl, params: params["impl"].seed),
     **dict.fromkeys(("copy", "copy_p", "optimization_barrier", "device_put"), _same),
-    "random_wrap": _words,
-    "random_unwrap": _words,
+    **dict.fromkeys(("random_wrap", "random_unwrap"), _same),
     "reshape": _shaped,
     "squeeze": _shaped,
     "expand_dims": _shaped,

@@ -1,7 +1,6 @@
 """Functions that are JAX's, under NumPy's names: what needs no convention or speed of ours.
 
-Each is imported as a program when it is first called, see `ftrans.from_jax`; results are new
-arrays, where NumPy's share memory too.
+Each is imported when first called, see `ftrans.from_jax`; results never share memory.
 """
 
 from __future__ import annotations
