@@ -1,6 +1,6 @@
 """Measures ftrans against its peers and prints a table.
 
-    python -m benchmarks [ROW ...] [--list] [--quick] [--inline] [--markdown] [--json FILE]
+    python -m benchmarks [ROW ...] [--list] [--quick] [--markdown] [--json FILE]
 
 Exits with 1 where two libraries disagree about a result. A target that is missed is only reported.
 """
@@ -27,9 +27,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("rows", nargs="*", metavar="ROW", help="names of rows; all without any")
     parser.add_argument("--list", action="store_true", help="list the rows")
     parser.add_argument("--quick", action="store_true", help="few repetitions: a smoke test")
-    parser.add_argument(
-        "--inline", action="store_true", help="let JAX compute on the CPU in the calling thread"
-    )
     parser.add_argument("--markdown", action="store_true", help="print the table of the docs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file")
     options = parser.parse_args(arguments)
@@ -41,10 +38,6 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{row.name:14} {row.about}")
         return 0
 
-    if options.inline:
-        import jax
-
-        jax.config.update("jax_cpu_enable_async_dispatch", False)
     settings = QUICK if options.quick else THOROUGH
     chosen = [row for row in ROWS if not options.rows or row.name in options.rows]
     # progress goes beside the table where that is to be pasted

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from ftrans.ir import ArrayType, Program
-from ftrans.runtime.jaxlink import x64
+from ftrans.runtime.jaxlink import host_sharding, x64
 from ftrans.runtime.lower import lower
 
 # A structure with so many patterns of scalars on devices among its arguments packs none of them.
@@ -27,12 +27,6 @@ _MOST_VARIANTS = 4
 # JAX does not say how large the code for a CPU is. The growth of memory for each executable was
 # measured over programs of 2, 20 and 100 equations (0.22, 0.33 and 0.86 MB), and fitted.
 _BYTES, _BYTES_EQUATION = 200_000, 6_600
-
-_ASKED = 500
-"""How often is asked before a wait is left to the system: for about 80 microseconds."""
-
-_SKIPPED = 256
-"""For how many calls nobody asks after the results of one took longer."""
 
 tick = functools.partial(next, itertools.count(1))
 """Returns, when called, the next number of the clock that counts uses."""
@@ -63,7 +57,6 @@ class Executable:
         self.nbytes = _BYTES + _BYTES_EQUATION * program.count()
         self.used = tick()
         self.fresh = True
-        self._skip = 0
         self.calls_host = program.calls_host
 
     def prepare(self, arrays: Sequence[Any], host: bool) -> None:
@@ -79,14 +72,26 @@ class Executable:
                 with x64():
                     function.lower(*packing.pack(arrays)).compile()  # type: ignore[attr-defined]
             elif self._host is None:
-                packing, function = self._variant(arrays)
-                specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in packing.types]
-                with x64():
-                    compiled = function.lower(*specs).compile()  # type: ignore[attr-defined]
+                packing = _Packing(self._source.inputs, ())
+                compiled = self._compiled(packing)
                 size = getattr(compiled.memory_analysis(), "generated_code_size_in_bytes", 0)
                 self.nbytes = int(size or 0) or self.nbytes
                 self._pack = packing if packing.groups else None
                 self._host = compiled
+
+    def _compiled(self, packing: _Packing) -> Any:
+        """Returns what is compiled ahead of time for NumPy arrays."""
+        function = self._source.function(packing)
+        specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in packing.types]
+        place = host_sharding()
+        with x64():
+            if place is not None:
+                try:
+                    placed = jax.jit(function, in_shardings=place, out_shardings=place)
+                    return placed.lower(*specs).compile()
+                except ValueError:
+                    pass  # a function of JAX's in it is bound to JAX's own devices
+            return jax.jit(function).lower(*specs).compile()
 
     def host(self, arrays: Sequence[Any]) -> Sequence[jax.Array]:
         """Runs on NumPy arrays."""
@@ -100,21 +105,6 @@ class Executable:
             with x64(self.calls_host):
                 return self._host(*arrays)  # type: ignore[misc]
         return self._host(*arrays)  # type: ignore[misc]
-
-    def wait(self, outputs: Sequence[Any]) -> None:
-        """Returns when the results are there, or when asking after them has taken too long.
-
-        JAX hands most programs to a thread of its own. To be woken up when it has finished takes
-        longer than many a program does; to ask takes a sixth of a microsecond.
-        """
-        if self._skip:
-            self._skip -= 1
-        elif outputs:
-            is_ready = outputs[-1].is_ready
-            for _ in range(_ASKED):
-                if is_ready():
-                    return
-            self._skip = _SKIPPED
 
     def mixed(self, arrays: Sequence[Any]) -> Sequence[jax.Array]:
         """Runs on arrays of NumPy and JAX."""
@@ -141,9 +131,7 @@ class Executable:
 
 def run_on_host(executable: Executable, arrays: Sequence[Any]) -> list[Any]:
     """Runs on NumPy arrays, and waits; what is returned may not be written to."""
-    found = executable.host(arrays)
-    executable.wait(found)
-    return [np.asarray(output) for output in found]
+    return list(map(np.asarray, executable.host(arrays)))
 
 
 class Source:

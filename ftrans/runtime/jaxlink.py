@@ -133,6 +133,29 @@ def _first_cpu() -> Any:
     return jax.local_devices(backend="cpu")[0]
 
 
+@functools.cache
+def host_sharding() -> Any:
+    """Returns where programs on NumPy arrays run: on the CPU, in the thread that calls them.
+
+    JAX's own client of the CPU hands a program of more than a thousand operations to another
+    thread: to wake that takes 20 microseconds, and on a busy machine hundreds. This is a second
+    client, which does not; JAX counts it as another device, so what it returns is read at once.
+
+    Returns:
+        The sharding to compile for; None where JAX computes on an accelerator, which NumPy arrays
+        then go to, and where this release makes no such client.
+    """
+    if jax.default_backend() != "cpu":
+        return None
+    try:
+        from jaxlib.xla_client import make_cpu_client
+
+        client = make_cpu_client(asynchronous=False, num_devices=1)
+        return jax.sharding.SingleDeviceSharding(client.local_devices()[0])
+    except Exception:  # whatever a JAX that we have not seen may raise: its own client is there
+        return None
+
+
 def to_jax(array: Any) -> jax.Array:
     """Copies a NumPy array to JAX's default device; call it within `x64()`."""
     return jnp.array(array, copy=True)

@@ -20,12 +20,9 @@ from ftrans.runtime.cache import Remembered
 # hand to where the estimates scatter about the measurements: nine of ten are within a factor of
 # three. The choice between the roads costs no more than that factor where it is wrong.
 
-# What one run costs apart from its equations. XLA hands what has more than so many operations,
-# transcendental ones not counted, to another thread. That has fallen asleep where Python has been
-# busy for some 50 us, as with tracing: to wake it takes four times as long as in a loop of runs.
+# What one run costs apart from its equations.
 _EVALUATE = 1e-6
 _CALL, _ARGUMENT, _RESULT = 7e-6, 1.4e-6, 8e-7
-_INLINE, _HANDOVER = 1000, 3.5e-5
 
 # What a compiled equation costs apart from its elements, and a turn of a loop from its equations.
 _COMPILED_EQUATION = 5e-8
@@ -101,25 +98,22 @@ def price(program: Program) -> Price:
     interpreted = found.interpreted + _EVALUATE
     compiled = found.compiled + _CALL
     compiled += _ARGUMENT * len(program.inputs) + _RESULT * len(program.outputs)
-    if found.flops > _INLINE:
-        compiled += _HANDOVER
     return Price(
         interpreted, compiled, found.compiling + _COMPILE, max(interpreted - compiled, 0.0)
     )
 
 
 class _Running(NamedTuple):
-    """Adds up equations: seconds to run and to compile them, and operations."""
+    """Adds up equations: seconds to run and to compile them."""
 
     interpreted: float
     compiled: float
     compiling: float
-    flops: float
 
 
 def _running(program: Program) -> _Running:
     """Returns what the equations cost in one run, and to compile."""
-    interpreted = compiled = compiling = total = 0.0
+    interpreted = compiled = compiling = 0.0
     for equation in program.equations:
         compiled += _COMPILED_EQUATION
         primitive, params = equation.primitive, equation.params
@@ -135,7 +129,6 @@ def _running(program: Program) -> _Running:
             interpreted += turns * (turn + once.interpreted)
             compiled += turns * (compiled_turn + once.compiled)
             compiling += _OTHER.compiling + sum(sub.compiling for sub in subs)
-            total += turns * once.flops
             continue
         operands = tuple(program.type_of(atom) for atom in equation.operands)
         flops, nbytes = primitive.cost(operands, equation.types, params)
@@ -146,9 +139,7 @@ def _running(program: Program) -> _Running:
         interpreted += rates.equation + flops * rates.flop + nbytes * rates.byte
         compiled += flops * rates.compiled_flop + nbytes * rates.compiled_byte
         compiling += rates.compiling
-        if rates not in (_TRANSCENDENTAL, _TRANSCENDENTAL_WIDE):
-            total += flops
-    return _Running(interpreted, compiled, compiling, total)
+    return _Running(interpreted, compiled, compiling)
 
 
 def _rates(primitive: Any, result: ArrayType) -> _Rates:

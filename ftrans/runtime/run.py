@@ -100,7 +100,6 @@ def run(
             outputs = _to_jax(executable, arrays)
         else:
             found = executable.host(arrays) if host else executable.mixed(arrays)
-            executable.wait(found)
             outputs = [np.array(output) for output in found]
     except Exception as error:
         cause = raised(error)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -19,7 +20,7 @@ from ftrans import func
 from ftrans.config import config
 from ftrans.ir import is_tracing
 from ftrans.runtime import cache_clear, cache_info, guard, run
-from ftrans.runtime.executable import Executable
+from ftrans.runtime.jaxlink import host_sharding
 from tests.helpers import assert_close
 
 V = np.array([0.5, -1.0, 2.0])
@@ -576,35 +577,48 @@ def test_many_threads_leave_arrays_writeable() -> None:
     assert is_free()
 
 
-# ------------------------------------------------------------------------------------- waiting
+# --------------------------------------------------------------------------- the client of the host
 
 
-class Pending:
-    """Is a result that is ready when it has been asked for so many times."""
+def test_programs_on_numpy_arrays_run_in_the_thread_that_calls_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(config, "execution", "compile")
+    threads = []
 
-    def __init__(self, after: float):
-        self.asked, self.after = 0, after
+    def watched(x: Any) -> Any:
+        def seen(a: Any) -> Any:
+            threads.append(threading.get_ident())
+            return np.asarray(a)
 
-    def is_ready(self) -> bool:
-        self.asked += 1
-        return self.asked > self.after
+        for _ in range(30):
+            x = jnp.sin(x) @ jnp.ones((64, 64))
+        return jax.pure_callback(seen, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    ftrans.from_jax(watched)(np.ones((64, 64), "float32"))
+    assert threads == [threading.get_ident()]
 
 
-def test_results_are_asked_for_only_while_that_pays() -> None:
-    patience = Executable(ftrans.trace(fnp.sin)(1.0))
-    patience.wait([])
-    first = Pending(after=3)
-    patience.wait([Pending(after=float("inf")), first])
-    assert first.asked == 4, "the last one tells of all"
-    late = Pending(after=float("inf"))
-    patience.wait([late])
-    assert late.asked > 100
-    asked = late.asked
-    patience.wait([late])
-    assert late.asked == asked, "what took long is left to the system"
-    for _ in range(1000):
-        patience.wait([late])
-    assert asked < late.asked < 10 * asked, "now and then it is tried again"
+def test_functions_that_are_bound_to_devices_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "execution", "compile")
+    there = jax.device_put(jnp.arange(3.0), jax.devices()[0])
+    times = ftrans.from_jax(lambda x: jax.device_put(x * there, jax.devices()[0]))
+    assert_close(func.grad(lambda x: times(x).sum())(np.ones(3, "float32")), [0, 1, 2], 0)
+
+
+def test_a_jax_that_makes_no_second_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**options: Any) -> Any:
+        raise TypeError("another signature")
+
+    monkeypatch.setattr(config, "execution", "compile")
+    monkeypatch.setattr("jaxlib.xla_client.make_cpu_client", refuse)
+    host_sharding.cache_clear()
+    try:
+        assert host_sharding() is None
+        found = func.grad(lambda x: (fnp.sin(x) * 17).sum())(np.arange(3.0))
+        assert_close(found, 17 * np.cos(np.arange(3.0)), 1e-12)
+    finally:
+        host_sharding.cache_clear()
 
 
 def test_results_of_a_program_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
