@@ -25,7 +25,7 @@ Case = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
 
 def apart(call: Callable[[], Any]) -> float:
-    """Returns the seconds of one call after Python has been busy, as with tracing: the lower half."""
+    """Returns the seconds of a call after Python has been busy, as with tracing: the lower half."""
     call()
     seconds: list[float] = []
     while len(seconds) < 5 or (sum(seconds) < 0.05 and len(seconds) < 500):

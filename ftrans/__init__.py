@@ -24,6 +24,7 @@ try:
     from ftrans.func.interpreter import Interpreter, Operation
     from ftrans.func.jit import jit
     from ftrans.func.loops import fori_loop, scan, while_loop
+    from ftrans.func.to_jax import to_jax
     from ftrans.func.trace import trace
     from ftrans.interop import from_jax
     from ftrans.ir import ArrayType, Program, check
@@ -78,6 +79,7 @@ __all__ = [
     "stop_gradient",
     "switch",
     "tensor",
+    "to_jax",
     "trace",
     "while_loop",
 ]

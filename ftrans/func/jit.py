@@ -11,6 +11,7 @@ import functools
 import inspect
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -37,7 +38,7 @@ from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.observe import observing
 from ftrans.pytree import Skeleton, split
 from ftrans.runtime.anomaly import look_for_nan
-from ftrans.runtime.executable import Source
+from ftrans.runtime.executable import Source, needs_x64
 from ftrans.runtime.faults import is_marked, raised
 from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, to_jax, x64
 from ftrans.runtime.lower import lower
@@ -75,7 +76,7 @@ def jit(func: Callable[..., Any] | None = None, **options: Any) -> Any:
     """
     if func is None:
         return functools.partial(jit, **options)
-    made = _Jitted(func, options)
+    made = Jitted(func, options)
     jitted = functools.wraps(func)(made.called())
     jitted.lower = boundary(made.lower)  # type: ignore[attr-defined]
     jitted.clear_cache = made.clear  # type: ignore[attr-defined]
@@ -103,8 +104,15 @@ class _Record(NamedTuple):
     calls_host: bool
     program: Program
 
+    def scope(self) -> AbstractContextManager[Any]:
+        """Returns the scope of double precision, where anything is to be double.
 
-class _Jitted:
+        In that scope a Python number that JAX differentiates would not be what JAX took it for.
+        """
+        return x64(self.calls_host) if needs_x64(self.program) else nullcontext()
+
+
+class Jitted:
     """Is a function under `jit`.
 
     Args:
@@ -148,10 +156,12 @@ class _Jitted:
             cause = None
             try:
                 if is_tracing():
-                    return self._inside(args, kwargs)
+                    return self.inside(args, kwargs)
                 if self.default_dtype is not config.default_dtype:
                     self.clear()
                 record, result = self.direct, None
+                if args and is_traced_by_jax(args[0]):
+                    record = None
                 if record is not None:
                     try:
                         if self.integers:
@@ -174,11 +184,11 @@ class _Jitted:
                             raise  # it ran, and Python code that it calls has raised
                         record = self.direct = None
                 if record is None:
-                    record, given, named = self._record_of(args, kwargs)
+                    record, given, named = self.record_of(args, kwargs)
                     by, call = observing.by, record.call
                     if by is not None:
                         call = functools.partial(by.program, self.name, call)
-                    with x64(calls=True):
+                    with record.scope() if foreign(tree.tree_leaves(args)) else x64(calls=True):
                         result = call(record.captured, *given, **named)
                 if config.check_nan:
                     self._look_for_nan(args, kwargs, result)
@@ -208,7 +218,7 @@ class _Jitted:
         """Is `lower` of what `jax.jit` returns; what is captured is part of the code."""
         if self.default_dtype is not config.default_dtype:
             self.clear()
-        record, args, kwargs = self._record_of(args, kwargs)
+        record, args, kwargs = self.record_of(args, kwargs)
         with x64():
             alone = lambda *args, **kwargs: record.function(record.captured, *args, **kwargs)  # noqa: E731
             return self._under_jax(alone).lower(*args, **kwargs)
@@ -222,7 +232,7 @@ class _Jitted:
 
     def _look_for_nan(self, args: Any, kwargs: Any, result: Any) -> None:
         """Raises where what was returned is NaN, in part."""
-        record, given, named = self._record_of(args, kwargs)
+        record, given, named = self.record_of(args, kwargs)
         _, leaves = signature_of(self.statics, given, named)
         types = record.program.inputs
         arrays = [as_array(x, t.dtype) for x, t in zip(leaves, types, strict=False)]
@@ -230,7 +240,7 @@ class _Jitted:
 
     # ------------------------------------------------------------------------------- records
 
-    def _record_of(self, args: Any, kwargs: Any) -> tuple[_Record, Any, Any]:
+    def record_of(self, args: Any, kwargs: Any) -> tuple[_Record, Any, Any]:
         """Returns what is on record for these arguments, and them as JAX takes them."""
         given = args, kwargs
         try:
@@ -312,7 +322,7 @@ class _Jitted:
 
         return values, run
 
-    def _inside(self, args: Any, kwargs: Any) -> Any:
+    def inside(self, args: Any, kwargs: Any) -> Any:
         """Records the call inside a traced function."""
         check_static(self.name, self.func, self.statics, args, kwargs)
         values, run = self._parts(args, kwargs)

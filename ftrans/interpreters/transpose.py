@@ -14,6 +14,7 @@ from ftrans.interpreters.base import building, finish, memoised, replay, simplif
 from ftrans.interpreters.builder import transforms
 from ftrans.interpreters.inline import inline
 from ftrans.ir import Equation, Literal, Params, Program, bind
+from ftrans.ir.above import above
 from ftrans.ir.stack import Placing
 from ftrans.primitives import custom_p, scan_p, switch_p, while_p
 from ftrans.primitives.arithmetic import accumulate
@@ -87,6 +88,9 @@ def exchange(program: Program, count: int, message: str) -> Program:
         return finish(
             frame, [zeros(t) if ct is None else ct for ct, t in zip(found, types, strict=True)]
         )
+
+
+above.exchange = exchange
 
 
 def pull_back(program: Program, operands: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:

@@ -26,6 +26,9 @@ class _Above:
     broadcast: Callable[[Any, tuple[int, ...]], Any]
     """Broadcasts a traced scalar to a shape."""
 
+    exchange: Callable[[Program, int, str], Program]
+    """Transposes a program whose first inputs are linear, and gives the result the same form."""
+
     at_hand: Any
     """The primitive that says of a value where it is at hand."""
 

@@ -211,3 +211,15 @@ class _Packing:
 def is_wide(t: ArrayType) -> bool:
     """Tells whether JAX keeps such numbers in double precision only."""
     return t.dtype.itemsize // (2 if t.dtype.kind == "c" else 1) > 4
+
+
+def needs_x64(program: Program) -> bool:
+    """Tells whether anything in a program is in double precision, at any depth."""
+    found = program.memo.get("needs x64")
+    if found is None:
+        types = [*program.inputs, *[t for e in program.equations for t in e.types]]
+        found = any(map(is_wide, types)) or any(
+            needs_x64(sub) for e in program.equations for sub in e.params.programs()
+        )
+        program.memo["needs x64"] = found
+    return found

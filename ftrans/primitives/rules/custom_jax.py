@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 import jax
@@ -13,10 +13,11 @@ from jax.custom_derivatives import SymbolicZero
 
 from ftrans.errors import MissingRuleError
 from ftrans.ir import Program, type_of
+from ftrans.ir.above import above
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
 from ftrans.primitives.rules.custom_spec import Rule, Spec, look_up
-from ftrans.primitives.rules.missing import missing_p
+from ftrans.primitives.rules.missing import missing_p, once_p
 
 
 def with_rules(arrays: Sequence[Any], rule: Rule) -> Sequence[Any]:
@@ -24,11 +25,13 @@ def with_rules(arrays: Sequence[Any], rule: Rule) -> Sequence[Any]:
 
     Args:
         arrays: the operands, values that JAX traces.
-        rule: what the params of the equation say. Its `backward` is taken where it is given, and
-            JAX then refuses forward mode; `forward_mode` where it is not, or only transposes what
-            is linear.
+        rule: what the params of the equation say. A `backward` that JAX can transpose back is
+            transposed, so that there are both modes. Otherwise `backward` is taken where it is
+            given, and JAX then refuses forward mode; `forward_mode` where it is not, or only
+            transposes what is linear.
     """
-    forward, backward, forward_mode, _, spec, saved = rule
+    computes = rule.forward_mode is not None and not rule.spec.lasting  # results as well
+    forward, backward, forward_mode, _, spec, saved = _both_modes(rule)
     inputs, n, arity = len(forward.inputs), len(spec.smooth), spec.arity
     captured = () if spec.holds else range(arity, inputs)
     types = [type_of(array) for array in arrays]
@@ -113,7 +116,7 @@ def with_rules(arrays: Sequence[Any], rule: Rule) -> Sequence[Any]:
         outs = again(xs)
         taken = [dot for dot, t in zip(dots, spec.takes, strict=False) if t]
         results = evaluate(jnp, forward_mode, [*taken, *look_up(spec.pushed, xs, outs, n)])
-        if not spec.lasting:
+        if computes:
             outs, results = (*results[:n], *outs[n:]), results[n:]
         by_rule = iter(results)
         found = [
@@ -137,6 +140,26 @@ def with_rules(arrays: Sequence[Any], rule: Rule) -> Sequence[Any]:
 
     by_jvp.defjvp(push, symbolic_zeros=True)
     return list(map(_rigid, by_jvp(*arrays)))
+
+
+def _both_modes(rule: Rule) -> Rule:
+    """Returns a rule with a linear `backward` alone as one with its transpose in that place."""
+    backward, spec = rule.backward, rule.spec
+    if backward is None or rule.forward_mode is not None or spec.linear or backward.calls_host:
+        return rule
+    found = above.exchange(backward, sum(spec.smooth), "")
+    if _holds({missing_p, once_p}, found) or _holds({once_p}, backward):
+        return rule
+    spec = spec._replace(takes=spec.gives, pushed=spec.pulled)
+    return rule._replace(backward=None, forward_mode=found, spec=spec)
+
+
+def _holds(primitives: Collection[Any], program: Program) -> bool:
+    """Tells whether a program has an equation of these, at any depth."""
+    return any(
+        e.primitive in primitives or any(_holds(primitives, sub) for sub in e.params.programs())
+        for e in program.equations
+    )
 
 
 def with_batches(compute: Any, arrays: Sequence[Any], spec: Spec) -> Sequence[Any]:
@@ -215,7 +238,7 @@ def _transposable(
         return joined(found[-n:]), tuple(blank[n:])
 
     b = joined(xs[first : spec.arity])
-    absent = any(e.primitive is missing_p for e in backward.equations)
+    absent = _holds({missing_p}, backward)
     y, others = jax.lax.custom_linear_solve(
         lambda x: x, b, solve, None if absent else transpose_solve, has_aux=True
     )
