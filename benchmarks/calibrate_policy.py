@@ -19,7 +19,7 @@ from ftrans import func
 from ftrans.interpreters import runnable, simplify
 from ftrans.primitives.evaluate import evaluate
 from ftrans.runtime import policy
-from ftrans.runtime.executable import Executable, run_on_host
+from ftrans.runtime.executable import Executable
 
 Case = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
@@ -135,7 +135,7 @@ def main() -> None:
             compiling.append(time.perf_counter() - start)
         with np.errstate(all="ignore"):
             interpreted = fastest(lambda p=program, a=arrays: evaluate(np, p, a))
-        compiled = apart(lambda e=executable, a=arrays: run_on_host(e, a))
+        compiled = apart(lambda e=executable, a=arrays: e.host(a, own=False))
         estimate = policy.price(program)
         line = f"{name:24}{program.count():4} equations"
         measured = (interpreted, compiled, min(compiling))

@@ -22,7 +22,6 @@ from ftrans.primitives.control.common import Mask, merged, opposite, pick, prese
 from ftrans.primitives.rules.external import Callee, Same, external_p
 from ftrans.runtime import keep
 from ftrans.runtime.choice import compiled
-from ftrans.runtime.executable import run_on_host
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, run_jaxpr, x64
 
 Function = Callable[..., Sequence[Any]]
@@ -165,7 +164,7 @@ class JaxCallee(Callee):
         on_host = not any(map(is_jax, arrays))
         with jax.ensure_compile_time_eval():
             executable = compiled(self._alone(arrays), arrays, on_host)
-            return run_on_host(executable, arrays) if on_host else executable.mixed(arrays)
+            return executable.host(arrays, own=False) if on_host else executable.mixed(arrays)
 
     def _alone(self, arrays: Sequence[Any]) -> Program:
         """Returns the program that calls it, by which what is compiled is found and kept."""

@@ -1,8 +1,9 @@
 """What XLA compiles of a program, and how it is called at next to the cost of `jax.jit` itself.
 
-Each argument of a compiled function costs about a microsecond, so scalars that lie on the host
-travel packed, one array for each dtype. Arguments from NumPy alone go to a function compiled ahead
-of time; those that hold a `jax.Array` go through `jax.jit`, which minds where they lie.
+Each argument of a compiled function costs about a microsecond, and each result three, so scalars
+that lie on the host travel packed, one array for each dtype, and small results for the host come
+back so. Arguments from NumPy alone go to a function compiled ahead of time; those that hold a
+`jax.Array` go through `jax.jit`, which minds where they lie.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ftrans.ir import ArrayType, Program
@@ -53,6 +55,7 @@ class Executable:
         self._by_pattern: dict[tuple[int, ...], tuple[_Packing, Callable[..., Any]]] = {}
         self._host: Callable[..., Any] | None = None
         self._pack: _Packing | None = None
+        self._results = _Results(program.output_types)
         self._lock = threading.RLock()
         self.nbytes = _BYTES + _BYTES_EQUATION * program.count()
         self.used = tick()
@@ -81,7 +84,7 @@ class Executable:
 
     def _compiled(self, packing: _Packing) -> Any:
         """Returns what is compiled ahead of time for NumPy arrays."""
-        function = self._source.function(packing)
+        function = self._source.function(packing, self._results)
         specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in packing.types]
         place = host_sharding()
         with x64():
@@ -93,8 +96,16 @@ class Executable:
                     pass  # a function of JAX's in it is bound to JAX's own devices
             return jax.jit(function).lower(*specs).compile()
 
-    def host(self, arrays: Sequence[Any]) -> Sequence[jax.Array]:
-        """Runs on NumPy arrays."""
+    def host(self, arrays: Sequence[Any], own: bool = True) -> list[np.ndarray]:
+        """Runs on NumPy arrays, and waits.
+
+        Args:
+            arrays: the arguments.
+            own: whether the results are the caller's to write to, each in memory of its own.
+        """
+        return self._results.unpack(self._run_host(arrays), own)
+
+    def _run_host(self, arrays: Sequence[Any]) -> Sequence[jax.Array]:
         self.used = tick()
         if self._host is None:
             self.prepare(arrays, host=True)
@@ -129,11 +140,6 @@ class Executable:
         return found
 
 
-def run_on_host(executable: Executable, arrays: Sequence[Any]) -> list[Any]:
-    """Runs on NumPy arrays, and waits; what is returned may not be written to."""
-    return list(map(np.asarray, executable.host(arrays)))
-
-
 class Source:
     """Gives back the program of an executable while it is alive, and an equal one afterwards.
 
@@ -157,11 +163,14 @@ class Source:
             program = Program.make(*structure.key.parts, name=self.name)
         return program
 
-    def function(self, packing: _Packing) -> Callable[..., list[Any]]:
+    def function(
+        self, packing: _Packing, results: _Results | None = None
+    ) -> Callable[..., list[Any]]:
         """Returns what JAX is to compile."""
 
         def lowered(*packed: Any) -> list[Any]:
-            return lower(self.program(), packing.unpack(packed))
+            found = lower(self.program(), packing.unpack(packed))
+            return found if results is None else results.pack(found)
 
         lowered.__name__ = lowered.__qualname__ = "".join(
             c if c.isalnum() else "_" for c in self.name
@@ -206,6 +215,58 @@ class _Packing:
             inputs.update((i, array[n]) for n, i in enumerate(group))
         inputs.update(zip(self.singles, packed[len(self.groups) :], strict=True))
         return [inputs[i] for i in range(len(inputs))]
+
+
+_SMALL = 1 << 12
+"""Up to so many bytes, to copy a result twice is cheaper than to return it by itself."""
+
+
+class _Results:
+    """Says which results come back together in one array: small ones of one dtype, two or more.
+
+    Args:
+        types: the types of the results.
+    """
+
+    __slots__ = ("count", "groups", "singles")
+
+    def __init__(self, types: Sequence[ArrayType]):
+        by_dtype: dict[np.dtype, list[int]] = {}
+        for i, t in enumerate(types):
+            if t.nbytes <= _SMALL:
+                by_dtype.setdefault(t.dtype, []).append(i)
+        groups = [group for group in by_dtype.values() if len(group) > 1]
+        packed = {i for group in groups for i in group}
+        self.count = len(types)
+        self.singles = tuple(i for i in range(self.count) if i not in packed)
+        self.groups = []
+        for group in groups:
+            ends = itertools.accumulate([types[i].size for i in group])
+            self.groups.append(
+                [
+                    (i, end - types[i].size, end, types[i].shape)
+                    for i, end in zip(group, ends, strict=True)
+                ]
+            )
+
+    def pack(self, results: Sequence[Any]) -> list[Any]:
+        """Returns what the compiled function does, inside of it."""
+        packed = [jnp.concatenate([results[i].ravel() for i, *_ in group]) for group in self.groups]
+        return packed + [results[i] for i in self.singles]
+
+    def unpack(self, packed: Sequence[Any], own: bool) -> list[np.ndarray]:
+        """Returns the results as NumPy arrays."""
+        if not self.groups:
+            return [*map(np.array if own else np.asarray, packed)]
+        results: list[Any] = [None] * self.count
+        for group, array in zip(self.groups, packed, strict=False):
+            whole = np.asarray(array)
+            for i, begin, end, shape in group:
+                part = whole[begin:end].reshape(shape)
+                results[i] = part.copy() if own else part
+        for i, array in zip(self.singles, packed[len(self.groups) :], strict=True):
+            results[i] = np.array(array) if own else np.asarray(array)
+        return results
 
 
 def is_wide(t: ArrayType) -> bool:

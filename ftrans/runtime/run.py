@@ -98,9 +98,10 @@ def run(
             outputs = _interpret(final, arrays, host, as_jax)
         elif as_jax:
             outputs = _to_jax(executable, arrays)
+        elif host:
+            outputs = executable.host(arrays)
         else:
-            found = executable.host(arrays) if host else executable.mixed(arrays)
-            outputs = [np.array(output) for output in found]
+            outputs = [np.array(output) for output in executable.mixed(arrays)]
     except Exception as error:
         cause = raised(error)
         if cause is None:

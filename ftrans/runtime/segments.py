@@ -17,7 +17,7 @@ import numpy as np
 from ftrans.ir import ArrayType, Equation, Literal, Location, Program
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.outside import without_warnings
-from ftrans.runtime.executable import Executable, run_on_host, tick
+from ftrans.runtime.executable import Executable, tick
 from ftrans.runtime.jaxlink import to_jax, x64
 from ftrans.runtime.policy import Price, price
 
@@ -179,10 +179,7 @@ class Segmented:
     def host(self, arrays: Sequence[Any]) -> list[Any]:
         """Runs on NumPy arrays."""
         self.used = tick()
-        return self._host.run(arrays)
-
-    def wait(self, outputs: Sequence[Any]) -> None:
-        """Waits for nothing: what it returns is there."""
+        return list(map(np.array, self._host.run(arrays)))
 
     def mixed(self, arrays: Sequence[Any]) -> list[Any]:
         """Runs on arrays of NumPy and JAX; returns `jax.Array`s."""
@@ -237,7 +234,7 @@ class _Chain:
             return functools.partial(_interpret if on_host else _call, program)
         executable = Executable(program)
         self.executables.append((executable, program.inputs))
-        return functools.partial(run_on_host, executable) if on_host else executable.mixed
+        return functools.partial(executable.host, own=False) if on_host else executable.mixed
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
         """Returns the outputs of the program."""

@@ -582,10 +582,30 @@ def test_many_threads_leave_arrays_writeable() -> None:
 
 
 def test_programs_on_numpy_arrays_have_a_client_to_themselves() -> None:
-    (found,) = Executable(ftrans.trace(fnp.sin)(1.0)).host([np.asarray(1.0)])
-    (device,) = found.devices()
+    place = host_sharding()
+    assert place is not None
+    (device,) = place.device_set
     assert device.platform == "cpu"
     assert device not in jax.devices(), "JAX's own may hand it to another thread"
+    executable = Executable(ftrans.trace(fnp.sin)(1.0))
+    executable.prepare([np.asarray(1.0)], host=True)
+    assert executable._host is not None
+    assert executable._host.output_shardings == [place]
+
+
+def test_small_results_come_back_together_and_are_the_callers_own() -> None:
+    def several(x: Any) -> Any:
+        large = fnp.ones((64, 64)) * x[0]
+        return x.sum(), x * 2, fnp.argmax(x), x > 0, x[:0], large, x * 1j, x.sum() > 3, x * 2, x
+
+    x = np.arange(3.0)
+    executable = Executable(ftrans.trace(several)(x))
+    for own in (True, False):
+        found = executable.host([x], own=own)
+        for y, z in zip(found, several(x), strict=True):
+            assert (type(y), y.dtype, y.shape) == (np.ndarray, np.asarray(z).dtype, np.shape(z))
+            assert_close(y, z, 0)
+            assert not own or (y.flags.owndata and y.flags.writeable and y.flags.c_contiguous)
 
 
 def test_functions_that_are_bound_to_devices_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
