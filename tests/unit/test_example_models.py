@@ -1,0 +1,89 @@
+"""The models among the examples, in brief: what they compute against what is computed otherwise."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.helpers import assert_close
+
+MODELS = Path(__file__).parents[2] / "examples" / "models"
+
+
+def load(name: str) -> Any:
+    pytest.importorskip("matplotlib", reason="examples draw")
+    spec = importlib.util.spec_from_file_location(name, MODELS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "brief"),
+    [
+        ("gaussian_process", ["--points", "60"]),
+        ("kalman_smoother", ["--steps", "80"]),
+        ("spectral_solver", []),
+    ],
+)
+def test_a_model_reaches_its_goal_and_draws_it(name: str, brief: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "figure.png"
+    assert load(name).main([*brief, "--out", str(out)]) == 0
+    assert out.stat().st_size > 10_000
+
+
+def test_gaussian_process() -> None:
+    module = load("gaussian_process")
+    from scipy.stats import multivariate_normal
+
+    t = np.linspace(0, 3, 7)
+    y, theta = np.sin(t), np.log([0.8, 1.5, 2.0, 0.2])
+    density = multivariate_normal(np.zeros(7), module.covariance(theta, t)).logpdf(y)
+    assert_close(module.loss(theta, t, y), -density / 7, 1e-10)
+
+
+def test_kalman_smoother() -> None:
+    module = load("kalman_smoother")
+    # all states at once are one Gaussian, of which some coordinates are seen
+    steps, log_noise = 6, np.log([0.7, 0.3])
+    _, seen = module.simulate(steps, np.random.default_rng(1))
+    model, moved = module.dynamics(), module.push() @ module.push().T * 0.49
+    spread, blocks = 4 * np.eye(4), []
+    for _ in range(steps):
+        spread = model @ spread @ model.T + moved
+        blocks.append(spread)
+    power = np.linalg.matrix_power
+    whole = np.block(
+        [
+            [
+                power(model, i - j) @ blocks[j] if i >= j else blocks[i] @ power(model, j - i).T
+                for j in range(steps)
+            ]
+            for i in range(steps)
+        ]
+    )
+    look = np.kron(np.eye(steps), module.SEEN)
+    scale = look @ whole @ look.T + 0.09 * np.eye(2 * steps)
+    expected = whole @ look.T @ np.linalg.solve(scale, seen.ravel())
+    smooth, after = module.smoothed(log_noise, seen)
+    assert_close(smooth, expected.reshape(steps, 4), 1e-9)
+    assert_close(smooth[-1], after[-1], 1e-9)
+    z = seen.ravel()
+    density = z @ np.linalg.solve(scale, z) + np.linalg.slogdet(2 * np.pi * scale)[1]
+    total, _ = module.filtered(log_noise, seen, np.zeros((steps, 4)))
+    assert_close(total, -density / 2, 1e-9)
+
+
+def test_spectral_solver() -> None:
+    module = load("spectral_solver")
+    x = module.grid(64)
+    end, states = module.solve(module.initial(x))
+    assert states.shape == (module.STEPS, 64)
+    assert_close(end, module.exact(x), 5e-3)
