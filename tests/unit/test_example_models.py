@@ -83,7 +83,7 @@ def test_kalman_smoother() -> None:
 
 def test_spectral_solver() -> None:
     module = load("spectral_solver")
-    x = module.grid(64)
+    x = module.grid(128)
     end, states = module.solve(module.initial(x))
-    assert states.shape == (module.STEPS, 64)
-    assert_close(end, module.exact(x), 5e-3)
+    assert states.shape == (module.STEPS, 128)
+    assert_close(end, module.exact(x), 3e-4)
