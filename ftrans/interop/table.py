@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ftrans.errors import UnsupportedError
-from ftrans.interop import control, elementwise, indexing, keys, rules, shapes
+from ftrans.interop import control, elementwise, factors, indexing, keys, rules, shapes
 from ftrans.interop.importer import Imported, NoCounterpart, RefusedError, Rule, import_jaxpr
 from ftrans.runtime.jaxlink import x64
 
@@ -14,6 +14,7 @@ RULES: dict[str, Rule] = {
     **shapes.RULES,
     **indexing.RULES,
     **control.RULES,
+    **factors.RULES,
     **rules.RULES,
     **{f"keys:{name}": rule for name, rule in keys.RULES.items()},
 }

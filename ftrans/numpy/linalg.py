@@ -1,4 +1,4 @@
-"""Norms and powers; the namespace `ftrans.numpy.linalg`.
+"""Norms and powers; the namespace `ftrans.numpy.linalg`, with factorizations and what is JAX's.
 
 A norm has the gradient of least norm where it has a kink: that of the 2-norm at 0 is 0.
 """
@@ -13,14 +13,21 @@ import numpy as np
 
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, ShapeError
-from ftrans.interop import from_jax
 from ftrans.ir import type_of
 from ftrans.numpy import rearrangement, reduction
 from ftrans.numpy.advice import attributes_of
 from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
 from ftrans.numpy.borrowed import borrow
-from ftrans.numpy.diagonals import tril, triu
-from ftrans.numpy.elementwise import add, conj, multiply
+from ftrans.numpy.factorizations import (
+    cholesky,
+    eigh,
+    eigvalsh,
+    inv,
+    qr,
+    solve,
+    svd,
+    svdvals,
+)
 from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
 from ftrans.numpy.promotion import as_array, inexact
 from ftrans.numpy.shaping import matrix_transpose
@@ -28,65 +35,19 @@ from ftrans.numpy.statistics import root, squares
 from ftrans.numpy.views import copied
 
 _BORROWED = """
-    cond det eig eigvals inv lstsq matrix_rank multi_dot pinv qr slogdet solve svd svdvals
-    tensorinv tensorsolve
+    cond det eig eigvals lstsq matrix_rank multi_dot pinv slogdet tensorinv tensorsolve
 """
 
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     *_BORROWED.split(),
-    "cholesky", "cross", "diagonal", "eigh", "eigvalsh", "matmul", "matrix_norm", "matrix_power",
-    "matrix_transpose", "norm", "outer", "tensordot", "trace", "vecdot", "vector_norm",
+    "cholesky", "cross", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm",
+    "matrix_power", "matrix_transpose", "norm", "outer", "qr", "solve", "svd", "svdvals",
+    "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
 globals().update(borrow(jnp.linalg, _BORROWED))
 __getattr__ = attributes_of("numpy.linalg")
-
-
-def _hermitian(x: Any, lower: bool) -> Any:
-    """Returns the matrices of which one triangle is given; a gradient goes to both, in halves."""
-    x = inexact(x)
-    turned = matrix_transpose(conj(x))
-    part = tril if lower else triu
-    whole = add(part(x), matrix_transpose(conj(part(x, -1 if lower else 1))))
-    return p.graft_p(whole, multiply(0.5, add(x, turned)))
-
-
-def cholesky(x: Any, /, *, upper: bool = False) -> Any:
-    """Returns the Cholesky factors of Hermitian matrices, f64[..., n, n].
-
-    Args:
-        x: positive definite matrices. Where one is none, its factor is NaN.
-        upper: whether the upper triangle is read, and the factor is an upper one.
-    """
-    return _cholesky(_hermitian(x, not upper), upper=upper)
-
-
-def eigh(a: Any, UPLO: str = "L") -> Any:
-    """Returns eigenvalues, in order, and eigenvectors of Hermitian matrices, f64[..., n, n].
-
-    Derivatives of eigenvectors exist where eigenvalues differ.
-
-    Args:
-        a: the matrices.
-        UPLO: which triangle is read, "L" or "U".
-    """
-    return _eigh(_hermitian(a, UPLO.upper() == "L"))
-
-
-def eigvalsh(a: Any, UPLO: str = "L") -> Any:
-    """Returns the eigenvalues, in order, of Hermitian matrices, f64[..., n, n].
-
-    Args:
-        a: the matrices.
-        UPLO: which triangle is read, "L" or "U".
-    """
-    return _eigvalsh(_hermitian(a, UPLO.upper() == "L"))
-
-
-_cholesky, _eigh, _eigvalsh = map(
-    from_jax, (jnp.linalg.cholesky, jnp.linalg.eigh, jnp.linalg.eigvalsh)
-)
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Any:
@@ -173,16 +134,13 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     return kept(_matrix_norm(x, axes, ord), type_of(x).shape, axes, keepdims)
 
 
-_svdvals = from_jax(jnp.linalg.svdvals)
-
-
 def _matrix_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
     rows, columns = axes
     if order in ("fro", "f"):
         return _vector_norm(x, axes, 2)
     if order in (2, -2, "nuc"):
         ends = tuple([axis for axis in range(type_of(x).ndim) if axis not in axes])
-        values = _svdvals(p.transpose_p(x, permutation=(*ends, *axes)))
+        values = svdvals(p.transpose_p(x, permutation=(*ends, *axes)))
         return {2: reduction.max, -2: reduction.min, "nuc": reduction.sum}[order](values, axis=-1)
     if order not in (1, -1, math.inf, -math.inf):
         raise ArgumentError(f"norm: matrices have no norm of order {order!r}.")

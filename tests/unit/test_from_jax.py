@@ -341,9 +341,9 @@ def test_keys_of_random_numbers() -> None:
 
 
 def test_what_has_no_counterpart_is_called_alone() -> None:
-    f = from_jax(lambda a: jnp.sin(jnp.linalg.cholesky(a)) * 2.0)
+    f = from_jax(lambda a: jnp.sin(jnp.linalg.eig(a)[0].real) * 2.0)
     program = ftrans.trace(f)(np.eye(3) * 2)
-    assert externals(program) == ["cholesky"]
+    assert externals(program) == ["eig"]
     assert {"sin", "mul"} <= {e.primitive.name for e in program.equations}
 
 

@@ -1,0 +1,222 @@
+"""Factors of matrices and what is solved by them, for `ftrans.numpy.linalg`.
+
+Derivatives of singular vectors and eigenvectors exist where the values that they belong to differ,
+and are those of vectors whose phase stays as it is: ask for what does not depend on the phase.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ftrans import primitives as p
+from ftrans.errors import ArgumentError, ShapeError
+from ftrans.ir import type_of
+from ftrans.numpy.axes import broadcast_to
+from ftrans.numpy.diagonals import tril, triu
+from ftrans.numpy.elementwise import absolute, add, conj, multiply, sign
+from ftrans.numpy.promotion import inexact, promoted
+from ftrans.numpy.rearrangement import flip
+from ftrans.numpy.shaping import matrix_transpose
+from ftrans.numpy.sorting import argsort
+from ftrans.numpy.taking import take_along_axis
+from ftrans.primitives.matrices import on_diagonal
+
+__all__ = ["cholesky", "eigh", "eigvalsh", "inv", "qr", "solve", "svd", "svdvals"]
+
+
+class EighResult(NamedTuple):
+    """Is eigenvalues and eigenvectors."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class QRResult(NamedTuple):
+    """Is an orthonormal and a triangular factor."""
+
+    Q: Any
+    R: Any
+
+
+class SVDResult(NamedTuple):
+    """Is left singular vectors, singular values, and right singular vectors, adjoint."""
+
+    U: Any
+    S: Any
+    Vh: Any
+
+
+def _matrices(name: str, x: Any, square: bool = False) -> Any:
+    """Returns an argument as matrices of floating point."""
+    x = inexact(x)
+    t = type_of(x)
+    if t.ndim < 2 or (square and t.shape[-1] != t.shape[-2]):
+        wanted = "square matrices, f64[..., n, n]" if square else "matrices, f64[..., m, n]"
+        raise ShapeError(f"{name}: takes {wanted}.\n  given: {t}")
+    return x
+
+
+def _hermitian(name: str, x: Any, lower: bool) -> Any:
+    """Returns the matrices of which one triangle is given; a gradient goes to both, in halves."""
+    x = _matrices(name, x, square=True)
+    turned = matrix_transpose(conj(x))
+    part = tril if lower else triu
+    whole = add(part(x), matrix_transpose(conj(part(x, -1 if lower else 1))))
+    return p.graft_p(whole, multiply(0.5, add(x, turned)))
+
+
+def cholesky(x: Any, /, *, upper: bool = False) -> Any:
+    """Returns the Cholesky factors of Hermitian matrices, f64[..., n, n].
+
+    The gradient is that of Hermitian matrices: it is Hermitian itself.
+
+    Args:
+        x: positive definite matrices. Where one is none, its factor is NaN.
+        upper: whether the upper triangle is read, and the factor is an upper one.
+
+    Example:
+        >>> cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
+        array([[2., 0.],
+               [1., 2.]])
+    """
+    factor = p.cholesky_p(_hermitian("cholesky", x, not upper))
+    return matrix_transpose(conj(factor)) if upper else factor
+
+
+def _reads_lower(name: str, UPLO: str) -> bool:
+    if UPLO.upper() not in ("L", "U"):
+        raise ArgumentError(
+            f"{name}: UPLO is 'L' or 'U', the triangle that is read.\n  UPLO: {UPLO!r}"
+        )
+    return UPLO.upper() == "L"
+
+
+def eigh(a: Any, UPLO: str = "L") -> EighResult:
+    """Returns eigenvalues, in order, and eigenvectors of Hermitian matrices, f64[..., n, n].
+
+    The gradient is that of Hermitian matrices: it is Hermitian itself.
+
+    Args:
+        a: the matrices.
+        UPLO: which triangle is read, "L" or "U".
+
+    Example:
+        >>> eigh(np.array([[2.0, 1.0], [1.0, 2.0]])).eigenvalues
+        array([1., 3.])
+    """
+    whole = _hermitian("eigh", a, _reads_lower("eigh", UPLO))
+    return EighResult(*p.eigh_p(whole, lower=True))
+
+
+def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+    """Returns the eigenvalues, in order, of Hermitian matrices, f64[..., n, n].
+
+    Args:
+        a: the matrices.
+        UPLO: which triangle is read, "L" or "U".
+    """
+    whole = _hermitian("eigvalsh", a, _reads_lower("eigvalsh", UPLO))
+    return p.eigh_p(whole, lower=True)[0]
+
+
+def qr(a: Any, mode: str = "reduced") -> Any:
+    """Returns orthonormal and upper triangular factors of matrices, f64[..., m, n].
+
+    Args:
+        a: the matrices.
+        mode: "reduced" for q of f64[..., m, k] and r of f64[..., k, n] with k = min(m, n);
+            "complete" for square ones, which have no derivative where m > n; "r" for r alone.
+    """
+    a = _matrices("qr", a)
+    if mode not in ("reduced", "complete", "r"):
+        raise ArgumentError(
+            f'qr: mode is "reduced", "complete" or "r".\n  mode: {mode!r}\n'
+            f"  Call scipy.linalg.qr for the form that LAPACK has them in."
+        )
+    found = p.qr_p(a, full=mode == "complete")
+    return found[1] if mode == "r" else QRResult(*found)
+
+
+def svd(
+    a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
+) -> Any:
+    """Returns the singular value decomposition of matrices, f64[..., m, n].
+
+    Args:
+        a: the matrices.
+        full_matrices: whether the bases are complete. The columns of a basis that belong to no
+            singular value have derivatives as the space that they span does.
+        compute_uv: whether vectors are returned, and not the values alone.
+        hermitian: whether the matrices are Hermitian, so that `eigh` is called.
+    """
+    a = _matrices("svd", a)
+    if hermitian:
+        return _svd_of_hermitian(a, compute_uv)
+    if not compute_uv:
+        return svdvals(a)
+    return SVDResult(*p.svd_p(a, full=full_matrices, vectors=True))
+
+
+def _svd_of_hermitian(a: Any, compute_uv: bool) -> Any:
+    values, vectors = eigh(a)
+    sizes = absolute(values)
+    order = flip(argsort(sizes, axis=-1), axis=-1)
+    ordered = take_along_axis(sizes, order, axis=-1)
+    if not compute_uv:
+        return ordered
+    t = type_of(vectors)
+    columns = broadcast_to(p.reshape_p(order, shape=(*t.shape[:-2], 1, t.shape[-1])), t.shape)
+    left = take_along_axis(vectors, columns, axis=-1)
+    signs = sign(take_along_axis(values, order, axis=-1))
+    signs = p.reshape_p(signs, shape=(*t.shape[:-2], 1, t.shape[-1]))
+    return SVDResult(left, ordered, matrix_transpose(conj(multiply(left, signs))))
+
+
+def svdvals(x: Any, /) -> Any:
+    """Returns the singular values, from the largest, of matrices, f64[..., m, n]."""
+    return p.svd_p(_matrices("svdvals", x), full=False, vectors=False)[0]
+
+
+def solve(a: Any, b: Any) -> Any:
+    """Solves a x = b; the matrices are factored once for all derivatives.
+
+    Args:
+        a: square matrices, f64[..., n, n]. Where one is singular, the result is not finite.
+        b: one vector, f64[n], or matrices, f64[..., n, m].
+
+    Example:
+        >>> solve(np.array([[2.0, 0.0], [1.0, 1.0]]), np.array([2.0, 3.0]))
+        array([1., 2.])
+    """
+    a, b = promoted(inexact(a), inexact(b))
+    a = _matrices("solve", a, square=True)
+    s, t = type_of(a), type_of(b)
+    is_vector = t.ndim == 1
+    if t.ndim == 0 or t.shape[-1 if is_vector else -2] != s.shape[-1]:
+        raise ShapeError(f"solve: b is f64[n] or f64[..., n, m].\n  a: {s}\n  b: {t}")
+    if is_vector:
+        b = p.reshape_p(b, shape=(*t.shape, 1))
+        t = type_of(b)
+    try:
+        lead = np.broadcast_shapes(s.shape[:-2], t.shape[:-2])
+    except ValueError:
+        message = f"solve: the axes in front do not broadcast.\n  a: {s}\n  b: {t}"
+        raise ShapeError(message) from None
+    packed, pivots, _ = p.lu_p(p.stop_gradient_p(a))
+    operands = [broadcast_to(x, (*lead, *type_of(x).shape[-2:])) for x in (a, packed)]
+    pivots = broadcast_to(pivots, (*lead, s.shape[-1]))
+    b = broadcast_to(b, (*lead, *t.shape[-2:]))
+    x = p.lu_solve_p(*operands, pivots, b, transpose=False)
+    return p.reshape_p(x, shape=(*lead, s.shape[-1])) if is_vector else x
+
+
+def inv(a: Any) -> Any:
+    """Returns the inverses of square matrices, f64[..., n, n].
+
+    Args:
+        a: the matrices. Where one is singular, its inverse is not finite.
+    """
+    a = _matrices("inv", a, square=True)
+    return solve(a, p.convert_p(on_diagonal(a), dtype=type_of(a).dtype))

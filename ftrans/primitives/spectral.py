@@ -1,0 +1,308 @@
+"""Orthogonal and spectral factorizations: `qr`, `eigh`, `svd`.
+
+On the host they are LAPACK's, by NumPy; on a device XLA's. Derivatives of vectors divide by gaps of
+the values that they belong to: where two values are equal the vectors are none of their own, and
+what depends on which ones are taken is not finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ftrans.ir import ArrayType, type_of
+from ftrans.ir.dtype import is_complex, real_of
+from ftrans.primitives.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
+from ftrans.primitives.conversion import complex_p, convert_p, imag_p, real_p
+from ftrans.primitives.family import normal
+from ftrans.primitives.logic import eq_p, select_p
+from ftrans.primitives.matrices import (
+    adjoint,
+    along_columns,
+    along_rows,
+    check_matrices,
+    diagonal,
+    each,
+    factorization,
+    lower_part,
+    on_diagonal,
+    product,
+    times,
+)
+from ftrans.primitives.record import Joint, Sample
+from ftrans.primitives.rules.missing import missing
+from ftrans.primitives.shape import concatenate_p, part
+from ftrans.primitives.triangular import triangular_solve_p
+
+
+def _or_nan(function: Callable[[Any], Any], x: np.ndarray, types: tuple[ArrayType, ...]) -> Any:
+    """Calls a function of NumPy's; what does not converge is NaN, matrix by matrix."""
+
+    def one(x: np.ndarray) -> tuple[np.ndarray, ...]:
+        try:
+            return tuple(function(x))
+        except np.linalg.LinAlgError:
+            return tuple([np.full(t.shape[x_lead:], np.nan, t.dtype) for t in types])
+
+    x_lead = x.ndim - 2
+    try:
+        return tuple(function(x))
+    except np.linalg.LinAlgError:
+        return tuple(each(one, [x], (2,)))
+
+
+def _real(x: Any) -> Any:
+    return real_p(x) if is_complex(type_of(x).dtype) else x
+
+
+def _like(x: Any, other: Any) -> Any:
+    """Returns a real array in the dtype of another."""
+    return convert_p(x, dtype=type_of(other).dtype)
+
+
+# ------------------------------------------------------------------------------------------ qr
+
+
+def _qr_infer(x: ArrayType, *, full: bool) -> tuple[ArrayType, ...]:
+    check_matrices("qr", x, square=False)
+    *lead, m, n = x.shape
+    k = m if full else min(m, n)
+    return x.update(shape=(*lead, m, k)), x.update(shape=(*lead, k, n))
+
+
+def _qr_lower(xp: Any, x: Any, *, full: bool) -> Any:
+    if xp is not np:
+        from jax.lax import linalg
+
+        return linalg.qr(x, full_matrices=full)
+    return tuple(np.linalg.qr(x, mode="complete" if full else "reduced"))
+
+
+def _qr_jvp(tangents: Any, outs: Any, x: Any, *, full: bool) -> Any:
+    q, r = outs
+    t = type_of(x)
+    m, n = t.shape[-2:]
+    if full and m > n:
+        message = (
+            f"qr: the columns of a complete q that x does not determine have no derivative.\n"
+            f'  x: {t}\n  Write mode="reduced".'
+        )
+        return missing([*tangents, x], [type_of(q), type_of(r)], message)
+    # the first columns alone determine q
+    (change,), k, axis = tangents, min(m, n), t.ndim - 1
+    square, first = part(r, axis, 0, k), part(change, axis, 0, k)
+    right = {"left": False, "lower": False, "transpose": False, "conj": False, "unit": False}
+    moved = triangular_solve_p(square, first, **right)
+    inner = product(adjoint(q), moved)
+    below = lower_part(inner, strict=True)
+    turn = sub_p(below, adjoint(below))
+    if is_complex(t.dtype):
+        phases = imag_p(inner)
+        own = select_p(on_diagonal(phases), phases, 0.0)
+        turn = add_p(turn, complex_p(select_p(on_diagonal(own), 0.0, own), own))
+    q_dot = add_p(product(q, sub_p(turn, inner)), moved)
+    r_dot = product(adjoint(q), sub_p(change, product(q_dot, r)))
+    return [q_dot, r_dot]
+
+
+qr_p = factorization(
+    "qr",
+    flops=2.0,
+    infer=_qr_infer,
+    lower=_qr_lower,
+    jvp=Joint(_qr_jvp),
+    multiple=True,
+    samples=[
+        Sample((normal(3, 3),), {"full": False}),
+        Sample((normal(2, 4, 2),), {"full": False}),
+        Sample((normal(2, 4),), {"full": False}),
+        Sample((normal(2, 3),), {"full": True}),
+        Sample((normal(4, 2),), {"full": True}, smooth=False),
+        Sample((normal(0, 2),), {"full": False}),
+    ],
+    source="S. Walter, Algorithmic differentiation of linear algebra functions, 2012, chapter 4",
+)
+"""Is an orthonormal and an upper triangular factor of matrices; complete ones where `full`."""
+
+
+# ---------------------------------------------------------------------------------------- eigh
+
+
+def _eigh_infer(x: ArrayType, *, lower: bool) -> tuple[ArrayType, ...]:
+    check_matrices("eigh", x)
+    return ArrayType(x.shape[:-1], real_of(x.dtype)), x.update()
+
+
+def _eigh_lower(xp: Any, x: Any, *, lower: bool) -> Any:
+    if xp is not np:
+        from jax.lax import linalg
+
+        vectors, values = linalg.eigh(x, lower=lower, symmetrize_input=False)
+        return values, vectors
+    types = _eigh_infer(type_of(x), lower=lower)
+    return _or_nan(lambda x: np.linalg.eigh(x, UPLO="L" if lower else "U"), x, types)
+
+
+def _eigh_jvp(tangents: Any, outs: Any, x: Any, *, lower: bool) -> Any:
+    values, vectors = outs
+    inner = product(adjoint(vectors), product(tangents[0], vectors))
+    gaps = sub_p(along_rows(values, inner), along_columns(values, inner))
+    same = on_diagonal(gaps)
+    weights = select_p(same, 0.0, div_p(1.0, select_p(same, 1.0, gaps)))
+    return [_real(diagonal(inner)), product(vectors, mul_p(_like(weights, inner), inner))]
+
+
+def _symmetric(*shape: int) -> np.ndarray:
+    x = normal(*shape)
+    return x + np.swapaxes(x, -1, -2)
+
+
+eigh_p = factorization(
+    "eigh",
+    flops=9.0,
+    infer=_eigh_infer,
+    lower=_eigh_lower,
+    jvp=Joint(_eigh_jvp),
+    multiple=True,
+    samples=[
+        Sample((_symmetric(3, 3),), {"lower": True}, smooth=False),  # not all tangents are
+        Sample((_symmetric(2, 2, 2),), {"lower": False}, smooth=False),
+        Sample((np.eye(2),), {"lower": True}, smooth=False),
+        Sample((normal(0, 0),), {"lower": True}, smooth=False),
+    ],
+    source="M. Giles, An extended collection of matrix derivative results, 2008",
+)
+"""Is eigenvalues, in order, and eigenvectors of Hermitian matrices, of which it reads a triangle.
+
+Derivatives hold for Hermitian tangents.
+"""
+
+
+# ----------------------------------------------------------------------------------------- svd
+
+
+def _svd_infer(x: ArrayType, *, full: bool, vectors: bool) -> tuple[ArrayType, ...]:
+    check_matrices("svd", x, square=False)
+    *lead, m, n = x.shape
+    k = min(m, n)
+    values = ArrayType((*lead, k), real_of(x.dtype))
+    if not vectors:
+        return (values,)
+    rows, columns = (m, n) if full else (k, k)
+    return x.update(shape=(*lead, m, rows)), values, x.update(shape=(*lead, columns, n))
+
+
+def _svd_lower(xp: Any, x: Any, *, full: bool, vectors: bool) -> Any:
+    if xp is not np:
+        from jax.lax import linalg
+
+        found = linalg.svd(x, full_matrices=full, compute_uv=vectors)
+        if not vectors:
+            return (found[0] if isinstance(found, (tuple, list)) else found,)
+        left, values, right = found
+        return left, values, right
+
+    def function(x: np.ndarray) -> Any:
+        found = np.linalg.svd(x, full_matrices=full, compute_uv=vectors)
+        return found if vectors else (found,)
+
+    return _or_nan(function, x, _svd_infer(type_of(x), full=full, vectors=vectors))
+
+
+def _svd_jvp(tangents: Any, outs: Any, x: Any, *, full: bool, vectors: bool) -> Any:
+    if not vectors:
+        left, _, right = svd_p(x, full=False, vectors=True)
+        return [_real(diagonal(product(adjoint(left), product(tangents[0], adjoint(right)))))]
+    left, values, turned_right = outs
+    right = adjoint(turned_right)
+    t = type_of(x)
+    m, n = t.shape[-2:]
+    k, axis = min(m, n), t.ndim - 1
+    # in the bases that the vectors are; of a complete basis all beyond k as well
+    moved = product(adjoint(left), product(tangents[0], right))
+    core = part(part(moved, axis, 0, k), axis - 1, 0, k)
+    s_columns, s_rows = along_rows(values, core), along_columns(values, core)
+    gaps = mul_p(sub_p(s_columns, s_rows), add_p(s_columns, s_rows))
+    same = on_diagonal(gaps)
+    weights = _like(select_p(same, 0.0, div_p(1.0, select_p(same, 1.0, gaps))), core)
+    by_columns, by_rows = mul_p(core, _like(s_columns, core)), mul_p(core, _like(s_rows, core))
+    turn_left = mul_p(weights, add_p(by_columns, adjoint(by_columns)))
+    turn_right = mul_p(weights, add_p(by_rows, adjoint(by_rows)))
+    if is_complex(t.dtype):
+        # a common phase of both vectors is free: the left one takes all of it
+        safe = select_p(eq_p(values, 0.0), 1.0, values)
+        phase = div_p(times(sub_p(core, adjoint(core)), 0.5), _like(along_rows(safe, core), core))
+        turn_left = add_p(turn_left, select_p(on_diagonal(phase), phase, 0.0))
+    change_left = _turned(left, turn_left, moved, tangents[0], right, values, axis - 1, k, full)
+    change_right = _turned(
+        right, turn_right, adjoint(moved), adjoint(tangents[0]), left, values, axis - 1, k, full
+    )
+    return [change_left, _real(diagonal(core)), adjoint(change_right)]
+
+
+def _turned(
+    basis: Any,
+    turn: Any,
+    moved: Any,
+    tangent: Any,
+    other: Any,
+    values: Any,
+    rows: int,
+    k: int,
+    full: bool,
+) -> Any:
+    """Returns the tangent of vectors that turn within a basis, and out of it.
+
+    Args:
+        basis: the vectors, the first k of which belong to the values.
+        turn: how these turn among each other.
+        moved: the tangent of the matrix in the bases of both sides.
+        tangent: the tangent of the matrix.
+        other: the vectors of the other side.
+        values: the singular values.
+        rows: the axis of rows.
+        k: how many there are.
+        full: whether the basis is complete.
+    """
+    size, count = type_of(basis).shape[rows:]
+    first = part(basis, rows + 1, 0, k)
+    change = product(first, turn)
+    if size == k:
+        return change
+    if not full:  # what leaves the span of the vectors
+        image = product(tangent, part(other, rows + 1, 0, k))
+        away = sub_p(image, product(first, product(adjoint(first), image)))
+        return add_p(change, div_p(away, _like(along_rows(values, away), away)))
+    rest = part(basis, rows + 1, k, count)
+    out = part(part(moved, rows, k, count), rows + 1, 0, k)
+    out = div_p(out, _like(along_rows(values, out), out))
+    return concatenate_p(
+        add_p(change, product(rest, out)), neg_p(product(first, adjoint(out))), axis=rows + 1
+    )
+
+
+svd_p = factorization(
+    "svd",
+    flops=20.0,
+    infer=_svd_infer,
+    lower=_svd_lower,
+    jvp=Joint(_svd_jvp),
+    multiple=True,
+    samples=[  # complex vectors are known but for a phase, so differences say nothing
+        Sample((normal(3, 3),), {"full": False, "vectors": True}, smooth=False),
+        Sample((normal(2, 4, 2),), {"full": False, "vectors": True}, smooth=False),
+        Sample((normal(2, 4),), {"full": False, "vectors": True}, smooth=False),
+        Sample((normal(3, 2),), {"full": True, "vectors": True}, smooth=False),
+        Sample((normal(3, 2),), {"full": False, "vectors": False}),
+        Sample((np.zeros((2, 2)),), {"full": False, "vectors": True}, smooth=False),
+        Sample((normal(0, 2),), {"full": False, "vectors": True}, smooth=False),
+    ],
+    source="J. Townsend, Differentiating the singular value decomposition, 2016",
+)
+"""Is left singular vectors, singular values from the largest, and right singular vectors, adjoint.
+
+Only the values where not `vectors`; complete bases where `full`, of which the columns that belong
+to no value have a derivative as the space that they span does.
+"""
