@@ -140,7 +140,10 @@ def _along(axis: int, count: int, ndim: int, shape: tuple[int, ...]) -> Any:
 
 def _largest(x: Any, axis: int, window: Window, places: Any) -> tuple[Any, Any]:
     """Returns the largest element of each window of an axis, and its place, where asked for."""
-    least = -math.inf if type_of(x).is_inexact else int(np.iinfo(type_of(x).dtype).min)
+    dtype = type_of(x).dtype
+    least = {"b": False, "u": 0}.get(dtype.kind, -math.inf)
+    if dtype.kind == "i":
+        least = int(np.iinfo(dtype).min)
     slices = window.slices(_padded(x, axis, window.low, window.high, least), axis)
     if places is not None:
         places = window.slices(_padded(places, axis, window.low, window.high, -1), axis)

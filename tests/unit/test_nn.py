@@ -378,6 +378,19 @@ def test_max_pool_of_integers() -> None:
     np.testing.assert_array_equal(nn.max_pool2d(x, 2, 1, 1)[0, 0], [0, 0, -1, -2, -3])
 
 
+def test_where_jax_itself_traces() -> None:
+    labels = np.array([1, 0])
+
+    def loss(x: Any) -> Any:
+        out = nn.scaled_dot_product_attention(nn.layer_norm(x, 3), x, x, chunk=1)
+        return nn.cross_entropy(nn.softplus(nn.relu(out)), labels)
+
+    x = normal(2, 3).astype("float32")
+    expected = func.grad(loss)(x)
+    for slope in (jax.grad(loss)(jax.numpy.asarray(x)), jax.jit(jax.grad(loss))(x)):
+        np.testing.assert_allclose(slope, expected, rtol=1e-4, atol=1e-6)
+
+
 def test_embedding_adds_up_gradients_but_for_padding() -> None:
     at = np.array([1, 1, 0, 2])
     f = lambda w: fnp.sum(nn.embedding(at, w, padding_idx=-1))  # noqa: E731
