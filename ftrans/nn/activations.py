@@ -185,7 +185,9 @@ def relu6(input: Any) -> Any:
 def hardsigmoid(input: Any) -> Any:
     """Returns x / 6 + 1/2, held between 0 and 1."""
     x = inexact(input)
-    return hardtanh(fnp.add(fnp.divide(x, 6.0), 0.5), 0.0, 1.0)
+    # the bounds are those of x: rounded, x / 6 + 1/2 may be to either side of its own
+    below = fnp.where(p.le_p(x, -3.0), 0.0, fnp.add(fnp.divide(x, 6.0), 0.5))
+    return fnp.where(p.ge_p(x, 3.0), 1.0, below)
 
 
 def hardswish(input: Any) -> Any:
