@@ -83,7 +83,10 @@ def test_on_tensors(key: str) -> None:
     check(key, CASES[key], by_tensors)
 
 
-COMPILED = "hardsigmoid conv2d max_pool2d avg_pool2d batch_norm cross_entropy ctc scaled_dot_product_attention"
+COMPILED = """
+    hardsigmoid conv2d max_pool2d avg_pool2d batch_norm cross_entropy ctc
+    scaled_dot_product_attention
+"""
 
 
 @pytest.mark.parametrize("key", first_of_each(COMPILED))
