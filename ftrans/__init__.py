@@ -2,6 +2,7 @@
 
 # ruff: noqa: F403
 import gc as _gc
+import importlib as _importlib
 
 _collects = _gc.isenabled()
 # to import makes no garbage, and to look for some takes a tenth of the time
@@ -37,6 +38,13 @@ finally:
         _gc.enable()
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    if name != "nn":  # which is imported when it is asked for
+        raise AttributeError(f"module 'ftrans' has no attribute {name!r}")
+    return _importlib.import_module("ftrans.nn")
+
 
 __all__ = [
     "ArrayType",

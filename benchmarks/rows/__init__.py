@@ -9,6 +9,7 @@ from benchmarks.rows import (
     growing,
     imported,
     lowering,
+    networks,
     recompiling,
     tensors,
     verifying,
@@ -27,5 +28,6 @@ ROWS = [
     *custom.ROWS,
     *external.ROWS,
     *imported.ROWS,
+    *networks.ROWS,
     *verifying.ROWS,
 ]

@@ -247,7 +247,7 @@ def _samples() -> list[Sample]:
 
 conv_p = plain(
     "conv",
-    tags=["contraction", "multilinear"],
+    tags=["contraction", "convolution", "multilinear"],
     kinds="iufc",
     infer=_infer,
     lower=_lower,

@@ -256,7 +256,10 @@ def _precision(
     """
     if any(map(is_traced_by_jax, arrays)):
         types = tuple([type_of(array).update() for array in arrays])
-        if not any(map(is_wide, (*types, *primitive.infer_types(types, params)))):
+        # among the operands may be what was a literal, of no shape; and nothing else is wider
+        plain = "elementwise" in primitive.tags and not params
+        made = () if plain else primitive.infer_types(types, params)
+        if not any(map(is_wide, (*types, *made))):
             return nullcontext()
     return x64(calls)
 
