@@ -28,6 +28,7 @@ from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.observe import Observes, observing
 from ftrans.primitives.outside import without_warnings
 from ftrans.runtime.anomaly import look_for_nan
+from ftrans.runtime.blas import threads_for
 from ftrans.runtime.cache import count, keep
 from ftrans.runtime.choice import OBSERVED, choose, plan_of
 from ftrans.runtime.executable import Executable, is_wide
@@ -147,7 +148,7 @@ def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool
             outputs = [jnp.asarray(out) for out in evaluate(jnp, program, arrays)]
         return outputs if as_jax else [np.array(output) for output in outputs]
     inputs = arrays if host else list(map(np.asarray, arrays))
-    with without_warnings(program.calls_host):
+    with without_warnings(program.calls_host), threads_for(program):
         outputs = evaluate(np, program, inputs)
     if as_jax:
         with x64():
@@ -282,7 +283,7 @@ def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
     ):
         return run(program, arrays)
     final = plan.final(program)
-    with without_warnings(final.calls_host):
+    with without_warnings(final.calls_host), threads_for(final):
         found = evaluate(np, final, arrays)
     return found if _HOST.issuperset(map(type, found)) else list(map(np.asarray, found))
 

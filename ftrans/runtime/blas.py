@@ -1,0 +1,102 @@
+"""One thread for products of small matrices: several wait for each other longer than they compute.
+
+That is so where the machine has other work: a product may then take a hundred times as long. The
+number of threads is NumPy's own, for the whole process, so it is put back when the last program
+that wants one thread has ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from ftrans.ir import Program
+from ftrans.primitives import dot_p
+
+_LARGE = 1.5e7
+"""So many operations a product takes before a second thread helps: 192 x 192 x 192."""
+
+Threads = tuple[Callable[[], int], Callable[[int], None]]
+
+
+@functools.cache
+def _threads() -> Threads | None:
+    """Returns what reads and sets the number of threads; None where NumPy's BLAS is another one."""
+    try:
+        library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
+        get = library.scipy_openblas_get_num_threads64_
+        put = library.scipy_openblas_set_num_threads64_
+    except (AttributeError, OSError):
+        return None
+    get.restype, put.argtypes, put.restype = ctypes.c_int, [ctypes.c_int], None
+    return get, put
+
+
+def is_small(program: Program) -> bool:
+    """Tells whether a program multiplies matrices, but none that a second thread would help.
+
+    What calls Python code is none: that may multiply others.
+    """
+    found = program.memo.get("small products")
+    if found is None:
+        sizes = _products(program)
+        found = bool(sizes) and max(sizes) <= _LARGE and not program.calls_host
+        program.memo["small products"] = found
+    return found
+
+
+def _products(program: Program) -> list[float]:
+    """Returns how many operations each product takes, those of inner programs included."""
+    sizes: list[float] = []
+    for equation in program.equations:
+        for inner in equation.params.programs():
+            sizes += _products(inner)
+        if equation.primitive is dot_p:
+            x, y = (program.type_of(operand).shape for operand in equation.operands)
+            taken = equation.params["contract"][0] + equation.params["batch"][0]
+            twice = math.prod([x[axis] for axis in equation.params["batch"][0]])
+            # of one of a batch of products, which are computed one by one
+            rows = math.prod([n for axis, n in enumerate(x) if axis not in taken])
+            sizes.append(2.0 * rows * math.prod(y) / max(twice, 1))
+    return sizes
+
+
+class _OneThread:
+    """Is a scope of one thread, which may be entered again, also from other threads."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.inside = 0
+        self.before = 0
+
+    def __enter__(self) -> None:
+        threads = _threads()
+        if threads is not None:
+            with self.lock:
+                if not self.inside:
+                    self.before = threads[0]()
+                    threads[1](1)
+                self.inside += 1
+
+    def __exit__(self, *exception: Any) -> None:
+        threads = _threads()
+        if threads is not None:
+            with self.lock:
+                self.inside -= 1
+                if not self.inside:
+                    threads[1](self.before)
+
+
+_one_thread, _as_it_is = _OneThread(), nullcontext()
+
+
+def threads_for(program: Program) -> AbstractContextManager[Any]:
+    """Returns the scope in which a program is interpreted."""
+    return _one_thread if is_small(program) else _as_it_is
