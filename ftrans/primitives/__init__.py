@@ -6,7 +6,7 @@ To declare one is to export it: the one that is named "sin" is `sin_p` here.
 # ruff: noqa: F401, F403, F405
 from typing import TYPE_CHECKING
 
-from ftrans.primitives import control, conv, dot, record, reduction, rules, special, windows
+from ftrans.primitives import control, conv, dot, random, record, reduction, rules, special, windows
 from ftrans.primitives.record import *
 from ftrans.primitives.rules.custom_spec import Spec
 from ftrans.primitives.rules.external import Callee
