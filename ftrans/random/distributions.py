@@ -242,15 +242,11 @@ def _public(distribution: Distribution) -> Callable[..., Any]:
 
     drawn.__name__ = drawn.__qualname__ = name
     drawn.__module__ = "ftrans.random"
+    labels = " or ".join(distribution.draw.samples.split())
     about = (
-        ""
-        if not distribution.samples
-        else (
-            f"\n\nIt is an error to differentiate with respect to "
-            f"{' or '.join(distribution.draw.samples.split())}, which a draw does not follow smoothly."
-        )
+        f"\n\nTo differentiate with respect to {labels} is an error: a draw is no smooth function."
     )
-    drawn.__doc__ = f"Draws by a key what `jax.random.{name}` draws by it.{about}"
+    drawn.__doc__ = f"Draws by a key what `jax.random.{name}` draws by it.{about if labels else ''}"
     drawn.__signature__ = distribution.signature  # type: ignore[attr-defined]
     return boundary(drawn)
 

@@ -7,6 +7,7 @@ depend on: what was drawn ahead is what would have been drawn.
 from __future__ import annotations
 
 import math
+import operator
 import os
 import threading
 from collections.abc import Sequence
@@ -47,7 +48,11 @@ def words_of_seed(seed: Any) -> np.ndarray:
     whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
     numbers: list[int] = []
     try:
-        numbers = [seed.__index__()] if whole else [x.__index__() for x in np.asarray(seed).flat]
+        numbers = (
+            [operator.index(seed)]
+            if whole
+            else [int(operator.index(x)) for x in np.asarray(seed).flat]
+        )
         fits = all(n >= 0 for n in numbers) and numbers
     except (AttributeError, TypeError, ValueError):
         fits = False
@@ -167,8 +172,8 @@ def lanes(name: str) -> Sequence[Any]:
                     f"{frame.name}: called random operation while in randomness error mode. "
                     f"Please either use the 'same' or 'different' randomness flags on vmap or "
                     f"perform the randomness operation out of vmap.\n"
-                    f"  Write randomness='different', or 'same'; or map over keys, and draw by them:\n"
-                    f"  ftrans.random.{name}(key, ...), with keys = ftrans.random.split(key, n)."
+                    f"  Write randomness='different', or 'same'; or map over keys = rng.keys(n),\n"
+                    f"  and draw by each of them: ftrans.random.{name}(key, ...)."
                 )
             if lane is not None:
                 found.append(lane)
