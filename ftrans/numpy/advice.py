@@ -36,7 +36,8 @@ _CONSTANT = (
 )
 _RANDOM = (
     "  Draw numbers that do not depend on it, and transform them:\n"
-    "  mean + scale * np.random.default_rng(seed).normal(size=n)."
+    "  mean + scale * np.random.default_rng(seed).normal(size=n); or let\n"
+    "  ftrans.random.default_rng(seed).normal(mean, scale, size=n) do so."
 )
 _KNOWN = (
     "  Keep it an array, and compute with functions of ftrans.numpy. What a shape depends on must\n"
@@ -210,7 +211,7 @@ def attributes_of(home: str) -> Callable[[str], Any]:
         if name in _SPELLED:
             return f"Write ftrans.numpy.{_SPELLED[name]}(...)."
         if name.startswith("rand"):
-            return "Draw numbers with NumPy, np.random.default_rng(seed).normal(size=n)."
+            return "Draw numbers by a generator: ftrans.random.default_rng(seed).normal(size=n)."
         return f"{instead_of(f'{home}.{name}')}."
 
     return declining(f"ftrans.{home}", fix)

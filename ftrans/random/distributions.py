@@ -17,7 +17,6 @@ import numpy as np
 from ftrans.errors import ArgumentError, DTypeError, FtransError
 from ftrans.interop import from_jax
 from ftrans.ir import Tracer
-from ftrans.ir.stack import recording_place
 from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar, result_type
 from ftrans.primitives import sampled_p
 from ftrans.pytree import describe
@@ -177,7 +176,7 @@ class Distribution:
             raise ArgumentError(
                 f"{self.name}: {str(error).splitlines()[0]}\n{lines}"
                 f"  The arguments are those of jax.random.{self.name}."
-            ) from error
+            ) from None
 
     @functools.cache  # noqa: B019 - as many as there are shapes, and distributions live for ever
     def rows(self, shape: tuple[int, ...], dtype: Any) -> Callable[[Any], Any]:
@@ -214,7 +213,6 @@ def dtype_of(name: str, dtype: Any) -> np.dtype:
 def _no_score(name: str, label: str) -> str:
     return (
         f"{name}: a draw does not follow {label} smoothly, so it has no derivative.\n"
-        f"  called at {recording_place()}\n"
         f"  Use the score function: differentiate log_prob(draw) * reward, with the draw made of\n"
         f"  {label}.detach(), or ftrans.stop_gradient({label})."
     )

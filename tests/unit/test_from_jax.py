@@ -340,7 +340,7 @@ def test_keys_are_mapped_over_what_they_are_folded_with() -> None:
 
 def test_bits_are_the_primitive() -> None:
     program = from_jax(lambda words: jax.random.bits(words, (3,)))
-    traced = simplify(inline(ftrans.trace(lambda words: program(words), np.zeros(2, "uint32"))))
+    traced = simplify(inline(ftrans.trace(lambda words: program(words))(np.zeros(2, "uint32"))))
     names = [equation.primitive.name for equation in traced.equations]
     assert "threefry" in names
     assert "external" not in names

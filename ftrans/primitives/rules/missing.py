@@ -159,7 +159,7 @@ The other operands are what it was computed from, though its derivatives may not
 
 
 def _no_score(tangents: Any, *values: Any, message: str) -> NoReturn:
-    raise_missing(message, f"\n  differentiated at {recording_place()}")
+    raise_missing(message, f"\n  called at {recording_place()}")
 
 
 sampled_p = structural(
