@@ -17,7 +17,8 @@ import numpy as np
 from ftrans.errors import ArgumentError, DTypeError, FtransError
 from ftrans.interop import from_jax
 from ftrans.ir import Tracer
-from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar, result_type
+from ftrans.numpy.creation import asarray
+from ftrans.numpy.promotion import default_dtype, is_array, is_scalar, result_type
 from ftrans.primitives import sampled_p
 from ftrans.pytree import describe
 from ftrans.random.keys import consumed, shape_of, wrapped
@@ -136,7 +137,8 @@ class Distribution:
                 floats = [x for x in floats if np.dtype(x.dtype).kind != "i"]
                 bound["dtype"] = result_type(*floats) if floats else default_dtype(float)
             elif self.draw.dtype == "int":
-                bound["dtype"] = default_dtype(int)
+                wide = any(x.dtype == np.int64 for x in floats)  # bounds that int32 cannot hold
+                bound["dtype"] = np.dtype("int64") if wide else default_dtype(int)
         return bound
 
     def parameter(self, label: str, value: Any) -> Any:
@@ -148,7 +150,7 @@ class Distribution:
             return np.asarray(value, default_dtype(int) if abs(value) < 2**31 else None)
         if not (is_array(value) or is_scalar(value)):
             try:
-                value = as_array(value)
+                value = asarray(value)
             except (TypeError, ValueError):
                 raise DTypeError(
                     f"{self.name}: {label} must be a number or an array.\n"

@@ -6,6 +6,7 @@ draws has one program, which takes the key. Code that is traced once must be giv
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 from ftrans.errors import ArgumentError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.stack import state
+from ftrans.numpy.creation import asarray
+from ftrans.numpy.elementwise import exp
 from ftrans.numpy.promotion import as_array, default_dtype, is_scalar, result_type
 from ftrans.pytree import describe
 from ftrans.random.distributions import DISTRIBUTIONS, dtype_of, is_weak
@@ -71,19 +74,23 @@ class Generator:
     def __repr__(self) -> str:
         return f"Generator({self.state['words']}, position={self.state['position']})"
 
+    @boundary
     def manual_seed(self, seed: int) -> Generator:
         """Begins anew, as `default_rng(seed)` does; negative seeds count modulo 2**64."""
         self._source.begin(words_of_seed(int(seed) % 2**64), 0)
         return self
 
+    @boundary
     def key(self) -> Any:
         """Returns the next key, for functions that take one: uint32[2]."""
         return key_for(self._source, "key")
 
+    @boundary
     def keys(self, n: int) -> Any:
         """Returns new keys, uint32[n, 2], to map over or to loop over."""
         return split(self.key(), n)
 
+    @boundary
     def spawn(self, n_children: int) -> list[Generator]:
         """Returns new generators, which are independent of each other and of this one."""
         if lanes("spawn"):
@@ -129,6 +136,7 @@ class Generator:
         complete = distribution.given((), given)
         return distribution(key_for(self._source, name), complete)
 
+    @boundary
     def random(self, size: Any = None, dtype: Any = None) -> Any:
         """Draws uniformly from 0 up to but without 1."""
         return self._standard("uniform", size, dtype)
@@ -147,6 +155,7 @@ class Generator:
         """Draws of the normal distribution with mean `loc` and standard deviation `scale`."""
         return self._scaled("normal", size, scale, loc)
 
+    @boundary
     def standard_normal(self, size: Any = None, dtype: Any = None) -> Any:
         """Draws of the normal distribution with mean 0 and standard deviation 1."""
         return self._standard("normal", size, dtype)
@@ -205,6 +214,7 @@ class Generator:
         shape = _size("integers", size, *map(_listed, (low, high)))
         return self._drawn("randint", shape, minval=low, maxval=high, dtype=dtype)
 
+    @boundary
     def bernoulli(self, p: Any = 0.5, size: Any = None) -> Any:
         """Draws booleans that are true with probability p."""
         return self._drawn("bernoulli", size, p=p)
@@ -279,6 +289,7 @@ class Generator:
             return self._drawn("permutation", None, x=x.reshape(-1)).reshape(x.shape)
         return self._drawn("permutation", None, x=x, axis=axis, independent=True)
 
+    @boundary
     def shuffle(self, x: Any, axis: int = 0) -> None:
         """Is not there, since it would write to its argument.
 
@@ -295,6 +306,7 @@ class Generator:
         """Draws of the exponential distribution with mean `scale`."""
         return self._scaled("exponential", size, scale)
 
+    @boundary
     def standard_exponential(self, size: Any = None, dtype: Any = None) -> Any:
         """Draws of the exponential distribution with mean 1."""
         return self._standard("exponential", size, dtype)
@@ -306,6 +318,7 @@ class Generator:
         drawn = self._drawn("gamma", _size("gamma", size, shape, scale), a=shape)
         return drawn if type(scale) is float and scale == 1.0 else _array(drawn * scale)
 
+    @boundary
     def standard_gamma(self, shape: Any, size: Any = None) -> Any:
         """Draws of the gamma distribution with scale 1."""
         return self.gamma(shape, 1.0, size)
@@ -335,6 +348,7 @@ class Generator:
         """Draws of Student's t distribution."""
         return self._drawn("t", size, df=df)
 
+    @boundary
     def standard_cauchy(self, size: Any = None) -> Any:
         """Draws of the Cauchy distribution with mode 0."""
         return self._standard("cauchy", size, None)
@@ -383,10 +397,12 @@ class Generator:
         a = _real("weibull", "a", a)
         return self._drawn("weibull_min", _size("weibull", size, a), scale=1.0, concentration=a)
 
+    @boundary
     def rademacher(self, size: Any = None, dtype: Any = None) -> Any:
         """Draws of 1 and -1, one as likely as the other."""
         return self._drawn("rademacher", () if size is None else size, dtype=dtype)
 
+    @boundary
     def orthogonal(self, n: int, size: Any = None) -> Any:
         """Draws orthogonal matrices, (*size, n, n), all as likely."""
         return self._drawn("orthogonal", () if size is None else size, n=n)
@@ -396,7 +412,7 @@ def _listed(x: Any) -> Any:
     """Returns a list as an array, and all else as it is."""
     if type(x) in OnTape.types:
         raise OnTape
-    return as_array(x) if isinstance(x, (list, tuple)) else x
+    return asarray(x) if isinstance(x, (list, tuple)) else x
 
 
 def _real(name: str, label: str, x: Any) -> Any:
@@ -450,7 +466,7 @@ def _array(x: Any) -> Any:
 
 def _exp(x: Any) -> Any:
     """Returns exp(x) of a parameter."""
-    return np.exp(x) if is_scalar(x) else _real("lognormal", "mean", x).exp()
+    return math.exp(x) if is_scalar(x) else exp(_real("lognormal", "mean", x))
 
 
 @boundary
@@ -475,6 +491,7 @@ default_generator = default_rng()
 """The generator of those who have none of their own."""
 
 
+@boundary
 def manual_seed(seed: int) -> Generator:
     """Lets the default generator begin anew, and returns it.
 

@@ -103,7 +103,7 @@ def words_of(name: str, given: Any, ndim: int | None = 1) -> Any:
     if type(given) in OnTape.types:
         raise OnTape
     if is_key(given):
-        given = np.asarray(jax.random.key_data(given))
+        given = jax.random.key_data(given)
     if not is_array(given):
         integer = is_scalar(given) and not isinstance(given, (float, complex))
         raise DTypeError(

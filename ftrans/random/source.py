@@ -59,7 +59,8 @@ def words_of_seed(seed: Any) -> np.ndarray:
     if not fits:
         raise ArgumentError(
             f"default_rng: a seed is an int that is not negative, or a sequence of them.\n"
-            f"  seed: {describe(seed)}\n  Write default_rng(0), or default_rng() for another one each time."
+            f"  seed: {describe(seed)}\n"
+            f"  Write default_rng(0), or default_rng() for another one each time."
         )
     parts: list[int] = []
     for number in numbers:
