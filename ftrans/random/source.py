@@ -144,7 +144,7 @@ class Source:
                 first = number
                 self._rows[kind] = first, first + count, rows
             self.position = number + 1
-            return rows[number - first].copy()
+            return np.array(rows[number - first])
 
 
 def lanes(name: str) -> Sequence[Any]:

@@ -36,7 +36,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "f": {"dfnum": 3.0, "dfden": 4.0, "shape": S},
     "gamma": {"a": np.array([0.3, 1.0, 5.0])},
     "generalized_normal": {"p": 1.5, "shape": S},
-    "geometric": {"p": 0.3, "shape": S},
+    "geometric": {"p": np.array(0.3), "shape": S},
     "gumbel": {"shape": S},
     "laplace": {"shape": S},
     "loggamma": {"a": np.array([0.01, 1.0, 5.0])},
@@ -67,14 +67,26 @@ EXACT = {
 """Those that no function of NumPy's rounds, nor XLA in another way where it fuses."""
 
 
+close = np.testing.assert_allclose
+
+
 def given(name: str, dtype: str) -> dict[str, Any]:
     """Returns the arguments with arrays in a dtype, and that dtype where the result has one."""
     cast = lambda x: x.astype(dtype) if isinstance(x, np.ndarray) else x  # noqa: E731
     found = {label: cast(x) for label, x in ARGUMENTS[name].items()}
     takes = inspect.signature(getattr(jax.random, name)).parameters
-    if "dtype" in takes and TABLE[name].dtype == "float":
-        found["dtype"] = np.dtype(dtype)
+    if "dtype" in takes:
+        kind = "uint32" if name == "bits" else "int32"
+        found["dtype"] = np.dtype(dtype if TABLE[name].dtype == "float" else kind)
     return found
+
+
+def shared(names: Any, quick: set[str]) -> list[Any]:
+    """Returns names for a test that takes seconds for each: most are left out by default."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+QUICK = {"bernoulli", "exponential", "normal", "permutation", "randint", "truncated_normal"}
 
 
 def test_all_that_jax_has_is_there() -> None:
@@ -87,7 +99,7 @@ def test_all_that_jax_has_is_there() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", ARGUMENTS)
+@pytest.mark.parametrize("name", shared(ARGUMENTS, QUICK))
 def test_values_are_those_of_jax(name: str, dtype: str) -> None:
     arguments = given(name, dtype)
     with jax.enable_x64(dtype == "float64"):
@@ -96,23 +108,23 @@ def test_values_are_those_of_jax(name: str, dtype: str) -> None:
         with on_road(road):
             found = getattr(random, name)(random.key(3), **arguments)
         assert type(found) is np.ndarray
-        if TABLE[name].dtype == "float" or name == "bits":
+        if "dtype" in arguments:
             assert found.dtype == wanted.dtype
         if name in EXACT:
             assert np.array_equal(found, wanted), road
         else:
-            np.testing.assert_allclose(found, wanted.astype(found.dtype), rtol=20 * np.finfo(dtype).eps)
+            close(found, wanted.astype(found.dtype), rtol=50 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("name", ["normal", "gamma", "permutation", "categorical"])
+@pytest.mark.parametrize("name", shared(ARGUMENTS, {"normal", "permutation"}))
 def test_values_under_jit_and_vmap(name: str) -> None:
     arguments = given(name, "float32")
     draw = lambda key: getattr(random, name)(key, **arguments)  # noqa: E731
     theirs = lambda key: getattr(jax.random, name)(key, **arguments)  # noqa: E731
     keys = random.split(random.key(0), 3)
     wanted = np.asarray(jax.jit(jax.vmap(theirs))(jax.random.split(jax.random.key(0), 3)))
-    np.testing.assert_allclose(ftrans.jit(func.vmap(draw))(keys), wanted, rtol=1e-5)
-    np.testing.assert_allclose(func.vmap(draw)(keys), wanted, rtol=1e-5)
+    close(ftrans.jit(func.vmap(draw))(keys), wanted, rtol=1e-5)
+    close(func.vmap(draw)(keys), wanted, rtol=1e-5)
 
 
 def test_dtypes() -> None:
@@ -126,7 +138,8 @@ def test_dtypes() -> None:
     assert random.normal(key(), (2,), float).dtype == np.float64
     for dtype in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128"):
         assert random.normal(key(), (2,), dtype).dtype == np.dtype(dtype)
-    ftrans.set_default_dtype("float64")
+    with pytest.warns(UserWarning, match="x64"):
+        ftrans.set_default_dtype("float64")
     assert random.normal(key(), (2,)).dtype == np.float64
     assert random.randint(key(), (2,), 0, 9).dtype == np.int64
 
@@ -141,7 +154,7 @@ def test_integers_and_student_t_are_other_names() -> None:
 SMOOTH = sorted(name for name, draw in TABLE.items() if draw.follows and name != "ball")
 
 
-@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize("name", shared(SMOOTH, {"pareto"}))
 def test_derivatives_are_those_of_jax(name: str) -> None:
     arguments = given(name, "float64")
     labels = TABLE[name].follows.split()
@@ -163,13 +176,13 @@ def test_derivatives_are_those_of_jax(name: str) -> None:
         second = np.asarray(jax.jvp(jax.grad(theirs), tuple(point), tuple(point))[1])
     found = func.grad(ours, every)(*point)
     for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+        close(a, b, rtol=1e-9, atol=1e-12)
     pushed = func.jvp(ours, tuple(point), tuple(point))[1]
-    np.testing.assert_allclose(pushed, sum((x * y).sum() for x, y in zip(point, wanted, strict=True)), rtol=1e-9)
-    np.testing.assert_allclose(func.jvp(func.grad(ours), tuple(point), tuple(point))[1], second, rtol=1e-8)
+    close(pushed, sum((x * y).sum() for x, y in zip(point, wanted, strict=True)), rtol=1e-9)
+    close(func.jvp(func.grad(ours), tuple(point), tuple(point))[1], second, rtol=1e-8)
     mapped = func.vmap(func.grad(ours, every))(*[np.stack([x, x]) for x in point])
     for a, b in zip(mapped, wanted, strict=True):
-        np.testing.assert_allclose(a[1], b, rtol=1e-9, atol=1e-12)
+        close(a[1], b, rtol=1e-9, atol=1e-12)
 
 
 def test_gamma_follows_its_quantile_function() -> None:
@@ -178,27 +191,27 @@ def test_gamma_follows_its_quantile_function() -> None:
     drawn, slope = func.jvp(lambda a: random.gamma(key, a), (a,), (np.ones(3),))
     level = scipy.special.gammainc(a, drawn)
     up, down = (scipy.special.gammaincinv(a + d, level) for d in (step, -step))
-    np.testing.assert_allclose(slope, (up - down) / (2 * step), rtol=1e-4)
+    close(slope, (up - down) / (2 * step), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_beta_follows_its_quantile_function() -> None:
-    a, b, step = np.array([0.5, 2.0, 4.0]), 1.5, 1e-5
-    key = random.key(2)
-    drawn, slope = func.jvp(lambda a: random.beta(key, a, b), (a,), (np.ones(3),))
+    a, b = np.array([0.5, 2.0, 4.0]), 1.5
+    drawn, slope = func.jvp(lambda a: random.beta(random.key(2), a, b), (a,), (np.ones(3),))
     # a pair of gammas: x = g / (g + h), of which h is kept, so it is not the quantile function
-    ratio = func.jvp(
-        lambda a: (lambda g, h: g / (g + h))(
-            random.gamma(random.split(key)[0], a), random.gamma(random.split(key)[1], b, (3,))
-        ),
-        (a,),
-        (np.ones(3),),
-    )
-    np.testing.assert_allclose(drawn, ratio[0], rtol=1e-12)
-    np.testing.assert_allclose(slope, ratio[1], rtol=1e-9)
+    first, second = random.split(random.key(2))
+
+    def of_gammas(a: Any) -> Any:
+        g, h = random.gamma(first, a), random.gamma(second, b, (3,), "float64")
+        return g / (g + h)
+
+    ratio = func.jvp(of_gammas, (a,), (np.ones(3),))
+    close(drawn, ratio[0], rtol=1e-12)
+    close(slope, ratio[1], rtol=1e-9)
     # but in the mean it is: the derivative of E[x] = a / (a + b)
     many = np.full(20000, 2.0)
-    mean = lambda a: random.beta(key, a * many / 2.0, b).mean()  # noqa: E731
-    np.testing.assert_allclose(func.grad(mean)(2.0), 1.5 / 3.5**2, rtol=0.03)
+    mean = lambda a: random.beta(random.key(3), a * many / 2.0, b).mean()  # noqa: E731
+    close(func.grad(mean)(2.0), 1.5 / 3.5**2, rtol=0.03)
 
 
 CHOICES: dict[str, tuple[str, Any]] = {
@@ -211,7 +224,7 @@ CHOICES: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", shared(CHOICES, {"bernoulli", "categorical"}))
 def test_what_is_chosen_has_no_derivative(name: str) -> None:
     label, value = CHOICES[name]
     rest = {"n": 5} if name in ("binomial", "multinomial") else {}
@@ -224,7 +237,7 @@ def test_what_is_chosen_has_no_derivative(name: str) -> None:
         with pytest.raises(errors.MissingRuleError, match=message):
             func.jvp(f, (value,), (value,))
     with pytest.raises(errors.MissingRuleError, match=message):
-        func.vjp(lambda p: getattr(random, name)(key, **{label: p}, **rest), value)
+        func.vjp(lambda p: getattr(random, name)(random.key(0), **{label: p}, **rest), value)
     # stopped, or of something else
     stopped = lambda p: (p * draw(ftrans.stop_gradient(p))).sum()  # noqa: E731
     assert_close(func.grad(stopped)(value), np.full(np.shape(value), draw(value)))
@@ -235,7 +248,7 @@ def test_what_is_chosen_has_no_derivative(name: str) -> None:
 def test_choice_follows_its_elements_alone() -> None:
     key = random.key(0)
     elements = np.arange(3.0)
-    counts = func.grad(lambda a: random.choice(key, a, (10,)).sum())(elements)
+    counts = func.grad(lambda a: random.choice(random.key(0), a, (10,)).sum())(elements)
     assert counts.sum() == 10
     with pytest.raises(errors.MissingRuleError, match="choice: a draw does not follow p"):
         func.grad(lambda p: random.choice(key, elements, (10,), p=p).sum())(P3)
@@ -257,7 +270,7 @@ LAWS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", shared(LAWS, {"normal", "exponential"}))
 def test_statistics(name: str) -> None:
     arguments = {**ARGUMENTS[name], "shape": (4000,), "dtype": "float64"}
     drawn = getattr(random, name)(random.key(11), **arguments)
