@@ -35,9 +35,8 @@ _CONSTANT = (
     "  values, and else ftrans.numpy in the place of what needs a plain array."
 )
 _RANDOM = (
-    "  Draw numbers that do not depend on it, and transform them:\n"
-    "  mean + scale * np.random.default_rng(seed).normal(size=n); or let\n"
-    "  ftrans.random.default_rng(seed).normal(mean, scale, size=n) do so."
+    "  Draw by a generator that takes it: ftrans.random.default_rng(seed).normal(mean, scale, n);\n"
+    "  or transform what does not depend on it: mean + scale * numbers."
 )
 _KNOWN = (
     "  Keep it an array, and compute with functions of ftrans.numpy. What a shape depends on must\n"

@@ -6,20 +6,16 @@ draws has one program, which takes the key. Code that is traced once must be giv
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
-
-from ftrans.errors import ArgumentError, ShapeError, UnsupportedError
+from ftrans.errors import ArgumentError, UnsupportedError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.stack import state
-from ftrans.numpy.creation import asarray
-from ftrans.numpy.elementwise import exp
-from ftrans.numpy.promotion import as_array, default_dtype, is_scalar, result_type
+from ftrans.numpy.promotion import as_array, default_dtype, is_scalar
 from ftrans.pytree import describe
-from ftrans.random.distributions import DISTRIBUTIONS, dtype_of, is_weak
+from ftrans.random.distributions import DISTRIBUTIONS, dtype_of
 from ftrans.random.keys import shape_of, split, words_of
+from ftrans.random.parameters import as_own, dtype_for, exponential_of, listed, real, size_for
 from ftrans.random.source import Source, key_for, lanes, words_of_seed
 from ftrans.traceback import OnTape, boundary
 
@@ -115,16 +111,18 @@ class Generator:
                 return found
         return DISTRIBUTIONS[name](key_for(self._source, name), {"shape": shape, "dtype": dtype})
 
-    def _scaled(self, name: str, size: Any, scale: Any, loc: Any = 0.0, dtype: Any = None) -> Any:
+    def _scaled(self, name: str, size: Any, scale: Any, loc: Any = 0.0) -> Any:
         """Draws of a standard distribution, times scale, plus loc."""
         if type(scale) is float and type(loc) is float:
-            drawn = self._standard(name, size, dtype)
+            drawn = self._standard(name, size, None)
             if scale != 1.0:
                 drawn = drawn * scale
-            return _array(drawn + loc if loc else drawn)
-        scale, loc = _real(name, "scale", scale), _real(name, "loc", loc)
-        drawn = self._standard(name, _size(name, size, scale, loc), dtype or _dtype(scale, loc))
-        return _array(drawn * scale + loc)
+            return as_own(drawn + loc if loc else drawn)
+        scale, loc = real(name, "scale", scale), real(name, "loc", loc)
+        drawn = self._standard(
+            name, size_for(name, size, scale, loc), dtype or dtype_for(scale, loc)
+        )
+        return as_own(drawn * scale + loc)
 
     def _drawn(self, name: str, size: Any, **given: Any) -> Any:
         """Draws of a distribution with these parameters; their shapes broadcast without a size."""
@@ -146,8 +144,8 @@ class Generator:
         """Draws uniformly from `low` up to but without `high`."""
         if type(low) is float and type(high) is float and (low, high) == (0.0, 1.0):
             return self._standard("uniform", size, None)
-        low, high = _real("uniform", "low", low), _real("uniform", "high", high)
-        shape = _size("uniform", size, low, high)
+        low, high = real("uniform", "low", low), real("uniform", "high", high)
+        shape = size_for("uniform", size, low, high)
         return self._drawn("uniform", shape, minval=low, maxval=high)
 
     @boundary
@@ -164,10 +162,10 @@ class Generator:
     def truncated_normal(self, lower: Any, upper: Any, size: Any = None) -> Any:
         """Draws of the standard normal distribution between two bounds."""
         lower, upper = (
-            _real("truncated_normal", "lower", lower),
-            _real("truncated_normal", "upper", upper),
+            real("truncated_normal", "lower", lower),
+            real("truncated_normal", "upper", upper),
         )
-        shape = _size("truncated_normal", size, lower, upper)
+        shape = size_for("truncated_normal", size, lower, upper)
         return self._drawn("truncated_normal", shape, lower=lower, upper=upper)
 
     @boundary
@@ -179,9 +177,9 @@ class Generator:
     def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -> Any:
         """Draws numbers whose logarithms are normal with this mean and standard deviation."""
         drawn = self._drawn(
-            "lognormal", _size("lognormal", size, *map(_listed, (mean, sigma))), sigma=sigma
+            "lognormal", size_for("lognormal", size, *map(listed, (mean, sigma))), sigma=sigma
         )
-        return drawn if type(mean) is float and not mean else _array(drawn * _exp(mean))
+        return drawn if type(mean) is float and not mean else as_own(drawn * exponential_of(mean))
 
     @boundary
     def integers(
@@ -211,7 +209,7 @@ class Generator:
                 f"integers: low must be less than high.\n  low: {low}\n  high: {high}\n"
                 f"  Write integers(low, high), or endpoint=True to draw high as well."
             )
-        shape = _size("integers", size, *map(_listed, (low, high)))
+        shape = size_for("integers", size, *map(listed, (low, high)))
         return self._drawn("randint", shape, minval=low, maxval=high, dtype=dtype)
 
     @boundary
@@ -228,8 +226,8 @@ class Generator:
     @boundary
     def negative_binomial(self, n: Any, p: Any, size: Any = None) -> Any:
         """Draws how many trials fail before n succeed, each with probability p: integers."""
-        n, p = _real("negative_binomial", "n", n), _real("negative_binomial", "p", p)
-        shape = _size("negative_binomial", size, n, p)
+        n, p = real("negative_binomial", "n", n), real("negative_binomial", "p", p)
+        shape = size_for("negative_binomial", size, n, p)
         return self.poisson(self.gamma(n, (1.0 - p) / p, shape))
 
     @boundary
@@ -274,17 +272,17 @@ class Generator:
             axis: the axis of `a`.
             shuffle: is always the case.
         """
-        return self._drawn("choice", size, a=_listed(a), replace=replace, p=p, axis=axis)
+        return self._drawn("choice", size, a=listed(a), replace=replace, p=p, axis=axis)
 
     @boundary
     def permutation(self, x: Any, axis: int = 0) -> Any:
         """Returns x with its slices along an axis in random order; or the integers below x."""
-        return self._drawn("permutation", None, x=_listed(x), axis=axis)
+        return self._drawn("permutation", None, x=listed(x), axis=axis)
 
     @boundary
     def permuted(self, x: Any, axis: int | None = None) -> Any:
         """Returns x with its elements in random order, along an axis each slice by itself."""
-        x = as_array(_listed(x))
+        x = as_array(listed(x))
         if axis is None:
             return self._drawn("permutation", None, x=x.reshape(-1)).reshape(x.shape)
         return self._drawn("permutation", None, x=x, axis=axis, independent=True)
@@ -314,9 +312,9 @@ class Generator:
     @boundary
     def gamma(self, shape: Any, scale: Any = 1.0, size: Any = None) -> Any:
         """Draws of the gamma distribution; derivatives go to both parameters."""
-        shape, scale = _real("gamma", "shape", shape), _real("gamma", "scale", scale)
-        drawn = self._drawn("gamma", _size("gamma", size, shape, scale), a=shape)
-        return drawn if type(scale) is float and scale == 1.0 else _array(drawn * scale)
+        shape, scale = real("gamma", "shape", shape), real("gamma", "scale", scale)
+        drawn = self._drawn("gamma", size_for("gamma", size, shape, scale), a=shape)
+        return drawn if type(scale) is float and scale == 1.0 else as_own(drawn * scale)
 
     @boundary
     def standard_gamma(self, shape: Any, size: Any = None) -> Any:
@@ -371,7 +369,7 @@ class Generator:
     @boundary
     def pareto(self, a: Any, size: Any = None) -> Any:
         """Draws of the Pareto distribution that begins at 0, as NumPy's does."""
-        return _array(self._drawn("pareto", size, b=a) - 1.0)
+        return as_own(self._drawn("pareto", size, b=a) - 1.0)
 
     @boundary
     def rayleigh(self, scale: Any = 1.0, size: Any = None) -> Any:
@@ -386,16 +384,16 @@ class Generator:
     @boundary
     def wald(self, mean: Any, scale: Any, size: Any = None) -> Any:
         """Draws of the inverse Gaussian distribution."""
-        mean, scale = _real("wald", "mean", mean), _real("wald", "scale", scale)
-        return _array(
-            scale * self._drawn("wald", _size("wald", size, mean, scale), mean=mean / scale)
+        mean, scale = real("wald", "mean", mean), real("wald", "scale", scale)
+        return as_own(
+            scale * self._drawn("wald", size_for("wald", size, mean, scale), mean=mean / scale)
         )
 
     @boundary
     def weibull(self, a: Any, size: Any = None) -> Any:
         """Draws of the Weibull distribution with scale 1."""
-        a = _real("weibull", "a", a)
-        return self._drawn("weibull_min", _size("weibull", size, a), scale=1.0, concentration=a)
+        a = real("weibull", "a", a)
+        return self._drawn("weibull_min", size_for("weibull", size, a), scale=1.0, concentration=a)
 
     @boundary
     def rademacher(self, size: Any = None, dtype: Any = None) -> Any:
@@ -406,67 +404,6 @@ class Generator:
     def orthogonal(self, n: int, size: Any = None) -> Any:
         """Draws orthogonal matrices, (*size, n, n), all as likely."""
         return self._drawn("orthogonal", () if size is None else size, n=n)
-
-
-def _listed(x: Any) -> Any:
-    """Returns a list as an array, and all else as it is."""
-    if type(x) in OnTape.types:
-        raise OnTape
-    return asarray(x) if isinstance(x, (list, tuple)) else x
-
-
-def _real(name: str, label: str, x: Any) -> Any:
-    """Returns a parameter that is a number, or an array of floating point."""
-    x = _listed(x)
-    if is_scalar(x):
-        return float(x) if isinstance(x, int) else x
-    try:
-        x = as_array(x)
-    except (TypeError, ValueError):
-        raise ArgumentError(
-            f"{name}: {label} must be a number or an array.\n  {label}: {describe(x)}\n"
-            f"  Write ftrans.numpy.asarray(...) for it."
-        ) from None
-    return x.astype(default_dtype(float)) if type_of(x).dtype.kind in "iub" else x
-
-
-def _dtype(*parameters: Any) -> Any:
-    """Returns the dtype of what is drawn with these parameters; None for the default one."""
-    arrays = [x for x in parameters if not is_weak(x)]
-    return result_type(*arrays) if arrays else None
-
-
-def _size(name: str, size: Any, *parameters: Any) -> tuple[int, ...]:
-    """Returns the shape of a draw.
-
-    Raises:
-        ShapeError: where the parameters do not broadcast, or not to the size.
-    """
-    types = [type_of(x) for x in parameters if not is_scalar(x)]
-    wanted = None if size is None else shape_of(name, "size", size)
-    try:
-        shape = np.broadcast_shapes(*[t.shape for t in types])
-        fits = wanted is None or np.broadcast_shapes(shape, wanted) == wanted
-    except ValueError:
-        shape, fits = (), False
-    if not fits:
-        raise ShapeError(
-            f"{name}: the parameters do not broadcast{'' if wanted is None else ' to the size'}.\n"
-            + f"  parameters: {', '.join(map(str, types))}\n"
-            + ("" if wanted is None else f"  size: {wanted}\n")
-            + "  Leave the size out for the shape of the parameters, or give them axes: x[:, None]."
-        )
-    return shape if wanted is None else wanted
-
-
-def _array(x: Any) -> Any:
-    """Returns a scalar of NumPy's as an array."""
-    return np.asarray(x) if isinstance(x, np.generic) else x
-
-
-def _exp(x: Any) -> Any:
-    """Returns exp(x) of a parameter."""
-    return math.exp(x) if is_scalar(x) else exp(_real("lognormal", "mean", x))
 
 
 @boundary

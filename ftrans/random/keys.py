@@ -226,7 +226,7 @@ def key_data(keys: Any) -> Any:
 
     Example:
         >>> key_data(jax.random.key(7))
-        array([0, 7], dtype=uint32)
+        Array([0, 7], dtype=uint32)
     """
     return words_of("key_data", keys, None)
 
