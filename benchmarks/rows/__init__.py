@@ -3,6 +3,7 @@
 from benchmarks.rows import (
     compiled,
     custom,
+    drawing,
     eager,
     external,
     fresh,
@@ -27,5 +28,6 @@ ROWS = [
     *custom.ROWS,
     *external.ROWS,
     *imported.ROWS,
+    *drawing.ROWS,
     *verifying.ROWS,
 ]

@@ -119,10 +119,8 @@ class Generator:
                 drawn = drawn * scale
             return as_own(drawn + loc if loc else drawn)
         scale, loc = real(name, "scale", scale), real(name, "loc", loc)
-        drawn = self._standard(
-            name, size_for(name, size, scale, loc), dtype or dtype_for(scale, loc)
-        )
-        return as_own(drawn * scale + loc)
+        shape = size_for(name, size, scale, loc)
+        return as_own(self._standard(name, shape, dtype_for(scale, loc)) * scale + loc)
 
     def _drawn(self, name: str, size: Any, **given: Any) -> Any:
         """Draws of a distribution with these parameters; their shapes broadcast without a size."""
