@@ -34,7 +34,7 @@ def _keys(count: int) -> jax.Array:
 
 
 def _normals(row: Row, settings: Settings) -> Iterator[Result]:
-    yield from race(row, settings, "", _generator, [Against("jax.random", _by_jax, faster(5))])
+    yield from race(row, settings, "", _generator, [Against("jax.random", _by_jax, faster(2))])
 
 
 ROWS = [

@@ -35,12 +35,10 @@ def rng(seed: int = 0) -> random.Generator:
 DRAWS: dict[str, Callable[[random.Generator], Any]] = {
     "normal": lambda r: r.normal(size=10),
     "one": lambda r: r.random(),
-    "matrix": lambda r: r.standard_exponential((2, 3)),
     "many": lambda r: r.standard_normal(1000),
     "wide": lambda r: r.random(3, "float64"),
     "scaled": lambda r: r.normal(1.0, 2.0, 4),
     "integers": lambda r: r.integers(10, size=4),
-    "gamma": lambda r: r.gamma(2.0, size=2),
 }
 
 
@@ -251,14 +249,11 @@ def test_each_call_draws_anew_by_one_program() -> None:
 
 
 def test_values_under_gradients_are_those_outside() -> None:
-    loss = lambda r: lambda x: (x * r.normal(size=3) + r.gamma(x)).sum()  # noqa: E731
+    loss = lambda r: lambda x: (x * r.normal(size=3)).sum()  # noqa: E731
     wanted = loss(rng())(X)
     gradient, value = func.grad_and_value(loss(rng()))(X)
     assert_close(value, wanted, 1e-6)
-    r = rng()
-    noise, key = r.normal(size=3), r.key()
-    slope = func.jvp(lambda x: random.gamma(key, x), (X,), (X,))[1]
-    assert_close(gradient, noise + slope, 1e-5)
+    assert_close(gradient, rng().normal(size=3), 1e-6)
 
 
 def test_parameters_are_followed() -> None:
