@@ -8,7 +8,7 @@ _collects = _gc.isenabled()
 # to import makes no garbage, and to look for some takes a tenth of the time
 _gc.disable()
 try:
-    from ftrans import autograd, errors, func, ir, numpy, primitives
+    from ftrans import autograd, errors, func, ir, numpy, primitives, random
     from ftrans.autograd import Tensor, as_tensor, enable_grad, from_numpy, no_grad, tensor
     from ftrans.config import config, get_default_dtype, set_default_dtype
     from ftrans.custom import (
@@ -81,6 +81,7 @@ __all__ = [
     "no_grad",
     "numpy",
     "primitives",
+    "random",
     "scan",
     "set_default_device",
     "set_default_dtype",

@@ -20,6 +20,7 @@ __all__ = [
     "GradientCutWarning",
     "GraphError",
     "IndexingError",
+    "KeyReuseWarning",
     "LeakedTracerError",
     "MissingAttributeError",
     "MissingRuleError",
@@ -131,3 +132,7 @@ class GradcheckInputError(ArgumentError, AssertionError):
 
 class GradientCutWarning(UserWarning):
     """Says that a value that is differentiated became a Python number, which has no gradient."""
+
+
+class KeyReuseWarning(UserWarning):
+    """Says that a key of random numbers was drawn by twice, which gives the same numbers twice."""

@@ -41,6 +41,8 @@ from tests.helpers import assert_close
 V = np.array([1.0, 2.0, 3.0])
 M = np.ones((3, 4))
 F32 = np.ones(3, np.float32)
+KEYS = ftrans.random.split(ftrans.random.key(0), 3)
+RNG = ftrans.random.default_rng(0)
 LEAKED: list[Any] = []
 
 
@@ -754,7 +756,38 @@ CASES |= {
     "a tensor with a history to another device": lambda: leaf().to(jax.devices()[0]),
     "torch: random numbers in a loop": lambda: ftrans.fori_loop(0, 3, noisy, F32),
     "torch: random numbers of examples": lambda: func.vmap(noisy)(M[:, :3]),
-    "torch: random numbers of each example": lambda: func.vmap(noisy, randomness="different")(M),
+    "torch: random numbers of columns": lambda: func.jacfwd(noisy)(F32),
+    "random: a seed for a key": lambda: ftrans.random.normal(0, (3,)),
+    "random: another array for a key": lambda: ftrans.random.normal(V, (3,)),
+    "random: three words for a key": lambda: ftrans.random.normal(np.zeros(3, np.uint32)),
+    "random: many keys for one": lambda: ftrans.random.uniform(KEYS, (3,)),
+    "random: a key for a seed": lambda: ftrans.random.key(KEYS),
+    "random: a fraction for a seed": lambda: ftrans.random.key(0.5),
+    "random: a seed of many bits": lambda: ftrans.random.key(2**70),
+    "random: a key folded with a fraction": lambda: ftrans.random.fold_in(KEYS[0], 0.5),
+    "random: a negative shape": lambda: ftrans.random.normal(KEYS[0], (3, -1)),
+    "random: an argument too many": lambda: ftrans.random.normal(KEYS[0], (3,), size=3),
+    "random: integers for normal": lambda: ftrans.random.normal(KEYS[0], (3,), "int32"),
+    "random: no dtype": lambda: ftrans.random.normal(KEYS[0], (3,), "floaty"),
+    "random: a gradient through choices": lambda: func.grad(
+        lambda p: ftrans.random.bernoulli(KEYS[0], p, (3,)).sum() * 1.0
+    )(0.5),
+    "random: a word for a parameter": lambda: ftrans.random.gamma(KEYS[0], "two"),
+    "random: a negative seed": lambda: ftrans.random.default_rng(-1),
+    "random: a traced key kept": lambda: ftrans.jit(lambda k: ftrans.random.Generator(k).key())(
+        KEYS[0]
+    ),
+    "random: a generator under jit": lambda: ftrans.jit(lambda x: x + RNG.normal())(V),
+    "random: a generator under vmap": lambda: func.vmap(lambda x: x * RNG.random())(V),
+    "random: a generator for each example": lambda: func.vmap(
+        lambda x: RNG.spawn(2), randomness="different"
+    )(V),
+    "random: shuffled in place": lambda: RNG.shuffle(V),
+    "random: no integer to draw": lambda: RNG.integers(3, 3),
+    "random: a size that parameters do not fit": lambda: RNG.normal(V, 1.0, size=2),
+    "random: complex columns drawn apart": lambda: func.jacfwd(
+        lambda x: x, randomness="different", holomorphic=True
+    )(V),
     "torch: a probability above one": lambda: torch.nn.functional.dropout(leaf(), 1.5),
     "torch: another reduction": lambda: torch.nn.functional.mse_loss(V, V, reduction="max"),
     "torch: half of the tolerances": lambda: torch.testing.assert_close(V, V, rtol=1e-3),
@@ -942,7 +975,7 @@ BASES = {
 
 
 def test_every_class_derives_from_the_builtin_that_fits() -> None:
-    assert sorted([*BASES, "GradientCutWarning"]) == errors.__all__
+    assert sorted([*BASES, "GradientCutWarning", "KeyReuseWarning"]) == errors.__all__
     for name, bases in BASES.items():
         error = getattr(errors, name)
         assert getattr(ftrans, name) is error

@@ -3,6 +3,7 @@
 from benchmarks.rows import (
     compiled,
     custom,
+    drawing,
     eager,
     external,
     fresh,
@@ -29,5 +30,6 @@ ROWS = [
     *external.ROWS,
     *imported.ROWS,
     *networks.ROWS,
+    *drawing.ROWS,
     *verifying.ROWS,
 ]

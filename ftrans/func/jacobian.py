@@ -6,7 +6,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ftrans.errors import DTypeError
+import jax.tree_util as tree
+import numpy as np
+
+from ftrans.errors import ArgumentError, DTypeError
 from ftrans.func.arguments import Arguments, is_differentiable, match_leaves, match_structure
 from ftrans.func.derivative import array_outputs, jvp, stage_value, vjp
 from ftrans.func.grad import gradient_value_aux
@@ -20,12 +23,14 @@ from ftrans.func.staging import (
     split_aux,
     wants_jax,
 )
+from ftrans.func.vmap import vmap
 from ftrans.interpreters import jacobian_forward, jacobian_reverse
 from ftrans.ir import Program, type_of
 from ftrans.ir.dtype import is_complex, is_float
+from ftrans.ir.stack import state
 from ftrans.numpy.elementwise import imag, real
 from ftrans.numpy.promotion import as_array
-from ftrans.numpy.shaping import moveaxis, stack
+from ftrans.numpy.shaping import moveaxis, reshape, stack
 from ftrans.primitives import complex_p
 from ftrans.pytree import leaf_names, split
 from ftrans.traceback import boundary, bounded
@@ -223,7 +228,9 @@ def jacfwd(
         func: as for `jacrev`.
         argnums: which positional arguments to differentiate.
         has_aux: whether `func` returns something besides, of any type.
-        randomness: taken for the sake of PyTorch's signature; random functions take keys here.
+        randomness: what a draw of a generator is in `func`: "error" forbids it, "same" draws once,
+            for all columns, "different" draws anew for each of them, and runs all of `func` for
+            each. Functions that take a key draw what that key says.
         chunk_size: the most columns computed at once; None for all.
         holomorphic: as for `jacrev`; None lets complex results of real arguments through.
 
@@ -236,8 +243,69 @@ def jacfwd(
         array([[4., 0.],
                [3., 2.]])
     """
-    check_randomness(f"jacfwd({name_of(func)})", randomness)
-    return _jacobian("jacfwd", jacobian_forward, func, argnums, has_aux, chunk_size, holomorphic)
+    name = f"jacfwd({name_of(func)})"
+    check_randomness(name, randomness)
+    if randomness == "different":
+        if holomorphic is not None:
+            raise ArgumentError(
+                f"{name}: randomness='different' is for real functions.\n"
+                f"  holomorphic: {holomorphic}\n  Draw outside, and pass what is drawn."
+            )
+        return _columns_apart(name, func, argnums, has_aux, chunk_size)
+
+    @functools.wraps(func)
+    def told(*args: Any, **kwargs: Any) -> Any:
+        if state.stack:
+            state.stack[-1].lanes = randomness, None
+        return func(*args, **kwargs)
+
+    told = named(told, name_of(func))
+    return _jacobian("jacfwd", jacobian_forward, told, argnums, has_aux, chunk_size, holomorphic)
+
+
+def _columns_apart(
+    name: str,
+    func: Callable[..., Any],
+    argnums: int | Sequence[int],
+    has_aux: bool,
+    chunk_size: int | None,
+) -> Callable[..., Any]:
+    """Returns `jacfwd` of a function that is to draw anew for each column: a `vmap` of `jvp`."""
+
+    @bounded(func)
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        arguments = Arguments(name, func, args, argnums)
+        values = [as_array(x) for x in arguments.values]
+        sizes = [type_of(x).size for x in values]
+        ends = np.cumsum(sizes)
+        unit = np.eye(sum(sizes))
+        basis = [
+            unit[:, end - n : end].reshape(-1, *type_of(x).shape).astype(type_of(x).dtype)
+            for x, n, end in zip(values, sizes, ends, strict=True)
+        ]
+
+        def flat(*parts: Any) -> Any:
+            return arguments.call(func, list(parts), kwargs)
+
+        def column(*tangents: Any) -> Any:
+            return jvp(named(flat, name_of(func)), tuple(values), tangents, has_aux=has_aux)[1:]
+
+        column = named(column, name_of(func))
+        dots, *aux = vmap(column, randomness="different", chunk_size=chunk_size)(*basis)
+
+        def blocks(dot: Any) -> Any:
+            last = moveaxis(dot, 0, -1)
+            return arguments.build(
+                [
+                    reshape(last[..., end - n : end], (*last.shape[:-1], *type_of(x).shape))
+                    for x, n, end in zip(values, sizes, ends, strict=True)
+                ]
+            )
+
+        result = tree.tree_map(blocks, dots)
+        return (result, tree.tree_map(lambda x: x[0], aux[0])) if has_aux else result
+
+    return named(jacobian, name)
 
 
 @boundary

@@ -274,7 +274,7 @@ def check_randomness(function: str, randomness: Any) -> None:
     if randomness not in _RANDOMNESS:
         raise ArgumentError(
             f"{function}: randomness={randomness!r} is none of {', '.join(_RANDOMNESS)}.\n"
-            f"  Leave it out: numbers are drawn before, and passed as an argument."
+            f"  Write randomness='different' to draw for each example, 'same' for all of them."
         )
 
 

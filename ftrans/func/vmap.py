@@ -50,7 +50,9 @@ def vmap(
             scalars are not.
         out_dims: where the mapped axis goes in the results: an int, or a pytree of ints; None for
             a result that does not depend on the example.
-        randomness: taken for the sake of PyTorch's signature; random functions take keys here.
+        randomness: what a draw of a generator is in `func`: "error" forbids it, "different" draws
+            anew for each example, "same" draws once for all. Functions that take a key draw what
+            that key says: pass one for each, `ftrans.random.split(key, n)`.
         chunk_size: the most examples computed at once, to bound memory; None for all.
         axis_size: the number of examples, needed only where no argument is mapped.
 
@@ -90,8 +92,13 @@ def vmap(
             source = Abstract(reason, array, dim)
             inputs.append((ArrayType(t.shape[:dim] + t.shape[dim + 1 :], t.dtype), source, False))
             operands.append(array)
+        if randomness == "different":
+            inputs.append((_LANE, Abstract(reason, _first, 0), False))
+            operands.append(np.arange(size, dtype=np.uint32))
 
         def single(*tracers: Any) -> Any:
+            lane = tracers[-1] if randomness == "different" else None
+            state.stack[-1].lanes = randomness, lane
             given = iter(tracers)
             filled = [
                 _whole(leaf) if dim is None else next(given)
@@ -102,6 +109,8 @@ def vmap(
 
         staged = stage(name, single, inputs, randomness=randomness, passed=_is_mappable)
         mapped_dims = tuple([dim for dim in dims if dim is not None])
+        if randomness == "different":
+            mapped_dims += (0,)
         all_dims = mapped_dims + (None,) * len(staged.captured)
         program, which = batch_in_chunks(staged.program, size, all_dims, chunk_size)
         where = _out_dims(name, out_dims, staged.outputs, which, staged.program)
@@ -113,6 +122,10 @@ def vmap(
         return staged.outputs.build(found)
 
     return named(mapped, name)
+
+
+_LANE = ArrayType((), "uint32")
+_first = np.zeros(1, np.uint32)
 
 
 def _whole(leaf: Any) -> Any:

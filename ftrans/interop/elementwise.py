@@ -5,6 +5,7 @@ In jaxprs an operand may have axes of size 1 where others have more, and numbers
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -135,6 +136,23 @@ def _polygamma(importer: Importer, equation: Any, order: Any, x: Any) -> Any:
     return p.polygamma_p(x, order=int(value))
 
 
+def _bitcast(importer: Importer, equation: Any, x: Any) -> Any:
+    return p.bitcast_p(x, dtype=np.dtype(equation.params["new_dtype"]))
+
+
+def _threefry(importer: Importer, equation: Any, *words: Any) -> Any:
+    return p.threefry_p(*words)
+
+
+def _counters(importer: Importer, equation: Any) -> Any:
+    shape = tuple(map(int, equation.outvars[0].aval.shape))
+    size = math.prod(shape)
+    if size > 2**32:
+        raise NoCounterpart
+    low = p.reshape_p(p.iota_p(shape=(size,), dtype=np.dtype("uint32"), axis=0), shape=shape)
+    return [p.broadcast_p(scalar(0, "uint32"), shape=shape, axes=()), low]
+
+
 _PAIRS = [entry.partition(":") for entry in NAMES.split()]
 RULES: dict[str, Rule] = {name: _by(getattr(p, f"{ours or name}_p")) for name, _, ours in _PAIRS}
 RULES |= {
@@ -150,6 +168,9 @@ RULES |= {
     "shift_right_logical": _shift_right_logical,
     "reduce_precision": _reduce_precision,
     "polygamma": _polygamma,
+    "bitcast_convert_type": _bitcast,
+    "iota_2x32_shape": _counters,
+    "threefry2x32": _threefry,
 }
 RULES |= dict.fromkeys(
     ("copy", "copy_p", "optimization_barrier", "name", "device_put", "pvary", "reshard"), _same

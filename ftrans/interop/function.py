@@ -42,6 +42,7 @@ _MOST = 256
 """How many signatures of one function are remembered."""
 
 _WIDE = frozenset(map(np.dtype, ("float64", "complex128", "int64", "uint64")))
+_NAMES_OF_WIDE = _WIDE | {np.float64, np.complex128, np.int64, np.uint64}
 
 
 def _asks(error: Exception) -> bool:
@@ -222,13 +223,16 @@ def _spec_key(x: _Leaf) -> Any:
 def _is_wide(leaves: Sequence[Any]) -> bool:
     """Tells whether JAX is to keep what is 64 bits wide.
 
-    It is where an argument is, or where there are numbers alone, which are double here.
+    It is where an argument is, or names such a dtype, or where there are numbers alone, which are
+    double here.
     """
     settings: Any = jax.config
     if config.default_dtype == np.float64 or settings.jax_enable_x64:
         return True
     arrays = [x for x in leaves if _is_array(x) and not (type(x) is Tracer and x.weak)]
-    if any(np.dtype(_dtype_of(x)) in _WIDE for x in arrays if not _is_key(x)):
+    if any(np.dtype(_dtype_of(x)) in _WIDE for x in arrays if not is_key(x)):
+        return True
+    if any(x in _NAMES_OF_WIDE for x in leaves if isinstance(x, (np.dtype, type))):
         return True
     return not arrays and any(type(x) in (float, complex, Tracer) for x in leaves)
 
@@ -237,7 +241,8 @@ def _dtype_of(x: Any) -> Any:
     return x.type.dtype if type(x) is Tracer else x.dtype
 
 
-def _is_key(x: Any) -> bool:
+def is_key(x: Any) -> bool:
+    """Tells whether a value is one or more of JAX's typed keys."""
     return is_jax(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
@@ -271,7 +276,7 @@ def _leaf(x: Any, wide: bool) -> Any:
         return _Leaf(x, jax.ShapeDtypeStruct((), dtype, weak_type=True), True)
     if not _is_array(x):
         return x
-    if _is_key(x):
+    if is_key(x):
         spec = jax.ShapeDtypeStruct(x.shape, x.dtype)
         return _Leaf(np.asarray(jax.random.key_data(x)), spec, False)
     if not is_jax(x):
@@ -360,7 +365,7 @@ def _by_value(
         with untraced(), precision(wide):
             args, kwargs = structure.unflatten(
                 [
-                    g.value if type(g) is _Leaf and not _is_key(x) else x
+                    g.value if type(g) is _Leaf and not is_key(x) else x
                     for x, g in zip(leaves, given, strict=True)
                 ]
             )
@@ -370,7 +375,7 @@ def _by_value(
         return tree.tree_map(lambda x: np.array(x) if is_jax(x) else x, result)
     known: list[Any] = []
     for x, leaf in zip(leaves, given, strict=True):
-        sort = "f" if type(leaf) is not _Leaf or _is_key(x) else leaf.spec.dtype.kind
+        sort = "f" if type(leaf) is not _Leaf or is_key(x) else leaf.spec.dtype.kind
         if type(leaf) is _Leaf and (type(x) is float or sort in "biu"):
             value = leaf.value
             known.append(value.value() if type(value) is Tracer else x if leaf.weak else value)

@@ -9,9 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 
 import ftrans.primitives as p
-from ftrans.interop.importer import Importer, NoCounterpart, Rule, key_shape, type_of_aval
+from ftrans.interop.importer import (
+    Importer,
+    NoCounterpart,
+    Rule,
+    broadcast,
+    is_key,
+    key_shape,
+    type_of_aval,
+)
 from ftrans.interop.shapes import ints
 from ftrans.ir import type_of
 from ftrans.primitives.shape import part
@@ -21,16 +30,26 @@ def _of_words(make: Callable[[Any, Any], Callable[..., Any]]) -> Rule:
     """Makes the rule of what is done to each of some keys or seeds; `make` returns it for one."""
 
     def rule(importer: Importer, equation: Any, keys: Any, *operands: Any) -> Any:
-        aval, params = equation.invars[0].aval, equation.params
-        function = make(getattr(aval.dtype, "_impl", None), params)  # seeds are no keys yet
-        for _ in range(aval.ndim):
+        avals, params = [var.aval for var in equation.invars], equation.params
+        function = make(getattr(avals[0].dtype, "_impl", None), params)  # seeds are no keys yet
+        shape = np.broadcast_shapes(*[aval.shape for aval in avals])
+        for _ in shape:
             function = jax.vmap(function)
-        given = [importer.array(x) for x in (keys, *operands)]
+        given = [
+            broadcast(importer.array(x), (*shape, *words), _trailing(aval, len(shape), words))
+            for x, aval in zip((keys, *operands), avals, strict=True)
+            for words in [key_shape(aval) if is_key(aval) else ()]
+        ]
         specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in map(type_of, given)]
         closed = jax.make_jaxpr(function)(*specs)
         return importer.run(closed.jaxpr, closed.consts, given)
 
     return rule
+
+
+def _trailing(aval: Any, ndim: int, words: tuple[int, ...]) -> range:
+    """Returns which axes of a result with `ndim` axes, before those of words, are a value's."""
+    return range(ndim - aval.ndim, ndim + len(words))
 
 
 def _same(importer: Importer, equation: Any, *operands: Any) -> Any:

@@ -109,6 +109,8 @@ class Frame:
             raises `Opaque`; else None.
         differentiates: 1 where its inputs are differentiated, -1 where a rule does so once, else 0.
         made: weak references to its values, to find those that outlive it; None where few would.
+        lanes: where it is traced for many at once, what that was told of randomness, and a value
+            that numbers them, if there is one; else None.
     """
 
     __slots__ = (
@@ -127,6 +129,7 @@ class Frame:
         "guarded",
         "input_types",
         "known",
+        "lanes",
         "locations",
         "made",
         "name",
@@ -144,6 +147,7 @@ class Frame:
         self.asks = NOTHING
         self.rule: Any = None
         self.differentiates = 0
+        self.lanes: tuple[str, Tracer | None] | None = None
         self.depth, self.floor = -1, 0
         self.below: tuple[int, ...] = ()
         self.input_types: list[ArrayType] = []
@@ -179,7 +183,7 @@ class Frame:
         self.captured.clear()
         self.sources.clear()
         self.known.clear()
-        self.made = self.caller = None
+        self.made = self.caller = self.lanes = None
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input; `source` is its value: an array, an outer tracer or `Abstract`."""

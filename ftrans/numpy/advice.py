@@ -35,8 +35,8 @@ _CONSTANT = (
     "  values, and else ftrans.numpy in the place of what needs a plain array."
 )
 _RANDOM = (
-    "  Draw numbers that do not depend on it, and transform them:\n"
-    "  mean + scale * np.random.default_rng(seed).normal(size=n)."
+    "  Draw by a generator that takes it: ftrans.random.default_rng(seed).normal(mean, scale, n);\n"
+    "  or transform what does not depend on it: mean + scale * numbers."
 )
 _KNOWN = (
     "  Keep it an array, and compute with functions of ftrans.numpy. What a shape depends on must\n"
@@ -210,7 +210,7 @@ def attributes_of(home: str) -> Callable[[str], Any]:
         if name in _SPELLED:
             return f"Write ftrans.numpy.{_SPELLED[name]}(...)."
         if name.startswith("rand"):
-            return "Draw numbers with NumPy, np.random.default_rng(seed).normal(size=n)."
+            return "Draw numbers by a generator: ftrans.random.default_rng(seed).normal(size=n)."
         return f"{instead_of(f'{home}.{name}')}."
 
     return declining(f"ftrans.{home}", fix)

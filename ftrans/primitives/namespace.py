@@ -32,6 +32,13 @@ def by_lax(xp: Any, name: str, *arrays: Any, **params: Any) -> Any:
         return np.asarray(function(*map(jax.numpy.asarray, arrays), **params))
 
 
+def hashed(*words: Any) -> Any:
+    """Applies JAX's own primitive of Threefry to the words of keys and counters, of one shape."""
+    from jax.extend.random import threefry2x32_p  # which takes its time
+
+    return threefry2x32_p.bind(*words)
+
+
 def without_derivative(
     function: Callable[..., Any], arrays: Sequence[Any], fail: Callable[[], Any]
 ) -> Any:

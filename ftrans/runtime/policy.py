@@ -62,6 +62,7 @@ _CONTRACTION = _Rates(2.5e-6, 2e-11, 6e-11, 1e-11, 6e-11, 5e-3)
 _CONVOLUTION = _Rates(2.5e-4, 3e-11, 6e-11, 3e-11, 6e-11, 1.5e-2)
 _SORT = _Rates(4e-6, 1.5e-9, 6e-11, 8e-9, 6e-11, 4e-2)
 _SCATTER = _Rates(1e-5, 5e-9, 6e-11, 2e-9, 6e-11, 5e-3)
+_HASH = _Rates(5e-5, 1.7e-10, 6e-11, 1e-10, 3e-11, 1e-1)
 _VIEW = _Rates(8e-7, 0.0, 0.0, 0.0, 0.0, 5e-4)
 _OTHER = _Rates(2.5e-6, 3e-10, 6e-11, 3e-10, 3e-11, 3e-3)
 
@@ -76,6 +77,7 @@ _BY_TAG = {
     "contraction": _CONTRACTION,
     "sort": _SORT,
     "scatter": _SCATTER,
+    "random": _HASH,
 }
 
 _LOOP_TURNS = 10

@@ -162,7 +162,7 @@ _INSTEAD = {
     "load": "Write pickle.load(file)",
     "median": "Write ftrans.numpy.median(x), which takes the mean of two in the middle",
     "set_printoptions": "Write numpy.set_printoptions(...)",
-    "multinomial": "Draw with NumPy: np.random.default_rng(seed).choice(len(p), size=n, p=p)",
+    "multinomial": "Write ftrans.random.default_rng(seed).choice(len(p), size=n, p=p)",
     "cond": "Write ftrans.cond(pred, true_fun, false_fun, *operands)",
     "batch_norm": "Write it as a function that returns its statistics beside its result",
     "cdist": "Write torch.linalg.norm(x[:, None] - y[None], dim=-1)",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +17,12 @@ import numpy as np
 
 import ftrans.numpy as fnp
 from ftrans.config import config
-from ftrans.errors import ArgumentError, UnsupportedError
+from ftrans.errors import ArgumentError
 from ftrans.interop import from_jax
-from ftrans.ir.stack import state
 from ftrans.numpy.methods import sizes_of
 from ftrans.numpy.torch_methods import Extreme, Functions
+from ftrans.random.generator import default_generator as _default_rng
+from ftrans.random.generator import default_rng
 from ftrans.traceback import boundary
 
 # ---------------------------------------------------------------------------------------- creation
@@ -96,7 +96,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, dtype: Any = 
 
 
 class Generator:
-    """Draws random numbers on the host, by NumPy's generator; threads may share it.
+    """Draws random numbers, as a generator of `ftrans.random` does; threads may share it.
 
     Example:
         >>> import ftrans.torch as torch
@@ -106,60 +106,37 @@ class Generator:
     """
 
     def __init__(self, device: Any = None) -> None:
-        self._lock = threading.Lock()
-        self._rng = np.random.default_rng()
+        self.rng = default_rng()
 
     def manual_seed(self, seed: int) -> Generator:
         """Begins anew: the same seed gives the same numbers, which are not those of PyTorch."""
-        with self._lock:
-            self._rng = np.random.default_rng(int(seed) % 2**64)
+        self.rng.manual_seed(seed)
         return self
-
-    def draw(self, numbers: Callable[[np.random.Generator], Any]) -> np.ndarray:
-        """Returns the numbers that a function draws of NumPy's generator."""
-        with self._lock:
-            return np.asarray(numbers(self._rng))
 
 
 default_generator = Generator()
+default_generator.rng = _default_rng
 manual_seed = default_generator.manual_seed
 
 
-def _drawn(numbers: Callable[[Any], Any], dtype: Any, generator: Generator | None) -> np.ndarray:
-    """Returns the numbers that a function draws, in a dtype, None for the default one.
+def _rng(generator: Generator | None) -> Any:
+    return (generator or default_generator).rng
 
-    Raises:
-        UnsupportedError: where they would be drawn once for several uses: in bodies of loops and
-            under `jit`, and under `vmap`, unless that was told randomness="same".
-    """
-    for frame in state.stack:
-        if frame.closed:
-            raise UnsupportedError(
-                f"{frame.name}: random numbers would be drawn once, when it is traced, and not "
-                f"each time that it runs.\n  Draw them outside, and pass them as an argument."
-            )
-        mode = state.stack[-1].asks.randomness
-        if frame.name.startswith("vmap(") and mode != "same":
-            raise UnsupportedError(
-                f"{frame.name}: called random operation while in randomness {mode!r} mode: all "
-                f"examples would get the same numbers.\n  Draw them outside, and pass them as "
-                f"an argument that is mapped; or say randomness='same'."
-            )
-    drawn = (generator or default_generator).draw(numbers)
-    return drawn.astype(config.default_dtype if dtype is None else dtype)
+
+def _float(dtype: Any) -> Any:
+    return config.default_dtype if dtype is None else dtype
 
 
 @_sized
 def rand(shape: Any, dtype: Any = None, generator: Generator | None = None) -> Any:
     """Returns random numbers from 0 up to but without 1."""
-    # of 24 bits, which no dtype but half precision rounds up to 1
-    return _drawn(lambda rng: rng.random(shape, np.float32), dtype, generator)
+    return _rng(generator).random(shape, _float(dtype))
 
 
 @_sized
 def randn(shape: Any, dtype: Any = None, generator: Generator | None = None) -> Any:
     """Returns random numbers of the normal distribution."""
-    return _drawn(lambda rng: rng.standard_normal(shape), dtype, generator)
+    return _rng(generator).standard_normal(shape, _float(dtype))
 
 
 def randint(
@@ -173,12 +150,14 @@ def randint(
     """Returns random integers: `randint(low, high, size)`, or from 0 on `randint(high, size)`."""
     *ends, shape = bounds if size is None else (*bounds, size)
     first, last = [x for x in (low, *ends, high) if x is not None][-2:]
-    return _drawn(lambda rng: rng.integers(first, last, tuple(shape)), dtype, generator)
+    whole = dtype if np.dtype(dtype).kind in "iu" else np.int64
+    drawn = _rng(generator).integers(first, last, tuple(shape), whole)
+    return fnp.astype(drawn, dtype)
 
 
 def randperm(n: int, dtype: Any = np.int64, generator: Generator | None = None) -> Any:
     """Returns the integers below n in random order."""
-    return _drawn(lambda rng: rng.permutation(n), dtype, generator)
+    return fnp.astype(_rng(generator).permutation(n), dtype)
 
 
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, **options: Any) -> Any:
@@ -207,7 +186,7 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
     if not training or p == 0.0:
         return input
     scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
-    kept = np.where(rand(input.shape) >= p, scale, 0.0).astype(input.dtype)
+    kept = fnp.astype(fnp.where(rand(input.shape) >= p, scale, 0.0), input.dtype)
     return input.mul_(kept) if inplace else input * kept
 
 

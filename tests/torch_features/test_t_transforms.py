@@ -123,11 +123,12 @@ def test_t6_jacrev() -> None:
     "randomness",
     [
         "same",
+        "different",
         "bad",
     ],
 )
 def test_t7_jacfwd(randomness: str) -> None:
-    """Differs: numbers are drawn once for all columns, so that no `randomness=` is needed."""
+    """Works."""
     x = constant([1.0, 2.0])
     for size in (None, 1):
         same(torch.func.jacfwd(lambda x: x**3, chunk_size=size)(x), np.diag([3.0, 12.0]))
@@ -138,13 +139,17 @@ def test_t7_jacfwd(randomness: str) -> None:
         drawn.append(noise.tolist())
         return x * noise
 
-    for transform in (torch.func.jacfwd, torch.func.jacrev):
-        same(transform(noisy)(x), np.diag(drawn.pop()))
+    same(torch.func.jacrev(noisy)(x), np.diag(drawn.pop()))
+    with pytest.raises(RuntimeError, match="called random operation"):
+        torch.func.jacfwd(noisy)(x)
     if randomness == "bad":
         with pytest.raises(RuntimeError, match="randomness='bad'"):
             torch.func.jacfwd(noisy, randomness="bad")(x)
-    else:
+    elif randomness == "same":
         same(torch.func.jacfwd(noisy, randomness=randomness)(x), np.diag(drawn[-1]))
+    else:
+        found = torch.func.jacfwd(lambda x: x + x * torch.rand(1), randomness="different")(x)
+        assert found[0, 0] != found[1, 1]
 
 
 def test_t8_hessian() -> None:
@@ -203,14 +208,15 @@ def test_t11_out_dims(made: Callable[[], Any]) -> None:
     ],
 )
 def test_t12_randomness(hint: str) -> None:
-    """Declined: no "different": the error says to draw outside and pass a mapped argument."""
+    """Works."""
     rows = constant(ROWS)
     drawn = vmap(lambda x: torch.rand(()), randomness="same")(rows)
     assert drawn.shape == (3,)
     assert len(set(drawn.tolist())) == 1
-    for mode in ("error", "different"):
-        with pytest.raises(RuntimeError, match=r"called random operation(.|\n)*Draw them outside"):
-            vmap(lambda x: torch.rand(()), randomness=mode)(rows)
+    drawn = vmap(lambda x: torch.rand(()), randomness="different")(rows)
+    assert len(set(drawn.tolist())) == 3
+    with pytest.raises(RuntimeError, match="called random operation while in randomness error"):
+        vmap(lambda x: torch.rand(()))(rows)
     assert len(set(vmap(lambda x, drawn: drawn)(rows, torch.rand(3)).tolist())) == 3
     with pytest.raises(RuntimeError, match=hint):
         vmap(lambda x: x, randomness="bad")(rows)

@@ -22,6 +22,7 @@ from ftrans.errors import (
     StaticArgumentError,
     UnsupportedError,
 )
+from ftrans.interpreters import inline, simplify
 from tests.helpers import assert_close
 
 pytestmark = pytest.mark.smoke  # JAX's jaxprs change from one release to another
@@ -316,6 +317,33 @@ def test_a_rule_that_holds_larger_ones_ends() -> None:
         expected, slope = jax.value_and_grad(f)(y0)
     assert_close(g(y0), float(expected))
     assert_close(func.grad(g)(y0), np.asarray(slope))
+
+
+def test_keys_are_mapped_over_what_they_are_folded_with() -> None:
+    data = jax.random.key_data
+
+    def one_word(seeds: Any) -> Any:
+        return jax.vmap(lambda seed: data(jax.random.fold_in(jax.random.key(seed), 3)))(seeds)
+
+    def one_key(words: Any) -> Any:
+        return jax.vmap(lambda n: data(jax.random.fold_in(jax.random.key(7), n)))(words)
+
+    def each_of_each(words: Any) -> Any:
+        keys = jax.random.split(jax.random.key(1), 2)
+        fold = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))
+        return data(fold(keys, words))
+
+    words = np.arange(4, dtype=np.uint32)
+    for f in (one_word, one_key, each_of_each):
+        assert_close(from_jax(f)(words), np.asarray(f(words)))
+
+
+def test_bits_are_the_primitive() -> None:
+    program = from_jax(lambda words: jax.random.bits(words, (3,)))
+    traced = simplify(inline(ftrans.trace(lambda words: program(words))(np.zeros(2, "uint32"))))
+    names = [equation.primitive.name for equation in traced.equations]
+    assert "threefry" in names
+    assert "external" not in names
 
 
 def test_keys_of_random_numbers() -> None:

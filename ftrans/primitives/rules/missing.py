@@ -1,9 +1,9 @@
 """What stands where a derivative is missing: it raises where it is needed in the end, else not.
 
-`missing` takes the place of a value that cannot be computed; `once` lets values through, but not
-their derivatives. So an error is raised for what a result depends on, and for nothing else. `tied`
-lets a value through that counts on another one, which is computed for its checks; `at_hand` one
-that was computed before.
+`missing` takes the place of a value that cannot be computed; `once` and `sampled` let values
+through, but not their derivatives. So an error is raised for what a result depends on, and for
+nothing else. `tied` lets a value through that counts on another one, which is computed for its
+checks; `at_hand` one that was computed before.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from ftrans.errors import MissingRuleError
 from ftrans.ir import ArrayType
 from ftrans.ir.above import above
+from ftrans.ir.stack import recording_place
 from ftrans.primitives.axes import expand
 from ftrans.primitives.family import free_cost, normal, plain, structural
 from ftrans.primitives.namespace import is_traced_by_jax, without_derivative
@@ -154,6 +155,26 @@ once_p = structural(
 """Is its first operand, which cannot be differentiated; the transpose is of the same kind.
 
 The other operands are what it was computed from, though its derivatives may not say so.
+"""
+
+
+def _no_score(tangents: Any, *values: Any, message: str) -> NoReturn:
+    raise_missing(message, f"\n  called at {recording_place()}")
+
+
+sampled_p = structural(
+    "sampled",
+    tags=["sampled", "once"],
+    infer=lambda x, *, message: x.update(),
+    lower=_lower_once,
+    jvp=Joint(_no_score),
+    transpose=Joint(_no_score),
+    batch=lambda size, operands, dims, *, message: (sampled_p(*operands, message=message), dims[0]),
+    samples=[Sample((normal(3),), {"message": "a sample"}, smooth=False)],
+)
+"""Is a parameter of a distribution whose draws do not follow it smoothly: they are integers, say.
+
+Unlike `once` it raises wherever a derivative comes to it, since none would leave the draws.
 """
 
 
