@@ -102,7 +102,9 @@ def test_all_that_jax_has_is_there() -> None:
 @pytest.mark.parametrize("name", shared(ARGUMENTS, QUICK))
 def test_values_are_those_of_jax(name: str, dtype: str) -> None:
     arguments = given(name, dtype)
-    with jax.enable_x64(dtype == "float64"):
+    # JAX draws it by bits of its own default float, whatever dtype it has
+    wide = dtype == "float64" and name != "rademacher"
+    with jax.enable_x64(wide):
         wanted = np.asarray(getattr(jax.random, name)(jax.random.key(3), **arguments))
     for road in ("interpret", "compile"):
         with on_road(road):
