@@ -169,19 +169,19 @@ def iinfo(dtype: Any) -> Any:
     return jnp.iinfo(_dtype_of(dtype))
 
 
-def shape(x: Any) -> tuple[int, ...]:
+def shape(a: Any) -> tuple[int, ...]:
     """Returns the sizes of the axes."""
-    return type_of(as_array(x)).shape
+    return type_of(as_array(a)).shape
 
 
-def ndim(x: Any) -> int:
+def ndim(a: Any) -> int:
     """Returns the number of axes."""
-    return type_of(as_array(x)).ndim
+    return type_of(as_array(a)).ndim
 
 
-def size(x: Any, axis: Any = None) -> int:
+def size(a: Any, axis: Any = None) -> int:
     """Returns the number of elements, along an axis, several, or all."""
-    own = shape(x)
+    own = shape(a)
     return math.prod(own[i] for i in canonical_axes("size", axis, len(own)))
 
 

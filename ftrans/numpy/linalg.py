@@ -52,14 +52,14 @@ def _hermitian(x: Any, lower: bool) -> Any:
     return p.graft_p(whole, multiply(0.5, add(x, turned)))
 
 
-def cholesky(x: Any, /, *, upper: bool = False) -> Any:
+def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     """Returns the Cholesky factors of Hermitian matrices, f64[..., n, n].
 
     Args:
-        x: positive definite matrices. Where one is none, its factor is NaN.
+        a: positive definite matrices. Where one is none, its factor is NaN.
         upper: whether the upper triangle is read, and the factor is an upper one.
     """
-    return _cholesky(_hermitian(x, not upper), upper=upper)
+    return _cholesky(_hermitian(a, not upper), upper=upper)
 
 
 def eigh(a: Any, UPLO: str = "L") -> Any:
@@ -221,14 +221,14 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     return kept(found, t.shape, axes, keepdims)
 
 
-def matrix_power(x: Any, n: int) -> Any:
+def matrix_power(a: Any, n: int) -> Any:
     """Multiplies square matrices with themselves.
 
     Args:
-        x: f32[..., m, m].
+        a: f32[..., m, m].
         n: how often, at least 0.
     """
-    x = as_array(x)
+    x = as_array(a)
     t = type_of(x)
     if t.ndim < 2 or t.shape[-1] != t.shape[-2]:
         raise ShapeError(f"matrix_power: takes square matrices.\n  x: {t}")

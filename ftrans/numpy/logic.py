@@ -14,8 +14,8 @@ from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.elementwise import absolute, add, imag, multiply
+from ftrans.numpy.finding import nonzero
 from ftrans.numpy.promotion import as_array, filled, is_scalar, unify
-from ftrans.numpy.taking import nonzero
 from ftrans.numpy.ufunc import as_strict, binary, marked, named, unary
 
 __all__ = [
@@ -125,17 +125,17 @@ def isrealobj(x: Any) -> bool:
     return not iscomplexobj(x)
 
 
-def isclose(x: Any, y: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
+def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
     """Tells where `|x - y| <= atol + rtol |y|`.
 
     Args:
-        x: an array.
-        y: the reference.
+        a: an array.
+        b: the reference.
         rtol: the relative tolerance.
         atol: the absolute tolerance.
         equal_nan: whether NaN is close to NaN.
     """
-    x, y = as_strict(*unify("isclose", x, y))
+    x, y = as_strict(*unify("isclose", a, b))
     t = type_of(x)
     same = p.eq_p(x, y)
     if t.dtype == bool:
@@ -153,14 +153,14 @@ def _everywhere(x: Any) -> Any:
     return p.all_p(x, axes=tuple(range(type_of(x).ndim)))
 
 
-def allclose(x: Any, y: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
+def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
     """Tells whether all elements are close, as a boolean of rank zero; see `isclose`."""
-    return _everywhere(isclose(x, y, rtol, atol, equal_nan))
+    return _everywhere(isclose(a, b, rtol, atol, equal_nan))
 
 
-def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Any:
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     """Tells whether two arrays have the same shape and elements, as a boolean of rank zero."""
-    x, y = as_array(x), as_array(y)
+    x, y = as_array(a1), as_array(a2)
     if type_of(x).shape != type_of(y).shape:
         return filled(False, (), np.bool_)
     same = equal(x, y)
@@ -169,9 +169,9 @@ def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Any:
     return _everywhere(same)
 
 
-def array_equiv(x: Any, y: Any) -> Any:
+def array_equiv(a1: Any, a2: Any) -> Any:
     """Tells whether two arrays are equal once broadcast, as a boolean of rank zero."""
-    x, y = as_array(x), as_array(y)
+    x, y = as_array(a1), as_array(a2)
     try:
         np.broadcast_shapes(type_of(x).shape, type_of(y).shape)
     except ValueError:

@@ -187,10 +187,15 @@ def test_padding_with_a_traced_value() -> None:
             "flip: axis 2 is out of range for an array of rank 2.\n  Its axes are -2 ... 1.",
         ),
         (
-            lambda x: fnp.pad(x, 1, mode="mean"),
+            lambda x: fnp.pad(x, 1, mode="mean", end_values=1),
             ValueError,
-            "pad: there is no mode 'mean': choose 'constant', 'edge', 'reflect', 'symmetric' "
-            "or 'wrap'.",
+            "pad: mode 'mean' does not take end_values.\n  It takes stat_length.",
+        ),
+        (
+            lambda x: fnp.pad(x, 1, mode="mirror"),
+            ValueError,
+            "pad: there is no mode 'mirror': choose 'constant', 'edge', 'wrap', 'empty', "
+            "'reflect', 'symmetric', 'linear_ramp', 'maximum', 'mean', 'median' or 'minimum'.",
         ),
         (
             lambda x: fnp.repeat(x, [1, 2, 3], axis=0),
