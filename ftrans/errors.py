@@ -21,6 +21,7 @@ __all__ = [
     "GraphError",
     "IndexingError",
     "LeakedTracerError",
+    "LinAlgError",
     "MissingAttributeError",
     "MissingRuleError",
     "MutationError",
@@ -75,6 +76,10 @@ class TracedArrayError(FtransError, TypeError):
 
 class LeakedTracerError(FtransError):
     """Says that an unknown traced value was used after the function of it had returned."""
+
+
+class LinAlgError(FtransError, ValueError):
+    """Says that a matrix is singular, or not positive definite, where its values are at hand."""
 
 
 class MissingRuleError(FtransError, NotImplementedError):

@@ -208,7 +208,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
 
 
 def full_like(
-    a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, device: Any = None
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
 ) -> Any:
     """Returns an array of one value, of the shape and dtype of x.
 
@@ -235,7 +235,7 @@ def full_like(
     return out
 
 
-def zeros_like(a: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Any:
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
     """Returns zeros of the shape and dtype of x; see `full_like`."""
     return full_like(a, 0, dtype, shape=shape, device=device)
 
@@ -243,7 +243,7 @@ def zeros_like(a: Any, dtype: Any = None, *, shape: Any = None, device: Any = No
 empty_like = zeros_like
 
 
-def ones_like(a: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Any:
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
     """Returns ones of the shape and dtype of x; see `full_like`."""
     return full_like(a, 1, dtype, shape=shape, device=device)
 

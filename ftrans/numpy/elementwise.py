@@ -32,8 +32,8 @@ __all__ = [
     "abs", "absolute", "acos", "acosh", "add", "angle", "arccos", "arccosh", "arcsin", "arcsinh",
     "arctan", "arctan2", "arctanh", "around", "asin", "asinh", "atan", "atan2", "atanh", "cbrt",
     "ceil", "clamp", "clip", "conj", "conjugate", "cos", "cosh", "deg2rad", "degrees", "divide",
-    "divmod", "exp", "exp2", "expm1", "fabs", "float_power", "floor", "floor_divide", "fmax",
-    "fmin", "fmod", "imag", "log", "log1p", "log2", "log10", "maximum", "minimum", "mod",
+    "divmod", "exp", "exp2", "expm1", "fabs", "fix", "float_power", "floor", "floor_divide",
+    "fmax", "fmin", "fmod", "imag", "log", "log1p", "log2", "log10", "maximum", "minimum", "mod",
     "multiply", "negative", "positive", "pow", "power", "rad2deg", "radians", "real",
     "reciprocal", "remainder", "rint", "round", "rsqrt", "sign", "sin", "sinh", "sqrt", "square",
     "stop_gradient", "subtract", "tan", "tanh", "true_divide", "trunc",
@@ -335,6 +335,9 @@ ceil = unary("ceil", p.ceil_p, "Rounds up; integers stay.", whole=copied)
 def trunc(x: Any) -> Any:
     """Rounds toward zero; integers stay."""
     return p.select_p(p.lt_p(x, 0.0), p.ceil_p(x), p.floor_p(x))
+
+
+fix = trunc
 
 
 @composed(unary, whole=copied)

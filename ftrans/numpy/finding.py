@@ -43,8 +43,9 @@ def sized(function: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, size: int | None = None, fill_value: Any = None, **kwargs: Any) -> Any:
         if size is None:
             return function(*args, **kwargs)
+        kwargs |= {} if fill_value is None else {"fill_value": fill_value}
         theirs = from_jax(getattr(jnp, function.__name__))
-        return theirs(*args, size=operator.index(size), fill_value=fill_value, **kwargs)
+        return theirs(*args, size=operator.index(size), **kwargs)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     added = [inspect.Parameter(name, keyword, default=None) for name in ("size", "fill_value")]

@@ -1,62 +1,172 @@
-"""Norms and powers; the namespace `ftrans.numpy.linalg`.
+"""Norms, powers and factors; the namespace `ftrans.numpy.linalg`.
 
-A norm has the gradient of least norm where it has a kink: that of the 2-norm at 0 is 0.
+A norm has the gradient of least norm where it has a kink: that of the 2-norm at 0 is 0. A matrix
+that is singular, or not positive definite, is an error where values are at hand, outside of traced
+functions; inside, whatever runs them, what has no value is NaN or infinite, as in JAX.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ftrans import errors
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, ShapeError
 from ftrans.interop import from_jax
-from ftrans.ir import type_of
+from ftrans.ir import is_tracing, type_of
 from ftrans.numpy import rearrangement, reduction
 from ftrans.numpy.advice import attributes_of
 from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
-from ftrans.numpy.borrowed import borrow
+from ftrans.numpy.borrowed import Function, borrow, double
 from ftrans.numpy.diagonals import tril, triu
-from ftrans.numpy.elementwise import add, conj, multiply
+from ftrans.numpy.elementwise import absolute, add, conj, multiply
+from ftrans.numpy.index_plan import concrete
 from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
-from ftrans.numpy.promotion import as_array, inexact
+from ftrans.numpy.logic import greater
+from ftrans.numpy.promotion import as_array, default_dtype, inexact
 from ftrans.numpy.shaping import matrix_transpose
 from ftrans.numpy.statistics import root, squares
 from ftrans.numpy.views import copied
+from ftrans.runtime.jaxlink import is_traced_by_jax
 
 _BORROWED = """
-    cond det eig eigvals inv lstsq matrix_rank multi_dot pinv qr slogdet solve svd svdvals
-    tensorinv tensorsolve
+    cond det eig eigvals inv lstsq multi_dot qr slogdet solve svd svdvals tensorinv tensorsolve
 """
 
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     *_BORROWED.split(),
-    "cholesky", "cross", "diagonal", "eigh", "eigvalsh", "matmul", "matrix_norm", "matrix_power",
-    "matrix_transpose", "norm", "outer", "tensordot", "trace", "vecdot", "vector_norm",
+    "LinAlgError", "cholesky", "cross", "diagonal", "eigh", "eigvalsh", "matmul", "matrix_norm",
+    "matrix_power", "matrix_rank", "matrix_transpose", "norm", "outer", "pinv", "tensordot",
+    "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
-globals().update(borrow(jnp.linalg, _BORROWED))
+globals().update(borrow(jnp.linalg, _BORROWED, _BORROWED))
 __getattr__ = attributes_of("numpy.linalg")
+
+
+class LinAlgError(errors.LinAlgError, np.linalg.LinAlgError):
+    """Is the error of both libraries."""
+
+
+def _checked(function: Function) -> Function:
+    """Makes what raises for a matrix that LAPACK cannot factor, where its values are at hand."""
+
+    @functools.wraps(function)
+    def called(a: Any, *args: Any, **kwargs: Any) -> Any:
+        a = double(a)
+        out = function(a, *args, **kwargs)
+        is_known = not is_tracing() and not is_traced_by_jax(out)
+        if is_known and not (jnp if isinstance(out, jax.Array) else np).isfinite(out).all():
+            _raise_for(function.__name__, np.asarray(a), not kwargs.get("upper", False))
+        return out
+
+    called.__doc__ = f"{(function.__doc__ or '').rstrip()}\n{_RAISES}"
+    return called
+
+
+_RAISES = """
+    Raises:
+        LinAlgError: outside of traced functions, where it does not exist; inside, it is not finite.
+    """
+
+
+def _raise_for(name: str, matrices: np.ndarray, lower: bool) -> None:
+    from scipy.linalg.lapack import get_lapack_funcs  # which takes its time
+
+    positive = name == "cholesky"
+    routine: Any = get_lapack_funcs("potrf" if positive else "getrf", (matrices,))
+    for place in np.ndindex(matrices.shape[:-2]):
+        matrix = matrices[place]
+        info = routine(matrix, **({"lower": lower} if positive else {}))[-1]
+        if info <= 0 or not np.isfinite(matrix).all():
+            continue
+        where = f"{type_of(matrices)}{f', matrix {list(place)}' if place else ''}"
+        if positive:
+            raise LinAlgError(
+                f"{name}: a matrix is not positive definite.\n"
+                f"  a: {where}: its leading minor of order {info} is not positive\n"
+                f"  Where only rounding is to blame, add to its diagonal: a + 1e-10 * eye(n)."
+            )
+        raise LinAlgError(
+            f"{name}: a matrix is singular.\n  a: {where}: pivot {info} is 0\n"
+            f"  Write ftrans.numpy.linalg.lstsq or pinv for the solution of least norm."
+        )
+
+
+inv, solve = _checked(globals()["inv"]), _checked(globals()["solve"])
+svdvals = globals()["svdvals"]
+
+
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+    """Returns the pseudo-inverses of matrices, f64[..., n, m].
+
+    Args:
+        a: the matrices.
+        rcond: another name for `rtol`.
+        hermitian: whether they are Hermitian.
+        rtol: how large singular values are at least, relative to the largest, to count, known
+            while tracing; None for 10 max(n, m) times the precision, as in JAX.
+    """
+    if rtol is None:
+        rtol = rcond
+    if rtol is not None:
+        rtol = np.asarray(concrete(rtol, "pinv() with rtol"), "float64")
+        rtol = rtol.shape, rtol.tobytes()
+    return _pinv(rtol, hermitian)(double(a))
+
+
+@functools.lru_cache(256)
+def _pinv(rtol: Any, hermitian: bool) -> Any:
+    """Makes `pinv` for a tolerance, which JAX differentiates only where it is a constant."""
+    known = None if rtol is None else np.frombuffer(rtol[1]).reshape(rtol[0])
+    return from_jax(lambda a: jnp.linalg.pinv(a, rtol=known, hermitian=hermitian))
+
+
+def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+    """Returns how many singular values of matrices, f64[..., n, m], are not negligible.
+
+    Args:
+        A: the matrices; of a vector it is 1 unless all its elements are 0.
+        tol: how large singular values are at least to count.
+        hermitian: whether the matrices are Hermitian.
+        rtol: the same, relative to the largest; max(n, m) times the precision where both are None.
+    """
+    x = double(A)
+    t = type_of(x)
+    count = functools.partial(reduction.sum, axis=-1, dtype=default_dtype(int))
+    if t.ndim < 2:
+        return count(p.reshape_p(reduction.any(x), shape=(1,)))
+    values = absolute(eigvalsh(x)) if hermitian else svdvals(x)
+    if tol is None:
+        if rtol is None:
+            rtol = max(t.shape[-2:]) * float(jnp.finfo(t.dtype).eps)
+        tol = multiply(reduction.max(values, axis=-1, initial=0), rtol)
+    tol = as_array(tol)
+    return count(greater(values, p.reshape_p(tol, shape=(*type_of(tol).shape, 1))))
 
 
 def _hermitian(x: Any, lower: bool) -> Any:
     """Returns the matrices of which one triangle is given; a gradient goes to both, in halves."""
-    x = inexact(x)
+    x = double(x)
     turned = matrix_transpose(conj(x))
     part = tril if lower else triu
     whole = add(part(x), matrix_transpose(conj(part(x, -1 if lower else 1))))
     return p.graft_p(whole, multiply(0.5, add(x, turned)))
 
 
+@_checked
 def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     """Returns the Cholesky factors of Hermitian matrices, f64[..., n, n].
 
     Args:
-        a: positive definite matrices. Where one is none, its factor is NaN.
+        a: positive definite matrices.
         upper: whether the upper triangle is read, and the factor is an upper one.
     """
     return _cholesky(_hermitian(a, not upper), upper=upper)
@@ -173,16 +283,13 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     return kept(_matrix_norm(x, axes, ord), type_of(x).shape, axes, keepdims)
 
 
-_svdvals = from_jax(jnp.linalg.svdvals)
-
-
 def _matrix_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
     rows, columns = axes
     if order in ("fro", "f"):
         return _vector_norm(x, axes, 2)
     if order in (2, -2, "nuc"):
         ends = tuple([axis for axis in range(type_of(x).ndim) if axis not in axes])
-        values = _svdvals(p.transpose_p(x, permutation=(*ends, *axes)))
+        values = svdvals(p.transpose_p(x, permutation=(*ends, *axes)))
         return {2: reduction.max, -2: reduction.min, "nuc": reduction.sum}[order](values, axis=-1)
     if order not in (1, -1, math.inf, -math.inf):
         raise ArgumentError(f"norm: matrices have no norm of order {order!r}.")
@@ -226,14 +333,14 @@ def matrix_power(a: Any, n: int) -> Any:
 
     Args:
         a: f32[..., m, m].
-        n: how often, at least 0.
+        n: how often; a negative number multiplies the inverse.
     """
     x = as_array(a)
     t = type_of(x)
     if t.ndim < 2 or t.shape[-1] != t.shape[-2]:
         raise ShapeError(f"matrix_power: takes square matrices.\n  x: {t}")
     if n < 0:
-        raise NotImplementedError("matrix_power: a negative power needs the inverse.")
+        x, n = inv(x), -n
     if n == 0:
         return broadcast_to(np.eye(t.shape[-1], dtype=t.dtype), t.shape)
     result = None

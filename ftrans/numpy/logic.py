@@ -10,19 +10,20 @@ import numpy as np
 
 from ftrans import primitives as p
 from ftrans.errors import ShapeError, UnsupportedError
-from ftrans.ir import type_of
+from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.elementwise import absolute, add, imag, multiply
 from ftrans.numpy.finding import nonzero
-from ftrans.numpy.promotion import as_array, filled, is_scalar, unify
+from ftrans.numpy.promotion import as_array, filled, is_array, is_scalar, unify
 from ftrans.numpy.ufunc import as_strict, binary, marked, named, unary
 
 __all__ = [
     "allclose", "array_equal", "array_equiv", "bitwise_and", "bitwise_invert",
     "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
     "equal", "greater", "greater_equal", "invert", "isclose", "iscomplex", "iscomplexobj",
-    "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "isrealobj", "left_shift",
+    "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "isrealobj", "isscalar",
+    "iterable", "left_shift",
     "less", "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor",
     "not_equal", "right_shift", "where",
 ]  # fmt: skip
@@ -123,6 +124,16 @@ def iscomplexobj(x: Any) -> bool:
 def isrealobj(x: Any) -> bool:
     """Tells whether the dtype is not complex."""
     return not iscomplexobj(x)
+
+
+def isscalar(element: Any) -> bool:
+    """Tells whether a value is a scalar; a traced value of rank zero is one."""
+    return np.isscalar(element) or (type(element) is Tracer and element.type.ndim == 0)
+
+
+def iterable(y: Any) -> bool:
+    """Tells whether a value can be iterated over; an array of rank zero cannot."""
+    return type_of(y).ndim > 0 if is_array(y) else np.iterable(y)
 
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:

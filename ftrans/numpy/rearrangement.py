@@ -180,8 +180,11 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
         raise ShapeError(f"pad: pad_width cannot be negative.\n  pad_width: {pad_width}")
     if mode == "constant" and kwargs.keys() <= {"constant_values"}:
         return apart(_padded(x, widths, kwargs.get("constant_values", 0)), x)
-    if isinstance(mode, str):
-        _check_mode(mode, kwargs)
+    taken = _TAKEN.get(mode) if isinstance(mode, str) else kwargs
+    if taken is None or not kwargs.keys() <= set(taken):
+        choices = "".join(f"\n  mode={name!r} {', '.join(keys)}" for name, keys in _TAKEN.items())
+        given = f"pad: none of these is mode={mode!r}"
+        raise ArgumentError(f"{given} with {', '.join(kwargs) or 'no argument'}.{choices}")
     if kwargs or mode not in _REPEATING:
         known = {key: _nested(concrete(v, f"pad() with {key}")) for key, v in kwargs.items()}
         return _padding(_nested(widths), mode, tuple(known.items()))(x)
@@ -194,26 +197,14 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
 
 
 _REPEATING = ("edge", "reflect", "symmetric", "wrap")
-_TAKEN = {
-    "constant": "constant_values",
-    **dict.fromkeys(("edge", "wrap", "empty"), ""),
-    **dict.fromkeys(("reflect", "symmetric"), "reflect_type"),
-    "linear_ramp": "end_values",
-    **dict.fromkeys(("maximum", "mean", "median", "minimum"), "stat_length"),
+_TAKEN: dict[str, tuple[str, ...]] = {
+    "constant": ("constant_values",),
+    **dict.fromkeys(("edge", "wrap", "empty"), ()),
+    **dict.fromkeys(("reflect", "symmetric"), ("reflect_type",)),
+    "linear_ramp": ("end_values",),
+    **dict.fromkeys(("maximum", "mean", "median", "minimum"), ("stat_length",)),
 }
 """The modes of `pad`, and what each takes."""
-
-
-def _check_mode(mode: str, kwargs: dict[str, Any]) -> None:
-    if mode not in _TAKEN:
-        *modes, last = map(repr, _TAKEN)
-        raise ArgumentError(f"pad: there is no mode {mode!r}: choose {', '.join(modes)} or {last}.")
-    unknown = sorted(kwargs.keys() - {_TAKEN[mode]})
-    if unknown:
-        raise ArgumentError(
-            f"pad: mode {mode!r} does not take {unknown[0]}.\n"
-            f"  It takes {_TAKEN[mode] or 'no further argument'}."
-        )
 
 
 @functools.lru_cache(256)

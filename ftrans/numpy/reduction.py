@@ -37,6 +37,7 @@ _MEANINGS = {
     "axis": "an axis, several, or None for all.",
     "dtype": "the dtype of the result, to which the elements are converted first.",
     "out": "an array to write the result into.",
+    "overwrite_input": "is taken for the sake of NumPy's signature; nothing is overwritten.",
     "keepdims": "whether reduced axes stay, with size 1.",
     "initial": "a value that takes part in the reduction.",
     "where": "a mask of the elements that take part.",

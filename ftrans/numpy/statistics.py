@@ -221,7 +221,9 @@ def _shared(x: Any, middle: Any, value: Any) -> Any:
 
 
 @described()
-def median(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+def median(
+    a: Any, axis: Any = None, out: Any = None, overwrite_input: Any = False, keepdims: bool = False
+) -> Any:
     """Returns the median, for an even number of elements the mean of the two in the middle.
 
     Elements equal to it share the gradient evenly.
@@ -237,7 +239,9 @@ def median(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False)
 
 
 @described()
-def nanmedian(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+def nanmedian(
+    a: Any, axis: Any = None, out: Any = None, overwrite_input: Any = False, keepdims: bool = False
+) -> Any:
     """Returns the median of the elements that are not NaN; see `median`."""
     return _median("nanmedian", a, axis, keepdims, skip=True)
 
