@@ -24,6 +24,7 @@ try:
     from ftrans.func.interpreter import Interpreter, Operation
     from ftrans.func.jit import jit
     from ftrans.func.loops import fori_loop, scan, while_loop
+    from ftrans.func.parallel import associative_scan, map
     from ftrans.func.trace import trace
     from ftrans.interop import from_jax
     from ftrans.ir import ArrayType, Program, check
@@ -45,6 +46,7 @@ __all__ = [
     "Tensor",
     "__version__",
     "as_tensor",
+    "associative_scan",
     "autograd",
     "cache_clear",
     "cache_info",
@@ -69,6 +71,7 @@ __all__ = [
     "get_default_dtype",
     "ir",
     "jit",
+    "map",
     "no_grad",
     "numpy",
     "primitives",

@@ -91,7 +91,9 @@ def meant(default: str) -> tuple[str, str]:
         advice = _RANDOM
     elif last in _CONVERSIONS or frame is inner:
         advice = _CONSTANT
-    elif _root(inner) == "jax":
+    elif callable(_found(jax, _place(frame))):
+        advice = f"  Write ftrans.{_place(frame)}(...), with the same arguments."
+    elif _place(inner).startswith("jax."):
         advice = f"  {name} is written for JAX: call it by ftrans.from_jax({name})(...)."
     else:
         advice = (
@@ -142,15 +144,17 @@ def _expression(frame: FrameType) -> ast.expr | None:
         return None
 
 
-def _root(frame: FrameType | None) -> str:
-    """Returns the package of the function that a frame calls: `jax` for `jnp.asarray(x)`."""
+def _place(frame: FrameType | None) -> str:
+    """Returns what a frame calls: `jax.numpy.asarray` for `jnp.asarray(x)`."""
     node = None if frame is None else _expression(frame)
     if frame is None or not isinstance(node, ast.Call):
         return ""
-    name = ast.unparse(node.func).partition(".")[0]
-    module = frame.f_globals.get(name)
-    found = module.__name__ if isinstance(module, ModuleType) else getattr(module, "__module__", "")
-    return str(found).partition(".")[0]
+    name, *rest = ast.unparse(node.func).split(".")
+    found = frame.f_globals.get(name)
+    if isinstance(found, ModuleType):
+        return ".".join([found.__name__, *rest])
+    home = str(getattr(found, "__module__", "")).split(".")[:2]  # without modules that are private
+    return ".".join([*home, getattr(found, "__name__", ""), *rest])
 
 
 # --------------------------------------------------------------------- functions that are not there

@@ -111,6 +111,10 @@ def _ours(function: Any, name: str) -> Any:
     if isinstance(function, np.ufunc):
         places = {"np": np, "scipy.special": sys.modules.get("scipy.special")}
         own = function.__name__
+        if own in ("_zeta", "_riemann_zeta"):  # what SciPy's `zeta` calls
+            from ftrans.scipy import special
+
+            return special.zeta if own == "_zeta" else lambda x: special.zeta(x, 1.0)
         prefix = next((p for p, m in places.items() if getattr(m, own, None) is function), None)
         home, label = fnp if prefix else None, f"{prefix}.{name}" if prefix else name
     else:
