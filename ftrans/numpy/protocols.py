@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 import jax.numpy as jnp
+import jax.scipy.special
 import jax.tree_util as tree
 import numpy as np
 
@@ -112,9 +113,8 @@ def _ours(function: Any, name: str) -> Any:
         places = {"np": np, "scipy.special": sys.modules.get("scipy.special")}
         own = function.__name__
         if own in ("_zeta", "_riemann_zeta"):  # what SciPy's `zeta` calls
-            from ftrans.scipy import special
-
-            return special.zeta if own == "_zeta" else lambda x: special.zeta(x, 1.0)
+            zeta = from_jax(jax.scipy.special.zeta)
+            return zeta if own == "_zeta" else lambda x: zeta(x, 1.0)
         prefix = next((p for p, m in places.items() if getattr(m, own, None) is function), None)
         home, label = fnp if prefix else None, f"{prefix}.{name}" if prefix else name
     else:
@@ -125,9 +125,8 @@ def _ours(function: Any, name: str) -> Any:
     if found is function:
         found = None  # NumPy's own, which would ask us again
     if found is None and label.startswith("scipy.special"):
-        from ftrans.scipy import special  # which takes its time
-
-        found = getattr(special, name, None)
+        theirs = getattr(jax.scipy.special, name, None)
+        found = None if theirs is None else from_jax(theirs)
     return _by_numpy(function, label) if found is None else found
 
 
