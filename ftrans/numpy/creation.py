@@ -366,7 +366,7 @@ def geomspace(
     return out if is_array(start) or is_array(stop) else made(out)
 
 
-def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> list[Any]:
+def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> Any:
     """Returns the coordinates of a grid, one array per axis.
 
     Args:
@@ -388,7 +388,7 @@ def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
         grid = viewed(x, p.reshape_p, shape=shape)
         grid = grid if sparse else spread(grid, tuple(sizes))
         out.append(copied(grid) if copy else grid)
-    return [y if is_array(x) else made(y) for x, y in zip(xs, out, strict=True)]
+    return tuple([y if is_array(x) else made(y) for x, y in zip(xs, out, strict=True)])
 
 
 def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
