@@ -18,7 +18,7 @@ import numpy as np
 
 from ftrans.interop import from_jax
 from ftrans.ir import type_of
-from ftrans.numpy.dtypes import shape
+from ftrans.numpy.dtypes import shape, size
 from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_scalar
 
 Function = Callable[..., Any]
@@ -73,7 +73,7 @@ def _given(x: Any, kind: str, floats: bool) -> Any:
         return listed(x)
     if not is_array(x):
         x = as_array(x) if "list" not in kind else listed(x)
-    return double(x) if floats else x
+    return double(x) if floats and is_array(x) else x
 
 
 def double(x: Any) -> Any:
@@ -88,7 +88,8 @@ def listed(x: Any) -> Any:
         return x
     leaves = tree.tree_leaves(x)
     if all(map(is_scalar, leaves)):
-        return np.asarray(x)
+        is_even = len({len(y) if type(y) is list else -1 for y in x}) < 2
+        return np.asarray(x) if is_even else [*map(listed, x)]
     is_one = all(is_scalar(leaf) or (is_array(leaf) and not np.ndim(leaf)) for leaf in leaves)
     return as_array(x) if is_one else x
 
@@ -125,6 +126,8 @@ def _counting(function: Function) -> Function:
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
+        if function.__name__ == "histogram" and given.get("range") is None and not size(given["a"]):
+            given["range"] = (0.0, 1.0)
         counts, *edges = function(**given)
         if given.get("density") or function.__name__ != "histogram":
             counts = double(counts)

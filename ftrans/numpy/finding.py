@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.errors import AxisError
-from ftrans.interop import from_jax
 from ftrans.ir import type_of
 from ftrans.numpy.axes import flattened, line_of
+from ftrans.numpy.borrowed import borrowed
 from ftrans.numpy.index_plan import concrete
 from ftrans.numpy.indexing import getitem, pick
 from ftrans.numpy.promotion import as_array
@@ -38,13 +38,13 @@ def sized(function: Callable[..., Any]) -> Callable[..., Any]:
     What goes beyond the size is left out, and what lacks is `fill_value`.
     """
     signature = inspect.signature(function)
+    theirs = borrowed(getattr(jnp, function.__name__), "jax.numpy")
 
     @functools.wraps(function)
     def called(*args: Any, size: int | None = None, fill_value: Any = None, **kwargs: Any) -> Any:
         if size is None:
             return function(*args, **kwargs)
         kwargs |= {} if fill_value is None else {"fill_value": fill_value}
-        theirs = from_jax(getattr(jnp, function.__name__))
         return theirs(*args, size=operator.index(size), **kwargs)
 
     keyword = inspect.Parameter.KEYWORD_ONLY

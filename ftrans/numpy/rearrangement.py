@@ -21,7 +21,7 @@ from ftrans.numpy.axes import (
     line_of,
     ones_at,
 )
-from ftrans.numpy.index_plan import concrete
+from ftrans.numpy.borrowed import borrowed
 from ftrans.numpy.indexing import getitem, pick
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.reduction import accumulated
@@ -47,6 +47,9 @@ def _static(name: str, what: str, value: Any) -> np.ndarray:
 # ------------------------------------------------------------------------------------ repeating
 
 
+_repeat = borrowed(jnp.repeat, "jax.numpy")
+
+
 def repeat(
     a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None
 ) -> Any:
@@ -64,7 +67,7 @@ def repeat(
         array([1, 1, 2, 2])
     """
     if total_repeat_length is not None:
-        return from_jax(jnp.repeat)(a, repeats, axis, total_repeat_length=total_repeat_length)
+        return _repeat(a, repeats, axis, total_repeat_length=total_repeat_length)
     x, axis = line_of("repeat", as_array(a), axis)
     shape = type_of(x).shape
     times = _static("repeat", "traced repeats", repeats)
@@ -186,7 +189,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
         given = f"pad: none of these is mode={mode!r}"
         raise ArgumentError(f"{given} with {', '.join(kwargs) or 'no argument'}.{choices}")
     if kwargs or mode not in _REPEATING:
-        known = {key: _nested(concrete(v, f"pad() with {key}")) for key, v in kwargs.items()}
+        known = {key: _nested(np.asarray(v)) for key, v in kwargs.items()}
         return _padding(_nested(widths), mode, tuple(known.items()))(x)
     out = x
     for axis, (low, high) in enumerate(widths):

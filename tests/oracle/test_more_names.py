@@ -126,6 +126,11 @@ def test_gradients(name: str, road: str) -> None:
         assert_close(batch[1], func.grad(function)(1.1 * x))
 
 
+def test_what_is_not_differentiated_is_not_taken_for_a_constant() -> None:
+    with pytest.raises(FtransError, match="cuts its gradient"):
+        func.grad(lambda e: np.pad(V, 1, "linear_ramp", end_values=e).sum())(1.0)
+
+
 def test_methods_of_ufuncs() -> None:
     names = [name for name in fnp.__all__ if isinstance(getattr(np, name, None), np.ufunc)]
     compared = 0
@@ -221,6 +226,11 @@ def test_histograms_count_in_numpys_dtypes() -> None:
     found, expected = fnp.histogramdd(points, 2), np.histogramdd(points, 2)
     assert found[0].dtype == expected[0].dtype
     assert type(found[1]) is type(expected[1])
+    for function in (lambda np: np.histogram(V[:0], 3), lambda np: np.histogram(V[:0], 2, (1, 2))):
+        for found, expected in zip(function(fnp), function(np), strict=True):
+            assert_close(found, expected)
+    uneven = [xp.histogram2d(V, V, [[0, 1, 2], [0, 1, 2, 3]])[0] for xp in (fnp, np)]
+    assert_close(*uneven)
     positional = [xp.histogram(V, [0, 1, 2], None, True)[0] for xp in (fnp, np)]
     assert_close(*positional)
 

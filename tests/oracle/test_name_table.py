@@ -60,7 +60,7 @@ def rows(torch: dict[str, str]) -> list[list[str]]:
     found = []
     for prefix, (numpy, jax_home, _, ours) in HOMES.items():
         columns = [names_in(numpy), names_in(jax_home), names_in(ours)]
-        for name in sorted(set().union(*columns), key=str.casefold):
+        for name in sorted(set().union(*columns), key=lambda n: (n.casefold(), n)):
             ticks = ["✓" if name in column else "" for column in columns]
             note = "" if ticks[2] or prefix else note_on(name)
             found.append([prefix + name, *ticks[:2], torch.get(prefix + name, ""), ticks[2], note])
