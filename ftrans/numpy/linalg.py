@@ -60,7 +60,6 @@ def _checked(function: Function) -> Function:
 
     @functools.wraps(function)
     def called(a: Any, *args: Any, **kwargs: Any) -> Any:
-        a = double(a)
         out = function(a, *args, **kwargs)
         is_known = not is_tracing() and not is_traced_by_jax(out)
         if is_known and not (jnp if isinstance(out, jax.Array) else np).isfinite(out).all():

@@ -126,6 +126,12 @@ def test_gradients(name: str, road: str) -> None:
         assert_close(batch[1], func.grad(function)(1.1 * x))
 
 
+def test_pieces_that_nowhere_hold_have_no_derivative() -> None:
+    zeros = np.zeros(2)
+    found = func.grad(lambda x: fnp.piecewise(x, [x > 1], [np.log, lambda x: 3 * x]).sum())(zeros)
+    assert_close(found, [3.0, 3.0])
+
+
 def test_what_is_not_differentiated_is_not_taken_for_a_constant() -> None:
     with pytest.raises(FtransError, match="cuts its gradient"):
         func.grad(lambda e: np.pad(V, 1, "linear_ramp", end_values=e).sum())(1.0)

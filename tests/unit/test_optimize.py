@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import jax.numpy as jnp
@@ -145,3 +146,10 @@ def test_what_cannot_be_minimized() -> None:
     # beside what is traced it takes constants
     best = func.grad(lambda s: s * minimize(lambda x: (x - 3) ** 2, 0.0).x)(2.0)
     assert_close(best, 3.0, 1e-7)
+
+
+def test_arguments_and_defaults_are_scipys() -> None:
+    ours, theirs = (inspect.signature(f).parameters for f in (minimize, scipy.optimize.minimize))
+    assert {name: p.default for name, p in ours.items()} == {
+        name: p.default for name, p in theirs.items()
+    }
