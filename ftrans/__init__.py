@@ -25,6 +25,7 @@ try:
     from ftrans.func.interpreter import Interpreter, Operation
     from ftrans.func.jit import jit
     from ftrans.func.loops import fori_loop, scan, while_loop
+    from ftrans.func.parallel import associative_scan, map
     from ftrans.func.to_jax import to_jax
     from ftrans.func.trace import trace
     from ftrans.interop import from_jax
@@ -54,6 +55,7 @@ __all__ = [
     "Tensor",
     "__version__",
     "as_tensor",
+    "associative_scan",
     "autograd",
     "cache_clear",
     "cache_info",

@@ -22,6 +22,7 @@ __all__ = [
     "IndexingError",
     "KeyReuseWarning",
     "LeakedTracerError",
+    "LinAlgError",
     "MissingAttributeError",
     "MissingRuleError",
     "MutationError",
@@ -76,6 +77,10 @@ class TracedArrayError(FtransError, TypeError):
 
 class LeakedTracerError(FtransError):
     """Says that an unknown traced value was used after the function of it had returned."""
+
+
+class LinAlgError(FtransError, ValueError):
+    """Says that a matrix is singular, or not positive definite, where its values are at hand."""
 
 
 class MissingRuleError(FtransError, NotImplementedError):

@@ -166,10 +166,16 @@ CASES |= {
     "mask under vmap": lambda: func.vmap(lambda x: x[x > 0])(M),
     "bool of a vector": lambda: func.grad(lambda x: x.sum() if x > 0 else 0.0)(V),
     "asarray under vmap": lambda: func.vmap(lambda x: np.asarray(x))(V),
-    "function that is not there": lambda: func.grad(
-        lambda x: np.piecewise(x, [V > 0], [1.0]).sum()
-    )(V),
-    "function of ours that JAX has": lambda: fnp.piecewise(V, [V > 0], [1.0]),
+    "function that is not there": lambda: func.grad(lambda x: np.real_if_close(x).sum())(V),
+    "function of ours that takes no traced values": lambda: fnp.nditer(V),
+    "singular matrix": lambda: fnp.linalg.solve(np.ones((2, 2)), np.ones(2)),
+    "matrix that is not positive definite": lambda: fnp.linalg.cholesky(
+        np.stack([np.eye(2), np.diag([1.0, -1.0])])
+    ),
+    "matrix that is masked": lambda: fnp.cov(np.ma.masked_array(V, [False, True, False])),
+    "eight bits": lambda: fnp.add(fnp.ones(3, fnp.float8_e5m2), V),
+    "signature of vectorize": lambda: fnp.vectorize(np.dot, signature="n->n")(V),
+    "sizes of vectorize": lambda: fnp.vectorize(np.dot, signature="(n),(n)->()")(V, V[:2]),
     "function that PyTorch spells so": lambda: fnp.cat([V, V]),
     "random numbers": lambda: fnp.randn(3),
     "numbers drawn by a traced scale": lambda: func.grad(
@@ -178,9 +184,9 @@ CASES |= {
     "option of jit": lambda: ftrans.jit(lambda x, training: x if training else -x)(1.0, True),
     "gradients that are required": lambda: func.grad(lambda x: x.requires_grad_(True))(1.0),
     "function that nobody has": lambda: func.grad(lambda x: scipy.special.jv(0, x))(1.0),
-    "method of a ufunc that nobody has": lambda: func.grad(
-        lambda x: np.logaddexp.accumulate(x).sum()
-    )(V),
+    "method of a ufunc that nobody has": lambda: func.grad(lambda x: np.hypot.accumulate(x).sum())(
+        V
+    ),
     "hash": lambda: func.grad(lambda x: {x: 1}[x])(1.0),
     "array of a list": lambda: func.grad(lambda t: np.array([[t, 2 * t], [t, t]]).sum())(1.0),
     "array of a list under vmap": lambda: func.vmap(lambda t: np.array([t, 2 * t]))(V),
@@ -961,6 +967,7 @@ BASES = {
     "GraphError": RuntimeError,
     "IndexingError": IndexError,
     "LeakedTracerError": RuntimeError,
+    "LinAlgError": ValueError,
     "MissingAttributeError": AttributeError,
     "MissingRuleError": NotImplementedError,
     "MutationError": TypeError,

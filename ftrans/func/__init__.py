@@ -1,5 +1,6 @@
 """Transformations of Python functions, with the names of `torch.func` and what it lacks."""
 
+import ftrans.func.mapping  # noqa: F401  # which gives ftrans.numpy more functions
 from ftrans.func.derivative import jvp, linearize, vjp
 from ftrans.func.grad import grad, grad_and_value, value_and_grad
 from ftrans.func.jacobian import hessian, hvp, jacfwd, jacrev, vhp

@@ -132,7 +132,7 @@ def scan(
     length: int | None = None,
     *,
     reverse: bool = False,
-    unroll: int = 1,
+    unroll: int | bool = 1,
 ) -> tuple[Any, Any]:
     """Runs `f` once for each element, threading a carry and stacking the results.
 
@@ -142,7 +142,7 @@ def scan(
         xs: a pytree of arrays whose axis 0 is gone through; None for none.
         length: the number of steps, needed only where `xs` holds no array.
         reverse: whether to go from the last element to the first; ys stay in the order of xs.
-        unroll: how many steps XLA is to put into one turn of its loop.
+        unroll: how many steps XLA is to put into one turn of its loop; True for all.
 
     Returns:
         The last carry, and the ys stacked along axis 0.
@@ -199,6 +199,7 @@ def _scan(
             f"{name}: the lengths differ.\n{lines}  Cut them to one: x[:{min(lengths)}]."
         )
     (count,) = lengths
+    unroll = max(count, 1) if unroll is True else unroll
 
     def body(carry: Any, element: Any) -> Any:
         result = f(carry, element)
@@ -293,7 +294,14 @@ def _while(
 
 
 @boundary
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
+def fori_loop(
+    lower: Any,
+    upper: Any,
+    body_fun: Callable[[Any, Any], Any],
+    init_val: Any,
+    *,
+    unroll: int | bool | None = None,
+) -> Any:
     """Runs `body_fun(i, carry)` for i from `lower` to `upper` - 1.
 
     Args:
@@ -302,6 +310,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
             which has a reverse mode; else it is a while loop.
         body_fun: from i, an integer scalar, and the carry to the next carry.
         init_val: the first carry.
+        unroll: as for `scan`, where the loop is one.
 
     Returns:
         The last carry.
@@ -313,7 +322,8 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     if isinstance(lower, (int, np.integer)) and isinstance(upper, (int, np.integer)):
         steps = np.arange(int(lower), int(upper), dtype=default_dtype(int))
         step = named(lambda c, i: (body_fun(i, c), None), name_of(body_fun))
-        return _scan("fori_loop", step, init_val, steps, None, False, 1)[0]
+        unroll = 1 if unroll is None else unroll
+        return _scan("fori_loop", step, init_val, steps, None, False, unroll)[0]
     first, last = as_array(lower), as_array(upper)
     for label, x in (("lower", first), ("upper", last)):
         t = type_of(x)

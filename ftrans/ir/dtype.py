@@ -31,10 +31,13 @@ def short_name(dtype: np.dtype) -> str:
     return _SHORT[letters] + name[len(letters) :] if letters in _SHORT else name
 
 
+_NARROW = {np.dtype(t) for name, t in vars(ml_dtypes).items() if name.startswith("float8_")}
+
+
 @cache
 def is_float(dtype: np.dtype) -> bool:
     """Tells whether `dtype` is a real floating-point type."""
-    return dtype.kind == "f" or dtype == bfloat16
+    return dtype.kind == "f" or dtype == bfloat16 or dtype in _NARROW
 
 
 @cache
@@ -52,7 +55,7 @@ def is_complex(dtype: np.dtype) -> bool:
 @cache
 def is_inexact(dtype: np.dtype) -> bool:
     """Tells whether values of `dtype` have tangents: real or complex floating point."""
-    return dtype.kind in "fc" or dtype == bfloat16
+    return dtype.kind == "c" or is_float(dtype)
 
 
 @cache

@@ -9,6 +9,7 @@ from inspect import isfunction as _isfunction
 from math import e, inf, nan, pi
 from types import ModuleType as _ModuleType
 
+import numpy as _np
 from numpy import bool_ as bool
 
 from ftrans.numpy import advice as _advice
@@ -22,6 +23,7 @@ from ftrans.numpy.diagonals import *
 from ftrans.numpy.dtypes import *
 from ftrans.numpy.dtypes import Info as __array_namespace_info__
 from ftrans.numpy.elementwise import *
+from ftrans.numpy.finding import *
 from ftrans.numpy.indexing import *
 from ftrans.numpy.inplace import *
 from ftrans.numpy.linalg import matrix_norm, matrix_power, norm, vector_norm
@@ -38,6 +40,7 @@ from ftrans.numpy.ufunc import direct as _direct
 
 __array_api_version__ = "2024.12"
 """The version of the array API whose names and semantics hold where NumPy is silent."""
+euler_gamma = _np.euler_gamma
 newaxis = None
 """As an index, makes an axis of size 1."""
 
@@ -48,11 +51,11 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
 ]
 __all__ += ["__array_api_version__", "__array_namespace_info__", "fft", "linalg"]
 
-_functions = [_name for _name in __all__ if _isfunction(globals()[_name])]
-
-for _name in _functions:
-    if globals()[_name] not in _direct:
-        globals()[_name] = _composite(globals()[_name])
+_homes: list[dict] = [globals(), linalg.__dict__, fft.__dict__]  # type: ignore[assignment]
+for _home in _homes:
+    for _name in _home["__all__"]:
+        if _isfunction(_home[_name]) and _home[_name] not in _direct:
+            _home[_name] = _composite(_home[_name])
 
 _methods.install()
 __getattr__ = _advice.attributes_of("numpy")

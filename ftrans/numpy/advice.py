@@ -91,7 +91,9 @@ def meant(default: str) -> tuple[str, str]:
         advice = _RANDOM
     elif last in _CONVERSIONS or frame is inner:
         advice = _CONSTANT
-    elif _root(inner) == "jax":
+    elif callable(_found(jax, _place(frame))):
+        advice = f"  Write ftrans.{_place(frame)}(...), with the same arguments."
+    elif _place(inner).startswith("jax."):
         advice = f"  {name} is written for JAX: call it by ftrans.from_jax({name})(...)."
     else:
         advice = (
@@ -142,21 +144,43 @@ def _expression(frame: FrameType) -> ast.expr | None:
         return None
 
 
-def _root(frame: FrameType | None) -> str:
-    """Returns the package of the function that a frame calls: `jax` for `jnp.asarray(x)`."""
+def _place(frame: FrameType | None) -> str:
+    """Returns what a frame calls: `jax.numpy.asarray` for `jnp.asarray(x)`."""
     node = None if frame is None else _expression(frame)
     if frame is None or not isinstance(node, ast.Call):
         return ""
-    name = ast.unparse(node.func).partition(".")[0]
-    module = frame.f_globals.get(name)
-    found = module.__name__ if isinstance(module, ModuleType) else getattr(module, "__module__", "")
-    return str(found).partition(".")[0]
+    name, *rest = ast.unparse(node.func).split(".")
+    found = frame.f_globals.get(name)
+    if isinstance(found, ModuleType):
+        return ".".join([found.__name__, *rest])
+    home = str(getattr(found, "__module__", "")).split(".")[:2]  # without modules that are private
+    return ".".join([*home, getattr(found, "__name__", ""), *rest])
 
 
 # --------------------------------------------------------------------- functions that are not there
 
 _SPELLED = {
     "as_tensor": "asarray",
+    "asanyarray": "asarray",
+    "asarray_chkfinite": "asarray",
+    "asfortranarray": "asarray",
+    "asmatrix": "asarray",
+    "bmat": "block",
+    "broadcast": "broadcast_arrays",
+    "common_type": "result_type",
+    "frompyfunc": "vectorize",
+    "in1d": "isin",
+    "matrix": "array",
+    "min_scalar_type": "result_type",
+    "ndenumerate": "ndindex",
+    "poly1d": "polyval",
+    "product": "prod",
+    "row_stack": "vstack",
+    "trapz": "trapezoid",
+    # less than a byte is not computed with
+    **dict.fromkeys(("int1", "int2", "int4"), "int8"),
+    **dict.fromkeys(("uint1", "uint2", "uint4"), "uint8"),
+    **dict.fromkeys(("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"), "float8_e4m3"),
     "bmm": "matmul",
     "cat": "concatenate",
     "clamp": "clip",
@@ -166,7 +190,7 @@ _SPELLED = {
     "no_grad": "stop_gradient",
     "tensor": "array",
 }
-"""PyTorch's names for functions that are there."""
+"""Other names, of PyTorch's and of NumPy's, for functions that are there."""
 
 
 def instead_of(place: str) -> str:
@@ -175,12 +199,15 @@ def instead_of(place: str) -> str:
     Args:
         place: where JAX would have it, "numpy.piecewise".
     """
-    target: Any = jax
-    for part in place.split("."):
-        target = getattr(target, part, None)
-    if callable(target):
+    if callable(_found(jax, place)):
         return f"Write ftrans.from_jax(jax.{place})(...)"
     return "Write it with functions of ftrans.numpy, or call it by ftrans.external"
+
+
+def _found(root: Any, place: str) -> Any:
+    for part in place.split("."):
+        root = getattr(root, part, None)
+    return root
 
 
 def declining(module: str, fix: Callable[[str], str | None]) -> Callable[[str], Any]:
@@ -211,6 +238,9 @@ def attributes_of(home: str) -> Callable[[str], Any]:
             return f"Write ftrans.numpy.{_SPELLED[name]}(...)."
         if name.startswith("rand"):
             return "Draw numbers by a generator: ftrans.random.default_rng(seed).normal(size=n)."
+        theirs = _found(np, f"{home}.{name}".removeprefix("numpy."))
+        if theirs is not None and not callable(_found(jax, f"{home}.{name}")):
+            return f"Write {home}.{name}: it takes no traced values, so that NumPy's own is meant."
         return f"{instead_of(f'{home}.{name}')}."
 
     return declining(f"ftrans.{home}", fix)

@@ -5,18 +5,21 @@ Each is imported when first called, see `ftrans.from_jax`; results never share m
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
+from itertools import zip_longest
 from types import ModuleType
 from typing import Any
 
 import jax.numpy as jnp
 import jax.tree_util as tree
 import numpy as np
-from numpy import index_exp, mgrid, ogrid, s_
 
 from ftrans.interop import from_jax
-from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.ir import type_of
+from ftrans.numpy.dtypes import shape, size
+from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_scalar
 
 Function = Callable[..., Any]
 
@@ -30,38 +33,63 @@ _NAMES = """
 """
 
 
-def borrow(home: ModuleType, names: str) -> dict[str, Function]:
-    """Returns functions of a module of JAX's as ours, by name."""
-    return {name: borrowed(getattr(home, name), home.__name__) for name in names.split()}
+def borrow(home: ModuleType, names: str, floats: str = "") -> dict[str, Function]:
+    """Returns functions of a module of JAX's as ours, by name.
+
+    Args:
+        home: the module.
+        names: which functions.
+        floats: those that convert integers and booleans to float64, as NumPy does.
+    """
+    wide = floats.split()
+    return {n: borrowed(getattr(home, n), home.__name__, n in wide) for n in names.split()}
 
 
-def borrowed(function: Function, home: str) -> Function:
-    """Returns a function of JAX's as one of ours, which takes lists of numbers as well."""
+def borrowed(function: Function, home: str, floats: bool = False) -> Function:
+    """Returns a function of JAX's as one of ours, which takes sequences of numbers as well."""
     imported = from_jax(function)
-    name = function.__name__
+    signature, name = inspect.signature(function), function.__name__
+    # what JAX says of its parameters tells arrays from shapes and axes
+    kinds = {p.name: str(p.annotation) for p in signature.parameters.values()}
+    last = next((p.name for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL), None)
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        if list in map(type, (*args, *kwargs.values())):
-            args = tuple([_array_of(x) for x in args])
-            kwargs = {key: _array_of(x) for key, x in kwargs.items()}
-        return imported(*args, **kwargs)
+        pairs = zip_longest(args, [*kinds][: len(args)], fillvalue=last)
+        args = tuple([_given(x, kinds.get(str(key), ""), floats) for x, key in pairs])
+        kwargs = {key: _given(x, kinds.get(key, ""), floats) for key, x in kwargs.items()}
+        found = imported(*args, **kwargs)
+        return tuple(found) if type(found) is list else found
 
     called.__name__ = called.__qualname__ = name
     called.__module__ = home.replace("jax", "ftrans", 1)
-    called.__doc__ = (
-        f"Is `{home}.{name}` as a program: differentiated, batched and compiled as any."
-    )
-    called.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    called.__doc__ = f"Is `{home}.{name}` as a program: differentiated and compiled as any."
+    called.__signature__ = signature  # type: ignore[attr-defined]
     return called
 
 
-def _array_of(x: Any) -> Any:
+def _given(x: Any, kind: str, floats: bool) -> Any:
+    """Returns an argument as JAX takes it, which says that it takes `kind`."""
+    if not kind.startswith("ArrayLike") or x is None or is_scalar(x) or type(x) is str:
+        return listed(x)
+    if not is_array(x):
+        x = as_array(x) if "list" not in kind else listed(x)
+    return double(x) if floats and is_array(x) else x
+
+
+def double(x: Any) -> Any:
+    """Returns an array of floating point; integers and booleans become float64, as in NumPy."""
+    x = as_array(x)
+    return x if type_of(x).is_inexact else cast(x, "float64")
+
+
+def listed(x: Any) -> Any:
     """Returns a list of numbers as an array, and all else as it is."""
     if type(x) is not list:
         return x
     leaves = tree.tree_leaves(x)
     if all(map(is_scalar, leaves)):
-        return np.asarray(x)
+        is_even = len({len(y) if type(y) is list else -1 for y in x}) < 2
+        return np.asarray(x) if is_even else [*map(listed, x)]
     is_one = all(is_scalar(leaf) or (is_array(leaf) and not np.ndim(leaf)) for leaf in leaves)
     return as_array(x) if is_one else x
 
@@ -83,8 +111,56 @@ class _Joins:
 
 r_, c_ = _Joins("r_"), _Joins("c_")
 
-globals().update(borrow(jnp, _NAMES))
+_FLOATS = """
+    corrcoef cov gradient histogram histogram2d histogram_bin_edges histogramdd interp nanpercentile
+    nanquantile nextafter polyfit spacing trapezoid
+"""
+globals().update(borrow(jnp, _NAMES, _FLOATS))
+
+
+def _counting(function: Function) -> Function:
+    """Gives a histogram NumPy's dtypes: integers where a vector is counted, else floats."""
+    *firsts, weights, density = inspect.signature(function).parameters.values()
+    signature = inspect.Signature([*firsts, density, weights])  # NumPy's order
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        if function.__name__ == "histogram" and given.get("range") is None and not size(given["a"]):
+            given["range"] = (0.0, 1.0)
+        counts, *edges = function(**given)
+        if given.get("density") or function.__name__ != "histogram":
+            counts = double(counts)
+        elif given.get("weights") is None:
+            counts = cast(counts, default_dtype(int))
+        else:
+            counts = cast(counts, type_of(as_array(given["weights"])).dtype)
+        return counts, *edges
+
+    called.__signature__ = signature  # type: ignore[attr-defined]
+    return called
+
+
+for _name in ("histogram", "histogram2d", "histogramdd"):
+    globals()[_name] = _counting(globals()[_name])
+
+
+def einsum_path(subscripts: Any, *operands: Any, optimize: Any = "greedy") -> tuple[list[Any], str]:
+    """Says in which order `einsum` contracts, as `numpy.einsum_path` does; values do not matter."""
+    shapes = [np.broadcast_to(0.0, shape(x)) if is_array(x) else x for x in operands]
+    return np.einsum_path(subscripts, *shapes, optimize=optimize)
+
+
+_OF_NUMPY = """
+    ComplexWarning array2string array_repr array_str frombuffer fromfile fromiter fromstring
+    get_printoptions index_exp load loadtxt mask_indices mgrid ndindex ogrid printoptions s_ save
+    savez set_printoptions
+"""
+"""What is NumPy's own: it makes plain arrays, or shows them."""
+
+globals().update({name: getattr(np, name, None) for name in _OF_NUMPY.split()})
+globals()["ComplexWarning"] = np.exceptions.ComplexWarning
 
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
-    "c_", "index_exp", "mgrid", "ogrid", "r_", "s_", *_NAMES.split(),
+    "c_", "einsum_path", "r_", *_NAMES.split(), *_OF_NUMPY.split(),
 ]  # fmt: skip

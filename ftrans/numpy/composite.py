@@ -8,6 +8,7 @@ at once, and the Python of the function does not run.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,8 +38,7 @@ def composite(function: Function) -> Function:
 
     Errors leave it without the frames of ftrans, as by `boundary`.
     """
-    code = getattr(function, "__wrapped__", function).__code__
-    names = code.co_varnames[: code.co_argcount]
+    names = list(inspect.signature(function).parameters)
     place_of_out = names.index("out") if "out" in names else sys.maxsize
 
     @functools.wraps(function)

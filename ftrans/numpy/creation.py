@@ -86,11 +86,11 @@ def canonical_shape(name: str, shape: Any) -> tuple[int, ...]:
 # ---------------------------------------------------------------------------------------- arrays
 
 
-def asarray(x: Any, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Any:
+def asarray(a: Any, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Any:
     """Returns `x` as an array; an array of NumPy or JAX and a traced value stay what they are.
 
     Args:
-        x: an array, a Python scalar, or nested sequences of them, traced values included.
+        a: an array, a Python scalar, or nested sequences of them, traced values included.
         dtype: the dtype; None keeps that of arrays, and gives Python numbers the default.
         device: where to put it; None leaves arrays of JAX where they are, and puts all else where
             `ftrans.set_default_device` says, which is in NumPy arrays at first.
@@ -100,31 +100,35 @@ def asarray(x: Any, dtype: Any = None, *, device: Any = None, copy: bool | None 
         >>> asarray([1.0, 2.0])
         array([1., 2.], dtype=float32)
     """
-    out = made(as_array(x, dtype, default_dtype), device)
-    return copied(out) if copy and out is x else out
+    out = made(as_array(a, dtype, default_dtype), device)
+    return copied(out) if copy and out is a else out
 
 
-def array(x: Any, dtype: Any = None, *, device: Any = None, copy: bool = True) -> Any:
-    """Returns `x` as an array of its own; see `asarray`."""
-    return asarray(x, dtype, device=device, copy=copy)
+def array(
+    object: Any, dtype: Any = None, *, device: Any = None, copy: bool = True, ndmin: int = 0
+) -> Any:
+    """Returns values as an array of its own, of at least `ndmin` axes; see `asarray`."""
+    x = asarray(object, dtype, device=device, copy=copy)
+    shape = type_of(x).shape
+    return p.reshape_p(x, shape=(1,) * (ndmin - len(shape)) + shape) if len(shape) < ndmin else x
 
 
-def copy(x: Any, order: str = "K") -> Any:
+def copy(a: Any, order: str = "K") -> Any:
     """Returns the same values as another array, which writes to `x` do not reach.
 
     Args:
-        x: an array.
+        a: an array.
         order: how a plain array lies in memory; how others do is left to XLA.
     """
-    x = as_array(x)
+    x = as_array(a)
     if isinstance(x, np.ndarray) and not is_tracing():
         return x.copy(order)  # type: ignore[arg-type]
     return owned(x)
 
 
-def ascontiguousarray(x: Any, dtype: Any = None, *, device: Any = None) -> Any:
+def ascontiguousarray(a: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Returns `x` as an array in the order of rows; a copy where it lies otherwise."""
-    x = asarray(x, dtype, device=device)
+    x = asarray(a, dtype, device=device)
     return reshape(ravel(x), type_of(x).shape or (1,))
 
 
@@ -204,18 +208,18 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
 
 
 def full_like(
-    x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, device: Any = None
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
 ) -> Any:
     """Returns an array of one value, of the shape and dtype of x.
 
     Args:
-        x: an array.
+        a: an array.
         fill_value: a number or an array that broadcasts.
         dtype: another dtype.
         shape: another shape.
         device: where to put it; None gives the container that x has.
     """
-    operand = as_array(x, None, default_dtype)
+    operand = as_array(a, None, default_dtype)
     t = type_of(operand)
     dtype = t.dtype if dtype is None else np.dtype(dtype)
     shape = t.shape if shape is None else canonical_shape("full_like", shape)
@@ -223,7 +227,7 @@ def full_like(
         out = owned(broadcast_to(as_array(fill_value, dtype), shape))
     else:
         out = filled(fill_value, shape, dtype)
-    if device is not None or not is_array(x):
+    if device is not None or not is_array(a):
         return made(out, device)
     if isinstance(operand, jax.Array) and isinstance(out, np.ndarray):
         with x64():
@@ -231,17 +235,17 @@ def full_like(
     return out
 
 
-def zeros_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Any:
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
     """Returns zeros of the shape and dtype of x; see `full_like`."""
-    return full_like(x, 0, dtype, shape=shape, device=device)
+    return full_like(a, 0, dtype, shape=shape, device=device)
 
 
 empty_like = zeros_like
 
 
-def ones_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Any:
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
     """Returns ones of the shape and dtype of x; see `full_like`."""
-    return full_like(x, 1, dtype, shape=shape, device=device)
+    return full_like(a, 1, dtype, shape=shape, device=device)
 
 
 # ---------------------------------------------------------------------------------------- ranges
@@ -362,7 +366,7 @@ def geomspace(
     return out if is_array(start) or is_array(stop) else made(out)
 
 
-def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> list[Any]:
+def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> Any:
     """Returns the coordinates of a grid, one array per axis.
 
     Args:
@@ -384,7 +388,7 @@ def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
         grid = viewed(x, p.reshape_p, shape=shape)
         grid = grid if sparse else spread(grid, tuple(sizes))
         out.append(copied(grid) if copy else grid)
-    return [y if is_array(x) else made(y) for x, y in zip(xs, out, strict=True)]
+    return tuple([y if is_array(x) else made(y) for x, y in zip(xs, out, strict=True)])
 
 
 def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:

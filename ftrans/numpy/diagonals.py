@@ -57,24 +57,24 @@ def _triangle(name: str, x: Any, k: int, lower: bool) -> Any:
     return select_p(_below(t.shape, k - 1), nothing, operand)
 
 
-def tril(x: Any, k: int = 0) -> Any:
+def tril(m: Any, k: int = 0) -> Any:
     """Returns matrices with zeros above a diagonal.
 
     Args:
-        x: f32[..., n, m].
+        m: f32[..., n, m].
         k: how far the diagonal lies above the main one.
     """
-    return _triangle("tril", x, k, lower=True)
+    return _triangle("tril", m, k, lower=True)
 
 
-def triu(x: Any, k: int = 0) -> Any:
+def triu(m: Any, k: int = 0) -> Any:
     """Returns matrices with zeros below a diagonal.
 
     Args:
-        x: f32[..., n, m].
+        m: f32[..., n, m].
         k: how far the diagonal lies above the main one.
     """
-    return _triangle("triu", x, k, lower=False)
+    return _triangle("triu", m, k, lower=False)
 
 
 def diag(v: Any, k: int = 0) -> Any:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
-from ftrans.errors import ShapeError
+from ftrans.errors import ShapeError, UnsupportedError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_float, is_integer, is_unsigned
 from ftrans.numpy import promotion
@@ -19,11 +19,28 @@ from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar,
 from ftrans.runtime.device import get_default_device
 from ftrans.traceback import OnTape, boundary
 
-__all__ = [
+_ABSTRACT = """
+    character complexfloating flexible floating generic inexact integer number object_
+    signedinteger unsignedinteger
+"""
+_ALIASES = {
+    "byte": "int8", "short": "int16", "intc": "int32", "int_": "int64", "intp": "int64",
+    "long": "int64", "longlong": "int64", "ubyte": "uint8", "ushort": "uint16", "uintc": "uint32",
+    "uint": "uint64", "uintp": "uint64", "ulong": "uint64", "ulonglong": "uint64",
+    "half": "float16", "single": "float32", "double": "float64", "float_": "float64",
+    "csingle": "complex64", "cdouble": "complex128", "complex_": "complex128",
+}  # fmt: skip
+_EIGHT_BITS = """
+    float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2
+    float8_e5m2fnuz float8_e8m0fnu
+"""
+
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    *_ABSTRACT.split(), *_ALIASES, *_EIGHT_BITS.split(),
     "bfloat16", "bool_", "broadcast_shapes", "can_cast", "complex64", "complex128", "dtype",
     "finfo", "float16", "float32", "float64", "iinfo", "int8", "int16", "int32", "int64",
-    "isdtype", "issubdtype", "ndim", "promote_types", "result_type", "shape", "size", "uint8",
-    "uint16", "uint32", "uint64",
+    "isdtype", "issubdtype", "ndarray", "ndim", "promote_types", "result_type", "shape", "size",
+    "uint8", "uint16", "uint32", "uint64",
 ]  # fmt: skip
 
 
@@ -63,11 +80,27 @@ int8, int16, int32, int64 = map(_scalar, (np.int8, np.int16, np.int32, np.int64)
 uint8, uint16, uint32, uint64 = map(_scalar, (np.uint8, np.uint16, np.uint32, np.uint64))
 float16, float32, float64 = map(_scalar, (np.float16, np.float32, np.float64))
 complex64, complex128 = map(_scalar, (np.complex64, np.complex128))
+globals().update({name: globals()[meant] for name, meant in _ALIASES.items()})
+globals().update({name: getattr(np, name) for name in _ABSTRACT.split()})
+globals().update({name: getattr(ml_dtypes, name) for name in _EIGHT_BITS.split()})
 # those that cannot be derived from
 bool_ = np.bool_
 bfloat16 = ml_dtypes.bfloat16
 dtype = np.dtype
 issubdtype = jnp.issubdtype
+
+
+class _Arrays(type):
+    def __instancecheck__(cls, x: Any) -> bool:
+        return is_array(x) and not isinstance(x, np.generic)
+
+
+class ndarray(metaclass=_Arrays):
+    """Is the class of all arrays, traced values and those of JAX included, for `isinstance`."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Refuses to make one, since it is not of this class."""
+        raise UnsupportedError("ndarray: makes no array.\n  Write ftrans.numpy.zeros(shape).")
 
 
 def _dtype_of(x: Any) -> np.dtype:
@@ -164,24 +197,24 @@ def finfo(dtype: Any) -> Any:
     return jnp.finfo(_dtype_of(dtype))
 
 
-def iinfo(dtype: Any) -> Any:
+def iinfo(int_type: Any) -> Any:
     """Returns the limits of an integer dtype, or of that of an array."""
-    return jnp.iinfo(_dtype_of(dtype))
+    return jnp.iinfo(_dtype_of(int_type))
 
 
-def shape(x: Any) -> tuple[int, ...]:
+def shape(a: Any) -> tuple[int, ...]:
     """Returns the sizes of the axes."""
-    return type_of(as_array(x)).shape
+    return type_of(as_array(a)).shape
 
 
-def ndim(x: Any) -> int:
+def ndim(a: Any) -> int:
     """Returns the number of axes."""
-    return type_of(as_array(x)).ndim
+    return type_of(as_array(a)).ndim
 
 
-def size(x: Any, axis: Any = None) -> int:
+def size(a: Any, axis: Any = None) -> int:
     """Returns the number of elements, along an axis, several, or all."""
-    own = shape(x)
+    own = shape(a)
     return math.prod(own[i] for i in canonical_axes("size", axis, len(own)))
 
 

@@ -32,8 +32,8 @@ __all__ = [
     "abs", "absolute", "acos", "acosh", "add", "angle", "arccos", "arccosh", "arcsin", "arcsinh",
     "arctan", "arctan2", "arctanh", "around", "asin", "asinh", "atan", "atan2", "atanh", "cbrt",
     "ceil", "clamp", "clip", "conj", "conjugate", "cos", "cosh", "deg2rad", "degrees", "divide",
-    "divmod", "exp", "exp2", "expm1", "fabs", "float_power", "floor", "floor_divide", "fmax",
-    "fmin", "fmod", "imag", "log", "log1p", "log2", "log10", "maximum", "minimum", "mod",
+    "divmod", "exp", "exp2", "expm1", "fabs", "fix", "float_power", "floor", "floor_divide",
+    "fmax", "fmin", "fmod", "imag", "log", "log1p", "log2", "log10", "maximum", "minimum", "mod",
     "multiply", "negative", "positive", "pow", "power", "rad2deg", "radians", "real",
     "reciprocal", "remainder", "rint", "round", "rsqrt", "sign", "sin", "sinh", "sqrt", "square",
     "stop_gradient", "subtract", "tan", "tanh", "true_divide", "trunc",
@@ -293,13 +293,13 @@ def lowest(dtype: np.dtype, sign: int = 1) -> complex:
     return -math.inf * sign
 
 
-def clip(x: Any, min: Any = None, max: Any = None, **options: Any) -> Any:
+def clip(a: Any, min: Any = None, max: Any = None, **options: Any) -> Any:
     """Returns x, held between two bounds.
 
     On a bound the gradient of x is 0, the slope of least norm; PyTorch 2.13 gives 1 there.
 
     Args:
-        x: an array.
+        a: an array.
         min: the lower bound; None for none.
         max: the upper bound, which wins over the lower; None for none.
         **options: `a_min` and `a_max` for the bounds, as NumPy once called them, and `dtype`.
@@ -310,14 +310,14 @@ def clip(x: Any, min: Any = None, max: Any = None, **options: Any) -> Any:
     """
     min, max = options.pop("a_min", min), options.pop("a_max", max)
     dtype = read_options("clip", options) if options else None
-    given = [v for v in (min, x, max) if v is not None]
+    given = [v for v in (min, a, max) if v is not None]
     if len(given) == 1:
-        return copied(as_array(x, dtype))
+        return copied(as_array(a, dtype))
     common = [as_array(v) if not is_scalar(v) else v for v in given]
     if dtype is None:
         dtype = result_type(*common)
     if dtype == np.bool_ or is_complex(dtype):
-        raise DTypeError(f"clip: takes integers and real floats.\n  x: {type_of(as_array(x))}")
+        raise DTypeError(f"clip: takes integers and real floats.\n  x: {type_of(as_array(a))}")
     operands = iter(unify("clip", *common, dtype=dtype))
     below = next(operands) if min is not None else p.scalar(lowest(dtype), dtype)
     middle = next(operands)
@@ -337,6 +337,9 @@ def trunc(x: Any) -> Any:
     return p.select_p(p.lt_p(x, 0.0), p.ceil_p(x), p.floor_p(x))
 
 
+fix = trunc
+
+
 @composed(unary, whole=copied)
 def rint(x: Any) -> Any:
     """Rounds to the nearest whole number, halves to even."""
@@ -345,11 +348,11 @@ def rint(x: Any) -> Any:
     return p.round_p(x)
 
 
-def round(x: Any, decimals: int = 0, **options: Any) -> Any:
+def round(a: Any, decimals: int = 0, **options: Any) -> Any:
     """Rounds to a number of decimals, halves to even.
 
     Args:
-        x: an array; integers stay integers.
+        a: an array; integers stay integers.
         decimals: how many digits stay behind the point; negative ones stand before it.
         **options: only refused here, see `ftrans.numpy.add`.
 
@@ -360,13 +363,13 @@ def round(x: Any, decimals: int = 0, **options: Any) -> Any:
     if options:
         read_options("round", options)
     if decimals == 0:
-        return rint(x)
-    if not type_of(as_array(x)).is_inexact:
-        return copied(as_array(x)) if decimals > 0 else _round_whole(as_array(x), 10**-decimals)
+        return rint(a)
+    if not type_of(as_array(a)).is_inexact:
+        return copied(as_array(a)) if decimals > 0 else _round_whole(as_array(a), 10**-decimals)
     scale = 10.0 ** builtins.abs(decimals)
     if decimals > 0:
-        return divide(rint(multiply(x, scale)), scale)
-    return multiply(rint(divide(x, scale)), scale)
+        return divide(rint(multiply(a, scale)), scale)
+    return multiply(rint(divide(a, scale)), scale)
 
 
 around = round
@@ -405,18 +408,18 @@ def conj(x: Any) -> Any:
 conjugate = conj
 
 
-def angle(x: Any, deg: bool = False) -> Any:
+def angle(z: Any, deg: bool = False) -> Any:
     """Returns the angle of complex numbers in the plane; its gradient at 0 is 0.
 
     Args:
-        x: an array.
+        z: an array.
         deg: whether in degrees instead of radians.
 
     Example:
         >>> float(angle(1j, deg=True))
         90.0
     """
-    operand = inexact(x)
+    operand = inexact(z)
     out = p.atan2_p(imag(operand), real(operand))
     return rad2deg(out) if deg else out
 

@@ -6,24 +6,78 @@ and are those of vectors whose phase stays as it is: ask for what does not depen
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from ftrans import errors
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
-from ftrans.ir import type_of
+from ftrans.ir import is_tracing, type_of
 from ftrans.numpy.axes import broadcast_to
+from ftrans.numpy.borrowed import Function, double
 from ftrans.numpy.diagonals import tril, triu
 from ftrans.numpy.elementwise import absolute, add, conj, multiply, sign
-from ftrans.numpy.promotion import inexact, promoted
+from ftrans.numpy.promotion import promoted
 from ftrans.numpy.rearrangement import flip
 from ftrans.numpy.shaping import matrix_transpose
 from ftrans.numpy.sorting import argsort
 from ftrans.numpy.taking import take_along_axis
 from ftrans.primitives.matrices import on_diagonal
+from ftrans.runtime.jaxlink import is_traced_by_jax
 
-__all__ = ["cholesky", "eigh", "eigvalsh", "inv", "qr", "solve", "svd", "svdvals"]
+__all__ = ["LinAlgError", "cholesky", "eigh", "eigvalsh", "inv", "qr", "solve", "svd", "svdvals"]
+
+
+class LinAlgError(errors.LinAlgError, np.linalg.LinAlgError):
+    """Is the error of both libraries."""
+
+
+def _checked(function: Function) -> Function:
+    """Makes what raises for a matrix that LAPACK cannot factor, where its values are at hand."""
+
+    @functools.wraps(function)
+    def called(a: Any, *args: Any, **kwargs: Any) -> Any:
+        out = function(a, *args, **kwargs)
+        is_known = not is_tracing() and not is_traced_by_jax(out)
+        if is_known and not (jnp if isinstance(out, jax.Array) else np).isfinite(out).all():
+            _raise_for(function.__name__, np.asarray(a), not kwargs.get("upper", False))
+        return out
+
+    called.__doc__ = f"{(function.__doc__ or '').rstrip()}\n{_RAISES}"
+    return called
+
+
+_RAISES = """
+    Raises:
+        LinAlgError: outside of traced functions, where it does not exist; inside, it is not finite.
+    """
+
+
+def _raise_for(name: str, matrices: np.ndarray, lower: bool) -> None:
+    from scipy.linalg.lapack import get_lapack_funcs  # which takes its time
+
+    positive = name == "cholesky"
+    routine: Any = get_lapack_funcs("potrf" if positive else "getrf", (matrices,))
+    for place in np.ndindex(matrices.shape[:-2]):
+        matrix = matrices[place]
+        info = routine(matrix, **({"lower": lower} if positive else {}))[-1]
+        if info <= 0 or not np.isfinite(matrix).all():
+            continue
+        where = f"{type_of(matrices)}{f', matrix {list(place)}' if place else ''}"
+        if positive:
+            raise LinAlgError(
+                f"{name}: a matrix is not positive definite.\n"
+                f"  a: {where}: its leading minor of order {info} is not positive\n"
+                f"  Where only rounding is to blame, add to its diagonal: a + 1e-10 * eye(n)."
+            )
+        raise LinAlgError(
+            f"{name}: a matrix is singular.\n  a: {where}: pivot {info} is 0\n"
+            f"  Write ftrans.numpy.linalg.lstsq or pinv for the solution of least norm."
+        )
 
 
 class EighResult(NamedTuple):
@@ -50,7 +104,7 @@ class SVDResult(NamedTuple):
 
 def _matrices(name: str, x: Any, square: bool = False) -> Any:
     """Returns an argument as matrices of floating point."""
-    x = inexact(x)
+    x = double(x)
     t = type_of(x)
     if t.ndim < 2 or (square and t.shape[-1] != t.shape[-2]):
         wanted = "square matrices, f64[..., n, n]" if square else "matrices, f64[..., m, n]"
@@ -67,13 +121,14 @@ def _hermitian(name: str, x: Any, lower: bool) -> Any:
     return p.graft_p(whole, multiply(0.5, add(x, turned)))
 
 
-def cholesky(x: Any, /, *, upper: bool = False) -> Any:
+@_checked
+def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     """Returns the Cholesky factors of Hermitian matrices, f64[..., n, n].
 
     The gradient is that of Hermitian matrices: it is Hermitian itself.
 
     Args:
-        x: positive definite matrices. Where one is none, its factor is NaN.
+        a: positive definite matrices.
         upper: whether the upper triangle is read, and the factor is an upper one.
 
     Example:
@@ -81,7 +136,7 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Any:
         array([[2., 0.],
                [1., 2.]])
     """
-    factor = p.cholesky_p(_hermitian("cholesky", x, not upper))
+    factor = p.cholesky_p(_hermitian("cholesky", a, not upper))
     return matrix_transpose(conj(factor)) if upper else factor
 
 
@@ -179,18 +234,19 @@ def svdvals(x: Any, /) -> Any:
     return p.svd_p(_matrices("svdvals", x), full=False, vectors=False)[0]
 
 
+@_checked
 def solve(a: Any, b: Any) -> Any:
     """Solves a x = b; the matrices are factored once for all derivatives.
 
     Args:
-        a: square matrices, f64[..., n, n]. Where one is singular, the result is not finite.
+        a: square matrices, f64[..., n, n].
         b: one vector, f64[n], or matrices, f64[..., n, m].
 
     Example:
         >>> solve(np.array([[2.0, 0.0], [1.0, 1.0]]), np.array([2.0, 3.0]))
         array([1., 2.])
     """
-    a, b = promoted(inexact(a), inexact(b))
+    a, b = promoted(double(a), double(b))
     a = _matrices("solve", a, square=True)
     s, t = type_of(a), type_of(b)
     is_vector = t.ndim == 1
@@ -212,11 +268,12 @@ def solve(a: Any, b: Any) -> Any:
     return p.reshape_p(x, shape=(*lead, s.shape[-1])) if is_vector else x
 
 
+@_checked
 def inv(a: Any) -> Any:
     """Returns the inverses of square matrices, f64[..., n, n].
 
     Args:
-        a: the matrices. Where one is singular, its inverse is not finite.
+        a: the matrices.
     """
     a = _matrices("inv", a, square=True)
     return solve(a, p.convert_p(on_diagonal(a), dtype=type_of(a).dtype))

@@ -1,10 +1,13 @@
 """Norms and powers; the namespace `ftrans.numpy.linalg`, with factorizations and what is JAX's.
 
-A norm has the gradient of least norm where it has a kink: that of the 2-norm at 0 is 0.
+A norm has the gradient of least norm where it has a kink: that of the 2-norm at 0 is 0. A matrix
+that is singular, or not positive definite, is an error where values are at hand, outside of traced
+functions; inside, whatever runs them, what has no value is NaN or infinite, as in JAX.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -13,12 +16,15 @@ import numpy as np
 
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, ShapeError
+from ftrans.interop import from_jax
 from ftrans.ir import type_of
 from ftrans.numpy import rearrangement, reduction
 from ftrans.numpy.advice import attributes_of
 from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
-from ftrans.numpy.borrowed import borrow
+from ftrans.numpy.borrowed import borrow, double
+from ftrans.numpy.elementwise import absolute, multiply
 from ftrans.numpy.factorizations import (
+    LinAlgError,
     cholesky,
     eigh,
     eigvalsh,
@@ -28,26 +34,76 @@ from ftrans.numpy.factorizations import (
     svd,
     svdvals,
 )
+from ftrans.numpy.index_plan import concrete
 from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
-from ftrans.numpy.promotion import as_array, inexact
+from ftrans.numpy.logic import greater
+from ftrans.numpy.promotion import as_array, default_dtype, inexact
 from ftrans.numpy.shaping import matrix_transpose
 from ftrans.numpy.statistics import root, squares
 from ftrans.numpy.views import copied
 
 _BORROWED = """
-    cond det eig eigvals lstsq matrix_rank multi_dot pinv slogdet tensorinv tensorsolve
+    cond det eig eigvals lstsq multi_dot slogdet tensorinv tensorsolve
 """
 
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     *_BORROWED.split(),
-    "cholesky", "cross", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm",
-    "matrix_power", "matrix_transpose", "norm", "outer", "qr", "solve", "svd", "svdvals",
-    "tensordot", "trace", "vecdot", "vector_norm",
+    "LinAlgError", "cholesky", "cross", "diagonal", "eigh", "eigvalsh", "inv", "matmul",
+    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm", "outer", "pinv", "qr",
+    "solve", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
-globals().update(borrow(jnp.linalg, _BORROWED))
+globals().update(borrow(jnp.linalg, _BORROWED, _BORROWED))
 __getattr__ = attributes_of("numpy.linalg")
+
+
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+    """Returns the pseudo-inverses of matrices, f64[..., n, m].
+
+    Args:
+        a: the matrices.
+        rcond: another name for `rtol`.
+        hermitian: whether they are Hermitian.
+        rtol: how large singular values are at least, relative to the largest, to count, known
+            while tracing; None for 10 max(n, m) times the precision, as in JAX.
+    """
+    if rtol is None:
+        rtol = rcond
+    if rtol is not None:
+        rtol = np.asarray(concrete(rtol, "pinv() with rtol"), "float64")
+        rtol = rtol.shape, rtol.tobytes()
+    return _pinv(rtol, hermitian)(double(a))
+
+
+@functools.lru_cache(256)
+def _pinv(rtol: Any, hermitian: bool) -> Any:
+    """Makes `pinv` for a tolerance, which JAX differentiates only where it is a constant."""
+    known = None if rtol is None else np.frombuffer(rtol[1]).reshape(rtol[0])
+    return from_jax(lambda a: jnp.linalg.pinv(a, rtol=known, hermitian=hermitian))
+
+
+def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+    """Returns how many singular values of matrices, f64[..., n, m], are not negligible.
+
+    Args:
+        A: the matrices; of a vector it is 1 unless all its elements are 0.
+        tol: how large singular values are at least to count.
+        hermitian: whether the matrices are Hermitian.
+        rtol: the same, relative to the largest; max(n, m) times the precision where both are None.
+    """
+    x = double(A)
+    t = type_of(x)
+    count = functools.partial(reduction.sum, axis=-1, dtype=default_dtype(int))
+    if t.ndim < 2:
+        return count(p.reshape_p(reduction.any(x), shape=(1,)))
+    values = absolute(eigvalsh(x)) if hermitian else svdvals(x)
+    if tol is None:
+        if rtol is None:
+            rtol = max(t.shape[-2:]) * float(jnp.finfo(t.dtype).eps)
+        tol = multiply(reduction.max(values, axis=-1, initial=0), rtol)
+    tol = as_array(tol)
+    return count(greater(values, p.reshape_p(tol, shape=(*type_of(tol).shape, 1))))
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Any:
@@ -179,19 +235,19 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     return kept(found, t.shape, axes, keepdims)
 
 
-def matrix_power(x: Any, n: int) -> Any:
+def matrix_power(a: Any, n: int) -> Any:
     """Multiplies square matrices with themselves.
 
     Args:
-        x: f32[..., m, m].
-        n: how often, at least 0.
+        a: f32[..., m, m].
+        n: how often; a negative number multiplies the inverse.
     """
-    x = as_array(x)
+    x = as_array(a)
     t = type_of(x)
     if t.ndim < 2 or t.shape[-1] != t.shape[-2]:
         raise ShapeError(f"matrix_power: takes square matrices.\n  x: {t}")
     if n < 0:
-        raise NotImplementedError("matrix_power: a negative power needs the inverse.")
+        x, n = inv(x), -n
     if n == 0:
         return broadcast_to(np.eye(t.shape[-1], dtype=t.dtype), t.shape)
     result = None

@@ -39,12 +39,12 @@ def _scaled(name: str, x: Any, y: Any) -> Any:
 # ------------------------------------------------------------------------------------- products
 
 
-def matmul(x: Any, y: Any, /) -> Any:
+def matmul(x1: Any, x2: Any, /) -> Any:
     """Multiplies matrices; vectors count as a row on the left and as a column on the right.
 
     Args:
-        x: f32[..., n, k] or f32[k].
-        y: f32[..., k, m] or f32[k]; the leading axes broadcast.
+        x1: f32[..., n, k] or f32[k].
+        x2: f32[..., k, m] or f32[k]; the leading axes broadcast.
 
     Returns:
         f32[..., n, m], without the axes that belong to vectors.
@@ -56,7 +56,7 @@ def matmul(x: Any, y: Any, /) -> Any:
         >>> matmul(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0]))
         array([3., 7.])
     """
-    x, y = promoted(x, y)
+    x, y = promoted(x1, x2)
     t, u = type_of(x), type_of(y)
     if t.ndim == 0 or u.ndim == 0:
         raise _mismatch("matmul", x, y, "takes vectors and matrices, not scalars", "Write x * y.")
@@ -92,14 +92,14 @@ def vecmat(x: Any, y: Any, /) -> Any:
     return _multiplied("vecmat", _conjugate(x), "k", y, "km")
 
 
-def dot(x: Any, y: Any, /) -> Any:
+def dot(a: Any, b: Any, /) -> Any:
     """Contracts the last axis of `x` with the last but one of `y`, or its only one.
 
     Args:
-        x: an array; a scalar multiplies.
-        y: an array.
+        a: an array; a scalar multiplies.
+        b: an array.
     """
-    return _contracted_last("dot", x, y, -2)
+    return _contracted_last("dot", a, b, -2)
 
 
 def _contracted_last(name: str, x: Any, y: Any, axis: int) -> Any:
@@ -110,44 +110,44 @@ def _contracted_last(name: str, x: Any, y: Any, axis: int) -> Any:
     return tensordot(x, y, (-1, max(axis, -type_of(y).ndim)))
 
 
-def inner(x: Any, y: Any, /) -> Any:
+def inner(a: Any, b: Any, /) -> Any:
     """Contracts the last axes of both, without conjugation."""
-    return _contracted_last("inner", x, y, -1)
+    return _contracted_last("inner", a, b, -1)
 
 
-def vdot(x: Any, y: Any, /) -> Any:
+def vdot(a: Any, b: Any, /) -> Any:
     """Returns the sum of the products of the conjugated elements of `x` with those of `y`."""
-    x, y = promoted(x, y)
+    x, y = promoted(a, b)
     if type_of(x).size != type_of(y).size:
         raise _mismatch("vdot", x, y, "takes arrays of equally many elements")
     return contracted(_conjugate(ravel(x)), ("k",), ravel(y), ("k",), ())
 
 
-def vecdot(x: Any, y: Any, /, *, axis: int = -1) -> Any:
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """Returns the products of vectors along an axis, those of `x` conjugated.
 
     Args:
-        x: f32[..., k].
-        y: f32[..., k]; the other axes broadcast.
+        x1: f32[..., k].
+        x2: f32[..., k]; the other axes broadcast.
         axis: where the vectors lie, counted from the end.
     """
-    x, y = promoted(x, y)
+    x, y = promoted(x1, x2)
     x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
     return _multiplied("vecdot", _conjugate(x), "k", y, "k")
 
 
-def outer(x: Any, y: Any, /) -> Any:
+def outer(a: Any, b: Any, /) -> Any:
     """Returns the products of all elements of `x`, as rows, with all of `y`, as columns."""
-    x, y = promoted(x, y)
+    x, y = promoted(a, b)
     return contracted(ravel(x), ("n",), ravel(y), ("m",), ("n", "m"))
 
 
-def tensordot(x: Any, y: Any, /, axes: Any = 2) -> Any:
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """Contracts several axes of two arrays.
 
     Args:
-        x: an array.
-        y: an array.
+        a: an array.
+        b: an array.
         axes: how many: the last of `x` with the first of `y`; or the axes of `x` and the axes of
             `y` that go with them.
 
@@ -155,7 +155,7 @@ def tensordot(x: Any, y: Any, /, axes: Any = 2) -> Any:
         >>> tensordot(np.ones((2, 3)), np.ones((3, 4)), axes=1).shape
         (2, 4)
     """
-    x, y = promoted(x, y)
+    x, y = promoted(a, b)
     t, u = type_of(x), type_of(y)
     try:
         count = operator.index(axes)
@@ -175,13 +175,13 @@ def tensordot(x: Any, y: Any, /, axes: Any = 2) -> Any:
     right = [("y", j) for j in range(u.ndim)]
     for i, j in zip(of_x, of_y, strict=True):
         right[j] = left[i]
-    out = [a for a in left if a not in right] + [b for b in right if b not in left]
+    out = [e for e in left if e not in right] + [e for e in right if e not in left]
     return contracted(x, tuple(left), y, tuple(right), tuple(out))
 
 
-def kron(x: Any, y: Any, /) -> Any:
+def kron(a: Any, b: Any) -> Any:
     """Returns Kronecker's product: every element of `x` times the whole of `y`."""
-    x, y = promoted(x, y)
+    x, y = promoted(a, b)
     t, u = type_of(x), type_of(y)
     ndim = max(t.ndim, u.ndim)
     rows = (1,) * (ndim - t.ndim) + t.shape
@@ -194,13 +194,13 @@ def kron(x: Any, y: Any, /) -> Any:
 
 
 def cross(
-    x: Any, y: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Any:
     """Returns the vector products of vectors of three components.
 
     Args:
-        x: an array of vectors.
-        y: an array of vectors; the other axes broadcast.
+        a: an array of vectors.
+        b: an array of vectors; the other axes broadcast.
         axisa: where the vectors of `x` lie.
         axisb: where those of `y` lie.
         axisc: where those of the result lie.
@@ -208,16 +208,16 @@ def cross(
     """
     if axis is not None:
         axisa = axisb = axisc = axis
-    x, y = promoted(x, y)
+    x, y = promoted(a, b)
     for z, place in ((x, axisa), (y, axisb)):
         if type_of(z).shape[canonical_axis("cross", place, type_of(z).ndim)] != 3:
             raise _mismatch("cross", x, y, "takes vectors of three components")
-    a, b = (
+    first, second = (
         [getitem(moveaxis(z, place, 0), i) for i in range(3)]
         for z, place in ((x, axisa), (y, axisb))
     )
     parts = [
-        sub_p(_scaled("cross", a[i], b[j]), _scaled("cross", a[j], b[i]))
+        sub_p(_scaled("cross", first[i], second[j]), _scaled("cross", first[j], second[i]))
         for i, j in ((1, 2), (2, 0), (0, 1))
     ]
     return stack(parts, axis=axisc)
@@ -226,12 +226,12 @@ def cross(
 # ----------------------------------------------------------------------------------- convolution
 
 
-def convolve(x: Any, y: Any, mode: str = "full") -> Any:
+def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     """Returns the discrete convolution of two vectors.
 
     Args:
-        x: f32[n].
-        y: f32[m].
+        a: f32[n].
+        v: f32[m].
         mode: "full" for all n + m - 1 places where they overlap, "same" for the middle max(n, m)
             of them, "valid" for those where they overlap wholly.
 
@@ -239,7 +239,7 @@ def convolve(x: Any, y: Any, mode: str = "full") -> Any:
         >>> convolve(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
         array([1., 3., 2.])
     """
-    x, y = promoted(x, y)
+    x, y = promoted(a, v)
     t, u = type_of(x), type_of(y)
     if t.ndim > 1 or u.ndim > 1 or t.size == 0 or u.size == 0:
         raise _mismatch("convolve", x, y, "takes two vectors that are not empty")
@@ -267,15 +267,15 @@ def convolve(x: Any, y: Any, mode: str = "full") -> Any:
     return reshape_p(out, shape=(n + low + high - m + 1,))
 
 
-def correlate(x: Any, y: Any, mode: str = "valid") -> Any:
+def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """Returns the correlation of two vectors: sums of `x` times the shifted conjugate of `y`.
 
     Args:
-        x: f32[n].
-        y: f32[m].
+        a: f32[n].
+        v: f32[m].
         mode: as for `convolve`.
     """
-    x, y = promoted(x, y)
+    x, y = promoted(a, v)
     if type_of(x).ndim != 1 or type_of(y).ndim != 1:
         raise AxisError("correlate: takes two vectors.")
     return convolve(x, rev_p(_conjugate(as_array(y)), axes=(0,)), mode)

@@ -95,6 +95,7 @@ _TWINS = {f"{name}_": target for name, target in entries(_TWINNED)}
 
 def install() -> None:
     """Gives `Tracer` its operators, methods and properties, once `ftrans.numpy` is complete."""
+    protocols.give_methods()
     functions = vars(fnp)
     for name, target in entries(OPERATORS):
         function = functions[target]

@@ -19,7 +19,7 @@ import numpy as np
 from ftrans.config import config
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import Literal, Tracer, make_tracer, type_of
-from ftrans.ir.dtype import bfloat16, complex_of, is_complex, is_float, is_inexact
+from ftrans.ir.dtype import complex_of, is_complex, is_float, is_inexact
 from ftrans.numpy.axes import broadcast_to
 from ftrans.primitives import broadcast_p, concatenate_p, convert_p, reshape_p, scalar
 from ftrans.runtime.jaxlink import x64
@@ -63,7 +63,7 @@ def is_numeric(dtype: Any) -> bool:
         return False
     if dtype.kind in "fc":
         return dtype.isnative and dtype.itemsize <= (16 if dtype.kind == "c" else 8)
-    return (dtype.kind in "biu" and dtype.isnative) or dtype == bfloat16
+    return (dtype.kind in "biu" and dtype.isnative) or is_float(dtype)
 
 
 _FLOATS = frozenset(map(np.dtype, ("float16", "float32", "float64", "complex64", "complex128")))
@@ -109,8 +109,14 @@ def scalar_dtype(kind: type) -> np.dtype:
 @cache
 def promote_dtypes(x: np.dtype, y: np.dtype) -> np.dtype:
     """Returns the dtype to which two arrays are promoted."""
-    with x64():
-        return np.dtype(jnp.promote_types(x, y))
+    try:
+        with x64():
+            return np.dtype(jnp.promote_types(x, y))
+    except ValueError:
+        raise DTypeError(
+            f"{x.name} and {y.name} are not promoted to a common dtype: eight bits hold too little."
+            f"\n  Convert one of them: x.astype({(x if x.itemsize > 1 else y).name!r})."
+        ) from None
 
 
 def _scalar_kind(x: Any) -> type:

@@ -12,22 +12,27 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
+import jax.numpy as jnp
+import jax.scipy.special
 import jax.tree_util as tree
 import numpy as np
 
 import ftrans.numpy as fnp
 from ftrans.errors import ConcretizationError, MutationError, TracedArrayError, UnsupportedError
+from ftrans.interop import from_jax
 from ftrans.ir import Frame, Tracer, type_of
 from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import PAST, state
 from ftrans.numpy.advice import instead_of, is_storing, meant, stored
+from ftrans.numpy.borrowed import listed
 from ftrans.numpy.inplace import SIGNS, put_along_axis, ufunc_at
 from ftrans.numpy.promotion import as_array, is_array
 from ftrans.numpy.views import in_rule
 from ftrans.primitives import reshape_p, stop_gradient_p
 from ftrans.primitives.record import zero
 from ftrans.runtime.jaxlink import foreign
+from ftrans.traceback import boundary
 
 __all__ = ["in_rule", "is_differentiated", "may_have_gradient"]
 
@@ -81,7 +86,11 @@ def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs:
         return _ours(ufunc, name)(reshape_p(x, shape=shape), y, **kwargs)
     table = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}.get(method, {})
     if name not in table:
-        return _by_numpy(getattr(ufunc, method), f"np.{name}.{method}")(*inputs, **kwargs)
+        theirs = getattr(getattr(jnp, name, None), method, None)
+        if theirs is None or target is not None:
+            return _by_numpy(getattr(ufunc, method), f"np.{name}.{method}")(*inputs, **kwargs)
+        kwargs.pop("out", None)
+        return from_jax(theirs)(*map(listed, inputs), **kwargs)
     kwargs = {key: value for key, value in kwargs.items() if value is not None or key == "axis"}
     if kwargs.get("out") == (None,):
         del kwargs["out"]
@@ -103,6 +112,9 @@ def _ours(function: Any, name: str) -> Any:
     if isinstance(function, np.ufunc):
         places = {"np": np, "scipy.special": sys.modules.get("scipy.special")}
         own = function.__name__
+        if own in ("_zeta", "_riemann_zeta"):  # what SciPy's `zeta` calls
+            zeta = from_jax(jax.scipy.special.zeta)
+            return zeta if own == "_zeta" else lambda x: zeta(x, 1.0)
         prefix = next((p for p, m in places.items() if getattr(m, own, None) is function), None)
         home, label = fnp if prefix else None, f"{prefix}.{name}" if prefix else name
     else:
@@ -110,10 +122,11 @@ def _ours(function: Any, name: str) -> Any:
         home = {"numpy": fnp, "numpy.linalg": fnp.linalg, "numpy.fft": fnp.fft}.get(module)
         label = f"{module.replace('numpy', 'np', 1)}.{name}"
     found = getattr(home, name, None) if name in getattr(home, "__all__", ()) else None
+    if found is function:
+        found = None  # NumPy's own, which would ask us again
     if found is None and label.startswith("scipy.special"):
-        from ftrans.scipy import special  # which takes its time
-
-        found = getattr(special, name, None)
+        theirs = getattr(jax.scipy.special, name, None)
+        found = None if theirs is None else from_jax(theirs)
     return _by_numpy(function, label) if found is None else found
 
 
@@ -148,6 +161,24 @@ def _missing(label: str, args: Iterable[Any]) -> UnsupportedError:
         f"  arguments: {shown or 'a traced value'}\n  {advice};\n"
         f"  or, as a constant that no gradient goes through, {label}(np.asarray(x.detach()))."
     )
+
+
+def give_methods() -> None:
+    """Gives functions that stand for ufuncs of two arrays the methods of these: `add.reduce`."""
+    for name in fnp.__all__:
+        ufunc = getattr(np, name, None)
+        if isinstance(ufunc, np.ufunc) and (ufunc.nin, ufunc.nout, ufunc.signature) == (2, 1, None):
+            for method in ("accumulate", "at", "outer", "reduce", "reduceat"):
+                setattr(getattr(fnp, name), method, _method(ufunc, method))
+
+
+def _method(ufunc: np.ufunc, method: str) -> Any:
+    def applied(*inputs: Any, **kwargs: Any) -> Any:
+        return array_ufunc(None, ufunc, method, *inputs, **kwargs)
+
+    applied.__name__ = applied.__qualname__ = f"{ufunc.__name__}.{method}"
+    applied.__doc__ = f"Is `numpy.{ufunc.__name__}.{method}`."
+    return boundary(applied)
 
 
 # -------------------------------------------------------------------------------- plain arrays

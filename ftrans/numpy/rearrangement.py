@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, ShapeError, UnsupportedError
+from ftrans.interop import from_jax
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.numpy.axes import (
     broadcast_to,
@@ -18,6 +21,7 @@ from ftrans.numpy.axes import (
     line_of,
     ones_at,
 )
+from ftrans.numpy.borrowed import borrowed
 from ftrans.numpy.indexing import getitem, pick
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.reduction import accumulated
@@ -43,19 +47,28 @@ def _static(name: str, what: str, value: Any) -> np.ndarray:
 # ------------------------------------------------------------------------------------ repeating
 
 
-def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
+_repeat = borrowed(jnp.repeat, "jax.numpy")
+
+
+def repeat(
+    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None
+) -> Any:
     """Repeats each element.
 
     Args:
-        x: an array.
+        a: an array.
         repeats: how often, known while tracing; one number, or one for each place of the axis.
         axis: the axis; None repeats the elements as one axis.
+        total_repeat_length: how long the axis becomes, with which repeats may be traced: what goes
+            beyond is cut off, and what lacks is the last element.
 
     Example:
         >>> repeat(np.array([1, 2]), 2)
         array([1, 1, 2, 2])
     """
-    x, axis = line_of("repeat", as_array(x), axis)
+    if total_repeat_length is not None:
+        return _repeat(a, repeats, axis, total_repeat_length=total_repeat_length)
+    x, axis = line_of("repeat", as_array(a), axis)
     shape = type_of(x).shape
     times = _static("repeat", "traced repeats", repeats)
     if times.size != 1:
@@ -71,14 +84,14 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     return p.reshape_p(spread, shape=(*shape[:axis], shape[axis] * n, *shape[axis + 1 :]))
 
 
-def tile(x: Any, reps: Any) -> Any:
+def tile(A: Any, reps: Any) -> Any:
     """Repeats a whole array along its axes.
 
     Args:
-        x: an array.
+        A: an array.
         reps: how often along each axis; new axes come in front.
     """
-    x = as_array(x)
+    x = as_array(A)
     times = np.atleast_1d(_static("tile", "traced reps", reps)).tolist()
     ndim = max(type_of(x).ndim, len(times))
     axes = tuple(range(1, 2 * ndim, 2))[ndim - type_of(x).ndim :]
@@ -91,32 +104,32 @@ def tile(x: Any, reps: Any) -> Any:
 # ----------------------------------------------------------------------- reversing and shifting
 
 
-def flip(x: Any, /, axis: Any = None) -> Any:
+def flip(m: Any, axis: Any = None) -> Any:
     """Reverses the order along axes; along all where `axis` is None."""
-    x = as_array(x)
+    x = as_array(m)
     axes = canonical_axes("flip", axis, type_of(x).ndim)
     return viewed(x, p.rev_p, axes=axes) if axes else x
 
 
-def fliplr(x: Any) -> Any:
+def fliplr(m: Any) -> Any:
     """Reverses the second axis."""
-    return flip(x, 1)
+    return flip(m, 1)
 
 
-def flipud(x: Any) -> Any:
+def flipud(m: Any) -> Any:
     """Reverses the first axis."""
-    return flip(x, 0)
+    return flip(m, 0)
 
 
-def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
+def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     """Shifts elements along axes; those that leave at the end come in at the front.
 
     Args:
-        x: an array.
+        a: an array.
         shift: by how much, known while tracing; one number for each axis, or one for all.
         axis: the axes; None shifts the elements as one axis and restores the shape.
     """
-    x = as_array(x)
+    x = as_array(a)
     t = type_of(x)
     if axis is None:
         return p.reshape_p(roll(flattened(x), shift, 0), shape=t.shape)
@@ -133,9 +146,9 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
     return out
 
 
-def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
+def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     """Turns an array by quarters of a turn, from the first of two axes towards the second."""
-    x = as_array(x)
+    x = as_array(m)
     a, b = canonical_axes("rot90", tuple(axes), type_of(x).ndim)
     if k % 2 == 0:
         return flip(x, (a, b)) if k % 4 else x
@@ -145,20 +158,21 @@ def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
 # -------------------------------------------------------------------------------------- padding
 
 
-def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Any:
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
     """Adds elements around an array.
 
     Args:
-        x: an array.
+        array: an array.
         pad_width: how many before and after: one number, one pair, or one pair for each axis.
-        mode: "constant", "edge", "reflect", "symmetric" or "wrap".
-        constant_values: what is added in mode "constant": as `pad_width`.
+        mode: "constant", "edge", "reflect", "symmetric", "wrap", or any other that NumPy has.
+        **kwargs: `constant_values`, what is added in mode "constant", like `pad_width`; for other
+            modes, `end_values`, `stat_length` and `reflect_type`, as in NumPy.
 
     Example:
         >>> pad(np.array([1, 2]), (1, 2), constant_values=9)
         array([9, 1, 2, 9, 9])
     """
-    x = as_array(x)
+    x = as_array(array)
     t = type_of(x)
     if isinstance(pad_width, dict):
         found = {canonical_axis("pad", a, t.ndim): w for a, w in pad_width.items()}
@@ -167,19 +181,44 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
     widths = np.broadcast_to(_static("pad", "a traced pad_width", pad_width), (t.ndim, 2)).tolist()
     if any(n < 0 for pair in widths for n in pair):
         raise ShapeError(f"pad: pad_width cannot be negative.\n  pad_width: {pad_width}")
-    if mode == "constant":
-        return apart(_padded(x, widths, constant_values), x)
-    if mode not in ("edge", "reflect", "symmetric", "wrap"):
-        raise ArgumentError(
-            f"pad: there is no mode {mode!r}: choose 'constant', 'edge', 'reflect', 'symmetric' "
-            f"or 'wrap'."
-        )
+    if mode == "constant" and kwargs.keys() <= {"constant_values"}:
+        return apart(_padded(x, widths, kwargs.get("constant_values", 0)), x)
+    taken = _TAKEN.get(mode) if isinstance(mode, str) else kwargs
+    if taken is None or not kwargs.keys() <= set(taken):
+        choices = "".join(f"\n  mode={name!r} {', '.join(keys)}" for name, keys in _TAKEN.items())
+        given = f"pad: none of these is mode={mode!r}"
+        raise ArgumentError(f"{given} with {', '.join(kwargs) or 'no argument'}.{choices}")
+    if kwargs or mode not in _REPEATING:
+        known = {key: _nested(np.asarray(v)) for key, v in kwargs.items()}
+        return _padding(_nested(widths), mode, tuple(known.items()))(x)
     out = x
     for axis, (low, high) in enumerate(widths):
         if low or high:
             # NumPy itself says which element goes where
             out = pick(out, np.pad(np.arange(t.shape[axis]), (low, high), mode=mode), axis)
     return apart(out, x)
+
+
+_REPEATING = ("edge", "reflect", "symmetric", "wrap")
+_TAKEN: dict[str, tuple[str, ...]] = {
+    "constant": ("constant_values",),
+    **dict.fromkeys(("edge", "wrap", "empty"), ()),
+    **dict.fromkeys(("reflect", "symmetric"), ("reflect_type",)),
+    "linear_ramp": ("end_values",),
+    **dict.fromkeys(("maximum", "mean", "median", "minimum"), ("stat_length",)),
+}
+"""The modes of `pad`, and what each takes."""
+
+
+@functools.lru_cache(256)
+def _padding(widths: Any, mode: Any, options: tuple[tuple[str, Any], ...]) -> Any:
+    return from_jax(lambda x: jnp.pad(x, widths, mode, **dict(options)))
+
+
+def _nested(x: Any) -> Any:
+    """Returns numbers as nested tuples, which have a hash."""
+    x = x if isinstance(x, (str, list)) else np.asarray(x).tolist()
+    return tuple(map(_nested, x)) if isinstance(x, list) else x
 
 
 def _equals_itself_alone(value: complex) -> bool:
@@ -212,35 +251,35 @@ def _padded(x: Any, widths: list[list[int]], values: Any) -> Any:
 # -------------------------------------------------------------------------- dropping and adding
 
 
-def delete(x: Any, obj: Any, axis: int | None = None) -> Any:
+def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
     """Drops places of an axis; they must be known while tracing.
 
     Args:
-        x: an array.
+        arr: an array.
         obj: a whole number, several, a slice, or a mask.
         axis: the axis; None drops from the elements as one axis.
     """
-    x, axis = line_of("delete", as_array(x), axis)
+    x, axis = line_of("delete", as_array(arr), axis)
     if isinstance(obj, Tracer):
         obj = obj.value("delete() with traced places")
     return pick(x, np.delete(np.arange(type_of(x).shape[axis]), obj), axis)
 
 
-def append(x: Any, values: Any, axis: int | None = None) -> Any:
+def append(arr: Any, values: Any, axis: int | None = None) -> Any:
     """Appends values at the end of an axis; without an axis, to the elements as one axis."""
-    return concatenate([x, values], axis=axis)
+    return concatenate([arr, values], axis=axis)
 
 
-def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     """Puts values before places of an axis; the places must be known while tracing.
 
     Args:
-        x: an array.
+        arr: an array.
         obj: a whole number, several, or a slice.
         values: what is put there; it broadcasts.
         axis: the axis; None inserts into the elements as one axis.
     """
-    x, axis = line_of("insert", as_array(x), axis)
+    x, axis = line_of("insert", as_array(arr), axis)
     t = type_of(x)
     if isinstance(obj, slice):
         obj = np.arange(*obj.indices(t.shape[axis]))
@@ -262,11 +301,11 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
 # ------------------------------------------------------------------- differences and diagonals
 
 
-def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """Returns the differences of neighbours along an axis.
 
     Args:
-        x: an array.
+        a: an array.
         n: how often differences are taken.
         axis: the axis.
         prepend: values to put in front first.
@@ -276,7 +315,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
         >>> diff(np.array([1, 4, 9]))
         array([3, 5])
     """
-    x = as_array(x)
+    x = as_array(a)
     if n < 0:
         raise ArgumentError(f"diff: n is {n}; it cannot be negative.")
     if type_of(x).ndim == 0:
@@ -301,23 +340,23 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     return x
 
 
-def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """Returns the differences of neighbouring elements, with values put in front and behind."""
-    x = as_array(x)
+    x = as_array(ary)
     dtype, parts = type_of(x).dtype, (to_begin, diff(flattened(x)), to_end)
     return concatenate([flattened(as_array(v, dtype)) for v in parts if v is not None])
 
 
-def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """Returns the diagonals of two axes, as the last axis.
 
     Args:
-        x: an array of two axes or more.
+        a: an array of two axes or more.
         offset: how far above the main diagonal; below where negative.
         axis1: the axis of the rows.
         axis2: the axis of the columns.
     """
-    x = as_array(x)
+    x = as_array(a)
     return read_only(view_of(x, diagonal_of(x, offset, axis1, axis2)))
 
 
@@ -338,15 +377,15 @@ def diagonal_of(x: Any, offset: int, axis1: int, axis2: int) -> Any:
     return getitem(moved, (..., places - min(offset, 0), places + max(offset, 0)))
 
 
-def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
     """Returns the sums of the diagonals of two axes.
 
     Args:
-        x: an array of two axes or more.
+        a: an array of two axes or more.
         offset: how far above the main diagonal.
         axis1: the axis of the rows.
         axis2: the axis of the columns.
         dtype: in which to sum; booleans and small integers take the default integer.
     """
-    line = accumulated(diagonal(x, offset, axis1, axis2), dtype)
+    line = accumulated(diagonal(a, offset, axis1, axis2), dtype)
     return p.sum_p(line, axes=(type_of(line).ndim - 1,))

@@ -32,13 +32,18 @@ __all__ = [
 
 
 _MEANINGS = {
+    "a": "an array.",
     "x": "an array.",
     "axis": "an axis, several, or None for all.",
     "dtype": "the dtype of the result, to which the elements are converted first.",
     "out": "an array to write the result into.",
+    "overwrite_input": "is taken for the sake of NumPy's signature; nothing is overwritten.",
     "keepdims": "whether reduced axes stay, with size 1.",
     "initial": "a value that takes part in the reduction.",
     "where": "a mask of the elements that take part.",
+    "mean": "the mean, where it is known already, with the reduced axes of size 1.",
+    "ddof": "what is taken off the number of elements that the sum is divided by.",
+    "correction": "another name for `ddof`, that of the array API and of PyTorch.",
 }
 """What the arguments of reductions mean."""
 
@@ -99,7 +104,7 @@ def _total(name: str, primitive: Function, join: Function, identity: int, doc: s
     """Makes `sum` or `prod`."""
 
     def function(
-        x: Any,
+        a: Any,
         axis: Any = None,
         dtype: Any = None,
         out: Any = None,
@@ -107,7 +112,7 @@ def _total(name: str, primitive: Function, join: Function, identity: int, doc: s
         initial: Any = None,
         where: Any = True,
     ) -> Any:
-        x = masked(accumulated(x, dtype), where, identity)
+        x = masked(accumulated(a, dtype), where, identity)
         total = _reduce(name, primitive, x, axis, keepdims)
         return total if initial is None else join(total, initial)
 
@@ -122,9 +127,9 @@ def _logical(name: str, primitive: Function, identity: bool, doc: str) -> Functi
     """Makes `any` or `all`."""
 
     def function(
-        x: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+        a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
     ) -> Any:
-        return _reduce(name, primitive, masked(truth(x), where, identity), axis, keepdims)
+        return _reduce(name, primitive, masked(truth(a), where, identity), axis, keepdims)
 
     return _made(function, name, doc)
 
@@ -134,9 +139,9 @@ all = _logical("all", p.all_p, True, "Tells whether all elements are not 0.")
 
 
 @described()
-def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Counts the elements that are not 0."""
-    return sum(truth(x), axis=axis, keepdims=keepdims)
+    return sum(truth(a), axis=axis, keepdims=keepdims)
 
 
 # ------------------------------------------------------------------------------- max and min
@@ -146,14 +151,14 @@ def _extremum(name: str, primitive: Function, join: Function, sign: int, doc: st
     """Makes `max` or `min`."""
 
     def function(
-        x: Any,
+        a: Any,
         axis: Any = None,
         out: Any = None,
         keepdims: bool = False,
         initial: Any = None,
         where: Any = True,
     ) -> Any:
-        x = as_array(x)
+        x = as_array(a)
         worst = lowest(type_of(x).dtype, sign)
         if initial is None and where is not True:
             raise UnsupportedError(
@@ -188,16 +193,16 @@ min = amin = _extremum(
 
 
 @described()
-def ptp(x: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Returns the largest element less the smallest."""
-    return subtract(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
+    return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
 
 def _index_of(name: str, primitive: Function, doc: str) -> Function:
     """Makes `argmax` or `argmin`."""
 
-    def function(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-        x = as_array(x)
+    def function(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+        x = as_array(a)
         line, place = line_of(name, x, axis)
         shape = type_of(x).shape
         axes = tuple(range(len(shape))) if axis is None else (place,)
@@ -219,8 +224,8 @@ _ONE_AXIS = "an axis; None flattens the array first."
 def _running(name: str, primitive: Function, doc: str, prepare: Function = accumulated) -> Function:
     """Makes a reduction of all that stands before each element, after `prepare(x, dtype)`."""
 
-    def function(x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        x, axis = line_of(name, prepare(as_array(x), dtype), axis)
+    def function(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        x, axis = line_of(name, prepare(as_array(a), dtype), axis)
         return primitive(x, axis=axis, reverse=False)
 
     return _made(function, name, doc, axis=_ONE_AXIS)

@@ -29,11 +29,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
+def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
     """Gives the elements, in the order of rows, another shape.
 
     Args:
-        x: an array.
+        a: an array.
         shape: the sizes; one of them can be -1, which takes what is left.
         order: "C", the last axis runs fastest; "F", the first one does; or, of plain arrays, "A",
             as they lie in memory.
@@ -48,7 +48,7 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
         array([[0, 1, 2],
                [3, 4, 5]])
     """
-    x = as_array(x)
+    x = as_array(a)
     sizes = _sizes(type_of(x), shape)
     axes = _axes_in_order("reshape", x, order, "CAF")
     if order == "F" or axes != tuple(sorted(axes)):
@@ -98,35 +98,35 @@ def _sizes(t: Any, shape: Any) -> tuple[int, ...]:
     return sizes
 
 
-def ravel(x: Any, order: str = "C") -> Any:
+def ravel(a: Any, order: str = "C") -> Any:
     """Returns the elements as one axis; a view of what lies in that order, else a copy.
 
     Args:
-        x: an array.
+        a: an array.
         order: "C", rows after rows; "F", columns after columns; of plain arrays "A" or "K", as
             they lie in memory.
 
     Raises:
         UnsupportedError: for order "A" or "K" of a traced value, which does not lie in memory.
     """
-    x = as_array(x)
+    x = as_array(a)
     x = _permuted(x, _axes_in_order("ravel", x, order, "CAFK"))
     if isinstance(x, np.ndarray) and not is_tracing():
         return x.ravel()
     return view_of(x, reshape(x, -1, copy=True), in_order=True)
 
 
-def squeeze(x: Any, /, axis: Any = None) -> Any:
+def squeeze(a: Any, axis: Any = None) -> Any:
     """Drops axes of size 1.
 
     Args:
-        x: an array.
+        a: an array.
         axis: an axis, or several; None drops all that have size 1.
 
     Raises:
         ShapeError: where an axis that is named has another size.
     """
-    x = as_array(x)
+    x = as_array(a)
     t = type_of(x)
     if axis is None:
         axes = tuple(i for i, size in enumerate(t.shape) if size == 1)
@@ -137,14 +137,14 @@ def squeeze(x: Any, /, axis: Any = None) -> Any:
     return _view(x, tuple(size for i, size in enumerate(t.shape) if i not in axes))
 
 
-def expand_dims(x: Any, /, axis: Any = 0) -> Any:
+def expand_dims(a: Any, axis: Any = 0) -> Any:
     """Inserts axes of size 1.
 
     Args:
-        x: an array.
+        a: an array.
         axis: where they stand in the result.
     """
-    x = as_array(x)
+    x = as_array(a)
     t = type_of(x)
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     axes = canonical_axes("expand_dims", axis, t.ndim + count)
@@ -156,13 +156,13 @@ def _view(x: Any, shape: tuple[int, ...]) -> Any:
     return x if type_of(x).shape == shape else viewed(x, reshape_p, shape=shape)
 
 
-def broadcast_to(x: Any, /, shape: Any) -> Any:
+def broadcast_to(array: Any, shape: Any) -> Any:
     """Repeats an array, by NumPy's rules of broadcasting, until it has a shape.
 
     Raises:
         ShapeError: where it does not broadcast.
     """
-    x = as_array(x)
+    x = as_array(array)
     sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
     return read_only(spread(x, tuple(operator.index(size) for size in sizes)))
 
@@ -211,14 +211,14 @@ def atleast_3d(*xs: Any) -> Any:
 # ---------------------------------------------------------------------------------------- axes
 
 
-def transpose(x: Any, /, axes: Any = None) -> Any:
+def transpose(a: Any, axes: Any = None) -> Any:
     """Permutes the axes; without `axes`, reverses them.
 
     Args:
-        x: an array.
+        a: an array.
         axes: for each axis of the result the axis of `x`.
     """
-    x = as_array(x)
+    x = as_array(a)
     ndim = type_of(x).ndim
     order = tuple(range(ndim))[::-1] if axes is None else canonical_axes("transpose", axes, ndim)
     if len(order) != ndim:
@@ -240,24 +240,24 @@ def matrix_transpose(x: Any, /) -> Any:
     return swapaxes(x, -2, -1)
 
 
-def swapaxes(x: Any, /, axis1: int, axis2: int) -> Any:
+def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     """Exchanges two axes."""
-    x = as_array(x)
+    x = as_array(a)
     ndim = type_of(x).ndim
-    a, b = (canonical_axis("swapaxes", axis, ndim) for axis in (axis1, axis2))
+    i, j = (canonical_axis("swapaxes", axis, ndim) for axis in (axis1, axis2))
     order = list(range(ndim))
-    order[a], order[b] = b, a
+    order[i], order[j] = j, i
     return _permuted(x, tuple(order))
 
 
-def moveaxis(x: Any, /, source: Any, destination: Any) -> Any:
+def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     """Moves axes to other places; the others keep their order.
 
     Example:
         >>> moveaxis(np.zeros((2, 3, 4)), 0, -1).shape
         (3, 4, 2)
     """
-    x = as_array(x)
+    x = as_array(a)
     ndim = type_of(x).ndim
     sources = canonical_axes("moveaxis", source, ndim)
     targets = canonical_axes("moveaxis", destination, ndim)
@@ -317,7 +317,7 @@ def _joined(name: str, items: list[Any], axis: int, dtype: Any = None) -> Any:
     return out if dtype is None else as_array(out, dtype)
 
 
-def stack(arrays: Any, /, axis: int = 0, *, dtype: Any = None) -> Any:
+def stack(arrays: Any, axis: int = 0, *, dtype: Any = None) -> Any:
     """Joins arrays of one shape along a new axis.
 
     Args:
@@ -333,27 +333,27 @@ def stack(arrays: Any, /, axis: int = 0, *, dtype: Any = None) -> Any:
     return _joined("stack", [expand_dims(x, axis) for x in items], axis, dtype)
 
 
-def vstack(arrays: Any) -> Any:
+def vstack(tup: Any, *, dtype: Any = None) -> Any:
     """Stacks arrays as rows: along the first axis, vectors as rows of a matrix."""
-    return _joined("vstack", [atleast_2d(x) for x in _items("vstack", arrays)], 0)
+    return _joined("vstack", [atleast_2d(x) for x in _items("vstack", tup)], 0, dtype)
 
 
-def hstack(arrays: Any) -> Any:
+def hstack(tup: Any, *, dtype: Any = None) -> Any:
     """Stacks arrays side by side: along the second axis, vectors along their only one."""
-    items = [atleast_1d(x) for x in _items("hstack", arrays)]
-    return _joined("hstack", items, 0 if type_of(items[0]).ndim == 1 else 1)
+    items = [atleast_1d(x) for x in _items("hstack", tup)]
+    return _joined("hstack", items, 0 if type_of(items[0]).ndim == 1 else 1, dtype)
 
 
-def dstack(arrays: Any) -> Any:
+def dstack(tup: Any) -> Any:
     """Stacks arrays along the third axis."""
-    return _joined("dstack", [atleast_3d(x) for x in _items("dstack", arrays)], 2)
+    return _joined("dstack", [atleast_3d(x) for x in _items("dstack", tup)], 2)
 
 
-def column_stack(arrays: Any) -> Any:
+def column_stack(tup: Any) -> Any:
     """Stacks vectors as columns of a matrix; matrices side by side."""
     columns = [
         reshape_p(x, shape=(type_of(x).size, 1)) if type_of(x).ndim < 2 else x
-        for x in _items("column_stack", arrays)
+        for x in _items("column_stack", tup)
     ]
     return _joined("column_stack", columns, 1)
 
@@ -361,16 +361,16 @@ def column_stack(arrays: Any) -> Any:
 # ------------------------------------------------------------------------------------ cutting
 
 
-def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """Cuts an array into parts along an axis.
 
     Args:
-        x: an array.
+        ary: an array.
         indices_or_sections: the number of parts, the first of which are longer by one where they
             cannot be equal; or the places to cut at.
         axis: the axis.
     """
-    x = as_array(x)
+    x = as_array(ary)
     axis = canonical_axis("array_split", axis, type_of(x).ndim)
     size = type_of(x).shape[axis]
     try:
@@ -386,13 +386,13 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     return [pick(x, slice(low, high), axis) for low, high in ends]
 
 
-def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """Cuts an array into equal parts along an axis, or at given places.
 
     Raises:
         ShapeError: where it cannot be cut into so many equal parts.
     """
-    x = as_array(x)
+    x = as_array(ary)
     axis = canonical_axis("split", axis, type_of(x).ndim)
     sections = indices_or_sections
     if isinstance(sections, (int, np.integer)) and (
@@ -405,20 +405,20 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     return array_split(x, sections, axis)
 
 
-def hsplit(x: Any, indices_or_sections: Any) -> list[Any]:
+def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
     """Cuts along the second axis; a vector along its only one."""
-    x = as_array(x)
+    x = as_array(ary)
     return split(x, indices_or_sections, 1 if type_of(x).ndim > 1 else 0)
 
 
-def vsplit(x: Any, indices_or_sections: Any) -> list[Any]:
+def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
     """Cuts along the first axis of an array of two or more."""
-    return _split_along("vsplit", x, indices_or_sections, 0, 2)
+    return _split_along("vsplit", ary, indices_or_sections, 0, 2)
 
 
-def dsplit(x: Any, indices_or_sections: Any) -> list[Any]:
+def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
     """Cuts along the third axis."""
-    return _split_along("dsplit", x, indices_or_sections, 2, 3)
+    return _split_along("dsplit", ary, indices_or_sections, 2, 3)
 
 
 def _split_along(name: str, x: Any, sections: Any, axis: int, least: int) -> list[Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, DTypeError, IndexingError, ShapeError
+from ftrans.interop import from_jax
 from ftrans.ir import type_of
 from ftrans.numpy.axes import canonical_axes, canonical_axis, line_of, ones_at
 from ftrans.numpy.elementwise import add, multiply
@@ -38,7 +40,7 @@ def _check_kind(name: str, kind: str | None) -> None:
 
 
 def sort(
-    x: Any,
+    a: Any,
     axis: int | None = -1,
     kind: str | None = None,
     *,
@@ -48,7 +50,7 @@ def sort(
     """Sorts along an axis, in ascending order unless `descending`.
 
     Args:
-        x: an array. Its gradient goes where the elements came from.
+        a: an array. Its gradient goes where the elements came from.
         axis: the axis; None sorts all elements as one axis.
         kind: taken for NumPy's sake; every sort is stable.
         stable: likewise.
@@ -59,20 +61,20 @@ def sort(
         array([3., 2., 1.])
     """
     _check_kind("sort", kind)
-    x, axis = _prepared("sort", x, axis)
+    x, axis = _prepared("sort", a, axis)
     (out,) = p.sort_p(x, axis=axis, keys=1)
     return p.rev_p(out, axes=(axis,)) if descending else out
 
 
-def sort_complex(x: Any) -> Any:
+def sort_complex(a: Any) -> Any:
     """Sorts along the last axis by the real part, then the imaginary one; the result is complex."""
-    x = as_array(x)
+    x = as_array(a)
     dtype = type_of(x).dtype
     return sort(cast(x, promote_dtypes(dtype, np.dtype("complex64"))))
 
 
 def argsort(
-    x: Any,
+    a: Any,
     axis: int | None = -1,
     kind: str | None = None,
     *,
@@ -82,14 +84,14 @@ def argsort(
     """Returns the places from which `sort` takes the elements, as int32.
 
     Args:
-        x: an array.
+        a: an array.
         axis: the axis; None sorts all elements as one axis.
         kind: taken for NumPy's sake; every sort is stable.
         stable: likewise.
         descending: whether the largest come first; equal ones keep their order.
     """
     _check_kind("argsort", kind)
-    x, axis = _prepared("argsort", x, axis)
+    x, axis = _prepared("argsort", a, axis)
     t = type_of(x)
     places = p.iota_p(shape=t.shape, dtype=_i32, axis=axis)
     if descending:
@@ -121,19 +123,19 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
     return p.sort_p(*columns[::-1], places, axis=axis, keys=len(columns))[-1]
 
 
-def partition(x: Any, kth: Any, axis: int | None = -1) -> Any:
+def partition(a: Any, kth: Any, axis: int | None = -1) -> Any:
     """Returns an order in which the place `kth` has the element that sorting puts there.
 
     All elements are sorted, which NumPy's condition permits.
     """
-    _check_kth("partition", x, kth, axis)
-    return sort(x, axis)
+    _check_kth("partition", a, kth, axis)
+    return sort(a, axis)
 
 
-def argpartition(x: Any, kth: Any, axis: int | None = -1) -> Any:
+def argpartition(a: Any, kth: Any, axis: int | None = -1) -> Any:
     """Returns the places from which `partition` takes the elements, as int32."""
-    _check_kth("argpartition", x, kth, axis)
-    return argsort(x, axis)
+    _check_kth("argpartition", a, kth, axis)
+    return argsort(a, axis)
 
 
 def _check_kth(name: str, x: Any, kth: Any, axis: int | None) -> None:
@@ -170,16 +172,28 @@ def top_k(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
 
 
 def quantile(
-    x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
 ) -> Any:
     """Returns the values below which given fractions of the elements lie.
 
     Args:
-        x: an array; integers are converted to the default dtype.
+        a: an array; integers are converted to the default dtype.
         q: the fractions, from 0 to 1. Their axes come first in the result.
         axis: an axis, or several; None takes all elements.
-        method: what to do between two elements: "linear", "lower", "higher", "midpoint", "nearest".
+        out: an array to write the result into.
+        overwrite_input: is taken for the sake of NumPy's signature; nothing is overwritten.
+        method: what to do between two elements: "linear", "lower", "higher", "midpoint", "nearest";
+            with weights "inverted_cdf".
         keepdims: whether these axes stay, with size 1.
+        weights: how much each element counts, of the shape of `a`, or of its axis.
 
     Returns:
         The quantiles; NaN where an element is NaN.
@@ -188,7 +202,10 @@ def quantile(
         >>> quantile(np.array([1.0, 2.0, 3.0, 4.0]), 0.5)
         array(2.5)
     """
-    x = inexact(x)
+    if weights is not None:
+        weighted = from_jax(jnp.quantile)
+        return weighted(a, q, axis, method=method, keepdims=keepdims, weights=weights)
+    x = inexact(a)
     t = type_of(x)
     if t.dtype.kind == "c":
         raise DTypeError(f"quantile: complex numbers have no order.\n  x: {t}")
@@ -199,19 +216,31 @@ def quantile(
 
 
 def percentile(
-    x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
 ) -> Any:
     """Returns the values below which given percentages of the elements lie, from 0 to 100.
 
     Args:
-        x: an array.
+        a: an array.
         q: the percentages.
         axis: as for `quantile`, and so are the others.
+        out: an array to write the result into.
+        overwrite_input: has no effect.
         method: what to do between two elements.
         keepdims: whether the axes stay.
+        weights: how much each element counts.
     """
-    x = inexact(x)
-    return quantile(x, p.div_p(_parts(x, q), 100.0), axis, method=method, keepdims=keepdims)
+    x = inexact(a)
+    fractions = p.div_p(_parts(x, q), 100.0)
+    return quantile(x, fractions, axis, method=method, keepdims=keepdims, weights=weights)
 
 
 def _parts(x: Any, q: Any) -> Any:

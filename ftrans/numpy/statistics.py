@@ -5,6 +5,7 @@ Half precision is averaged in single precision, as in NumPy.
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -48,7 +49,7 @@ def _count(x: Any, axes: tuple[int, ...], where: Any, keepdims: bool) -> Any:
 
 @described(dtype="the dtype of the result; for integers, None is the default one.")
 def mean(
-    x: Any,
+    a: Any,
     axis: Any = None,
     dtype: Any = None,
     out: Any = None,
@@ -62,17 +63,20 @@ def mean(
         >>> float(mean(np.array([1.0, 2.0, 6.0])))
         3.0
     """
-    x, result = _computed_in(x, dtype)
+    x, result = _computed_in(a, dtype)
     axes = canonical_axes("mean", axis, type_of(x).ndim)
     total = over.sum(x, axis=axes, keepdims=keepdims, where=where)
     return cast(divide(total, _count(x, axes, where, keepdims)), result)
+
+
+_mean = mean
 
 
 def _spread(name: str, finish: Function, doc: str) -> Function:
     """Makes `var` or `std`."""
 
     def function(
-        x: Any,
+        a: Any,
         axis: Any = None,
         dtype: Any = None,
         out: Any = None,
@@ -80,14 +84,19 @@ def _spread(name: str, finish: Function, doc: str) -> Function:
         keepdims: bool = False,
         *,
         where: Any = True,
+        mean: Any = None,
         correction: float | None = None,
     ) -> Any:
-        x, result = _computed_in(x, dtype)
+        x, result = _computed_in(a, dtype)
         axes = canonical_axes(name, axis, type_of(x).ndim)
         offset = ddof if correction is None else correction
-        center = mean(x, axes, keepdims=True, where=where)
+        center = _mean(x, axes, keepdims=True, where=where) if mean is None else mean
         # masked before it is squared, so that a NaN that takes no part has no derivative either
-        gap = masked(p.sub_p(x, broadcast_to(center, type_of(x).shape)), where, 0)
+        gap = masked(
+            p.sub_p(x, broadcast_to(cast(as_array(center), type_of(x).dtype), type_of(x).shape)),
+            where,
+            0,
+        )
         count = _count(x, axes, where, keepdims)
         if isinstance(count, float):
             count = count - offset if count > offset else 0.0
@@ -96,11 +105,7 @@ def _spread(name: str, finish: Function, doc: str) -> Function:
         total = over.sum(squares(gap), axis=axes, keepdims=keepdims)
         return finish(cast(divide(total, count), real_of(result)))
 
-    describe = described(
-        dtype="the dtype in which it is computed.",
-        ddof="what is taken off the number of elements that the sum is divided by.",
-        correction="another name for `ddof`, that of the array API and of PyTorch.",
-    )
+    describe = described(dtype="the dtype in which it is computed.")
     return describe(named(function, name, doc + _SPREAD_EXAMPLE))
 
 
@@ -133,12 +138,12 @@ std = _spread(
 
 
 def average(
-    x: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False
+    a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False
 ) -> Any:
     """Returns the weighted mean.
 
     Args:
-        x: an array.
+        a: an array.
         axis: an axis, several, or None for all.
         weights: of the shape of x, or of its axis; None weighs all alike.
         returned: whether to return `(average, sum of weights)`.
@@ -148,7 +153,7 @@ def average(
         >>> float(average(np.array([1.0, 5.0]), weights=np.array([3.0, 1.0])))
         2.0
     """
-    x = as_array(x)
+    x = as_array(a)
     t = type_of(x)
     axes = canonical_axes("average", axis, t.ndim)
     if weights is None:
@@ -216,7 +221,9 @@ def _shared(x: Any, middle: Any, value: Any) -> Any:
 
 
 @described()
-def median(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+def median(
+    a: Any, axis: Any = None, out: Any = None, overwrite_input: Any = False, keepdims: bool = False
+) -> Any:
     """Returns the median, for an even number of elements the mean of the two in the middle.
 
     Elements equal to it share the gradient evenly.
@@ -225,34 +232,36 @@ def median(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False)
         >>> float(median(np.array([3.0, 1.0, 2.0, 9.0])))
         2.5
     """
-    return _median("median", x, axis, keepdims, skip=False)
+    return _median("median", a, axis, keepdims, skip=False)
 
 
 # -------------------------------------------------------------------------- reductions without NaN
 
 
 @described()
-def nanmedian(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+def nanmedian(
+    a: Any, axis: Any = None, out: Any = None, overwrite_input: Any = False, keepdims: bool = False
+) -> Any:
     """Returns the median of the elements that are not NaN; see `median`."""
-    return _median("nanmedian", x, axis, keepdims, skip=True)
+    return _median("nanmedian", a, axis, keepdims, skip=True)
 
 
 def _skipping(name: str, reduce: Function, doc: str) -> Function:
     """Makes a reduction of the elements that are not NaN from one that takes a mask."""
 
-    def function(x: Any, axis: Any = None, **options: Any) -> Any:
-        x = as_array(x)
+    def function(a: Any, axis: Any = None, *args: Any, **options: Any) -> Any:
+        x = as_array(a)
         known = logical_not(isnan(x))
         if options.get("where", True) is not True:
             known = p.and_p(known, broadcast_to(as_array(options["where"]), type_of(x).shape))
-        return reduce(x, axis=axis, **{**options, "where": known})
+        return reduce(x, axis, *args, **{**options, "where": known})
 
     return _without_nan(function, name, reduce, doc)
 
 
 def _without_nan(function: Function, name: str, reduce: Function, doc: str) -> Function:
-    others = f"the other arguments of `{reduce.__name__}`, by name."
-    return described(options=others)(named(function, name, doc))
+    function.__signature__ = inspect.signature(reduce)  # type: ignore[attr-defined]
+    return described()(named(function, name, doc))
 
 
 nansum = _skipping("nansum", over.sum, "Adds up the elements that are not NaN.")
@@ -263,15 +272,19 @@ nanstd = _skipping("nanstd", std, "Returns the deviation of what is not NaN.")
 
 
 def _extremum_without_nan(name: str, reduce: Function, worst: float, doc: str) -> Function:
-    def function(x: Any, axis: Any = None, **options: Any) -> Any:
-        x = as_array(x)
+    signature = inspect.signature(reduce)
+
+    def function(a: Any, *args: Any, **options: Any) -> Any:
+        given = signature.bind(a, *args, **options)
+        given.apply_defaults()
+        x, axis = as_array(a), given.arguments["axis"]
         if not type_of(x).is_inexact:
-            return reduce(x, axis=axis, **options)
+            return reduce(a, *args, **options)
         unknown = isnan(x)
-        found = reduce(p.select_p(unknown, worst, x), axis=axis, **options)
-        if reduce in (over.argmax, over.argmin) or options.get("initial") is not None:
+        found = reduce(p.select_p(unknown, worst, x), *args, **options)
+        if reduce in (over.argmax, over.argmin) or given.arguments["initial"] is not None:
             return found
-        keepdims = options.get("keepdims", False)
+        keepdims = given.arguments["keepdims"]
         known = over.any(logical_not(unknown), axis=axis, keepdims=keepdims)
         return choose(known, found, math.nan)
 

@@ -1,13 +1,11 @@
 """Taking and setting elements by their places, and finding places, by NumPy's names.
 
-Where the shape of a result depends on values, they must be known while tracing: such a function
-asks for them, and raises under `vmap` and `jit`.
+Those whose shape depends on values are in finding.py.
 """
 
 from __future__ import annotations
 
 import operator
-from collections import namedtuple
 from typing import Any
 
 import numpy as np
@@ -24,9 +22,8 @@ from ftrans.numpy.shaping import moveaxis, stack
 from ftrans.numpy.views import copied
 
 __all__ = [
-    "argwhere", "bincount", "choose", "compress", "digitize", "extract", "flatnonzero", "isin",
-    "nonzero", "put_along_axis", "searchsorted", "select", "take", "take_along_axis", "unique",
-    "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    "bincount", "choose", "digitize", "isin", "put_along_axis", "searchsorted", "select", "take",
+    "take_along_axis",
 ]  # fmt: skip
 
 _i32 = np.dtype("int32")
@@ -45,19 +42,21 @@ def integers(name: str, indices: Any) -> Any:
 
 
 def take(
-    x: Any,
+    a: Any,
     indices: Any,
     axis: int | None = None,
-    *,
+    out: Any = None,
     mode: str | None = None,
+    *,
     fill_value: Any = None,
 ) -> Any:
     """Takes elements of an axis by their places.
 
     Args:
-        x: an array.
+        a: an array.
         indices: the places, negative ones from the end. Their axes stand in the place of `axis`.
         axis: the axis; None takes from all elements as one axis.
+        out: an array to write the result into.
         mode: for places out of bounds: None or "raise" raises where they are known, and else
             reads NaN as "fill" does; "fill" reads `fill_value`; "wrap" counts around; "clip" takes
             the nearest.
@@ -67,7 +66,7 @@ def take(
         >>> take(np.array([10, 20, 30]), np.array([2, 0]))
         array([30, 10])
     """
-    x, axis = line_of("take", as_array(x), axis)
+    x, axis = line_of("take", as_array(a), axis)
     indices = integers("take", indices)
     size = type_of(x).shape[axis]
     if mode in (None, "raise", "wrap", "clip"):
@@ -123,11 +122,11 @@ def _along(name: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
     return tuple(index)
 
 
-def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
     """Takes elements along an axis by places that differ for each line, as `argsort` gives them.
 
     Args:
-        x: an array.
+        arr: an array.
         indices: the places; all other axes broadcast against those of `x`.
         axis: the axis; None takes from all elements as one axis.
 
@@ -137,36 +136,37 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
                [3]])
     """
     indices = integers("take_along_axis", indices)
-    x, axis = line_of("take_along_axis", as_array(x), axis)
+    x, axis = line_of("take_along_axis", as_array(arr), axis)
     return getitem(x, _along("take_along_axis", x, indices, axis))
 
 
-def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> Any:
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> Any:
     """Returns the array with elements set at the places that `take_along_axis` reads.
 
     Unlike NumPy's, it leaves `x` as it is and returns the result.
 
     Args:
-        x: an array.
+        arr: an array.
         indices: the places along the axis.
         values: what is set there; it broadcasts.
         axis: the axis; None sets in all elements as one axis.
     """
-    x, indices = as_array(x), integers("put_along_axis", indices)
+    x, indices = as_array(arr), integers("put_along_axis", indices)
     line, place = line_of("put_along_axis", x, axis)
     out = At(line)[_along("put_along_axis", line, indices, place)].set(values)
     return out if axis is not None else p.reshape_p(out, shape=type_of(x).shape)
 
 
-def choose(indices: Any, choices: Any, mode: str = "raise") -> Any:
+def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """Takes each element from the array that an index names.
 
     Args:
-        indices: which of the choices.
+        a: which of the choices.
         choices: arrays; all broadcast.
+        out: an array to write the result into.
         mode: "raise", "wrap" or "clip", as for `take`.
     """
-    indices = integers("choose", indices)
+    indices = integers("choose", a)
     arrays = promoted(*choices)
     shape = common_shape("choose", [indices, *arrays])
     indices = within(indices, len(arrays), mode)
@@ -175,66 +175,30 @@ def choose(indices: Any, choices: Any, mode: str = "raise") -> Any:
     return p.reshape_p(take_along_axis(rows, places, 0), shape=shape)
 
 
-def select(conditions: Any, choices: Any, default: Any = 0) -> Any:
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     """Takes each element from the first choice whose condition holds.
 
     Args:
-        conditions: boolean arrays.
-        choices: as many arrays.
+        condlist: boolean arrays.
+        choicelist: as many arrays.
         default: taken where no condition holds; all broadcast.
     """
-    if len(conditions) != len(choices) or not conditions:
+    if len(condlist) != len(choicelist) or not condlist:
         raise ShapeError(
-            f"select: takes as many choices as conditions, not {len(choices)} and "
-            f"{len(conditions)}."
+            f"select: takes as many choices as conditions, not {len(choicelist)} and "
+            f"{len(condlist)}."
         )
-    masks = [as_array(c) for c in conditions]
+    masks = [as_array(c) for c in condlist]
     for mask in masks:
         if type_of(mask).dtype != bool:
             raise DTypeError(f"select: conditions must be boolean.\n  condition: {type_of(mask)}")
-    given = [*masks, *promoted(*choices, default)]
+    given = [*masks, *promoted(*choicelist, default)]
     shape = common_shape("select", given)
     *given, out = (broadcast_to(x, shape) for x in given)
     pairs = list(zip(given[: len(masks)], given[len(masks) :], strict=True))
     for mask, value in reversed(pairs):
         out = p.select_p(mask, value, out)
     return out
-
-
-# ----------------------------------------------------------------- places of what is not zero
-
-
-def nonzero(x: Any) -> tuple[np.ndarray, ...]:
-    """Returns the places of the elements that are not 0, one array for each axis.
-
-    Raises:
-        ConcretizationError: where the values are not known, as under `vmap`.
-    """
-    x = as_array(x)
-    if type_of(x).ndim == 0:
-        raise AxisError("nonzero: an array without axes has no places: write x.reshape(1).")
-    return tuple(i.astype(_i32) for i in np.nonzero(concrete(x, "nonzero()")))
-
-
-def flatnonzero(x: Any) -> np.ndarray:
-    """Returns the places of the elements that are not 0, of all elements as one axis."""
-    return np.flatnonzero(concrete(as_array(x), "flatnonzero()")).astype(_i32)
-
-
-def argwhere(x: Any) -> np.ndarray:
-    """Returns the places of the elements that are not 0, each as a row."""
-    return np.argwhere(concrete(as_array(x), "argwhere()")).astype(_i32)
-
-
-def compress(condition: Any, x: Any, axis: int | None = None) -> Any:
-    """Takes the places of an axis at which a condition holds, which must be known while tracing."""
-    x, axis = line_of("compress", as_array(x), axis)
-    return pick(x, flatnonzero(condition), axis)
-
-
-def extract(condition: Any, x: Any) -> Any:
-    """Returns the elements at which a condition holds, which must be known while tracing."""
-    return getitem(flattened(as_array(x)), flatnonzero(condition))
 
 
 # ------------------------------------------------------------------------------------ searching
@@ -331,15 +295,24 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     return p.scatter_add_p(empty, p.reshape_p(x, shape=(n, 1)), counts, in_bounds=False)
 
 
-def isin(x: Any, test_elements: Any, *, invert: bool = False) -> Any:
+def isin(
+    element: Any,
+    test_elements: Any,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    kind: Any = None,
+) -> Any:
     """Tells for each element whether it is among others.
 
     Args:
-        x: an array.
+        element: an array.
         test_elements: the others.
+        assume_unique: is taken for the sake of NumPy's signature, and so is `kind`.
         invert: whether to tell the opposite.
+        kind: how NumPy goes about it.
     """
-    x, others = promoted(as_array(x), as_array(test_elements))
+    x, others = promoted(as_array(element), as_array(test_elements))
     others = flattened(others)
     shape, size = type_of(x).shape, type_of(others).size
     if size == 0:
@@ -355,60 +328,3 @@ def isin(x: Any, test_elements: Any, *, invert: bool = False) -> Any:
         (ordered,) = p.sort_p(others, axis=0, keys=1)
         found = p.eq_p(_read(ordered, within(searchsorted(ordered, x), size, "clip")), x)
     return p.not_p(found) if invert else found
-
-
-def unique(
-    x: Any,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    axis: int | None = None,
-    *,
-    equal_nan: bool = True,
-) -> Any:
-    """Returns the different elements, in order; their values must be known while tracing.
-
-    Each is taken from where it stands first, and so is its gradient.
-
-    Args:
-        x: an array.
-        return_index: whether to return the place of each, too.
-        return_inverse: whether to return for each element of `x` which of them it is.
-        return_counts: whether to return how often each occurs.
-        axis: the axis whose slices are compared; None compares elements.
-        equal_nan: whether NaN equals itself.
-    """
-    x = as_array(x)
-    _, index, inverse, counts = np.unique(
-        concrete(x, "unique()"), True, True, True, axis, equal_nan=equal_nan
-    )
-    line, place = line_of("unique", x, axis)
-    values = pick(line, index, place)
-    extra = [(return_index, index), (return_inverse, inverse), (return_counts, counts)]
-    found = tuple(part.astype(_i32) for wanted, part in extra if wanted)
-    return (values, *found) if found else values
-
-
-UniqueAll = namedtuple("UniqueAll", ["values", "indices", "inverse_indices", "counts"])
-UniqueCounts = namedtuple("UniqueCounts", ["values", "counts"])
-UniqueInverse = namedtuple("UniqueInverse", ["values", "inverse_indices"])
-
-
-def unique_values(x: Any, /) -> Any:
-    """Returns the different elements, in order; each NaN counts as different."""
-    return unique(x, equal_nan=False)
-
-
-def unique_all(x: Any, /) -> UniqueAll:
-    """Returns the different elements; where each stands first, which each of x is, how often."""
-    return UniqueAll(*unique(x, True, True, True, equal_nan=False))
-
-
-def unique_counts(x: Any, /) -> UniqueCounts:
-    """Returns the different elements, in order, and how often each occurs."""
-    return UniqueCounts(*unique(x, return_counts=True, equal_nan=False))
-
-
-def unique_inverse(x: Any, /) -> UniqueInverse:
-    """Returns the different elements, in order, and for each element of `x` which of them it is."""
-    return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False))

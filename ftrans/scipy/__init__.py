@@ -6,8 +6,8 @@ The modules are imported when they are asked for.
 import importlib as _importlib
 
 _MODULES = [
-    "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "signal", "spatial",
-    "special", "stats",
+    "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal",
+    "spatial", "special", "stats",
 ]  # fmt: skip
 
 

@@ -13,7 +13,8 @@ import ml_dtypes
 import numpy as np
 import scipy.special
 
-from ftrans.numpy import borrowed
+from ftrans.func import mapping
+from ftrans.numpy import borrowed, dtypes
 
 DTYPES = {
     name: np.dtype(getattr(ml_dtypes, name, None) or name)
@@ -94,7 +95,7 @@ def grid(dtype: np.dtype) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
 _ELEMENTWISE = """
 abs absolute acos acosh angle arccos arccosh arcsin arcsinh arctan arctanh around asin asinh atan
 atanh bitwise_invert bitwise_not cbrt ceil conj conjugate copy cos cosh deg2rad degrees digamma
-erf erfc erfinv exp exp2 expit expm1 fabs floor gammaln gelu i0 i0e i1 i1e imag invert iscomplex
+erf erfc erfinv exp exp2 expit expm1 fabs fix floor gammaln gelu i0 i0e i1 i1e imag invert iscomplex
 isfinite isinf isnan isneginf isposinf isreal lgamma log log10 log1p log2 logical_not logit
 nan_to_num negative ones_like positive psi rad2deg radians real reciprocal relu rint round rsqrt
 sigmoid sign signbit silu sin sinc sinh softplus sqrt square stop_gradient tan tanh trunc
@@ -229,10 +230,12 @@ EITHER_ZERO = {"clamp", "clip", "fmax", "fmin", "maximum", "minimum"}
 
 NOT_EXERCISED = {
     "it names a dtype, a constant or a class": "At bfloat16 bool bool_ complex128 complex64 dtype "
-    "e float16 float32 float64 inf int16 int32 int64 int8 nan newaxis pi uint16 uint32 uint64 "
-    "uint8 __array_api_version__",
+    "e euler_gamma float16 float32 float64 inf int16 int32 int64 int8 nan ndarray newaxis pi "
+    "uint16 uint32 uint64 uint8 __array_api_version__ "
+    + " ".join([*dtypes._ALIASES, *dtypes._ABSTRACT.split(), *dtypes._EIGHT_BITS.split()]),
+    "it maps a function of the user's": " ".join(mapping.__all__),
     "it asks for types, not for values": "can_cast finfo iinfo iscomplexobj isdtype isrealobj "
-    "issubdtype ndim promote_types result_type shape size broadcast_shapes "
+    "issubdtype ndim promote_types result_type shape size broadcast_shapes isscalar iterable "
     "__array_namespace_info__",
     "it takes no array": "arange empty empty_like eye from_dlpack full geomspace identity indices "
     "logspace ones tri zeros",

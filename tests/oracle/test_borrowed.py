@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import scipy.linalg
@@ -15,7 +16,7 @@ import ftrans
 import ftrans.numpy as fnp
 import ftrans.scipy
 from ftrans import func, tensor
-from tests.helpers import assert_close
+from tests.helpers import assert_close, sampled
 
 V = np.array([0.3, 1.2, 0.7, 2.0])
 A = np.array([[2.0, 0.5, 0.1], [0.5, 3.0, 0.2], [0.1, 0.2, 1.5]])
@@ -135,6 +136,103 @@ def test_functions_of_scipy_take_traced_values() -> None:
     assert_close(slope, scipy.stats.beta.pdf(V / 3, 2.0, 3.0))
     slope = func.vmap(func.grad(lambda x: scipy.special.gammainc(2.0, x)))(V)
     assert_close(slope, scipy.stats.gamma.pdf(V, 2.0))
+
+
+def by_differences(f: Callable[[Any], Any], x: np.ndarray) -> np.ndarray:
+    steps = 1e-6 * np.eye(x.size).reshape(x.size, *x.shape)
+    return np.reshape([(f(x + h) - f(x - h)) / 2e-6 for h in steps], x.shape)
+
+
+X = np.array([0.3, 0.6])
+
+
+UFUNCS = {
+    name: ufunc
+    for name in dir(scipy.special)
+    if isinstance(ufunc := getattr(scipy.special, name), np.ufunc)
+    and (hasattr(jax.scipy.special, name) or name in fnp.__all__)
+}
+
+
+@pytest.mark.parametrize("name", sampled(list(UFUNCS), 6))
+def test_ufuncs_of_scipy_that_jax_has_take_traced_values(name: str) -> None:
+    ufunc = UFUNCS[name]
+    rest = [np.array([1, 2])] * (ufunc.nin - 1)
+    compared = 0
+    for args in ([X] * ufunc.nin, [*rest, X], [X, *rest]):
+
+        def value(x: Any, args: Any = args) -> Any:
+            found = ufunc(*[x if a is X else a for a in args])
+            return np.sum(found[0] if isinstance(found, tuple) else found)
+
+        try:
+            expected = value(X)
+        except (TypeError, SystemError):  # where one is to be whole
+            continue
+        if np.isfinite(expected):
+            assert_close(func.vmap(value)(X[None]), [expected], 1e-5)
+            compared += 1
+        if not rest and not np.iscomplexobj(expected):
+            assert_close(func.grad(value)(X), by_differences(value, X), 1e-6)
+    assert compared
+
+
+def test_all_those_are_there() -> None:
+    assert len(UFUNCS) > 45
+    assert_close(func.vmap(scipy.special.zeta)(X + 1.5), scipy.special.zeta(X + 1.5))
+    assert_close(func.vmap(scipy.special.zeta)(X + 1.5, X), scipy.special.zeta(X + 1.5, X))
+
+
+OF_MATRICES: dict[str, Callable[[Any], Any]] = {
+    "cond": np.linalg.cond,
+    "cross": lambda a: np.linalg.cross(a, V[:3]),
+    "diagonal": lambda a: np.linalg.diagonal(a, offset=1),
+    "eig": lambda a: abs(np.linalg.eigvals(a)),
+    "eigh": lambda a: np.linalg.eigh(a).eigenvalues,
+    "lstsq": lambda a: np.linalg.lstsq(a, V[:3], rcond=None)[0],
+    "matmul": lambda a: np.linalg.matmul(a, a),
+    "matrix_norm": lambda a: np.linalg.matrix_norm(a, ord="nuc"),
+    "matrix_rank": lambda a: a * np.linalg.matrix_rank(a),
+    "matrix_transpose": lambda a: np.linalg.matrix_transpose(a) * a,
+    "multi_dot": lambda a: np.linalg.multi_dot([a, a, V[:3]]),
+    "outer": lambda a: np.linalg.outer(a[0], a[1]),
+    "pinv": lambda a: np.linalg.pinv(a, rtol=1e-4),
+    "qr": lambda a: abs(np.linalg.qr(a).R),
+    "slogdet": lambda a: np.linalg.slogdet(a).logabsdet,
+    "solve": lambda a: np.linalg.solve(a=a, b=V[:3]),
+    "svd": lambda a: np.linalg.svd(a, compute_uv=False),
+    "svdvals": np.linalg.svdvals,
+    "tensordot": lambda a: np.linalg.tensordot(a, a),
+    "tensorinv": lambda a: np.linalg.tensorinv(a, ind=1),
+    "tensorsolve": lambda a: np.linalg.tensorsolve(a, V[:3]),
+    "trace": np.linalg.trace,
+    "vecdot": lambda a: np.linalg.vecdot(a, a),
+    "vector_norm": lambda a: np.linalg.vector_norm(a, axis=1),
+    **{
+        name: lambda a, name=name: abs(getattr(np.fft, name)(a))
+        for name in fnp.fft.__all__
+        if "freq" not in name
+    },
+    "sum(a=)": lambda a: np.sum(a=a, axis=0),
+    "clip(a_min=)": lambda a: np.clip(a, a_min=0.2, a_max=2.2),
+}
+
+
+@pytest.mark.parametrize("name", OF_MATRICES)
+def test_functions_of_matrices_and_transforms_take_traced_values(name: str) -> None:
+    a = np.array([[2.0, 0.5, 0.1], [0.4, 3.0, 0.3], [0.15, 0.25, 1.5]])
+
+    def value(a: Any) -> Any:
+        return np.sum(OF_MATRICES[name](a) ** 2)
+
+    if name == "eigh":
+        a = A
+    slope, found = func.grad_and_value(value)(a)
+    assert_close(found, value(a), 1e-9)
+    expected = by_differences(value, a)
+    assert_close(slope + slope.T, expected + expected.T, 2e-6)
+    if name != "eigh":
+        assert_close(slope, expected, 2e-6)
 
 
 def test_modules_of_scipy() -> None:

@@ -187,10 +187,14 @@ def test_padding_with_a_traced_value() -> None:
             "flip: axis 2 is out of range for an array of rank 2.\n  Its axes are -2 ... 1.",
         ),
         (
-            lambda x: fnp.pad(x, 1, mode="mean"),
+            lambda x: fnp.pad(x, 1, mode="mean", end_values=1),
             ValueError,
-            "pad: there is no mode 'mean': choose 'constant', 'edge', 'reflect', 'symmetric' "
-            "or 'wrap'.",
+            "pad: none of these is mode='mean' with end_values.\n"
+            "  mode='constant' constant_values\n"
+            "  mode='edge' \n  mode='wrap' \n  mode='empty' \n  mode='reflect' reflect_type\n"
+            "  mode='symmetric' reflect_type\n  mode='linear_ramp' end_values\n"
+            "  mode='maximum' stat_length\n  mode='mean' stat_length\n  mode='median' stat_length\n"
+            "  mode='minimum' stat_length",
         ),
         (
             lambda x: fnp.repeat(x, [1, 2, 3], axis=0),
