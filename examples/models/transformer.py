@@ -2,16 +2,17 @@
 
     python examples/models/transformer.py [--steps 400] [--out transformer.png]
 
-The text is the Zen of Python. Two layers, causal attention, layer norms and dropout are functions of
-`ftrans.nn`; parameters are dicts of arrays; `optax` updates them. Nothing is jitted: the generator
-draws another dropout mask at each call, of a program that is the same. Exits with 1 where the text
-is not learnt, or the masks made more than one program.
+The text is the Zen of Python. Two layers, causal attention, layer norms and dropout are functions
+of `ftrans.nn`; parameters are dicts of arrays; `optax` updates them. Nothing is jitted: the
+generator draws another dropout mask at each call, of a program that is the same. Exits with 1 where
+the text is not learnt, or the masks made more than one program.
 """
 
 import argparse
 import codecs
+import contextlib
+import io
 import sys
-import this
 
 import matplotlib as mpl
 import numpy as np
@@ -22,6 +23,9 @@ from ftrans import func, nn
 
 mpl.use("Agg")  # draws to a file, on machines without a display too
 import matplotlib.pyplot as plt
+
+with contextlib.redirect_stdout(io.StringIO()):  # it prints itself
+    import this
 
 TEXT = codecs.decode(this.s, "rot13")
 LETTERS = sorted(set(TEXT))
@@ -99,12 +103,11 @@ def train(params, text, steps, rng):
     return params, losses, ftrans.cache_info().misses - known
 
 
-def write(params, start, count, rng):
-    """Returns a text that begins so and goes on as the net thinks."""
-    text = [LETTERS.index(letter) for letter in start]
+def write(params, text, count, rng):
+    """Returns how the net goes on from letters i32[context] on, all of which it has read before."""
     for _ in range(count):
-        logits = predict(params, np.array([text[-CONTEXT:]], "int32"))[0, -1]
-        text.append(int(rng.categorical(np.asarray(logits) / 0.5)))
+        logits = np.asarray(predict(params, text[None, -CONTEXT:])[0, -1])
+        text = np.append(text, rng.categorical(logits / 0.5))
     return "".join(LETTERS[i] for i in text)
 
 
@@ -131,7 +134,7 @@ def main(arguments=None):
     draw(losses, options.out)
     reached = np.mean(losses[-20:])
     print(f"loss {losses[0]:.3f} -> {reached:.3f} nats a letter; new programs: {new}")
-    print(write(params, "Beautiful", 200, rng))
+    print(write(params, text[:CONTEXT], 300, rng))
     return 0 if reached < GOAL and not new else 1
 
 

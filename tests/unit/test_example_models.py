@@ -31,6 +31,9 @@ def load(name: str) -> Any:
         ("gaussian_process", ["--points", "60"]),
         ("kalman_smoother", ["--steps", "80"]),
         ("spectral_solver", []),
+        ("normalizing_flow", ["--steps", "400"]),
+        ("hamiltonian", ["--draws", "300"]),
+        ("transformer", ["--steps", "250"]),
     ],
 )
 def test_a_model_reaches_its_goal_and_draws_it(name: str, brief: list[str], tmp_path: Path) -> None:
@@ -87,3 +90,62 @@ def test_spectral_solver() -> None:
     end, states = module.solve(module.initial(x))
     assert states.shape == (module.STEPS, 128)
     assert_close(end, module.exact(x), 3e-4)
+
+
+def test_normalizing_flow() -> None:
+    module = load("normalizing_flow")
+    rng = np.random.default_rng(0)
+    params = module.initialise(rng)
+    for layer in params:
+        layer[-1]["w"] = 30 * layer[-1]["w"]  # far from the identity that it begins as
+    apart, back, mass = module.check(params, rng)
+    assert apart < 1e-4
+    assert back < 1e-3
+    assert abs(mass - 1) < 0.1
+
+
+def test_hamiltonian() -> None:
+    module = load("hamiltonian")
+    from scipy.stats import cauchy, norm
+
+    q = np.random.default_rng(0).normal(size=10)
+    mean, spread = 5 * q[0], np.exp(q[1])
+    effects = mean + spread * q[2:]
+    expected = (
+        norm(0, 5).logpdf(mean)
+        + cauchy(0, 5).logpdf(spread)
+        + q[1]
+        + norm(mean, spread).logpdf(effects).sum()
+        + norm(effects, module.ERRORS).logpdf(module.EFFECTS).sum()
+    )
+    jacobian = 8 * np.log(spread)  # of the effects in the places
+    origin = module.log_density(np.zeros(10))
+    at_origin = (
+        norm(0, 5).logpdf(0)
+        + cauchy(0, 5).logpdf(1)
+        + norm(0, 1).logpdf(np.zeros(8)).sum()
+        + norm(0, module.ERRORS).logpdf(module.EFFECTS).sum()
+    )
+    assert_close(module.log_density(q) - origin, expected + jacobian - at_origin, 1e-10)
+    # time runs back to where it began
+    slope, _ = module.downhill(q)
+    momentum = np.linspace(-1, 1, 10)
+    there, after, slope, _ = module.leap(q, momentum, slope, 0.1, 5)
+    back, before, _, _ = module.leap(there, -after, slope, 0.1, 5)
+    assert_close(back, q, 1e-10)
+    assert_close(before, -momentum, 1e-10)
+
+
+def test_transformer() -> None:
+    module = load("transformer")
+    import ftrans
+
+    params = module.initialise(ftrans.random.key(0))
+    text = np.arange(20, dtype="int32")[None] % len(module.LETTERS)
+    logits = module.predict(params, text)
+    assert logits.shape == (1, 20, len(module.LETTERS))
+    changed = np.concatenate([text[:, :12], text[:, 12:] + 3], 1)
+    assert_close(module.predict(params, changed)[:, :12], logits[:, :12], 1e-5)
+    rng = ftrans.random.default_rng(0)
+    first, second = (module.predict(params, text, rng) for _ in range(2))
+    assert np.abs(first - second).max() > 0.01, "another mask"
