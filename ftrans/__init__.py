@@ -20,12 +20,14 @@ try:
         external,
     )
     from ftrans.errors import *
+    from ftrans.external import debug
     from ftrans.func import *
     from ftrans.func.branches import cond, switch
     from ftrans.func.interpreter import Interpreter, Operation
     from ftrans.func.jit import jit
     from ftrans.func.loops import fori_loop, scan, while_loop
-    from ftrans.func.parallel import associative_scan, map
+    from ftrans.func.parallel import associative_scan
+    from ftrans.func.parallel import map as map  # not for `import *`, as it is Python's
     from ftrans.func.to_jax import to_jax
     from ftrans.func.trace import trace
     from ftrans.interop import from_jax
@@ -68,6 +70,7 @@ __all__ = [
     "custom_root",
     "custom_vjp",
     "custom_vmap",
+    "debug",
     "enable_grad",
     "errors",
     "explain",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.errors import ArgumentError, StructureError
+from ftrans.errors import ArgumentError, StructureError, UnsupportedError
 from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind
 from ftrans.ir.frame import Frame, settled
 from ftrans.ir.location import here
@@ -23,7 +23,7 @@ from ftrans.ir.source import Opaque
 from ftrans.ir.stack import FORWARD, Asks, differentiated, opened, state
 from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array, is_array, is_scalar, weakly
-from ftrans.primitives import call_p
+from ftrans.primitives import call_p, tied_p
 from ftrans.pytree import Skeleton, describe, split
 from ftrans.runtime import keep, note_trace, run
 from ftrans.runtime.faults import raise_ours
@@ -123,11 +123,14 @@ def stage(
         if randomness is not None and randomness != frame.asks.randomness:
             frame.asks = frame.asks._replace(randomness=randomness)
         tracers = frame.declare(inputs)
+        frame.ties = True
         local["place"] = None  # locations are those of the user's code again
         local["trail"] = frame if kind is Trail else None
         result = function(*tracers)
         results, outputs = split(result, passed)
         outs = list(map(as_array, results))
+        if frame.effect is not None:
+            outs = _tied(frame, outs)
         weak: list[bool] = []
         if depth or closed:  # outside of all frames nobody asks
             weak = [x.weak if type(x) is Tracer else is_scalar(x) for x in results]
@@ -168,6 +171,17 @@ def stage(
             by_jax=True,
         )
     return Staged(keep(program), captured, outputs, weak)
+
+
+def _tied(frame: Frame, outs: list[Any]) -> list[Any]:
+    """Returns results that are not there before the calls that were recorded have been made."""
+    done, frame.effect = frame.effect, None  # which refers to the frame
+    if not outs:
+        raise UnsupportedError(
+            f"{frame.name}: it calls debug.print, but returns no array, so nobody would run it.\n"
+            f"  Return an array from it."
+        )
+    return [tied_p(x, done) for x in outs]
 
 
 def abstract_inputs(types: Sequence[ArrayType], reason: str) -> list[tuple[ArrayType, Any, bool]]:

@@ -111,6 +111,8 @@ class Frame:
         made: weak references to its values, to find those that outlive it; None where few would.
         lanes: where it is traced for many at once, what that was told of randomness, and a value
             that numbers them, if there is one; else None.
+        effect: what says that the calls for the sake of their effects have been made; or None.
+        ties: whether what is returned is tied to that.
     """
 
     __slots__ = (
@@ -123,6 +125,7 @@ class Frame:
         "demands",
         "depth",
         "differentiates",
+        "effect",
         "entered",
         "equations",
         "floor",
@@ -136,6 +139,7 @@ class Frame:
         "producers",
         "rule",
         "sources",
+        "ties",
     )
 
     def __init__(self, name: str, closed: bool = False, entered: Location | None = None):
@@ -148,6 +152,8 @@ class Frame:
         self.rule: Any = None
         self.differentiates = 0
         self.lanes: tuple[str, Tracer | None] | None = None
+        self.effect: Tracer | None = None
+        self.ties = False
         self.depth, self.floor = -1, 0
         self.below: tuple[int, ...] = ()
         self.input_types: list[ArrayType] = []
@@ -183,7 +189,7 @@ class Frame:
         self.captured.clear()
         self.sources.clear()
         self.known.clear()
-        self.made = self.caller = self.lanes = None
+        self.made = self.caller = self.lanes = self.effect = None
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input; `source` is its value: an array, an outer tracer or `Abstract`."""

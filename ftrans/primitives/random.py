@@ -124,7 +124,9 @@ bitcast_p = structural(
     batch=lambda size, operands, dims, *, dtype: (bitcast_p(*operands, dtype=dtype), dims[0]),
     samples=[
         Sample((_counters(3),), {"dtype": np.dtype("float32")}),
-        Sample((np.float32([[1.0, -0.0, np.nan]]),), {"dtype": np.dtype("uint32")}, smooth=False),
+        Sample(
+            (np.array([[1.0, -0.0, np.nan]], "f4"),), {"dtype": np.dtype("uint32")}, smooth=False
+        ),
     ],
 )
 """Is what its bits are in another dtype of as many of them."""

@@ -1,0 +1,142 @@
+"""Looks at values while a program runs: `debug.print` and `debug.callback`, under every transform.
+
+A call is an equation that returns True. The calls of one traced function are chained, and all that
+the function returns is tied to the last of them: so they happen in order, and as often as what is
+returned is computed.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.tree_util as tree
+import numpy as np
+
+from ftrans.errors import ArgumentError, UnsupportedError
+from ftrans.external.callee import HostCallee
+from ftrans.ir import ArrayType, Tracer, type_of
+from ftrans.ir.stack import state
+from ftrans.numpy.promotion import as_array, is_array
+from ftrans.primitives import external_p, scalar, stop_gradient_p
+from ftrans.pytree import structure_key
+from ftrans.runtime.jaxlink import foreign, is_jax_tracing
+from ftrans.runtime.outlived import Ends
+from ftrans.traceback import boundary
+
+__all__ = ["callback", "print"]
+
+_DONE = ArrayType((), "bool")
+
+
+@boundary
+def callback(callback: Callable[..., Any], *args: Any, ordered: bool = True, **kwargs: Any) -> None:
+    """Calls a function with the values of its arguments, when the program that computes them runs.
+
+    In a function that is traced, called or not, that is once each time that the function is
+    evaluated: also in a loop, at each turn, and once for each example under `vmap`; a gradient does
+    not call it again. Where nobody needs what the function returns, it is not called.
+
+    Args:
+        callback: takes NumPy arrays in the place of arrays; what it returns is dropped, and what it
+            raises reaches who runs the program.
+        *args: pytrees. What is no array is handed on as it is.
+        ordered: calls are in order anyway; taken for the sake of JAX's signature.
+        **kwargs: as `args`.
+
+    Raises:
+        UnsupportedError: inside of a custom rule.
+
+    Example:
+        >>> from ftrans import func
+        >>> seen = []
+        >>> func.grad(lambda x: (callback(seen.append, 2 * x), x**2)[1])(3.0)
+        array(6.)
+        >>> seen
+        [array(6.)]
+    """
+    _call(callback, callback, args, kwargs)
+
+
+@boundary
+def print(fmt: str, *args: Any, ordered: bool = True, **kwargs: Any) -> None:
+    """Prints values when the program that computes them runs, as `callback` calls functions.
+
+    Args:
+        fmt: as for `str.format`.
+        *args: what stands in the fields; arrays, or anything else.
+        ordered: lines are in order anyway; taken for the sake of JAX's signature.
+        **kwargs: what stands in named fields.
+
+    Raises:
+        ArgumentError: where the fields are not those of the arguments.
+        UnsupportedError: inside of a custom rule.
+
+    Example:
+        >>> import ftrans
+        >>> def f(x):
+        ...     return ftrans.scan(lambda c, v: (c + v, print("c = {}", c)), 0.0, x)[0]
+        >>> f(np.array([1.0, 2.0]))
+        c = 0.0
+        c = 1.0
+        array(3.)
+    """
+    try:
+        fmt.format(*args, **kwargs)
+    except (IndexError, KeyError) as error:
+        raise ArgumentError(
+            f"debug.print: the text has a field that no argument is for.\n  fmt: {fmt!r}\n"
+            f"  field: {error.args[0]!r}"
+        ) from None
+    except Exception:  # of a traced value, say, which has no such format before it has a value
+        pass
+    _call(lambda *args, **kwargs: builtins.print(fmt.format(*args, **kwargs)), fmt, args, kwargs)
+
+
+def _call(function: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> None:
+    leaves, structure = tree.tree_flatten((args, kwargs))
+    places = [i for i, leaf in enumerate(leaves) if is_array(leaf) or type(leaf) is Tracer]
+    arrays = [leaves[i] for i in places]
+    for i in places:
+        leaves[i] = None
+
+    def called(*found: Any) -> None:
+        full = list(leaves)
+        for i, x in zip(places, found, strict=True):
+            full[i] = np.asarray(x.value("debug") if type(x) is Tracer else x)
+        given, named = structure.unflatten(full)
+        function(*given, **named)
+
+    frame = state.stack[-1] if state.stack else None
+    if foreign(arrays) or (frame is None and is_jax_tracing()):
+        jax.debug.callback(called, *arrays, ordered=False)
+        return
+    if frame is None or isinstance(frame, Ends):
+        called(*arrays)
+        return
+
+    def step(_: Any, *found: Any) -> list[Any]:
+        called(*found)
+        return [np.True_]
+
+    # two calls that do the same are one step of a trail
+    rest = tuple([(type(x), x) for x in leaves])
+    try:
+        same: Any = ("debug", hash((key, rest)) and (key, rest), structure_key(structure, True))
+    except TypeError:
+        same = None
+    callee = HostCallee("debug", step, [_DONE], key=same)
+    operands = [as_array(x) for x in arrays]
+    operands = [stop_gradient_p(x) if type_of(x).is_inexact else x for x in operands]
+    before = frame.effect
+    if before is None:
+        before = frame.capture(np.asarray(True)) if not operands else scalar(True, bool)
+    (done,) = external_p(before, *operands, callee=callee)
+    if not done.frame.ties:
+        raise UnsupportedError(
+            "debug: a custom rule is kept, and called as often as it is needed: nothing is printed "
+            "there.\n  Call debug.print around it, or print what it returns."
+        )
+    done.frame.effect = done
