@@ -60,11 +60,11 @@ CEILINGS = {
     "interop": 2220,
     "interpreters": 2572,
     "ir": 2403,
-    "numpy": 8759,
+    "numpy": 8976,
     "primitives": 6962,
     "runtime": 3632,
     "scipy": 91,
-    "torch": 890,
+    "torch": 894,
     "verify": 3233,
 }
 """How many lines a package may have."""

@@ -19,6 +19,7 @@ from ftrans.numpy import rearrangement, reduction
 from ftrans.numpy.advice import attributes_of
 from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
 from ftrans.numpy.borrowed import borrow
+from ftrans.numpy.decompositions import det, eig, eigvals, matrix_rank, qr, svd
 from ftrans.numpy.diagonals import tril, triu
 from ftrans.numpy.elementwise import add, conj, multiply
 from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
@@ -28,14 +29,14 @@ from ftrans.numpy.statistics import root, squares
 from ftrans.numpy.views import copied
 
 _BORROWED = """
-    cond det eig eigvals inv lstsq matrix_rank multi_dot pinv qr slogdet solve svd svdvals
-    tensorinv tensorsolve
+    cond inv lstsq multi_dot pinv slogdet solve svdvals tensorinv tensorsolve
 """
 
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     *_BORROWED.split(),
-    "cholesky", "cross", "diagonal", "eigh", "eigvalsh", "matmul", "matrix_norm", "matrix_power",
-    "matrix_transpose", "norm", "outer", "tensordot", "trace", "vecdot", "vector_norm",
+    "cholesky", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "matmul",
+    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm", "outer", "qr", "svd",
+    "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
@@ -84,8 +85,8 @@ def eigvalsh(a: Any, UPLO: str = "L") -> Any:
     return _eigvalsh(_hermitian(a, UPLO.upper() == "L"))
 
 
-_cholesky, _eigh, _eigvalsh = map(
-    from_jax, (jnp.linalg.cholesky, jnp.linalg.eigh, jnp.linalg.eigvalsh)
+_cholesky, _eigh, _eigvalsh, _inv = map(
+    from_jax, (jnp.linalg.cholesky, jnp.linalg.eigh, jnp.linalg.eigvalsh, jnp.linalg.inv)
 )
 
 
@@ -141,8 +142,11 @@ def _vector_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
         return p.sum_p(p.convert_p(p.ne_p(x, 0), dtype=type_of(size).dtype), axes=axes)
     if isinstance(order, str):
         raise ArgumentError(f"norm: vectors have no norm of order {order!r}.")
-    if order < 0:
-        return p.pow_p(p.sum_p(p.pow_p(size, float(order)), axes=axes), 1.0 / order)
+    if order < 0:  # that of a vector with a zero is zero, and its slope as well
+        is_zero = p.eq_p(p.min_p(size, axes=axes), 0)
+        size = p.select_p(p.eq_p(size, 0), 1.0, size)
+        found = p.pow_p(p.sum_p(p.pow_p(size, float(order)), axes=axes), 1.0 / order)
+        return p.select_p(is_zero, 0.0, found)
     return _power(p.sum_p(_power(size, float(order)), axes=axes), 1.0 / order)
 
 
@@ -183,11 +187,16 @@ def _matrix_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
     if order in (2, -2, "nuc"):
         ends = tuple([axis for axis in range(type_of(x).ndim) if axis not in axes])
         values = _svdvals(p.transpose_p(x, permutation=(*ends, *axes)))
-        return {2: reduction.max, -2: reduction.min, "nuc": reduction.sum}[order](values, axis=-1)
+        if order == -2:
+            return reduction.min(values, axis=-1)
+        start = {"initial": 0.0} if order == 2 and type_of(values).shape[-1] == 0 else {}
+        return (reduction.max if order == 2 else reduction.sum)(values, axis=-1, **start)
     if order not in (1, -1, math.inf, -math.inf):
         raise ArgumentError(f"norm: matrices have no norm of order {order!r}.")
     summed, left = (rows, columns) if abs(order) == 1 else (columns, rows)
     sums = p.sum_p(p.abs_p(x), axes=(summed,))
+    if order > 0 and type_of(x).shape[left] == 0:
+        return p.sum_p(sums, axes=(left - (left > summed),))  # of nothing, which is 0
     return (p.max_p if order > 0 else p.min_p)(sums, axes=(left - (left > summed),))
 
 
@@ -226,14 +235,14 @@ def matrix_power(x: Any, n: int) -> Any:
 
     Args:
         x: f32[..., m, m].
-        n: how often, at least 0.
+        n: how often; where it is negative, their inverses.
     """
     x = as_array(x)
     t = type_of(x)
     if t.ndim < 2 or t.shape[-1] != t.shape[-2]:
         raise ShapeError(f"matrix_power: takes square matrices.\n  x: {t}")
     if n < 0:
-        raise NotImplementedError("matrix_power: a negative power needs the inverse.")
+        x, n = _inv(x), -n
     if n == 0:
         return broadcast_to(np.eye(t.shape[-1], dtype=t.dtype), t.shape)
     result = None
