@@ -9,6 +9,7 @@ from benchmarks.rows import (
     growing,
     imported,
     lowering,
+    matrices,
     recompiling,
     tensors,
     verifying,
@@ -27,5 +28,6 @@ ROWS = [
     *custom.ROWS,
     *external.ROWS,
     *imported.ROWS,
+    *matrices.ROWS,
     *verifying.ROWS,
 ]

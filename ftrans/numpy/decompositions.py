@@ -118,7 +118,7 @@ def svd(
     a = inexact(a)
     *_, rows, columns = type_of(a).shape
     if not compute_uv or not full_matrices or rows == columns or 0 in (rows, columns):
-        return _svd(a, full_matrices, compute_uv, hermitian)
+        return _svd(_unmoved(a), full_matrices, compute_uv, hermitian)
     u, s, vh = found = _svd(a, full_matrices=False)
     if rows > columns:
         return type(found)(_completed(u), s, vh)
@@ -171,9 +171,7 @@ class EigResult(NamedTuple):
 
 
 def _eig_of(a: Any) -> Any:
-    return jax.lax.linalg.eig(
-        a, compute_left_eigenvectors=False, enable_eigvec_derivs=a.shape[-1] > 0
-    )
+    return jax.lax.linalg.eig(a, compute_left_eigenvectors=False, enable_eigvec_derivs=True)
 
 
 @jax.custom_jvp
@@ -191,13 +189,18 @@ def _push_eigvals(primals: Any, tangents: Any) -> Any:
 _eig, _eigvals = map(from_jax, (_eig_of, _eigvals_of))
 
 
+def _unmoved(a: Any) -> Any:
+    """Returns matrices, without a derivative where there is nothing in them."""
+    return p.stop_gradient_p(a) if 0 in type_of(a).shape else a
+
+
 def eig(a: Any) -> Any:
     """Returns the eigenvalues and the eigenvectors, of norm 1, of square matrices, f64[..., n, n].
 
     Derivatives exist where eigenvalues differ. Those of eigenvectors mean something where what is
     made of them does not depend on their phases.
     """
-    return EigResult(*_eig(inexact(a)))
+    return EigResult(*_eig(_unmoved(inexact(a))))
 
 
 def eigvals(a: Any) -> Any:
@@ -205,4 +208,4 @@ def eigvals(a: Any) -> Any:
 
     Derivatives exist where eigenvalues differ.
     """
-    return _eigvals(inexact(a))
+    return _eigvals(_unmoved(inexact(a)))

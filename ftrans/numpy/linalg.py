@@ -5,7 +5,9 @@ A norm has the gradient of least norm where it has a kink: that of the 2-norm at
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -56,6 +58,8 @@ def _hermitian(x: Any, lower: bool) -> Any:
 def cholesky(x: Any, /, *, upper: bool = False) -> Any:
     """Returns the Cholesky factors of Hermitian matrices, f64[..., n, n].
 
+    One triangle is read; the gradient is Hermitian, as PyTorch's is.
+
     Args:
         x: positive definite matrices. Where one is none, its factor is NaN.
         upper: whether the upper triangle is read, and the factor is an upper one.
@@ -66,7 +70,8 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Any:
 def eigh(a: Any, UPLO: str = "L") -> Any:
     """Returns eigenvalues, in order, and eigenvectors of Hermitian matrices, f64[..., n, n].
 
-    Derivatives of eigenvectors exist where eigenvalues differ.
+    Derivatives of eigenvectors exist where eigenvalues differ, and so do second ones of
+    eigenvalues. The gradient is Hermitian, as PyTorch's is.
 
     Args:
         a: the matrices.
@@ -85,9 +90,15 @@ def eigvalsh(a: Any, UPLO: str = "L") -> Any:
     return _eigvalsh(_hermitian(a, UPLO.upper() == "L"))
 
 
-_cholesky, _eigh, _eigvalsh, _inv = map(
-    from_jax, (jnp.linalg.cholesky, jnp.linalg.eigh, jnp.linalg.eigvalsh, jnp.linalg.inv)
+def _of_hermitian(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of JAX's for what is Hermitian as it is."""
+    return from_jax(functools.partial(function, symmetrize_input=False))
+
+
+_cholesky, _eigh, _eigvalsh = map(
+    _of_hermitian, (jnp.linalg.cholesky, jnp.linalg.eigh, jnp.linalg.eigvalsh)
 )
+_inv = from_jax(jnp.linalg.inv)
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Any:
