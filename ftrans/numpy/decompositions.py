@@ -25,7 +25,7 @@ from ftrans.numpy.logic import greater, where
 from ftrans.numpy.promotion import inexact
 from ftrans.numpy.shaping import atleast_2d, concatenate, expand_dims, matrix_transpose
 
-__all__ = ["det", "eig", "eigvals", "matrix_rank", "qr", "svd"]
+__all__ = ["det", "eig", "eigh", "eigvals", "eigvalsh", "matrix_rank", "qr", "svd"]
 
 _det, _qr, _svd, _solve = map(
     from_jax, (jnp.linalg.det, jnp.linalg.qr, jnp.linalg.svd, jnp.linalg.solve)
@@ -163,6 +163,13 @@ def _completed(u: Any) -> Any:
     return concatenate([u, add(moved, matmul(moved, root))], -1)
 
 
+class EighResult(NamedTuple):
+    """What `eigh` returns."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
 class EigResult(NamedTuple):
     """What `eig` returns."""
 
@@ -172,6 +179,65 @@ class EigResult(NamedTuple):
 
 def _eig_of(a: Any) -> Any:
     return jax.lax.linalg.eig(a, compute_left_eigenvectors=False, enable_eigvec_derivs=True)
+
+
+def _hermitian_eig(lower: bool, vectors: bool) -> Any:
+    """Returns a function of one triangle, with JAX's rule for tangents that are Hermitian."""
+
+    @jax.custom_jvp
+    def eig_of(a: Any) -> Any:
+        v, w = jax.lax.linalg.eigh(a, lower=lower, symmetrize_input=False)
+        return (w, v) if vectors else w
+
+    @eig_of.defjvp
+    def push(primals: Any, tangents: Any) -> Any:
+        w, v = found = eig_of(*primals) if vectors else both(*primals)
+        turned = v.conj().mT @ tangents[0] @ v
+        dw = jnp.diagonal(turned, axis1=-2, axis2=-1).real
+        if not vectors:
+            return w, dw
+        one = jnp.eye(w.shape[-1], dtype=w.dtype)
+        inverse = 1 / (w[..., None, :] - w[..., :, None] + one) - one
+        return found, (dw, v @ (turned * inverse.astype(v.dtype)))
+
+    both = eig_of if vectors else _hermitian_eig(lower, True)
+    return eig_of
+
+
+_EIGH = {
+    (lower, vectors): from_jax(_hermitian_eig(lower, vectors))
+    for lower in (True, False)
+    for vectors in (True, False)
+}
+
+
+def _grafted(a: Any) -> Any:
+    """Returns matrices of which one triangle is read; a gradient goes to both, in halves."""
+    a = inexact(a)
+    return p.graft_p(a, multiply(0.5, add(a, matrix_transpose(conj(a)))))
+
+
+def eigh(a: Any, UPLO: str = "L") -> Any:
+    """Returns eigenvalues, in order, and eigenvectors of Hermitian matrices, f64[..., n, n].
+
+    Derivatives of eigenvectors exist where eigenvalues differ, and so do second ones of
+    eigenvalues. The gradient is Hermitian, as PyTorch's is.
+
+    Args:
+        a: the matrices.
+        UPLO: which triangle is read, "L" or "U".
+    """
+    return EighResult(*_EIGH[UPLO.upper() == "L", True](_grafted(a)))
+
+
+def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+    """Returns the eigenvalues, in order, of Hermitian matrices, f64[..., n, n].
+
+    Args:
+        a: the matrices.
+        UPLO: which triangle is read, "L" or "U".
+    """
+    return _EIGH[UPLO.upper() == "L", False](_grafted(a))
 
 
 @jax.custom_jvp

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,7 +20,16 @@ from ftrans.numpy import rearrangement, reduction
 from ftrans.numpy.advice import attributes_of
 from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
 from ftrans.numpy.borrowed import borrow
-from ftrans.numpy.decompositions import det, eig, eigvals, matrix_rank, qr, svd
+from ftrans.numpy.decompositions import (
+    det,
+    eig,
+    eigh,
+    eigvals,
+    eigvalsh,
+    matrix_rank,
+    qr,
+    svd,
+)
 from ftrans.numpy.diagonals import tril, triu
 from ftrans.numpy.elementwise import add, conj, multiply
 from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
@@ -67,37 +75,7 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Any:
     return _cholesky(_hermitian(x, not upper), upper=upper)
 
 
-def eigh(a: Any, UPLO: str = "L") -> Any:
-    """Returns eigenvalues, in order, and eigenvectors of Hermitian matrices, f64[..., n, n].
-
-    Derivatives of eigenvectors exist where eigenvalues differ, and so do second ones of
-    eigenvalues. The gradient is Hermitian, as PyTorch's is.
-
-    Args:
-        a: the matrices.
-        UPLO: which triangle is read, "L" or "U".
-    """
-    return _eigh(_hermitian(a, UPLO.upper() == "L"))
-
-
-def eigvalsh(a: Any, UPLO: str = "L") -> Any:
-    """Returns the eigenvalues, in order, of Hermitian matrices, f64[..., n, n].
-
-    Args:
-        a: the matrices.
-        UPLO: which triangle is read, "L" or "U".
-    """
-    return _eigvalsh(_hermitian(a, UPLO.upper() == "L"))
-
-
-def _of_hermitian(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of JAX's for what is Hermitian as it is."""
-    return from_jax(functools.partial(function, symmetrize_input=False))
-
-
-_cholesky, _eigh, _eigvalsh = map(
-    _of_hermitian, (jnp.linalg.cholesky, jnp.linalg.eigh, jnp.linalg.eigvalsh)
-)
+_cholesky = from_jax(functools.partial(jnp.linalg.cholesky, symmetrize_input=False))
 _inv = from_jax(jnp.linalg.inv)
 
 
