@@ -78,12 +78,12 @@ CONVENTIONS = [
     Differs(
         "var var_mean var.unbiased var_mean.unbiased",
         "jvp",
-        "Rule 5: 0/0, of one element with a correction of 1; PyTorch's pullback is NaN as well.",
+        "Rule 5: the variance of nothing is NaN, and ours has the slope NaN, PyTorch's 0.",
     ),
     Differs(
         "masked.amax masked.amin",
         "vjp jvp",
-        "Rule 1: PyTorch's is NaN where the mask is a number.",
+        "Rule 5: the value is NaN. We give the slope to the elements that are, PyTorch NaN to all.",
     ),
     Differs(
         "logcumsumexp",
@@ -98,6 +98,7 @@ MISSING = [
     Differs("logaddexp logcumsumexp", ALL, "No complex numbers yet.", dtype="complex128"),
     Differs("linalg.pinv", "out vjp jvp hvp", "`rtol` is not taken yet.", numbers=(8,)),
     Differs("gradient", ALL, "`edge_order=2` is not there yet."),
+    Differs("nanquantile", ALL, "`keepdims` makes an axis of a number, which NumPy does not."),
     Differs("nextafter", "vjp jvp hvp vmap", "JAX has no derivative of it."),
     Differs("nonzero argwhere", "vmap", "How many there are differs from lane to lane."),
 ]
@@ -107,8 +108,7 @@ UNLIKE = [
     Differs("gather", ALL, "An empty index of another rank is an error."),
     Differs("cat", ALL, "An empty array of rank one has to fit, as in NumPy."),
     Differs("tensordot", ALL, "Axes of size 1 do not fit others, as in NumPy."),
-    Differs("nanquantile", ALL, "A vector of one quantile makes an axis, as in NumPy."),
-    Differs("nonzero", "out", "A number has no axis, and so no indices, as in NumPy."),
+    Differs("nonzero", "out", "A number has no axis, and so no indices by axis."),
 ]
 """Where arguments mean in NumPy, and here, what they do not mean in PyTorch."""
 
