@@ -63,12 +63,12 @@ CEILINGS = {
     "interpreters": 2576,
     "ir": 2419,
     "nn": 3966,
-    "numpy": 9416,
-    "primitives": 8180,
+    "numpy": 9551,
+    "primitives": 8182,
     "random": 1280,
     "runtime": 3824,
-    "scipy": 311,
-    "torch": 890,
+    "scipy": 497,
+    "torch": 894,
     "verify": 3233,
 }
 """How many lines a package may have."""

@@ -10,6 +10,7 @@ from benchmarks.rows import (
     growing,
     imported,
     lowering,
+    matrices,
     networks,
     recompiling,
     tensors,
@@ -31,5 +32,6 @@ ROWS = [
     *imported.ROWS,
     *networks.ROWS,
     *drawing.ROWS,
+    *matrices.ROWS,
     *verifying.ROWS,
 ]

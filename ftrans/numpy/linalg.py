@@ -22,6 +22,7 @@ from ftrans.numpy import rearrangement, reduction
 from ftrans.numpy.advice import attributes_of
 from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
 from ftrans.numpy.borrowed import borrow, double
+from ftrans.numpy.determinants import det, eig, eigvals
 from ftrans.numpy.elementwise import absolute, multiply
 from ftrans.numpy.factorizations import (
     LinAlgError,
@@ -43,14 +44,14 @@ from ftrans.numpy.statistics import root, squares
 from ftrans.numpy.views import copied
 
 _BORROWED = """
-    cond det eig eigvals lstsq multi_dot slogdet tensorinv tensorsolve
+    cond lstsq multi_dot slogdet tensorinv tensorsolve
 """
 
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     *_BORROWED.split(),
-    "LinAlgError", "cholesky", "cross", "diagonal", "eigh", "eigvalsh", "inv", "matmul",
-    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm", "outer", "pinv", "qr",
-    "solve", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
+    "LinAlgError", "cholesky", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
+    "inv", "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm",
+    "outer", "pinv", "qr", "solve", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
@@ -158,8 +159,11 @@ def _vector_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
         return p.sum_p(p.convert_p(p.ne_p(x, 0), dtype=type_of(size).dtype), axes=axes)
     if isinstance(order, str):
         raise ArgumentError(f"norm: vectors have no norm of order {order!r}.")
-    if order < 0:
-        return p.pow_p(p.sum_p(p.pow_p(size, float(order)), axes=axes), 1.0 / order)
+    if order < 0:  # that of a vector with a zero is zero, and its slope as well
+        is_zero = p.eq_p(p.min_p(size, axes=axes), 0)
+        size = p.select_p(p.eq_p(size, 0), 1.0, size)
+        found = p.pow_p(p.sum_p(p.pow_p(size, float(order)), axes=axes), 1.0 / order)
+        return p.select_p(is_zero, 0.0, found)
     return _power(p.sum_p(_power(size, float(order)), axes=axes), 1.0 / order)
 
 
@@ -197,11 +201,16 @@ def _matrix_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
     if order in (2, -2, "nuc"):
         ends = tuple([axis for axis in range(type_of(x).ndim) if axis not in axes])
         values = svdvals(p.transpose_p(x, permutation=(*ends, *axes)))
-        return {2: reduction.max, -2: reduction.min, "nuc": reduction.sum}[order](values, axis=-1)
+        if order == -2:
+            return reduction.min(values, axis=-1)
+        start = {"initial": 0.0} if order == 2 and type_of(values).shape[-1] == 0 else {}
+        return (reduction.max if order == 2 else reduction.sum)(values, axis=-1, **start)
     if order not in (1, -1, math.inf, -math.inf):
         raise ArgumentError(f"norm: matrices have no norm of order {order!r}.")
     summed, left = (rows, columns) if abs(order) == 1 else (columns, rows)
     sums = p.sum_p(p.abs_p(x), axes=(summed,))
+    if order > 0 and type_of(x).shape[left] == 0:
+        return p.sum_p(sums, axes=(left - (left > summed),))  # of nothing, which is 0
     return (p.max_p if order > 0 else p.min_p)(sums, axes=(left - (left > summed),))
 
 

@@ -66,7 +66,7 @@ _BY_NAME = """
     kron cross vdot diff fliplr flipud rot90 repeat_interleave:repeat quantile isin
     real imag sgn:sign isreal is_complex:iscomplexobj logaddexp2
     bitwise_left_shift bitwise_right_shift atleast_1d atleast_2d atleast_3d i0 result_type
-    bincount matrix_power diagflat hsplit vsplit dsplit take_along_dim:take_along_axis
+    bincount matrix_power hsplit vsplit dsplit
 """
 
 # of functions.py; those that create
@@ -104,6 +104,10 @@ _FORMULAS = {
     "masked_select": lambda x, mask: _fnp.getitem(*_fnp.broadcast_arrays(x, mask)),
     "clamp_min": lambda x, min: _fnp.clip(x, min, None),
     "clamp_max": lambda x, max: _fnp.clip(x, None, max),
+    "diagflat": lambda x, offset=0: _fnp.diagflat(x, offset),
+    "take_along_dim": lambda x, indices, dim=None: _fnp.take_along_axis(
+        x, _fnp.ravel(indices) if dim is None else indices, axis=dim
+    ),
     "frac": lambda x: x - _fnp.trunc(x),
     "dist": lambda x, y, p=2.0: _fnp.vector_norm(x - y, ord=p),
     "addmm": lambda x, mat1, mat2, *, beta=1, alpha=1: beta * x + alpha * _fnp.matmul(mat1, mat2),
@@ -395,7 +399,7 @@ linalg = _module(
     norm=_lifted(_fnp.norm),
     vector_norm=_lifted(_functions.vector_norm),
     matrix_norm=_lifted(_fnp.matrix_norm),
-    **_from_jax(_jax.numpy.linalg, _MATRICES),
+    **{name: _lifted(getattr(_fnp.linalg, name)) for name in _MATRICES.split()},
     **{name: _function(name, name) for name in ("cross", "matmul", "matrix_power", "vecdot")},
 )
 inverse, det, cholesky, qr = linalg.inv, linalg.det, linalg.cholesky, linalg.qr

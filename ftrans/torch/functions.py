@@ -233,9 +233,9 @@ _slogdet = from_jax(jax.numpy.linalg.slogdet)
 
 
 def logdet(input: Any) -> Any:
-    """Returns the logarithm of the determinant, NaN where that is negative."""
+    """Returns the logarithm of the determinant, NaN where that is negative; or a complex one."""
     sign, logarithm = _slogdet(input)
-    return fnp.where(sign < 0, math.nan, logarithm)
+    return fnp.log(sign) + logarithm
 
 
 def vector_norm(

@@ -1,0 +1,792 @@
+"""PyTorch's operations by the names of its samples, each as it is written with ftrans.
+
+An entry takes what PyTorch's function takes, `dim` and `keepdim` included, and calls ours with
+`axis` and `keepdims`: the table is also the list of what a port has to change.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import ftrans.numpy as fnp
+import ftrans.scipy.linalg as sl
+import ftrans.scipy.special as sp
+import ftrans.torch as ft
+from ftrans.func import vmap
+
+Function = Callable[..., Any]
+la, fft = fnp.linalg, fnp.fft
+
+
+# ------------------------------------------------------------------------------- the same by name
+
+
+def named(home: Any, names: str, prefix: str = "") -> dict[str, Function]:
+    """Returns functions by PyTorch's names, `theirs` or `theirs:ours`; arguments are the same."""
+    pairs = [name.partition(":") for name in names.split()]
+    return {prefix + theirs: getattr(home, ours or theirs) for theirs, _, ours in pairs}
+
+
+def wrapped(wrapper: Function, home: Any, names: str, prefix: str = "") -> dict[str, Function]:
+    """Returns functions of ours, each wrapped so that it takes PyTorch's arguments."""
+    return {name: wrapper(function) for name, function in named(home, names, prefix).items()}
+
+
+ELEMENTWISE = named(
+    fnp,
+    """
+    abs acos acosh angle asin asinh atan atanh atan2:arctan2 bitwise_and bitwise_left_shift
+    bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil conj conj_physical:conj copysign cos
+    cosh deg2rad digamma eq:equal erf erfc erfinv exp exp2 expm1 float_power floor floor_divide fmax
+    fmin fmod frexp gcd ge:greater_equal gt:greater heaviside hypot i0 imag isfinite isinf isnan
+    isneginf isposinf isreal lcm le:less_equal lgamma log log10 log1p log2 logaddexp
+    logaddexp2 logical_and logical_not logical_or logical_xor lt:less maximum minimum mul:multiply
+    ne:not_equal neg:negative nextafter positive pow:power rad2deg real reciprocal remainder rsqrt
+    sgn:sign sigmoid sign signbit sin sinc sinh sqrt square tan tanh true_divide trunc xlogy
+    max.binary:maximum min.binary:minimum div.no_rounding_mode:divide clamp:clip
+    """,
+)
+OF_TENSORS = named(
+    ft,
+    """
+    addcdiv addcmul addmm atleast_1d atleast_2d atleast_3d broadcast_tensors cat chunk clamp_max
+    clamp_min column_stack complex diagonal dist dsplit dstack flatten flip fliplr
+    flipud frac hsplit hstack lerp logdet masked_fill masked_select
+    max.reduction_no_dim:max max.reduction_with_dim:max min.reduction_no_dim:min
+    min.reduction_with_dim:min movedim narrow nonzero:argwhere argwhere permute polar ravel reshape
+    select split split.list_args:split stack squeeze t transpose
+    unbind unflatten unsqueeze view_as_complex view_as_real vsplit
+    vstack logit nan_to_num
+    """,
+)
+SPECIAL = named(
+    sp,
+    """
+    entr erfcx i0e i1 i1e log_ndtr ndtr ndtri xlog1py zeta
+    """,
+    "special.",
+)
+OF_LINALG = named(
+    la,
+    """
+    det cond eig eigvals inv slogdet solve svdvals matrix_power multi_dot
+    """,
+    "linalg.",
+)
+
+# -------------------------------------------------------------------------------------- reductions
+
+
+def axes(x: Any, dim: Any) -> Any:
+    """Returns the axes that `dim` means: all where it is empty, and a number has one."""
+    if dim is None or np.ndim(x) == 0 or (not isinstance(dim, int) and len(dim) == 0):
+        return None
+    return dim if isinstance(dim, int) else tuple(dim)
+
+
+def reduction(function: Function) -> Function:
+    """Returns a reduction that takes `dim` and `keepdim`."""
+
+    def reduced(x: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Any:
+        return function(x, axis=axes(x, dim), keepdims=keepdim, **options)
+
+    return reduced
+
+
+def spread(function: Function) -> Function:
+    """Returns `std` or `var`, of a sample unless it is said otherwise."""
+
+    def of(
+        x: Any, dim: Any = None, *args: Any, correction: Any = 1, keepdim: bool = False, **kw: Any
+    ) -> Any:
+        if isinstance(dim, bool):  # `unbiased`
+            dim, args = None, (dim, *args)
+        unbiased = kw.get("unbiased", args[0] if args else None)
+        keepdim = args[1] if len(args) > 1 else keepdim
+        correction = (correction if correction is not None else 1) if unbiased is None else unbiased
+        return function(x, axis=axes(x, dim), ddof=float(correction), keepdims=keepdim)
+
+    return of
+
+
+def with_mean(function: Function) -> Function:
+    def of(x: Any, dim: Any = None, *args: Any, keepdim: bool = False, **kw: Any) -> Any:
+        kept = args[1] if len(args) > 1 else keepdim
+        mean = fnp.mean(x, axis=None if isinstance(dim, bool) else axes(x, dim), keepdims=kept)
+        return spread(function)(x, dim, *args, keepdim=keepdim, **kw), mean
+
+    return of
+
+
+def masked(function: Function, **fixed: Any) -> Function:
+    """Returns a reduction of the elements where a mask is true."""
+
+    def reduced(
+        x: Any, dim: Any = None, *, keepdim: bool = False, mask: Any = None, **options: Any
+    ) -> Any:
+        if function in (fnp.var, fnp.std):
+            options["ddof"] = float(options.pop("unbiased", True))
+        where = True if mask is None else np.broadcast_to(mask, x.shape)
+        found = function(x, axis=axes(x, dim), keepdims=keepdim, where=where, **fixed, **options)
+        return fnp.astype(found, x.dtype)
+
+    return reduced
+
+
+def extremes(x: Any, *, dim: Any = None, keepdim: bool = False) -> Any:
+    return tuple([reduction(f)(x, dim, keepdim) for f in (fnp.amin, fnp.amax)])
+
+
+def kth(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    if x.ndim == 0:
+        return x
+    found = fnp.take(fnp.sort(x, axis=dim), np.array([k - 1]), axis=dim)
+    return found if keepdim else fnp.squeeze(found, axis=dim)
+
+
+def quantile(function: Function) -> Function:
+    def of(
+        x: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
+    ) -> Any:
+        return function(x, q, axis=axes(x, dim), keepdims=keepdim, method=interpolation)
+
+    return of
+
+
+def along(function: Function) -> Function:
+    """Returns what goes along one axis; a number has one there of size 1."""
+
+    def of(x: Any, dim: int = -1, **options: Any) -> Any:
+        return fnp.reshape(function(fnp.atleast_1d(x), axis=dim, **options), x.shape)
+
+    return of
+
+
+REDUCTIONS = {
+    **wrapped(
+        reduction,
+        fnp,
+        "all amax amin any argmax argmin logsumexp mean nanmean nansum prod sum",
+    ),
+    "aminmax": extremes,
+    "count_nonzero": lambda x, dim=None: fnp.count_nonzero(x, axes(x, dim)),
+    "std": spread(fnp.std),
+    "std.unbiased": spread(fnp.std),
+    "var": spread(fnp.var),
+    "var.unbiased": spread(fnp.var),
+    "std_mean": with_mean(fnp.std),
+    "std_mean.unbiased": with_mean(fnp.std),
+    "var_mean": with_mean(fnp.var),
+    "var_mean.unbiased": with_mean(fnp.var),
+    "quantile": quantile(fnp.quantile),
+    "nanquantile": quantile(fnp.nanquantile),
+    "kthvalue": kth,
+    "msort": lambda x: fnp.sort(fnp.atleast_1d(x), axis=0).reshape(x.shape),
+    "cumsum": along(fnp.cumsum),
+    "cumprod": along(fnp.cumprod),
+    "cummax": lambda x, dim: fnp.reshape(fnp.cummax(fnp.atleast_1d(x), axis=dim), x.shape),
+    "cummin": lambda x, dim: fnp.reshape(fnp.cummin(fnp.atleast_1d(x), axis=dim), x.shape),
+    "logcumsumexp": along(fnp.logcumsumexp),
+    "softmax": along(fnp.softmax),
+    "softmax.with_dtype": along(fnp.softmax),
+    "log_softmax": along(fnp.log_softmax),
+    "log_softmax.with_dtype": along(fnp.log_softmax),
+    "masked.sum": masked(fnp.sum),
+    "masked.prod": masked(fnp.prod),
+    "masked.amax": masked(fnp.amax, initial=-np.inf),
+    "masked.amin": masked(fnp.amin, initial=np.inf),
+    "masked.mean": masked(fnp.mean),
+    "masked.var": masked(fnp.var),
+    "masked.std": masked(fnp.std),
+    "diff": lambda x, n=1, dim=-1, prepend=None, append=None: fnp.diff(x, n, dim, prepend, append),
+    "trapezoid": lambda y, x=None, *, dx=1.0, dim=-1: fnp.trapezoid(y, x, dx, dim),
+    "trapz": lambda y, x=None, *, dx=1.0, dim=-1: fnp.trapezoid(y, x, dx, dim),
+    "cov": lambda x, *, correction=1, fweights=None, aweights=None: fnp.cov(
+        x, ddof=correction, fweights=fweights, aweights=aweights
+    ),
+    "corrcoef": lambda x: fnp.corrcoef(x),
+    "gradient": lambda x, *, spacing=1, dim=None, edge_order=1: _gradient(
+        x, spacing, dim, edge_order
+    ),
+    "norm": lambda x, p="fro", dim=None, keepdim=False: _norm(x, p, dim, keepdim),
+    "norm.fro": lambda x, p="fro", dim=None, keepdim=False: _norm(x, p, dim, keepdim),
+    "norm.inf": lambda x, p="fro", dim=None, keepdim=False: _norm(x, p, dim, keepdim),
+    "norm.nuc": lambda x, p, dim=None, keepdim=False: la.norm(
+        x, p, (-2, -1) if dim is None else tuple(dim), keepdim
+    ),
+    "linalg.norm": lambda x, ord=None, dim=None, keepdim=False: _linalg_norm(x, ord, dim, keepdim),
+    "linalg.norm.subgradients_at_zero": lambda x, ord=None, dim=None, keepdim=False: _linalg_norm(
+        x, ord, dim, keepdim
+    ),
+    "linalg.vector_norm": lambda x, ord=2, dim=None, keepdim=False: fnp.vector_norm(
+        x, axis=axes(x, dim), keepdims=keepdim, ord=ord
+    ),
+    "linalg.matrix_norm": lambda x, ord="fro", dim=(-2, -1), keepdim=False: la.norm(
+        x, ord, tuple(dim), keepdim
+    ),
+}
+
+
+def _norm(x: Any, p: Any, dim: Any, keepdim: bool) -> Any:
+    order = 2 if p in ("fro", None) else p
+    return fnp.vector_norm(x, axis=axes(x, dim), keepdims=keepdim, ord=order)
+
+
+def _linalg_norm(x: Any, order: Any, dim: Any, keepdim: bool) -> Any:
+    axis = axes(x, dim)
+    if dim is None and order is not None and x.ndim == 1:
+        axis = 0
+    if order is None:
+        return fnp.vector_norm(x, axis=axis, keepdims=keepdim)
+    return la.norm(x, order, axis, keepdim)
+
+
+def _gradient(x: Any, spacing: Any, dim: Any, edge_order: int) -> Any:
+    spacing = 1 if spacing is None else spacing
+    dims = tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    steps = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
+    more = {} if edge_order == 1 else {"edge_order": edge_order}
+    found = fnp.gradient(x, *steps, axis=dims, **more)
+    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+
+# ------------------------------------------------------------------------- arithmetic and products
+
+
+def rounded(x: Any, y: Any, *, rounding_mode: Any = None) -> Any:
+    return ft.div(x, y, rounding_mode=rounding_mode)
+
+
+def added(beta: Any, x: Any, alpha: Any, y: Any) -> Any:
+    """Returns `beta * x + alpha * y`, where PyTorch takes nothing of what is multiplied by 0."""
+    return alpha * y if beta == 0 else beta * x + alpha * y
+
+
+PRODUCTS = {
+    "add": lambda x, y, *, alpha=1: fnp.add(x, fnp.multiply(alpha, y) if alpha != 1 else y),
+    "sub": lambda x, y, *, alpha=1: fnp.subtract(x, fnp.multiply(alpha, y) if alpha != 1 else y),
+    "rsub": lambda x, y, *, alpha=1: fnp.subtract(y, fnp.multiply(alpha, x) if alpha != 1 else x),
+    "einsum": lambda xs, equation: fnp.einsum(equation, *xs),
+    "where": lambda x, condition, y: fnp.where(condition, x, y),
+    "__radd__": lambda x, y: y + x,
+    "__rsub__": lambda x, y: y - x,
+    "__rmul__": lambda x, y: y * x,
+    "__rdiv__": lambda x, y: y / x,
+    "__rmod__": lambda x, y: y % x,
+    "__rpow__": lambda x, y: y**x,
+    "__rand__": lambda x, y: y & x,
+    "__ror__": lambda x, y: y | x,
+    "__rxor__": lambda x, y: y ^ x,
+    "__rmatmul__": lambda x, y: fnp.matmul(y, x),
+    "div.trunc_rounding": rounded,
+    "div.floor_rounding": rounded,
+    "ldexp": lambda x, y: x * 2.0**y,  # ours takes exponents that are integers
+    "round": lambda x: fnp.round(x),
+    **{
+        f"round.decimals_{d}": lambda x, *, decimals=0: fnp.round(x, decimals)
+        for d in ("0", "3", "neg_3")
+    },
+    "isclose": lambda x, y, rtol=1e-5, atol=1e-8, equal_nan=False: fnp.isclose(
+        x, y, rtol, atol, equal_nan
+    ),
+    "allclose": lambda x, y, rtol=1e-5, atol=1e-8, equal_nan=False: fnp.allclose(
+        x, y, rtol, atol, equal_nan
+    ),
+    "equal": lambda x, y: fnp.array_equal(x, y),
+    "isin": lambda x, y, *, assume_unique=False, invert=False: fnp.isin(x, y, invert=invert),
+    "matmul": fnp.matmul,
+    "mm": fnp.matmul,
+    "bmm": fnp.matmul,
+    "mv": fnp.matmul,
+    "dot": fnp.dot,
+    "vdot": fnp.vdot,
+    "inner": fnp.inner,
+    "outer": fnp.outer,
+    "kron": fnp.kron,
+    "tensordot": lambda x, y, dims=2: fnp.tensordot(x, y, dims),
+    "linalg.vecdot": lambda x, y, *, dim=-1: fnp.vecdot(x, y, axis=dim),
+    "linalg.cross": lambda x, y, *, dim=-1: fnp.cross(x, y, axis=dim),
+    "cross": lambda x, y, dim=None: fnp.cross(x, y, axis=_of_three(x) if dim is None else dim),
+    "addmm.decomposed": lambda x, y, z, *, beta=1, alpha=1: added(beta, x, alpha, y @ z),
+    "addmv": lambda x, y, z, *, beta=1, alpha=1: added(beta, x, alpha, y @ z),
+    "addr": lambda x, y, z, *, beta=1, alpha=1: added(beta, x, alpha, fnp.outer(y, z)),
+    "baddbmm": lambda x, y, z, *, beta=1, alpha=1: added(beta, x, alpha, y @ z),
+    "addbmm": lambda x, y, z, *, beta=1, alpha=1: added(beta, x, alpha, fnp.sum(y @ z, axis=0)),
+    "cdist": lambda x, y, p=2.0, *_: fnp.vector_norm(
+        x[..., :, None, :] - y[..., None, :, :], axis=-1, ord=p
+    ),
+    "renorm": lambda x, p, dim, maxnorm: _renorm(x, p, dim % x.ndim, maxnorm),
+    "linalg.vander": lambda x, *, N=None: _powers(fnp.atleast_1d(x), N),
+    **{f"polygamma.polygamma_n_{n}": lambda x, n: sp.polygamma(n, x) for n in range(5)},
+    "special.polygamma.special_polygamma_n_0": lambda x, n: sp.polygamma(n, x),
+    **{f"mvlgamma.mvlgamma_p_{p}": lambda x, p: sp.multigammaln(x, p) for p in (1, 3, 5)},
+    "igamma": sp.gammainc,
+    "igammac": sp.gammaincc,
+}
+
+
+def _powers(x: Any, n: int | None) -> Any:
+    return x[..., None] ** np.arange(x.shape[-1] if n is None else n)
+
+
+def _of_three(x: Any) -> int:
+    return x.shape.index(3)
+
+
+def _renorm(x: Any, p: Any, dim: int, most: float) -> Any:
+    others = tuple([axis for axis in range(x.ndim) if axis != dim])
+    size = fnp.vector_norm(x, axis=others, ord=p, keepdims=True)
+    return fnp.where(size > most, x * (most / (size + 1e-7)), x)
+
+
+# ------------------------------------------------------------------------------------------ shapes
+
+
+def sizes(args: Any) -> Any:
+    return args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+
+
+def at(x: Any, dim: int, index: Any) -> Any:
+    """Returns the place of an index along an axis, for `x.at`."""
+    return (*[slice(None)] * (dim % max(x.ndim, 1)), index)
+
+
+def grid(index: Any, dim: int) -> tuple[Any, ...]:
+    """Returns the places that `scatter` and `gather` mean by an index of the rank of the array."""
+    where = list(np.indices(index.shape, sparse=True))
+    where[dim % index.ndim] = index
+    return tuple(where)
+
+
+def _scattered(x: Any, dim: int, index: Any, source: Any, kind: str) -> Any:
+    if np.ndim(index) == 0:
+        return _scattered(
+            fnp.atleast_1d(x), 0, np.atleast_1d(index), fnp.atleast_1d(source), kind
+        ).reshape(x.shape)
+    index = np.asarray(index)
+    if fnp.ndim(source):
+        source = source[tuple([slice(n) for n in index.shape])]
+    return getattr(fnp.at(x)[grid(index, dim)], kind)(source)
+
+
+def _indexed(x: Any, dim: int, index: Any, source: Any, kind: str) -> Any:
+    if x.ndim == 0:
+        return _indexed(
+            fnp.atleast_1d(x), 0, np.atleast_1d(index), fnp.reshape(source, (-1,)), kind
+        ).reshape(())
+    return getattr(fnp.at(x)[at(x, dim, np.atleast_1d(index))], kind)(source)
+
+
+def _unfolded(x: Any, dim: int, size: int, step: int) -> Any:
+    if x.ndim == 0:
+        return fnp.reshape(x, (1,))[:size]
+    n = (x.shape[dim] - size) // step + 1
+    windows = np.arange(n)[:, None] * step + np.arange(size)
+    return fnp.moveaxis(fnp.take(x, windows, axis=dim % x.ndim), dim % x.ndim + 1, -1)
+
+
+def _put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    place = fnp.at(x)[tuple([np.asarray(i) if hasattr(i, "shape") else i for i in indices])]
+    return place.add(values) if accumulate else place.set(values)
+
+
+def _scatter(x: Any, dim: int, index: Any, source: Any, *, reduce: Any = None) -> Any:
+    kinds = {None: "set", "add": "add", "multiply": "multiply"}
+    return _scattered(x, dim, index, source, kinds[reduce])
+
+
+def _split_at(x: Any, sections: Any, dim: int = 0) -> Any:
+    if isinstance(sections, int):
+        return tuple(fnp.array_split(x, sections, axis=dim))
+    return tuple(fnp.split(x, np.asarray(sections).tolist(), axis=dim))
+
+
+def _sum_to(x: Any, *size: Any) -> Any:
+    size = sizes(size)
+    extra = x.ndim - len(size)
+    small = [i + extra for i, n in enumerate(size) if n == 1 != x.shape[i + extra]]
+    return fnp.reshape(fnp.sum(x, axis=(*range(extra), *small)), tuple(size))
+
+
+def _embedded(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    n, rank = x.shape[-1] + abs(offset), x.ndim + 1
+    rows = np.arange(x.shape[-1]) + max(-offset, 0)
+    columns = np.arange(x.shape[-1]) + max(offset, 0)
+    found = fnp.zeros((*x.shape[:-1], n, n), dtype=x.dtype)
+    found = fnp.at(found)[..., rows, columns].set(x)
+    return fnp.moveaxis(found, (-2, -1), (dim1 % rank, dim2 % rank))
+
+
+def _diagonal_scatter(x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    moved = fnp.moveaxis(x, (dim1, dim2), (-2, -1))
+    n = source.shape[-1]
+    rows, columns = np.arange(n) + max(-offset, 0), np.arange(n) + max(offset, 0)
+    return fnp.moveaxis(fnp.at(moved)[..., rows, columns].set(source), (-2, -1), (dim1, dim2))
+
+
+def _combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Any:
+    import itertools
+
+    kind = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    places = np.array(list(kind(range(x.shape[0]), r)), np.int64).reshape(-1, r)
+    return x[places]
+
+
+def _repeat_interleave(x: Any, repeats: Any, dim: Any = None, **_: Any) -> Any:
+    return fnp.repeat(fnp.atleast_1d(x), repeats, axis=dim)
+
+
+SHAPES = {
+    "T": lambda x: x.T,
+    "H": lambda x: fnp.conj(x.T),
+    "mT": fnp.matrix_transpose,
+    "mH": lambda x: fnp.conj(fnp.matrix_transpose(x)),
+    "__getitem__": lambda x, index: fnp.getitem(x, index),
+    "block_diag": lambda *xs: sl.block_diag(*xs),
+    "broadcast_to": lambda x, size: fnp.broadcast_to(x, size),
+    "cartesian_prod": lambda *xs: (
+        xs[0]
+        if len(xs) == 1
+        else fnp.stack([g.reshape(-1) for g in fnp.meshgrid(*xs, indexing="ij")], 1)
+    ),
+    "combinations": _combinations,
+    "constant_pad_nd": lambda x, pad, value=0.0: _padded(x, pad, value),
+    "diag": lambda x, diagonal=0: fnp.diag(x, diagonal),
+    "diag_embed": _embedded,
+    "diagflat": lambda x, offset=0: fnp.diagflat(x, offset),
+    "diagonal_copy": lambda x, offset=0, dim1=0, dim2=1: fnp.diagonal(x, offset, dim1, dim2),
+    "diagonal_scatter": _diagonal_scatter,
+    "linalg.diagonal": lambda x, *, offset=0, dim1=-2, dim2=-1: fnp.diagonal(x, offset, dim1, dim2),
+    "expand": lambda x, *size: (
+        ft.as_tensor(x).expand(*size) if isinstance(x, np.ndarray) else x.expand(*size)
+    ),
+    "expand_as": lambda x, other: fnp.broadcast_to(x, other.shape),
+    "index_add": lambda x, dim, index, source, *, alpha=1: _indexed(
+        x, dim, index, source * alpha, "add"
+    ),
+    "index_copy": lambda x, dim, index, source: _indexed(x, dim, index, source, "set"),
+    "index_fill": lambda x, dim, index, value: _indexed(
+        x, dim, index, value if x.ndim else fnp.reshape(value, (1,)), "set"
+    ),
+    "index_put": _put,
+    "masked_scatter": lambda x, mask, source: _masked_scatter(x, mask, source),
+    "meshgrid.variadic_tensors": lambda *xs, indexing="ij": fnp.meshgrid(*xs, indexing=indexing),
+    "meshgrid.list_of_tensors": lambda xs, indexing="ij": fnp.meshgrid(*xs, indexing=indexing),
+    "put": lambda x, index, source, accumulate=False: _put(
+        x.reshape(-1), (np.ravel(index),), fnp.reshape(source, (-1,)), accumulate
+    ).reshape(x.shape),
+    "repeat": lambda x, *size: fnp.tile(x, tuple(sizes(size))),
+    "repeat_interleave": _repeat_interleave,
+    "reshape_as": lambda x, other: x.reshape(other.shape),
+    "view": lambda x, *size: x.reshape(sizes(size)),
+    "view_as": lambda x, other: x.reshape(other.shape),
+    "roll": lambda x, shifts, dims=None: fnp.roll(x, shifts, dims),
+    "rot90": lambda x, k=1, dims=(0, 1): fnp.rot90(x, k, tuple(dims)),
+    "scatter": _scatter,
+    "scatter_add": lambda x, dim, index, source: _scattered(x, dim, index, source, "add"),
+    "scatter_reduce.sum": lambda x, dim, index, source, reduce, *, include_self=True: (
+        _scatter_reduced(x, dim, index, source, "add", include_self, 0.0)
+    ),
+    "scatter_reduce.prod": lambda x, dim, index, source, reduce, *, include_self=True: (
+        _scatter_reduced(x, dim, index, source, "multiply", include_self, 1.0)
+    ),
+    "scatter_reduce.amax": lambda x, dim, index, source, reduce, *, include_self=True: (
+        _scatter_reduced(x, dim, index, source, "max", include_self, -np.inf)
+    ),
+    "scatter_reduce.amin": lambda x, dim, index, source, reduce, *, include_self=True: (
+        _scatter_reduced(x, dim, index, source, "min", include_self, np.inf)
+    ),
+    "select_scatter": lambda x, source, dim, index: fnp.at(x)[at(x, dim, index)].set(source),
+    "slice_scatter": lambda x, source, dim=0, start=None, end=None, step=1: fnp.at(x)[
+        at(x, dim, slice(start, end, step))
+    ].set(source),
+    "split_with_sizes": lambda x, split_sizes, dim=0: ft.split(x, list(split_sizes), dim),
+    "squeeze.multiple": lambda x, dim: ft.squeeze(x, dim),
+    "sum_to_size": _sum_to,
+    "gather": lambda x, dim, index: (
+        fnp.take_along_axis(x, index, axis=dim) if x.ndim else fnp.reshape(x, np.shape(index))
+    ),
+    "index_select": lambda x, dim, index: (
+        fnp.take(x, np.atleast_1d(index), axis=dim) if x.ndim else x
+    ),
+    "sort": lambda x, *args, **kw: _of_vector(ft.sort, x, *args, **kw),
+    "argsort": lambda x, *args, **kw: _of_vector(ft.argsort, x, *args, **kw),
+    "topk": lambda x, *args, **kw: _of_vector(ft.topk, x, *args, **kw),
+    "take": lambda x, index: fnp.take(fnp.reshape(x, (-1,)), index),
+    "take_along_dim": lambda x, index, dim=None: fnp.take_along_axis(
+        x, np.ravel(index) if dim is None else index, axis=dim
+    ),
+    "tensor_split": _split_at,
+    "tile": lambda x, *dims: fnp.tile(x, tuple(sizes(dims))),
+    "trace": lambda x: fnp.trace(x),
+    "tril": lambda x, diagonal=0: fnp.tril(x, diagonal),
+    "triu": lambda x, diagonal=0: fnp.triu(x, diagonal),
+    "unfold": _unfolded,
+    "clone": lambda x, **_: fnp.copy(x),
+    "searchsorted": lambda seq, values, **options: _searchsorted(seq, values, **options),
+}
+
+
+def _searchsorted(
+    seq: Any,
+    values: Any,
+    *,
+    out_int32: Any = 0,
+    right: Any = None,
+    side: Any = None,
+    sorter: Any = None,
+) -> Any:
+    side = side or ("right" if right else "left")
+    if np.ndim(seq) == 1:
+        found = fnp.searchsorted(seq, values, side=side, sorter=sorter)
+    else:  # PyTorch's takes rows
+        sorter = np.broadcast_to(np.arange(seq.shape[-1]), seq.shape) if sorter is None else sorter
+        n = int(np.prod(seq.shape[:-1]))
+        rows = [x.reshape((n, x.shape[-1])) for x in (seq, values, sorter)]
+        found = vmap(lambda a, v, s: fnp.searchsorted(a, v, side=side, sorter=s))(*rows)
+        found = found.reshape(values.shape)
+    return fnp.astype(found, "int32" if out_int32 else "int64")
+
+
+def _of_vector(function: Function, x: Any, *args: Any, **options: Any) -> Any:
+    """Returns a result for a number as that for a vector of one."""
+    found = function(fnp.atleast_1d(x), *args, **options)
+    if x.ndim:
+        return found
+    many = isinstance(found, tuple)
+    return tuple([fnp.reshape(y, ()) for y in found]) if many else fnp.reshape(found, ())
+
+
+def _padded(x: Any, pad: Any, value: float) -> Any:
+    pairs = [(0, 0)] * (x.ndim - len(pad) // 2)
+    pairs += [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
+    cut = tuple(
+        [slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, pairs, strict=True)]
+    )
+    return fnp.pad(x[cut], [(max(a, 0), max(b, 0)) for a, b in pairs], constant_values=value)
+
+
+def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
+    mask = np.asarray(mask)
+    shape = np.broadcast_shapes(x.shape, mask.shape)
+    x, mask = fnp.broadcast_to(x, shape), np.broadcast_to(mask, shape)
+    return fnp.at(x)[mask].set(fnp.reshape(source, (-1,))[: int(mask.sum())])
+
+
+def _scatter_reduced(
+    x: Any, dim: int, index: Any, source: Any, kind: str, include: bool, start: float
+) -> Any:
+    if not include:
+        x = _scattered(x, dim, index, start, "set")
+    return _scattered(x, dim, index, source, kind)
+
+
+# ---------------------------------------------------------------------------------- linear algebra
+
+
+def _solve_triangular(
+    a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Any:
+    solve = functools.partial(sl.solve_triangular, unit_diagonal=unitriangular)
+    if left:
+        return _spread_over(solve, a, b, lower=not upper)
+    turned = fnp.matrix_transpose
+    return turned(_spread_over(solve, turned(a), turned(b), lower=upper))
+
+
+def _spread_over(solve: Function, a: Any, b: Any, **options: Any) -> Any:
+    """Solves with both broadcast: SciPy's function takes batches that are the same."""
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a = fnp.broadcast_to(a, (*batch, *a.shape[-2:]))
+    return solve(a, fnp.broadcast_to(b, (*batch, *b.shape[-2:])), **options)
+
+
+def _adjoint(x: Any) -> Any:
+    return fnp.conj(fnp.matrix_transpose(x))
+
+
+def _cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Any:
+    factor = _adjoint(factor) if upper else factor
+    half = _spread_over(sl.solve_triangular, factor, b, lower=True)
+    return _spread_over(sl.solve_triangular, _adjoint(factor), half, lower=False)
+
+
+def _eye_like(x: Any) -> Any:
+    return np.eye(x.shape[-1], dtype=x.dtype)
+
+
+def _rank(
+    x: Any, tol: Any = None, hermitian: bool = False, atol: Any = None, rtol: Any = None
+) -> Any:
+    """Counts the singular values above the larger of two bounds."""
+    if atol is None or tol is not None:
+        return la.matrix_rank(x, tol, hermitian, rtol=rtol)
+    largest = fnp.amax(la.svdvals(x), axis=-1, initial=0.0)
+    relative = 0.0 if rtol is None else rtol
+    return la.matrix_rank(x, fnp.maximum(atol, relative * largest), hermitian)
+
+
+def _tensorsolve(a: Any, b: Any, dims: Any) -> Any:
+    if dims is not None:
+        a = fnp.moveaxis(a, tuple(dims), tuple(range(-len(dims), 0)))
+    # PyTorch asks of `b` no more than its size
+    return la.tensorsolve(a, b.reshape(a.shape[: b.ndim]))
+
+
+def _qr(x: Any, mode: str = "reduced") -> Any:
+    found = la.qr(x, mode=mode)
+    return (np.zeros(0, x.dtype), found) if mode == "r" else found
+
+
+def _svd(x: Any, some: bool) -> Any:
+    u, s, vh = la.svd(x, full_matrices=not some)
+    return u, s, _adjoint(vh)
+
+
+def _lu(x: Any, **_: Any) -> Any:
+    if x.ndim > 2:  # SciPy's takes one matrix
+        found = vmap(_lu)(x.reshape((-1, *x.shape[-2:])))
+        return tuple([fnp.reshape(y, (*x.shape[:-2], *y.shape[1:])) for y in found])
+    order, lower, upper = sl.lu(x)
+    return fnp.astype(order, x.dtype), lower, upper  # SciPy's permutation is real
+
+
+def _lu_factor(x: Any, **_: Any) -> Any:
+    factors, pivots = sl.lu_factor(x)
+    return factors, pivots + 1  # PyTorch counts rows from 1, as LAPACK does
+
+
+LINEAR_ALGEBRA = {
+    "cholesky": lambda x, upper=False: la.cholesky(x, upper=upper),
+    "linalg.cholesky": lambda x, *, upper=False: la.cholesky(x, upper=upper),
+    "cholesky_solve": _cholesky_solve,
+    "cholesky_inverse": lambda x, upper=False: _cholesky_solve(
+        fnp.broadcast_to(_eye_like(x), x.shape), fnp.triu(x) if upper else fnp.tril(x), upper
+    ),
+    "linalg.eigh": lambda x, UPLO="L": la.eigh(x, UPLO),
+    "linalg.eigvalsh": lambda x, UPLO="L": la.eigvalsh(x, UPLO),
+    "linalg.qr": _qr,
+    "qr": lambda x, some=True: la.qr(x, mode="reduced" if some else "complete"),
+    "linalg.svd": lambda x, full_matrices=True: la.svd(x, full_matrices=full_matrices),
+    "svd": lambda x, some=True, compute_uv=True: _svd(x, some),
+    "linalg.lstsq": lambda a, b, *, driver=None: la.pinv(a) @ b,
+    "linalg.lstsq.grad_oriented": lambda a, b, driver=None: la.pinv(a) @ b,
+    "linalg.pinv": lambda x, *args, hermitian=False, **options: _pinv(
+        x, hermitian, *args, **options
+    ),
+    "linalg.pinv.hermitian": lambda x, *args, hermitian=False, **o: _pinv(x, hermitian, *args, **o),
+    "linalg.pinv.singular": lambda a, b: la.pinv(a @ fnp.matrix_transpose(b)),
+    "pinverse": lambda x, rcond=1e-15: la.pinv(x),
+    "linalg.solve_triangular": _solve_triangular,
+    "triangular_solve": lambda b, a, upper=True, transpose=False, unitriangular=False: _spread_over(
+        functools.partial(sl.solve_triangular, trans=int(transpose), unit_diagonal=unitriangular),
+        a,
+        b,
+        lower=not upper,
+    ),
+    "linalg.lu": _lu,
+    "linalg.lu_factor": _lu_factor,
+    "linalg.tensorinv": lambda x, ind=2: la.tensorinv(x, ind),
+    "linalg.tensorsolve": lambda a, b, dims=None: _tensorsolve(a, b, dims),
+    "matrix_exp": lambda x: sl.expm(x),
+    "linalg.solve": lambda a, b, *, left=True: _solve(a, b, left),
+    "linalg.matrix_rank": lambda x, tol=None, **options: _rank(x, tol, **options),
+    "linalg.matrix_rank.hermitian": lambda x, tol=None, **options: _rank(x, tol, **options),
+}
+
+
+def _pinv(x: Any, hermitian: bool, *args: Any, **options: Any) -> Any:
+    if hermitian:
+        x = 0.5 * (x + _adjoint(x))
+    return la.pinv(x, hermitian=hermitian)
+
+
+def _solve(a: Any, b: Any, left: bool) -> Any:
+    if not left:
+        return fnp.matrix_transpose(la.solve(fnp.matrix_transpose(a), fnp.matrix_transpose(b)))
+    if b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1]):
+        return la.solve(a, b[..., None])[..., 0]
+    return la.solve(a, b)
+
+
+# ------------------------------------------------------------------------------- Fourier transforms
+
+
+def _of_axis(function: Function) -> Function:
+    return lambda x, n=None, dim=-1, norm=None: function(x, n, dim, norm)
+
+
+def _of_axes(function: Function, last: Any) -> Function:
+    def of(x: Any, s: Any = None, dim: Any = last, norm: Any = None) -> Any:
+        dim = (dim,) if isinstance(dim, int) else dim
+        if s is not None:
+            s = (s,) if isinstance(s, int) else s
+            dim = range(-len(s), 0) if dim is None else dim
+            s = [x.shape[d] if n == -1 else n for n, d in zip(s, dim, strict=True)]
+        return function(x, s, None if dim is None else tuple(dim), norm)
+
+    return of
+
+
+FOURIER = {
+    **wrapped(_of_axis, fft, "fft ifft rfft irfft hfft ihfft", "fft."),
+    **wrapped(functools.partial(_of_axes, last=(-2, -1)), fft, "fft2 ifft2 rfft2 irfft2", "fft."),
+    **wrapped(functools.partial(_of_axes, last=None), fft, "fftn ifftn rfftn irfftn", "fft."),
+    "fft.fftshift": lambda x, dim=None: fft.fftshift(x, dim),
+    "fft.ifftshift": lambda x, dim=None: fft.ifftshift(x, dim),
+}
+
+NETWORKS: dict[str, Function] = {}
+"""Those of `nn.functional`: for functions that `ftrans` gets under these names."""
+
+TABLE: dict[str, Function] = {
+    **ELEMENTWISE,
+    **OF_TENSORS,
+    **SPECIAL,
+    **OF_LINALG,
+    **REDUCTIONS,
+    **PRODUCTS,
+    **SHAPES,
+    **LINEAR_ALGEBRA,
+    **FOURIER,
+    **NETWORKS,
+}
+"""All, by the names of PyTorch's samples; a variant is named after a point."""
+
+FIRST_ALONE = {
+    "cummax", "cummin", "kthvalue", "linalg.lstsq", "linalg.lstsq.grad_oriented",
+    "triangular_solve",
+}  # fmt: skip
+"""Operations of which only the first result has a counterpart."""
+
+HERMITIAN = {
+    "cholesky", "linalg.cholesky", "linalg.eigh", "linalg.eigvalsh", "linalg.pinv.hermitian",
+}  # fmt: skip
+"""Operations that read one triangle of a matrix; their tangents are Hermitian here."""
+
+HERMITIAN_RESULTS = {"cholesky", "linalg.cholesky", "linalg.pinv.hermitian"}
+"""Of these the cotangents are Hermitian too: what has no imaginary part gets none."""
+
+HERMITIAN_GIVEN = {"linalg.pinv.hermitian"}
+"""Of these the arguments: PyTorch's derivative reads the triangle that its value does not."""
+
+INVARIANTS: dict[str, Function] = {
+    "linalg.eigh": lambda out: (out[0], abs(out[1])),
+    "linalg.eig": lambda out: (out[0], abs(out[1])),
+    "linalg.svd": lambda out: _without_phases(*out),
+    "svd": lambda out: _without_phases(out[0], out[1], out[2].mT),
+}
+"""What is compared in the place of results that are determined but for phases or signs.
+
+They are written with what arrays of PyTorch and of ours have in common.
+"""
+
+
+def _without_phases(u: Any, s: Any, v: Any) -> tuple[Any, ...]:
+    """Returns the singular values, and the sizes of the singular vectors that belong to them."""
+    n = s.shape[-1]
+    return s, abs(u[..., :, :n]), abs(v[..., :n, :])
