@@ -702,7 +702,7 @@ LINEAR_ALGEBRA = {
 def _pinv(x: Any, hermitian: bool, *args: Any, **options: Any) -> Any:
     if hermitian:
         x = 0.5 * (x + _adjoint(x))
-    return la.pinv(x, hermitian=hermitian)
+    return la.pinv(x, hermitian=hermitian, rtol=options.get("rtol"))
 
 
 def _solve(a: Any, b: Any, left: bool) -> Any:

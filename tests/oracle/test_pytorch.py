@@ -96,7 +96,6 @@ CONVENTIONS = [
 
 MISSING = [
     Differs("logaddexp logcumsumexp", ALL, "No complex numbers yet.", dtype="complex128"),
-    Differs("linalg.pinv", "out vjp jvp hvp", "`rtol` is not taken yet.", numbers=(8,)),
     Differs("gradient", ALL, "`edge_order=2` is not there yet."),
     Differs("nanquantile", ALL, "`keepdims` makes an axis of a number, which NumPy does not."),
     Differs("nextafter", "vjp jvp hvp vmap", "JAX has no derivative of it."),
