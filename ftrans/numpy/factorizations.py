@@ -19,7 +19,6 @@ from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import is_tracing, type_of
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.borrowed import Function, double
-from ftrans.numpy.diagonals import tril, triu
 from ftrans.numpy.elementwise import absolute, add, conj, multiply, sign
 from ftrans.numpy.promotion import promoted
 from ftrans.numpy.rearrangement import flip
@@ -112,13 +111,10 @@ def _matrices(name: str, x: Any, square: bool = False) -> Any:
     return x
 
 
-def _hermitian(name: str, x: Any, lower: bool) -> Any:
-    """Returns the matrices of which one triangle is given; a gradient goes to both, in halves."""
+def _hermitian(name: str, x: Any) -> Any:
+    """Returns matrices of which one triangle is read; a gradient goes to both, in halves."""
     x = _matrices(name, x, square=True)
-    turned = matrix_transpose(conj(x))
-    part = tril if lower else triu
-    whole = add(part(x), matrix_transpose(conj(part(x, -1 if lower else 1))))
-    return p.graft_p(whole, multiply(0.5, add(x, turned)))
+    return p.graft_p(x, multiply(0.5, add(x, matrix_transpose(conj(x)))))
 
 
 @_checked
@@ -136,8 +132,10 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
         array([[2., 0.],
                [1., 2.]])
     """
-    factor = p.cholesky_p(_hermitian("cholesky", a, not upper))
-    return matrix_transpose(conj(factor)) if upper else factor
+    a = _hermitian("cholesky", a)
+    if not upper:
+        return p.cholesky_p(a)
+    return matrix_transpose(conj(p.cholesky_p(matrix_transpose(conj(a)))))
 
 
 def _reads_lower(name: str, UPLO: str) -> bool:
@@ -161,8 +159,8 @@ def eigh(a: Any, UPLO: str = "L") -> EighResult:
         >>> eigh(np.array([[2.0, 1.0], [1.0, 2.0]])).eigenvalues
         array([1., 3.])
     """
-    whole = _hermitian("eigh", a, _reads_lower("eigh", UPLO))
-    return EighResult(*p.eigh_p(whole, lower=True))
+    lower = _reads_lower("eigh", UPLO)
+    return EighResult(*p.eigh_p(_hermitian("eigh", a), lower=lower))
 
 
 def eigvalsh(a: Any, UPLO: str = "L") -> Any:
@@ -172,8 +170,8 @@ def eigvalsh(a: Any, UPLO: str = "L") -> Any:
         a: the matrices.
         UPLO: which triangle is read, "L" or "U".
     """
-    whole = _hermitian("eigvalsh", a, _reads_lower("eigvalsh", UPLO))
-    return p.eigh_p(whole, lower=True)[0]
+    lower = _reads_lower("eigvalsh", UPLO)
+    return p.eigh_p(_hermitian("eigvalsh", a), lower=lower)[0]
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:

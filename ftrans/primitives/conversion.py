@@ -18,7 +18,7 @@ from ftrans.primitives.arithmetic import neg_p
 from ftrans.primitives.axes import zeros
 from ftrans.primitives.elementwise import align, common_type, elementwise
 from ftrans.primitives.family import normal, structural
-from ftrans.primitives.namespace import by_lax, held_as
+from ftrans.primitives.namespace import by_lax, held_as, is_traced_by_jax
 from ftrans.primitives.record import (
     LINEAR,
     Absent,
@@ -110,10 +110,21 @@ def _batch_graft(size: int, operands: Any, dims: Any) -> tuple[Any, int]:
     return graft_p(*aligned), dim
 
 
+def _lower_graft(xp: Any, value: Any, old: Any) -> Any:
+    if not (is_traced_by_jax(value) or is_traced_by_jax(old)):
+        return value
+    import jax
+
+    # where JAX differentiates, that is by the second operand as well
+    graft = jax.custom_jvp(lambda value, old: value)
+    graft.defjvp(lambda primals, tangents: (primals[0], tangents[1]))
+    return graft(value, old)
+
+
 graft_p = structural(
     "graft",
     infer=lambda value, old: value.update(),
-    lower=lambda xp, value, old: value,
+    lower=_lower_graft,
     jvp=Joint(lambda tangents, out, value, old: tangents[1]),
     transpose=Joint(lambda ct, value, old: [None, ct if isinstance(old, Linear) else None]),
     batch=_batch_graft,

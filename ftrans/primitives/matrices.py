@@ -5,6 +5,7 @@ Matrices are the last two axes of an array; all others are axes of batches.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from ftrans.primitives.conversion import conjugate
 from ftrans.primitives.dot import dot_p
 from ftrans.primitives.family import check_kind, plain, total_bytes
 from ftrans.primitives.logic import eq_p, ge_p, select_p
+from ftrans.primitives.namespace import by_jit, is_traced_by_jax
 from ftrans.primitives.record import Cost, Primitive, scalar
 from ftrans.primitives.shape import iota_p
 
@@ -137,6 +139,22 @@ def in_single(lower: Callable[..., Any]) -> Callable[..., Any]:
     return lowered
 
 
+_MANY = 16
+"""So many matrices are left to compiled code, which loops over them faster than Python."""
+
+
+def many_by_jax(lower: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a lowering that JAX compiles: on a device, and for many matrices on the host."""
+
+    def lowered(xp: Any, *arrays: Any, **params: Any) -> Any:
+        is_many = xp is not np or math.prod(arrays[0].shape[:-2]) >= _MANY
+        if not is_many or any(0 in x.shape or is_traced_by_jax(x) for x in arrays):
+            return lower(xp, *arrays, **params)
+        return by_jit(xp, lower, arrays, params)
+
+    return lowered
+
+
 def in_batches(size: int, operands: Any, dims: Any, primitive: Any, params: Any) -> tuple[Any, Any]:
     """Batches what works on batches itself: the mapped axis is one more axis in front."""
     given = [to_front(size, x, dim) for x, dim in zip(operands, dims, strict=True)]
@@ -162,5 +180,7 @@ def factorization(name: str, *, flops: float, **declared: Any) -> Primitive:
         return in_batches(size, operands, dims, primitive, params)
 
     declared["lower"] = in_single(declared["lower"])
-    primitive = plain(name, tags=["factorization"], kinds="fc", batch=batch, cost=cost, **declared)
+    primitive = plain(
+        name, tags=["linalg", "factorization"], kinds="fc", batch=batch, cost=cost, **declared
+    )
     return primitive

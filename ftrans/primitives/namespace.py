@@ -32,6 +32,32 @@ def by_lax(xp: Any, name: str, *arrays: Any, **params: Any) -> Any:
         return np.asarray(function(*map(jax.numpy.asarray, arrays), **params))
 
 
+@functools.lru_cache(64)
+def _compiled(lower: Callable[..., Any], params: tuple[tuple[str, Any], ...]) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    return jax.jit(lambda *arrays: lower(jnp, *arrays, **dict(params)))
+
+
+def by_jit(
+    xp: Any, lower: Callable[..., Any], arrays: Sequence[Any], params: dict[str, Any]
+) -> Any:
+    """Runs the lowering of a primitive compiled by JAX; returns arrays as it is given.
+
+    Args:
+        xp: `numpy` or `jax.numpy`.
+        lower: the lowering.
+        arrays: the operands.
+        params: its params, which are hashable.
+    """
+    import jax
+
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        found = _compiled(lower, tuple(params.items()))(*arrays)
+    return jax.tree_util.tree_map(np.asarray, found) if xp is np else found
+
+
 def hashed(*words: Any) -> Any:
     """Applies JAX's own primitive of Threefry to the words of keys and counters, of one shape."""
     from jax.extend.random import threefry2x32_p  # which takes its time

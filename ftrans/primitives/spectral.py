@@ -15,7 +15,8 @@ import numpy as np
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_complex, real_of
 from ftrans.primitives.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
-from ftrans.primitives.conversion import complex_p, convert_p, imag_p, real_p
+from ftrans.primitives.axes import broadcast_p
+from ftrans.primitives.conversion import complex_p, convert_p, imag_p, real_p, stop_gradient_p
 from ftrans.primitives.family import normal
 from ftrans.primitives.logic import eq_p, select_p
 from ftrans.primitives.matrices import (
@@ -32,6 +33,7 @@ from ftrans.primitives.matrices import (
     times,
 )
 from ftrans.primitives.record import Joint, Sample
+from ftrans.primitives.reduction import max_p
 from ftrans.primitives.rules.missing import missing
 from ftrans.primitives.shape import concatenate_p, part
 from ftrans.primitives.triangular import triangular_solve_p
@@ -119,7 +121,6 @@ qr_p = factorization(
         Sample((normal(2, 4, 2),), {"full": False}),
         Sample((normal(2, 4),), {"full": False}),
         Sample((normal(2, 3),), {"full": True}),
-        Sample((normal(4, 2),), {"full": True}, smooth=False),
         Sample((normal(0, 2),), {"full": False}),
     ],
     source="S. Walter, Algorithmic differentiation of linear algebra functions, 2012, chapter 4",
@@ -224,9 +225,16 @@ def _svd_jvp(tangents: Any, outs: Any, x: Any, *, full: bool, vectors: bool) -> 
     moved = product(adjoint(left), product(tangents[0], right))
     core = part(part(moved, axis, 0, k), axis - 1, 0, k)
     s_columns, s_rows = along_rows(values, core), along_columns(values, core)
+    unit = s_columns
+    if k:  # the largest value, since its square may be no number that there is; it cancels
+        largest = stop_gradient_p(max_p(values, axes=(axis - 1,)))
+        unit = broadcast_p(largest, shape=type_of(core).shape, axes=tuple(range(axis - 1)))
+        unit = select_p(eq_p(unit, 0.0), 1.0, unit)
+    s_columns, s_rows = div_p(s_columns, unit), div_p(s_rows, unit)
     gaps = mul_p(sub_p(s_columns, s_rows), add_p(s_columns, s_rows))
     same = on_diagonal(gaps)
-    weights = _like(select_p(same, 0.0, div_p(1.0, select_p(same, 1.0, gaps))), core)
+    weights = select_p(same, 0.0, div_p(1.0, select_p(same, 1.0, gaps)))
+    weights = _like(div_p(weights, unit), core)
     by_columns, by_rows = mul_p(core, _like(s_columns, core)), mul_p(core, _like(s_rows, core))
     turn_left = mul_p(weights, add_p(by_columns, adjoint(by_columns)))
     turn_right = mul_p(weights, add_p(by_rows, adjoint(by_rows)))

@@ -23,6 +23,7 @@ from ftrans.primitives.matrices import (
     in_batches,
     in_single,
     lower_part,
+    many_by_jax,
     on_diagonal,
     places,
     product,
@@ -136,10 +137,10 @@ def _triangle(*shape: int) -> np.ndarray:
 
 triangular_solve_p = plain(
     "triangular_solve",
-    tags=["solve"],
+    tags=["linalg", "solve"],
     kinds="fc",
     infer=_triangular_infer,
-    lower=in_single(_triangular_lower),
+    lower=in_single(many_by_jax(_triangular_lower)),
     jvp=[
         _triangular_of_a,
         lambda t, x, a, b, **how: triangular_solve_p(a, t, **how),
@@ -296,7 +297,7 @@ lu_p = factorization(
     "lu",
     flops=2 / 3,
     infer=_lu_infer,
-    lower=_lu_lower,
+    lower=many_by_jax(_lu_lower),
     jvp=Joint(_lu_jvp),
     multiple=True,
     samples=[
@@ -367,10 +368,10 @@ def _factored(a: np.ndarray, b: np.ndarray) -> tuple[Any, ...]:
 
 lu_solve_p = plain(
     "lu_solve",
-    tags=["solve"],
+    tags=["linalg", "solve"],
     kinds="fc",
     infer=_lu_solve_infer,
-    lower=in_single(_lu_solve_lower),
+    lower=in_single(many_by_jax(_lu_solve_lower)),
     jvp=[
         _lu_solve_of_a,
         zero,

@@ -10,12 +10,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
-
-import numpy as np
 
 from ftrans.ir import Program
 from ftrans.primitives import dot_p
@@ -29,14 +28,18 @@ more.
 
 Threads = tuple[Callable[[], int], Callable[[int], None]]
 
+_NUMPYS, _SCIPYS = "numpy._core._multiarray_umath", "scipy.linalg._flapack"
+"""The modules that bring a BLAS of their own; SciPy's is there once it has been imported."""
+
 
 @functools.cache
-def _threads() -> Threads | None:
-    """Returns what reads and sets the number of threads; None where NumPy's BLAS is another one."""
+def _threads(module: str) -> Threads | None:
+    """Returns what reads and sets the number of threads; None where that BLAS is another one."""
+    ending = "64_" if module == _NUMPYS else ""
     try:
-        library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
-        get = library.scipy_openblas_get_num_threads64_
-        put = library.scipy_openblas_set_num_threads64_
+        library = ctypes.CDLL(sys.modules[module].__file__)
+        get = getattr(library, f"scipy_openblas_get_num_threads{ending}")
+        put = getattr(library, f"scipy_openblas_set_num_threads{ending}")
     except (AttributeError, OSError):
         return None
     get.restype, put.argtypes, put.restype = ctypes.c_int, [ctypes.c_int], None
@@ -57,7 +60,7 @@ def is_small(program: Program) -> bool:
 
 
 def _products(program: Program) -> list[float]:
-    """Returns how many operations each product takes, those of inner programs included."""
+    """Returns how many operations each product, or factorization, takes; inner ones included."""
     sizes: list[float] = []
     for equation in program.equations:
         for inner in equation.params.programs():
@@ -69,6 +72,10 @@ def _products(program: Program) -> list[float]:
             # of one of a batch of products, which are computed one by one
             rows = math.prod([n for axis, n in enumerate(x) if axis not in taken])
             sizes.append(2.0 * rows * math.prod(y) / max(twice, 1))
+        elif "linalg" in equation.primitive.tags:
+            types = tuple(map(program.type_of, equation.operands))
+            flops = equation.primitive.cost(types, equation.types, equation.params).flops
+            sizes.append(flops / max(math.prod(types[0].shape[:-2]), 1))
     return sizes
 
 
@@ -78,24 +85,25 @@ class _OneThread:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.inside = 0
-        self.before = 0
+        self.before: list[tuple[Callable[[int], None], int]] = []
 
     def __enter__(self) -> None:
-        threads = _threads()
-        if threads is not None:
-            with self.lock:
-                if not self.inside:
-                    self.before = threads[0]()
-                    threads[1](1)
-                self.inside += 1
+        with self.lock:
+            if not self.inside:
+                for module in (_NUMPYS, _SCIPYS):
+                    threads = _threads(module) if module in sys.modules else None
+                    if threads is not None:
+                        get, put = threads
+                        self.before.append((put, get()))
+                        put(1)
+            self.inside += 1
 
     def __exit__(self, *exception: Any) -> None:
-        threads = _threads()
-        if threads is not None:
-            with self.lock:
-                self.inside -= 1
-                if not self.inside:
-                    threads[1](self.before)
+        with self.lock:
+            self.inside -= 1
+            while not self.inside and self.before:
+                put, count = self.before.pop()
+                put(count)
 
 
 _one_thread, _as_it_is = _OneThread(), nullcontext()

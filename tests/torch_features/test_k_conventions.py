@@ -83,13 +83,13 @@ def test_k5_outside_of_the_domain() -> None:
     ],
 )
 def test_k6_random_numbers(draw: Callable[[Any], Any]) -> None:
-    """Differs: what is drawn does not require grad; `multinomial` says to draw with NumPy."""
+    """Differs: what is drawn does not require grad; `multinomial` says what to draw by."""
     drawn = draw(leaf([0.5, 0.5]))
     assert drawn.shape == (2,)
     assert not drawn.requires_grad
     with pytest.raises(RuntimeError, match="does not require grad"):
         drawn.sum().backward()
-    with pytest.raises(AttributeError, match=r"Draw with NumPy: np\.random\.default_rng"):
+    with pytest.raises(AttributeError, match=r"ftrans\.random\.default_rng"):
         torch.multinomial  # noqa: B018
 
 

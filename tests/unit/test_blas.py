@@ -19,7 +19,7 @@ from ftrans.primitives.evaluate import evaluate
 from ftrans.runtime import blas, run
 from tests.helpers import assert_close
 
-THREADS = blas._threads()
+THREADS = blas._threads(blas._NUMPYS)
 pytestmark = pytest.mark.skipif(THREADS is None, reason="NumPy's BLAS here is not OpenBLAS")
 
 
@@ -37,6 +37,8 @@ def test_what_is_small() -> None:
     in_loop = lambda x: ftrans.scan(lambda c, _: (c @ x, None), x, None, length=2)[0]  # noqa: E731
     assert blas.is_small(program_of(in_loop, (4, 4)))
     assert not blas.is_small(program_of(in_loop, (300, 300)))
+    assert blas.is_small(program_of(fnp.linalg.inv, (64, 64)))
+    assert not blas.is_small(program_of(fnp.linalg.svdvals, (300, 300)))
     calls = ftrans.external(lambda x: np.asarray(x) @ np.asarray(x), lambda x: x)
     assert not blas.is_small(program_of(lambda x: calls(x @ x), (4, 4)))
 
@@ -95,7 +97,22 @@ def test_many_threads_of_python(seen: list[int]) -> None:
     assert set(seen) == {1}
 
 
+def test_scipys_threads_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import scipy.linalg.lapack  # noqa: F401
+
+    threads = blas._threads(blas._SCIPYS)
+    if threads is None:
+        pytest.skip("SciPy's BLAS here is not OpenBLAS")
+    get, put = threads
+    before = get()
+    put(3)
+    with blas.threads_for(program_of(lambda x: x @ x, (3, 3))):
+        assert get() == 1
+    assert get() == 3
+    put(before)
+
+
 def test_it_works_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blas, "_threads", lambda: None)
+    monkeypatch.setattr(blas, "_threads", lambda module: None)
     monkeypatch.setattr(config, "execution", "interpret")
     assert_close(func.grad(lambda x: (x @ x).sum())(np.ones((2, 2))), np.full((2, 2), 4.0), 0)
