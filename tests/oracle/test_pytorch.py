@@ -156,10 +156,11 @@ def test_all_samples_agree(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLES)
-def test_the_first_samples_agree_compiled(name: str) -> None:
+@pytest.mark.parametrize("name", list(SAMPLES)[::3])
+def test_first_samples_agree_compiled(name: str) -> None:
+    """Of some: to compile all of them takes a quarter of an hour."""
     with on_road("compile"):
-        wrong = list(unexpected(first(name), KINDS))
+        wrong = list(unexpected(first(name)[:1], ["out", "vjp"]))
     assert not wrong, "\n".join(wrong)
 
 
