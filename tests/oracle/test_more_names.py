@@ -110,6 +110,7 @@ GRADIENTS: dict[str, tuple[Callable[[Any], Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("road", ["interpret", "compile"])
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients(name: str, road: str) -> None:

@@ -273,6 +273,7 @@ def test_its_transforms_are_compiled_once(kind: str, transform: str) -> None:
     assert compilations(lambda k: TAKEN[transform](lambda x: make(k)(x))) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [k for k in INLINE if k not in ("callback", "transpose")])
 @pytest.mark.parametrize("transform", [lambda f: f, func.grad])
 def test_a_function_made_at_each_call_reads_what_is_there(

@@ -346,6 +346,7 @@ def test_bits_are_the_primitive() -> None:
     assert "external" not in names
 
 
+@pytest.mark.slow
 def test_keys_of_random_numbers() -> None:
     R = from_jax(jax.random)
     key = jax.random.key(7)

@@ -42,6 +42,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "transform"), sampled_rows(PAIRS, 4))
 def test_composable(name: str, transform: str) -> None:
     check(DATABASE[name], transform)
@@ -155,6 +156,7 @@ SAMPLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("function", SAMPLES)
 def test_check_rules_finds_nothing_wrong(function: type[Function]) -> None:

@@ -209,6 +209,7 @@ def test_jax_differentiates_what_is_in_loops_by_its_rules() -> None:
         assert_close(jax.grad(wrapped)(1.0), 10.0)
 
 
+@pytest.mark.slow
 def test_rules_that_call_each_other_are_not_traced_exponentially_often() -> None:
     def after(inner: Any) -> Any:
         class Chained(Function):

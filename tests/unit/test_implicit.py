@@ -698,6 +698,7 @@ WRAPS: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "transform", "wrap"),
     sampled_rows(itertools.product(OURS, [*UNDER_JAX, *FORWARD], WRAPS), 7),

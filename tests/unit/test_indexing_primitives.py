@@ -207,6 +207,7 @@ SCATTERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "name"), sampled_rows(product(SCATTERS, PLACES), 2))
 def test_scatter(method: str, name: str) -> None:
     shape, indices = PLACES[name]

@@ -72,6 +72,7 @@ def test_pairs(mode: str) -> None:
     assert_close(ours(lambda x: x**2, holomorphic=False)(X), np.diag(2 * X))
 
 
+@pytest.mark.slow
 def test_hessians() -> None:
     found = func.hessian(wave(fnp), holomorphic=True)(Z)
     assert_close(found, jax.hessian(wave(jnp), holomorphic=True)(Z))

@@ -110,6 +110,7 @@ def walked_in_turn(primitive: Primitive) -> Any:
     return in_turn(primitive, WALKED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("primitive", "choose"),
     [

@@ -271,6 +271,7 @@ INITIALISERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INITIALISERS)
 def test_initialisers_have_the_deviation_that_they_promise(name: str) -> None:
     make = getattr(nn.init, name)
@@ -378,6 +379,7 @@ def test_max_pool_of_integers() -> None:
     np.testing.assert_array_equal(nn.max_pool2d(x, 2, 1, 1)[0, 0], [0, 0, -1, -2, -3])
 
 
+@pytest.mark.slow
 def test_where_jax_itself_traces() -> None:
     labels = np.array([1, 0])
 

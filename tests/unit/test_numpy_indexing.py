@@ -161,6 +161,7 @@ WRITES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "index"), WRITES)
 @pytest.mark.parametrize("op", ["set", "add", "multiply", "min", "max", "divide", "subtract"])
 def test_gradients_of_writing_are_those_of_jax(shape: tuple, index: object, op: str) -> None:

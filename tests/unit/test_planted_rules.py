@@ -29,6 +29,7 @@ def test_wrong_rules_are_found(subject: Subject) -> None:
     assert not report.ok, f"{subject.name}: not found: {subject.fault}\n{report}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subject", sampled(RIGHT, 5), ids=_name)
 def test_right_rules_raise_no_alarm(subject: Subject) -> None:
     report = ftrans.check_rules(subject.function, *subject.samples)

@@ -95,6 +95,7 @@ def test_no_term_is_lost() -> None:
     assert_close(x.grad, [500.0, 500.0])
 
 
+@pytest.mark.slow
 def test_no_term_is_lost_with_create_graph() -> None:
     for _ in range(150):
         x = leaf([1, 2])
@@ -125,6 +126,7 @@ def test_one_graph_without_retain() -> None:
     refused_or_counted(y, x)
 
 
+@pytest.mark.slow
 def test_one_graph_without_retain_again_and_again() -> None:
     for _ in range(3000):
         x = leaf([1, 2])
@@ -133,6 +135,7 @@ def test_one_graph_without_retain_again_and_again() -> None:
         refused_or_counted(y, x)
 
 
+@pytest.mark.slow
 def test_whether_a_pending_value_requires_grad_is_asked_by_all() -> None:
     for _ in range(1500):
         x, c = leaf([1, 2]), tensor(np.ones(2))
