@@ -18,7 +18,7 @@ from ftrans.traceback import bounded
 
 
 def to_jax(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Returns a function for JAX: it takes and returns `jax.Array`s, under all that JAX does.
+    """Returns a function for JAX: it takes and returns arrays of JAX's, under all that JAX does.
 
     It is traced once per signature, as by `jit`, and JAX gets what comes of that, with the custom
     rules in it: it differentiates by them. A rule that gives `backward` alone has both modes, as

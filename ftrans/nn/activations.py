@@ -64,7 +64,7 @@ def logsigmoid(input: Any) -> Any:
 
 
 def softsign(input: Any) -> Any:
-    """Returns x / (1 + |x|)."""
+    """Returns `x / (1 + abs(x))`."""
     x = inexact(input)
     return fnp.divide(x, fnp.add(fnp.abs(x), 1.0))
 

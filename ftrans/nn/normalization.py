@@ -76,10 +76,10 @@ def layer_norm(
     """Returns x with mean 0 and variance 1 over its last axes, times a weight, plus a bias.
 
     Args:
-        input: f32[..., *normalized_shape].
+        input: an array whose last axes are those of `normalized_shape`.
         normalized_shape: the sizes of the axes, or that of the last one.
-        weight: f32[*normalized_shape].
-        bias: f32[*normalized_shape].
+        weight: of the shape `normalized_shape`.
+        bias: of the shape `normalized_shape`.
         eps: is added to the variance.
 
     Example:
@@ -100,9 +100,9 @@ def rms_norm(
     """Returns x over the root of the mean of its squares along the last axes, times a weight.
 
     Args:
-        input: f32[..., *normalized_shape].
+        input: an array whose last axes are those of `normalized_shape`.
         normalized_shape: the sizes of the axes, or that of the last one.
-        weight: f32[*normalized_shape].
+        weight: of the shape `normalized_shape`.
         eps: is added to the mean of the squares; None is the spacing of numbers at 1 in the dtype
             that it is computed in.
 

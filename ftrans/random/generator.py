@@ -245,7 +245,7 @@ class Generator:
 
     @boundary
     def multinomial(self, n: Any, pvals: Any, size: Any = None) -> Any:
-        """Draws how often each of some outcomes is met in n trials: integers, (*size, outcomes)."""
+        """Draws how often each outcome is met in n trials: integers, along one more axis."""
         if size is not None:
             size = (*shape_of("multinomial", "size", size), type_of(as_array(pvals)).shape[-1])
         return self._drawn("multinomial", size, n=n, p=pvals).astype(default_dtype(int))
@@ -326,7 +326,7 @@ class Generator:
 
     @boundary
     def dirichlet(self, alpha: Any, size: Any = None) -> Any:
-        """Draws of the Dirichlet distribution, (*size, n) for alpha f32[n]."""
+        """Draws of the Dirichlet distribution, each of n parts, for alpha f32[n]."""
         return self._drawn("dirichlet", size, alpha=alpha)
 
     @boundary
@@ -400,7 +400,7 @@ class Generator:
 
     @boundary
     def orthogonal(self, n: int, size: Any = None) -> Any:
-        """Draws orthogonal matrices, (*size, n, n), all as likely."""
+        """Draws orthogonal matrices of n rows, all as likely."""
         return self._drawn("orthogonal", () if size is None else size, n=n)
 
 
