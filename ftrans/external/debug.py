@@ -21,6 +21,7 @@ from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, is_array
 from ftrans.primitives import external_p, scalar, stop_gradient_p
+from ftrans.primitives.rules.external import Same
 from ftrans.pytree import structure_key
 from ftrans.runtime.jaxlink import foreign, is_jax_tracing
 from ftrans.runtime.outlived import Ends
@@ -29,15 +30,18 @@ from ftrans.traceback import boundary
 __all__ = ["callback", "print"]
 
 _DONE = ArrayType((), "bool")
+_PLAIN = {bool, int, float, complex, str, type(None)}
 
 
 @boundary
 def callback(callback: Callable[..., Any], *args: Any, ordered: bool = True, **kwargs: Any) -> None:
     """Calls a function with the values of its arguments, when the program that computes them runs.
 
-    In a function that is traced, called or not, that is once each time that the function is
-    evaluated: also in a loop, at each turn, and once for each example under `vmap`; a gradient does
-    not call it again. Where nobody needs what the function returns, it is not called.
+    In a function that is traced that is once each time that the function is evaluated: also in a
+    loop, at each turn, and once for each example under `vmap`, of which both branches are computed,
+    and turns that only others take; a gradient does not call it again. What is not needed is not
+    computed, and calls nothing: a loop of whose results none is used, or a function of which a
+    gradient is asked for that is a constant.
 
     Args:
         callback: takes NumPy arrays in the place of arrays; what it returns is dropped, and what it
@@ -87,8 +91,7 @@ def print(fmt: str, *args: Any, ordered: bool = True, **kwargs: Any) -> None:
         fmt.format(*args, **kwargs)
     except (IndexError, KeyError) as error:
         raise ArgumentError(
-            f"debug.print: the text has a field that no argument is for.\n  fmt: {fmt!r}\n"
-            f"  field: {error.args[0]!r}"
+            f"debug.print: the text has a field that no argument is for.\n  fmt: {fmt!r}\n  {error}"
         ) from None
     except Exception:  # of a traced value, say, which has no such format before it has a value
         pass
@@ -121,13 +124,9 @@ def _call(function: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Non
         called(*found)
         return [np.True_]
 
-    # two calls that do the same are one step of a trail
-    rest = tuple([(type(x), x) for x in leaves])
-    try:
-        same: Any = ("debug", hash((key, rest)) and (key, rest), structure_key(structure, True))
-    except TypeError:
-        same = None
-    callee = HostCallee("debug", step, [_DONE], key=same)
+    # two calls that do the same are one step of a trail; equal objects need not do the same
+    rest = tuple([(type(x), repr(x)) if type(x) in _PLAIN else Same(x) for x in (key, *leaves)])
+    callee = HostCallee("debug", step, [_DONE], key=(rest, structure_key(structure, True)))
     operands = [as_array(x) for x in arrays]
     operands = [stop_gradient_p(x) if type_of(x).is_inexact else x for x in operands]
     before = frame.effect

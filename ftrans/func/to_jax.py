@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import jax.tree_util as tree
 
@@ -31,8 +32,9 @@ def to_jax(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         options: those of `jax.jit`, such as `static_argnums`.
 
     Returns:
-        The function. What it is given becomes JAX's as by `jax.numpy.asarray`, so its precision is
-        that of JAX's configuration, but where the function says a wider dtype itself.
+        The function. What it is given becomes JAX's as by `jax.numpy.asarray`, and what it returns
+        has the precision of JAX's configuration, whatever it computes in. Keys of `jax.random` are
+        handed on as the words that they consist of, which `ftrans.random` takes.
 
     Example:
         >>> import jax
@@ -54,7 +56,8 @@ def to_jax(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         cause = None
         try:
             with record.scope():
-                return record.call(record.captured, *given, **named)
+                result = record.call(record.captured, *given, **named)
+            return tree.tree_map(_held, result)
         except Exception as error:
             cause = raised(error)
             if cause is None:
@@ -66,4 +69,21 @@ def to_jax(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
 def _given(x: Any) -> Any:
     """Returns an argument with arrays of JAX's for all arrays and numbers in it."""
-    return tree.tree_map(lambda x: jnp.asarray(x) if is_given(x) and not is_jax(x) else x, x)
+    return tree.tree_map(_leaf, x)
+
+
+def _leaf(x: Any) -> Any:
+    if is_jax(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return jax.random.key_data(x)
+    if not is_given(x):
+        return x
+    x = x if is_jax(x) else jnp.asarray(x)
+    if x.weak_type and jnp.issubdtype(x.dtype, jnp.integer):
+        return jax.lax.convert_element_type(x, x.dtype)  # else it would be one of ours, in 32 bits
+    return x
+
+
+def _held(x: Any) -> Any:
+    """Returns a result in a dtype that JAX has at present."""
+    dtype = jax.dtypes.canonicalize_dtype(x.dtype)
+    return x if x.dtype == dtype else jax.lax.convert_element_type(x, dtype)

@@ -15,6 +15,7 @@ import numpy as np
 from ftrans import primitives as p
 from ftrans.interop import from_jax
 from ftrans.ir import type_of
+from ftrans.ir.dtype import is_half
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.borrowed import double
 from ftrans.numpy.creation import ones
@@ -22,6 +23,7 @@ from ftrans.numpy.elementwise import multiply
 from ftrans.numpy.factorizations import solve, svd
 from ftrans.numpy.indexing import getitem
 from ftrans.numpy.logic import where
+from ftrans.numpy.promotion import cast
 from ftrans.numpy.shaping import concatenate
 
 __all__ = ["det", "eig", "eigvals"]
@@ -63,7 +65,7 @@ def _bordered_det(a: Any, n: int) -> Any:
     t = type_of(a)
     u, s, vh = svd(p.stop_gradient_p(a), full_matrices=False)
     c = getitem(s, (..., slice(n - 4, n - 3), None))
-    limit = multiply(getitem(s, (..., slice(0, 1), None)), n * np.finfo(t.dtype).eps)
+    limit = multiply(getitem(s, (..., slice(0, 1), None)), n * float(jnp.finfo(t.dtype).eps))
     is_lost = p.le_p(c, limit)
     a = where(is_lost, np.eye(n, dtype=t.dtype), a)
     c = where(is_lost, 1.0, c)
@@ -104,8 +106,11 @@ def _push_eigvals(primals: Any, tangents: Any) -> Any:
 _eig, _eigvals = map(from_jax, (_eig_of, _eigvals_of))
 
 
-def _unmoved(a: Any) -> Any:
-    """Returns matrices, without a derivative where there is nothing in them."""
+def _general(a: Any) -> Any:
+    """Returns matrices in a precision that LAPACK has; empty ones have no derivative."""
+    a = double(a)
+    if is_half(type_of(a).dtype):
+        a = cast(a, "float32")
     return p.stop_gradient_p(a) if 0 in type_of(a).shape else a
 
 
@@ -115,7 +120,7 @@ def eig(a: Any) -> Any:
     Derivatives exist where eigenvalues differ. Those of eigenvectors mean something where what is
     made of them does not depend on their phases.
     """
-    return EigResult(*_eig(_unmoved(double(a))))
+    return EigResult(*_eig(_general(a)))
 
 
 def eigvals(a: Any) -> Any:
@@ -123,4 +128,4 @@ def eigvals(a: Any) -> Any:
 
     Derivatives exist where eigenvalues differ.
     """
-    return _eigvals(_unmoved(double(a)))
+    return _eigvals(_general(a))

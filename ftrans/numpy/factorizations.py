@@ -19,7 +19,8 @@ from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import is_tracing, type_of
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.borrowed import Function, double
-from ftrans.numpy.elementwise import absolute, add, conj, multiply, sign
+from ftrans.numpy.elementwise import absolute, add, conj, multiply
+from ftrans.numpy.logic import less, where
 from ftrans.numpy.promotion import promoted
 from ftrans.numpy.rearrangement import flip
 from ftrans.numpy.shaping import matrix_transpose
@@ -222,7 +223,8 @@ def _svd_of_hermitian(a: Any, compute_uv: bool) -> Any:
     t = type_of(vectors)
     columns = broadcast_to(p.reshape_p(order, shape=(*t.shape[:-2], 1, t.shape[-1])), t.shape)
     left = take_along_axis(vectors, columns, axis=-1)
-    signs = sign(take_along_axis(values, order, axis=-1))
+    ordered_values = take_along_axis(values, order, axis=-1)
+    signs = where(less(ordered_values, 0), -1.0, 1.0)  # that of 0 as well, or V would lose a column
     signs = p.reshape_p(signs, shape=(*t.shape[:-2], 1, t.shape[-1]))
     return SVDResult(left, ordered, matrix_transpose(conj(multiply(left, signs))))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -149,6 +150,22 @@ def test_a_gradient_does_not_go_through_it() -> None:
     np.testing.assert_array_equal(func.grad(f)(np.zeros(2)), np.ones(2))
 
 
+@dataclass(unsafe_hash=True)
+class Log:
+    tag: str
+    seen: list = field(default_factory=list, compare=False)
+
+    def __call__(self, x: Any) -> None:
+        self.seen.append(float(x))
+
+
+def test_equal_callbacks_are_not_the_same() -> None:
+    logs = Log("x"), Log("x")
+    for log in logs:
+        func.grad(lambda x, log=log: (debug.callback(log, x), x * 3)[1])(1.0)
+    assert [log.seen for log in logs] == [[1.0], [1.0]]
+
+
 class Printing(ftrans.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -161,7 +178,7 @@ class Printing(ftrans.autograd.Function):
 
 
 def test_errors() -> None:
-    with pytest.raises(ArgumentError, match="field"):
+    with pytest.raises(ArgumentError, match="Replacement index 1"):
         debug.print("{} {}", 1)
     with pytest.raises(ArgumentError, match="name"):
         func.grad(lambda x: (debug.print("{name}", x), x)[1])(1.0)

@@ -184,6 +184,20 @@ def test_what_has_no_factor_is_not_a_number(execution: str) -> None:
         assert np.isnan(func.vmap(f)(nan)).all()
 
 
+def test_the_svd_of_a_singular_hermitian_matrix_is_complete() -> None:
+    u, s, vh = la.svd(np.diag([1.0, 0.0, -2.0]), hermitian=True)
+    assert_close(vh @ vh.T, np.eye(3), 1e-12)
+    assert_close((u * s) @ vh, np.diag([1.0, 0.0, -2.0]), 1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision(dtype: str) -> None:
+    a = fnp.asarray(np.diag([1.0, 2.0, 3.0, 4.0]), dtype)
+    for f in (la.inv, la.cholesky, la.svdvals, la.eigvalsh, la.eigvals, la.det):
+        assert np.isfinite(np.asarray(f(a), "complex64")).all()
+    assert_close(np.asarray(func.grad(la.det)(a), "float32").diagonal(), [24, 12, 8, 6], 5e-2)
+
+
 def test_values_at_equal_ones_have_derivatives(execution: str) -> None:
     """Sums of eigenvalues and of singular values are smooth where these are equal."""
     assert_close(func.grad(lambda a: la.eigvalsh(a).sum())(np.eye(3)), np.eye(3), 1e-12)

@@ -181,8 +181,9 @@ def test_precision_is_that_of_jax() -> None:
     with jax.enable_x64(True):
         assert f(np.ones(2)).dtype == np.float64
         assert f(2.0).dtype == np.float64
-    wide = ftrans.to_jax(lambda x: fnp.asarray(x, "float64") / 3)
-    assert_close(wide(1.0), 1 / 3, 1e-15)
+    wide = ftrans.to_jax(lambda x: fnp.asarray(x, "float64") + 1e-12 - 1)
+    assert wide(1.0).dtype == np.float32
+    assert_close(wide(1.0) * 1e12, 1.0, 1e-3)
 
 
 def test_round_trips() -> None:
@@ -230,3 +231,26 @@ def test_it_is_named_like_the_function() -> None:
     f = ftrans.to_jax(loss)
     assert f.__doc__ == "Is the loss."
     assert "loss" in f.__name__
+
+
+def test_integers_have_the_size_that_jax_has() -> None:
+    f = ftrans.to_jax(lambda n: n * 2)
+    assert f(3).dtype == np.int32
+    with jax.enable_x64(True):
+        assert f(2**31) == 2**32
+        assert jax.jit(f)(2**31) == 2**32
+        slope = jax.grad(ftrans.to_jax(lambda x, n: x * n))(1.0, 2**31)
+        assert slope == 2.0**31
+
+
+def test_nothing_is_wider_than_jax_has_it() -> None:
+    assert ftrans.to_jax(lambda n: n * 0.5)(3).dtype == np.float32
+    assert ftrans.to_jax(lambda x: x * np.ones(2))(jnp.ones(2)).dtype == np.float32
+
+
+def test_keys_of_jax() -> None:
+    f = ftrans.to_jax(lambda k: ftrans.random.normal(k, (2,)))
+    keys = jax.random.split(jax.random.key(0), 3)
+    expected = jax.vmap(lambda k: jax.random.normal(k, (2,)))(keys)
+    assert_close(jax.jit(jax.vmap(f))(keys), expected, 1e-6)
+    assert_close(f(keys[1]), expected[1], 1e-6)
