@@ -206,7 +206,10 @@ REDUCTIONS = {
     "trapezoid": lambda y, x=None, *, dx=1.0, dim=-1: fnp.trapezoid(y, x, dx, dim),
     "trapz": lambda y, x=None, *, dx=1.0, dim=-1: fnp.trapezoid(y, x, dx, dim),
     "cov": lambda x, *, correction=1, fweights=None, aweights=None: fnp.cov(
-        x, ddof=correction, fweights=fweights, aweights=aweights
+        x,
+        ddof=correction,
+        fweights=None if fweights is None else np.asarray(fweights).astype(int),
+        aweights=aweights,
     ),
     "corrcoef": lambda x: fnp.corrcoef(x),
     "gradient": lambda x, *, spacing=1, dim=None, edge_order=1: _gradient(

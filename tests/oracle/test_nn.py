@@ -96,8 +96,8 @@ def test_compiled(key: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*is broadcast against")
-@pytest.mark.parametrize("key", CASES)
-def test_every_case_compiled(key: str) -> None:
+@pytest.mark.parametrize("key", list(CASES)[::3])
+def test_cases_compiled(key: str) -> None:
     check(key, CASES[key], by_jit)
 
 

@@ -149,9 +149,10 @@ def test_the_first_samples_agree(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
-def test_all_samples_agree(name: str) -> None:
+def test_samples_agree(name: str) -> None:
+    """One in three; `python -m tests.oracle.test_pytorch` takes all of them."""
     with on_road("interpret"):
-        wrong = list(unexpected(SAMPLES[name], KINDS))
+        wrong = list(unexpected(SAMPLES[name][1::3], KINDS))
     assert not wrong, "\n".join(wrong)
 
 
@@ -174,3 +175,18 @@ def test_what_is_listed_differs(entry: Differs) -> None:
                 told = differences(sample, TOLERANCE[sample.dtype], entry.kinds.split())
             found |= {kind for kind in told if entry.holds(sample, kind)}
         assert found == set(entry.kinds.split()), name
+
+
+def main() -> None:
+    """Takes all samples, and prints what differs and is not listed."""
+    count = 0
+    for samples in SAMPLES.values():
+        with on_road("interpret"):
+            for text in unexpected(samples, KINDS):
+                count += 1
+                print(text)
+    print(f"{sum(map(len, SAMPLES.values()))} samples, {count} differ unexpectedly")
+
+
+if __name__ == "__main__":
+    main()

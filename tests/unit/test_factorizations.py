@@ -79,7 +79,7 @@ CASES += [(name, INVARIANT[name], shape) for name in sorted(WIDE) for shape in (
 
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize(("name", "f", "shape"), CASES, ids=lambda x: x if type(x) is str else "")
-def test_derivatives(name: str, f: Any, shape: Any, dtype: str, execution: str) -> None:
+def test_derivatives(name: str, f: Any, shape: Any, dtype: str) -> None:
     """Forward mode is what differences are, and reverse mode what forward mode is; twice."""
     a, t, step = draw(*shape, dtype=dtype), draw(*shape, dtype=dtype), 1e-5
 

@@ -220,7 +220,7 @@ CHOICES: dict[str, tuple[str, Any]] = {
     "bernoulli": ("p", 0.3),
     "binomial": ("p", 0.3),
     "categorical": ("logits", P3),
-    "geometric": ("p", 0.3),
+    "geometric": ("p", np.float32(0.3)),
     "multinomial": ("p", P3),
     "poisson": ("lam", 3.0),
 }
