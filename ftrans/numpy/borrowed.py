@@ -33,6 +33,10 @@ _NAMES = """
 """
 
 
+_COUNTS = {"fweights"}
+"""Parameters that stay integers."""
+
+
 def borrow(home: ModuleType, names: str, floats: str = "") -> dict[str, Function]:
     """Returns functions of a module of JAX's as ours, by name.
 
@@ -55,8 +59,9 @@ def borrowed(function: Function, home: str, floats: bool = False) -> Function:
 
     def called(*args: Any, **kwargs: Any) -> Any:
         pairs = zip_longest(args, [*kinds][: len(args)], fillvalue=last)
-        args = tuple([_given(x, kinds.get(str(key), ""), floats) for x, key in pairs])
-        kwargs = {key: _given(x, kinds.get(key, ""), floats) for key, x in kwargs.items()}
+        wide = lambda key: floats and key not in _COUNTS  # noqa: E731
+        args = tuple([_given(x, kinds.get(str(key), ""), wide(key)) for x, key in pairs])
+        kwargs = {key: _given(x, kinds.get(key, ""), wide(key)) for key, x in kwargs.items()}
         found = imported(*args, **kwargs)
         return tuple(found) if type(found) is list else found
 

@@ -255,3 +255,11 @@ def test_tensors_go_through() -> None:
     fnp.interp(y, [0.0, 1.0, 2.0], [0.0, 1.0, 4.0]).sum().backward()
     assert_close(y.grad, [1.0, 3.0, 1.0, 3.0])
     assert isinstance(ftrans.numpy.fft.fft(y), ftrans.Tensor)
+
+
+def test_weights_that_count_stay_integers() -> None:
+    x, counts = np.arange(8.0).reshape(2, 4) ** 2, np.array([1, 2, 1, 3])
+    assert_close(fnp.cov(x, fweights=counts), np.cov(x, fweights=counts), 1e-12)
+    assert_close(
+        fnp.cov([[1, 2, 4]], fweights=[1, 2, 1]), np.cov([[1, 2, 4]], fweights=[1, 2, 1]), 1e-12
+    )
