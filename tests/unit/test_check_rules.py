@@ -50,6 +50,7 @@ def test_a_gradient_of_more_digits_is_none_too_few() -> None:
         assert check_rules(sorting(wide), (rows,)).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(list(WRONG), 3))
 def test_wrong_rules_are_found(name: str) -> None:
     rule, args, says = WRONG[name]

@@ -100,6 +100,7 @@ DTYPES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0,), (2, 0, 3)])
 def test_all_dtypes_and_shapes_pass_unchanged(dtype: Any, shape: Any, host_calls: str) -> None:

@@ -51,6 +51,7 @@ ORDERS: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("order", "road"), sampled_rows(product(ORDERS, ["at once", "jit", "vmap"]), 2)

@@ -67,6 +67,7 @@ def affine(w: Any, b: Any, x: Any) -> Any:
     return (x * x).sum() * (w @ x + b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", [*ONCE, *FURTHER])
 @pytest.mark.parametrize("function", [Affine, AffineJvp])
 def test_pytrees_in_and_out(function: type[Function], transform: str) -> None:

@@ -99,6 +99,7 @@ def kepler_unrolled(mean: Any, eccentricity: Any) -> Any:
     return jax.lax.scan(step, mean, length=40)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", [*ONCE, *FURTHER])
 def test_root_of_keplers_equation(transform: str) -> None:
     arrays = (np.float64(0.9), np.float64(0.2))
@@ -367,6 +368,7 @@ def test_an_unknown_that_is_too_narrow(start: Any) -> None:
         func.grad(root)(np.float64(2.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [1, 1.0])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
 @pytest.mark.parametrize("wrap", [lambda f: f, ftrans.jit])

@@ -23,6 +23,7 @@ def test_there_are_enough_of_them() -> None:
     assert len({subject.name for subject in RIGHT}) == len(RIGHT) >= 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subject", sampled(WRONG, 5), ids=_name)
 def test_wrong_rules_are_found(subject: Subject) -> None:
     report = ftrans.check_rules(subject.function, *subject.samples)

@@ -187,6 +187,7 @@ def test_derivatives_are_those_of_jax(name: str) -> None:
         close(a[1], b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gamma_follows_its_quantile_function() -> None:
     a, step = np.array([0.3, 1.0, 4.0]), 1e-5
     key = random.key(2)
