@@ -17,10 +17,11 @@ import numpy as np
 
 from ftrans.errors import ArgumentError, UnsupportedError
 from ftrans.external.callee import HostCallee
-from ftrans.ir import ArrayType, Tracer, type_of
+from ftrans.ir import ArrayType, Tracer
 from ftrans.ir.stack import state
-from ftrans.numpy.promotion import as_array, is_array
-from ftrans.primitives import external_p, scalar, stop_gradient_p
+from ftrans.numpy.elementwise import stop_gradient
+from ftrans.numpy.promotion import is_array
+from ftrans.primitives import external_p, scalar
 from ftrans.primitives.rules.external import Same
 from ftrans.pytree import structure_key
 from ftrans.runtime.jaxlink import foreign, is_jax_tracing
@@ -88,47 +89,47 @@ def print(fmt: str, *args: Any, ordered: bool = True, **kwargs: Any) -> None:
         array(3.)
     """
     try:
-        fmt.format(*args, **kwargs)
+        fmt.format(*[_Anything()] * len(args), **dict.fromkeys(kwargs, _Anything()))
     except (IndexError, KeyError) as error:
         raise ArgumentError(
             f"debug.print: the text has a field that no argument is for.\n  fmt: {fmt!r}\n  {error}"
         ) from None
-    except Exception:  # of a traced value, say, which has no such format before it has a value
-        pass
     _call(lambda *args, **kwargs: builtins.print(fmt.format(*args, **kwargs)), fmt, args, kwargs)
 
 
-def _call(function: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> None:
+class _Anything:
+    """Stands in a field for what may have no value yet."""
+
+    __getattr__ = __getitem__ = lambda self, _: self
+
+    def __format__(self, spec: str) -> str:
+        return ""
+
+
+def _call(function: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Any:
     leaves, structure = tree.tree_flatten((args, kwargs))
     places = [i for i, leaf in enumerate(leaves) if is_array(leaf) or type(leaf) is Tracer]
     arrays = [leaves[i] for i in places]
-    for i in places:
-        leaves[i] = None
+    leaves = [None if i in places else x for i, x in enumerate(leaves)]
 
-    def called(*found: Any) -> None:
+    def called(*found: Any) -> Any:
         full = list(leaves)
         for i, x in zip(places, found, strict=True):
             full[i] = np.asarray(x.value("debug") if type(x) is Tracer else x)
         given, named = structure.unflatten(full)
         function(*given, **named)
+        return [np.True_]
 
     frame = state.stack[-1] if state.stack else None
     if foreign(arrays) or (frame is None and is_jax_tracing()):
-        jax.debug.callback(called, *arrays, ordered=False)
-        return
+        return jax.debug.callback(called, *arrays, ordered=False)
     if frame is None or isinstance(frame, Ends):
-        called(*arrays)
-        return
-
-    def step(_: Any, *found: Any) -> list[Any]:
-        called(*found)
-        return [np.True_]
-
+        return called(*arrays)
     # two calls that do the same are one step of a trail; equal objects need not do the same
-    rest = tuple([(type(x), repr(x)) if type(x) in _PLAIN else Same(x) for x in (key, *leaves)])
-    callee = HostCallee("debug", step, [_DONE], key=(rest, structure_key(structure, True)))
-    operands = [as_array(x) for x in arrays]
-    operands = [stop_gradient_p(x) if type_of(x).is_inexact else x for x in operands]
+    same = [(type(x), repr(x)) if type(x) in _PLAIN else Same(x) for x in (key, *leaves)]
+    same = tuple(same), structure_key(structure, True)
+    callee = HostCallee("debug", lambda _, *found: called(*found), [_DONE], key=same)
+    operands = list(map(stop_gradient, arrays))
     before = frame.effect
     if before is None:
         before = frame.capture(np.asarray(True)) if not operands else scalar(True, bool)

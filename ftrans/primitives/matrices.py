@@ -16,14 +16,14 @@ from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_half
 from ftrans.primitives.arithmetic import mul_p
-from ftrans.primitives.axes import broadcast_p, sum_p, to_front, transpose_p
+from ftrans.primitives.axes import broadcast_p, moveaxis, sum_p, to_front, transpose_p
 from ftrans.primitives.conversion import conjugate
 from ftrans.primitives.dot import dot_p
 from ftrans.primitives.family import check_kind, plain, total_bytes
 from ftrans.primitives.logic import eq_p, ge_p, select_p
 from ftrans.primitives.namespace import by_jit, is_traced_by_jax
 from ftrans.primitives.record import Cost, Primitive, scalar
-from ftrans.primitives.shape import iota_p
+from ftrans.primitives.shape import iota_p, reshape_p
 
 
 def product(x: Any, y: Any) -> Any:
@@ -160,6 +160,29 @@ def in_batches(size: int, operands: Any, dims: Any, primitive: Any, params: Any)
     given = [to_front(size, x, dim) for x, dim in zip(operands, dims, strict=True)]
     found = primitive(*given, **params)
     return found, ([0] * len(found) if primitive.multiple else 0)
+
+
+def as_columns(size: int, b: Any, dim: int, solve: Callable[[Any], Any]) -> tuple[Any, int]:
+    """Batches what solves by one matrix for all: right-hand sides are columns, so they are more."""
+    moved = moveaxis(b, dim, type_of(b).ndim - 1)
+    *lead, n, m, _ = type_of(moved).shape
+    found = solve(reshape_p(moved, shape=(*lead, n, m * size)))
+    return reshape_p(found, shape=(*lead, n, m, size)), len(lead) + 2
+
+
+def or_nan(function: Callable[[Any], Any], x: np.ndarray, blank: Callable[[], Any]) -> Any:
+    """Calls a function of NumPy's that refuses some matrices; for these, one by one, `blank`."""
+
+    def one(x: np.ndarray) -> tuple[np.ndarray, ...]:
+        try:
+            return tuple(function(x))
+        except np.linalg.LinAlgError:
+            return tuple(blank())
+
+    try:
+        return tuple(function(x))
+    except np.linalg.LinAlgError:
+        return tuple(each(one, [x], (2,)))
 
 
 def factorization(name: str, *, flops: float, **declared: Any) -> Primitive:

@@ -7,7 +7,7 @@ what depends on which ones are taken is not finite.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,10 @@ from ftrans.primitives.matrices import (
     along_rows,
     check_matrices,
     diagonal,
-    each,
     factorization,
     lower_part,
     on_diagonal,
+    or_nan,
     product,
     times,
 )
@@ -36,23 +36,12 @@ from ftrans.primitives.record import Joint, Sample
 from ftrans.primitives.reduction import max_p
 from ftrans.primitives.rules.missing import missing
 from ftrans.primitives.shape import concatenate_p, part
-from ftrans.primitives.triangular import triangular_solve_p
+from ftrans.primitives.triangular import PLAIN, triangular_solve_p
 
 
-def _or_nan(function: Callable[[Any], Any], x: np.ndarray, types: tuple[ArrayType, ...]) -> Any:
-    """Calls a function of NumPy's; what does not converge is NaN, matrix by matrix."""
-
-    def one(x: np.ndarray) -> tuple[np.ndarray, ...]:
-        try:
-            return tuple(function(x))
-        except np.linalg.LinAlgError:
-            return tuple([np.full(t.shape[x_lead:], np.nan, t.dtype) for t in types])
-
-    x_lead = x.ndim - 2
-    try:
-        return tuple(function(x))
-    except np.linalg.LinAlgError:
-        return tuple(each(one, [x], (2,)))
+def _nan(types: Sequence[ArrayType], lead: int) -> list[np.ndarray]:
+    """Returns what is not a number, for one of a batch of matrices, with so many axes in front."""
+    return [np.full(t.shape[lead:], np.nan, t.dtype) for t in types]
 
 
 def _real(x: Any) -> Any:
@@ -95,7 +84,7 @@ def _qr_jvp(tangents: Any, outs: Any, x: Any, *, full: bool) -> Any:
     # the first columns alone determine q
     (change,), k, axis = tangents, min(m, n), t.ndim - 1
     square, first = part(r, axis, 0, k), part(change, axis, 0, k)
-    right = {"left": False, "lower": False, "transpose": False, "conj": False, "unit": False}
+    right = {**PLAIN, "left": False, "lower": False}
     moved = triangular_solve_p(square, first, **right)
     inner = product(adjoint(q), moved)
     below = lower_part(inner, strict=True)
@@ -142,8 +131,8 @@ def _eigh_lower(xp: Any, x: Any, *, lower: bool) -> Any:
 
         vectors, values = linalg.eigh(x, lower=lower, symmetrize_input=False)
         return values, vectors
-    types = _eigh_infer(type_of(x), lower=lower)
-    return _or_nan(lambda x: np.linalg.eigh(x, UPLO="L" if lower else "U"), x, types)
+    function = lambda x: np.linalg.eigh(x, UPLO="L" if lower else "U")  # noqa: E731
+    return or_nan(function, x, lambda: _nan(_eigh_infer(type_of(x), lower=lower), x.ndim - 2))
 
 
 def _eigh_jvp(tangents: Any, outs: Any, x: Any, *, lower: bool) -> Any:
@@ -209,7 +198,9 @@ def _svd_lower(xp: Any, x: Any, *, full: bool, vectors: bool) -> Any:
         found = np.linalg.svd(x, full_matrices=full, compute_uv=vectors)
         return found if vectors else (found,)
 
-    return _or_nan(function, x, _svd_infer(type_of(x), full=full, vectors=vectors))
+    return or_nan(
+        function, x, lambda: _nan(_svd_infer(type_of(x), full=full, vectors=vectors), x.ndim - 2)
+    )
 
 
 def _svd_jvp(tangents: Any, outs: Any, x: Any, *, full: bool, vectors: bool) -> Any:

@@ -12,11 +12,12 @@ import numpy as np
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.arithmetic import add_p, neg_p
-from ftrans.primitives.axes import broadcast_p, moveaxis
+from ftrans.primitives.axes import broadcast_p
 from ftrans.primitives.conversion import conjugate, convert_p
 from ftrans.primitives.family import normal, plain, total_bytes
 from ftrans.primitives.logic import and_p, eq_p, ge_p, select_p
 from ftrans.primitives.matrices import (
+    as_columns,
     check_matrices,
     each,
     factorization,
@@ -25,6 +26,7 @@ from ftrans.primitives.matrices import (
     lower_part,
     many_by_jax,
     on_diagonal,
+    or_nan,
     places,
     product,
     times,
@@ -32,7 +34,7 @@ from ftrans.primitives.matrices import (
     upper_part,
 )
 from ftrans.primitives.record import Absent, Cost, Joint, Sample, scalar, zero
-from ftrans.primitives.shape import iota_p, pad_p, part, reshape_p
+from ftrans.primitives.shape import iota_p, pad_p, part
 
 # ---------------------------------------------------------------------------- triangular_solve
 
@@ -71,34 +73,24 @@ def _triangular_lower(
         )
     if 0 in b.shape:
         return np.zeros_like(b)
-    if conj and not transpose:
-        a, conj = np.conj(a), False
-    solve = _blas("trsm", a.dtype)
+    if conj:
+        a = np.conj(a)
+    solve = _routine("blas", "trsm", a.dtype)
+    how = {"side": left, "lower": not lower, "trans_a": int(transpose), "diag": unit}
 
     def one(a: Any, b: Any) -> tuple[np.ndarray]:
         # of the transposes, which is how BLAS takes arrays in C's order without a copy:
         # op(a) x = b is x' op(a)' = b'
-        way = (2 if conj else 1) if transpose else 0
-        if way == 2:
-            # (a' in the order of BLAS) is conjugated and turned: conj(a) is what is left
-            found = solve(1, np.conj(a).T, b.T, side=left, lower=not lower, trans_a=1, diag=unit)
-        else:
-            found = solve(1, a.T, b.T, side=left, lower=not lower, trans_a=way, diag=unit)
-        return (found.T,)
+        return (solve(1, a.T, b.T, **how).T,)
 
     return np.ascontiguousarray(each(one, [a, b], (2, 2))[0])
 
 
-def _blas(name: str, dtype: Any) -> Any:
-    from scipy.linalg.blas import get_blas_funcs
+def _routine(kind: str, name: str, dtype: Any) -> Any:
+    """Returns a routine of BLAS or LAPACK for a dtype."""
+    import scipy.linalg  # which takes its time
 
-    return get_blas_funcs(name, dtype=dtype)
-
-
-def _lapack(name: str, dtype: Any) -> Any:
-    from scipy.linalg.lapack import get_lapack_funcs
-
-    return get_lapack_funcs(name, dtype=dtype)
+    return getattr(scipy.linalg, f"get_{kind}_funcs")(name, dtype=dtype)
 
 
 def _triangular_of_a(t: Any, x: Any, a: Any, b: Any, **how: Any) -> Any:
@@ -114,10 +106,7 @@ def _triangular_of_a(t: Any, x: Any, a: Any, b: Any, **how: Any) -> Any:
 def _triangular_batch(size: int, operands: Any, dims: Any, **how: Any) -> tuple[Any, int]:
     a, b = operands
     if dims[0] is None and how["left"]:  # one matrix for all: they are more columns
-        moved = moveaxis(b, dims[1], type_of(b).ndim - 1)
-        *lead, n, m, _ = type_of(moved).shape
-        found = triangular_solve_p(a, reshape_p(moved, shape=(*lead, n, m * size)), **how)
-        return reshape_p(found, shape=(*lead, n, m, size)), len(lead) + 2
+        return as_columns(size, b, dims[1], lambda b: triangular_solve_p(a, b, **how))
     return in_batches(size, operands, dims, triangular_solve_p, how)
 
 
@@ -127,7 +116,7 @@ def _solve_cost(operands: Any, results: Any, params: Any) -> Cost:
 
 
 _no_matrix = Absent("it is not linear in the matrix")
-_HOW = {"left": True, "lower": True, "transpose": False, "conj": False, "unit": False}
+PLAIN = {"left": True, "lower": True, "transpose": False, "conj": False, "unit": False}
 
 
 def _triangle(*shape: int) -> np.ndarray:
@@ -154,12 +143,12 @@ triangular_solve_p = plain(
     batch=_triangular_batch,
     cost=_solve_cost,
     samples=[
-        Sample((_triangle(3, 3), normal(3, 2)), _HOW),
-        Sample((_triangle(2, 3, 3), normal(2, 4, 3)), {**_HOW, "left": False, "lower": False}),
-        Sample((_triangle(3, 3), normal(3, 1)), {**_HOW, "transpose": True, "unit": True}),
-        Sample((_triangle(3, 3), normal(2, 3)), {**_HOW, "left": False, "transpose": True}),
-        Sample((_triangle(3, 3), normal(3, 2)), {**_HOW, "transpose": True, "conj": True}),
-        Sample((normal(0, 0), normal(0, 2)), _HOW),
+        Sample((_triangle(3, 3), normal(3, 2)), PLAIN),
+        Sample((_triangle(2, 3, 3), normal(2, 4, 3)), {**PLAIN, "left": False, "lower": False}),
+        Sample((_triangle(3, 3), normal(3, 1)), {**PLAIN, "transpose": True, "unit": True}),
+        Sample((_triangle(3, 3), normal(2, 3)), {**PLAIN, "left": False, "transpose": True}),
+        Sample((_triangle(3, 3), normal(3, 2)), {**PLAIN, "transpose": True, "conj": True}),
+        Sample((normal(0, 0), normal(0, 2)), PLAIN),
     ],
     source="M. Giles, Collected matrix derivative results for forward and reverse mode, 2008",
 )
@@ -182,17 +171,11 @@ def _cholesky_lower(xp: Any, x: Any) -> Any:
         from jax.lax import linalg
 
         return xp.tril(linalg.cholesky(x, symmetrize_input=False))
-    try:
-        return np.linalg.cholesky(x)
-    except np.linalg.LinAlgError:
 
-        def one(x: Any) -> tuple[np.ndarray]:
-            try:
-                return (np.linalg.cholesky(x),)
-            except np.linalg.LinAlgError:
-                return (np.where(np.tri(len(x), dtype=bool), np.nan, 0).astype(x.dtype),)
+    def blank() -> list[np.ndarray]:
+        return [np.where(np.tri(x.shape[-1], dtype=bool), np.nan, 0).astype(x.dtype)]
 
-        return each(one, [x], (2,))[0]
+    return or_nan(lambda x: (np.linalg.cholesky(x),), x, blank)[0]
 
 
 def _cholesky_jvp(t: Any, out: Any, x: Any) -> Any:
@@ -200,7 +183,7 @@ def _cholesky_jvp(t: Any, out: Any, x: Any) -> Any:
     right = triangular_solve_p(
         out, t, left=False, lower=True, transpose=True, conj=True, unit=False
     )
-    both = triangular_solve_p(out, right, **_HOW)
+    both = triangular_solve_p(out, right, **PLAIN)
     return product(out, select_p(on_diagonal(both), times(both, 0.5), lower_part(both)))
 
 
@@ -248,7 +231,7 @@ def _lu_lower(xp: Any, x: Any) -> Any:
     if 0 in x.shape:
         rows = np.broadcast_to(np.arange(m, dtype=np.int32), (*lead, m))
         return x, np.zeros((*lead, min(m, n)), np.int32), rows
-    factor = _lapack("getrf", x.dtype)
+    factor = _routine("lapack", "getrf", x.dtype)
 
     def one(x: Any) -> tuple[np.ndarray, ...]:
         packed, pivots, _ = factor(x)
@@ -278,8 +261,8 @@ def _lu_jvp(tangents: Any, outs: Any, x: Any) -> Any:
     if n > k:
         below = ge_p(places(upper)[0], scalar(k, "int32"))
         upper = select_p(and_p(on_diagonal(upper), below), 1.0, upper)
-    left = triangular_solve_p(lower, moved, **{**_HOW, "unit": True})
-    both = triangular_solve_p(upper, left, **{**_HOW, "left": False, "lower": False})
+    left = triangular_solve_p(lower, moved, **{**PLAIN, "unit": True})
+    both = triangular_solve_p(upper, left, **{**PLAIN, "left": False, "lower": False})
     change = add_p(product(lower, lower_part(both, strict=True)), product(upper_part(both), upper))
     return [change, None, None]
 
@@ -335,7 +318,7 @@ def _lu_solve_lower(xp: Any, a: Any, packed: Any, pivots: Any, b: Any, *, transp
         )
     if 0 in b.shape:
         return np.zeros_like(b)
-    solve = _lapack("getrs", a.dtype)
+    solve = _routine("lapack", "getrs", a.dtype)
 
     def one(packed: Any, pivots: Any, b: Any) -> tuple[np.ndarray]:
         return (solve(packed, pivots, b, trans=int(transpose))[0],)
@@ -353,11 +336,8 @@ def _lu_solve_of_a(
 def _lu_solve_batch(size: int, operands: Any, dims: Any, *, transpose: bool) -> tuple[Any, int]:
     a, packed, pivots, b = operands
     if all(dim is None for dim in dims[:3]):  # one matrix for all: they are more columns
-        moved = moveaxis(b, dims[3], type_of(b).ndim - 1)
-        *lead, n, m, _ = type_of(moved).shape
-        given = reshape_p(moved, shape=(*lead, n, m * size))
-        found = lu_solve_p(a, packed, pivots, given, transpose=transpose)
-        return reshape_p(found, shape=(*lead, n, m, size)), len(lead) + 2
+        solve = lambda b: lu_solve_p(a, packed, pivots, b, transpose=transpose)  # noqa: E731
+        return as_columns(size, b, dims[3], solve)
     return in_batches(size, operands, dims, lu_solve_p, {"transpose": transpose})
 
 

@@ -178,6 +178,17 @@ class Source:
         return lowered
 
 
+def _by_dtype(types: Sequence[ArrayType], together: Sequence[bool]) -> tuple[list[Any], Any]:
+    """Returns which values travel together, two or more of one dtype, and which alone."""
+    found: dict[np.dtype, list[int]] = {}
+    for i, t in enumerate(types):
+        if together[i]:
+            found.setdefault(t.dtype, []).append(i)
+    groups = [(dtype, tuple(group)) for dtype, group in found.items() if len(group) > 1]
+    packed = {i for _, group in groups for i in group}
+    return groups, tuple([i for i in range(len(types)) if i not in packed])
+
+
 class _Packing:
     """Says which inputs travel together in one array: scalars of one dtype, where two or more do.
 
@@ -189,13 +200,8 @@ class _Packing:
     __slots__ = ("groups", "singles", "types")
 
     def __init__(self, inputs: Sequence[ArrayType], apart: tuple[int, ...]):
-        by_dtype: dict[np.dtype, list[int]] = {}
-        for i, t in enumerate(inputs):
-            if t.shape == () and i not in apart:
-                by_dtype.setdefault(t.dtype, []).append(i)
-        self.groups = tuple((d, tuple(g)) for d, g in by_dtype.items() if len(g) > 1)
-        packed = {i for _, group in self.groups for i in group}
-        self.singles = tuple(i for i in range(len(inputs)) if i not in packed)
+        together = [t.shape == () and i not in apart for i, t in enumerate(inputs)]
+        self.groups, self.singles = _by_dtype(inputs, together)
         self.types = [ArrayType((len(group),), dtype) for dtype, group in self.groups]
         self.types += [inputs[i] for i in self.singles]
 
@@ -231,16 +237,10 @@ class _Results:
     __slots__ = ("count", "groups", "singles")
 
     def __init__(self, types: Sequence[ArrayType]):
-        by_dtype: dict[np.dtype, list[int]] = {}
-        for i, t in enumerate(types):
-            if t.nbytes <= _SMALL:
-                by_dtype.setdefault(t.dtype, []).append(i)
-        groups = [group for group in by_dtype.values() if len(group) > 1]
-        packed = {i for group in groups for i in group}
+        groups, self.singles = _by_dtype(types, [t.nbytes <= _SMALL for t in types])
         self.count = len(types)
-        self.singles = tuple(i for i in range(self.count) if i not in packed)
         self.groups = []
-        for group in groups:
+        for _, group in groups:
             ends = itertools.accumulate([types[i].size for i in group])
             self.groups.append(
                 [
