@@ -19,6 +19,7 @@ import ftrans.numpy as fnp
 from ftrans.config import config
 from ftrans.errors import ArgumentError
 from ftrans.interop import from_jax
+from ftrans.nn import cross_entropy, nll_loss  # noqa: F401  # as they are
 from ftrans.numpy.methods import sizes_of
 from ftrans.numpy.torch_methods import Extreme, Functions
 from ftrans.random.generator import default_generator as _default_rng
@@ -275,9 +276,9 @@ def one_hot(input: Any, num_classes: int = -1) -> Any:
     return fnp.astype(fnp.expand_dims(input, -1) == np.arange(count), np.int64)
 
 
-def _reduced(values: Any, reduction: str, weight: Any = None) -> Any:
+def _reduced(values: Any, reduction: str) -> Any:
     if reduction == "mean":
-        return fnp.mean(values) if weight is None else fnp.sum(values) / fnp.sum(weight)
+        return fnp.mean(values)
     if reduction in ("sum", "none"):
         return fnp.sum(values) if reduction == "sum" else values
     raise ArgumentError(
@@ -305,70 +306,6 @@ def smooth_l1(input: Any, target: Any, *, beta: float = 1.0) -> Any:
     """Returns absolute differences, smoothed by a parabola below `beta`."""
     gap = fnp.abs(fnp.subtract(input, target))
     return fnp.where(gap < beta, 0.5 * fnp.square(gap) / (beta or 1.0), gap - 0.5 * beta)
-
-
-def _chosen(logs: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any]:
-    """Returns minus the logarithms that class indices choose, weighted, and the weights."""
-    axis = min(logs.ndim - 1, 1)
-    counts = fnp.not_equal(target, ignore_index)
-    at = fnp.where(counts, target, 0)
-    found = fnp.squeeze(fnp.take_along_axis(logs, fnp.expand_dims(at, axis), axis=axis), axis)
-    share = fnp.astype(counts, logs.dtype)
-    share = share if weight is None else share * fnp.take(weight, at)
-    return fnp.where(counts, -found * share, 0.0), share
-
-
-def nll_loss(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    *,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Any:
-    """Returns minus the logarithms of probabilities that class indices choose.
-
-    Args:
-        input: the logarithms, f32[n, classes, ...] or f32[classes].
-        target: the classes, i64[n, ...] or i64[].
-        weight: of each class, f32[classes].
-        ignore_index: the class that does not count.
-        reduction: "mean", weighted, "sum" or "none".
-    """
-    values, share = _chosen(input, target, weight, ignore_index)
-    return _reduced(values, reduction, share)
-
-
-def cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    *,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Any:
-    """Returns the cross entropy of logits with class indices, or with probabilities of classes.
-
-    Args:
-        input: the logits, f32[n, classes, ...] or f32[classes].
-        target: the classes, as for `nll_loss`, or probabilities, in the shape of the logits.
-        weight: of each class, f32[classes].
-        ignore_index: the class that does not count.
-        reduction: "mean", weighted where there are classes, "sum" or "none".
-        label_smoothing: the part of the target that is spread evenly over the classes.
-    """
-    axis, part = min(input.ndim - 1, 1), label_smoothing
-    logs, count = fnp.log_softmax(input, axis=axis), input.shape[axis]
-    scale = 1.0 if weight is None else fnp.reshape(weight, (-1, *(1,) * (input.ndim - axis - 1)))
-    if target.shape == input.shape:
-        aim = target * (1.0 - part) + part / count
-        return _reduced(-fnp.sum(logs * scale * aim, axis=axis), reduction)
-    values, share = _chosen(logs, target, weight, ignore_index)
-    if part:
-        even = -fnp.sum(logs * scale, axis=axis) * fnp.not_equal(target, ignore_index)
-        values = (1.0 - part) * values + part / count * even
-    return _reduced(values, reduction, share)
 
 
 _DIGITS = {"float16": 1e-3, "bfloat16": 1.6e-2, "float32": 1.3e-6, "float64": 1e-7,
