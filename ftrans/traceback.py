@@ -27,6 +27,7 @@ class OnTape(Exception):
     Attributes:
         types: those of tensors.
         call: `(function, *args, **kwargs)`, with values of the tape in the place of tensors.
+        leap: `(function, args, kwargs)`, for a function that does no more than to record equations.
         wrap: makes tensors of the values of the tape in what a transform returns; None while there
             are no tensors.
         lower: puts values of the tape in the place of tensors that a user's function returns; None
@@ -36,6 +37,7 @@ class OnTape(Exception):
 
     types: ClassVar[set[type]] = set()
     call: ClassVar[Callable[..., Any]]
+    leap: ClassVar[Callable[..., Any]]
     wrap: ClassVar[Callable[[Any], Any] | None] = None
     lower: ClassVar[Callable[[Any], Any] | None] = None
     ready: ClassVar[tuple[Callable[[Any], Any], Callable[[Any], Any]]]

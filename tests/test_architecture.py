@@ -55,18 +55,18 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5663,
+    "autograd": 5754,
     "custom": 5390,
     "external": 1094,
     "func": 4729,
     "interop": 2333,
     "interpreters": 2576,
-    "ir": 2419,
+    "ir": 2472,
     "nn": 3966,
-    "numpy": 9561,
-    "primitives": 8248,
+    "numpy": 9599,
+    "primitives": 8430,
     "random": 1280,
-    "runtime": 3832,
+    "runtime": 3833,
     "scipy": 497,
     "torch": 894,
     "verify": 3233,

@@ -15,16 +15,19 @@ import numpy as np
 
 from ftrans import verify
 from ftrans.autograd.hooks import RemovableHandle
+from ftrans.autograd.short import binary, taken, unary
 from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.values import check_kept, lowered_to, raised_from
 from ftrans.errors import GradcheckInputError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
+from ftrans.numpy.ufunc import direct
 from ftrans.pytree import mapped
 from ftrans.traceback import OnTape, boundary
 
-F = TypeVar("F", bound=Callable[..., Any])
+Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
 
 _WHOLE = frozenset(
     {Tensor, bool, int, float, str, type(None), np.ndarray, np.float64, np.float32, RemovableHandle}
@@ -51,6 +54,36 @@ def again(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return recorded(function, *args, **kwargs)
 
 
+def leap(function: Function, args: tuple[Any, ...], kwargs: Any, depth: int = 3) -> Any:
+    """Does as `again` for a function that does no more than to record operations.
+
+    Args:
+        function: the function.
+        args: its arguments.
+        kwargs: those by name.
+        depth: how many frames above a method that is called here the user's code is.
+    """
+    if state.stack or not (
+        Tensor in map(type, args) or any(type(x) is Tensor for x in tree.tree_leaves(args))
+    ):
+        return again(function, *args, **kwargs)
+    if not kwargs and direct.get(function) is not None:
+        swap = type(args[0]) is not Tensor
+        if not swap or type(args[1]) is Tensor:
+            found = _way(function, swap, depth)(*args[::-1] if swap else args)
+            if found is not NotImplemented:
+                return found
+    return taken(function, args, kwargs)
+
+
+@functools.cache
+def _way(function: Function, swap: bool, depth: int) -> Function:
+    """Returns the short way of an elementwise function."""
+    if function.__code__.co_argcount == 1:
+        return unary(function.__name__, function, depth)
+    return binary(function, swap, depth)
+
+
 _wanted = threading.local()
 """Has `arrays` while transforms that close over tensors are to return arrays."""
 
@@ -59,6 +92,8 @@ def wrap(result: Any) -> Any:
     """Returns what a transform returned with tensors in the place of values of the tape."""
     found = state.tape
     if found is None or state.stack or type(result) in _WHOLE or isinstance(result, Iterator):
+        return result
+    if isinstance(result, tuple) and _WHOLE.issuperset(map(type, result)):
         return result
     wrapped = mapped(lambda x: raised_from(found, x) if type(x) is Tracer else x, result)
     return mapped(_array_of, wrapped) if getattr(_wanted, "arrays", False) else wrapped
@@ -121,5 +156,5 @@ def _of_tensors(check: F) -> F:
 gradcheck = _of_tensors(verify.gradcheck)
 gradgradcheck = _of_tensors(verify.gradgradcheck)
 
-OnTape.call, OnTape.ready = again, (wrap, lower)
+OnTape.call, OnTape.leap, OnTape.ready = again, leap, (wrap, lower)
 OnTape.types.add(Tensor)

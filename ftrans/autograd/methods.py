@@ -17,7 +17,7 @@ import numpy as np
 
 import ftrans.numpy as fnp
 from ftrans.autograd.graph_members import GraphMembers
-from ftrans.autograd.short import binary, composite, unary
+from ftrans.autograd.short import binary, composite, taken, unary
 from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.value_members import ValueMembers
@@ -84,7 +84,8 @@ def _viewing(name: str, make: Function) -> Function:
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         kwargs = {names.get(key, key): value for key, value in kwargs.items()}
-        return view(self, named(lambda x: make(x, *args, **kwargs), name, None))
+        get = named(lambda x: make(x, *args, **kwargs), name, None)
+        return view(self, get, (make, args, *kwargs.items()))
 
     return boundary(named(method, name, make.__doc__))
 
@@ -95,10 +96,10 @@ def _extreme(name: str, indices: Function, of_two: Function) -> Function:
 
     def method(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
         if dim is None:
-            return recorded(of_all, self)
+            return taken(of_all, (self,))
         if type(dim) is not int:
-            return recorded(of_two, self, dim)
-        return recorded(of_dim, self, dim, keepdim)
+            return taken(of_two, (self, dim))
+        return taken(of_dim, (self, dim, keepdim))
 
     return named(method, name, f"Returns the {name} of all elements, or along a dimension.")
 
@@ -256,7 +257,7 @@ def method_of(name: str, function: Function, depth: int = 1) -> Function:
     if name in ("add", "sub", "subtract"):
         return _scaled(name, function, depth + 1)
     if direct.get(function) is None:
-        return composite(name, function, names_of(function), depth)
+        return composite(name, function, names_of(function))
     if name in _TWO:
         return _checked(named(binary(function, depth=depth + 1), name, function.__doc__))
     return unary(name, function, depth)

@@ -18,8 +18,9 @@ from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.values import waiting
 from ftrans.config import config
 from ftrans.ir import make_tracer
-from ftrans.ir.location import passed_over
+from ftrans.ir.location import passed_over, user_frame
 from ftrans.ir.stack import state
+from ftrans.numpy.composite import add_argument
 from ftrans.numpy.promotion import is_array, is_scalar
 from ftrans.numpy.torch_methods import named
 from ftrans.numpy.ufunc import direct
@@ -77,45 +78,71 @@ def unary(name: str, function: Function, depth: int = 1) -> Function:
     return named(method, name, function.__doc__)
 
 
-_PLAIN = frozenset({bool, int, str, type(None)})  # equal ones of one type mean the same
-
-
-def composite(name: str, function: Function, names: Mapping[str, str], depth: int = 1) -> Function:
+def composite(name: str, function: Function, names: Mapping[str, str]) -> Function:
     """Makes a method that records several operations: a leap, where it was recorded before.
 
     Args:
         name: its name.
         function: takes a value of the tensor and the arguments.
         names: those of its keyword arguments that are spelled otherwise.
-        depth: how many frames up the user's code is.
     """
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        tape, user = state.tape or begun(), sys._getframe(depth)
-        call: list[Any] | None = None
-        if passed_over.get(user.f_code.co_filename) is False:
-            index = self._index if tape.grad and self._v is tape else tape.code_of(self)
-            call = [function, id(user.f_code), user.f_lasti, index, len(args)]
-            for x in args if not kwargs else (*args, *kwargs, *kwargs.values()):
-                kind = type(x)
-                if type(x) is Tensor:
-                    call.append(x._index if tape.grad and x._v is tape else tape.code_of(x))
-                elif kind in _PLAIN:
-                    call += (kind, x)
-                elif kind is float:
-                    call += (kind, repr(x))  # which tells 0.0 from -0.0, and NaN equals itself
-                else:
-                    call = None
-                    break
         if kwargs:
             kwargs = {names.get(key, key): value for key, value in kwargs.items()}
-        try:
-            return _called(tape, call and tuple(call), function, self, *args, **kwargs)
-        except Exception as error:
-            shorten(error)
-            raise
+        return taken(function, (self, *args), kwargs)
 
     return named(method, name, function.__doc__)
+
+
+def taken(
+    function: Function, args: tuple[Any, ...], kwargs: Any = None, by: tuple[Any, ...] = ()
+) -> Any:
+    """Calls what does no more than to record operations: a leap, where it was recorded before.
+
+    Args:
+        function: the function.
+        args: its arguments, tensors among them.
+        kwargs: those by name.
+        by: where the function is made anew at each call, what it is made of: a function, and
+            arguments.
+    """
+    tape, user = state.tape or begun(), user_frame(sys._getframe(1))
+    call: list[Any] | None = None
+    if user is not None:
+        call = [by[0] if by else function, id(user.f_code), user.f_lasti]
+        for x in (*args, *by[1:]):
+            kind = type(x)
+            if kind is Tensor:
+                call.append(x._index if tape.grad and x._v is tape else tape.code_of(x))
+            elif kind is int:
+                call += (int, x)
+            elif not _add(call, tape, x):
+                call = None
+                break
+        if kwargs and call is not None:
+            for key, x in kwargs.items():
+                call.append(key)
+                if not _add(call, tape, x):
+                    call = None
+                    break
+    try:
+        return _called(tape, call and tuple(call), function, *args, **(kwargs or {}))
+    except Exception as error:
+        shorten(error)
+        raise
+
+
+def _add(call: list[Any], tape: Any, x: Any) -> bool:
+    """Does as `add_argument`, and for tensors."""
+    kind = type(x)
+    if kind is Tensor:
+        call.append(x._index if tape.grad and x._v is tape else tape.code_of(x))
+        return True
+    if kind is tuple or kind is list:
+        call += (kind, len(x))
+        return all(_add(call, tape, item) for item in x)
+    return add_argument(call, tape, x)
 
 
 def _called(tape: Any, call: Any, function: Function, *args: Any, **kwargs: Any) -> Any:
@@ -125,18 +152,23 @@ def _called(tape: Any, call: Any, function: Function, *args: Any, **kwargs: Any)
     call = (call, config.default_dtype)
     found = (tape.step.leaps or {}).get(call)
     if found is not None and tape.visits is None and not config.check:
-        steps, code, type_, _ = found
-        tape.steps += steps
-        tape.step = steps[-1]
-        tensor = waiting(tape, code, type_)
-        if code > tape.most:
+        tape.go(found)
+        tensors = [waiting(tape, code, type_) for code, type_, _ in found.results]
+        if tape.step.code > tape.most:
             tape.flush()
-        return tensor
-    mark = tape.mark()
+        return tensors[0] if found.kind is None else found.kind(tensors)
+    mark, given = tape.mark(), [(x, x._v, x._index) for x in args if type(x) is Tensor]
     result = recorded(function, *args, **kwargs)
-    if type(result) is Tensor and result._v is tape and state.tape is tape:
-        made = make_tracer(tape, result._index, result._type)
-        tape.learn(mark, call, made, (), function.__name__)
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    if (
+        all(type(x) is Tensor and x._v is tape for x in results)
+        and state.tape is tape
+        and all(x._v is v and x._index == index for x, v, index in given)  # not written to
+    ):
+        made = [make_tracer(tape, x._index, x._type) for x in results]
+        kind = getattr(type(result), "_make", type(result))
+        given = made[0] if results is not result else kind(made)
+        tape.learn(mark, call, given, (), function.__name__, own=True)
     return result
 
 
@@ -181,7 +213,7 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
         call = None
         if t.is_inexact and (kind is Tensor or kind is int) and not swap:
             user = sys._getframe(depth)
-            if passed_over.get(user.f_code.co_filename) is False:
+            if passed_over.get(user.f_code.co_filename) is False or user_frame(user) is user:
                 x = self._index if tape.grad and self._v is tape else tape.code_of(self)
                 y = other
                 if kind is Tensor:

@@ -43,6 +43,7 @@ from ftrans.ir.location import Location, called_at
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import PAST, Asks, state, untraced
 from ftrans.ir.steps import Step
+from ftrans.ir.trail import Leap, Trail
 from ftrans.primitives import no_grad_p
 from ftrans.primitives.observe import observing
 from ftrans.pytree import mapped
@@ -133,6 +134,11 @@ class Tape(Ends):
         self.sources.append(source)
         self.targets.append(target)
         return ~(len(self.sources) - 1)
+
+    def go(self, leap: Leap) -> None:
+        """Records the equations of a leap; makes no object, as there."""
+        self.targets += leap.blank
+        Trail.go(self, leap)
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input for an array of a user's, which may be written to later: a copy."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ftrans.numpy as fnp
-from ftrans.autograd.tape import recorded
+from ftrans.autograd.short import taken
 from ftrans.autograd.views import SEVERAL, as_view, assign, view
 from ftrans.errors import UnsupportedError
 from ftrans.numpy.torch_methods import Function, chunk_size, indices_of, parts_of
@@ -30,16 +30,23 @@ def _getter(index: Any) -> Function:
     return get
 
 
+def setitem(x: Any, index: Any, value: Any) -> Any:
+    """Returns a value with other elements at an index."""
+    return fnp.at(x)[index].set(value)
+
+
 def _T(x: Any) -> Any:
     return fnp.transpose(x)
 
 
-def _views(name: str, x: Any, gets: list[Function]) -> tuple[Any, ...]:
+def _views(name: str, x: Any, gets: list[Function], *by: Any) -> tuple[Any, ...]:
+    """Returns several views of a tensor by a function of that name, and its arguments."""
+
     def several(x: Any) -> tuple[Any, ...]:
         return tuple([get(x) for get in gets])
 
     several.__name__ = name
-    found = recorded(several, x)
+    found = taken(several, (x,), None, (name, *by))
     return tuple([as_view(x, y, get, fixed=SEVERAL) for y, get in zip(found, gets, strict=True)])
 
 
@@ -58,22 +65,19 @@ class ViewMembers:
 
     def __getitem__(self: Any, index: Any) -> Any:
         if _is_basic(index):
-            return view(self, _getter(index))
-        return recorded(operator.getitem, self, index)
+            return view(self, _getter(index), (operator.getitem, index))
+        return taken(operator.getitem, (self, index))
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
-        def setitem(x: Any, index: Any, value: Any) -> Any:
-            return fnp.at(x)[index].set(value)
-
-        assign("x[index] = value", self, recorded(setitem, self, index, value))
+        assign("x[index] = value", self, taken(setitem, (self, index, value)))
 
     def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:
         """Returns the parts along a dimension, which they do not have any more."""
-        return _views("unbind", self, indices_of(self, dim))
+        return _views("unbind", self, indices_of(self, dim), dim)
 
     def split(self: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Any, ...]:
         """Returns parts of a size, or of several sizes, along a dimension."""
-        return _views("split", self, parts_of(self, split_size, dim))
+        return _views("split", self, parts_of(self, split_size, dim), split_size, dim)
 
     def chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
         """Returns so many parts along a dimension, or fewer, of one size but for the last."""

@@ -16,6 +16,7 @@ import numpy as np
 from ftrans.autograd.levels import OPEN, plain
 from ftrans.autograd.modes import differentiating
 from ftrans.autograd.segment import Edge
+from ftrans.autograd.short import taken
 from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import STALE, Tensor
 from ftrans.autograd.values import pend
@@ -32,9 +33,14 @@ NO_GRAD = "A view was created in no_grad mode and is being modified inplace with
 SEVERAL = "It is one of several views that a function returned, which cannot be modified inplace."
 
 
-def view(x: Tensor, get: Callable[[Any], Any], *, detached: bool = False) -> Tensor:
-    """Returns a view of a tensor, which `get` makes of a value; a detached one has no gradients."""
-    return as_view(x, recorded(get, x), get, detached=detached)
+def view(
+    x: Tensor, get: Callable[[Any], Any], by: tuple[Any, ...] = (), *, detached: bool = False
+) -> Tensor:
+    """Returns a view of a tensor, which `get` makes of a value; a detached one has no gradients.
+
+    Where `get` is made anew at each call, `by` says of what, as for `taken`.
+    """
+    return as_view(x, taken(get, (x,), None, by), get, detached=detached)
 
 
 def as_view(

@@ -25,7 +25,7 @@ class Step:
             are given.
         part: where it is the demand of a value what computed that: a program, weakly, what it
             needs, and what it gives.
-        leaps: the equations and the result of functions that were called here, by call.
+        leaps: what functions that were called here recorded, by call: see `Leap` in `trail.py`.
         flow: what the tape notes of where derivatives go, see `flow` in `autograd/segment.py`.
     """
 
@@ -55,7 +55,7 @@ class Step:
         self.others: dict[Any, Step] | None = None
         self.ends: dict[Any, tuple[weakref.ref[Program], dict[int, None]]] | None = None
         self.part: tuple[weakref.ref[Program], frozenset[int], Any, Any] | None = None
-        self.leaps: dict[Any, tuple[Any, ...]] | None = None
+        self.leaps: dict[Any, Any] | None = None
         self.flow: tuple[list[int], list[bool]] | None = None
 
     def find(self, key: Any) -> Step | None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import sys
 import weakref
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 from operator import attrgetter
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ftrans.config import config
 from ftrans.errors import CheckError
@@ -46,10 +48,10 @@ def forget_trails() -> None:
         gone += gone.pop().forget()
 
 
-def _counted() -> None:
+def _counted(kilobytes: int = 1) -> None:
     """Counts one more thing that is remembered, and forgets all where these are too many."""
     global _count
-    _count += 1
+    _count += kilobytes
     if _count > _STEPS_PER_PROGRAM * config.cache_entries:
         forget_trails()
 
@@ -57,6 +59,34 @@ def _counted() -> None:
 def _grow(step: Step, new: Step) -> Step:
     _counted()
     return step.add(new)
+
+
+class Leap(NamedTuple):
+    """Is what a function recorded.
+
+    Attributes:
+        steps: the equations.
+        end: the step after them.
+        constants: the arrays that it captured.
+        types: their types.
+        blank: a None for each of them.
+        results: the arguments of `make_tracer` for each result.
+        kind: makes what the function returned of the results; None where that is the only one.
+        view: says how the result is a view.
+    """
+
+    steps: list[Step]
+    end: Step
+    constants: list[Any]
+    types: list[ArrayType]
+    blank: list[None]
+    results: list[tuple[int, ArrayType, bool]]
+    kind: Callable[[Any], Any] | None
+    view: Any
+
+
+_MOST_CONSTANT = 1 << 16
+"""What captures arrays of so many bytes is not remembered, since these would stay in memory."""
 
 
 class Trail(Frame):
@@ -107,7 +137,7 @@ class Trail(Frame):
         step = self.step
         self.step = step.find(type) or _grow(step, Step(type, None, None, step.stop))
 
-    def take(self, primitive: Any, x: Any, y: Any = None) -> Tracer:
+    def take(self, primitive: Any, x: Any, y: Any = None, *, depth: int = 2) -> Tracer:
         """Applies a primitive of one operand, or two, and no params: the short way.
 
         To be called directly by a function that users call, while this is `state.trail`.
@@ -116,8 +146,9 @@ class Trail(Frame):
             primitive: the primitive.
             x: a value of this frame, as `Tracer.index`, or a literal.
             y: the other operand, if there is one.
+            depth: how many frames up the user's code is.
         """
-        user = sys._getframe(2)  # whether this is the user's own code, the step tells
+        user = sys._getframe(depth)  # whether this is the user's own code, the step tells
         if y is None:
             key: tuple[Any, ...] = (primitive, None, id(user.f_code), user.f_lasti, x)
         else:
@@ -191,7 +222,7 @@ class Trail(Frame):
         types = child.equation.types  # type: ignore[union-attr]
         return tuple([make_tracer(self, first + i, t) for i, t in enumerate(types)])
 
-    def leap(self, call: Any) -> tuple[Any, ...] | None:
+    def leap(self, call: Any) -> tuple[Any, Any] | None:
         """Takes over the equations of a function that was called at this step before.
 
         Args:
@@ -206,13 +237,20 @@ class Trail(Frame):
         found = None if leaps is None else leaps.get(call)
         if found is None or config.check:
             return None
-        steps, code, type_, weak, *view = found
-        self.steps += steps
-        self.step = steps[-1]
+        self.go(found)
+        if found.kind is None:
+            return make_tracer(self, *found.results[0]), found.view
+        return found.kind([make_tracer(self, *result) for result in found.results]), found.view
+
+    def go(self, leap: Leap) -> None:
+        """Records the equations of a leap; makes no object, lest a finalizer records in between."""
+        self.input_types += leap.types
+        self.sources += leap.constants
+        self.steps += leap.steps
+        self.step = leap.end
         if self.visits is not None:
-            for step in steps:
+            for step in leap.steps:
                 self._visit(step)
-        return make_tracer(self, code, type_, weak), *view
 
     def mark(self) -> tuple[Step, int, int, int]:
         """Returns what `learn` needs to know of the time before a call."""
@@ -223,38 +261,51 @@ class Trail(Frame):
         mark: tuple[Step, int, int, int],
         call: Any,
         result: Any,
-        view: tuple[bool, ...] | None,
+        view: Any,
         name: str,
         lasting: bool = True,
+        own: bool = False,
     ) -> None:
         """Remembers a call for `leap`, unless it did more than to record equations here.
 
         Args:
             mark: that of the time before the call.
             call: as for `leap`.
-            result: what the function returned.
+            result: what the function returned: a value, or a sequence of some.
             view: what `leap` returns besides; None where that does not say what the result is.
             name: that of the function.
             lasting: whether the call may be remembered; if not, it is only compared.
+            own: whether the arrays that it captured are constants, which it makes of what `call`
+                says.
 
         Raises:
             CheckError: under `config.check`, where an earlier call was another.
         """
         start, count, inputs, demands = mark
-        learnt: tuple[Any, ...] | None = None
+        learnt: Leap | None = None
+        nbytes = 0
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        constants = self.sources[inputs:]
         if (
             view is not None
-            and type(result) is Tracer
-            and result.frame is self
-            and result.index >= start.stop
-            and len(self.sources) == inputs
+            and results
+            and all(
+                type(x) is Tracer and x.frame is self and x.index >= start.stop for x in results
+            )
+            and (own or not constants)
+            and Tracer not in map(type, constants)
+            and (nbytes := sum([x.nbytes for x in constants])) <= _MOST_CONSTANT
             and self.demands == demands
         ):
-            learnt = (self.steps[count:], result.index, result.type, result.weak, *view)
+            made: Any = getattr(type(result), "_make", type(result))
+            kind = None if results is not result else made
+            values = [(x.index, x.type, x.weak) for x in results]
+            found = constants, self.input_types[inputs:], [None] * len(constants)
+            learnt = Leap(self.steps[count:], self.step, *found, values, kind, view)
         if config.check and start.leaps is not None and call in start.leaps:
             _compare(name, start.leaps[call], learnt, self.steps[count:])
         elif lasting and learnt is not None:
-            _counted()
+            _counted(1 + nbytes // 1024)
             if start.leaps is None:
                 start.leaps = {}
             start.leaps[call] = learnt
@@ -405,14 +456,16 @@ _stop = attrgetter("stop")
 _NO_END: tuple[None, dict[int, None]] = None, {}
 
 
-def _compare(name: str, before: Any, now: Any, steps: list[Step]) -> None:
+def _compare(name: str, before: Leap, now: Leap | None, steps: list[Step]) -> None:
     """Raises where a call that could have been leapt over does not do what it did before."""
-    then = [step.equation for step in before[0]]
+    then = [step.equation for step in before.steps]
     found = [step.equation for step in steps]
-    if now is not None and then == found and before[1:] == now[1:]:
-        return
+    if now is not None and then == found and before[3:] == now[3:]:
+        pairs = zip_longest(before.constants, now.constants)
+        if all(np.array_equal(a, b, a.dtype.kind in "fc") for a, b in pairs):
+            return
     differ = [pair for pair in zip_longest(then, found) if pair[0] != pair[1]]
-    recorded, records = differ[0] if differ else (before[1:], now and now[1:])
+    recorded, records = differ[0] if differ else (before[2:], now and now[2:])
     raise CheckError(
         f"{name}: a call that would have been taken over from an earlier one does something else.\n"
         f"  it recorded: {recorded}\n"

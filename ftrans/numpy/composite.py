@@ -49,6 +49,9 @@ def composite(function: Function) -> Function:
                 args = (*args[:place_of_out], None, *args[place_of_out + 1 :])
             if kwargs and kwargs.get("out") is not None:
                 return _call_with_out(called, args, kwargs)
+            met = args[0] if args and type(args[0]) in _SEQUENCES else args
+            if not OnTape.types.isdisjoint(map(type, met)):
+                raise OnTape
             trail: Any = state.trail
             if trail is None:
                 return function(*args, **kwargs)
@@ -77,7 +80,7 @@ def composite(function: Function) -> Function:
         except Exception as error:
             shorten(error)
             raise
-        return OnTape.call(called, *args, **kwargs)
+        return OnTape.leap(called, args, kwargs)
 
     called.__wrapped__ = getattr(function, "__wrapped__", function)  # type: ignore[attr-defined]
     return called
@@ -98,15 +101,21 @@ def take_over(
     """
     found = trail.leap(call)
     if found is not None:
-        result, is_view, in_order, locked = found
-        if is_view:
-            view_of(first, result, in_order=in_order, locked=locked)
+        result, views = found
+        for x, view in zip(_listed(result), views, strict=True):
+            is_view, in_order, locked = view
+            if is_view:
+                view_of(first, x, in_order=in_order, locked=locked)
         return result
     mark = trail.mark()
     result = function(*args, **kwargs)
-    how = relation(result, first)  # without one it may have been written
-    trail.learn(mark, call, result, how, function.__name__)
+    how = [relation(x, first) for x in _listed(result)]  # without one it may have been written
+    trail.learn(mark, call, result, None if None in how else how, function.__name__, own=True)
     return result
+
+
+def _listed(result: Any) -> Any:
+    return result if isinstance(result, (tuple, list)) else (result,)
 
 
 def _first_traced(args: Any) -> Tracer | None:

@@ -20,6 +20,7 @@ from ftrans.config import config
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import Literal, Tracer, make_tracer, type_of
 from ftrans.ir.dtype import complex_of, is_complex, is_float, is_inexact
+from ftrans.ir.stack import is_tracing
 from ftrans.numpy.axes import broadcast_to
 from ftrans.primitives import broadcast_p, concatenate_p, convert_p, reshape_p, scalar
 from ftrans.runtime.jaxlink import x64
@@ -309,7 +310,8 @@ def inexact(x: Any) -> Any:
 
 def filled(value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """Returns a strict operand of one value."""
-    return broadcast_p(scalar(value, dtype), shape=shape, axes=())
+    one = scalar(value, dtype)
+    return broadcast_p(one, shape=shape, axes=()) if is_tracing() else np.full(shape, one.array)
 
 
 def unify(name: str, *xs: Any, dtype: Any = None, to_inexact: bool = False) -> list[Any]:

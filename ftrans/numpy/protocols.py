@@ -28,6 +28,7 @@ from ftrans.numpy.advice import instead_of, is_storing, meant, stored
 from ftrans.numpy.borrowed import listed
 from ftrans.numpy.inplace import SIGNS, put_along_axis, ufunc_at
 from ftrans.numpy.promotion import as_array, is_array
+from ftrans.numpy.ufunc import codes_of, direct
 from ftrans.numpy.views import in_rule
 from ftrans.primitives import reshape_p, stop_gradient_p
 from ftrans.primitives.record import zero
@@ -44,6 +45,7 @@ _REDUCE = {
     "logical_and": "all",
     "logical_or": "any",
 }
+_ARRAYS = frozenset({Tracer, np.ndarray})
 _ACCUMULATE = {"add": "cumsum", "multiply": "cumprod", "maximum": "cummax", "minimum": "cummin"}
 
 
@@ -60,13 +62,16 @@ def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs:
     name = ufunc.__name__
     if method == "__call__" and not kwargs:
         trail: Any = state.trail
+        primitive = direct.get(ours(ufunc, name))
+        if trail is not None and primitive is not None and (codes := codes_of(trail, *inputs)):
+            return trail.take(primitive, *codes, depth=3)  # the short way
         plain = np.ndarray in map(type, inputs)
         if plain and trail is not None and any(getattr(x, "frame", None) is trail for x in inputs):
             # as captured values they can be taken over, see `composite`
             inputs = tuple(
                 [trail.capture(x) if type(x) is np.ndarray and is_array(x) else x for x in inputs]
             )
-        return _ours(ufunc, name)(*inputs)
+        return ours(ufunc, name)(*inputs)
     target = (kwargs.get("out") or (None,))[0]
     if target is not None and target is inputs[0] and type(target) is not Tracer and name in SIGNS:
         sign = SIGNS[name]
@@ -77,13 +82,13 @@ def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs:
             f"  ftrans.numpy.zeros(shape) or ftrans.numpy.array(array)."
         )
     if method == "__call__":
-        return _ours(ufunc, name)(*inputs, **kwargs)
+        return ours(ufunc, name)(*inputs, **kwargs)
     if method == "at":
         return ufunc_at(name, *inputs)
     if method == "outer":
         x, y = map(as_array, inputs)
         shape = type_of(x).shape + (1,) * type_of(y).ndim
-        return _ours(ufunc, name)(reshape_p(x, shape=shape), y, **kwargs)
+        return ours(ufunc, name)(reshape_p(x, shape=shape), y, **kwargs)
     table = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}.get(method, {})
     if name not in table:
         theirs = getattr(getattr(jnp, name, None), method, None)
@@ -94,20 +99,20 @@ def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs:
     kwargs = {key: value for key, value in kwargs.items() if value is not None or key == "axis"}
     if kwargs.get("out") == (None,):
         del kwargs["out"]
-    return _ours(ufunc, table[name])(*inputs, **{"axis": 0, **kwargs})
+    return ours(ufunc, table[name])(*inputs, **{"axis": 0, **kwargs})
 
 
 def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Applies a function of NumPy's by the function of the same name."""
-    if not all(issubclass(t, (Tracer, np.ndarray)) for t in types):
+    if not _ARRAYS.issuperset(types) and not all(issubclass(t, tuple(_ARRAYS)) for t in types):
         return NotImplemented
     if func is np.put_along_axis:  # ours returns what NumPy's writes
         return put_along_axis(*args, **kwargs)
-    return _ours(func, func.__name__)(*args, **kwargs)
+    return ours(func, func.__name__)(*args, **kwargs)
 
 
 @cache
-def _ours(function: Any, name: str) -> Any:
+def ours(function: Any, name: str) -> Any:
     """Returns our function for one of NumPy's."""
     if isinstance(function, np.ufunc):
         places = {"np": np, "scipy.special": sys.modules.get("scipy.special")}

@@ -76,13 +76,14 @@ def unary(
                 if frame is state.trail:
                     return frame.take(primitive, x.index)
                 return bind(primitive, (x,), NO_PARAMS)[0]
-            return general(x, **options)
+            if type(x) not in OnTape.types:
+                return general(x, **options)
         except OnTape:
             pass
         except Exception as error:
             shorten(error)
             raise
-        return OnTape.call(function, x, **options)
+        return OnTape.leap(function, (x,), options)
 
     direct[function] = primitive if single else None  # type: ignore[assignment]
     return named(function, name, doc)
@@ -114,16 +115,20 @@ def binary(
         try:
             if single and not options:
                 # the short way for most operands: of one type, or a Python number
+                trail: Any = state.trail
+                if trail is not None and (codes := codes_of(trail, x, y)):
+                    return trail.take(primitive, *codes)
                 met = _meet(x, y)
                 if met is not None:
                     return bind(primitive, met, NO_PARAMS)[0]
-            return general(x, y, **options)
+            if type(x) not in OnTape.types and type(y) not in OnTape.types:
+                return general(x, y, **options)
         except OnTape:
             pass
         except Exception as error:
             shorten(error)
             raise
-        return OnTape.call(function, x, y, **options)
+        return OnTape.leap(function, (x, y), options)
 
     direct[function] = primitive if single else None  # type: ignore[assignment]
     return named(function, name, doc)
@@ -153,6 +158,23 @@ def _general(name: str, primitive: Function, floats: bool, booleans: Any, whole:
 
     any_operands.__name__ = name
     return composite(any_operands)
+
+
+def codes_of(trail: Any, x: Any, y: Any = None) -> tuple[Any, ...] | None:
+    """Returns operands as `Trail.take` takes them, where no more need be done to them."""
+    own = type(x) is Tracer and x.frame is trail and not x.weak
+    other = type(y) is Tracer and y.frame is trail and not y.weak
+    if not own:
+        codes = codes_of(trail, y, x) if other and type(x) in (float, int) else None
+        return codes and codes[::-1]
+    t = x.type
+    if not t.is_inexact or (other and y.type is not t):
+        return None
+    if other:
+        return x.index, y.index
+    if type(y) is float or type(y) is int:
+        return x.index, scalar(y, t.dtype)
+    return (x.index,) if y is None else None
 
 
 def _meet(x: Any, y: Any) -> tuple[Any, Any] | None:

@@ -159,6 +159,7 @@ def lanes(name: str) -> Sequence[Any]:
     """
     found = []
     for frame in state.stack:
+        frame.demands += 1  # what draws is not to be taken over
         if frame.closed:
             raise UnsupportedError(
                 f"{frame.name}: a generator draws in it, which happens when it is traced: each run "

@@ -27,7 +27,7 @@ from ftrans.autograd import methods as _methods
 from ftrans.autograd.creation import leaf as _leaf
 from ftrans.autograd.hooks import RemovableHandle as _RemovableHandle
 from ftrans.autograd.short import composite as _composite
-from ftrans.autograd.tape import recorded as _recorded
+from ftrans.autograd.short import taken as _taken
 from ftrans.autograd.values import written_to as _written_to
 from ftrans.config import get_default_dtype, set_default_dtype
 from ftrans.errors import MissingAttributeError as _MissingAttributeError
@@ -235,7 +235,7 @@ def _lifted(function: _Function, short: _Function | None = None) -> _Function:
             further out.
     """
     parameters, names = _signature(function).parameters, _methods.names_of(function)
-    short = short or _composite(function.__name__, function, names, 2)
+    short = short or _composite(function.__name__, function, names)
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
@@ -250,7 +250,7 @@ def _lifted(function: _Function, short: _Function | None = None) -> _Function:
             kwargs = {names.get(key, key): value for key, value in kwargs.items()}
         try:
             if _has_tensors(args, kwargs):
-                return _recorded(function, *args, **kwargs)
+                return _taken(function, args, kwargs)
             return function(*args, **kwargs)
         except Exception as error:
             _shorten(error)
@@ -312,7 +312,8 @@ def _creating(make: _Function) -> _Function:
     """Makes a function that creates arrays create tensors or, in what is traced, parts of that."""
 
     def created(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> Any:
-        args, kwargs = _mapped(_plain, (args, kwargs))
+        if _has_tensors(args, kwargs):
+            args, kwargs = _mapped(_plain, (args, kwargs))
         if _state.stack and not requires_grad:
             return _fnp.asarray(make(*args, **kwargs))
         for x in _tree.tree_leaves(args):

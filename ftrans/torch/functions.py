@@ -19,6 +19,7 @@ import ftrans.numpy as fnp
 from ftrans.config import config
 from ftrans.errors import ArgumentError
 from ftrans.interop import from_jax
+from ftrans.ir import Tracer
 from ftrans.nn import cross_entropy, nll_loss  # noqa: F401  # as they are
 from ftrans.numpy.methods import sizes_of
 from ftrans.numpy.torch_methods import Extreme, Functions
@@ -61,7 +62,8 @@ def tensor(data: Any, dtype: Any = None) -> Any:
         >>> torch.tensor([1.0, 2.0], requires_grad=True)
         tensor([1., 2.], requires_grad=True)
     """
-    return fnp.stop_gradient(fnp.array(data, _dtype_of(data, dtype)))
+    made = fnp.array(data, _dtype_of(data, dtype))
+    return fnp.stop_gradient(made) if type(made) is Tracer else made
 
 
 zeros, ones = _sized(fnp.zeros), _sized(fnp.ones)

@@ -12,6 +12,7 @@ from jax import numpy as jnp
 
 import ftrans
 import ftrans.numpy as fnp
+import ftrans.torch as torch
 from ftrans import Tensor, func, tensor
 from ftrans.autograd import Function, grad, no_grad
 from ftrans.errors import FtransError, UnsupportedError
@@ -921,3 +922,72 @@ def test_methods_in_place_that_change_shapes_are_refused_in_transforms(name: str
 def test_what_is_written_in_place_fits() -> None:
     with pytest.raises(FtransError, match="mul_: the result does not fit"):
         ftrans.jit(lambda x: x.copy().mul_(2.5))(np.array([1, 3]))
+
+
+@pytest.mark.parametrize("namespace", ["methods", "fnp", "np", "torch"])
+def test_each_way_to_write_an_operation_records_the_same(namespace: str) -> None:
+    xp: Any = {"fnp": fnp, "np": np, "torch": torch}.get(namespace)
+    x, w = leaf([0.3, 0.5, 0.9, 1.4]), leaf(np.eye(4) + 0.1)
+
+    def loss(x: Any, w: Any) -> Any:
+        if xp is None:
+            y = (x.sin() * x + 0.5).reshape(2, 2)
+            y = (y @ y).reshape(4).tanh() + (x @ w).exp() + 2.0 - x.abs()
+            return (y.sort()[0] * x).sum() + y.max() + w.diagonal().sum()
+        y = xp.reshape(xp.add(xp.multiply(xp.sin(x), x), 0.5), (2, 2))
+        y = xp.tanh(xp.reshape(xp.matmul(y, y), (4,))) + xp.exp(xp.matmul(x, w))
+        y = xp.subtract(xp.add(y, 2.0), xp.abs(x))
+        ordered = xp.sort(y)
+        ordered = ordered[0] if xp is torch else ordered
+        return xp.sum(ordered * x) + xp.max(y) + xp.sum(xp.diagonal(w))
+
+    def expected(x: Any, w: Any) -> Any:
+        y = jnp.reshape(jnp.sin(x) * x + 0.5, (2, 2))
+        y = jnp.tanh(jnp.reshape(y @ y, (4,))) + jnp.exp(x @ w) + 2.0 - jnp.abs(x)
+        return jnp.sum(jnp.sort(y) * x) + jnp.max(y) + jnp.sum(jnp.diagonal(w))
+
+    for scale in (1.0, 0.5, 2.0, 1.0):
+        x.data, x.grad, w.grad = x.detach() * scale, None, None
+        loss(x, w).backward()
+        with jax.enable_x64(True):
+            found = jax.grad(expected, (0, 1))(x.detach().numpy(), w.detach().numpy())
+        assert_close(x.grad, found[0], 1e-6)
+        assert_close(w.grad, found[1], 1e-6)
+
+
+def test_what_is_written_to_is_not_taken_over() -> None:
+    """A call that writes to a tensor records equations, and does more than that."""
+    for k in range(4):
+        x, y = leaf([1.0, 2.0, 3.0]), leaf([4.0, 5.0, 6.0])
+        z = x * 1.0
+        np.copyto(z, y * 2.0)
+        z[0] = x[1]
+        np.add(z, 1.0, out=z)
+        view = z[1:]
+        view *= float(k)
+        (z * z).sum().backward()
+        assert_close(z.detach(), [3.0, 11.0 * k, 13.0 * k])
+        assert_close(x.grad, [0.0, 6.0, 0.0])
+        assert_close(y.grad, [0.0, 44.0 * k * k, 52.0 * k * k])
+
+
+def test_arrays_that_a_function_is_given_are_no_constants_of_it() -> None:
+    x = leaf([1.0, 2.0, 3.0])
+    for k in range(4):
+        array = np.full(3, float(k))
+        x.grad = None
+        (fnp.where(array > 1, x, array) * fnp.stack([x, array])).sum().backward()
+        scale = x.detach().numpy()
+        expected = 2 * scale + k if k > 1 else np.full(3, float(k))
+        assert_close(x.grad, expected)
+
+
+def test_several_views_follow_what_is_written_when_taken_over() -> None:
+    for _ in range(4):
+        x = leaf([1.0, 2.0, 3.0, 4.0])
+        y = x * 2
+        first, second = y.split(2)
+        y[0] = 10.0
+        assert first.tolist() == [10.0, 4.0]
+        (first * second).sum().backward()
+        assert_close(x.grad, [0.0, 16.0, 20.0, 8.0])

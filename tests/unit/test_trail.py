@@ -16,7 +16,7 @@ import pytest
 
 import ftrans
 import ftrans.numpy as fnp
-from ftrans import func
+from ftrans import func, nn
 from ftrans.config import config
 from ftrans.func.staging import known_inputs, stage
 from ftrans.ir import Literal, Program, trail
@@ -44,6 +44,15 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "integers": (lambda n: n // 2 + n * n % 3, (np.arange(5),)),
     "softmax": (lambda m: fnp.log_softmax(m, axis=-1) + fnp.var(m), (M,)),
     "several results": (lambda m: [part * 2 for part in fnp.split(m, 3, axis=1)], (M,)),
+    "constants of functions": (
+        lambda m: (
+            fnp.diag(m[0])
+            + fnp.take_along_axis(m, fnp.argsort(m, axis=1), axis=1)[:1].T
+            + fnp.vander(m[1], 3)
+        ).sum(1),
+        (M,),
+    ),
+    "named results": (lambda m: fnp.linalg.qr(m).R + fnp.sort(m, axis=1)[:, :2].sum(), (M,)),
     "branches on values": (lambda x: x * 2 if x.sum() > 3 else x * 3, (X,)),
     "writes": (lambda x: _written(x), (X,)),
     "a weak argument": (lambda x, c: x * c + c, (X, 2.0)),
@@ -107,6 +116,49 @@ def test_a_view_is_known_as_one_when_it_is_taken_over() -> None:
     expected[0], expected[2] = 0.0, 20.0
     for _ in range(3):
         assert_close(func.grad(f)(X), expected)
+
+
+def test_each_of_several_views_is_known_as_one_when_they_are_taken_over() -> None:
+    def f(x: Any) -> Any:
+        y = x * 2
+        first, second = fnp.split(y, 2)
+        first *= 3.0
+        y[-1] = 0.0
+        return (y * y).sum() + second.sum()
+
+    expected = 8 * X + 2.0
+    expected[:4] = 72 * X[:4]
+    expected[-1] = 0.0
+    for _ in range(3):
+        assert_close(func.grad(f)(X), expected)
+
+
+def test_constants_of_a_function_are_those_of_its_arguments() -> None:
+    def f(x: Any, k: int, reverse: bool) -> Any:
+        picked = fnp.diagonal(fnp.vander(x, 4, increasing=reverse), k)
+        return (picked * fnp.take(x, np.arange(4)[: picked.shape[0]])).sum()
+
+    for _ in range(3):
+        for k in (0, -1, 1):
+            for reverse in (True, False):
+                with jax.enable_x64(True):
+                    expected = jax.grad(
+                        lambda x, k=k, reverse=reverse: jnp.sum(
+                            (v := jnp.diagonal(jnp.vander(x, 4, increasing=reverse), k))
+                            * x[: v.shape[0]]
+                        )
+                    )(X)
+                assert_close(func.grad(f)(X, k, reverse), expected, 1e-12)
+
+
+def test_what_draws_is_not_taken_over() -> None:
+    rng = ftrans.random.default_rng(0)
+
+    def f(x: Any) -> Any:
+        return nn.dropout(x, 0.5, rng=rng).sum() + x[0]
+
+    found = {func.grad(f)(X).tobytes() for _ in range(40)}
+    assert len(found) > 30
 
 
 def test_a_copy_is_not_taken_for_the_view_that_it_was_before() -> None:
