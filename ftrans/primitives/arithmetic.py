@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ftrans.errors import DTypeError
 from ftrans.ir import ArrayType, Literal
-from ftrans.ir.dtype import is_complex, is_float, is_unsigned
+from ftrans.ir.dtype import is_complex, is_float, is_half, is_unsigned
 from ftrans.ir.program import Params
 from ftrans.primitives.axes import broadcast_p
 from ftrans.primitives.elementwise import elementwise
@@ -205,6 +206,7 @@ div_p = elementwise(
     rewrite=_div_rewrite,
     kinds="iufc",
     lower=_div_lower,
+    host=lambda t, _: None if t.dtype.kind in "iu" else np.true_divide,
     jvp=[
         lambda t, out, x, y: div_p(t, y),
         # by way of 1 / y, of which all derivatives are powers: their programs share their parts
@@ -246,6 +248,12 @@ def _integer_pow_lower(xp: Any, x: Any, *, exponent: int) -> Any:
     return np.reciprocal(out) if exponent < 0 else out
 
 
+def _integer_pow_host(t: ArrayType, *, exponent: int) -> Callable[[Any], Any] | None:
+    if is_half(t.dtype) or exponent not in (2, -1):
+        return None
+    return np.reciprocal if exponent == -1 else lambda x: np.multiply(x, x)
+
+
 def _integer_pow_jvp(t: Any, out: Any, x: Any, *, exponent: int) -> Any:
     if exponent == 0:
         return None
@@ -273,6 +281,7 @@ integer_pow_p = elementwise(
     kinds="iufc",
     infer=_integer_pow_infer,
     lower=in_single(_integer_pow_lower),
+    host=_integer_pow_host,
     jvp=[_integer_pow_jvp],
     samples=[
         *(Sample((_cubed,), {"exponent": n}) for n in (0, 1, 2, 3, 6)),

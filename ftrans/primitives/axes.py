@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from itertools import repeat
 from typing import Any
@@ -43,19 +44,32 @@ def _broadcast_lower(xp: Any, x: Any, *, shape: tuple, axes: tuple) -> Any:
     return xp.broadcast_to(xp.reshape(x, full), shape)
 
 
-def _broadcast_of_numpy(x: Any, *, shape: tuple, axes: tuple) -> Any:
-    """Does the same inside of programs, where nobody asks whether it is a view."""
-    if math.prod(shape) > _SMALL:
-        return _broadcast_lower(np, x, shape=shape, axes=axes)
+def _broadcast_host(t: ArrayType, *, shape: tuple, axes: tuple) -> Callable[[Any], Any] | None:
+    """Makes a copy: inside of programs nobody asks whether it is a view."""
     order, full = _alignment(shape, axes)
-    found = np.empty(shape, x.dtype)
-    found[...] = (x if order is None else x.transpose(order)).reshape(full)
-    return found
+    if math.prod(shape) > SMALL or order is not None:
+        return None
+
+    def copied(x: Any) -> Any:
+        found = np.empty(shape, t.dtype)
+        found[...] = x.reshape(full)
+        return found
+
+    return copied
 
 
-_broadcast_lower.of_numpy = _broadcast_of_numpy  # type: ignore[attr-defined]
+def thin(t: ArrayType, *, shape: tuple, axes: tuple) -> Callable[[Any], Any] | None:
+    """Returns what does for a broadcast where NumPy itself goes on to broadcast; None if nothing.
 
-_SMALL = 4096
+    It gives the operand sizes of 1 in the place of what is repeated.
+    """
+    order, full = _alignment(shape, axes)
+    if order is not None:
+        return None
+    return operator.methodcaller("reshape", full) if axes else lambda x: x
+
+
+SMALL = 4096
 """The most elements that are copied, since NumPy takes as long to make a view as to copy them."""
 
 
@@ -103,6 +117,7 @@ broadcast_p = structural(
     "broadcast",
     infer=_broadcast_infer,
     lower=_broadcast_lower,
+    host=_broadcast_host,
     jvp=LINEAR,
     transpose=[_broadcast_transpose],
     batch=in_front(
@@ -164,6 +179,16 @@ def adding(function: str) -> Callable[..., Any]:
     return lower
 
 
+def adding_host(function: str) -> Callable[..., Any]:
+    """Returns what `host` is for `adding`."""
+    reduce = {"sum": np.add.reduce, "prod": np.multiply.reduce}[function]
+
+    def host(t: ArrayType, *, axes: tuple[int, ...]) -> Callable[[Any], Any] | None:
+        return None if is_half(t.dtype) else functools.partial(reduce, axis=axes, dtype=t.dtype)
+
+    return host
+
+
 def _sum_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
     # negation is exact, so that of the sum is that of each element, but for the sign of a zero
     inner = scope.definition(operands[0])
@@ -176,6 +201,7 @@ sum_p = reduction(
     "sum",
     kinds="iufc",
     lower=adding("sum"),
+    host=adding_host("sum"),
     jvp=LINEAR,
     transpose=[lambda ct, x, *, axes: restore(ct, x.type.shape, axes)],
     rewrite=_sum_rewrite,
@@ -212,6 +238,7 @@ transpose_p = structural(
     "transpose",
     infer=_transpose_infer,
     lower=lambda xp, x, *, permutation: xp.transpose(x, permutation),
+    host=lambda t, *, permutation: operator.methodcaller("transpose", permutation),
     jvp=LINEAR,
     transpose=[lambda ct, x, *, permutation: transpose_p(ct, permutation=inverse(permutation))],
     batch=in_front(

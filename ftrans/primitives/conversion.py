@@ -6,6 +6,8 @@ pairing Re(a * b).
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -43,6 +45,13 @@ def _convert_lower(xp: Any, x: Any, *, dtype: np.dtype) -> Any:
     return x.astype(held_as(xp, dtype))
 
 
+def _convert_host(t: ArrayType, *, dtype: np.dtype) -> Callable[[Any], Any] | None:
+    saturates = dtype.kind in "iu" and t.dtype.kind not in "biu"
+    if saturates or (is_complex(t.dtype) and not is_complex(dtype)):
+        return None
+    return operator.methodcaller("astype", dtype)
+
+
 def _saturated(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Casts floats to integers; what is out of range becomes the least or the greatest of them."""
     bounds = np.iinfo(dtype)
@@ -60,6 +69,7 @@ convert_p = elementwise(
     "convert",
     kinds="biufc",
     lower=_convert_lower,
+    host=_convert_host,
     jvp=[lambda t, out, x, *, dtype: convert_p(t, dtype=dtype) if is_inexact(dtype) else None],
     # complex to real takes the real part, the transpose of real to complex
     transpose=[lambda ct, x, *, dtype: convert_p(ct, dtype=x.type.dtype)],

@@ -81,6 +81,30 @@ def _lower(xp: Any, x: Any, y: Any, *, contract: Pair, batch: Pair) -> Any:
     return out.astype(dtype, copy=False)
 
 
+def _host(x: ArrayType, y: ArrayType, *, contract: Pair, batch: Pair) -> Callable[..., Any] | None:
+    if is_half(x.dtype):
+        return None
+    if x.ndim <= 2 and y.ndim <= 2 and len(contract[0]) == 1 and not batch[0]:
+        of_x, of_y = contract[0][0] != x.ndim - 1, contract[1][0] != 0
+        if of_x:
+            return (lambda a, b: np.matmul(a.T, b.T)) if of_y else lambda a, b: np.matmul(a.T, b)
+        return (lambda a, b: np.matmul(a, b.T)) if of_y else np.matmul
+    free_x, free_y = _free(x.ndim, contract[0], batch[0]), _free(y.ndim, contract[1], batch[1])
+    rows = tuple([x.shape[a] for a in free_x])
+    columns = tuple([y.shape[a] for a in free_y])
+    lead = tuple([x.shape[a] for a in batch[0]])
+    k = math.prod([x.shape[a] for a in contract[0]])
+    order_x, shape_x = batch[0] + free_x + contract[0], (*lead, math.prod(rows), k)
+    order_y, shape_y = batch[1] + contract[1] + free_y, (*lead, k, math.prod(columns))
+    shape = lead + rows + columns
+
+    def product(a: Any, b: Any) -> Any:
+        left, right = a.transpose(order_x).reshape(shape_x), b.transpose(order_y).reshape(shape_y)
+        return np.matmul(left, right).reshape(shape)
+
+    return product
+
+
 def _transposed(which: int) -> Callable[..., Any]:
     """Returns the transpose rule of one operand, x or y."""
 
@@ -152,6 +176,7 @@ dot_p = plain(
     kinds="biufc",
     infer=_infer,
     lower=_lower,
+    host=_host,
     jvp=[
         lambda t, out, x, y, **params: dot_p(t, y, **params),
         lambda t, out, x, y, **params: dot_p(x, t, **params),

@@ -13,7 +13,7 @@ import numpy as np
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.primitives.axes import broadcast_p, moveaxis
-from ftrans.primitives.family import check_kind, elementwise_cost, plain
+from ftrans.primitives.family import by_lower, check_kind, elementwise_cost, plain
 from ftrans.primitives.namespace import by_lax
 from ftrans.primitives.record import Absent, New, Primitive, Sample
 
@@ -115,7 +115,7 @@ def elementwise(
     """
     arity = arity or len(jvp)
     if isinstance(lower, str):
-        lower = _by_name(lower)
+        lower, declared["host"] = _by_name(lower)
 
     def infer_type(*types: ArrayType, **params: Any) -> ArrayType:
         if len(types) != arity:
@@ -162,17 +162,12 @@ def elementwise(
     return primitive
 
 
-def _by_name(function: str) -> Callable[..., Any]:
-    """Returns the lowering to a function; `of_numpy` of it is that of NumPy itself."""
-    of_numpy = getattr(np, function, None)
-    if of_numpy is None:
-        return lambda xp, *arrays: by_lax(xp, function, *arrays)
-
-    def lower(xp: Any, *arrays: Any) -> Any:
-        return getattr(xp, function)(*arrays)
-
-    lower.of_numpy = of_numpy  # type: ignore[attr-defined]
-    return lower
+def _by_name(function: str) -> tuple[Callable[..., Any], Callable[..., Any] | Absent]:
+    """Returns the lowering to a function, and what makes that of NumPy itself."""
+    own = getattr(np, function, None)
+    if own is None:
+        return lambda xp, *arrays: by_lax(xp, function, *arrays), by_lower
+    return lambda xp, *arrays: getattr(xp, function)(*arrays), lambda *types: own
 
 
 def transcendental(

@@ -8,7 +8,7 @@ and again by NumPy is written out as a function of Python's.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import length_hint
 from typing import Any, NamedTuple
 
@@ -16,8 +16,11 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.ir import Literal, Program
+from ftrans.ir.program import Equation
+from ftrans.primitives.axes import SMALL, broadcast_p, thin
 from ftrans.primitives.namespace import is_traced_by_jax, rounds
 from ftrans.primitives.observe import Observes, observing
+from ftrans.primitives.record import Absent
 
 
 class Staging:
@@ -42,11 +45,94 @@ class _Step(NamedTuple):
     """Is one equation, ready to be run."""
 
     call: Callable[..., Any]
-    """`lower` with its namespace and params, or what it is `of_numpy`; it takes the operands."""
+    """`lower` with its namespace and params, or what `host` makes; it takes the operands."""
     slots: tuple[int, ...]
     results: int
     """How many results there are; -1 stands for one that is no sequence."""
     dropped: tuple[int, ...]
+
+
+def _by_lower(xp: Any, equation: Equation) -> Callable[..., Any]:
+    return functools.partial(equation.primitive.lower, xp, **equation.params)
+
+
+class _Constant:
+    """Returns an array that no run changes; a view of it, which is told from what runs own."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any):
+        self.array = np.asarray(array).view()
+        self.array.flags.writeable = False
+
+    def __call__(self) -> Any:
+        return self.array
+
+
+def _of_numpy(program: Program) -> list[Callable[..., Any]]:
+    """Returns what NumPy does for each equation.
+
+    What depends on no input is computed here, and small operands that would be repeated along an
+    axis are left to NumPy's own broadcasting where all that takes them does that.
+    """
+    calls: list[Any] = []
+    constants: dict[int, Any] = {}
+    users: dict[int, list[int]] = {}
+    outputs = frozenset([a for a in program.outputs if type(a) is int])
+    for number, (equation, results, _) in enumerate(program.numbered()):
+        primitive, operands, params, _ = equation
+        call = None
+        if not isinstance(primitive.host, Absent):
+            call = primitive.host(*map(program.type_of, operands), **params)
+        call = call or _by_lower(np, equation)
+        for a in operands:
+            if type(a) is int:
+                users.setdefault(a, []).append(number)
+        if _is_fixed(equation, constants) and outputs.isdisjoint(results):
+            with np.errstate(all="ignore"):
+                call = _Constant(
+                    call(*[a.array if type(a) is Literal else constants[a] for a in operands])
+                )
+            constants[results[0]] = call.array
+        calls.append(call)
+    thinned: set[int] = set()
+    for number, (equation, results, _) in enumerate(program.numbered()):
+        if equation.primitive is not broadcast_p or type(calls[number]) is _Constant:
+            continue
+        (result,), shape = results, equation.types[0].shape
+        if result in outputs or not all(
+            _broadcasts(calls[user], program.equations[user])
+            and any(
+                type(a) is int
+                and a != result
+                and a not in thinned
+                and program.type_of(a).shape == shape
+                for a in program.equations[user].operands
+            )
+            for user in users.get(result, ())
+        ):
+            continue
+        found = thin(program.type_of(equation.operands[0]), **equation.params)
+        if found is not None:
+            calls[number] = found
+            thinned.add(result)
+    return calls
+
+
+def _is_fixed(equation: Equation, constants: Mapping[int, Any]) -> bool:
+    """Tells whether an equation depends on no input, and has one small result."""
+    primitive, operands, _, types = equation
+    return (
+        not isinstance(primitive.host, Absent)
+        and all(type(a) is Literal or a in constants for a in operands)
+        and types[0].size <= SMALL
+    )
+
+
+def _broadcasts(call: Any, equation: Equation) -> bool:
+    """Tells whether what runs an equation broadcasts, with results that are equal to the bit."""
+    takes = isinstance(call, np.ufunc) or call is np.where
+    return takes and "costly" not in equation.primitive.tags
 
 
 class _Plan:
@@ -68,16 +154,15 @@ class _Plan:
 
         steps = []
         read = {a for a in program.outputs if type(a) is int}
-        for equation in reversed(program.equations):
-            last = {a for a in equation.operands if type(a) is int} - read
+        calls = _of_numpy(program) if xp is np else [_by_lower(xp, e) for e in program.equations]
+        for equation, call in zip(reversed(program.equations), reversed(calls), strict=True):
+            operands = () if type(call) is _Constant else equation.operands
+            last = {a for a in operands if type(a) is int} - read
             read |= last
-            lower, params = equation.primitive.lower, equation.params
-            of_numpy = getattr(lower, "of_numpy", None) if xp is np else None
-            call = of_numpy or functools.partial(lower, xp)
             steps.append(
                 _Step(
-                    functools.partial(call, **params) if params else call,
-                    tuple(map(slot, equation.operands)),
+                    call,
+                    tuple(map(slot, operands)),
                     len(equation.types) if equation.primitive.multiple else -1,
                     tuple(sorted(map(slot, last))),
                 )

@@ -14,6 +14,7 @@ from ftrans.ir.dtype import is_complex, is_float, is_half
 from ftrans.primitives.record import LINEAR, Absent, Cost, Primitive, Recursive, Sample
 
 no_programs = Absent("it carries no program")
+by_lower = Absent("there is nothing in `lower` that is known before it runs")
 no_identity = Absent("no identity makes it simpler")
 not_linear = Absent("it is not linear")
 
@@ -83,6 +84,7 @@ def plain(
     source: str | None = None,
     multiple: bool = False,
     linearize: Recursive | Absent = no_programs,
+    host: Callable[..., Any] | Absent = by_lower,
     **declared: Any,
 ) -> Primitive:
     """Declares a primitive that carries no programs; the arguments are those of `Primitive`.
@@ -93,6 +95,7 @@ def plain(
         name=name,
         tags=frozenset([*tags, "linear"] if declared["jvp"] is LINEAR else tags),
         linearize=linearize,
+        host=host,
         transpose=transpose,
         prune=no_programs,
         rewrite=rewrite,
@@ -112,6 +115,7 @@ def carrier(name: str, *, tags: Sequence[str] = (), **declared: Any) -> Primitiv
         name=name,
         tags=frozenset({"control", *tags}),
         kinds="",
+        host=by_lower,
         rewrite=no_identity,
         source=None,
         multiple=True,

@@ -145,6 +145,9 @@ class Primitive:
         kinds: the dtypes that samples are cast to: letters among b (bool), i, u, f, c.
         infer: `(*types, **params) -> type`, or a tuple of types where `multiple`.
         lower: `(xp, *arrays, **params) -> array`, with `xp` either `numpy` or `jax.numpy`.
+        host: `(*types, **params) -> function`, what `lower` with `numpy` does for operands of these
+            types, to the bit and with less to decide in each run; None for types where `lower`
+            is to be called.
         jvp: one rule per operand, `(tangent, out, *primals, **params) -> tangent`.
         linearize: for primitives that carry programs, or whose linear part is not that of jvp.
         transpose: one rule per operand, `(cotangent, *operands, **params) -> cotangent`.
@@ -165,6 +168,7 @@ class Primitive:
     kinds: str
     infer: Callable[..., Any]
     lower: Callable[..., Any]
+    host: Callable[..., Any] | Absent
     jvp: Any
     linearize: Recursive | Absent
     transpose: Any

@@ -8,6 +8,7 @@ divides, so zeros and infinities do no harm.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from itertools import repeat
@@ -19,7 +20,7 @@ from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_half
 from ftrans.primitives.arithmetic import add_p, div_p, mul_p, sub_p
-from ftrans.primitives.axes import adding, restore, sum_p, transpose_p
+from ftrans.primitives.axes import adding, adding_host, restore, sum_p, transpose_p
 from ftrans.primitives.conversion import convert_p
 from ftrans.primitives.elementary import exp_p, log1p_p, logistic_p
 from ftrans.primitives.family import check_kind, normal, one_pass_cost, plain, reduced, reduction
@@ -277,6 +278,7 @@ prod_p = reduction(
     "prod",
     kinds="iufc",
     lower=adding("prod"),
+    host=adding_host("prod"),
     jvp=[_prod_jvp],
     samples=[
         Sample((normal(0, 3),), {"axes": (0,)}),
@@ -304,6 +306,7 @@ def _extremum(name: str) -> Primitive:
         name,
         kinds="biuf",
         lower=lambda xp, x, *, axes: getattr(xp, name)(x, axis=axes),
+        host=lambda t, *, axes: functools.partial(getattr(np, f"{name}imum").reduce, axis=axes),
         jvp=[_extremum_jvp],
         samples=[Sample((np.array([[1.0, 1.0, 0.0], [2.0, np.nan, 2.0]]),), {"axes": (1,)}, False)],
         empty=False,

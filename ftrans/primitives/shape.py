@@ -6,7 +6,10 @@ interwoven with it.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,6 +57,7 @@ reshape_p = structural(
     "reshape",
     infer=_reshape_infer,
     lower=lambda xp, x, *, shape: xp.reshape(x, shape),
+    host=lambda t, *, shape: operator.methodcaller("reshape", shape),
     jvp=LINEAR,
     transpose=[lambda ct, x, *, shape: reshape_p(ct, shape=x.type.shape)],
     batch=in_front(lambda size, x, *, shape: reshape_p(x, shape=(size, *shape))),
@@ -97,6 +101,7 @@ concatenate_p = structural(
     "concatenate",
     infer=_concatenate_infer,
     lower=lambda xp, *xs, axis: xp.concatenate(xs, axis=axis),
+    host=lambda *types, axis: lambda *xs: np.concatenate(xs, axis),
     jvp=LINEAR,
     transpose=Joint(_concatenate_transpose),
     batch=in_front(lambda size, *xs, axis: concatenate_p(*xs, axis=axis + 1)),
@@ -142,6 +147,7 @@ slice_p = structural(
     "slice",
     infer=_slice_infer,
     lower=_slice_lower,
+    host=lambda t, *, start, stop, step: operator.itemgetter(tuple(map(slice, start, stop, step))),
     jvp=LINEAR,
     transpose=[_slice_transpose],
     batch=in_front(
@@ -201,6 +207,23 @@ def _pad_lower(xp: Any, x: Any, *, low: tuple, high: tuple, interior: tuple, val
     return full[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in crop)]
 
 
+def _pad_host(
+    t: ArrayType, *, low: tuple, high: tuple, interior: tuple, value: Any
+) -> Callable[[Any], Any] | None:
+    if min((*low, *high), default=0) < 0:
+        return None
+    spread = [n + max(n - 1, 0) * i for n, i in zip(t.shape, interior, strict=True)]
+    shape = tuple([a + n + b for a, n, b in zip(low, spread, high, strict=True)])
+    at = tuple([slice(a, a + n, i + 1) for a, n, i in zip(low, spread, interior, strict=True)])
+
+    def padded(x: Any) -> Any:
+        found = np.full(shape, value, t.dtype) if value else np.zeros(shape, t.dtype)
+        found[at] = x
+        return found
+
+    return padded
+
+
 def _pad_transpose(
     ct: Any, x: Linear, *, low: tuple, high: tuple, interior: tuple, value: Any
 ) -> Any:
@@ -222,6 +245,7 @@ pad_p = structural(
     "pad",
     infer=_pad_infer,
     lower=_pad_lower,
+    host=_pad_host,
     jvp=[lambda t, out, x, *, value, **params: pad_p(t, value=0, **params)],
     transpose=[_pad_transpose],
     batch=in_front(
@@ -278,6 +302,7 @@ iota_p = structural(
     kinds="",
     infer=lambda *, shape, dtype, axis: ArrayType(shape, dtype),
     lower=_iota_lower,
+    host=lambda **params: functools.partial(_iota_lower, np, **params),
     jvp=[],
     transpose=[],
     batch=Absent("it has no operands, so none can be mapped"),

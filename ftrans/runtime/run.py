@@ -27,6 +27,7 @@ from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.observe import Observes, observing
 from ftrans.primitives.outside import without_warnings
+from ftrans.primitives.record import Absent
 from ftrans.runtime.anomaly import look_for_nan
 from ftrans.runtime.blas import threads_for
 from ftrans.runtime.cache import count, keep
@@ -202,7 +203,7 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
         with building(primitive.name, [type_of(x).update() for x in arrays]) as (frame, inputs):
             program = finish(frame, bind(primitive, inputs, params))
         return tuple(run(program, arrays))
-    calls = bool(params) and params.calls_host
+    calls = "callee" in params and params.calls_host
     by = observing.by
     lower = primitive.lower if by is None else functools.partial(_observed, by, primitive)
     if any(is_jax(array) for array in arrays):
@@ -234,10 +235,10 @@ def run_small(primitive: Any, t: ArrayType, arrays: Sequence[Any]) -> np.ndarray
         return None
     if not _HOST.issuperset(map(type, arrays)):
         return None
-    lower = primitive.lower
-    of_numpy = getattr(lower, "of_numpy", None)
+    host = primitive.host
+    call = None if isinstance(host, Absent) else host(*[t] * len(arrays))
     with without_warnings(False):
-        found = lower(np, *arrays) if of_numpy is None else of_numpy(*arrays)
+        found = primitive.lower(np, *arrays) if call is None else call(*arrays)
     return found if type(found) is np.ndarray else np.asarray(found)
 
 

@@ -17,7 +17,7 @@ import pytest
 import ftrans.primitives
 from ftrans.errors import DTypeError, MissingRuleError, ShapeError, TransposeError
 from ftrans.interpreters import batch, jvp, linearize, simplify, transpose
-from ftrans.ir import Params, Program, bind
+from ftrans.ir import Params, Program, bind, type_of
 from ftrans.ir.dtype import bfloat16
 from ftrans.primitives import Absent, Joint, Primitive, Recursive, Sample, registry
 from ftrans.primitives.control.common import program_from
@@ -223,7 +223,7 @@ def test_declaration(primitive: Primitive) -> None:
     samples = primitive.samples()
     assert samples, "no samples"
     assert primitive.kinds.strip("biufc") == ""
-    for slot in ("jvp", "linearize", "transpose", "batch", "prune", "rewrite"):
+    for slot in ("jvp", "linearize", "transpose", "batch", "prune", "rewrite", "host"):
         rule = getattr(primitive, slot)
         rules = rule if isinstance(rule, (list, tuple)) else [rule]
         for one in rules:
@@ -240,6 +240,24 @@ def test_it_is_the_same_where_it_is_written_out(primitive: Primitive) -> None:
     with np.errstate(all="ignore"):
         for _, operands, sample in in_turn(primitive):
             assert_written_out(equation(primitive, sample.params, operands), operands)
+
+
+@every
+def test_what_runs_on_the_host_is_the_lowering(primitive: Primitive) -> None:
+    """What is decided before a run changes no bit, nor shapes and dtypes."""
+    if isinstance(primitive.host, Absent):
+        return
+    with np.errstate(all="ignore"):
+        for what, operands, sample in cases(primitive):
+            call = primitive.host(*map(type_of, operands), **sample.params)
+            if call is None:
+                continue
+            found, expected = (
+                np.asarray(out)
+                for out in (call(*operands), primitive.lower(np, *operands, **sample.params))
+            )
+            assert (found.shape, found.dtype) == (expected.shape, expected.dtype), what
+            assert found.tobytes() == expected.tobytes(), what
 
 
 def by_jax(found: list[tuple[str, Program, list[Any]]]) -> Any:

@@ -55,6 +55,55 @@ def test_results_that_are_unread_twice_read_given_or_constant() -> None:
     assert [float(found[4]), int(found[5])] == [3.0, 7]
 
 
+def by_lowering(program: Any, arrays: Any) -> list[Any]:
+    """Returns what equations compute one by one, with nothing decided ahead."""
+    values: dict[int, Any] = dict(enumerate(arrays))
+    read = lambda a: a.array if type(a) is Literal else values[a]  # noqa: E731
+    for equation, results, _ in program.numbered():
+        found = equation.primitive.lower(np, *map(read, equation.operands), **equation.params)
+        found = found if equation.primitive.multiple else [found]
+        values.update(zip(results, found, strict=True))
+    return [np.asarray(read(a)) for a in program.outputs]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m: fnp.where(m.sum(0) > 1, m, m.mean(1, keepdims=True)) - m.max(),
+        lambda m: (m.sum() + fnp.zeros_like(m)) * (fnp.ones_like(m) * m.sum(0)),
+        lambda m: fnp.broadcast_to(m[0], m.shape) / fnp.broadcast_to(m.sum(), m.shape),
+        lambda m: fnp.power(m * m, m.sum(0)) + fnp.broadcast_to(m[:, :1], m.shape).T.T,
+        lambda m: fnp.arange(3.0) + fnp.eye(3).sum(0) * fnp.reshape(fnp.arange(3), (1, 3)) + m[:1],
+        lambda m: [fnp.broadcast_to(m[0], m.shape), fnp.broadcast_to(m[0], m.shape) * m],
+        lambda m: [fnp.arange(4), fnp.stop_gradient(fnp.arange(4)), fnp.arange(4) + 1],
+        lambda m: fnp.log_softmax(m, axis=0) @ fnp.tril(m.T @ m),
+    ],
+)
+def test_what_is_decided_ahead_changes_no_bit(function: Any) -> None:
+    m = np.random.default_rng(3).uniform(0.5, 1.5, size=(2, 3))
+    for f in (function, func.vmap(function) if not isinstance(function(m), list) else function):
+        given = m if f is function else np.stack([m, m * 2, m - 1])
+        program = ftrans.trace(f)(given)
+        found, expected = evaluate(np, program, [given]), by_lowering(program, [given])
+        for a, b in zip(found, expected, strict=True):
+            assert np.asarray(a).tobytes() == b.tobytes()
+            assert np.shape(a) == b.shape
+
+
+def test_constants_of_a_program_are_nobodys_to_write_to() -> None:
+    config.execution = "interpret"
+    line = np.arange(4, dtype="int32")
+    for f in (
+        lambda x: (fnp.stop_gradient(fnp.arange(4)), x * 2),
+        lambda x: (fnp.reshape(fnp.arange(4), (2, 2)).ravel(), x * 2),
+        lambda x: (fnp.arange(4), x * 2),
+    ):
+        for _ in range(3):
+            out, _ = func.vmap(f, out_dims=(None, 0))(np.ones(2))
+            np.testing.assert_array_equal(out, line)
+            out[...] = -1
+
+
 def test_a_program_without_results_inputs_or_equations() -> None:
     for program, arrays in (
         (program_from(lambda: []), []),
