@@ -135,12 +135,15 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
             )
         _check(name, x, detached)
         base = new if meta.get is _same else recorded(_put, name, meta.get, parent, new)
+        own = meta.detached and state.grad and new.requires_grad
+        if own:
+            x._v = STALE  # without the history that it had
         _write(name, parent, base, detached or meta.detached)
         meta.version += 1
-        if meta.detached and state.grad and new.requires_grad:
-            # the view has the history of what was written to it; what it is a view of has not
+        if own:  # the history of what was written; what it is a view of has not
             found = tape()
             pend(found, x, found.code_of(new))
+            _keep_again(x)
         return
     _check(name, x, detached)
     holds = detached or not state.grad  # what it was computed of
@@ -166,11 +169,16 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
         _follow(x)
         _keep_again(x)
     if meta.leaf:
-        found.leaves = True
-        if state.grad:
-            found.leave()
+        _leave(found)
     if found.one_by_one:
         found.flush()
+
+
+def _leave(found: Any) -> None:
+    """Has a leaf whose value is pending become an input once more, where grad mode is on."""
+    found.leaves = True
+    if state.grad:
+        found.leave()
 
 
 def replace(x: Tensor, new: Tensor) -> None:
@@ -290,8 +298,12 @@ def _follow(x: Tensor) -> None:
         if not meta.detached:
             continue
         now = x if meta.get is _same else recorded(meta.get, x)  # type: ignore[arg-type]
-        if now._v is state.tape:
+        if found.requires_grad and not (meta.leaf or OPEN):  # the history of a write of its own
+            replace(found, now)
+        elif now._v is state.tape:
             cut = _bound(state.tape, stop_gradient_p, now._index) if OPEN else now._index
             pend(state.tape, found, state.tape.twin(cut))
+            if meta.leaf:
+                _leave(state.tape)
         else:
             found._v, found._index = now._v, now._index

@@ -1153,6 +1153,52 @@ def test_a_part_of_a_detached_tensor_takes_the_history_of_what_is_written_to_it(
 # ---------------------------------------------------------- writes that leave the history as it is
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda base, view: base.mul_(3),
+        lambda base, view: no_grad()(view.fill_)(0.7),
+        lambda base, view: no_grad()(base[0].neg_)(),
+    ],
+)
+@LOOK
+def test_a_detached_tensor_keeps_its_history_through_writes_that_are_none_of_it(
+    write: Any, look: bool
+) -> None:
+    base, q = plain([1, 2]), leaf([3, 4])
+    view = base.detach()
+    view.mul_(q)
+    if look:
+        view.tolist()
+    write(base, view)
+    assert view.requires_grad
+    assert not base.requires_grad
+    assert view.tolist() == base.tolist()
+    view.sum().backward()
+    assert_close(q.grad, [1.0, 2.0])
+
+
+def test_a_detached_tensor_that_keeps_its_gradient_is_written_to() -> None:
+    base, q = plain([1, 2]), leaf([3, 4])
+    view = base.detach()
+    view.mul_(q)
+    view.retain_grad()
+    view.mul_(3)
+    (view * 2).sum().backward()
+    assert_close(view.grad, [2.0, 2.0])
+    assert_close(q.grad, [6.0, 12.0])
+
+
+def test_a_leaf_that_is_detached_from_what_is_written_to() -> None:
+    base = plain([1, 2])
+    whole, part = base.detach().requires_grad_(), base[1:].detach().requires_grad_()
+    before = (whole * 2).sum()
+    base.mul_(3)
+    (before + (whole * whole).sum() + (part * part).sum()).backward()
+    assert_close(whole.grad, [8.0, 14.0])
+    assert_close(part.grad, [12.0])
+
+
 def test_what_is_overwritten_is_multiplied_and_read() -> None:
     for make in (lambda x: x * 0.5, lambda x: -x, lambda x: 1 - x, lambda x: x - x):
         x = leaf([1, 2])
