@@ -17,7 +17,7 @@ from ftrans.autograd.levels import OPEN, plain
 from ftrans.autograd.modes import differentiating
 from ftrans.autograd.segment import Edge
 from ftrans.autograd.tape import recorded, settle, tape
-from ftrans.autograd.tensor import STALE, Tensor
+from ftrans.autograd.tensor import STALE, Meta, Tensor
 from ftrans.autograd.values import pend
 from ftrans.errors import DTypeError, GraphError, MutationError, ShapeError
 from ftrans.ir import make_tracer
@@ -48,13 +48,16 @@ def as_view(
     """Says of a tensor that it is a view of another one; returns it."""
     if type(made) is not Tensor:
         return made
-    meta = made._metadata()
+    meta, of = made._metadata(), x
     if detached:
-        x, get = _based(x)
-    meta.of, meta.get, meta.detached = ref(x) if detached else x, get, detached
+        base, get = _based(x)
+        # what has the same memory without the history is kept, so that it is shared for good
+        x = next((y for y in _views_of(base) if y._metadata().get is _same), base)
+        of = ref(base) if x is base else x
+    meta.of, meta.get, meta.detached = of, get, detached
     meta.fixed = fixed or (None if state.grad or detached else NO_GRAD)
     views = x._metadata().views
-    if len(views) > 32:
+    if len(views) > 8:
         views[:] = [found for found in views if found() is not None]
     views.append(ref(made))
     return made
@@ -214,9 +217,15 @@ def take_data(x: Tensor, value: Tensor) -> None:
         target.segment.values.setdefault(target.position, x._v)
     for found in _views_of(x):
         settle(found)
-        found._metadata().of = found._metadata().get = None
-    meta.of, meta.get, meta.views = None, None, []
+        _separate(found._metadata())
+    _separate(meta)
+    meta.views = []
     x._v, x._type = plain(value._v), value._type
+
+
+def _separate(meta: Meta) -> None:
+    """Has a tensor that was a view share memory with none."""
+    meta.of, meta.get, meta.detached = None, None, False
 
 
 def _check_outside(name: str, x: Tensor) -> None:
@@ -236,7 +245,8 @@ def _base_of_history(x: Tensor) -> Tensor:
 
 
 def _views_of(x: Tensor) -> list[Tensor]:
-    return [found for view in x._metadata().views if (found := view()) is not None]
+    found = [view() for view in x._metadata().views]
+    return [y for y in found if y is not None and y._metadata().parent is x]
 
 
 def _keep_again(x: Tensor) -> None:
@@ -300,10 +310,13 @@ def _follow(x: Tensor) -> None:
         now = x if meta.get is _same else recorded(meta.get, x)  # type: ignore[arg-type]
         if found.requires_grad and not (meta.leaf or OPEN):  # the history of a write of its own
             replace(found, now)
-        elif now._v is state.tape:
+            continue
+        if now._v is state.tape:
             cut = _bound(state.tape, stop_gradient_p, now._index) if OPEN else now._index
             pend(state.tape, found, state.tape.twin(cut))
             if meta.leaf:
                 _leave(state.tape)
         else:
             found._v, found._index = now._v, now._index
+        if meta.views:
+            _follow(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -1197,6 +1198,53 @@ def test_a_leaf_that_is_detached_from_what_is_written_to() -> None:
     (before + (whole * whole).sum() + (part * part).sum()).backward()
     assert_close(whole.grad, [8.0, 14.0])
     assert_close(part.grad, [12.0])
+
+
+@LOOK
+def test_detached_tensors_share_memory_when_what_they_were_detached_from_is_gone(
+    look: bool,
+) -> None:
+    result = leaf([1, 2, 3]) * 2
+    whole, other, part = result.detach(), result.detach(), result[1:].detach()
+    last = whole.detach()
+    if look:
+        last.tolist()
+    del result
+    gc.collect()
+    whole.mul_(10)
+    part.add_(1)
+    last[0] = 5.0
+    for x in (whole, other, last):
+        assert x.tolist() == [5.0, 41.0, 61.0]
+    assert part.tolist() == [41.0, 61.0]
+
+
+def test_detaching_over_and_over_keeps_no_history_and_one_tensor() -> None:
+    x, before = leaf([1, 2]) * 2, []
+    for _ in range(9):
+        before.append(ref(x))
+        x = x.detach()
+    assert x.tolist() == [2.0, 4.0]
+    gc.collect()
+    assert before[0]() is None
+    assert sum(found() is not None for found in before) <= 1
+
+
+def test_what_was_detached_before_data_are_assigned_keeps_what_it_saw() -> None:
+    x = leaf([1, 2])
+    old, frozen, view = x.detach(), x.detach().requires_grad_(), x[1:]
+    x.data = x.data * 3
+    assert old.tolist() == frozen.tolist() == [1.0, 2.0]
+    assert view.tolist() == [2.0]
+    old.add_(1)
+    x.data.mul_(2)
+    assert old.tolist() == [2.0, 3.0]
+    assert x.tolist() == [6.0, 12.0]
+    whole = plain([1, 2])
+    same = whole.detach()
+    same.data = plain([5, 6])
+    whole.mul_(2)
+    assert same.tolist() == [5.0, 6.0]
 
 
 def test_what_is_overwritten_is_multiplied_and_read() -> None:
