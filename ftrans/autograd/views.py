@@ -172,16 +172,11 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
         _follow(x)
         _keep_again(x)
     if meta.leaf:
-        _leave(found)
+        found.leaves = True
+        if state.grad:
+            found.leave()
     if found.one_by_one:
         found.flush()
-
-
-def _leave(found: Any) -> None:
-    """Has a leaf whose value is pending become an input once more, where grad mode is on."""
-    found.leaves = True
-    if state.grad:
-        found.leave()
 
 
 def replace(x: Tensor, new: Tensor) -> None:
@@ -303,6 +298,12 @@ def _stale(x: Tensor) -> None:
 
 def _follow(x: Tensor) -> None:
     """Gives detached views of a tensor, which may outlive it, the value that they have now."""
+    _hand_on(x)
+    if state.grad and state.tape is not None and state.tape.leaves:
+        state.tape.leave()  # a leaf is an input
+
+
+def _hand_on(x: Tensor) -> None:
     for found in _views_of(x):
         meta = found._metadata()
         if not meta.detached:
@@ -314,9 +315,8 @@ def _follow(x: Tensor) -> None:
         if now._v is state.tape:
             cut = _bound(state.tape, stop_gradient_p, now._index) if OPEN else now._index
             pend(state.tape, found, state.tape.twin(cut))
-            if meta.leaf:
-                _leave(state.tape)
+            state.tape.leaves |= meta.leaf
         else:
             found._v, found._index = now._v, now._index
         if meta.views:
-            _follow(found)
+            _hand_on(found)

@@ -1179,6 +1179,17 @@ def test_a_detached_tensor_keeps_its_history_through_writes_that_are_none_of_it(
     assert_close(q.grad, [1.0, 2.0])
 
 
+def test_leaves_that_share_memory_with_what_a_value_is_written_to_that_is_pending() -> None:
+    base = plain([1, 2])
+    first, second = base.detach().requires_grad_(), base.detach().requires_grad_()
+    part = base[1:].detach().requires_grad_()
+    base.detach().mul_(base.exp().sum() * 0 + 2)
+    ((first * second).sum() + (part * part).sum()).backward()
+    assert first.tolist() == second.tolist() == base.tolist() == [2.0, 4.0]
+    assert_close(first.grad, [2.0, 4.0])
+    assert_close(part.grad, [8.0])
+
+
 def test_a_detached_tensor_that_keeps_its_gradient_is_written_to() -> None:
     base, q = plain([1, 2]), leaf([3, 4])
     view = base.detach()
