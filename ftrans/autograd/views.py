@@ -125,6 +125,7 @@ def overwrite(name: str, x: Tensor, new: Tensor) -> None:
     if meta.views:
         _stale(x)
         _follow(x)
+        _keep_again(x, False)
 
 
 def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
@@ -170,7 +171,7 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
     pend(found, x, index)
     if meta.views or meta.retains:
         _follow(x)
-        _keep_again(x)
+        _keep_again(x, not holds)
     if meta.leaf:
         found.leaves = True
         if state.grad:
@@ -190,6 +191,7 @@ def replace(x: Tensor, new: Tensor) -> None:
     if meta.views:
         _stale(x)
         _follow(x)
+        _keep_again(x, False)
 
 
 def take_data(x: Tensor, value: Tensor) -> None:
@@ -244,18 +246,21 @@ def _views_of(x: Tensor) -> list[Tensor]:
     return [y for y in found if y is not None and y._metadata().parent is x]
 
 
-def _keep_again(x: Tensor) -> None:
+def _keep_again(x: Tensor, moves: bool = True) -> None:
     """Has the gradients of a tensor that was written to, and of its views, kept of what is new."""
-    if x._metadata().retains:
-        keep_grad(x)
+    if x._metadata().retains and (moves or x._v is STALE):
+        keep_grad(x, moves)
     for found in _views_of(x):
-        _keep_again(found)
+        _keep_again(found, moves)
 
 
-def keep_grad(x: Tensor) -> None:
-    """Has the gradient of a result kept, that of the value which it has now."""
+def keep_grad(x: Tensor, moves: bool = True) -> None:
+    """Has the gradient of a result kept, that of the value which it has now.
+
+    Unless it moves, that of the value before, whose history is as it was, is kept as well.
+    """
     meta = x._metadata()
-    before = x._target()
+    before = x._target() if moves else None
     if before is not None:
         before.segment.retained.pop(before.position, None)
     settle(x)

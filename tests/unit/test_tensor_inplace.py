@@ -1258,6 +1258,24 @@ def test_what_was_detached_before_data_are_assigned_keeps_what_it_saw() -> None:
     assert same.tolist() == [5.0, 6.0]
 
 
+@pytest.mark.parametrize("make", [lambda x: x, lambda x: x * 1])
+@pytest.mark.parametrize("size", [1.0, tensor(0.0)])
+def test_a_view_keeps_its_gradient_after_a_write_to_its_base_under_no_grad(
+    make: Any, size: Any
+) -> None:
+    base = make(leaf([[1, 2], [3, 4]]))
+    view = base.T
+    view.retain_grad()
+    before = (view * 2).sum()
+    with no_grad():
+        base.mul_(2.0 if size == 1.0 else size.exp() * 2)
+    before.backward()
+    assert_close(view.grad, [[2.0, 2.0], [2.0, 2.0]])
+    view.grad = None
+    (view**2).sum().backward()
+    assert_close(view.grad, [[4.0, 12.0], [8.0, 16.0]])
+
+
 def test_what_is_overwritten_is_multiplied_and_read() -> None:
     for make in (lambda x: x * 0.5, lambda x: -x, lambda x: 1 - x, lambda x: x - x):
         x = leaf([1, 2])
