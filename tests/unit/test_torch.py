@@ -911,3 +911,20 @@ def test_comparisons_of_all_elements_are_booleans_of_python() -> None:
         not X.equal(X + 1), not X.allclose(X + 1), not X.equal(X[0]),
     ):  # fmt: skip
         assert found is True
+
+
+def test_a_divergence_is_divided_by_the_size_of_the_batch() -> None:
+    x, p = torch.tensor([[0.5, -1.0], [2.0, 0.0]]), torch.tensor([[0.25, 0.75], [0.5, 0.5]])
+    each = F.kl_div(x, p, reduction="none")
+    assert F.kl_div(x, p, reduction="batchmean").item() == pytest.approx(each.sum().item() / 2)
+    found = F.kl_div(x, p.log(), reduction="batchmean", log_target=True)
+    assert found.item() == pytest.approx(each.sum().item() / 2)
+    with pytest.raises(RuntimeError, match="batchmean is not a valid value"):
+        F.mse_loss(x, p, reduction="batchmean")
+
+
+def test_norms_of_matrices_take_their_order_and_dimensions_by_position() -> None:
+    x = np.arange(12.0).reshape(3, 2, 2)
+    found = torch.linalg.matrix_norm(torch.tensor(x), 2, (0, 1), True)
+    close(found, np.linalg.norm(x, 2, (0, 1), keepdims=True))
+    close(torch.linalg.matrix_norm(torch.tensor(x), "nuc"), np.linalg.norm(x, "nuc", (1, 2)))
