@@ -55,7 +55,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5693,
+    "autograd": 5701,
     "custom": 5390,
     "external": 1094,
     "func": 4729,

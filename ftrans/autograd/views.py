@@ -285,8 +285,10 @@ def _bound(found: Any, primitive: Any, *codes: int) -> int:
     return found.record(primitive, operands, NO_PARAMS)[0].index  # type: ignore[no-any-return]
 
 
-def _put(name: str, get: Callable[[Any], Any], base: Any, new: Any) -> Any:
+def _put(name: str, get: Any, base: Any, new: Any) -> Any:
     """Returns a base whose elements at a view have new values."""
+    if hasattr(get, "inverse"):
+        return get.inverse(new)
     steps = chain(base, get(base))
     if steps is None:
         raise MutationError(f"{name}: what leads from the base to the view cannot be undone.")

@@ -428,6 +428,24 @@ def test_writing_to_parts_of_complex_numbers() -> None:
     assert_close(z.grad, np.array([18, 54], complex))
 
 
+def test_writing_to_complex_numbers_as_pairs_and_to_pairs_as_complex_numbers() -> None:
+    z = leaf([1 + 2j, 3 - 1j], "complex128")
+    y = z * 1
+    pairs = y.view_as_real()
+    pairs[:, 1] = 0
+    y.mul_(2)
+    pairs.add_(1)
+    assert y.tolist() == [3 + 1j, 7 + 1j]
+    y.real.sum().backward()
+    assert_close(z.grad, [2.0 + 0j, 2.0 + 0j])
+    x = leaf([[1, 2], [3, 4]])
+    y = x * 1
+    y.view_as_complex()[1:].mul_(1j)
+    assert y.tolist() == [[1.0, 2.0], [-4.0, 3.0]]
+    y[1, 0].backward()
+    assert_close(x.grad, [[0.0, 0.0], [0.0, -1.0]])
+
+
 def test_several_elements_that_are_one_in_memory_are_not_written_to() -> None:
     y = (leaf([1]) * 1).expand(3)
     with pytest.raises(MutationError, match="add_"):
