@@ -55,7 +55,11 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
+<<<<<<< HEAD
     "autograd": 5754,
+=======
+    "autograd": 5701,
+>>>>>>> hunt-tape
     "custom": 5390,
     "external": 1094,
     "func": 4729,
@@ -63,8 +67,13 @@ CEILINGS = {
     "interpreters": 2576,
     "ir": 2472,
     "nn": 3966,
+<<<<<<< HEAD
     "numpy": 9599,
     "primitives": 8430,
+=======
+    "numpy": 9579,
+    "primitives": 8248,
+>>>>>>> hunt-tape
     "random": 1280,
     "runtime": 3833,
     "scipy": 497,

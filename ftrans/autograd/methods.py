@@ -78,13 +78,18 @@ def _in_place(name: str, method: Function, is_operator: bool = False) -> Functio
     return named(written, name, f"Writes the result of `{name.rstrip('_')}` to the tensor.")
 
 
+_INVERSES = {"view_as_real": Views.view_as_complex, "view_as_complex": Views.view_as_real}
+
+
 def _viewing(name: str, make: Function) -> Function:
     """Makes a method that returns a view; `make` takes a value of the tensor and arguments."""
-    names = names_of(make)
+    names, inverse = names_of(make), _INVERSES.get(name)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         kwargs = {names.get(key, key): value for key, value in kwargs.items()}
-        get = named(lambda x: make(x, *args, **kwargs), name, None)
+        get: Any = named(lambda x: make(x, *args, **kwargs), name, None)
+        if inverse is not None:
+            get.inverse = inverse
         return view(self, get, (make, args, *kwargs.items()))
 
     return boundary(named(method, name, make.__doc__))

@@ -32,8 +32,8 @@ class Meta:
         hooks: what is called with the gradient of a leaf, in order, by handle.
         after: what is called with a leaf once its gradient was accumulated.
         retains: whether a result keeps its gradient.
-        of: what this is a view of; a weak reference where it is detached, since a value without
-            its history is to keep none alive.
+        of: what this is a view of; a weak reference to what has a history, where it is detached,
+            since a value without its history is to keep none alive.
         get: makes the view of its parent; `None` where this is none.
         fixed: why a view is not to be written to.
         detached: whether what is written to the view leaves the graph of its parent as it is.
@@ -78,7 +78,7 @@ class Meta:
     @property
     def parent(self) -> Tensor | None:
         """What this is a view of, if that is still there."""
-        return self.of() if self.detached else self.of  # type: ignore[no-any-return]
+        return self.of() if type(self.of) is ref else self.of  # type: ignore[no-any-return]
 
 
 class _Kind(type):

@@ -18,7 +18,7 @@ from ftrans.autograd.modes import differentiating
 from ftrans.autograd.segment import Edge
 from ftrans.autograd.short import taken
 from ftrans.autograd.tape import recorded, settle, tape
-from ftrans.autograd.tensor import STALE, Tensor
+from ftrans.autograd.tensor import STALE, Meta, Tensor
 from ftrans.autograd.values import pend
 from ftrans.errors import DTypeError, GraphError, MutationError, ShapeError
 from ftrans.ir import make_tracer
@@ -54,13 +54,16 @@ def as_view(
     """Says of a tensor that it is a view of another one; returns it."""
     if type(made) is not Tensor:
         return made
-    meta = made._metadata()
+    meta, of = made._metadata(), x
     if detached:
-        x, get = _based(x)
-    meta.of, meta.get, meta.detached = ref(x) if detached else x, get, detached
+        base, get = _based(x)
+        # what has the same memory without the history is kept, so that it is shared for good
+        x = next((y for y in _views_of(base) if y._metadata().get is _same), base)
+        of = ref(base) if x is base else x
+    meta.of, meta.get, meta.detached = of, get, detached
     meta.fixed = fixed or (None if state.grad or detached else NO_GRAD)
     views = x._metadata().views
-    if len(views) > 32:
+    if len(views) > 8:
         views[:] = [found for found in views if found() is not None]
     views.append(ref(made))
     return made
@@ -128,6 +131,7 @@ def overwrite(name: str, x: Tensor, new: Tensor) -> None:
     if meta.views:
         _stale(x)
         _follow(x)
+        _keep_again(x, False)
 
 
 def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
@@ -141,12 +145,15 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
             )
         _check(name, x, detached)
         base = new if meta.get is _same else recorded(_put, name, meta.get, parent, new)
+        own = meta.detached and state.grad and new.requires_grad
+        if own:
+            x._v = STALE  # without the history that it had
         _write(name, parent, base, detached or meta.detached)
         meta.version += 1
-        if meta.detached and state.grad and new.requires_grad:
-            # the view has the history of what was written to it; what it is a view of has not
+        if own:  # the history of what was written; what it is a view of has not
             found = tape()
             pend(found, x, found.code_of(new))
+            _keep_again(x)
         return
     _check(name, x, detached)
     holds = detached or not state.grad  # what it was computed of
@@ -170,7 +177,7 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
     pend(found, x, index)
     if meta.views or meta.retains:
         _follow(x)
-        _keep_again(x)
+        _keep_again(x, not holds)
     if meta.leaf:
         found.leaves = True
         if state.grad:
@@ -190,6 +197,7 @@ def replace(x: Tensor, new: Tensor) -> None:
     if meta.views:
         _stale(x)
         _follow(x)
+        _keep_again(x, False)
 
 
 def take_data(x: Tensor, value: Tensor) -> None:
@@ -212,9 +220,15 @@ def take_data(x: Tensor, value: Tensor) -> None:
         target.segment.values.setdefault(target.position, x._v)
     for found in _views_of(x):
         settle(found)
-        found._metadata().of = found._metadata().get = None
-    meta.of, meta.get, meta.views = None, None, []
+        _separate(found._metadata())
+    _separate(meta)
+    meta.views = []
     x._v, x._type = plain(value._v), value._type
+
+
+def _separate(meta: Meta) -> None:
+    """Has a tensor that was a view share memory with none."""
+    meta.of, meta.get, meta.detached = None, None, False
 
 
 def _check_outside(name: str, x: Tensor) -> None:
@@ -234,21 +248,25 @@ def _base_of_history(x: Tensor) -> Tensor:
 
 
 def _views_of(x: Tensor) -> list[Tensor]:
-    return [found for view in x._metadata().views if (found := view()) is not None]
+    found = [view() for view in x._metadata().views]
+    return [y for y in found if y is not None and y._metadata().parent is x]
 
 
-def _keep_again(x: Tensor) -> None:
+def _keep_again(x: Tensor, moves: bool = True) -> None:
     """Has the gradients of a tensor that was written to, and of its views, kept of what is new."""
-    if x._metadata().retains:
-        keep_grad(x)
+    if x._metadata().retains and (moves or x._v is STALE):
+        keep_grad(x, moves)
     for found in _views_of(x):
-        _keep_again(found)
+        _keep_again(found, moves)
 
 
-def keep_grad(x: Tensor) -> None:
-    """Has the gradient of a result kept, that of the value which it has now."""
+def keep_grad(x: Tensor, moves: bool = True) -> None:
+    """Has the gradient of a result kept, that of the value which it has now.
+
+    Unless it moves, that of the value before, whose history is as it was, is kept as well.
+    """
     meta = x._metadata()
-    before = x._target()
+    before = x._target() if moves else None
     if before is not None:
         before.segment.retained.pop(before.position, None)
     settle(x)
@@ -273,8 +291,10 @@ def _bound(found: Any, primitive: Any, *codes: int) -> int:
     return found.record(primitive, operands, NO_PARAMS)[0].index  # type: ignore[no-any-return]
 
 
-def _put(name: str, get: Callable[[Any], Any], base: Any, new: Any) -> Any:
+def _put(name: str, get: Any, base: Any, new: Any) -> Any:
     """Returns a base whose elements at a view have new values."""
+    if hasattr(get, "inverse"):
+        return get.inverse(new)
     steps = chain(base, get(base))
     if steps is None:
         raise MutationError(f"{name}: what leads from the base to the view cannot be undone.")
@@ -291,13 +311,25 @@ def _stale(x: Tensor) -> None:
 
 def _follow(x: Tensor) -> None:
     """Gives detached views of a tensor, which may outlive it, the value that they have now."""
+    _hand_on(x)
+    if state.grad and state.tape is not None and state.tape.leaves:
+        state.tape.leave()  # a leaf is an input
+
+
+def _hand_on(x: Tensor) -> None:
     for found in _views_of(x):
         meta = found._metadata()
         if not meta.detached:
             continue
         now = x if meta.get is _same else recorded(meta.get, x)  # type: ignore[arg-type]
+        if found.requires_grad and not (meta.leaf or OPEN):  # the history of a write of its own
+            replace(found, now)
+            continue
         if now._v is state.tape:
             cut = _bound(state.tape, stop_gradient_p, now._index) if OPEN else now._index
             pend(state.tape, found, state.tape.twin(cut))
+            state.tape.leaves |= meta.leaf
         else:
             found._v, found._index = now._v, now._index
+        if meta.views:
+            _hand_on(found)

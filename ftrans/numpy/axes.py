@@ -6,6 +6,7 @@ from typing import Any
 
 from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import ArrayType, type_of
+from ftrans.ir.stack import state
 from ftrans.primitives import broadcast_p, reshape_p
 
 
@@ -25,10 +26,15 @@ def canonical_axis(name: str, axis: int, ndim: int) -> int:
 
 
 def canonical_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
-    """Returns axes counted from the front; None means all of them."""
+    """Returns axes counted from the front; None means all of them.
+
+    A tensor without axes may be said to have one, as in PyTorch, over which nothing is to be done.
+    """
     if axis is None:
         return tuple(range(ndim))
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    if not ndim and state.of_tensors and all(a in (0, -1) for a in given):
+        return ()
     axes = tuple(canonical_axis(name, a, ndim) for a in given)
     if len(set(axes)) != len(axes):
         raise AxisError(f"{name}: axes {axis} name an axis twice.")

@@ -2,7 +2,8 @@
 
 An index is a window (slices and whole numbers, known while tracing), then index arrays on some axes
 of the window, then new axes. The place of the axes that index arrays make follows NumPy: that of
-the first array where the arrays stand side by side, the front otherwise.
+the first array where the arrays stand side by side, the front otherwise. A whole number counts as
+an array there; not for tensors, whose numbers take axes away first, as PyTorch's do.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ftrans import primitives as p
 from ftrans.errors import IndexingError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.program import Params
+from ftrans.ir.stack import state
 from ftrans.numpy.access import Step
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.promotion import as_array
@@ -92,6 +94,7 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
     arrays: list[tuple[int, int, Any]] = []  # axis of the window, axis of x, index
     result: list[int] = []
     positions: list[int] = []  # of items that count as arrays where there is one
+    numbers = 0  # items that do not, where a tensor is read
     before = 0, 0  # entries of the result, and axes among them, before the first of those
     fancy = False
     copies = any(isinstance(item, (np.ndarray, jax.Array)) and item.ndim == 0 for item in given)
@@ -115,9 +118,12 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
             rest += 1
             axis += 1
             continue
-        if not positions:
-            before = len(result), rest
-        positions.append(position)
+        if state.of_tensors and _is_number(item):
+            numbers += 1
+        else:
+            if not positions:
+                before = len(result), rest
+            positions.append(position - numbers)
         if isinstance(item, bool | np.bool_):
             fancy, found = True, [(-1, np.zeros(int(item), _i32))]
         elif isinstance(item, int):
@@ -150,8 +156,8 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
     steps.reshape(tuple(window))
     if indices is not None:
         batch = type_of(indices).shape[:-1]
-        together = positions[-1] - positions[0] == len(positions) - 1
-        at, place = before if together or not fancy else (0, 0)
+        together = not fancy or positions[-1] - positions[0] == len(positions) - 1
+        at, place = before if together else (0, 0)
         result[at:at] = batch
         axes = tuple(a for a, _, _ in arrays)
         others = tuple(a for a in range(len(window)) if a not in axes)
@@ -165,7 +171,7 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
     return Plan(
         tuple(steps),
         tuple(result),
-        is_view=not fancy and not copies and not (items and len(positions) == len(items)),
+        is_view=not fancy and not copies and not (items and len(positions) + numbers == len(items)),
     )
 
 
@@ -213,6 +219,12 @@ def _classify(item: Any) -> Any:
     if type_.ndim == 0 and not _is_unknown(item):
         return int(np.asarray(item))
     return item
+
+
+def _is_number(item: Any) -> bool:
+    if isinstance(item, int | np.bool_):
+        return type(item) is int
+    return type_of(item).ndim == 0
 
 
 def _bad_item(item: Any, what: Any) -> IndexError:

@@ -95,7 +95,7 @@ _MATRICES = """
     tensorinv tensorsolve
 """
 _FOURIER = "fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn fftshift ifftshift"
-_NETWORKS = "gelu hardtanh linear one_hot nll_loss cross_entropy"
+_NETWORKS = "gelu hardtanh linear one_hot nll_loss cross_entropy kl_div"
 _ACTIVATIONS = "relu sigmoid tanh softmax log_softmax silu"
 
 _FORMULAS = {
@@ -148,9 +148,6 @@ _LOSSES = {
     ),
     "binary_cross_entropy_with_logits": lambda x, y, weight=1.0, *, pos_weight=1.0: (
         ((1.0 - y) * x + (1.0 + (pos_weight - 1.0) * y) * _fnp.softplus(-x)) * weight
-    ),
-    "kl_div": lambda x, y, *, log_target=False: (
-        _fnp.exp(y) * (y - x) if log_target else _fnp.xlogy(y, y) - y * x
     ),
 }
 """Losses of x and a target y, by what they are of each element."""
@@ -399,7 +396,7 @@ linalg = _module(
     "linalg",
     norm=_lifted(_fnp.norm),
     vector_norm=_lifted(_functions.vector_norm),
-    matrix_norm=_lifted(_fnp.matrix_norm),
+    matrix_norm=_lifted(_functions.matrix_norm),
     **{name: _lifted(getattr(_fnp.linalg, name)) for name in _MATRICES.split()},
     **{name: _function(name, name) for name in ("cross", "matmul", "matrix_power", "vecdot")},
 )

@@ -249,6 +249,12 @@ def vector_norm(
     return fnp.vector_norm(x, ord=ord, axis=dim, keepdims=keepdim)
 
 
+def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False) -> Any:
+    """Returns the norms of matrices along two dimensions."""
+    found = fnp.matrix_norm(fnp.moveaxis(A, dim, (-2, -1)), ord=ord, keepdims=keepdim)
+    return fnp.moveaxis(found, (-2, -1), dim) if keepdim else found
+
+
 # ---------------------------------------------------------------------------------------- networks
 
 
@@ -296,6 +302,20 @@ def loss_of(values: Callable[..., Any]) -> Callable[..., Any]:
         return _reduced(values(input, target, *args, **options), reduction)
 
     return loss
+
+
+def kl_div(input: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> Any:
+    """Returns the divergence of what has these logarithms from a target, or that by elements.
+
+    "batchmean" divides its sum by the size of the batch.
+    """
+    if log_target:
+        values = fnp.exp(target) * (target - input)
+    else:
+        values = fnp.xlogy(target, target) - target * input
+    if reduction == "batchmean":
+        return fnp.sum(values) / input.shape[0]
+    return _reduced(values, reduction)
 
 
 def huber(input: Any, target: Any, *, delta: float = 1.0) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -425,6 +426,24 @@ def test_writing_to_parts_of_complex_numbers() -> None:
     assert_close(y.detach(), np.array([3, 9], complex))
     (y * y.conj()).real.sum().backward()
     assert_close(z.grad, np.array([18, 54], complex))
+
+
+def test_writing_to_complex_numbers_as_pairs_and_to_pairs_as_complex_numbers() -> None:
+    z = leaf([1 + 2j, 3 - 1j], "complex128")
+    y = z * 1
+    pairs = y.view_as_real()
+    pairs[:, 1] = 0
+    y.mul_(2)
+    pairs.add_(1)
+    assert y.tolist() == [3 + 1j, 7 + 1j]
+    y.real.sum().backward()
+    assert_close(z.grad, [2.0 + 0j, 2.0 + 0j])
+    x = leaf([[1, 2], [3, 4]])
+    y = x * 1
+    y.view_as_complex()[1:].mul_(1j)
+    assert y.tolist() == [[1.0, 2.0], [-4.0, 3.0]]
+    y[1, 0].backward()
+    assert_close(x.grad, [[0.0, 0.0], [0.0, -1.0]])
 
 
 def test_several_elements_that_are_one_in_memory_are_not_written_to() -> None:
@@ -1151,6 +1170,128 @@ def test_a_part_of_a_detached_tensor_takes_the_history_of_what_is_written_to_it(
 
 
 # ---------------------------------------------------------- writes that leave the history as it is
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda base, view: base.mul_(3),
+        lambda base, view: no_grad()(view.fill_)(0.7),
+        lambda base, view: no_grad()(base[0].neg_)(),
+    ],
+)
+@LOOK
+def test_a_detached_tensor_keeps_its_history_through_writes_that_are_none_of_it(
+    write: Any, look: bool
+) -> None:
+    base, q = plain([1, 2]), leaf([3, 4])
+    view = base.detach()
+    view.mul_(q)
+    if look:
+        view.tolist()
+    write(base, view)
+    assert view.requires_grad
+    assert not base.requires_grad
+    assert view.tolist() == base.tolist()
+    view.sum().backward()
+    assert_close(q.grad, [1.0, 2.0])
+
+
+def test_leaves_that_share_memory_with_what_a_value_is_written_to_that_is_pending() -> None:
+    base = plain([1, 2])
+    first, second = base.detach().requires_grad_(), base.detach().requires_grad_()
+    part = base[1:].detach().requires_grad_()
+    base.detach().mul_(base.exp().sum() * 0 + 2)
+    ((first * second).sum() + (part * part).sum()).backward()
+    assert first.tolist() == second.tolist() == base.tolist() == [2.0, 4.0]
+    assert_close(first.grad, [2.0, 4.0])
+    assert_close(part.grad, [8.0])
+
+
+def test_a_detached_tensor_that_keeps_its_gradient_is_written_to() -> None:
+    base, q = plain([1, 2]), leaf([3, 4])
+    view = base.detach()
+    view.mul_(q)
+    view.retain_grad()
+    view.mul_(3)
+    (view * 2).sum().backward()
+    assert_close(view.grad, [2.0, 2.0])
+    assert_close(q.grad, [6.0, 12.0])
+
+
+def test_a_leaf_that_is_detached_from_what_is_written_to() -> None:
+    base = plain([1, 2])
+    whole, part = base.detach().requires_grad_(), base[1:].detach().requires_grad_()
+    before = (whole * 2).sum()
+    base.mul_(3)
+    (before + (whole * whole).sum() + (part * part).sum()).backward()
+    assert_close(whole.grad, [8.0, 14.0])
+    assert_close(part.grad, [12.0])
+
+
+@LOOK
+def test_detached_tensors_share_memory_when_what_they_were_detached_from_is_gone(
+    look: bool,
+) -> None:
+    result = leaf([1, 2, 3]) * 2
+    whole, other, part = result.detach(), result.detach(), result[1:].detach()
+    last = whole.detach()
+    if look:
+        last.tolist()
+    del result
+    gc.collect()
+    whole.mul_(10)
+    part.add_(1)
+    last[0] = 5.0
+    for x in (whole, other, last):
+        assert x.tolist() == [5.0, 41.0, 61.0]
+    assert part.tolist() == [41.0, 61.0]
+
+
+def test_detaching_over_and_over_keeps_no_history_and_one_tensor() -> None:
+    x, before = leaf([1, 2]) * 2, []
+    for _ in range(9):
+        before.append(ref(x))
+        x = x.detach()
+    assert x.tolist() == [2.0, 4.0]
+    gc.collect()
+    assert before[0]() is None
+    assert sum(found() is not None for found in before) <= 1
+
+
+def test_what_was_detached_before_data_are_assigned_keeps_what_it_saw() -> None:
+    x = leaf([1, 2])
+    old, frozen, view = x.detach(), x.detach().requires_grad_(), x[1:]
+    x.data = x.data * 3
+    assert old.tolist() == frozen.tolist() == [1.0, 2.0]
+    assert view.tolist() == [2.0]
+    old.add_(1)
+    x.data.mul_(2)
+    assert old.tolist() == [2.0, 3.0]
+    assert x.tolist() == [6.0, 12.0]
+    whole = plain([1, 2])
+    same = whole.detach()
+    same.data = plain([5, 6])
+    whole.mul_(2)
+    assert same.tolist() == [5.0, 6.0]
+
+
+@pytest.mark.parametrize("make", [lambda x: x, lambda x: x * 1])
+@pytest.mark.parametrize("size", [1.0, tensor(0.0)])
+def test_a_view_keeps_its_gradient_after_a_write_to_its_base_under_no_grad(
+    make: Any, size: Any
+) -> None:
+    base = make(leaf([[1, 2], [3, 4]]))
+    view = base.T
+    view.retain_grad()
+    before = (view * 2).sum()
+    with no_grad():
+        base.mul_(2.0 if size == 1.0 else size.exp() * 2)
+    before.backward()
+    assert_close(view.grad, [[2.0, 2.0], [2.0, 2.0]])
+    view.grad = None
+    (view**2).sum().backward()
+    assert_close(view.grad, [[4.0, 12.0], [8.0, 16.0]])
 
 
 def test_what_is_overwritten_is_multiplied_and_read() -> None:

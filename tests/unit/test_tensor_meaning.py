@@ -137,3 +137,31 @@ def test_an_error_leaves_the_meaning_as_it_was() -> None:
     with pytest.raises(ZeroDivisionError):
         func.grad(lambda t: t.sum() / 0 if False else 1 / 0)(x)
     assert_close(func.vmap(lambda t: t.var())(np.array([[1.0, 2.0]])), [0.25])
+
+
+@pytest.mark.parametrize(
+    ("index", "shape", "first"),
+    [
+        ((1, slice(None), [0, 2]), (3, 2), [12, 14]),
+        ((slice(None), 0, slice(None), [0, 2]), (2, 3, 2), [0, 2]),
+        ((tensor(1), slice(None), [0, 2]), (3, 2), [12, 14]),
+        ((1, slice(None), np.array([True, False, True, False])), (3, 2), [12, 14]),
+        (([0, 1], 2, [0, 3]), (2,), 8),
+        (([0, 1], slice(None), [0, 3]), (2, 3), [0, 4, 8]),
+    ],
+)
+def test_numbers_in_an_index_take_axes_away_before_arrays_in_it_are_read(
+    index: Any, shape: Any, first: Any
+) -> None:
+    """As in PyTorch; in NumPy a number beside an array is one, and its axes come first."""
+    x = tensor(np.arange(24.0).reshape((2, 3, 4)))
+    x = x.reshape(2, 1, 3, 4) if len(index) == 4 else x
+    found = x[index]
+    assert found.shape == shape
+    row = found[0, 0] if len(index) == 4 else found[0]
+    assert row.tolist() == first
+    y = tensor(np.zeros(x.shape), requires_grad=True) * 1
+    y[index] = found
+    assert y[index].tolist() == found.tolist()
+    slope = func.grad(lambda x: (x[index] * found).sum())(x)
+    assert slope[index].tolist() == found.tolist()

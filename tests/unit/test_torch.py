@@ -911,3 +911,39 @@ def test_comparisons_of_all_elements_are_booleans_of_python() -> None:
         not X.equal(X + 1), not X.allclose(X + 1), not X.equal(X[0]),
     ):  # fmt: skip
         assert found is True
+
+
+def test_a_divergence_is_divided_by_the_size_of_the_batch() -> None:
+    x, p = torch.tensor([[0.5, -1.0], [2.0, 0.0]]), torch.tensor([[0.25, 0.75], [0.5, 0.5]])
+    each = F.kl_div(x, p, reduction="none")
+    assert F.kl_div(x, p, reduction="batchmean").item() == pytest.approx(each.sum().item() / 2)
+    found = F.kl_div(x, p.log(), reduction="batchmean", log_target=True)
+    assert found.item() == pytest.approx(each.sum().item() / 2)
+    with pytest.raises(RuntimeError, match="batchmean is not a valid value"):
+        F.mse_loss(x, p, reduction="batchmean")
+
+
+def test_norms_of_matrices_take_their_order_and_dimensions_by_position() -> None:
+    x = np.arange(12.0).reshape(3, 2, 2)
+    found = torch.linalg.matrix_norm(torch.tensor(x), 2, (0, 1), True)
+    close(found, np.linalg.norm(x, 2, (0, 1), keepdims=True))
+    close(torch.linalg.matrix_norm(torch.tensor(x), "nuc"), np.linalg.norm(x, "nuc", (1, 2)))
+
+
+@pytest.mark.parametrize("dim", [0, -1, (0,)])
+def test_what_has_no_dimension_is_reduced_along_one(dim: Any) -> None:
+    x = torch.tensor(2.5, requires_grad=True)
+    for f, value, slope in (
+        (torch.sum, 2.5, 1.0), (torch.mean, 2.5, 1.0), (torch.amax, 2.5, 1.0),
+        (torch.logsumexp, 2.5, 1.0), (torch.norm, 2.5, 1.0),
+    ):  # fmt: skip
+        found = f(x, dim=dim, keepdim=True)
+        assert found.shape == ()
+        assert found.item() == value
+        assert torch.autograd.grad(found, x)[0].item() == slope
+    assert torch.all(x > 2, dim=dim).item()
+    if dim != (0,):
+        assert torch.softmax(x, dim).item() == 1.0
+    assert func.vmap(lambda x: x.sum(dim))(torch.ones(3)).tolist() == [1.0] * 3
+    with pytest.raises(IndexError, match="out of range"):
+        x.sum(1)
