@@ -36,7 +36,8 @@ _LOG_TAIL_WEIGHTS = _LOG_TAIL + np.log1p(np.exp(-_R)) + math.log(_STEP)
 
 
 def _promoted(*xs: Any) -> Any:
-    dtype = jnp.result_type(*xs, jnp.float32)
+    dtype = jnp.result_type(*xs)  # to which float32 would add what Python's numbers lack
+    dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.float32
     return jnp.broadcast_arrays(*[jnp.asarray(x, dtype) for x in xs])
 
 
@@ -63,9 +64,7 @@ def _of_parameters(name: str, slopes: Function, parameters: int) -> Function:
         return (full if moves else short)(*args)
 
     called.__name__ = called.__qualname__ = name
-    called.__doc__ = (
-        f"Is `jax.scipy.special.{name}`, differentiable in all arguments at every order."
-    )
+    called.__doc__ = f"Is `jax.scipy.special.{name}`, with derivatives by all arguments."
     return called
 
 
@@ -172,7 +171,7 @@ def _push_expn(primals: Any, tangents: Any) -> Any:
 
 def _exponential(n: Any, x: Any) -> Any:
     """Is `jax.scipy.special.expn`, with derivatives by x that are of the order below."""
-    x = jnp.asarray(x, jnp.result_type(x, jnp.float32))
+    (x,) = _promoted(x)
     return _expn(jnp.asarray(n, x.dtype), x)
 
 

@@ -97,6 +97,13 @@ def test_derivatives_by_every_argument(name: str, at: tuple[float, ...], expecte
         assert_close(slope, second, 1e-9 * max(1, abs(second)))
 
 
+@pytest.mark.parametrize(("name", "at", "expected"), CASES)
+def test_python_numbers_are_computed_in_double(name: str, at: tuple[float, ...], expected: list):
+    function = getattr(special, name)
+    assert function(*at).dtype == np.float64
+    assert_close(func.grad(function)(*at), expected[0][0], 1e-9 * max(1, abs(expected[0][0])))
+
+
 @pytest.mark.parametrize("n", EXPN)
 def test_derivatives_of_exponential_integrals(n: int) -> None:
     first = func.grad(lambda x: special.expn(n, x))
