@@ -177,8 +177,16 @@ def _first(x: Any) -> Any:
     return _exponential(1, x)
 
 
+def _spence_slope(out: Any, x: Any) -> Any:
+    near = jnp.abs(x - 1) < 0.1
+    series = jnp.asarray([(-1) ** k / (k + 1) for k in range(19, -1, -1)], x.dtype)
+    far = jnp.log(jnp.where(near, 2, x)) / jnp.where(near, 1, x - 1)
+    return [-jnp.where(near, jnp.polyval(series, jnp.where(near, x - 1, 0)), far)]
+
+
 FUNCTIONS: dict[str, Function] = {
     "exp1": _first, "expn": _exponential, "log_ndtr": log_ndtr, "ndtri": ndtri,
-    "xlog1py": xlog1py, "xlogy": xlogy,
+    "spence": _named("spence", _ruled(_jsp.spence, _spence_slope)), "xlog1py": xlog1py,
+    "xlogy": xlogy,
 }  # fmt: skip
 """By SciPy's names: what stands in the place of a function of `jax.scipy.special`."""

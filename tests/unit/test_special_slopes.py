@@ -116,6 +116,14 @@ def test_functions_of_scipy_itself(name: str, at: tuple[float, ...], expected: l
         assert_close(slope, second, 1e-9 * max(1, abs(second)))
 
 
+@pytest.mark.parametrize("x", [0.3, 0.95, 1.0, 1.2, 1.5, 2.0, 3.0])
+def test_spence_where_jax_chooses_between_series(x: float) -> None:
+    slope, at = func.grad(special.spence), np.float64(x)
+    first, u = np.log(x) / (1 - x) if x != 1 else -1.0, x - 1
+    assert_close(slope(at), first, 1e-12)
+    assert_close(func.grad(slope)(at), -(1 / x + first) / u if u else 0.5, 1e-12)
+
+
 def test_what_jax_makes_of_them() -> None:
     x, a, b = map(np.float64, (0.4, 2.5, 1.3))
     for function in (stats.beta.cdf, from_jax(jax.scipy.stats.beta.cdf)):
