@@ -608,6 +608,8 @@ def write_complex_to_real() -> None:
 
 CASES |= {
     "axis out of range": lambda: fnp.sum(M, axis=2),
+    "axis that is no int": lambda: fnp.argmax(M, axis=(0, 1)),
+    "bits of floats": lambda: fnp.bitwise_and(M, M),
     "axis named twice": lambda: func.grad(lambda x: x.sum(axis=(0, 0)))(V),
     "shapes that do not broadcast": lambda: func.grad(lambda x: (x + np.ones(4)).sum())(V),
     "broadcast to another shape": lambda: fnp.broadcast_to(V, (4,)),

@@ -299,6 +299,8 @@ def _out_dims(
     if type(out_dims) is int and out_dims == 0 and outputs.arrays == len(outputs.leaves):
         return (0,) * outputs.arrays
     template = outputs.build([0] * outputs.arrays)
+    if type(out_dims) is tuple and len(out_dims) == 1 and tree.all_leaves([template]):
+        (out_dims,) = out_dims  # as PyTorch does where there is one result
     flat = _spread(name, "out_dims", "out_dims", out_dims, template)
     where: list[int | None] = []
     given = iter(zip(which, program.output_types, strict=True))

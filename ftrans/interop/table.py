@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ftrans.errors import UnsupportedError
-from ftrans.interop import control, elementwise, factors, indexing, keys, rules, shapes
+from ftrans.interop import control, elementwise, factors, indexing, keys, rules, shapes, slopes
 from ftrans.interop.importer import Imported, NoCounterpart, RefusedError, Rule, import_jaxpr
 from ftrans.runtime.jaxlink import x64
 
@@ -16,6 +16,7 @@ RULES: dict[str, Rule] = {
     **control.RULES,
     **factors.RULES,
     **rules.RULES,
+    **slopes.RULES,
     **{f"keys:{name}": rule for name, rule in keys.RULES.items()},
 }
 """By name; where keys of random numbers are, behind "keys:"."""

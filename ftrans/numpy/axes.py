@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ftrans.errors import AxisError, ShapeError
+from ftrans.errors import AxisError, DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.stack import state
 from ftrans.primitives import broadcast_p, reshape_p
@@ -15,7 +15,10 @@ def canonical_axis(name: str, axis: int, ndim: int) -> int:
 
     Raises:
         AxisError: where there is no such axis.
+        DTypeError: where it is no whole number.
     """
+    if not hasattr(axis, "__index__"):
+        raise DTypeError(f"{name}: an axis is an int.\n  axis: {axis!r}\n  Give one: axis=0.")
     number = axis.__index__()
     if not -ndim <= number < ndim:
         hint = f"Its axes are {-ndim} ... {ndim - 1}." if ndim else "Leave the axis out."

@@ -33,7 +33,7 @@ _NAMES = """
 """
 
 
-_COUNTS = {"fweights"}
+_COUNTS = {"bins", "fweights"}
 """Parameters that stay integers."""
 
 
@@ -75,7 +75,7 @@ def borrowed(function: Function, home: str, floats: bool = False) -> Function:
 def _given(x: Any, kind: str, floats: bool) -> Any:
     """Returns an argument as JAX takes it, which says that it takes `kind`."""
     if not kind.startswith("ArrayLike") or x is None or is_scalar(x) or type(x) is str:
-        return listed(x)
+        return float(x) if floats and type(x) is int and kind.startswith("ArrayLike") else listed(x)
     if not is_array(x):
         x = as_array(x) if "list" not in kind else listed(x)
     return double(x) if floats and is_array(x) else x

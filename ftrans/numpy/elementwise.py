@@ -340,9 +340,9 @@ def trunc(x: Any) -> Any:
 fix = trunc
 
 
-@composed(unary, whole=copied)
+@composed(unary, floats=True)
 def rint(x: Any) -> Any:
-    """Rounds to the nearest whole number, halves to even."""
+    """Rounds to the nearest whole number, halves to even; the result is floating point."""
     if is_complex(type_of(x).dtype):
         return p.complex_p(p.round_p(p.real_p(x)), p.round_p(p.imag_p(x)))
     return p.round_p(x)
@@ -362,10 +362,10 @@ def round(a: Any, decimals: int = 0, **options: Any) -> Any:
     """
     if options:
         read_options("round", options)
+    if not type_of(as_array(a)).is_inexact:
+        return copied(as_array(a)) if decimals >= 0 else _round_whole(as_array(a), 10**-decimals)
     if decimals == 0:
         return rint(a)
-    if not type_of(as_array(a)).is_inexact:
-        return copied(as_array(a)) if decimals > 0 else _round_whole(as_array(a), 10**-decimals)
     scale = 10.0 ** builtins.abs(decimals)
     if decimals > 0:
         return divide(rint(multiply(a, scale)), scale)

@@ -20,6 +20,7 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans.errors import ConcretizationError, MutationError, TracedArrayError, UnsupportedError
 from ftrans.interop import from_jax
+from ftrans.interop.slopes import FUNCTIONS
 from ftrans.ir import Frame, Tracer, type_of
 from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
@@ -130,7 +131,7 @@ def ours(function: Any, name: str) -> Any:
     if found is function:
         found = None  # NumPy's own, which would ask us again
     if found is None and label.startswith("scipy.special"):
-        theirs = getattr(jax.scipy.special, name, None)
+        theirs = FUNCTIONS.get(name) or getattr(jax.scipy.special, name, None)
         found = None if theirs is None else from_jax(theirs)
     return _by_numpy(function, label) if found is None else found
 

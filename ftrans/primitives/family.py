@@ -54,7 +54,7 @@ def check_kind(name: str, kinds: str, *types: ArrayType) -> None:
     for t in types:
         if ("f" if is_float(t.dtype) else t.dtype.kind) not in kinds:
             words = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
-            fix = "Convert it first: x.astype('float32')."
+            fix = f"Convert it first: x.astype('{'float32' if 'f' in kinds else 'int32'}')."
             if is_complex(t.dtype):
                 fix = "Take a real number of each: abs(x), x.real, x.imag."
             raise DTypeError(

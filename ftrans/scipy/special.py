@@ -3,7 +3,8 @@
 import jax.scipy.special as _module
 
 from ftrans.interop import Namespace as _Namespace
-from ftrans.scipy import slopes as _slopes
+from ftrans.interop import from_jax as _from_jax
+from ftrans.interop.slopes import FUNCTIONS as _FUNCTIONS
 
 __getattr__, __dir__ = (_found := _Namespace(_module)).__getattr__, _found.__dir__
-globals().update({name: getattr(_slopes, name) for name in _slopes.__all__})
+globals().update({name: _from_jax(function) for name, function in _FUNCTIONS.items()})

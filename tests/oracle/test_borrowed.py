@@ -263,3 +263,8 @@ def test_weights_that_count_stay_integers() -> None:
     assert_close(
         fnp.cov([[1, 2, 4]], fweights=[1, 2, 1]), np.cov([[1, 2, 4]], fweights=[1, 2, 1]), 1e-12
     )
+
+
+def test_pythons_whole_numbers_are_floats_too() -> None:
+    assert_close(fnp.nanquantile(V, 1), np.nanquantile(V, 1))
+    assert fnp.spacing(1) == np.spacing(1)

@@ -312,6 +312,14 @@ def test_results_of_weak_operands_are_weak() -> None:
     assert kinds == [(True, np.float32)] * 5 + [(False, np.float64)]
 
 
+def test_rint_gives_floats_and_round_keeps_integers() -> None:
+    whole = np.array([1, -2])
+    for run in (lambda f: f(whole), lambda f: func.vmap(f)(whole)):
+        assert run(fnp.rint).dtype == ftrans.get_default_dtype()
+        assert run(fnp.round).dtype == whole.dtype
+        assert_close(run(fnp.rint), whole)
+
+
 def test_clip_round_where() -> None:
     x = np.array([-2.0, 0.0, 0.5, 1.0, 7.0, np.nan])
     for bounds in ((0.0, 1.0), (None, 1.0), (0.0, None), (np.zeros((2, 1)), x), (3.0, 1.0)):

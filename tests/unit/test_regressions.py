@@ -382,3 +382,9 @@ def test_what_is_written_around_linear_values_is_a_constant_term(affine: Any, li
     assert_close(found, func.vjp(linear, V)[1](np.arange(1.0, out.size + 1))[0])
     with pytest.raises(TransposeError, match="not linear"):
         func.linear_transpose(affine, V)(np.ones(affine(V).shape))
+
+
+def test_a_tuple_of_one_place_for_the_only_result() -> None:
+    matrix = np.arange(6.0).reshape(2, 3)
+    assert_close(func.vmap(lambda x: 2 * x, out_dims=(1,))(matrix), 2 * matrix.T)
+    assert_close(func.vmap(lambda x: (2 * x,), out_dims=(1,))(matrix)[0], 2 * matrix.T)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import jax.scipy.special
+import jax.scipy.stats
 import numpy as np
 import pytest
+import scipy.special
 
 import ftrans.scipy.special as special
-from ftrans import func
+from ftrans import from_jax, func
+from ftrans.scipy import stats
 from tests.helpers import assert_close
 
 CASES = [
@@ -95,6 +98,43 @@ def test_derivatives_by_every_argument(name: str, at: tuple[float, ...], expecte
         assert_close(func.grad(function, i)(*given), first, 1e-9 * max(1, abs(first)))
         slope = func.grad(func.grad(function, i), i)(*given)
         assert_close(slope, second, 1e-9 * max(1, abs(second)))
+
+
+@pytest.mark.parametrize(("name", "at", "expected"), CASES)
+def test_python_numbers_are_computed_in_double(name: str, at: tuple[float, ...], expected: list):
+    function = getattr(special, name)
+    assert function(*at).dtype == np.float64
+    assert_close(func.grad(function)(*at), expected[0][0], 1e-9 * max(1, abs(expected[0][0])))
+
+
+@pytest.mark.parametrize(("name", "at", "expected"), CASES)
+def test_functions_of_scipy_itself(name: str, at: tuple[float, ...], expected: list) -> None:
+    function, given = getattr(scipy.special, name), [np.float64(x) for x in at]
+    for i, (first, second) in enumerate(expected):
+        assert_close(func.grad(function, i)(*given), first, 1e-9 * max(1, abs(first)))
+        slope = func.grad(func.grad(function, i), i)(*given)
+        assert_close(slope, second, 1e-9 * max(1, abs(second)))
+
+
+@pytest.mark.parametrize("x", [0.3, 0.95, 1.0, 1.2, 1.5, 2.0, 3.0])
+def test_spence_where_jax_chooses_between_series(x: float) -> None:
+    slope, at = func.grad(special.spence), np.float64(x)
+    first, u = np.log(x) / (1 - x) if x != 1 else -1.0, x - 1
+    assert_close(slope(at), first, 1e-12)
+    assert_close(func.grad(slope)(at), -(1 / x + first) / u if u else 0.5, 1e-12)
+
+
+def test_what_jax_makes_of_them() -> None:
+    x, a, b = map(np.float64, (0.4, 2.5, 1.3))
+    for function in (stats.beta.cdf, from_jax(jax.scipy.stats.beta.cdf)):
+        found = func.grad(function, (1, 2, 0))(x, a, b)
+        expected = func.grad(special.betainc, (0, 1, 2))(a, b, x)
+        for slope, same in zip(found, expected, strict=True):
+            assert_close(slope, same, 1e-12)
+    pulled = func.grad(func.grad(stats.gamma.logsf, 1), 1)(b, a)
+    mass, slope = special.gammaincc(a, b), func.grad(special.gammaincc)(a, b)
+    bend = func.grad(func.grad(special.gammaincc))(a, b)
+    assert_close(pulled, bend / mass - (slope / mass) ** 2, 1e-12)
 
 
 @pytest.mark.parametrize("n", EXPN)

@@ -15,12 +15,7 @@ import jax.numpy as jnp
 import jax.scipy.special as _jsp
 import numpy as np
 
-from ftrans.interop import from_jax
-from ftrans.ir import Tracer
-
-__all__ = [
-    "betainc", "exp1", "expn", "gammainc", "gammaincc", "log_ndtr", "ndtri", "xlog1py", "xlogy",
-]  # fmt: skip
+from ftrans.interop.importer import Importer, Rule, alone, core
 
 Function = Callable[..., Any]
 
@@ -36,7 +31,8 @@ _LOG_TAIL_WEIGHTS = _LOG_TAIL + np.log1p(np.exp(-_R)) + math.log(_STEP)
 
 
 def _promoted(*xs: Any) -> Any:
-    dtype = jnp.result_type(*xs, jnp.float32)
+    dtype = jnp.result_type(*xs)  # to which float32 would add what Python's numbers lack
+    dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.float32
     return jnp.broadcast_arrays(*[jnp.asarray(x, dtype) for x in xs])
 
 
@@ -52,21 +48,19 @@ def _ruled(value: Function, slopes: Function) -> Function:
     return function
 
 
-def _of_parameters(name: str, slopes: Function, parameters: int) -> Function:
-    """Returns a function of ours whose first operands are differentiated by sums, if traced."""
-    plain: Function = getattr(_jsp, name)
-    short, full = from_jax(plain), _ruled(plain, slopes)
-    full = from_jax(lambda *xs, full=full: full(*_promoted(*xs)))
+def _ruled_primitive(slopes: Function) -> Rule:
+    """Returns the rule of a primitive of JAX's that lacks derivatives by its first operands."""
 
-    def called(*args: Any) -> Any:
-        moves = any(isinstance(x, Tracer) for x in args[:parameters])
-        return (full if moves else short)(*args)
+    def rule(importer: Importer, equation: Any, *operands: Any) -> Any:
+        plain = core.jaxpr_as_fun(alone(equation))
+        specs = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in equation.invars]
+        closed = jax.make_jaxpr(_ruled(lambda *xs: plain(*xs)[0], slopes))(*specs)
+        rules = {**importer.rules}
+        rules.pop(equation.primitive.name)  # the value is JAX's own
+        inner = Importer(importer.frame, rules, importer.around)
+        return inner.run(closed.jaxpr, closed.consts, operands)
 
-    called.__name__ = called.__qualname__ = name
-    called.__doc__ = (
-        f"Is `jax.scipy.special.{name}`, differentiable in all arguments at every order."
-    )
-    return called
+    return rule
 
 
 def _log_beta(a: Any, b: Any) -> Any:
@@ -112,9 +106,11 @@ def _gamma_slopes(out: Any, a: Any, x: Any) -> Any:
     return jnp.where(inside, jnp.where(above, -tail, below), 0), density
 
 
-betainc = _of_parameters("betainc", _beta_slopes, 2)
-gammainc = _of_parameters("gammainc", _gamma_slopes, 1)
-gammaincc = _of_parameters("gammaincc", lambda out, a, x: [-s for s in _gamma_slopes(out, a, x)], 1)
+RULES: dict[str, Rule] = {
+    "regularized_incomplete_beta": _ruled_primitive(_beta_slopes),
+    "igamma": _ruled_primitive(_gamma_slopes),
+    "igammac": _ruled_primitive(lambda out, a, x: [-s for s in _gamma_slopes(out, a, x)]),
+}
 
 
 def _named(name: str, function: Function) -> Function:
@@ -123,7 +119,7 @@ def _named(name: str, function: Function) -> Function:
 
     called.__name__ = called.__qualname__ = name
     called.__doc__ = f"Is `jax.scipy.special.{name}` with another rule for derivatives."
-    return from_jax(called)
+    return called
 
 
 def _inverse_mills(x: Any) -> Any:
@@ -172,7 +168,7 @@ def _push_expn(primals: Any, tangents: Any) -> Any:
 
 def _exponential(n: Any, x: Any) -> Any:
     """Is `jax.scipy.special.expn`, with derivatives by x that are of the order below."""
-    x = jnp.asarray(x, jnp.result_type(x, jnp.float32))
+    (x,) = _promoted(x)
     return _expn(jnp.asarray(n, x.dtype), x)
 
 
@@ -181,4 +177,16 @@ def _first(x: Any) -> Any:
     return _exponential(1, x)
 
 
-expn, exp1 = from_jax(_exponential), from_jax(_first)
+def _spence_slope(out: Any, x: Any) -> Any:
+    near = jnp.abs(x - 1) < 0.1
+    series = jnp.asarray([(-1) ** k / (k + 1) for k in range(19, -1, -1)], x.dtype)
+    far = jnp.log(jnp.where(near, 2, x)) / jnp.where(near, 1, x - 1)
+    return [-jnp.where(near, jnp.polyval(series, jnp.where(near, x - 1, 0)), far)]
+
+
+FUNCTIONS: dict[str, Function] = {
+    "exp1": _first, "expn": _exponential, "log_ndtr": log_ndtr, "ndtri": ndtri,
+    "spence": _named("spence", _ruled(_jsp.spence, _spence_slope)), "xlog1py": xlog1py,
+    "xlogy": xlogy,
+}  # fmt: skip
+"""By SciPy's names: what stands in the place of a function of `jax.scipy.special`."""
