@@ -55,13 +55,13 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5791,
+    "autograd": 5784,
     "custom": 5390,
     "external": 1094,
     "func": 4731,
     "interop": 2526,
     "interpreters": 2576,
-    "ir": 2472,
+    "ir": 2482,
     "nn": 3914,
     "numpy": 9621,
     "primitives": 8430,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from sys import getrefcount, maxsize
 from typing import Any
 from weakref import ref
@@ -39,11 +40,12 @@ from ftrans.autograd.values import (
 from ftrans.interpreters.dependence import flow, requiring, taking_part
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.frame import TAPE, settled
+from ftrans.ir.leap import Leap
 from ftrans.ir.location import Location, called_at
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import PAST, Asks, state, untraced
 from ftrans.ir.steps import Step
-from ftrans.ir.trail import Leap, Trail
+from ftrans.ir.trail import Trail
 from ftrans.primitives import no_grad_p
 from ftrans.primitives.observe import observing
 from ftrans.pytree import mapped
@@ -155,10 +157,8 @@ class Tape(Ends):
 
     def requires(self, code: Any) -> bool:
         """Tells whether a value depends on what requires grad."""
-        if type(code) is not int:
-            return False
-        if code < 0:
-            return self.targets[~code] is not None
+        if type(code) is not int or code < 0:
+            return type(code) is int and self.targets[~code] is not None
         if code >= len(self.flags):
             with _looking:  # another thread may ask as well
                 self._look(code)
@@ -232,17 +232,15 @@ class Tape(Ends):
         """
         if self.thread != threading.get_ident() or self.depth != TAPE:
             copy = self._snapshot()
-            if x._v is self:  # else that thread has run it meanwhile
-                copy.run([x])
-            return
+            # else that thread has run it meanwhile
+            return copy.run([x]) if x._v is self else None
         try:
-            self.flush()
-            return
+            return self.flush()
         except Exception:
             if state.tape is self:
                 state.tape = None
         # who asks for what does not depend on the operation that failed is told the value
-        self.run([x])
+        return self.run([x])
 
     def _snapshot(self) -> Tape:
         """Returns a tape with what is recorded here now."""
@@ -297,9 +295,7 @@ class Tape(Ends):
     ) -> tuple[dict[int, int], Program, list[Any], list[Any]]:
         """Returns what computes the values of tensors, and those with hooks.
 
-        Returns:
-            The position of each result by its code, the program, what it is run on, and for each of
-            these its target.
+        That is the position of each result by its code, a program, its operands and their targets.
         """
         codes = list(dict.fromkeys([*[x._index for x in tensors], *hooked]))
         places = {code: at for at, code in enumerate(codes)}
@@ -327,14 +323,12 @@ class Tape(Ends):
             program, operands, targets = trimmed(*moved[:3])
         active = tuple([target is not None for target in targets])
         flags = requiring(program, active)
-        segment = None
-        if True not in flags:
+        segment = Segment(None, [], targets, program, operands) if True in flags else None
+        if segment is None:
             found = self.ran(run, program, operands)
         elif self.one_by_one:
-            segment = Segment(None, [], targets, program, operands)
             found = self.ran(run_apart, segment)
         else:
-            segment = Segment(None, [], targets, program, operands)
             segment.put(self.hooks, places)
             at = expected(program)
             ahead = None if at is None else self.ran(run_ahead, segment, at)
@@ -441,10 +435,9 @@ def _run(found: Tape, name: str, function: Callable[..., Any], args: Any, kwargs
         stack.clear()
         found.depth, found.asks = inner
         state.trail, state.of_tensors = outer
-    if type(result) is Tracer or isinstance(result, np.ndarray):
-        result = raised_from(found, result, before)
-    else:
-        result = mapped(lambda x: raised_from(found, x, before), result)
+    one = type(result) is Tracer or isinstance(result, np.ndarray)
+    raised = partial(raised_from, found, before=before)
+    result = raised(result) if one else mapped(raised, result)
     steps = found.steps
     if count < len(steps) and type(steps[count].location) is Location:
         # the steps are new: they are of one operation, which the graph shows as one node

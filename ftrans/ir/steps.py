@@ -25,7 +25,7 @@ class Step:
             are given.
         part: where it is the demand of a value what computed that: a program, weakly, what it
             needs, and what it gives.
-        leaps: what functions that were called here recorded, by call: see `Leap` in `trail.py`.
+        leaps: what functions that were called here recorded, by call: see `leap.py`.
         flow: what the tape notes of where derivatives go, see `flow` in `autograd/segment.py`.
     """
 

@@ -10,18 +10,15 @@ from __future__ import annotations
 import sys
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
-from itertools import zip_longest
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 from types import FrameType
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from ftrans.config import config
-from ftrans.errors import CheckError
 from ftrans.ir.above import above
 from ftrans.ir.frame import Frame, Part, Tracer, make_tracer
+from ftrans.ir.leap import Leap, compare
 from ftrans.ir.location import Location, location_of, passed_over, user_frame
 from ftrans.ir.program import NO_PARAMS, Equation, Params, Program
 from ftrans.ir.stack import state
@@ -59,30 +56,6 @@ def _counted(kilobytes: int = 1) -> None:
 def _grow(step: Step, new: Step) -> Step:
     _counted()
     return step.add(new)
-
-
-class Leap(NamedTuple):
-    """Is what a function recorded.
-
-    Attributes:
-        steps: the equations.
-        end: the step after them.
-        constants: the arrays that it captured.
-        types: their types.
-        blank: a None for each of them.
-        results: the arguments of `make_tracer` for each result.
-        kind: makes what the function returned of the results; None where that is the only one.
-        view: says how the result is a view.
-    """
-
-    steps: list[Step]
-    end: Step
-    constants: list[Any]
-    types: list[ArrayType]
-    blank: list[None]
-    results: list[tuple[int, ArrayType, bool]]
-    kind: Callable[[Any], Any] | None
-    view: Any
 
 
 _MOST_CONSTANT = 1 << 16
@@ -303,7 +276,7 @@ class Trail(Frame):
             found = constants, self.input_types[inputs:], [None] * len(constants)
             learnt = Leap(self.steps[count:], self.step, *found, values, kind, view)
         if config.check and start.leaps is not None and call in start.leaps:
-            _compare(name, start.leaps[call], learnt, self.steps[count:])
+            compare(name, start.leaps[call], learnt, self.steps[count:])
         elif lasting and learnt is not None:
             _counted(1 + nbytes // 1024)
             if start.leaps is None:
@@ -454,24 +427,6 @@ class Trail(Frame):
 
 _stop = attrgetter("stop")
 _NO_END: tuple[None, dict[int, None]] = None, {}
-
-
-def _compare(name: str, before: Leap, now: Leap | None, steps: list[Step]) -> None:
-    """Raises where a call that could have been leapt over does not do what it did before."""
-    then = [step.equation for step in before.steps]
-    found = [step.equation for step in steps]
-    if now is not None and then == found and before[3:] == now[3:]:
-        pairs = zip_longest(before.constants, now.constants)
-        if all(np.array_equal(a, b, a.dtype.kind in "fc") for a, b in pairs):
-            return
-    differ = [pair for pair in zip_longest(then, found) if pair[0] != pair[1]]
-    recorded, records = differ[0] if differ else (before[2:], now and now[2:])
-    raise CheckError(
-        f"{name}: a call that would have been taken over from an earlier one does something else.\n"
-        f"  it recorded: {recorded}\n"
-        f"  it records:  {records or 'what cannot be taken over'}\n"
-        f"  It reads what is neither an argument of it nor a constant, and has changed."
-    )
 
 
 def _takes_inputs(primitive: Any) -> bool:
