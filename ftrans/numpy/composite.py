@@ -49,8 +49,7 @@ def composite(function: Function) -> Function:
                 args = (*args[:place_of_out], None, *args[place_of_out + 1 :])
             if kwargs and kwargs.get("out") is not None:
                 return _call_with_out(called, args, kwargs)
-            met = args[0] if args and type(args[0]) in _SEQUENCES else args
-            if not OnTape.types.isdisjoint(map(type, met)):
+            if not OnTape.types.isdisjoint(map(type, args)):
                 raise OnTape
             trail: Any = state.trail
             if trail is None:
