@@ -111,7 +111,7 @@ class Importer:
         name, ends = equation.primitive.name, (*equation.invars, *equation.outvars)
         rule = self.rules.get(name)
         if any(is_key(x.aval) for x in ends) and not equation.params.keys() & _CARRIERS:
-            rule = self.rules.get(f"keys:{name}")
+            rule = self.rules.get(f"keys:{name}", self.rules["keys:"])
         types = [type_of_aval(var.aval) for var in equation.outvars]
         if rule is not None:
             try:
