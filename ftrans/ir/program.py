@@ -276,6 +276,13 @@ class Program(_Claims):
             yield equation, range(number, stop), location
             number = stop
 
+    def nested(self) -> Iterator[tuple[Program, Equation]]:
+        """Yields all equations, those of programs among their params too, each with its program."""
+        for equation in self.equations:
+            yield self, equation
+            for inner in equation.params.programs():
+                yield from inner.nested()
+
     def renamed(self, name: str) -> Program:
         """Returns the same program under another name."""
         return Program.make(self.inputs, self.equations, self.outputs, self.locations, name)

@@ -26,7 +26,6 @@ from ftrans.primitives.matrices import (
     lower_part,
     many_by_jax,
     on_diagonal,
-    or_nan,
     places,
     product,
     times,
@@ -94,7 +93,9 @@ def _routine(kind: str, name: str, dtype: Any) -> Any:
 
 
 def _triangular_of_a(t: Any, x: Any, a: Any, b: Any, **how: Any) -> Any:
-    moved = (lower_part if how["lower"] else upper_part)(t, how["unit"])
+    moved = lower_part(t) if how["lower"] else upper_part(t)
+    if how["unit"]:
+        moved = select_p(on_diagonal(moved), 0.0, moved)
     if how["transpose"]:
         moved = turned(moved)
     if how["conj"]:
@@ -171,11 +172,7 @@ def _cholesky_lower(xp: Any, x: Any) -> Any:
         from jax.lax import linalg
 
         return xp.tril(linalg.cholesky(x, symmetrize_input=False))
-
-    def blank() -> list[np.ndarray]:
-        return [np.where(np.tri(x.shape[-1], dtype=bool), np.nan, 0).astype(x.dtype)]
-
-    return or_nan(lambda x: (np.linalg.cholesky(x),), x, blank)[0]
+    return np.linalg.cholesky(x)
 
 
 def _cholesky_jvp(t: Any, out: Any, x: Any) -> Any:
