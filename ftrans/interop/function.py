@@ -10,6 +10,7 @@ import sys
 import weakref
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -398,14 +399,22 @@ class Namespace(ModuleType):
     """Is a module of JAX's whose functions are ours.
 
     Classes, dtypes and constants are those of the module.
+
+    Args:
+        module: the module, or its name, by which it is imported when it is first looked at.
     """
 
-    def __init__(self, module: ModuleType):
-        super().__init__(module.__name__, module.__doc__)
+    def __init__(self, module: ModuleType | str):
+        super().__init__(module if isinstance(module, str) else module.__name__)
         self._module = module
 
+    def _imported(self) -> ModuleType:
+        if isinstance(self._module, str):
+            self._module = import_module(self._module)
+        return self._module
+
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._module, name)
+        found = getattr(self._imported(), name)
         if isinstance(found, ModuleType):
             found = Namespace(found)
         elif callable(found) and not isinstance(found, type) and not _is_dtype(found):
@@ -414,7 +423,7 @@ class Namespace(ModuleType):
         return found
 
     def __dir__(self) -> list[str]:
-        return dir(self._module)
+        return dir(self._imported())
 
 
 def _is_dtype(value: Any) -> bool:

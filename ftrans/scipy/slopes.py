@@ -17,6 +17,7 @@ import numpy as np
 
 from ftrans.interop import from_jax
 from ftrans.ir import Tracer
+from ftrans.numpy.special import xlog1py, xlogy
 
 __all__ = [
     "betainc", "exp1", "expn", "gammainc", "gammaincc", "log_ndtr", "ndtri", "xlog1py", "xlogy",
@@ -134,10 +135,6 @@ def _inverse_mills(x: Any) -> Any:
     return jnp.where(x < 0, left, right)
 
 
-def _masked(x: Any, slope: Any) -> Any:
-    return jnp.where(x == 0, 0, slope)
-
-
 log_ndtr = _named(
     "log_ndtr", _ruled(lambda x: _jsp.log_ndtr(x), lambda out, x: [_inverse_mills(x)])
 )
@@ -145,40 +142,13 @@ ndtri = _named(
     "ndtri",
     _ruled(_jsp.ndtri, lambda out, p: [math.sqrt(2 * math.pi) * jnp.exp(out * out / 2)]),
 )
-# 0 times what is infinite is 0 here, in a slope too, as in `ftrans.numpy`
-xlogy = _named(
-    "xlogy", _ruled(_jsp.xlogy, lambda out, x, y: [_masked(x, jnp.log(y)), _masked(x, x / y)])
-)
-xlog1py = _named(
-    "xlog1py",
-    _ruled(_jsp.xlog1py, lambda out, x, y: [_masked(x, jnp.log1p(y)), _masked(x, x / (1 + y))]),
-)
+_expn = _ruled(_jsp.expn, lambda out, n, x: [0, -_below(n, x)])
 
 
-def _expn_slope(n: Any, x: Any) -> Any:
+def _below(n: Any, x: Any) -> Any:
+    """Returns `expn` of the order below."""
     return jnp.where(n == 0, jnp.exp(-x) * (1 / x + 1 / x**2), _expn(jnp.maximum(n - 1, 0), x))
 
 
-@jax.custom_jvp
-def _expn(n: Any, x: Any) -> Any:
-    return _jsp.expn(n, x)
-
-
-@_expn.defjvp
-def _push_expn(primals: Any, tangents: Any) -> Any:
-    n, x = primals
-    return _expn(n, x), -_expn_slope(n, x) * tangents[1]
-
-
-def _exponential(n: Any, x: Any) -> Any:
-    """Is `jax.scipy.special.expn`, with derivatives by x that are of the order below."""
-    x = jnp.asarray(x, jnp.result_type(x, jnp.float32))
-    return _expn(jnp.asarray(n, x.dtype), x)
-
-
-def _first(x: Any) -> Any:
-    """Is `jax.scipy.special.exp1`, which is `expn` of order 1."""
-    return _exponential(1, x)
-
-
-expn, exp1 = from_jax(_exponential), from_jax(_first)
+expn = _named("expn", _expn)
+exp1 = _named("exp1", lambda x: _expn(jnp.ones_like(x), x))
