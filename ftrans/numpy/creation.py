@@ -20,8 +20,7 @@ from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.ir.dtype import is_integer
 from ftrans.numpy.axes import broadcast_to, canonical_axis, ones_at
-from ftrans.numpy.elementwise import divide, floor, log10, multiply, power
-from ftrans.numpy.logic import less, logical_and, where
+from ftrans.numpy.elementwise import divide, floor, multiply
 from ftrans.numpy.numbers import scalar_of
 from ftrans.numpy.promotion import (
     as_array,
@@ -41,7 +40,7 @@ from ftrans.runtime.jaxlink import to_jax, x64
 
 __all__ = [
     "arange", "array", "asarray", "ascontiguousarray", "astype", "copy", "empty", "empty_like",
-    "from_dlpack", "full", "full_like", "geomspace", "indices", "linspace", "logspace",
+    "from_dlpack", "full", "full_like", "indices", "linspace",
     "meshgrid", "ones", "ones_like", "zeros", "zeros_like",
 ]  # fmt: skip
 
@@ -331,39 +330,6 @@ def _ends(name: str, start: Any, stop: Any) -> list[Any]:
         filled(x, shape, common) if is_scalar(x) else broadcast_to(cast(x, common), shape)
         for x in ends
     ]
-
-
-def logspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    base: Any = 10.0,
-    dtype: Any = None,
-    axis: int = 0,
-) -> Any:
-    """Returns the powers of a base with evenly spaced exponents; see `linspace`."""
-    out = power(base, linspace(start, stop, num, endpoint, axis=axis))
-    return out if dtype is None else cast(out, dtype)
-
-
-def geomspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
-) -> Any:
-    """Returns numbers with a constant ratio, from start to stop, both of one sign."""
-    first, last = _ends("geomspace", start, stop)
-    negative = logical_and(less(first, 0), less(last, 0))
-    sign = cast(where(negative, -1.0, 1.0), type_of(first).dtype)
-    low, high = (log10(multiply(x, sign)) for x in (first, last))
-    line = linspace(low, high, num, endpoint)
-    count = counted(type_of(line).shape, 0)
-    out = multiply(power(10.0, line), sign)
-    out = where(p.eq_p(count, 0), first, out)
-    if endpoint:
-        out = where(p.eq_p(count, num - 1), last, out)
-    out = moveaxis(out, 0, canonical_axis("geomspace", axis, type_of(line).ndim))
-    out = out if dtype is None else cast(out, dtype)
-    return out if is_array(start) or is_array(stop) else made(out)
 
 
 def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> Any:
