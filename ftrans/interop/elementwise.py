@@ -44,15 +44,9 @@ def _select_n(importer: Importer, equation: Any, which: Any, *cases: Any) -> Any
 
 
 def _round(importer: Importer, equation: Any, x: Any) -> Any:
-    if int(equation.params["rounding_method"]) == 1:
-        return p.round_p(x)
-    if type(x) is Literal:
-        raise NoCounterpart
-    # away from zero; what is halfway but for rounding must not be rounded up
-    whole = p.floor_p(p.abs_p(x))
-    up = p.ge_p(p.sub_p(p.abs_p(x), whole), 0.5)
-    found = p.add_p(whole, p.convert_p(up, dtype=type_of(x).dtype))
-    return p.select_p(p.eq_p(x, found), x, p.mul_p(p.sign_p(x), found))
+    if int(equation.params["rounding_method"]) != 1:
+        raise NoCounterpart  # away from zero
+    return p.round_p(x)
 
 
 def _conj(importer: Importer, equation: Any, x: Any) -> Any:

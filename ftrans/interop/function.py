@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import jax.tree_util as tree
 import numpy as np
 
@@ -36,7 +35,7 @@ from ftrans.ir.stack import state, untraced
 from ftrans.primitives import call_p, convert_p
 from ftrans.primitives.rules.external import Same
 from ftrans.runtime import keep, on_clear, run
-from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, precision, settings_of_jax
+from ftrans.runtime.jaxlink import is_jax, is_key, is_traced_by_jax, precision, settings_of_jax
 from ftrans.traceback import OnTape, boundary
 
 _MOST = 256
@@ -240,11 +239,6 @@ def _is_wide(leaves: Sequence[Any]) -> bool:
 
 def _dtype_of(x: Any) -> Any:
     return x.type.dtype if type(x) is Tracer else x.dtype
-
-
-def is_key(x: Any) -> bool:
-    """Tells whether a value is one or more of JAX's typed keys."""
-    return is_jax(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _is_array(x: Any) -> bool:

@@ -13,9 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from ftrans.interop.importer import Importer, Rule, broadcast, is_key, key_shape
+from ftrans.interop.importer import Importer, Rule, broadcast, key_shape
 from ftrans.interop.shapes import ints
 from ftrans.ir import type_of
+from ftrans.runtime.jaxlink import is_key
 
 
 def _imported(importer: Importer, function: Callable[..., Any], given: Sequence[Any]) -> Any:

@@ -7,7 +7,8 @@ and are those of vectors whose phase stays as it is: ask for what does not depen
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -76,26 +77,9 @@ def _raise_for(name: str, matrices: np.ndarray, lower: bool) -> None:
         )
 
 
-class EighResult(NamedTuple):
-    """Is eigenvalues and eigenvectors."""
-
-    eigenvalues: Any
-    eigenvectors: Any
-
-
-class QRResult(NamedTuple):
-    """Is an orthonormal and a triangular factor."""
-
-    Q: Any
-    R: Any
-
-
-class SVDResult(NamedTuple):
-    """Is left singular vectors, singular values, and right singular vectors, adjoint."""
-
-    U: Any
-    S: Any
-    Vh: Any
+EighResult = namedtuple("EighResult", ["eigenvalues", "eigenvectors"])
+QRResult = namedtuple("QRResult", ["Q", "R"])
+SVDResult = namedtuple("SVDResult", ["U", "S", "Vh"])
 
 
 def _matrices(name: str, x: Any, square: bool = False) -> Any:

@@ -116,7 +116,7 @@ EXCEPTIONS = {
     """,
     "it says how NumPy goes about it": "*:casting *:kind array:ndmax einsum_path:einsum_call",
     "None stands for NumPy's default": """
-        eye:dtype tri:dtype indices:dtype argsort:stable sort:stable take:mode linalg.cross:axis
+        eye:dtype tri:dtype indices:dtype argsort:stable sort:stable take:mode
     """,
     "NumPy has order and subok before it": """
         empty_like:shape full_like:shape ones_like:shape zeros_like:shape
