@@ -292,9 +292,7 @@ class Program(_Claims):
 
     def count(self) -> int:
         """Returns the number of equations, those of sub-programs included."""
-        return len(self.equations) + sum(
-            sub.count() for equation in self.equations for sub in equation.params.programs()
-        )
+        return sum(1 for _ in self.nested())
 
     def __str__(self) -> str:
         return to_text(self)

@@ -151,7 +151,7 @@ def test_arguments_and_defaults_are_numpys() -> None:
 OF_JAX = {
     "it is for sharding, precision or speed in XLA alone": """
         *:out_sharding *:precision *:preferred_element_type *:indices_are_sorted *:unique_indices
-        *:assume_unique_indices *:method *:promote_integers *:_dot_general *:symmetrize_input
+        *:assume_unique_indices *:promote_integers *:_dot_general *:symmetrize_input
         *:wrap_negative_indices
     """,
     "arrays are written in place here, or not at all": "*:inplace",
