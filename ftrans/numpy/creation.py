@@ -8,40 +8,42 @@ What is made from an array, as by `zeros_like`, has the container of that array.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import jax.tree_util as tree
 import numpy as np
 
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import Tracer, is_tracing, type_of
-from ftrans.ir.dtype import is_integer
-from ftrans.numpy.axes import broadcast_to, canonical_axis, ones_at
-from ftrans.numpy.elementwise import divide, floor, multiply
+from ftrans.numpy.axes import broadcast_to, ones_at
+from ftrans.numpy.borrowed import borrow
 from ftrans.numpy.numbers import scalar_of
 from ftrans.numpy.promotion import (
     as_array,
     cast,
-    common_shape,
     created_dtype,
     default_dtype,
     filled,
     is_array,
     is_scalar,
 )
-from ftrans.numpy.shaping import moveaxis, ravel, reshape, spread
-from ftrans.numpy.ufunc import marked
+from ftrans.numpy.shaping import ravel, reshape, spread
 from ftrans.numpy.views import copied, viewed
 from ftrans.runtime.device import placed
 from ftrans.runtime.jaxlink import to_jax, x64
 
 __all__ = [
     "arange", "array", "asarray", "ascontiguousarray", "astype", "copy", "empty", "empty_like",
-    "from_dlpack", "full", "full_like", "indices", "linspace",
-    "meshgrid", "ones", "ones_like", "zeros", "zeros_like",
+    "from_dlpack", "full", "full_like", "geomspace", "indices", "linspace", "logspace", "meshgrid",
+    "ones", "ones_like", "zeros", "zeros_like",
 ]  # fmt: skip
 
 
@@ -277,59 +279,26 @@ def arange(
     return made(p.add_p(line, p.scalar(start, own)) if start != 0 else line, device)
 
 
-def linspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    retstep: bool = False,
-    dtype: Any = None,
-    axis: int = 0,
-    *,
-    device: Any = None,
-) -> Any:
-    """Returns evenly spaced numbers, of which the last is exactly `stop`.
+def _creating(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives what is made of numbers the default dtype, on the default device."""
+    signature = inspect.signature(function)
 
-    Args:
-        start: the first number, or an array of them.
-        stop: the last number, or an array of them; traced values are differentiated.
-        num: how many.
-        endpoint: whether `stop` is one of them.
-        retstep: whether to return `(numbers, step)`.
-        dtype: the dtype; integers are rounded down.
-        axis: where the new axis goes, for arrays.
-        device: where to put it, as for `asarray`.
-    """
-    num = num.__index__()
-    parts = num - 1 if endpoint else num
-    first, last = _ends("linspace", start, stop)
-    shape, common = type_of(first).shape, type_of(first).dtype
-    gap = p.sub_p(last, first)
-    step = divide(gap, float(parts)) if parts else multiply(gap, math.nan)
-    count = counted((num, *shape), 0, common)
-    first, last, each = (broadcast_to(x, (num, *shape)) for x in (first, last, step))
-    out = p.add_p(first, p.mul_p(count, each)) if parts else first
-    if endpoint and num > 1:
-        out = p.select_p(p.eq_p(count, float(num - 1)), last, out)
-    if dtype is not None:
-        wanted = np.dtype(dtype)
-        out = cast(floor(out) if is_integer(wanted) else out, wanted)
-    out = moveaxis(out, 0, canonical_axis("linspace", axis, len(shape) + 1))
-    if device is not None or not (is_array(start) or is_array(stop)):
-        out, step = made(out, device), made(step, device)
-    if isinstance(start, Tracer) or isinstance(stop, Tracer):
-        out, step = marked(out, start, stop), marked(step, start, stop)
-    return (out, step) if retstep else out
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        device, ends = given.pop("device", None), (given["start"], given["stop"])
+        of_numbers = all(map(is_scalar, ends))
+        if of_numbers and given.get("dtype") is None:
+            given["dtype"] = default_dtype(complex if complex in map(type, ends) else float)
+        found = function(**given)
+        if device is None and not of_numbers:
+            return found
+        return tree.tree_map(lambda x: made(x, device), found)
+
+    return called
 
 
-def _ends(name: str, start: Any, stop: Any) -> list[Any]:
-    """Returns two ends as strict operands of one shape and one dtype of floating point."""
-    ends = [x if is_scalar(x) else as_array(x) for x in (start, stop)]
-    common, shape = created_dtype(*ends, 0.0), common_shape(name, ends)
-    return [
-        filled(x, shape, common) if is_scalar(x) else broadcast_to(cast(x, common), shape)
-        for x in ends
-    ]
+geomspace, linspace, logspace = map(_creating, borrow(jnp, "geomspace linspace logspace").values())
 
 
 def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> Any:
