@@ -59,6 +59,9 @@ class _Leaf(NamedTuple):
     spec: Any
     weak: bool
 
+    def key(self) -> Any:
+        return self.spec.shape, self.spec.dtype, self.weak
+
 
 class _Traced(NamedTuple):
     """Is a function for one signature.
@@ -169,7 +172,7 @@ def _imported(function: Callable[..., Any]) -> Callable[..., Any]:
             wide,
             config.default_dtype,
             settings_of_jax(),
-            *[_static_key(name, x) if type(x) is not _Leaf else _spec_key(x) for x in given],
+            *[x.key() if type(x) is _Leaf else _static_key(name, x) for x in given],
         )
         traced = traces.get(key)
         if traced is None or (traced.copied and not traced.holds()):
@@ -214,10 +217,6 @@ def _static_key(name: str, x: Any) -> Any:
             f"  Pass an array, or make it part of the function."
         ) from None
     return static_key(x)
-
-
-def _spec_key(x: _Leaf) -> Any:
-    return x.spec.shape, x.spec.dtype, x.weak
 
 
 def _is_wide(leaves: Sequence[Any]) -> bool:
@@ -314,12 +313,9 @@ def _trace(
     program, captured = imported(closed, name)
     made, kept = outputs
     weak = [bool(aval.weak_type) and aval.dtype in _WIDE for aval in closed.out_avals]
-    copied = [(x, x.copy()) for x in arrays_of(function) if not (x.ndim and (wide or _fits(x)))]
+    lossy = [x for x in arrays_of(function) if not x.ndim or (x.dtype in _WIDE and not wide)]
+    copied = [(x, x.copy()) for x in lossy]
     return _Traced(keep(program), captured, made, kept, weak, copied)
-
-
-def _fits(x: np.ndarray) -> bool:
-    return x.dtype not in _WIDE
 
 
 def _call(traced: _Traced, given: Sequence[_Leaf]) -> Any:

@@ -29,7 +29,7 @@ from ftrans.numpy.shaping import concatenate, moveaxis, swapaxes
 from ftrans.numpy.views import apart, copied, read_only, view_of, viewed
 
 __all__ = [
-    "append", "delete", "diagonal", "diff", "flip", "fliplr", "flipud", "insert", "pad",
+    "append", "delete", "diagonal", "diff", "ediff1d", "flip", "fliplr", "flipud", "insert", "pad",
     "repeat", "roll", "rot90", "tile", "trace",
 ]  # fmt: skip
 
@@ -330,6 +330,13 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
             break
         x = difference(pick(x, slice(1, None), axis), pick(x, slice(0, size - 1), axis))
     return x
+
+
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    """Returns the differences of neighbouring elements, with values put in front and behind."""
+    x = as_array(ary)
+    dtype, parts = type_of(x).dtype, (to_begin, diff(flattened(x)), to_end)
+    return concatenate([flattened(as_array(v, dtype)) for v in parts if v is not None])
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
