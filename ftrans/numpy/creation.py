@@ -24,7 +24,7 @@ from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import Tracer, is_tracing, type_of
 from ftrans.numpy.axes import broadcast_to, ones_at
-from ftrans.numpy.borrowed import borrow
+from ftrans.numpy.borrowed import borrow, double
 from ftrans.numpy.numbers import scalar_of
 from ftrans.numpy.promotion import (
     as_array,
@@ -288,8 +288,11 @@ def _creating(function: Callable[..., Any]) -> Callable[..., Any]:
         given = signature.bind(*args, **kwargs).arguments
         device, ends = given.pop("device", None), (given["start"], given["stop"])
         of_numbers = all(map(is_scalar, ends))
-        if of_numbers and given.get("dtype") is None:
-            given["dtype"] = default_dtype(complex if complex in map(type, ends) else float)
+        given |= {k: double(given[k]) for k in ("start", "stop") if not is_scalar(given[k])}
+        dtype = given.get("dtype")
+        if of_numbers and dtype is None:
+            dtype = default_dtype(complex if complex in map(type, ends) else float)
+        given["dtype"] = None if dtype is None else np.dtype(dtype)
         found = function(**given)
         if device is None and not of_numbers:
             return found

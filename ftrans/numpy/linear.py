@@ -17,8 +17,8 @@ from ftrans.numpy.shaping import moveaxis, ravel
 from ftrans.primitives import conj_p, conv_p, mul_p, reshape_p, rev_p
 
 __all__ = [
-    "convolve", "correlate", "dot", "einsum", "inner", "matmul", "matvec", "outer", "tensordot",
-    "vdot", "vecdot", "vecmat",
+    "convolve", "correlate", "dot", "einsum", "inner", "kron", "matmul", "matvec", "outer",
+    "tensordot", "vdot", "vecdot", "vecmat",
 ]  # fmt: skip
 
 
@@ -176,6 +176,20 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         right[j] = left[i]
     out = [e for e in left if e not in right] + [e for e in right if e not in left]
     return contracted(x, tuple(left), y, tuple(right), tuple(out))
+
+
+def kron(a: Any, b: Any) -> Any:
+    """Returns Kronecker's product: every element of `x` times the whole of `y`."""
+    x, y = promoted(a, b)
+    t, u = type_of(x), type_of(y)
+    ndim = max(t.ndim, u.ndim)
+    rows = (1,) * (ndim - t.ndim) + t.shape
+    columns = (1,) * (ndim - u.ndim) + u.shape
+    x, y = reshape_p(x, shape=rows), reshape_p(y, shape=columns)
+    of_x, of_y = [tuple((side, i) for i in range(ndim)) for side in "xy"]
+    pairs = tuple(label for pair in zip(of_x, of_y, strict=True) for label in pair)
+    product = contracted(x, of_x, y, of_y, pairs)
+    return reshape_p(product, shape=tuple(n * m for n, m in zip(rows, columns, strict=True)))
 
 
 # ----------------------------------------------------------------------------------- convolution

@@ -97,12 +97,6 @@ def within(indices: Any, size: int, mode: str | None) -> Any:
     return p.select_p(p.lt_p(indices, 0), 0, indices)
 
 
-def _read(line: Any, places: Any) -> Any:
-    """Reads a vector at places that are within it."""
-    tuples = p.reshape_p(places, shape=(*type_of(places).shape, 1))
-    return p.gather_p(line, tuples, in_bounds=True)
-
-
 def _along(name: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
     """Returns the index by which places along one axis are reached."""
     t, u = type_of(x), type_of(indices)
