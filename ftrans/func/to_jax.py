@@ -14,7 +14,7 @@ from ftrans.func.signature import is_given
 from ftrans.func.staging import named
 from ftrans.ir import is_tracing
 from ftrans.runtime.faults import raised
-from ftrans.runtime.jaxlink import is_jax
+from ftrans.runtime.jaxlink import is_jax, is_key
 from ftrans.traceback import bounded
 
 
@@ -73,7 +73,7 @@ def _given(x: Any) -> Any:
 
 
 def _leaf(x: Any) -> Any:
-    if is_jax(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+    if is_key(x):
         return jax.random.key_data(x)
     if not is_given(x):
         return x

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
 import numpy as np
+
+_KNOWN = {"jax", "numpy", "ftrans"}
+"""Libraries whose functions hold no arrays that somebody writes to."""
 
 
 def arrays_of(function: Any) -> Iterator[np.ndarray]:
@@ -27,30 +32,13 @@ def arrays_of(function: Any) -> Iterator[np.ndarray]:
         elif isinstance(found, functools.partial):
             pending += [found.func, *found.args, *found.keywords.values()]
         elif isinstance(found, FunctionType):
-            pending += _held_by(found)
+            if found.__globals__.get("__name__", "").partition(".")[0] in _KNOWN:
+                continue
+            with contextlib.suppress(ValueError):  # of a cell that holds nothing yet
+                inner, known, *_ = inspect.getclosurevars(found)
+                pending += [*inner.values(), *known.values()]
+            pending += [*(found.__defaults__ or ()), *(found.__kwdefaults__ or {}).values()]
         elif isinstance(found, (tuple, list)):
             pending += found
         elif callable(getattr(found, "__wrapped__", None)):
             pending.append(found.__wrapped__)
-
-
-def _held_by(function: FunctionType) -> list[Any]:
-    """Returns what the code of a function refers to by name."""
-    known = function.__globals__
-    if known.get("__name__", "").partition(".")[0] in ("jax", "numpy", "ftrans"):
-        return []
-    names = [name for name in function.__code__.co_names if name in known]
-    return [
-        *[known[name] for name in names],
-        *[_content(cell) for cell in function.__closure__ or ()],
-        *(function.__defaults__ or ()),
-        *(function.__kwdefaults__ or {}).values(),
-    ]
-
-
-def _content(cell: Any) -> Any:
-    """Returns what is in a cell; None where that is not there yet."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None

@@ -1,4 +1,4 @@
-"""JAX's elementwise primitives: most are one of ours by another name.
+"""JAX's elementwise primitives that are several of ours, or one under a condition.
 
 In jaxprs an operand may have axes of size 1 where others have more, and numbers may be variables.
 """
@@ -6,7 +6,6 @@ In jaxprs an operand may have axes of size 1 where others have more, and numbers
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,63 +16,25 @@ from ftrans.interop.importer import Importer, NoCounterpart, Rule, broadcast
 from ftrans.ir import Literal, type_of
 from ftrans.primitives import scalar
 
-NAMES = """
-    add sub mul div rem pow neg sign abs floor ceil max:maximum min:minimum add_any:add
-    sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh
-    exp exp2 expm1 log log1p sqrt rsqrt cbrt logistic
-    erf erfc erf_inv lgamma digamma bessel_i0e bessel_i1e
-    eq ne lt le gt ge and or xor not is_finite shift_left shift_right_arithmetic:shift_right
-    real imag stop_gradient
-"""
-"""Primitives of JAX's, with ours of the same operands behind a colon where it has another name."""
 
-_IGNORED = frozenset({"accuracy"})
-"""Params that say nothing of what is computed."""
-
-
-def _spread(equation: Any, operands: Any) -> list[Any]:
+def spread(equation: Any, operands: Any) -> list[Any]:
     """Returns operands of one shape, literals aside."""
     shape = equation.outvars[0].aval.shape
     return [x if type(x) is Literal else broadcast(x, shape) for x in operands]
 
 
-def _by(primitive: Callable[..., Any]) -> Rule:
-    """Makes the rule of an elementwise primitive that is one of ours."""
-
-    def rule(importer: Importer, equation: Any, *operands: Any) -> Any:
-        for name, value in equation.params.items():
-            if name not in _IGNORED and not (name == "out_dtype" and value is None):
-                raise NoCounterpart
-        return primitive(*_spread(equation, operands))
-
-    return rule
-
-
-def _convert(importer: Importer, equation: Any, x: Any) -> Any:
-    dtype = np.dtype(equation.params["new_dtype"])
-    return x if type_of(x).update().dtype == dtype else p.convert_p(x, dtype=dtype)
-
-
-def _integer_pow(importer: Importer, equation: Any, x: Any) -> Any:
-    return p.integer_pow_p(x, exponent=int(equation.params["y"]))
-
-
 def _pow(importer: Importer, equation: Any, x: Any, y: Any) -> Any:
-    x, y = _spread(equation, (x, y))
+    x, y = spread(equation, (x, y))
     if type_of(y).dtype != type_of(x).dtype:
         y = p.convert_p(y, dtype=type_of(x).dtype)
     return p.pow_p(x, y)
 
 
-def _square(importer: Importer, equation: Any, x: Any) -> Any:
-    return p.integer_pow_p(x, exponent=2)
-
-
 def _select_n(importer: Importer, equation: Any, which: Any, *cases: Any) -> Any:
     if len(cases) == 1:
         return cases[0]
-    which = _spread(equation, (which,))[0]
-    cases = tuple(_spread(equation, cases))
+    which = spread(equation, (which,))[0]
+    cases = tuple(spread(equation, cases))
     if type_of(which).dtype == bool:
         return p.select_p(which, cases[1], cases[0])
     found = cases[-1]
@@ -82,20 +43,10 @@ def _select_n(importer: Importer, equation: Any, which: Any, *cases: Any) -> Any
     return found
 
 
-def _clamp(importer: Importer, equation: Any, low: Any, x: Any, high: Any) -> Any:
-    return p.clamp_p(*_spread(equation, (low, x, high)))
-
-
 def _round(importer: Importer, equation: Any, x: Any) -> Any:
-    if int(equation.params["rounding_method"]) == 1:
-        return p.round_p(x)
-    if type(x) is Literal:
-        raise NoCounterpart
-    # away from zero; what is halfway but for rounding must not be rounded up
-    whole = p.floor_p(p.abs_p(x))
-    up = p.ge_p(p.sub_p(p.abs_p(x), whole), 0.5)
-    found = p.add_p(whole, p.convert_p(up, dtype=type_of(x).dtype))
-    return p.select_p(p.eq_p(x, found), x, p.mul_p(p.sign_p(x), found))
+    if int(equation.params["rounding_method"]) != 1:
+        raise NoCounterpart  # away from zero
+    return p.round_p(x)
 
 
 def _conj(importer: Importer, equation: Any, x: Any) -> Any:
@@ -104,12 +55,8 @@ def _conj(importer: Importer, equation: Any, x: Any) -> Any:
     return p.convert_p(x, dtype=equation.outvars[0].aval.dtype)
 
 
-def _complex(importer: Importer, equation: Any, re: Any, im: Any) -> Any:
-    return p.complex_p(*_spread(equation, (re, im)))
-
-
 def _shift_right_logical(importer: Importer, equation: Any, x: Any, count: Any) -> Any:
-    x, count = _spread(equation, (x, count))
+    x, count = spread(equation, (x, count))
     dtype = type_of(x).dtype
     if dtype.kind == "u":
         return p.shift_right_p(x, count)
@@ -136,14 +83,6 @@ def _polygamma(importer: Importer, equation: Any, order: Any, x: Any) -> Any:
     return p.polygamma_p(x, order=int(value))
 
 
-def _bitcast(importer: Importer, equation: Any, x: Any) -> Any:
-    return p.bitcast_p(x, dtype=np.dtype(equation.params["new_dtype"]))
-
-
-def _threefry(importer: Importer, equation: Any, *words: Any) -> Any:
-    return p.threefry_p(*words)
-
-
 def _counters(importer: Importer, equation: Any) -> Any:
     shape = tuple(map(int, equation.outvars[0].aval.shape))
     size = math.prod(shape)
@@ -153,25 +92,17 @@ def _counters(importer: Importer, equation: Any) -> Any:
     return [p.broadcast_p(scalar(0, "uint32"), shape=shape, axes=()), low]
 
 
-_PAIRS = [entry.partition(":") for entry in NAMES.split()]
-RULES: dict[str, Rule] = {name: _by(getattr(p, f"{ours or name}_p")) for name, _, ours in _PAIRS}
-RULES |= {
-    "convert_element_type": _convert,
-    "integer_pow": _integer_pow,
+RULES: dict[str, Rule] = {
     "pow": _pow,
-    "square": _square,
+    "square": lambda importer, equation, x: p.integer_pow_p(x, exponent=2),
     "select_n": _select_n,
-    "clamp": _clamp,
     "round": _round,
     "conj": _conj,
-    "complex": _complex,
     "shift_right_logical": _shift_right_logical,
     "reduce_precision": _reduce_precision,
     "polygamma": _polygamma,
-    "bitcast_convert_type": _bitcast,
     "iota_2x32_shape": _counters,
-    "threefry2x32": _threefry,
+    **dict.fromkeys(
+        ("copy", "copy_p", "optimization_barrier", "name", "device_put", "pvary", "reshard"), _same
+    ),
 }
-RULES |= dict.fromkeys(
-    ("copy", "copy_p", "optimization_barrier", "name", "device_put", "pvary", "reshard"), _same
-)

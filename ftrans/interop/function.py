@@ -10,11 +10,11 @@ import sys
 import weakref
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import jax.tree_util as tree
 import numpy as np
 
@@ -35,7 +35,7 @@ from ftrans.ir.stack import state, untraced
 from ftrans.primitives import call_p, convert_p
 from ftrans.primitives.rules.external import Same
 from ftrans.runtime import keep, on_clear, run
-from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, precision, settings_of_jax
+from ftrans.runtime.jaxlink import is_jax, is_key, is_traced_by_jax, precision, settings_of_jax
 from ftrans.traceback import OnTape, boundary
 
 _MOST = 256
@@ -58,6 +58,9 @@ class _Leaf(NamedTuple):
     value: Any
     spec: Any
     weak: bool
+
+    def key(self) -> Any:
+        return self.spec.shape, self.spec.dtype, self.weak
 
 
 class _Traced(NamedTuple):
@@ -169,7 +172,7 @@ def _imported(function: Callable[..., Any]) -> Callable[..., Any]:
             wide,
             config.default_dtype,
             settings_of_jax(),
-            *[_static_key(name, x) if type(x) is not _Leaf else _spec_key(x) for x in given],
+            *[x.key() if type(x) is _Leaf else _static_key(name, x) for x in given],
         )
         traced = traces.get(key)
         if traced is None or (traced.copied and not traced.holds()):
@@ -216,10 +219,6 @@ def _static_key(name: str, x: Any) -> Any:
     return static_key(x)
 
 
-def _spec_key(x: _Leaf) -> Any:
-    return x.spec.shape, x.spec.dtype, x.weak
-
-
 def _is_wide(leaves: Sequence[Any]) -> bool:
     """Tells whether JAX is to keep what is 64 bits wide.
 
@@ -239,11 +238,6 @@ def _is_wide(leaves: Sequence[Any]) -> bool:
 
 def _dtype_of(x: Any) -> Any:
     return x.type.dtype if type(x) is Tracer else x.dtype
-
-
-def is_key(x: Any) -> bool:
-    """Tells whether a value is one or more of JAX's typed keys."""
-    return is_jax(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _is_array(x: Any) -> bool:
@@ -319,12 +313,9 @@ def _trace(
     program, captured = imported(closed, name)
     made, kept = outputs
     weak = [bool(aval.weak_type) and aval.dtype in _WIDE for aval in closed.out_avals]
-    copied = [(x, x.copy()) for x in arrays_of(function) if not (x.ndim and (wide or _fits(x)))]
+    lossy = [x for x in arrays_of(function) if not x.ndim or (x.dtype in _WIDE and not wide)]
+    copied = [(x, x.copy()) for x in lossy]
     return _Traced(keep(program), captured, made, kept, weak, copied)
-
-
-def _fits(x: np.ndarray) -> bool:
-    return x.dtype not in _WIDE
 
 
 def _call(traced: _Traced, given: Sequence[_Leaf]) -> Any:
@@ -398,14 +389,22 @@ class Namespace(ModuleType):
     """Is a module of JAX's whose functions are ours.
 
     Classes, dtypes and constants are those of the module.
+
+    Args:
+        module: the module, or its name, by which it is imported when it is first looked at.
     """
 
-    def __init__(self, module: ModuleType):
-        super().__init__(module.__name__, module.__doc__)
+    def __init__(self, module: ModuleType | str):
+        super().__init__(module if isinstance(module, str) else module.__name__)
         self._module = module
 
+    def _imported(self) -> ModuleType:
+        if isinstance(self._module, str):
+            self._module = import_module(self._module)
+        return self._module
+
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._module, name)
+        found = getattr(self._imported(), name)
         if isinstance(found, ModuleType):
             found = Namespace(found)
         elif callable(found) and not isinstance(found, type) and not _is_dtype(found):
@@ -414,7 +413,7 @@ class Namespace(ModuleType):
         return found
 
     def __dir__(self) -> list[str]:
-        return dir(self._module)
+        return dir(self._imported())
 
 
 def _is_dtype(value: Any) -> bool:

@@ -21,7 +21,7 @@ from ftrans.interpreters.base import building
 from ftrans.interpreters.builder import Builder
 from ftrans.ir import ArrayType, Literal, Program, Tracer, type_of
 from ftrans.primitives import broadcast_p, external_p, reshape_p, scalar
-from ftrans.primitives.namespace import is_traced_by_jax
+from ftrans.runtime.jaxlink import is_key, is_traced_by_jax
 
 Rule = Callable[..., Any]
 Imported = tuple[Program, list[Any]]
@@ -44,11 +44,6 @@ def type_of_aval(aval: Any) -> ArrayType:
     if is_key(aval):
         return ArrayType((*aval.shape, *key_shape(aval)), "uint32")
     return ArrayType(aval.shape, bool if aval.dtype == jax.dtypes.float0 else aval.dtype)
-
-
-def is_key(aval: Any) -> bool:
-    """Tells whether a value of JAX's is one or more keys of random numbers."""
-    return hasattr(aval, "dtype") and jnp.issubdtype(aval.dtype, jax.dtypes.prng_key)
 
 
 def key_shape(aval: Any) -> tuple[int, ...]:
@@ -111,7 +106,7 @@ class Importer:
         name, ends = equation.primitive.name, (*equation.invars, *equation.outvars)
         rule = self.rules.get(name)
         if any(is_key(x.aval) for x in ends) and not equation.params.keys() & _CARRIERS:
-            rule = self.rules.get(f"keys:{name}")
+            rule = self.rules.get(f"keys:{name}", self.rules["keys:"])
         types = [type_of_aval(var.aval) for var in equation.outvars]
         if rule is not None:
             try:

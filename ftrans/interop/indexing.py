@@ -31,28 +31,18 @@ class _Places(NamedTuple):
 
     Attributes:
         order: the axes of the operand: those that are indexed, then those that are taken whole.
-        grid: the axes of the places that are no windows.
-        windows: the axes of the operand that are indexed by windows, in order.
-        shape: that of the places: the grid, then the windows.
-        indices: the places, i32[*shape, indexed]; None where no axis is indexed.
+        grid: how many axes of the places are no windows.
+        kept: the axes of the operand that follow these in what is gathered: windows of several
+            places, then those that are taken whole. All others have size 1 there.
+        indices: the places, i32[*grid, *windows, indexed].
         in_bounds: whether they are known to be in bounds.
     """
 
     order: tuple[int, ...]
     grid: int
-    windows: list[int]
-    shape: tuple[int, ...]
+    kept: tuple[int, ...]
     indices: Any
     in_bounds: bool
-
-    def axis_of(self, axis: int) -> int | None:
-        """Returns which axis of a window is one of the operand's; None where it has size 1."""
-        if axis in self.windows:
-            return self.grid + self.windows.index(axis)
-        indexed = 0 if self.indices is None else shape_of(self.indices)[-1]
-        if axis in self.order[indexed:]:
-            return len(self.shape) + self.order[indexed:].index(axis)
-        return None
 
 
 def _narrow(index: Any, size: int) -> Any:
@@ -72,10 +62,9 @@ def _places(
     indices: Any,
     sizes: Sequence[int],
     mapped: Sequence[int],
-    batching: Sequence[int],
-    batching_places: Sequence[int],
-    mode: str,
-    must_index: Callable[[int], bool],
+    gone: Sequence[int],
+    batching: Sequence[tuple[int, int]],
+    mode: Any,
 ) -> _Places:
     """Returns how an operand is indexed.
 
@@ -83,13 +72,13 @@ def _places(
         x: the operand.
         indices: where windows start, along the last axis.
         sizes: those of windows, along all axes of the operand.
-        mapped: the axes that these starts are of.
-        batching: the axes that are indexed by the number of the example.
-        batching_places: the axes of `indices` that count these examples.
-        mode: "clip", "fill" or "promise".
-        must_index: tells of an axis that starts at 0 whether it is indexed all the same.
+        mapped: the axes that these starts are of; along all others windows start at 0.
+        gone: axes of windows, of size 1, that are left out.
+        batching: the axes that are indexed by the number of the example, each with the axis of
+            `indices` that counts these.
+        mode: what is done with windows that are not inside.
     """
-    shape, grid = shape_of(x), shape_of(indices)[:-1]
+    shape, grid, mode = shape_of(x), shape_of(indices)[:-1], _mode(mode)
     starts: dict[int, Any] = {}
     inside: Any = None
     for i, axis in enumerate(mapped):
@@ -103,32 +92,32 @@ def _places(
             inside = fits if inside is None else p.and_p(inside, fits)
         if mode == "fill" or sizes[axis] != shape[axis] or sizes[axis] == 1:
             starts[axis] = column
-    for axis, at in zip(batching, batching_places, strict=True):
+    for axis, at in batching:
         starts[axis] = p.iota_p(shape=grid, dtype=_INDEX, axis=at)
-    zero = p.broadcast_p(scalar(0, _INDEX), shape=grid, axes=())
-    for axis in range(len(shape)):
-        if axis not in starts and must_index(axis):
-            starts[axis] = zero
+    rest = [axis for axis in range(len(shape)) if axis not in starts]
+    partial = [axis for axis in rest if axis in gone or sizes[axis] != shape[axis]]
+    for axis in partial or (rest[:1] if not starts else []):  # one axis at least is indexed
+        starts[axis] = p.broadcast_p(scalar(0, _INDEX), shape=grid, axes=())
+    if not starts:
+        raise NoCounterpart
     indexed = sorted(starts)
-    order = (*indexed, *[axis for axis in range(len(shape)) if axis not in starts])
+    whole = [axis for axis in range(len(shape)) if axis not in starts]
     windows = [axis for axis in indexed if sizes[axis] != 1]
-    whole = (*grid, *[sizes[axis] for axis in windows])
-    if not indexed:
-        return _Places(order, len(grid), windows, whole, None, True)
+    full = (*grid, *[sizes[axis] for axis in windows])
     columns = []
     for axis in indexed:
         start = starts[axis]
         if inside is not None:
             start = p.select_p(inside, start, scalar(-1, _INDEX))
-        column = broadcast(start, whole, range(len(grid)))
+        column = broadcast(start, full, range(len(grid)))
         if axis in windows:
-            steps = p.iota_p(shape=whole, dtype=_INDEX, axis=len(grid) + windows.index(axis))
+            steps = p.iota_p(shape=full, dtype=_INDEX, axis=len(grid) + windows.index(axis))
             moved = p.add_p(column, steps)
             # what begins outside is outside, as a whole
             column = p.select_p(p.lt_p(column, scalar(0, _INDEX)), column, moved)
-        columns.append(p.reshape_p(column, shape=(*whole, 1)))
-    joined = p.concatenate_p(*columns, axis=len(whole))
-    return _Places(order, len(grid), windows, whole, joined, mode != "fill")
+        columns.append(p.reshape_p(column, shape=(*full, 1)))
+    joined = p.concatenate_p(*columns, axis=len(full))
+    return _Places((*indexed, *whole), len(grid), (*windows, *whole), joined, mode != "fill")
 
 
 def _part(indices: Any, i: int) -> Any:
@@ -158,43 +147,23 @@ def _gather(
     fill_value: Any,
     **_: Any,
 ) -> Any:
-    numbers, sizes = dimension_numbers, ints(slice_sizes)
+    numbers, sizes, shape = dimension_numbers, ints(slice_sizes), result_shape(equation)
     batching = ints(numbers.operand_batching_dims)
-    mapped = ints(numbers.start_index_map)
-    gone = {*ints(numbers.collapsed_slice_dims), *batching}
-    # what starts at 0 and is not whole is cut before
-    cut = [
-        n if a in mapped or a in batching else m
-        for a, (n, m) in enumerate(zip(shape_of(x), sizes, strict=True))
-    ]
-    if tuple(cut) != shape_of(x):
-        x = p.slice_p(x, start=(0,) * len(cut), stop=tuple(cut), step=(1,) * len(cut))
-    places = _places(
-        x,
-        indices,
-        sizes,
-        mapped,
-        batching,
-        ints(numbers.start_indices_batching_dims),
-        _mode(mode),
-        lambda axis: False,
-    )
-    x = p.transpose_p(x, permutation=places.order)
-    if places.indices is None:
-        shape = (*places.shape, *shape_of(x))
-        found = broadcast(x, shape)
-    else:
-        fill = None if fill_value is None else np.asarray(fill_value).item()
-        options = {} if places.in_bounds else {"fill": fill}
-        found = p.gather_p(x, places.indices, in_bounds=places.in_bounds, **options)
-    shape = result_shape(equation)
-    at = iter([places.axis_of(axis) for axis in range(len(sizes)) if axis not in gone])
-    grid, offsets = iter(range(places.grid)), set(ints(numbers.offset_dims))
-    wanted = [next(at) if axis in offsets else next(grid) for axis in range(len(shape))]
-    # axes of size 1 that are indexed are windows, but none of what was gathered
-    kept = tuple([axis for axis in wanted if axis is not None])
-    rest = tuple([axis for axis in range(len(shape_of(found))) if axis not in kept])
-    return p.reshape_p(p.transpose_p(found, permutation=(*kept, *rest)), shape=shape)
+    gone = (*ints(numbers.collapsed_slice_dims), *batching)
+    pairs = [*zip(batching, ints(numbers.start_indices_batching_dims), strict=True)]
+    places = _places(x, indices, sizes, ints(numbers.start_index_map), gone, pairs, mode)
+    options: dict[str, Any] = {"in_bounds": places.in_bounds}
+    if not places.in_bounds:
+        options["fill"] = None if fill_value is None else np.asarray(fill_value).item()
+    found = p.gather_p(p.transpose_p(x, permutation=places.order), places.indices, **options)
+    offsets = iter([axis for axis in range(len(sizes)) if axis not in gone])
+    grid, order = iter(range(places.grid)), []
+    for axis in range(len(shape)):
+        if axis not in ints(numbers.offset_dims):
+            order.append(next(grid))
+        elif (of_x := next(offsets)) in places.kept:
+            order.append(places.grid + places.kept.index(of_x))
+    return p.reshape_p(p.transpose_p(found, permutation=tuple(order)), shape=shape)
 
 
 def _scattering(primitive: Callable[..., Any], negative: bool = False) -> Callable[..., Any]:
@@ -207,41 +176,24 @@ def _scattering(primitive: Callable[..., Any], negative: bool = False) -> Callab
         dimension_numbers: Any,
         mode: Any,
         update_jaxpr: Any = None,
-        unique_indices: bool = False,
         **_: Any,
     ) -> Any:
         if primitive is p.scatter_p and update_jaxpr is not None:
             raise NoCounterpart
-        numbers, shape = dimension_numbers, shape_of(x)
+        numbers, ndim = dimension_numbers, len(shape_of(x))
         batching = ints(numbers.operand_batching_dims)
-        gone = {*ints(numbers.inserted_window_dims), *batching}
-        window = [axis for axis in range(len(shape)) if axis not in gone]
-        dims = ints(numbers.update_window_dims)
-        sizes = [1] * len(shape)
-        for axis, dim in zip(window, dims, strict=True):
-            sizes[axis] = shape_of(updates)[dim]
-        places = _places(
-            x,
-            indices,
-            sizes,
-            ints(numbers.scatter_dims_to_operand_dims),
-            batching,
-            ints(numbers.scatter_indices_batching_dims),
-            _mode(mode),
-            lambda axis: axis in gone or sizes[axis] != shape[axis],
-        )
-        if places.indices is None:
-            raise NoCounterpart
-        # of the updates first the grid, then windows, then what is written whole
-        rest = [dim for dim in range(len(shape_of(updates))) if dim not in dims]
-        named = {places.axis_of(axis): dim for axis, dim in zip(window, dims, strict=True)}
-        single = [
-            dim for axis, dim in zip(window, dims, strict=True) if places.axis_of(axis) is None
-        ]
-        count = len(places.shape) + len(shape) - shape_of(places.indices)[-1]
-        order = (*rest, *[named[i] for i in range(places.grid, count)], *single)
-        updates = p.transpose_p(updates, permutation=order)
-        updates = p.reshape_p(updates, shape=shape_of(updates)[:count])
+        gone = (*ints(numbers.inserted_window_dims), *batching)
+        pairs = [*zip(batching, ints(numbers.scatter_indices_batching_dims), strict=True)]
+        window = [axis for axis in range(ndim) if axis not in gone]
+        dims = dict(zip(window, ints(numbers.update_window_dims), strict=True))
+        sizes = [shape_of(updates)[dims[axis]] if axis in dims else 1 for axis in range(ndim)]
+        mapped = ints(numbers.scatter_dims_to_operand_dims)
+        places = _places(x, indices, sizes, mapped, gone, pairs, mode)
+        # of the updates first the grid, then what is kept; all others have size 1
+        grid = [dim for dim in range(len(shape_of(updates))) if dim not in dims.values()]
+        order = (*grid, *[dims.pop(axis) for axis in places.kept])
+        updates = p.transpose_p(updates, permutation=(*order, *dims.values()))
+        updates = p.reshape_p(updates, shape=shape_of(updates)[: len(order)])
         written = primitive(
             p.transpose_p(x, permutation=places.order),
             places.indices,
@@ -253,18 +205,9 @@ def _scattering(primitive: Callable[..., Any], negative: bool = False) -> Callab
     return scatter
 
 
-for _name, _primitive in (
-    ("scatter", p.scatter_p),
-    ("scatter-add", p.scatter_add_p),
-    ("scatter_add", p.scatter_add_p),
-    ("scatter-mul", p.scatter_mul_p),
-    ("scatter_mul", p.scatter_mul_p),
-    ("scatter-min", p.scatter_min_p),
-    ("scatter_min", p.scatter_min_p),
-    ("scatter-max", p.scatter_max_p),
-    ("scatter_max", p.scatter_max_p),
-):
-    _rule(_name)(_scattering(_primitive))
+_rule("scatter")(_scattering(p.scatter_p))
+for _name in ("add", "mul", "min", "max"):
+    _rule(f"scatter-{_name}", f"scatter_{_name}")(_scattering(getattr(p, f"scatter_{_name}_p")))
 _rule("scatter-sub", "scatter_sub")(_scattering(p.scatter_add_p, negative=True))
 
 

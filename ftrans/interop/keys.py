@@ -1,29 +1,28 @@
-"""JAX's keys of random numbers: here a key is the words that it consists of.
+"""JAX's keys of random numbers: here a key is the words that it consists of, along a last axis.
 
-What JAX does to a key its implementation says, as functions of words, which are imported.
+What JAX does to a key its implementation says, as functions of words; all else that is done to
+keys is done to each of their words. Both are imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-import ftrans.primitives as p
-from ftrans.interop.importer import (
-    Importer,
-    NoCounterpart,
-    Rule,
-    broadcast,
-    is_key,
-    key_shape,
-    type_of_aval,
-)
+from ftrans.interop.importer import Importer, Rule, broadcast, key_shape
 from ftrans.interop.shapes import ints
 from ftrans.ir import type_of
-from ftrans.primitives.shape import part
+from ftrans.runtime.jaxlink import is_key
+
+
+def _imported(importer: Importer, function: Callable[..., Any], given: Sequence[Any]) -> Any:
+    specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in map(type_of, given)]
+    closed = jax.make_jaxpr(function)(*specs)
+    return importer.run(closed.jaxpr, closed.consts, given)
 
 
 def _of_words(make: Callable[[Any, Any], Callable[..., Any]]) -> Rule:
@@ -40,9 +39,7 @@ def _of_words(make: Callable[[Any, Any], Callable[..., Any]]) -> Rule:
             for x, aval in zip((keys, *operands), avals, strict=True)
             for words in [key_shape(aval) if is_key(aval) else ()]
         ]
-        specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in map(type_of, given)]
-        closed = jax.make_jaxpr(function)(*specs)
-        return importer.run(closed.jaxpr, closed.consts, given)
+        return _imported(importer, function, given)
 
     return rule
 
@@ -52,52 +49,16 @@ def _trailing(aval: Any, ndim: int, words: tuple[int, ...]) -> range:
     return range(ndim - aval.ndim, ndim + len(words))
 
 
-def _same(importer: Importer, equation: Any, *operands: Any) -> Any:
-    return [importer.array(x) for x in operands]
+def _by_word(importer: Importer, equation: Any, *operands: Any) -> Any:
+    """Does to each word of keys what is done to keys."""
+    function = functools.partial(equation.primitive.bind, **equation.params)
+    axes = [-1 if is_key(var.aval) else None for var in equation.invars]
+    arrays = [importer.array(x) for x in operands]
+    return _imported(importer, jax.vmap(function, axes, out_axes=-1), arrays)
 
 
-def _shaped(importer: Importer, equation: Any, x: Any, *more: Any) -> Any:
-    return p.reshape_p(x, shape=type_of_aval(equation.outvars[0].aval).shape)
-
-
-def _slice(importer: Importer, equation: Any, x: Any) -> Any:
-    params, words = equation.params, key_shape(equation.invars[0].aval)
-    start, stop = ints(params["start_indices"]), ints(params["limit_indices"])
-    step = params["strides"] or (1,) * len(start)
-    more = len(words)
-    return p.slice_p(
-        x, start=(*start, *[0] * more), stop=(*stop, *words), step=(*ints(step), *[1] * more)
-    )
-
-
-def _behind(equation: Any, axes: Any, first: int) -> tuple[int, ...]:
-    """Returns axes of keys, and those of their words behind them."""
-    count = len(key_shape(equation.invars[0].aval))
-    return (*ints(axes), *range(first, first + count))
-
-
-def _broadcast(importer: Importer, equation: Any, x: Any, *more: Any) -> Any:
-    shape = type_of_aval(equation.outvars[0].aval).shape
-    first = equation.outvars[0].aval.ndim
-    axes = _behind(equation, equation.params["broadcast_dimensions"], first)
-    if any(shape[a] != n for a, n in zip(axes, type_of(x).shape, strict=True)):
-        raise NoCounterpart
-    return p.broadcast_p(x, shape=shape, axes=axes)
-
-
-def _transpose(importer: Importer, equation: Any, x: Any) -> Any:
-    order = _behind(equation, equation.params["permutation"], equation.invars[0].aval.ndim)
-    return p.transpose_p(x, permutation=order)
-
-
-def _concatenate(importer: Importer, equation: Any, *xs: Any) -> Any:
-    return p.concatenate_p(*xs, axis=int(equation.params["dimension"]))
-
-
-def _unstack(importer: Importer, equation: Any, x: Any, **_: Any) -> Any:
-    axis, shape = int(equation.params["axis"]), type_of_aval(equation.outvars[0].aval).shape
-    count = type_of(x).shape[axis]
-    return [p.reshape_p(part(x, axis, i, i + 1), shape=shape) for i in range(count)]
+def _same(importer: Importer, equation: Any, x: Any) -> Any:
+    return importer.array(x)
 
 
 RULES: dict[str, Rule] = {
@@ -111,15 +72,8 @@ RULES: dict[str, Rule] = {
     ),
     "random_fold_in": _of_words(lambda impl, params: impl.fold_in),
     "random_seed": _of_words(lambda impl, params: params["impl"].seed),
-    **dict.fromkeys(("copy", "copy_p", "optimization_barrier", "device_put"), _same),
-    **dict.fromkeys(("random_wrap", "random_unwrap"), _same),
-    "reshape": _shaped,
-    "squeeze": _shaped,
-    "expand_dims": _shaped,
-    "slice": _slice,
-    "broadcast_in_dim": _broadcast,
-    "transpose": _transpose,
-    "concatenate": _concatenate,
-    "unstack": _unstack,
+    "random_wrap": _same,
+    "random_unwrap": _same,
+    "": _by_word,
 }
-"""The rules of what takes keys, or returns some."""
+"""The rules of what takes keys, or returns some; the last one is that of all others."""

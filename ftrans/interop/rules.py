@@ -17,7 +17,7 @@ from ftrans.interop.importer import Importer, NoCounterpart, Rule, alone, core, 
 from ftrans.interpreters.base import building
 from ftrans.ir import ArrayType, Program
 from ftrans.primitives import Spec, custom_p
-from ftrans.primitives.control.common import merged, opposite, pick
+from ftrans.primitives.control.common import Mask, merged, opposite, pick
 
 _DEEPEST = 2
 """How many rules are imported inside each other. Each rule of `odeint` holds another `odeint`."""
@@ -80,9 +80,7 @@ def _custom_jvp(importer: Importer, equation: Any, *operands: Any) -> Any:
     function = core.jaxpr_as_fun(alone(equation))
 
     def push(dots: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-        at = iter(dots)
-        full = [next(at) if m else _no_tangent(t) for m, t in zip(moving, inputs, strict=True)]
-        results, tangents = jax.jvp(function, tuple(given), tuple(full))
+        results, tangents = jax.jvp(function, tuple(given), _filled(dots, moving, inputs))
         return [*results, *pick(tangents, smooth)]
 
     taken = pick(inputs, moving)
@@ -112,12 +110,8 @@ def _custom_jvp(importer: Importer, equation: Any, *operands: Any) -> Any:
     return _recorded(importer, xs, (*held, *more), spec, forward, None, forward_mode)
 
 
-def _custom_vjp(importer: Importer, equation: Any, *operands: Any) -> Any:
-    return _with_vjp(importer, equation, equation.params["call_jaxpr"], operands)
-
-
-def _with_vjp(importer: Importer, equation: Any, closed: Any, operands: Sequence[Any]) -> Any:
-    """Records a call of what has a rule for cotangents, and is this jaxpr."""
+def _custom_vjp(importer: Importer, equation: Any, *operands: Any, expanded: Any = None) -> Any:
+    closed = expanded or equation.params["call_jaxpr"]
     xs = [importer.array(x) for x in operands]
     name, known = _entered(importer, equation, closed, xs)
     if known is not None:
@@ -144,9 +138,7 @@ def _with_vjp(importer: Importer, equation: Any, closed: Any, operands: Sequence
     cotangents = pick(outs, smooth)
 
     def bwd(cts: Sequence[Any], left: Sequence[Any]) -> list[Any]:
-        at = iter(cts)
-        full = [next(at) if m else _no_tangent(t) for m, t in zip(smooth, outs, strict=True)]
-        return list(structure.unflatten(left)(full))
+        return list(structure.unflatten(left)([*_filled(cts, smooth, outs)]))
 
     backwards = _rule_of(bwd, _specs(cotangents), _specs(residuals))
     around = (*importer.around, name)
@@ -184,7 +176,7 @@ def _high_level(importer: Importer, equation: Any, *operands: Any) -> Any:
     closed = jax.make_jaxpr(expand)(*_specs([type_of_aval(var.aval) for var in equation.invars]))
     if not any(type_of_aval(var.aval).is_inexact for var in equation.outvars):
         return importer.run(closed.jaxpr, closed.consts, operands)
-    return _with_vjp(importer, equation, closed, operands)
+    return _custom_vjp(importer, equation, *operands, expanded=closed)
 
 
 def _recorded(
@@ -215,9 +207,10 @@ def _are(found: Sequence[Any], results: Sequence[Any], mask: Sequence[bool]) -> 
     return len(found) >= len(mask) and all(a is b for a, b, matters in pairs if matters)
 
 
-def _no_tangent(t: ArrayType) -> Any:
-    """Returns what JAX takes for the tangent of what has none."""
-    return np.zeros(t.shape, jax.dtypes.float0)
+def _filled(dots: Sequence[Any], mask: Mask, types: Sequence[ArrayType]) -> tuple[Any, ...]:
+    """Returns tangents with what JAX takes for the tangent of what has none, by the mask."""
+    none = [np.zeros(t.shape, jax.dtypes.float0) for t in pick(types, opposite(mask))]
+    return tuple(merged(dots, none, mask))
 
 
 def _name(equation: Any) -> str:

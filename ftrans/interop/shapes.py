@@ -1,10 +1,11 @@
-"""JAX's primitives that rearrange, reduce and contract."""
+"""JAX's primitives of arrays that are ours but for a form: they rearrange, contract and factor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 import ftrans.primitives as p
@@ -55,26 +56,11 @@ def _broadcast(
     return broadcast(x, ints(shape), ints(broadcast_dimensions))
 
 
-@_rule("reshape")
-def _reshape(equation: Any, x: Any, *more: Any, dimensions: Any, **_: Any) -> Any:
-    if dimensions is not None:
+@_rule("reshape", "squeeze", "expand_dims")
+def _reshape(equation: Any, x: Any, *more: Any, **params: Any) -> Any:
+    if "new_sizes" in params and params["dimensions"] is not None:
         raise NoCounterpart
     return p.reshape_p(x, shape=result_shape(equation))
-
-
-@_rule("squeeze", "expand_dims")
-def _squeeze(equation: Any, x: Any, **_: Any) -> Any:
-    return p.reshape_p(x, shape=result_shape(equation))
-
-
-@_rule("transpose")
-def _transpose(equation: Any, x: Any, *, permutation: Any) -> Any:
-    return p.transpose_p(x, permutation=ints(permutation))
-
-
-@_rule("concatenate")
-def _concatenate(equation: Any, *xs: Any, dimension: int) -> Any:
-    return p.concatenate_p(*xs, axis=int(dimension))
 
 
 @_rule("slice")
@@ -110,16 +96,6 @@ def _tile(equation: Any, x: Any, *, reps: Any) -> Any:
     return p.reshape_p(tiled, shape=result_shape(equation))
 
 
-@_rule("rev")
-def _rev(equation: Any, x: Any, *, dimensions: Any) -> Any:
-    return p.rev_p(x, axes=ints(dimensions))
-
-
-@_rule("iota")
-def _iota(equation: Any, *more: Any, dtype: Any, shape: Any, dimension: int, **_: Any) -> Any:
-    return p.iota_p(shape=ints(shape), dtype=np.dtype(dtype), axis=int(dimension))
-
-
 def _pad(importer: Importer, equation: Any, x: Any, value: Any) -> Any:
     low, high, interior = zip(*equation.params["padding_config"], strict=True) or ((), (), ())
     sizes = {"low": ints(low), "high": ints(high), "interior": ints(interior)}
@@ -138,59 +114,14 @@ RULES["pad"] = _pad
 # --------------------------------------------------------------------------------------- reducing
 
 
-def _reducing(primitive: Callable[..., Any]) -> Rule:
-    def reduce(equation: Any, x: Any, *, axes: Any, **_: Any) -> Any:
-        return primitive(x, axes=ints(axes))
-
-    return reduce
-
-
-for _name in ("sum", "prod", "max", "min"):
-    _rule(f"reduce_{_name}")(_reducing(getattr(p, f"{_name}_p")))
-
-
-def _of_booleans(primitive: Callable[..., Any]) -> Rule:
-    def reduce(equation: Any, x: Any, *, axes: Any, **_: Any) -> Any:
-        if type_of(x).dtype != bool:
-            raise NoCounterpart
-        return primitive(x, axes=ints(axes))
-
-    return reduce
-
-
-_rule("reduce_or")(_of_booleans(p.any_p))
-_rule("reduce_and")(_of_booleans(p.all_p))
-
-
-def _finding(primitive: Callable[..., Any]) -> Rule:
-    def find(equation: Any, x: Any, *, axes: Any, index_dtype: Any) -> Any:
-        (axis,) = axes
-        return p.convert_p(primitive(x, axis=int(axis)), dtype=np.dtype(index_dtype))
-
-    return find
-
-
-_rule("argmax")(_finding(p.argmax_p))
-_rule("argmin")(_finding(p.argmin_p))
-
-
-def _running(primitive: Callable[..., Any]) -> Rule:
-    def run(equation: Any, x: Any, *, axis: int, reverse: bool) -> Any:
-        return primitive(x, axis=int(axis), reverse=bool(reverse))
-
-    return run
-
-
-for _name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"):
-    _rule(_name)(_running(getattr(p, f"{_name}_p")))
+@_rule("argmax", "argmin")
+def _find(equation: Any, x: Any, *, axes: Any, index_dtype: Any) -> Any:
+    (axis,) = axes
+    primitive = getattr(p, f"{equation.primitive.name}_p")
+    return p.convert_p(primitive(x, axis=int(axis)), dtype=np.dtype(index_dtype))
 
 
 # ------------------------------------------------------------------------------ order and products
-
-
-@_rule("sort")
-def _sort(equation: Any, *xs: Any, dimension: int, is_stable: bool, num_keys: int) -> Any:
-    return p.sort_p(*xs, axis=int(dimension), keys=int(num_keys))
 
 
 @_rule("top_k")
@@ -204,14 +135,16 @@ def _top_k(equation: Any, x: Any, *, k: int, axis: int = -1, **_: Any) -> Any:
     return [p.rev_p(part(y, axis, size - int(k), size), axes=(axis,)) for y in found]
 
 
+def _in_result(equation: Any, *operands: Any) -> list[Any]:
+    """Returns operands in the dtype of the result."""
+    dtype = np.dtype(equation.outvars[0].aval.dtype)
+    return [x if type_of(x).dtype == dtype else p.convert_p(x, dtype=dtype) for x in operands]
+
+
 @_rule("dot_general")
-def _dot(
-    equation: Any, x: Any, y: Any, *, dimension_numbers: Any, preferred_element_type: Any, **_: Any
-) -> Any:
+def _dot(equation: Any, x: Any, y: Any, *, dimension_numbers: Any, **_: Any) -> Any:
     contract, batch = [tuple(map(ints, pair)) for pair in dimension_numbers]
-    dtype = np.dtype(preferred_element_type or equation.outvars[0].aval.dtype)
-    given = [z if type_of(z).dtype == dtype else p.convert_p(z, dtype=dtype) for z in (x, y)]
-    return p.dot_p(*given, contract=contract, batch=batch)
+    return p.dot_p(*_in_result(equation, x, y), contract=contract, batch=batch)
 
 
 @_rule("conv_general_dilated")
@@ -227,13 +160,9 @@ def _conv(
     dimension_numbers: Any,
     feature_group_count: int,
     batch_group_count: int,
-    preferred_element_type: Any = None,
     **_: Any,
 ) -> Any:
-    dtype = np.dtype(preferred_element_type or equation.outvars[0].aval.dtype)
-    x, kernel = [
-        z if type_of(z).dtype == dtype else p.convert_p(z, dtype=dtype) for z in (x, kernel)
-    ]
+    x, kernel = _in_result(equation, x, kernel)
     found = p.conv_p(
         p.transpose_p(x, permutation=ints(dimension_numbers.lhs_spec)),
         p.transpose_p(kernel, permutation=ints(dimension_numbers.rhs_spec)),
@@ -245,3 +174,41 @@ def _conv(
         batch_groups=int(batch_group_count),
     )
     return p.transpose_p(found, permutation=inverse(ints(dimension_numbers.out_spec)))
+
+
+# ----------------------------------------------------------------------------------------- factors
+
+
+@_rule("qr")
+def _qr(equation: Any, x: Any, *, full_matrices: bool, pivoting: bool, **_: Any) -> Any:
+    if pivoting:
+        raise NoCounterpart
+    return p.qr_p(x, full=full_matrices)
+
+
+@_rule("eigh")
+def _eigh(
+    equation: Any, x: Any, *, lower: bool, sort_eigenvalues: bool, subset_by_index: Any, **_: Any
+) -> Any:
+    if subset_by_index is not None or not sort_eigenvalues:
+        raise NoCounterpart
+    values, vectors = p.eigh_p(x, lower=lower)
+    return vectors, values
+
+
+@_rule("svd")
+def _svd(
+    equation: Any, x: Any, *, full_matrices: bool, compute_uv: bool, subset_by_index: Any, **_: Any
+) -> Any:
+    if subset_by_index is not None:
+        raise NoCounterpart
+    if not compute_uv:
+        return p.svd_p(x, full=False, vectors=False)
+    left, values, right = p.svd_p(x, full=full_matrices, vectors=True)
+    return values, left, right
+
+
+@_rule("fft")
+def _fft(equation: Any, x: Any, *, fft_type: Any, fft_lengths: Any) -> Any:
+    kind = jax.lax.FftType(fft_type).name.lower()
+    return getattr(p, f"{kind}_p")(x, sizes=ints(fft_lengths))

@@ -24,11 +24,7 @@ _RULES = {custom_p: "forward", missing_p: "", **dict.fromkeys(_VALUES, "")}
 def _holds(program: Program, rules: bool) -> bool:
     """Tells whether calls, or rules, are to be replaced somewhere in a program."""
     replaced = _RULES if rules else _CALLS
-    return any(
-        equation.primitive in replaced
-        or any(_holds(sub, rules) for sub in equation.params.programs())
-        for equation in program.equations
-    )
+    return any(equation.primitive in replaced for _, equation in program.nested())
 
 
 def _expanded(program: Program, operands: Sequence[Any], rules: bool) -> list[Any]:

@@ -276,6 +276,13 @@ class Program(_Claims):
             yield equation, range(number, stop), location
             number = stop
 
+    def nested(self) -> Iterator[tuple[Program, Equation]]:
+        """Yields all equations, those of programs among their params too, each with its program."""
+        for equation in self.equations:
+            yield self, equation
+            for inner in equation.params.programs():
+                yield from inner.nested()
+
     def renamed(self, name: str) -> Program:
         """Returns the same program under another name."""
         return Program.make(self.inputs, self.equations, self.outputs, self.locations, name)
@@ -285,9 +292,7 @@ class Program(_Claims):
 
     def count(self) -> int:
         """Returns the number of equations, those of sub-programs included."""
-        return len(self.equations) + sum(
-            sub.count() for equation in self.equations for sub in equation.params.programs()
-        )
+        return sum(1 for _ in self.nested())
 
     def __str__(self) -> str:
         return to_text(self)

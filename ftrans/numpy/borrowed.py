@@ -24,12 +24,13 @@ from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_s
 Function = Callable[..., Any]
 
 _NAMES = """
-    bartlett bitwise_count blackman block corrcoef cov diag_indices diag_indices_from frexp gcd
-    gradient hamming hanning histogram histogram2d histogram_bin_edges histogramdd interp
-    intersect1d ix_ kaiser lcm ldexp modf nanpercentile nanquantile nextafter packbits poly
-    polyadd polyder polydiv polyfit polyint polymul polysub polyval ravel_multi_index resize
-    rollaxis roots setdiff1d setxor1d spacing trapezoid tril_indices tril_indices_from
-    trim_zeros triu_indices triu_indices_from union1d unpackbits unravel_index unwrap vander
+    allclose array_equal array_equiv bartlett bitwise_count blackman block corrcoef cov cross
+    diag_indices diag_indices_from digitize frexp gcd gradient hamming hanning histogram
+    histogram2d histogram_bin_edges histogramdd interp intersect1d isclose isin ix_ kaiser lcm
+    ldexp modf nanpercentile nanquantile nextafter packbits poly polyadd polyder polydiv polyfit
+    polyint polymul polysub polyval ravel_multi_index resize rollaxis roots searchsorted
+    setdiff1d setxor1d spacing trapezoid tril_indices tril_indices_from trim_zeros triu_indices
+    triu_indices_from union1d unpackbits unravel_index unwrap vander
 """
 
 

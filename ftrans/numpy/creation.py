@@ -8,41 +8,42 @@ What is made from an array, as by `zeros_like`, has the container of that array.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import jax.tree_util as tree
 import numpy as np
 
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import Tracer, is_tracing, type_of
-from ftrans.ir.dtype import is_integer
-from ftrans.numpy.axes import broadcast_to, canonical_axis, ones_at
-from ftrans.numpy.elementwise import divide, floor, log10, multiply, power
-from ftrans.numpy.logic import less, logical_and, where
+from ftrans.numpy.axes import broadcast_to, ones_at
+from ftrans.numpy.borrowed import borrow, double
 from ftrans.numpy.numbers import scalar_of
 from ftrans.numpy.promotion import (
     as_array,
     cast,
-    common_shape,
     created_dtype,
     default_dtype,
     filled,
     is_array,
     is_scalar,
 )
-from ftrans.numpy.shaping import moveaxis, ravel, reshape, spread
-from ftrans.numpy.ufunc import marked
+from ftrans.numpy.shaping import ravel, reshape, spread
 from ftrans.numpy.views import copied, viewed
 from ftrans.runtime.device import placed
 from ftrans.runtime.jaxlink import to_jax, x64
 
 __all__ = [
     "arange", "array", "asarray", "ascontiguousarray", "astype", "copy", "empty", "empty_like",
-    "from_dlpack", "full", "full_like", "geomspace", "indices", "linspace", "logspace",
-    "meshgrid", "ones", "ones_like", "zeros", "zeros_like",
+    "from_dlpack", "full", "full_like", "geomspace", "indices", "linspace", "logspace", "meshgrid",
+    "ones", "ones_like", "zeros", "zeros_like",
 ]  # fmt: skip
 
 
@@ -278,92 +279,29 @@ def arange(
     return made(p.add_p(line, p.scalar(start, own)) if start != 0 else line, device)
 
 
-def linspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    retstep: bool = False,
-    dtype: Any = None,
-    axis: int = 0,
-    *,
-    device: Any = None,
-) -> Any:
-    """Returns evenly spaced numbers, of which the last is exactly `stop`.
+def _creating(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives what is made of numbers the default dtype, on the default device."""
+    signature = inspect.signature(function)
 
-    Args:
-        start: the first number, or an array of them.
-        stop: the last number, or an array of them; traced values are differentiated.
-        num: how many.
-        endpoint: whether `stop` is one of them.
-        retstep: whether to return `(numbers, step)`.
-        dtype: the dtype; integers are rounded down.
-        axis: where the new axis goes, for arrays.
-        device: where to put it, as for `asarray`.
-    """
-    num = num.__index__()
-    parts = num - 1 if endpoint else num
-    first, last = _ends("linspace", start, stop)
-    shape, common = type_of(first).shape, type_of(first).dtype
-    gap = p.sub_p(last, first)
-    step = divide(gap, float(parts)) if parts else multiply(gap, math.nan)
-    count = counted((num, *shape), 0, common)
-    first, last, each = (broadcast_to(x, (num, *shape)) for x in (first, last, step))
-    out = p.add_p(first, p.mul_p(count, each)) if parts else first
-    if endpoint and num > 1:
-        out = p.select_p(p.eq_p(count, float(num - 1)), last, out)
-    if dtype is not None:
-        wanted = np.dtype(dtype)
-        out = cast(floor(out) if is_integer(wanted) else out, wanted)
-    out = moveaxis(out, 0, canonical_axis("linspace", axis, len(shape) + 1))
-    if device is not None or not (is_array(start) or is_array(stop)):
-        out, step = made(out, device), made(step, device)
-    if isinstance(start, Tracer) or isinstance(stop, Tracer):
-        out, step = marked(out, start, stop), marked(step, start, stop)
-    return (out, step) if retstep else out
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        device, ends = given.pop("device", None), (given["start"], given["stop"])
+        of_numbers = all(map(is_scalar, ends))
+        given |= {k: double(given[k]) for k in ("start", "stop") if not is_scalar(given[k])}
+        dtype = given.get("dtype")
+        if of_numbers and dtype is None:
+            dtype = default_dtype(complex if complex in map(type, ends) else float)
+        given["dtype"] = None if dtype is None else np.dtype(dtype)
+        found = function(**given)
+        if device is None and not of_numbers:
+            return found
+        return tree.tree_map(lambda x: made(x, device), found)
+
+    return called
 
 
-def _ends(name: str, start: Any, stop: Any) -> list[Any]:
-    """Returns two ends as strict operands of one shape and one dtype of floating point."""
-    ends = [x if is_scalar(x) else as_array(x) for x in (start, stop)]
-    common, shape = created_dtype(*ends, 0.0), common_shape(name, ends)
-    return [
-        filled(x, shape, common) if is_scalar(x) else broadcast_to(cast(x, common), shape)
-        for x in ends
-    ]
-
-
-def logspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    base: Any = 10.0,
-    dtype: Any = None,
-    axis: int = 0,
-) -> Any:
-    """Returns the powers of a base with evenly spaced exponents; see `linspace`."""
-    out = power(base, linspace(start, stop, num, endpoint, axis=axis))
-    return out if dtype is None else cast(out, dtype)
-
-
-def geomspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
-) -> Any:
-    """Returns numbers with a constant ratio, from start to stop, both of one sign."""
-    first, last = _ends("geomspace", start, stop)
-    negative = logical_and(less(first, 0), less(last, 0))
-    sign = cast(where(negative, -1.0, 1.0), type_of(first).dtype)
-    low, high = (log10(multiply(x, sign)) for x in (first, last))
-    line = linspace(low, high, num, endpoint)
-    count = counted(type_of(line).shape, 0)
-    out = multiply(power(10.0, line), sign)
-    out = where(p.eq_p(count, 0), first, out)
-    if endpoint:
-        out = where(p.eq_p(count, num - 1), last, out)
-    out = moveaxis(out, 0, canonical_axis("geomspace", axis, type_of(line).ndim))
-    out = out if dtype is None else cast(out, dtype)
-    return out if is_array(start) or is_array(stop) else made(out)
+geomspace, linspace, logspace = map(_creating, borrow(jnp, "geomspace linspace logspace").values())
 
 
 def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> Any:

@@ -6,7 +6,8 @@ another formula of the same value.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -80,11 +81,7 @@ def _bordered_det(a: Any, n: int) -> Any:
     return where(getitem(is_lost, (..., 0, 0)), 0.0, multiply(_det(m), _det(block)))
 
 
-class EigResult(NamedTuple):
-    """What `eig` returns."""
-
-    eigenvalues: Any
-    eigenvectors: Any
+EigResult = namedtuple("EigResult", ["eigenvalues", "eigenvectors"])
 
 
 def _eig_of(a: Any) -> Any:

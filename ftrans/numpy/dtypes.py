@@ -12,7 +12,6 @@ import numpy as np
 
 from ftrans.errors import ShapeError, UnsupportedError
 from ftrans.ir import Tracer, type_of
-from ftrans.ir.dtype import is_complex, is_float, is_integer, is_unsigned
 from ftrans.numpy import promotion
 from ftrans.numpy.axes import canonical_axes
 from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar, promote_dtypes
@@ -142,32 +141,7 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     return np.can_cast(_dtype_of(from_), np.dtype(to), casting)  # type: ignore[arg-type]
 
 
-def isdtype(dtype: Any, kind: Any) -> bool:
-    """Tells whether a dtype is of a kind.
-
-    Args:
-        dtype: a dtype.
-        kind: a dtype, one of the array API's names "bool", "signed integer", "unsigned integer",
-            "integral", "real floating", "complex floating", "numeric", or a tuple of them.
-
-    Example:
-        >>> isdtype(bfloat16, "real floating")
-        True
-    """
-    own = np.dtype(dtype)
-    if isinstance(kind, tuple):
-        return any(isdtype(own, one) for one in kind)
-    signed = is_integer(own) and not is_unsigned(own)
-    kinds = {
-        "bool": own == np.bool_,
-        "signed integer": signed,
-        "unsigned integer": is_unsigned(own),
-        "integral": is_integer(own),
-        "real floating": is_float(own),
-        "complex floating": is_complex(own),
-        "numeric": is_integer(own) or is_float(own) or is_complex(own),
-    }
-    return kinds[kind] if kind in kinds else own == np.dtype(kind)
+isdtype = jnp.isdtype
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:

@@ -7,7 +7,8 @@ and are those of vectors whose phase stays as it is: ask for what does not depen
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +20,9 @@ from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import is_tracing, type_of
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.borrowed import Function, double
-from ftrans.numpy.elementwise import absolute, add, conj, multiply
-from ftrans.numpy.logic import less, where
+from ftrans.numpy.elementwise import add, conj, multiply
 from ftrans.numpy.promotion import promoted
-from ftrans.numpy.rearrangement import flip
 from ftrans.numpy.shaping import matrix_transpose
-from ftrans.numpy.sorting import argsort
-from ftrans.numpy.taking import take_along_axis
 from ftrans.primitives.matrices import on_diagonal
 from ftrans.runtime.jaxlink import is_traced_by_jax
 
@@ -80,26 +77,9 @@ def _raise_for(name: str, matrices: np.ndarray, lower: bool) -> None:
         )
 
 
-class EighResult(NamedTuple):
-    """Is eigenvalues and eigenvectors."""
-
-    eigenvalues: Any
-    eigenvectors: Any
-
-
-class QRResult(NamedTuple):
-    """Is an orthonormal and a triangular factor."""
-
-    Q: Any
-    R: Any
-
-
-class SVDResult(NamedTuple):
-    """Is left singular vectors, singular values, and right singular vectors, adjoint."""
-
-    U: Any
-    S: Any
-    Vh: Any
+EighResult = namedtuple("EighResult", ["eigenvalues", "eigenvectors"])
+QRResult = namedtuple("QRResult", ["Q", "R"])
+SVDResult = namedtuple("SVDResult", ["U", "S", "Vh"])
 
 
 def _matrices(name: str, x: Any, square: bool = False) -> Any:
@@ -203,30 +183,12 @@ def svd(
         full_matrices: whether the bases are complete. The columns of a basis that belong to no
             singular value have derivatives as the space that they span does.
         compute_uv: whether vectors are returned, and not the values alone.
-        hermitian: whether the matrices are Hermitian, so that `eigh` is called.
+        hermitian: whether the matrices are Hermitian, and so is their gradient.
     """
-    a = _matrices("svd", a)
-    if hermitian:
-        return _svd_of_hermitian(a, compute_uv)
+    a = _hermitian("svd", a) if hermitian else _matrices("svd", a)
     if not compute_uv:
         return svdvals(a)
     return SVDResult(*p.svd_p(a, full=full_matrices, vectors=True))
-
-
-def _svd_of_hermitian(a: Any, compute_uv: bool) -> Any:
-    values, vectors = eigh(a)
-    sizes = absolute(values)
-    order = flip(argsort(sizes, axis=-1), axis=-1)
-    ordered = take_along_axis(sizes, order, axis=-1)
-    if not compute_uv:
-        return ordered
-    t = type_of(vectors)
-    columns = broadcast_to(p.reshape_p(order, shape=(*t.shape[:-2], 1, t.shape[-1])), t.shape)
-    left = take_along_axis(vectors, columns, axis=-1)
-    ordered_values = take_along_axis(values, order, axis=-1)
-    signs = where(less(ordered_values, 0), -1.0, 1.0)  # that of 0 as well, or V would lose a column
-    signs = p.reshape_p(signs, shape=(*t.shape[:-2], 1, t.shape[-1]))
-    return SVDResult(left, ordered, matrix_transpose(conj(multiply(left, signs))))
 
 
 def svdvals(x: Any, /) -> Any:

@@ -36,7 +36,7 @@ from ftrans.numpy.factorizations import (
     svdvals,
 )
 from ftrans.numpy.index_plan import concrete
-from ftrans.numpy.linear import cross, matmul, outer, tensordot, vecdot
+from ftrans.numpy.linear import matmul, outer, tensordot, vecdot
 from ftrans.numpy.logic import greater
 from ftrans.numpy.promotion import as_array, default_dtype, inexact
 from ftrans.numpy.shaping import matrix_transpose
@@ -44,12 +44,12 @@ from ftrans.numpy.statistics import root, squares
 from ftrans.numpy.views import copied
 
 _BORROWED = """
-    cond lstsq multi_dot slogdet tensorinv tensorsolve
+    cond cross lstsq multi_dot slogdet tensorinv tensorsolve
 """
 
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     *_BORROWED.split(),
-    "LinAlgError", "cholesky", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
+    "LinAlgError", "cholesky", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
     "inv", "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm",
     "outer", "pinv", "qr", "solve", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip

@@ -10,16 +10,15 @@ import numpy as np
 from ftrans.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
-from ftrans.numpy.axes import canonical_axes, canonical_axis
+from ftrans.numpy.axes import canonical_axes
 from ftrans.numpy.einsum import contracted, einsum
-from ftrans.numpy.indexing import getitem
 from ftrans.numpy.promotion import as_array, promoted, unify
-from ftrans.numpy.shaping import moveaxis, ravel, stack
-from ftrans.primitives import conj_p, conv_p, mul_p, reshape_p, rev_p, sub_p
+from ftrans.numpy.shaping import moveaxis, ravel
+from ftrans.primitives import conj_p, conv_p, mul_p, reshape_p, rev_p
 
 __all__ = [
-    "convolve", "correlate", "cross", "dot", "einsum", "inner", "kron", "matmul", "matvec",
-    "outer", "tensordot", "vdot", "vecdot", "vecmat",
+    "convolve", "correlate", "dot", "einsum", "inner", "kron", "matmul", "matvec", "outer",
+    "tensordot", "vdot", "vecdot", "vecmat",
 ]  # fmt: skip
 
 
@@ -191,36 +190,6 @@ def kron(a: Any, b: Any) -> Any:
     pairs = tuple(label for pair in zip(of_x, of_y, strict=True) for label in pair)
     product = contracted(x, of_x, y, of_y, pairs)
     return reshape_p(product, shape=tuple(n * m for n, m in zip(rows, columns, strict=True)))
-
-
-def cross(
-    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
-) -> Any:
-    """Returns the vector products of vectors of three components.
-
-    Args:
-        a: an array of vectors.
-        b: an array of vectors; the other axes broadcast.
-        axisa: where the vectors of `x` lie.
-        axisb: where those of `y` lie.
-        axisc: where those of the result lie.
-        axis: all three of these.
-    """
-    if axis is not None:
-        axisa = axisb = axisc = axis
-    x, y = promoted(a, b)
-    for z, place in ((x, axisa), (y, axisb)):
-        if type_of(z).shape[canonical_axis("cross", place, type_of(z).ndim)] != 3:
-            raise _mismatch("cross", x, y, "takes vectors of three components")
-    first, second = (
-        [getitem(moveaxis(z, place, 0), i) for i in range(3)]
-        for z, place in ((x, axisa), (y, axisb))
-    )
-    parts = [
-        sub_p(_scaled("cross", first[i], second[j]), _scaled("cross", first[j], second[i]))
-        for i, j in ((1, 2), (2, 0), (0, 1))
-    ]
-    return stack(parts, axis=axisc)
 
 
 # ----------------------------------------------------------------------------------- convolution

@@ -13,15 +13,15 @@ from ftrans.errors import ShapeError, UnsupportedError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.axes import broadcast_to
-from ftrans.numpy.elementwise import absolute, add, imag, multiply
+from ftrans.numpy.elementwise import imag
 from ftrans.numpy.finding import nonzero
 from ftrans.numpy.promotion import as_array, filled, is_array, is_scalar, unify
-from ftrans.numpy.ufunc import as_strict, binary, marked, named, unary
+from ftrans.numpy.ufunc import binary, marked, named, unary
 
 __all__ = [
-    "allclose", "array_equal", "array_equiv", "bitwise_and", "bitwise_invert",
+    "bitwise_and", "bitwise_invert",
     "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "equal", "greater", "greater_equal", "invert", "isclose", "iscomplex", "iscomplexobj",
+    "equal", "greater", "greater_equal", "invert", "iscomplex", "iscomplexobj",
     "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "isrealobj", "isscalar",
     "iterable", "left_shift",
     "less", "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor",
@@ -134,60 +134,6 @@ def isscalar(element: Any) -> bool:
 def iterable(y: Any) -> bool:
     """Tells whether a value can be iterated over; an array of rank zero cannot."""
     return type_of(y).ndim > 0 if is_array(y) else np.iterable(y)
-
-
-def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
-    """Tells where `|x - y| <= atol + rtol |y|`.
-
-    Args:
-        a: an array.
-        b: the reference.
-        rtol: the relative tolerance.
-        atol: the absolute tolerance.
-        equal_nan: whether NaN is close to NaN.
-    """
-    x, y = as_strict(*unify("isclose", a, b))
-    t = type_of(x)
-    same = p.eq_p(x, y)
-    if t.dtype == bool:
-        return same
-    wide = t.dtype if t.is_inexact else np.dtype("float64")
-    x, y = p.convert_p(x, dtype=wide), p.convert_p(y, dtype=wide)
-    finite = logical_and(isfinite(x), isfinite(y))
-    gap = absolute(p.sub_p(x, y))
-    within = less_equal(gap, add(atol, multiply(rtol, absolute(y))))
-    close = p.or_p(same, p.and_p(finite, within))
-    return p.or_p(close, p.and_p(isnan(x), isnan(y))) if equal_nan else close
-
-
-def _everywhere(x: Any) -> Any:
-    return p.all_p(x, axes=tuple(range(type_of(x).ndim)))
-
-
-def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
-    """Tells whether all elements are close, as a boolean of rank zero; see `isclose`."""
-    return _everywhere(isclose(a, b, rtol, atol, equal_nan))
-
-
-def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    """Tells whether two arrays have the same shape and elements, as a boolean of rank zero."""
-    x, y = as_array(a1), as_array(a2)
-    if type_of(x).shape != type_of(y).shape:
-        return filled(False, (), np.bool_)
-    same = equal(x, y)
-    if equal_nan:
-        same = p.or_p(same, p.and_p(isnan(x), isnan(y)))
-    return _everywhere(same)
-
-
-def array_equiv(a1: Any, a2: Any) -> Any:
-    """Tells whether two arrays are equal once broadcast, as a boolean of rank zero."""
-    x, y = as_array(a1), as_array(a2)
-    try:
-        np.broadcast_shapes(type_of(x).shape, type_of(y).shape)
-    except ValueError:
-        return filled(False, (), np.bool_)
-    return _everywhere(equal(x, y))
 
 
 # -------------------------------------------------------------------------------------- choosing

@@ -181,25 +181,17 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
     widths = np.broadcast_to(_static("pad", "a traced pad_width", pad_width), (t.ndim, 2)).tolist()
     if any(n < 0 for pair in widths for n in pair):
         raise ShapeError(f"pad: pad_width cannot be negative.\n  pad_width: {pad_width}")
-    if mode == "constant" and kwargs.keys() <= {"constant_values"}:
+    if not t.ndim or (mode == "constant" and kwargs.keys() <= {"constant_values"}):
         return apart(_padded(x, widths, kwargs.get("constant_values", 0)), x)
     taken = _TAKEN.get(mode) if isinstance(mode, str) else kwargs
     if taken is None or not kwargs.keys() <= set(taken):
         choices = "".join(f"\n  mode={name!r} {', '.join(keys)}" for name, keys in _TAKEN.items())
         given = f"pad: none of these is mode={mode!r}"
         raise ArgumentError(f"{given} with {', '.join(kwargs) or 'no argument'}.{choices}")
-    if kwargs or mode not in _REPEATING:
-        known = {key: _nested(np.asarray(v)) for key, v in kwargs.items()}
-        return _padding(_nested(widths), mode, tuple(known.items()))(x)
-    out = x
-    for axis, (low, high) in enumerate(widths):
-        if low or high:
-            # NumPy itself says which element goes where
-            out = pick(out, np.pad(np.arange(t.shape[axis]), (low, high), mode=mode), axis)
-    return apart(out, x)
+    known = {key: _nested(np.asarray(v)) for key, v in kwargs.items()}
+    return _padding(_nested(widths), mode, tuple(known.items()))(x)
 
 
-_REPEATING = ("edge", "reflect", "symmetric", "wrap")
 _TAKEN: dict[str, tuple[str, ...]] = {
     "constant": ("constant_values",),
     **dict.fromkeys(("edge", "wrap", "empty"), ()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,10 +11,10 @@ from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, DTypeError, IndexingError, ShapeError
 from ftrans.interop import from_jax
 from ftrans.ir import type_of
-from ftrans.numpy.axes import canonical_axes, canonical_axis, line_of, ones_at
-from ftrans.numpy.elementwise import add, multiply
+from ftrans.numpy import reduction as over
+from ftrans.numpy.axes import canonical_axis, flattened, line_of
 from ftrans.numpy.indexing import getitem, pick
-from ftrans.numpy.logic import where as choose
+from ftrans.numpy.logic import where
 from ftrans.numpy.promotion import as_array, cast, inexact, promote_dtypes
 from ftrans.numpy.taking import take_along_axis
 
@@ -202,9 +201,6 @@ def quantile(
         >>> quantile(np.array([1.0, 2.0, 3.0, 4.0]), 0.5)
         array(2.5)
     """
-    if weights is not None:
-        weighted = from_jax(jnp.quantile)
-        return weighted(a, q, axis, method=method, keepdims=keepdims, weights=weights)
     x = inexact(a)
     t = type_of(x)
     if t.dtype.kind == "c":
@@ -212,7 +208,15 @@ def quantile(
     q = _parts(x, q)
     if isinstance(q, np.ndarray) and not np.all((q >= 0) & (q <= 1)):
         raise ArgumentError("quantile: fractions must lie between 0 and 1.")
-    return _quantile(x, q, axis, method, keepdims)
+    if 0 in type_of(x).shape:
+        raise ShapeError(f"quantile: there are no elements to take it of.\n  x: {t}")
+    if type_of(q).ndim > 1:
+        found = quantile(x, flattened(q), axis, None, False, method, keepdims, weights=weights)
+        return p.reshape_p(found, shape=(*type_of(q).shape, *type_of(found).shape[1:]))
+    found = from_jax(jnp.quantile)(x, q, axis, method=method, keepdims=keepdims, weights=weights)
+    # a NaN is an element's, and so has its gradient
+    largest = over.max(x, axis=axis, keepdims=keepdims)
+    return where(p.ne_p(largest, largest), largest, found)
 
 
 def percentile(
@@ -248,42 +252,3 @@ def _parts(x: Any, q: Any) -> Any:
     dtype = type_of(x).dtype
     q = as_array(q, None if hasattr(q, "dtype") else dtype)
     return q if type_of(q).is_inexact else cast(q, dtype)
-
-
-def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:
-    t = type_of(x)
-    axes = canonical_axes("quantile", axis, t.ndim)
-    rest = tuple(i for i in range(t.ndim) if i not in axes)
-    lines = p.transpose_p(x, permutation=(*axes, *rest))
-    kept = tuple(t.shape[i] for i in rest)
-    count = math.prod(t.shape[i] for i in axes)
-    if count == 0:
-        raise ShapeError(f"quantile: there are no elements to take it of.\n  x: {t}")
-    lines = p.reshape_p(lines, shape=(count, *kept))
-    spoiled = p.any_p(p.ne_p(lines, lines), axes=(0,))
-    (lines,) = p.sort_p(lines, axis=0, keys=1)
-    shape = type_of(q).shape
-    at = p.mul_p(cast(q, t.dtype), float(count - 1))
-    low, high = p.floor_p(at), p.ceil_p(at)
-    if method in ("lower", "higher", "nearest"):
-        place = {"lower": low, "higher": high, "nearest": p.round_p(at)}[method]
-        out = getitem(lines, p.convert_p(place, dtype=_i32))
-    elif method in ("linear", "midpoint"):
-        below, above = (getitem(lines, p.convert_p(place, dtype=_i32)) for place in (low, high))
-        part = p.sub_p(at, low)
-        if method == "midpoint":
-            part = p.mul_p(p.convert_p(p.ne_p(low, high), dtype=t.dtype), 0.5)
-        part = p.reshape_p(part, shape=(*shape, *(1,) * len(kept)))
-        # an infinite element does not count where its part is 0
-        share = choose(p.eq_p(part, 0.0), 0.0, multiply(part, above))
-        out = add(multiply(p.sub_p(1.0, part), below), share)
-    else:
-        raise ArgumentError(
-            f"quantile: there is no method {method!r}: choose 'linear', 'lower', 'higher', "
-            f"'midpoint' or 'nearest'."
-        )
-    # the NaN is an element's, and so has its gradient
-    out = choose(spoiled, p.max_p(lines, axes=(0,)), out)
-    if keepdims:
-        out = p.reshape_p(out, shape=(*shape, *ones_at(axes, t.shape)))
-    return out

@@ -14,7 +14,7 @@ from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer
-from ftrans.numpy.axes import broadcast_to, flattened, line_of
+from ftrans.numpy.axes import broadcast_to, line_of
 from ftrans.numpy.index_plan import concrete, wrapped
 from ftrans.numpy.indexing import At, getitem, pick
 from ftrans.numpy.promotion import as_array, cast, common_shape, default_dtype, filled, promoted
@@ -22,7 +22,7 @@ from ftrans.numpy.shaping import moveaxis, stack
 from ftrans.numpy.views import copied
 
 __all__ = [
-    "bincount", "choose", "digitize", "isin", "put_along_axis", "searchsorted", "select", "take",
+    "bincount", "choose", "put_along_axis", "select", "take",
     "take_along_axis",
 ]  # fmt: skip
 
@@ -95,12 +95,6 @@ def within(indices: Any, size: int, mode: str | None) -> Any:
         return p.select_p(p.lt_p(left, 0), p.add_p(left, size), left)
     indices = p.select_p(p.ge_p(indices, size), size - 1, indices)
     return p.select_p(p.lt_p(indices, 0), 0, indices)
-
-
-def _read(line: Any, places: Any) -> Any:
-    """Reads a vector at places that are within it."""
-    tuples = p.reshape_p(places, shape=(*type_of(places).shape, 1))
-    return p.gather_p(line, tuples, in_bounds=True)
 
 
 def _along(name: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
@@ -204,68 +198,6 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 # ------------------------------------------------------------------------------------ searching
 
 
-def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
-    """Returns where elements would have to be inserted into a sorted vector, as int32.
-
-    Args:
-        a: f32[n], in ascending order.
-        v: the elements.
-        side: "left" for the first such place, "right" for the last.
-        sorter: the places that put `a` in order, where it is not.
-    """
-    if side not in ("left", "right"):
-        raise ArgumentError(f"searchsorted: side {side!r} is neither 'left' nor 'right'.")
-    a, v = as_array(a), as_array(v)
-    if type_of(a).ndim != 1:
-        raise AxisError(f"searchsorted: takes a vector.\n  a: {type_of(a)}")
-    if sorter is not None:
-        a = take(a, sorter)
-    a, v = promoted(a, v)
-    # Halves an interval [low, high) for each element; NaN counts as larger than all else.
-    size, shape = type_of(a).shape[0], type_of(v).shape
-    low = filled(0, shape, _i32)
-    if size == 0:
-        return low
-    high = filled(size, shape, _i32)
-    for _ in range(size.bit_length()):
-        middle = p.add_p(low, p.shift_right_p(p.sub_p(high, low), 1))
-        inside = p.lt_p(low, high)
-        at = p.select_p(inside, middle, 0)
-        found = _read(a, at)
-        right = _before(found, v) if side == "left" else p.not_p(_before(v, found))
-        right = p.and_p(inside, right)
-        low = p.select_p(right, p.add_p(middle, 1), low)
-        high = p.select_p(p.or_p(right, p.not_p(inside)), high, middle)
-    return low
-
-
-def _before(x: Any, y: Any) -> Any:
-    """Tells where x sorts before y: NaN comes last."""
-    less = p.lt_p(x, y)
-    if not type_of(x).is_inexact:
-        return less
-    return p.or_p(less, p.and_p(p.eq_p(x, x), p.ne_p(y, y)))
-
-
-def digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    """Returns in which of the intervals between the bins each element lies, as int32.
-
-    Args:
-        x: an array.
-        bins: f32[n], all ascending or all descending, known while tracing where it matters which.
-        right: whether an interval contains its right end rather than its left one.
-    """
-    bins = as_array(bins)
-    size = type_of(bins).size
-    side = "left" if right else "right"
-    if size > 1:
-        ends = concrete(getitem(bins, np.array([0, size - 1])), "digitize()")
-        if ends[0] > ends[1]:
-            at = searchsorted(p.rev_p(bins, axes=(0,)), x, side)
-            return p.sub_p(size, at)
-    return searchsorted(bins, x, side)
-
-
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Any:
     """Counts how often each number occurs in a vector of integers that are not negative.
 
@@ -293,38 +225,3 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
         )
     empty = filled(0, (length,), type_of(counts).dtype)
     return p.scatter_add_p(empty, p.reshape_p(x, shape=(n, 1)), counts, in_bounds=False)
-
-
-def isin(
-    element: Any,
-    test_elements: Any,
-    assume_unique: bool = False,
-    invert: bool = False,
-    *,
-    kind: Any = None,
-) -> Any:
-    """Tells for each element whether it is among others.
-
-    Args:
-        element: an array.
-        test_elements: the others.
-        assume_unique: is taken for the sake of NumPy's signature, and so is `kind`.
-        invert: whether to tell the opposite.
-        kind: how NumPy goes about it.
-    """
-    x, others = promoted(as_array(element), as_array(test_elements))
-    others = flattened(others)
-    shape, size = type_of(x).shape, type_of(others).size
-    if size == 0:
-        return filled(invert, shape, bool)
-    if type_of(x).dtype.kind in "bc" or size < 32:
-        full = (*shape, size)
-        same = p.eq_p(
-            p.broadcast_p(x, shape=full, axes=tuple(range(len(shape)))),
-            p.broadcast_p(others, shape=full, axes=(len(shape),)),
-        )
-        found = p.any_p(same, axes=(len(shape),))
-    else:
-        (ordered,) = p.sort_p(others, axis=0, keys=1)
-        found = p.eq_p(_read(ordered, within(searchsorted(ordered, x), size, "clip")), x)
-    return p.not_p(found) if invert else found

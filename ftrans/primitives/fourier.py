@@ -31,32 +31,26 @@ def _half(sizes: Sizes) -> Sizes:
 
 
 def _transform(
-    name: str,
-    kinds: str,
-    taken: Callable[[Sizes], Sizes],
-    given: Callable[[Sizes], Sizes],
-    transpose: Callable[..., Any],
-    samples: list[Sample],
+    name: str, kinds: str, transpose: Callable[..., Any], *shapes: tuple[Sizes, Sizes]
 ) -> Primitive:
     """Declares a transform.
 
     Args:
         name: the name, NumPy's for one axis.
         kinds: the dtypes that it takes.
-        taken: returns the sizes of the last axes of the operand.
-        given: returns those of the result.
         transpose: takes the cotangent, the type of the operand and `sizes`.
-        samples: to try it on.
+        *shapes: those of operands to try it on, with `sizes`.
     """
 
     def infer(x: ArrayType, *, sizes: Sizes) -> ArrayType:
         check_kind(name, kinds, x)
         first = x.ndim - len(sizes)
-        if not sizes or 0 in sizes or first < 0 or x.shape[first:] != taken(sizes):
+        taken = _half(sizes) if name == "irfft" else sizes
+        if not sizes or 0 in sizes or first < 0 or x.shape[first:] != taken:
             raise ShapeError(f"{name}: the last axes are not those of {sizes}.\n  operand: {x}")
         complex_dtype = np.result_type(x.dtype, np.complex64)
         dtype = real_of(complex_dtype) if name == "irfft" else complex_dtype
-        return ArrayType((*x.shape[:first], *given(sizes)), dtype)
+        return ArrayType((*x.shape[:first], *(_half(sizes) if name == "rfft" else sizes)), dtype)
 
     def lower(xp: Any, x: Any, *, sizes: Sizes) -> Any:
         if xp is not np:
@@ -78,7 +72,7 @@ def _transform(
         transpose=[lambda ct, x, *, sizes: transpose(ct, operand_type(x), sizes)],
         batch=batch,
         cost=_cost,
-        samples=samples,
+        samples=[Sample((normal(*shape),), {"sizes": sizes}) for shape, sizes in shapes],
     )
     return primitive
 
@@ -107,45 +101,11 @@ def _of_irfft(ct: Any, t: ArrayType, sizes: Sizes) -> Any:
     return conj_p(select_p(alone, times(found, scale), times(found, 2 * scale)))
 
 
-def _same(sizes: Sizes) -> Sizes:
-    return sizes
+_line, _plane, _empty = ((2, 6), (6,)), ((3, 2, 6), (2, 6)), ((0, 4), (4,))
 
-
-_empty = Sample((normal(0, 4),), {"sizes": (4,)})
-_line, _plane = {"sizes": (6,)}, {"sizes": (2, 6)}
-
-fft_p = _transform(
-    "fft",
-    "c",
-    _same,
-    _same,
-    lambda ct, t, sizes: fft_p(ct, sizes=sizes),
-    [Sample((normal(2, 6),), _line), Sample((normal(3, 2, 6),), _plane), _empty],
-)
-
+fft_p = _transform("fft", "c", lambda ct, t, sizes: fft_p(ct, sizes=sizes), _line, _plane, _empty)
 ifft_p = _transform(
-    "ifft",
-    "c",
-    _same,
-    _same,
-    lambda ct, t, sizes: ifft_p(ct, sizes=sizes),
-    [Sample((normal(2, 6),), _line), Sample((normal(3, 2, 6),), _plane), _empty],
+    "ifft", "c", lambda ct, t, sizes: ifft_p(ct, sizes=sizes), _line, _plane, _empty
 )
-
-rfft_p = _transform(
-    "rfft",
-    "f",
-    _same,
-    _half,
-    _of_rfft,
-    [Sample((normal(2, 6),), _line), Sample((normal(2, 5),), {"sizes": (2, 5)}), _empty],
-)
-
-irfft_p = _transform(
-    "irfft",
-    "c",
-    _half,
-    _same,
-    _of_irfft,
-    [Sample((normal(2, 4),), _line), Sample((normal(2, 3),), {"sizes": (2, 5)})],
-)
+rfft_p = _transform("rfft", "f", _of_rfft, _line, ((2, 5), (2, 5)), _empty)
+irfft_p = _transform("irfft", "c", _of_irfft, ((2, 4), (6,)), ((2, 3), (2, 5)))

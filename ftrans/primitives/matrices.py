@@ -59,11 +59,9 @@ def lower_part(x: Any, strict: bool = False) -> Any:
     return select_p(ge_p(rows, columns), x, 0.0)
 
 
-def upper_part(x: Any, strict: bool = False) -> Any:
-    """Returns matrices with zeros below the diagonal, or, where `strict`, on it as well."""
+def upper_part(x: Any) -> Any:
+    """Returns matrices with zeros below the diagonal."""
     rows, columns = places(x)
-    if strict:
-        return select_p(ge_p(rows, columns), 0.0, x)
     return select_p(ge_p(columns, rows), x, 0.0)
 
 
@@ -170,19 +168,16 @@ def as_columns(size: int, b: Any, dim: int, solve: Callable[[Any], Any]) -> tupl
     return reshape_p(found, shape=(*lead, n, m, size)), len(lead) + 2
 
 
-def or_nan(function: Callable[[Any], Any], x: np.ndarray, blank: Callable[[], Any]) -> Any:
-    """Calls a function of NumPy's that refuses some matrices; for these, one by one, `blank`."""
+def _or_nan(lower: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a lowering that leaves to JAX what NumPy refuses to factor: there it is NaN."""
 
-    def one(x: np.ndarray) -> tuple[np.ndarray, ...]:
+    def lowered(xp: Any, *arrays: Any, **params: Any) -> Any:
         try:
-            return tuple(function(x))
+            return lower(xp, *arrays, **params)
         except np.linalg.LinAlgError:
-            return tuple(blank())
+            return by_jit(xp, lower, arrays, params)
 
-    try:
-        return tuple(function(x))
-    except np.linalg.LinAlgError:
-        return tuple(each(one, [x], (2,)))
+    return lowered
 
 
 def factorization(name: str, *, flops: float, **declared: Any) -> Primitive:
@@ -202,7 +197,7 @@ def factorization(name: str, *, flops: float, **declared: Any) -> Primitive:
     def batch(size: int, operands: Any, dims: Any, **params: Any) -> Any:
         return in_batches(size, operands, dims, primitive, params)
 
-    declared["lower"] = in_single(declared["lower"])
+    declared["lower"] = in_single(_or_nan(declared["lower"]))
     primitive = plain(
         name, tags=["linalg", "factorization"], kinds="fc", batch=batch, cost=cost, **declared
     )

@@ -7,7 +7,6 @@ what depends on which ones are taken is not finite.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from ftrans.primitives.matrices import (
     factorization,
     lower_part,
     on_diagonal,
-    or_nan,
     product,
     times,
 )
@@ -37,11 +35,6 @@ from ftrans.primitives.reduction import max_p
 from ftrans.primitives.rules.missing import missing
 from ftrans.primitives.shape import concatenate_p, part
 from ftrans.primitives.triangular import PLAIN, triangular_solve_p
-
-
-def _nan(types: Sequence[ArrayType], lead: int) -> list[np.ndarray]:
-    """Returns what is not a number, for one of a batch of matrices, with so many axes in front."""
-    return [np.full(t.shape[lead:], np.nan, t.dtype) for t in types]
 
 
 def _real(x: Any) -> Any:
@@ -131,8 +124,7 @@ def _eigh_lower(xp: Any, x: Any, *, lower: bool) -> Any:
 
         vectors, values = linalg.eigh(x, lower=lower, symmetrize_input=False)
         return values, vectors
-    function = lambda x: np.linalg.eigh(x, UPLO="L" if lower else "U")  # noqa: E731
-    return or_nan(function, x, lambda: _nan(_eigh_infer(type_of(x), lower=lower), x.ndim - 2))
+    return tuple(np.linalg.eigh(x, UPLO="L" if lower else "U"))
 
 
 def _eigh_jvp(tangents: Any, outs: Any, x: Any, *, lower: bool) -> Any:
@@ -188,19 +180,10 @@ def _svd_lower(xp: Any, x: Any, *, full: bool, vectors: bool) -> Any:
     if xp is not np:
         from jax.lax import linalg
 
-        found = linalg.svd(x, full_matrices=full, compute_uv=vectors)
-        if not vectors:
-            return (found[0] if isinstance(found, (tuple, list)) else found,)
-        left, values, right = found
-        return left, values, right
-
-    def function(x: np.ndarray) -> Any:
+        found: Any = linalg.svd(x, full_matrices=full, compute_uv=vectors)
+    else:
         found = np.linalg.svd(x, full_matrices=full, compute_uv=vectors)
-        return found if vectors else (found,)
-
-    return or_nan(
-        function, x, lambda: _nan(_svd_infer(type_of(x), full=full, vectors=vectors), x.ndim - 2)
-    )
+    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
 
 def _svd_jvp(tangents: Any, outs: Any, x: Any, *, full: bool, vectors: bool) -> Any:
@@ -210,11 +193,9 @@ def _svd_jvp(tangents: Any, outs: Any, x: Any, *, full: bool, vectors: bool) -> 
     left, values, turned_right = outs
     right = adjoint(turned_right)
     t = type_of(x)
-    m, n = t.shape[-2:]
-    k, axis = min(m, n), t.ndim - 1
-    # in the bases that the vectors are; of a complete basis all beyond k as well
-    moved = product(adjoint(left), product(tangents[0], right))
-    core = part(part(moved, axis, 0, k), axis - 1, 0, k)
+    k, axis = min(t.shape[-2:]), t.ndim - 1
+    first_left, first_right = part(left, axis, 0, k), part(right, axis, 0, k)
+    core = product(adjoint(first_left), product(tangents[0], first_right))
     s_columns, s_rows = along_rows(values, core), along_columns(values, core)
     unit = s_columns
     if k:  # the largest value, since its square may be no number that there is; it cancels
@@ -234,52 +215,34 @@ def _svd_jvp(tangents: Any, outs: Any, x: Any, *, full: bool, vectors: bool) -> 
         safe = select_p(eq_p(values, 0.0), 1.0, values)
         phase = div_p(times(sub_p(core, adjoint(core)), 0.5), _like(along_rows(safe, core), core))
         turn_left = add_p(turn_left, select_p(on_diagonal(phase), phase, 0.0))
-    change_left = _turned(left, turn_left, moved, tangents[0], right, values, axis - 1, k, full)
-    change_right = _turned(
-        right, turn_right, adjoint(moved), adjoint(tangents[0]), left, values, axis - 1, k, full
-    )
+    change_left = _turned(left, turn_left, product(tangents[0], first_right), values)
+    change_right = _turned(right, turn_right, product(adjoint(tangents[0]), first_left), values)
     return [change_left, _real(diagonal(core)), adjoint(change_right)]
 
 
-def _turned(
-    basis: Any,
-    turn: Any,
-    moved: Any,
-    tangent: Any,
-    other: Any,
-    values: Any,
-    rows: int,
-    k: int,
-    full: bool,
-) -> Any:
-    """Returns the tangent of vectors that turn within a basis, and out of it.
+def _turned(basis: Any, turn: Any, image: Any, values: Any) -> Any:
+    """Returns the tangent of vectors that turn within what they span, and out of it.
 
     Args:
-        basis: the vectors, the first k of which belong to the values.
-        turn: how these turn among each other.
-        moved: the tangent of the matrix in the bases of both sides.
-        tangent: the tangent of the matrix.
-        other: the vectors of the other side.
+        basis: the vectors, those that belong to the singular values before all others.
+        turn: how the former turn among each other.
+        image: what the tangent of the matrix makes of the vectors of the other side.
         values: the singular values.
-        rows: the axis of rows.
-        k: how many there are.
-        full: whether the basis is complete.
     """
-    size, count = type_of(basis).shape[rows:]
-    first = part(basis, rows + 1, 0, k)
+    (size, count), t = type_of(basis).shape[-2:], type_of(turn)
+    k, axis = t.shape[-1], t.ndim - 1
+    first = part(basis, axis, 0, k)
     change = product(first, turn)
     if size == k:
         return change
-    if not full:  # what leaves the span of the vectors
-        image = product(tangent, part(other, rows + 1, 0, k))
-        away = sub_p(image, product(first, product(adjoint(first), image)))
-        return add_p(change, div_p(away, _like(along_rows(values, away), away)))
-    rest = part(basis, rows + 1, k, count)
-    out = part(part(moved, rows, k, count), rows + 1, 0, k)
-    out = div_p(out, _like(along_rows(values, out), out))
-    return concatenate_p(
-        add_p(change, product(rest, out)), neg_p(product(first, adjoint(out))), axis=rows + 1
-    )
+    away = sub_p(image, product(first, product(adjoint(first), image)))
+    away = div_p(away, _like(along_rows(values, away), away))
+    change = add_p(change, away)
+    if count == k:
+        return change
+    rest = part(basis, axis, k, count)
+    rest = neg_p(product(first, product(adjoint(away), rest)))
+    return concatenate_p(change, rest, axis=axis)
 
 
 svd_p = factorization(

@@ -5,6 +5,8 @@ On the host they are LAPACK's, by SciPy, one matrix after the other; on a device
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,6 @@ from ftrans.primitives.matrices import (
     lower_part,
     many_by_jax,
     on_diagonal,
-    or_nan,
     places,
     product,
     times,
@@ -94,7 +95,9 @@ def _routine(kind: str, name: str, dtype: Any) -> Any:
 
 
 def _triangular_of_a(t: Any, x: Any, a: Any, b: Any, **how: Any) -> Any:
-    moved = (lower_part if how["lower"] else upper_part)(t, how["unit"])
+    moved = lower_part(t) if how["lower"] else upper_part(t)
+    if how["unit"]:
+        moved = select_p(on_diagonal(moved), 0.0, moved)
     if how["transpose"]:
         moved = turned(moved)
     if how["conj"]:
@@ -103,11 +106,14 @@ def _triangular_of_a(t: Any, x: Any, a: Any, b: Any, **how: Any) -> Any:
     return neg_p(triangular_solve_p(a, change, **how))
 
 
-def _triangular_batch(size: int, operands: Any, dims: Any, **how: Any) -> tuple[Any, int]:
-    a, b = operands
-    if dims[0] is None and how["left"]:  # one matrix for all: they are more columns
-        return as_columns(size, b, dims[1], lambda b: triangular_solve_p(a, b, **how))
-    return in_batches(size, operands, dims, triangular_solve_p, how)
+def _solve_batch(
+    of: Callable[[], Any], size: int, operands: Any, dims: Any, **how: Any
+) -> tuple[Any, int]:
+    primitive, (*matrix, b) = of(), operands
+    if all(dim is None for dim in dims[:-1]) and how.get("left", True):
+        # one matrix for all: they are more columns
+        return as_columns(size, b, dims[-1], lambda b: primitive(*matrix, b, **how))
+    return in_batches(size, operands, dims, primitive, how)
 
 
 def _solve_cost(operands: Any, results: Any, params: Any) -> Cost:
@@ -140,7 +146,7 @@ triangular_solve_p = plain(
             a, ct, transpose=not transpose, **how
         ),
     ],
-    batch=_triangular_batch,
+    batch=functools.partial(_solve_batch, lambda: triangular_solve_p),
     cost=_solve_cost,
     samples=[
         Sample((_triangle(3, 3), normal(3, 2)), PLAIN),
@@ -171,11 +177,7 @@ def _cholesky_lower(xp: Any, x: Any) -> Any:
         from jax.lax import linalg
 
         return xp.tril(linalg.cholesky(x, symmetrize_input=False))
-
-    def blank() -> list[np.ndarray]:
-        return [np.where(np.tri(x.shape[-1], dtype=bool), np.nan, 0).astype(x.dtype)]
-
-    return or_nan(lambda x: (np.linalg.cholesky(x),), x, blank)[0]
+    return np.linalg.cholesky(x)
 
 
 def _cholesky_jvp(t: Any, out: Any, x: Any) -> Any:
@@ -333,14 +335,6 @@ def _lu_solve_of_a(
     return neg_p(lu_solve_p(a, packed, pivots, change, transpose=transpose))
 
 
-def _lu_solve_batch(size: int, operands: Any, dims: Any, *, transpose: bool) -> tuple[Any, int]:
-    a, packed, pivots, b = operands
-    if all(dim is None for dim in dims[:3]):  # one matrix for all: they are more columns
-        solve = lambda b: lu_solve_p(a, packed, pivots, b, transpose=transpose)  # noqa: E731
-        return as_columns(size, b, dims[3], solve)
-    return in_batches(size, operands, dims, lu_solve_p, {"transpose": transpose})
-
-
 def _factored(a: np.ndarray, b: np.ndarray) -> tuple[Any, ...]:
     packed, pivots, _ = _lu_lower(np, a)
     return a, packed, pivots, b
@@ -366,7 +360,7 @@ lu_solve_p = plain(
             a, packed, pivots, ct, transpose=not transpose
         ),
     ],
-    batch=_lu_solve_batch,
+    batch=functools.partial(_solve_batch, lambda: lu_solve_p),
     cost=_solve_cost,
     samples=lambda: [
         # what the factors are of is an operand, but is not read: no finite differences

@@ -126,7 +126,10 @@ class Distribution:
             value = bound[label]
             if value is None:
                 continue
-            bound[label] = value = self.parameter(label, value)
+            value = parameter(self.name, label, value, self.name in _WHOLE)
+            if label in self.samples and type(value) is Tracer and value.type.is_inexact:
+                value = sampled_p(value, message=_no_score(self.name, label))
+            bound[label] = value
             if is_array(value) and not is_weak(value):
                 floats.append(value)
         if self.has_dtype:
@@ -140,27 +143,6 @@ class Distribution:
                 wide = any(x.dtype == np.int64 for x in floats)  # bounds that int32 cannot hold
                 bound["dtype"] = np.dtype("int64") if wide else default_dtype(int)
         return bound
-
-    def parameter(self, label: str, value: Any) -> Any:
-        """Returns a parameter as an array or a number of floating point."""
-        whole = self.name in _WHOLE
-        if isinstance(value, (bool, int)):
-            if not whole:
-                return float(value)
-            return np.asarray(value, default_dtype(int) if abs(value) < 2**31 else None)
-        if not (is_array(value) or is_scalar(value)):
-            try:
-                value = asarray(value)
-            except (TypeError, ValueError):
-                raise DTypeError(
-                    f"{self.name}: {label} must be a number or an array.\n"
-                    f"  {label}: {describe(value)}\n  Write ftrans.numpy.asarray(...) for it."
-                ) from None
-        if not whole and is_array(value) and np.dtype(value.dtype).kind in "iub":
-            value = value.astype(default_dtype(float))
-        if label in self.samples and type(value) is Tracer and value.type.is_inexact:
-            value = sampled_p(value, message=_no_score(self.name, label))
-        return value
 
     def __call__(self, words: Any, given: Mapping[str, Any]) -> Any:
         """Returns what is drawn by words.
@@ -191,6 +173,31 @@ class Distribution:
         each = jax.vmap(lambda words: self.theirs(wrapped(words), shape=shape, dtype=dtype))
         # the dtype is passed besides since what is wide is told by the arguments
         return functools.partial(from_jax(lambda words, dtype: each(words)), dtype=dtype)
+
+
+def parameter(name: str, label: str, x: Any, whole: bool = False) -> Any:
+    """Returns a parameter as an array or a number, of floating point unless it may be `whole`.
+
+    Raises:
+        DTypeError: where it is neither, nor a list of numbers.
+    """
+    if type(x) in OnTape.types:
+        raise OnTape
+    if isinstance(x, (bool, int)):
+        if not whole:
+            return float(x)
+        return np.asarray(x, default_dtype(int) if abs(x) < 2**31 else None)
+    if not (is_array(x) or is_scalar(x)):
+        try:
+            x = asarray(x)
+        except (TypeError, ValueError):
+            raise DTypeError(
+                f"{name}: {label} must be a number or an array.\n"
+                f"  {label}: {describe(x)}\n  Write ftrans.numpy.asarray(...) for it."
+            ) from None
+    if not whole and is_array(x) and np.dtype(x.dtype).kind in "iub":
+        x = x.astype(default_dtype(float))
+    return x
 
 
 def is_weak(x: Any) -> bool:

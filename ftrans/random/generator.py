@@ -6,20 +6,67 @@ draws has one program, which takes the key. Code that is traced once must be giv
 
 from __future__ import annotations
 
+import inspect
+import math
+from collections.abc import Callable
 from typing import Any
 
 from ftrans.errors import ArgumentError, UnsupportedError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.stack import state
+from ftrans.numpy.elementwise import exp
 from ftrans.numpy.promotion import as_array, default_dtype, is_scalar
 from ftrans.pytree import describe
 from ftrans.random.distributions import DISTRIBUTIONS, dtype_of
 from ftrans.random.keys import shape_of, split, words_of
-from ftrans.random.parameters import as_own, dtype_for, exponential_of, listed, real, size_for
+from ftrans.random.parameters import as_own, dtype_for, fitted, listed
 from ftrans.random.source import Source, key_for, lanes, words_of_seed
 from ftrans.traceback import OnTape, boundary
 
 __all__ = ["Generator", "default_generator", "default_rng", "manual_seed"]
+
+
+def _of_standard(name: str, draws: str) -> Any:
+    """Makes the method that draws of a distribution without parameters."""
+
+    def method(self: Generator, size: Any = None, dtype: Any = None) -> Any:
+        return self._standard(name, size, dtype)
+
+    return _method(method, draws)
+
+
+def _of_scaled(name: str, draws: str) -> Any:
+    """Makes the method that draws of a distribution with a place and a scale."""
+
+    def method(self: Generator, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+        return self._scaled(name, size, scale, loc)
+
+    return _method(method, draws)
+
+
+def _of_drawn(name: str, draws: str, **defaults: Any) -> Any:
+    """Makes the method that draws of a distribution of the same parameters as JAX has."""
+    known = DISTRIBUTIONS[name]
+    parameters = [p for p in known.signature.parameters.values() if p.name in known.arrays]
+    own = [p.replace(default=defaults.get(p.name, p.default)) for p in parameters]
+    size = inspect.Parameter("size", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
+    signature = inspect.Signature([size.replace(name="self", default=size.empty), *own, size])
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        self, size = given.pop("self"), given.pop("size")
+        shape, *values = fitted(name, size, **given)
+        return self._drawn(name, shape, **dict(zip(given, values, strict=True)))
+
+    method.__signature__ = signature  # type: ignore[attr-defined]
+    return _method(method, draws)
+
+
+def _method(function: Callable[..., Any], draws: str) -> Any:
+    function.__doc__ = f"Draws {draws}."
+    return boundary(function)
 
 
 class Generator:
@@ -118,8 +165,7 @@ class Generator:
             if scale != 1.0:
                 drawn = drawn * scale
             return as_own(drawn + loc if loc else drawn)
-        scale, loc = real(name, "scale", scale), real(name, "loc", loc)
-        shape = size_for(name, size, scale, loc)
+        shape, scale, loc = fitted(name, size, scale=scale, loc=loc)
         return as_own(self._standard(name, shape, dtype_for(scale, loc)) * scale + loc)
 
     def _drawn(self, name: str, size: Any, **given: Any) -> Any:
@@ -132,39 +178,34 @@ class Generator:
         complete = distribution.given((), given)
         return distribution(key_for(self._source, name), complete)
 
-    @boundary
-    def random(self, size: Any = None, dtype: Any = None) -> Any:
-        """Draws uniformly from 0 up to but without 1."""
-        return self._standard("uniform", size, dtype)
+    random = _of_standard("uniform", "uniformly from 0 up to but without 1")
+    standard_normal = _of_standard("normal", "of the standard normal distribution")
+    standard_exponential = _of_standard("exponential", "of the standard exponential distribution")
+    standard_cauchy = _of_standard("cauchy", "of the Cauchy distribution with mode 0")
+
+    normal = _of_scaled("normal", "of the normal distribution; `scale` is the standard deviation")
+    laplace = _of_scaled("laplace", "of the Laplace distribution")
+    logistic = _of_scaled("logistic", "of the logistic distribution")
+    gumbel = _of_scaled("gumbel", "of the Gumbel distribution")
+
+    bernoulli = _of_drawn("bernoulli", "booleans that are true with probability p")
+    beta = _of_drawn("beta", "of the beta distribution; derivatives go to both parameters")
+    chisquare = _of_drawn("chisquare", "of the chi-square distribution")
+    f = _of_drawn("f", "of the F distribution")
+    geometric = _of_drawn("geometric", "after how many trials one succeeds: from 1 on")
+    poisson = _of_drawn("poisson", "of the Poisson distribution with this mean: integers", lam=1.0)
+    rayleigh = _of_drawn("rayleigh", "of the Rayleigh distribution", scale=1.0)
+    standard_t = _of_drawn("t", "of Student's t distribution")
+    triangular = _of_drawn("triangular", "of the triangular distribution")
+    truncated_normal = _of_drawn("truncated_normal", "of the standard normal between two bounds")
 
     @boundary
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
         """Draws uniformly from `low` up to but without `high`."""
         if type(low) is float and type(high) is float and (low, high) == (0.0, 1.0):
             return self._standard("uniform", size, None)
-        low, high = real("uniform", "low", low), real("uniform", "high", high)
-        shape = size_for("uniform", size, low, high)
+        shape, low, high = fitted("uniform", size, low=low, high=high)
         return self._drawn("uniform", shape, minval=low, maxval=high)
-
-    @boundary
-    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        """Draws of the normal distribution with mean `loc` and standard deviation `scale`."""
-        return self._scaled("normal", size, scale, loc)
-
-    @boundary
-    def standard_normal(self, size: Any = None, dtype: Any = None) -> Any:
-        """Draws of the normal distribution with mean 0 and standard deviation 1."""
-        return self._standard("normal", size, dtype)
-
-    @boundary
-    def truncated_normal(self, lower: Any, upper: Any, size: Any = None) -> Any:
-        """Draws of the standard normal distribution between two bounds."""
-        lower, upper = (
-            real("truncated_normal", "lower", lower),
-            real("truncated_normal", "upper", upper),
-        )
-        shape = size_for("truncated_normal", size, lower, upper)
-        return self._drawn("truncated_normal", shape, lower=lower, upper=upper)
 
     @boundary
     def multivariate_normal(self, mean: Any, cov: Any, size: Any = None) -> Any:
@@ -174,10 +215,9 @@ class Generator:
     @boundary
     def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -> Any:
         """Draws numbers whose logarithms are normal with this mean and standard deviation."""
-        drawn = self._drawn(
-            "lognormal", size_for("lognormal", size, *map(listed, (mean, sigma))), sigma=sigma
-        )
-        return drawn if type(mean) is float and not mean else as_own(drawn * exponential_of(mean))
+        shape, mean, sigma = fitted("lognormal", size, mean=mean, sigma=sigma)
+        factor = math.exp(mean) if is_scalar(mean) else exp(mean)
+        return as_own(self._drawn("lognormal", shape, sigma=sigma) * factor)
 
     @boundary
     def integers(
@@ -207,36 +247,19 @@ class Generator:
                 f"integers: low must be less than high.\n  low: {low}\n  high: {high}\n"
                 f"  Write integers(low, high), or endpoint=True to draw high as well."
             )
-        shape = size_for("integers", size, *map(listed, (low, high)))
+        shape, low, high = fitted("integers", size, whole=True, low=low, high=high)
         return self._drawn("randint", shape, minval=low, maxval=high, dtype=dtype)
-
-    @boundary
-    def bernoulli(self, p: Any = 0.5, size: Any = None) -> Any:
-        """Draws booleans that are true with probability p."""
-        return self._drawn("bernoulli", size, p=p)
 
     @boundary
     def binomial(self, n: Any, p: Any, size: Any = None) -> Any:
         """Draws how many of n trials succeed, each with probability p: integers."""
-        drawn = self._drawn("binomial", size, n=n, p=p)
-        return drawn.astype(default_dtype(int))
+        return self._drawn("binomial", size, n=n, p=p).astype(default_dtype(int))
 
     @boundary
     def negative_binomial(self, n: Any, p: Any, size: Any = None) -> Any:
         """Draws how many trials fail before n succeed, each with probability p: integers."""
-        n, p = real("negative_binomial", "n", n), real("negative_binomial", "p", p)
-        shape = size_for("negative_binomial", size, n, p)
+        shape, n, p = fitted("negative_binomial", size, n=n, p=p)
         return self.poisson(self.gamma(n, (1.0 - p) / p, shape))
-
-    @boundary
-    def geometric(self, p: Any, size: Any = None) -> Any:
-        """Draws after how many trials one succeeds, each with probability p: integers from 1 on."""
-        return self._drawn("geometric", size, p=p)
-
-    @boundary
-    def poisson(self, lam: Any = 1.0, size: Any = None) -> Any:
-        """Draws of the Poisson distribution with this mean: integers."""
-        return self._drawn("poisson", size, lam=lam)
 
     @boundary
     def categorical(self, logits: Any, axis: int = -1, size: Any = None) -> Any:
@@ -303,15 +326,10 @@ class Generator:
         return self._scaled("exponential", size, scale)
 
     @boundary
-    def standard_exponential(self, size: Any = None, dtype: Any = None) -> Any:
-        """Draws of the exponential distribution with mean 1."""
-        return self._standard("exponential", size, dtype)
-
-    @boundary
     def gamma(self, shape: Any, scale: Any = 1.0, size: Any = None) -> Any:
         """Draws of the gamma distribution; derivatives go to both parameters."""
-        shape, scale = real("gamma", "shape", shape), real("gamma", "scale", scale)
-        drawn = self._drawn("gamma", size_for("gamma", size, shape, scale), a=shape)
+        size, shape, scale = fitted("gamma", size, shape=shape, scale=scale)
+        drawn = self._drawn("gamma", size, a=shape)
         return drawn if type(scale) is float and scale == 1.0 else as_own(drawn * scale)
 
     @boundary
@@ -320,49 +338,9 @@ class Generator:
         return self.gamma(shape, 1.0, size)
 
     @boundary
-    def beta(self, a: Any, b: Any, size: Any = None) -> Any:
-        """Draws of the beta distribution; derivatives go to both parameters."""
-        return self._drawn("beta", size, a=a, b=b)
-
-    @boundary
     def dirichlet(self, alpha: Any, size: Any = None) -> Any:
         """Draws of the Dirichlet distribution, each of n parts, for alpha f32[n]."""
         return self._drawn("dirichlet", size, alpha=alpha)
-
-    @boundary
-    def chisquare(self, df: Any, size: Any = None) -> Any:
-        """Draws of the chi-square distribution."""
-        return self._drawn("chisquare", size, df=df)
-
-    @boundary
-    def f(self, dfnum: Any, dfden: Any, size: Any = None) -> Any:
-        """Draws of the F distribution."""
-        return self._drawn("f", size, dfnum=dfnum, dfden=dfden)
-
-    @boundary
-    def standard_t(self, df: Any, size: Any = None) -> Any:
-        """Draws of Student's t distribution."""
-        return self._drawn("t", size, df=df)
-
-    @boundary
-    def standard_cauchy(self, size: Any = None) -> Any:
-        """Draws of the Cauchy distribution with mode 0."""
-        return self._standard("cauchy", size, None)
-
-    @boundary
-    def laplace(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        """Draws of the Laplace distribution."""
-        return self._scaled("laplace", size, scale, loc)
-
-    @boundary
-    def logistic(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        """Draws of the logistic distribution."""
-        return self._scaled("logistic", size, scale, loc)
-
-    @boundary
-    def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        """Draws of the Gumbel distribution."""
-        return self._scaled("gumbel", size, scale, loc)
 
     @boundary
     def pareto(self, a: Any, size: Any = None) -> Any:
@@ -370,28 +348,16 @@ class Generator:
         return as_own(self._drawn("pareto", size, b=a) - 1.0)
 
     @boundary
-    def rayleigh(self, scale: Any = 1.0, size: Any = None) -> Any:
-        """Draws of the Rayleigh distribution."""
-        return self._drawn("rayleigh", size, scale=scale)
-
-    @boundary
-    def triangular(self, left: Any, mode: Any, right: Any, size: Any = None) -> Any:
-        """Draws of the triangular distribution."""
-        return self._drawn("triangular", size, left=left, mode=mode, right=right)
-
-    @boundary
     def wald(self, mean: Any, scale: Any, size: Any = None) -> Any:
         """Draws of the inverse Gaussian distribution."""
-        mean, scale = real("wald", "mean", mean), real("wald", "scale", scale)
-        return as_own(
-            scale * self._drawn("wald", size_for("wald", size, mean, scale), mean=mean / scale)
-        )
+        shape, mean, scale = fitted("wald", size, mean=mean, scale=scale)
+        return as_own(scale * self._drawn("wald", shape, mean=mean / scale))
 
     @boundary
     def weibull(self, a: Any, size: Any = None) -> Any:
         """Draws of the Weibull distribution with scale 1."""
-        a = real("weibull", "a", a)
-        return self._drawn("weibull_min", size_for("weibull", size, a), scale=1.0, concentration=a)
+        shape, a = fitted("weibull", size, a=a)
+        return self._drawn("weibull_min", shape, scale=1.0, concentration=a)
 
     @boundary
     def rademacher(self, size: Any = None, dtype: Any = None) -> Any:
@@ -402,6 +368,11 @@ class Generator:
     def orthogonal(self, n: int, size: Any = None) -> Any:
         """Draws orthogonal matrices of n rows, all as likely."""
         return self._drawn("orthogonal", () if size is None else size, n=n)
+
+
+for _name, _made in vars(Generator).items():
+    if getattr(_made, "__name__", "") == "method":
+        _made.__name__, _made.__qualname__ = _name, f"Generator.{_name}"
 
 
 @boundary

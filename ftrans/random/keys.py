@@ -16,7 +16,6 @@ import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, KeyReuseWarning, ShapeError
 from ftrans.interop import from_jax
-from ftrans.interop.function import is_key
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.location import here
 from ftrans.numpy.promotion import is_array, is_scalar
@@ -24,7 +23,7 @@ from ftrans.primitives import or_p
 from ftrans.primitives.random import threefry_p
 from ftrans.pytree import describe
 from ftrans.runtime import on_clear
-from ftrans.runtime.jaxlink import is_jax
+from ftrans.runtime.jaxlink import is_jax, is_key
 from ftrans.traceback import OnTape, boundary
 
 __all__ = ["PRNGKey", "clone", "fold_in", "key", "key_data", "split", "wrap_key_data"]

@@ -62,18 +62,16 @@ def is_small(program: Program) -> bool:
 def _products(program: Program) -> list[float]:
     """Returns how many operations each product, or factorization, takes; inner ones included."""
     sizes: list[float] = []
-    for equation in program.equations:
-        for inner in equation.params.programs():
-            sizes += _products(inner)
+    for home, equation in program.nested():
         if equation.primitive is dot_p:
-            x, y = (program.type_of(operand).shape for operand in equation.operands)
+            x, y = (home.type_of(operand).shape for operand in equation.operands)
             taken = equation.params["contract"][0] + equation.params["batch"][0]
             twice = math.prod([x[axis] for axis in equation.params["batch"][0]])
             # of one of a batch of products, which are computed one by one
             rows = math.prod([n for axis, n in enumerate(x) if axis not in taken])
             sizes.append(2.0 * rows * math.prod(y) / max(twice, 1))
         elif "linalg" in equation.primitive.tags:
-            types = tuple(map(program.type_of, equation.operands))
+            types = tuple(map(home.type_of, equation.operands))
             flops = equation.primitive.cost(types, equation.types, equation.params).flops
             sizes.append(flops / max(math.prod(types[0].shape[:-2]), 1))
     return sizes

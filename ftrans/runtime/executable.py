@@ -278,9 +278,6 @@ def needs_x64(program: Program) -> bool:
     """Tells whether anything in a program is in double precision, at any depth."""
     found = program.memo.get("needs x64")
     if found is None:
-        types = [*program.inputs, *[t for e in program.equations for t in e.types]]
-        found = any(map(is_wide, types)) or any(
-            needs_x64(sub) for e in program.equations for sub in e.params.programs()
-        )
-        program.memo["needs x64"] = found
+        made = [t for _, equation in program.nested() for t in equation.types]
+        found = program.memo["needs x64"] = any(map(is_wide, (*program.inputs, *made)))
     return found

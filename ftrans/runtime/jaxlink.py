@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.core
 import jax.numpy as jnp
+import numpy as np
 
 from ftrans.config import install_compilation_cache
 from ftrans.errors import FtransError
@@ -68,6 +69,12 @@ def reusable_x64() -> bool:
     except Exception:  # whatever a context manager for one use raises
         return False
     return True
+
+
+def is_key(x: Any) -> bool:
+    """Tells whether a value of JAX's, or the type of one, is one or more keys of random numbers."""
+    dtype = getattr(x, "dtype", bool)
+    return not isinstance(dtype, np.dtype) and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def is_jax(value: Any) -> bool:

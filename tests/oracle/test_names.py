@@ -116,7 +116,7 @@ EXCEPTIONS = {
     """,
     "it says how NumPy goes about it": "*:casting *:kind array:ndmax einsum_path:einsum_call",
     "None stands for NumPy's default": """
-        eye:dtype tri:dtype indices:dtype argsort:stable sort:stable take:mode linalg.cross:axis
+        eye:dtype tri:dtype indices:dtype argsort:stable sort:stable take:mode
     """,
     "NumPy has order and subok before it": """
         empty_like:shape full_like:shape ones_like:shape zeros_like:shape
@@ -151,7 +151,7 @@ def test_arguments_and_defaults_are_numpys() -> None:
 OF_JAX = {
     "it is for sharding, precision or speed in XLA alone": """
         *:out_sharding *:precision *:preferred_element_type *:indices_are_sorted *:unique_indices
-        *:assume_unique_indices *:method *:promote_integers *:_dot_general *:symmetrize_input
+        *:assume_unique_indices *:promote_integers *:_dot_general *:symmetrize_input
         *:wrap_negative_indices
     """,
     "arrays are written in place here, or not at all": "*:inplace",

@@ -85,7 +85,7 @@ def traced(name: str, cases: Iterable[str]) -> tuple[Program, list[Any], dict[st
         for case in cases:
             try:
                 found = evaluate(case, fnp, given)
-            except FtransError:
+            except (FtransError, TypeError):  # the latter of what is JAX's
                 continue
             counts[case] = len(found)
             outs += found

@@ -427,7 +427,7 @@ def test_bad_input() -> None:
             r.normal(size=size)
     with pytest.raises(errors.ShapeError, match="do not broadcast"):
         r.normal(np.zeros(2), np.zeros(3))
-    with pytest.raises(errors.ArgumentError, match="loc must be a number"):
+    with pytest.raises(errors.DTypeError, match="loc must be a number"):
         r.normal("a")
     with pytest.raises(errors.DTypeError, match="this is no dtype"):
         r.random(2, "floaty")

@@ -244,10 +244,7 @@ def _lacks(value: Any) -> bool:
 
 def _calls_out(program: Program) -> bool:
     """Tells whether a program calls what is no program, which has no transpose of its own."""
-    return any(
-        "external" in equation.primitive.tags or any(map(_calls_out, equation.params.programs()))
-        for equation in program.equations
-    )
+    return any("external" in equation.primitive.tags for _, equation in program.nested())
 
 
 def _only_ties(program: Program, number: int) -> bool:

@@ -156,10 +156,7 @@ def _both_modes(rule: Rule) -> Rule:
 
 def _holds(primitives: Collection[Any], program: Program) -> bool:
     """Tells whether a program has an equation of these, at any depth."""
-    return any(
-        e.primitive in primitives or any(_holds(primitives, sub) for sub in e.params.programs())
-        for e in program.equations
-    )
+    return any(equation.primitive in primitives for _, equation in program.nested())
 
 
 def with_batches(compute: Any, arrays: Sequence[Any], spec: Spec) -> Sequence[Any]:

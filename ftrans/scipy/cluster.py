@@ -1,7 +1,0 @@
-"""Vector quantization, under SciPy's names: `jax.scipy.cluster` as programs."""
-
-import jax.scipy.cluster as _module
-
-from ftrans.interop import Namespace as _Namespace
-
-__getattr__, __dir__ = (_found := _Namespace(_module)).__getattr__, _found.__dir__

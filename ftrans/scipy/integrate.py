@@ -1,7 +1,0 @@
-"""Integrals of samples, under SciPy's names: `jax.scipy.integrate` as programs."""
-
-import jax.scipy.integrate as _module
-
-from ftrans.interop import Namespace as _Namespace
-
-__getattr__, __dir__ = (_found := _Namespace(_module)).__getattr__, _found.__dir__

@@ -1,7 +1,0 @@
-"""Rotations, under SciPy's names: `jax.scipy.spatial` as programs."""
-
-import jax.scipy.spatial as _module
-
-from ftrans.interop import Namespace as _Namespace
-
-__getattr__, __dir__ = (_found := _Namespace(_module)).__getattr__, _found.__dir__
