@@ -22,17 +22,14 @@ from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, DTypeError
 from ftrans.interpreters.base import building, finish
-from ftrans.ir import ArrayType, Program, type_of
+from ftrans.ir import Program, type_of
 from ftrans.nn import draws
-from ftrans.nn.common import shown, wide
+from ftrans.nn.common import INT, padded, shown, wide
 from ftrans.nn.dropping import check_probability
 from ftrans.nn.heads import arranged, arranged_mask
-from ftrans.numpy.axes import broadcast_to
-from ftrans.numpy.promotion import cast
+from ftrans.numpy.promotion import cast, filled
 
 __all__ = ["scaled_dot_product_attention"]
-
-_INT = np.dtype("int32")
 
 
 def scaled_dot_product_attention(
@@ -96,20 +93,19 @@ def scaled_dot_product_attention(
     check_probability("scaled_dot_product_attention", "dropout_p", dropout_p)
     size = type_of(q).shape[-1]
     factor = (1.0 / math.sqrt(size) if size else 1.0) if scale is None else scale
-    q = fnp.multiply(q, factor)
     plan = _Plan(is_causal, float(dropout_p), type_of(k).shape[-2], 0)
     words = None
     if dropout_p:
         words = draws.key_of("scaled_dot_product_attention", dropout_key, rng)
     if chunk is None:
-        out = _at_once(q, k, v, mask, words, plan)
+        out = _at_once(q * factor, k, v, mask, words, plan)
+    elif isinstance(chunk, (int, np.integer)) and chunk > 0:
+        out = _in_chunks(q * factor, k, v, mask, words, plan._replace(size=int(chunk)))
     else:
-        if not isinstance(chunk, (int, np.integer)) or chunk < 1:
-            raise ArgumentError(
-                f"scaled_dot_product_attention: chunk is how many keys are taken at a time.\n"
-                f"  chunk: {chunk!r}\n  Write chunk=512."
-            )
-        out = _in_chunks(q, k, v, mask, words, plan._replace(size=int(chunk)))
+        raise ArgumentError(
+            f"scaled_dot_product_attention: chunk is how many keys are taken at a time.\n"
+            f"  chunk: {chunk!r}\n  Write chunk=512."
+        )
     return cast(p.reshape_p(out, shape=(*shape[:-1], type_of(v).shape[-1])), dtype)
 
 
@@ -142,31 +138,28 @@ class _Plan(NamedTuple):
         """
         s = _product(q, k, (-1, -1))
         shape = type_of(s).shape
-        last = len(shape) - 1
-        if mask is not None:
-            wide_mask = broadcast_to(mask, shape)
-            is_bool = type_of(mask).dtype == np.bool_
-            s = p.select_p(wide_mask, s, -math.inf) if is_bool else p.add_p(s, wide_mask)
-        seen = None
-        column = p.iota_p(shape=shape, dtype=_INT, axis=last)
+        if mask is not None and type_of(mask).dtype == np.bool_:
+            s = fnp.where(mask, s, -math.inf)
+        elif mask is not None:
+            s = s + mask
+        column = p.iota_p(shape=shape[-1:], dtype=INT, axis=0)
         if first is not None:
-            column = p.add_p(column, p.broadcast_p(first, shape=shape, axes=()))
+            column = column + first
             if self.keys % self.size:
-                seen = p.lt_p(column, self.keys)
+                s = fnp.where(column < self.keys, s, -math.inf)
         if self.causal:
-            row = p.iota_p(shape=shape, dtype=_INT, axis=last - 1)
-            before = p.le_p(column, row)
-            seen = before if seen is None else p.and_p(seen, before)
-        return s if seen is None else p.select_p(seen, s, -math.inf)
+            row = p.iota_p(shape=(shape[-2], 1), dtype=INT, axis=0)
+            s = fnp.where(column <= row, s, -math.inf)
+        return s
 
     def thinned(self, weights: Any, words: Any) -> Any:
         """Sets weights to zero at random, and scales the others."""
         if words is None:
             return weights
         if self.rate == 1.0:
-            return p.mul_p(weights, 0.0)
+            return weights * 0.0
         kept = draws.bernoulli(words, 1.0 - self.rate, type_of(weights).shape)
-        return p.select_p(kept, p.mul_p(weights, 1.0 / (1.0 - self.rate)), 0.0)
+        return fnp.where(kept, weights * (1.0 / (1.0 - self.rate)), 0.0)
 
 
 def _product(x: Any, y: Any, axes: tuple[int, int]) -> Any:
@@ -184,10 +177,9 @@ def _joined(x: Any, y: Any) -> Any:
     return p.dot_p(x, y, contract=(rows, rows), batch=(lead, lead))
 
 
-def _rows(x: Any, like: Any) -> Any:
-    """Broadcasts one number for each query, f32[*b, r, n], along the last axis of another."""
-    shape = type_of(like).shape
-    return p.broadcast_p(x, shape=shape, axes=tuple(range(len(shape) - 1)))
+def _column(x: Any) -> Any:
+    """Returns one number for each query, f32[*b, r, n], so that it broadcasts along a last axis."""
+    return p.reshape_p(x, shape=(*type_of(x).shape, 1))
 
 
 def _finite(top: Any) -> Any:
@@ -195,13 +187,9 @@ def _finite(top: Any) -> Any:
     return p.select_p(p.is_finite_p(top), top, 0.0)
 
 
-def _divided(x: Any, total: Any) -> Any:
-    """Divides by sums of weights, of which one of nothing counts as 1."""
-    return p.mul_p(x, _rows(p.div_p(1.0, _filled(total)), x))
-
-
 def _filled(total: Any) -> Any:
-    return p.select_p(p.eq_p(total, 0.0), 1.0, total)
+    """Returns sums of weights, of which one of nothing counts as 1."""
+    return fnp.where(total == 0.0, 1.0, total)
 
 
 def _at_once(q: Any, k: Any, v: Any, mask: Any, words: Any, plan: _Plan) -> Any:
@@ -210,9 +198,9 @@ def _at_once(q: Any, k: Any, v: Any, mask: Any, words: Any, plan: _Plan) -> Any:
     if not plan.keys:
         return _product(s, v, (-1, -2))
     top = _finite(p.stop_gradient_p(p.max_p(s, axes=last)))
-    weights = p.exp_p(p.sub_p(s, _rows(top, s)))
+    weights = fnp.exp(s - _column(top))
     total = p.sum_p(weights, axes=last)
-    return _divided(_product(plan.thinned(weights, words), v, (-1, -2)), total)
+    return _product(plan.thinned(weights, words), v, (-1, -2)) * _column(1.0 / _filled(total))
 
 
 # ------------------------------------------------------------------------------------- in chunks
@@ -228,33 +216,21 @@ def _blocks(x: Any, axis: int, plan: _Plan) -> Any:
     shape = type_of(x).shape
     axis %= len(shape)
     count = -(-plan.keys // plan.size)
-    extra = count * plan.size - plan.keys
-    if extra:
-        none = (0,) * len(shape)
-        high = tuple(extra if i == axis else 0 for i in range(len(shape)))
-        fill = False if type_of(x).dtype == np.bool_ else 0.0
-        x = p.pad_p(x, low=none, high=high, interior=none, value=fill)
+    x = padded(
+        x, axis, 0, count * plan.size - plan.keys, False if type_of(x).dtype == np.bool_ else 0.0
+    )
     x = p.reshape_p(x, shape=(*shape[:axis], count, plan.size, *shape[axis + 1 :]))
-    order = (axis, *(i for i in range(len(shape) + 1) if i != axis))
-    return p.transpose_p(x, permutation=order)
+    return fnp.moveaxis(x, axis, 0)
 
 
 def _whole(x: Any, axis: int, plan: _Plan) -> Any:
     """Undoes `_blocks`."""
+    count, size = type_of(x).shape[0], plan.size
+    axis %= type_of(x).ndim - 1
+    x = fnp.moveaxis(x, 0, axis)
     shape = type_of(x).shape
-    axis %= len(shape) - 1
-    order = (*range(1, axis + 1), 0, *range(axis + 1, len(shape)))
-    x = p.transpose_p(x, permutation=order)
-    shape = type_of(x).shape
-    x = p.reshape_p(x, shape=(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
-    return fnp.take(x, np.arange(0), axis=axis) if not plan.keys else _cut(x, axis, plan.keys)
-
-
-def _cut(x: Any, axis: int, size: int) -> Any:
-    shape = type_of(x).shape
-    stop = (*shape[:axis], size, *shape[axis + 1 :])
-    none, one = (0,) * len(shape), (1,) * len(shape)
-    return x if stop == shape else p.slice_p(x, start=none, stop=stop, step=one)
+    x = p.reshape_p(x, shape=(*shape[:axis], count * size, *shape[axis + 2 :]))
+    return padded(x, axis, 0, plan.keys - count * size, 0.0)
 
 
 def _scanned(
@@ -281,44 +257,35 @@ def _scanned(
     """
     mask, words = extra
     count = -(-plan.keys // plan.size)
-    firsts = p.mul_p(p.iota_p(shape=(count,), dtype=_INT, axis=0), plan.size)
-    stacked = [firsts, _blocks(k, -2, plan), _blocks(v, -2, plan)]
+    firsts = p.iota_p(shape=(count,), dtype=INT, axis=0) * plan.size
+    stacked, constant = [firsts, _blocks(k, -2, plan), _blocks(v, -2, plan)], [*fixed]
     is_split = mask is not None and type_of(mask).shape[-1] == plan.keys
-    constant = [*fixed]
-    if mask is not None:
-        stacked, constant = (
-            ([*stacked, _blocks(mask, -1, plan)], constant)
-            if is_split
-            else (stacked, [*constant, mask])
-        )
+    if is_split:
+        stacked.append(_blocks(mask, -1, plan))
+    elif mask is not None:
+        constant.append(mask)
     if words is not None:
         stacked.append(words)
+    ends = len(constant), len(constant) + len(carry)
 
     def body(*given: Any) -> Sequence[Any]:
-        own = given[: len(constant)]
-        state = given[len(constant) : len(constant) + len(carry)]
-        first, keys, values, *rest = given[len(constant) + len(carry) :]
+        own, state, elements = given[: ends[0]], given[ends[0] : ends[1]], given[ends[1] :]
+        first, keys, values, *rest = elements
         part = None if mask is None else rest.pop(0) if is_split else own[-1]
         return step(own[: len(fixed)], state, first, part, rest[0] if rest else None, keys, values)
 
     elements = [t.update(shape=t.shape[1:]) for t in map(type_of, stacked)]
-    types = [*map(type_of, (*constant, *carry)), *elements]
-    program = _program(name, body, types)
     return p.scan_p(
         *constant,
         *carry,
         *stacked,
-        body=program,
+        body=_program(name, body, [*map(type_of, (*constant, *carry)), *elements]),
         consts=len(constant),
         carry=len(carry),
         length=count,
         reverse=False,
         unroll=1,
     )
-
-
-def _constant(value: float, t: ArrayType) -> Any:
-    return p.broadcast_p(p.scalar(value, t.dtype), shape=t.shape, axes=())
 
 
 def _in_chunks(q: Any, k: Any, v: Any, mask: Any, words: Any, plan: _Plan) -> Any:
@@ -330,94 +297,81 @@ def _in_chunks(q: Any, k: Any, v: Any, mask: Any, words: Any, plan: _Plan) -> An
         operands.append(mask)
     if words is not None:
         operands.append(draws.split(words, -(-plan.keys // plan.size)))
-    places = 3, 3 + (mask is not None)
     t = type_of(q)
-    rows = t.update(shape=t.shape[:-1])
-    result = t.update(shape=(*t.shape[:-1], type_of(v).shape[-1]))
+    rows, result = t.shape[:-1], (*t.shape[:-1], type_of(v).shape[-1])
 
-    def extra(given: Sequence[Any]) -> tuple[Any, Any]:
+    def parts(given: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns the queries, keys, values, and the mask and the keys of random numbers."""
+        q, k, v, *rest = given
         return (
-            None if mask is None else given[places[0]],
-            None if words is None else given[places[1]],
+            q,
+            k,
+            v,
+            (None if mask is None else rest.pop(0), rest[0] if words is not None else None),
         )
 
     def forward(*given: Any) -> list[Any]:
-        q, k, v = given[:3]
-        carry = [_constant(-math.inf, rows), _constant(0.0, rows), _constant(0.0, result)]
-        more = extra(given)
+        q, k, v, more = parts(given)
+        carry = [filled(n, s, t.dtype) for n, s in ((-math.inf, rows), (0.0, rows), (0.0, result))]
         top, total, out = _scanned("attention", _forward_step(plan), [q], carry, k, v, more, plan)
-        logarithm = p.add_p(_finite(top), p.log_p(_filled(total)))
-        return [_divided(out, total), logarithm]
+        total = _filled(total)
+        return [out * _column(1.0 / total), _finite(top) + fnp.log(total)]
 
     def backward(ct: Any, *given: Any) -> list[Any]:
-        (q, k, v), (out, logarithm) = given[:3], given[-2:]
-        delta = p.sum_p(p.mul_p(ct, out), axes=(type_of(out).ndim - 1,))
-        mask_here, _ = more = extra(given)
-        step = _backward_step(plan, mask_here)
-        found = _scanned(
-            "attention_ct", step, [q, ct, delta, logarithm], [_constant(0.0, t)], k, v, more, plan
-        )
+        (*operands, out, logarithm) = given
+        q, k, v, more = parts(operands)
+        delta = p.sum_p(ct * out, axes=(type_of(out).ndim - 1,))
+        fixed, carry = [q, ct, delta, logarithm], [filled(0.0, t.shape, t.dtype)]
+        found = _scanned("attention_ct", _backward_step(plan), fixed, carry, k, v, more, plan)
         cts = [found[0], *(_whole(x, -2, plan) for x in found[1:3])]
-        if mask_here is not None and type_of(mask_here).is_inexact:
-            shape = type_of(mask_here).shape
-            cts.append(
-                _whole(found[3], -1, plan)
-                if shape[-1] == plan.keys
-                else p.sum_p(found[3], axes=(0,))
-            )
+        if len(found) > 3:  # the mask is of numbers
+            is_split = type_of(more[0]).shape[-1] == plan.keys
+            cts.append(_whole(found[3], -1, plan) if is_split else p.sum_p(found[3], axes=(0,)))
         return cts
 
     types = [type_of(x).update() for x in operands]
     forwards = _program("attention", forward, types)
-    saved = [*forwards.output_types]
-    pulled = [("operand", i) for i in range(len(operands))] + [("result", 0), ("saved", 0)]
-    spec = p.Spec(
-        "scaled_dot_product_attention",
-        len(operands),
-        (True,),
-        gives=tuple(t.is_inexact for t in types),
-        pulled=tuple(pulled),
-    )
+    operand_types = [t.update(shape=result), *types, *forwards.output_types]
     (out,) = p.custom_p(
         *operands,
         forward=forwards,
-        backward=_program("attention_ct", backward, [result, *types, *saved]),
+        backward=_program("attention_ct", backward, operand_types),
         forward_mode=None,
         variants=(),
-        spec=spec,
+        spec=p.Spec(
+            "scaled_dot_product_attention",
+            len(operands),
+            (True,),
+            gives=tuple(t.is_inexact for t in types),
+            pulled=(*(("operand", i) for i in range(len(operands))), ("result", 0), ("saved", 0)),
+        ),
         saved=False,
     )
     return out
 
 
 def _forward_step(plan: _Plan) -> Callable[..., list[Any]]:
-    def step(
-        fixed: Any, carry: Any, first: Any, mask: Any, words: Any, k: Any, v: Any
-    ) -> list[Any]:
+    def step(fixed: Any, carry: Any, first: Any, mask: Any, words: Any, k: Any, v: Any) -> Any:
         top, total, out = carry
         s = plan.scores(fixed[0], k, mask, first)
         last = (type_of(s).ndim - 1,)
-        new = p.maximum_p(top, p.max_p(s, axes=last))
+        new = fnp.maximum(top, p.max_p(s, axes=last))
         shift = _finite(new)
-        weights = p.exp_p(p.sub_p(s, _rows(shift, s)))
-        kept = p.exp_p(p.sub_p(top, shift))
+        weights, kept = fnp.exp(s - _column(shift)), fnp.exp(top - shift)
         seen = _product(plan.thinned(weights, words), v, (-1, -2))
-        total = p.add_p(p.mul_p(total, kept), p.sum_p(weights, axes=last))
-        return [new, total, p.add_p(p.mul_p(out, _rows(kept, out)), seen)]
+        return [new, total * kept + p.sum_p(weights, axes=last), out * _column(kept) + seen]
 
     return step
 
 
-def _backward_step(plan: _Plan, whole_mask: Any) -> Callable[..., list[Any]]:
-    def step(
-        fixed: Any, carry: Any, first: Any, mask: Any, words: Any, k: Any, v: Any
-    ) -> list[Any]:
+def _backward_step(plan: _Plan) -> Callable[..., list[Any]]:
+    def step(fixed: Any, carry: Any, first: Any, mask: Any, words: Any, k: Any, v: Any) -> Any:
         q, ct, delta, logarithm = fixed
         s = plan.scores(q, k, mask, first)
-        weights = p.exp_p(p.sub_p(s, _rows(logarithm, s)))
+        weights = fnp.exp(s - _column(logarithm))
         slope = plan.thinned(_product(ct, v, (-1, -1)), words)
-        ds = p.mul_p(weights, p.sub_p(slope, _rows(delta, s)))
-        found = [p.add_p(carry[0], _product(ds, k, (-1, -2)))]
+        ds = weights * (slope - _column(delta))
+        found = [carry[0] + _product(ds, k, (-1, -2))]
         found += [_joined(ds, q), _joined(plan.thinned(weights, words), ct)]
         if mask is not None and type_of(mask).is_inexact:
             found.append(_summed(ds, type_of(mask).shape))
@@ -428,5 +382,5 @@ def _backward_step(plan: _Plan, whole_mask: Any) -> Callable[..., list[Any]]:
 
 def _summed(x: Any, shape: tuple[int, ...]) -> Any:
     """Sums over the axes along which a mask of some shape was broadcast."""
-    axes = tuple(i for i, (n, m) in enumerate(zip(type_of(x).shape, shape, strict=True)) if n != m)
+    axes = tuple(i for i, n in enumerate(type_of(x).shape) if n != shape[i])
     return p.reshape_p(p.sum_p(x, axes=axes), shape=shape) if axes else x

@@ -1,15 +1,14 @@
-"""Convolutions over one to three axes, their transposes, and the patches that they see."""
+"""Convolutions over one to three axes, and their transposes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, DTypeError, ShapeError
 from ftrans.ir import type_of
-from ftrans.nn.common import per_channel, shown, sizes
+from ftrans.nn.common import family, per_channel, shown, sizes
 from ftrans.numpy.promotion import as_array
 
 __all__ = [
@@ -17,21 +16,19 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _operands(
-    name: str, count: int, input: Any, weight: Any, groups: int, kernel: str
-) -> tuple[Any, Any, bool]:
-    """Returns the strict operands, with an axis of examples, and whether input had one.
+def _kernel(name: str, x: Any, weight: Any, groups: int, form: str) -> Any:
+    """Returns the strict kernel, whose axes behind the first two are those of x.
 
     Raises:
-        ShapeError: where the ranks do not fit, or the channels do not fit the groups.
+        ShapeError: where it has another rank, which is told by the form of those two.
     """
-    x, w = as_array(input), as_array(weight)
+    w = as_array(weight)
     t, of = type_of(x), type_of(w)
-    axes = ", ".join(("d", "h", "w")[3 - count :])
-    if t.ndim not in (count + 1, count + 2) or of.ndim != count + 2:
+    if of.ndim != t.ndim:
+        axes = ", ".join("dhw"[5 - t.ndim :])
         raise ShapeError(
-            f"{name}: input is f32[n, c, {axes}] or f32[c, {axes}], weight f32[{kernel}, {axes}]."
-            f"{shown(input=x, weight=w)}"
+            f"{name}: weight is f32[{form}, {axes}].{shown(input=x, weight=w)}\n"
+            f"  Its axes behind the first two are those of input."
         )
     if t.dtype != of.dtype:
         raise DTypeError(
@@ -40,20 +37,26 @@ def _operands(
         )
     if groups < 1:
         raise ArgumentError(f"{name}: groups is a positive number.\n  groups: {groups}")
-    batched = t.ndim == count + 2
-    return (x if batched else p.reshape_p(x, shape=(1, *t.shape))), w, batched
+    return w
 
 
-def _biased(name: str, out: Any, bias: Any, batched: bool) -> Any:
-    """Adds a bias, and takes the axis of examples off where there was none."""
-    if bias is not None:
-        out = fnp.add(out, per_channel(name, "bias", as_array(bias), out))
-    return out if batched else p.reshape_p(out, shape=type_of(out).shape[1:])
+def _fit(name: str, x: Any, w: Any, groups: int, fits: bool, makes: str) -> None:
+    """Raises where the channels of an operand are not those that a kernel takes."""
+    if not fits:
+        raise ShapeError(
+            f"{name}: the channels do not fit.{shown(input=x, weight=w)}\n  groups: {groups}\n"
+            f"  input has {type_of(x).shape[1]} channels, {makes}."
+        )
+
+
+def _convolved(name: str, x: Any, w: Any, bias: Any, groups: int, **settings: Any) -> Any:
+    out = p.conv_p(x, w, feature_groups=groups, batch_groups=1, **settings)
+    return out if bias is None else fnp.add(out, per_channel(name, "bias", bias, out))
 
 
 def _padding(
     name: str, padding: Any, kernel: tuple[int, ...], strides: tuple[int, ...]
-) -> list[tuple[int, int]]:
+) -> tuple[tuple[int, int], ...]:
     """Returns how much is added before and after, along each axis.
 
     Args:
@@ -62,10 +65,10 @@ def _padding(
         kernel: the sizes of the kernel, as it is dilated.
         strides: those of the convolution.
     """
-    if not isinstance(padding, str):
-        return [(n, n) for n in sizes(name, "padding", padding, len(kernel))]
     if padding == "valid":
-        return [(0, 0)] * len(kernel)
+        padding = 0
+    if not isinstance(padding, str):
+        return tuple((n, n) for n in sizes(name, "padding", padding, len(kernel)))
     if padding != "same":
         raise ArgumentError(
             f"{name}: there is no padding {padding!r}.\n  padding: {padding!r}\n"
@@ -76,54 +79,19 @@ def _padding(
             f"{name}: padding 'same' keeps sizes, which a stride does not.\n"
             f"  stride: {strides}\n  Write padding={tuple(k // 2 for k in kernel)}."
         )
-    return [((k - 1) // 2, k // 2) for k in kernel]
+    return tuple(((k - 1) // 2, k // 2) for k in kernel)
 
 
-def _conv(name: str, count: int) -> Callable[..., Any]:
-    def conv(
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> Any:
-        x, w, batched = _operands(name, count, input, weight, groups, "o, c / groups")
-        channels, (outs, taken, *kernel) = type_of(x).shape[1], type_of(w).shape
-        if channels != taken * groups or outs % groups:
-            raise ShapeError(
-                f"{name}: the channels do not fit.{shown(input=x, weight=w)}\n  groups: {groups}\n"
-                f"  input has {channels} channels, weight takes {taken} in each of {groups} groups "
-                f"and makes {outs}."
-            )
-        steps, dilations = (
-            sizes(name, argument, value, count, 1)
-            for argument, value in (("stride", stride), ("dilation", dilation))
-        )
-        reach = tuple(d * (k - 1) + 1 if k else 0 for d, k in zip(dilations, kernel, strict=True))
-        pads = tuple(_padding(name, padding, reach, steps))
-        room = [n + a + b for n, (a, b) in zip(type_of(x).shape[2:], pads, strict=True)]
-        if any(n < k for n, k in zip(room, reach, strict=True)) or 0 in kernel:
-            raise ShapeError(
-                f"{name}: the kernel is larger than what it moves over.{shown(input=x, weight=w)}\n"
-                f"  padded input: {tuple(room)}, dilated kernel: {reach}"
-            )
-        out = p.conv_p(
-            x,
-            w,
-            strides=steps,
-            padding=pads,
-            lhs_dilation=(1,) * count,
-            rhs_dilation=dilations,
-            feature_groups=groups,
-            batch_groups=1,
-        )
-        return _biased(name, out, bias, batched)
-
-    axes = ", ".join(("d", "h", "w")[3 - count :])
-    conv.__name__ = conv.__qualname__ = name
-    conv.__doc__ = f"""Returns the cross-correlation over {count} axes with a kernel.
+def conv(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """Returns the cross-correlation over {count} axes with a kernel.
 
     Args:
         input: f32[n, c, {axes}], or f32[c, {axes}] for one example.
@@ -140,78 +108,49 @@ def _conv(name: str, count: int) -> Callable[..., Any]:
 
     Example:
         >>> import numpy as np
-        >>> x, w = np.ones({(1, 1, *(3,) * count)}), np.ones({(1, 1, *(2,) * count)})
-        >>> float({name}(x, w).sum())
-        {float(4**count)}
+        >>> x, w = np.ones((1, 1, *[3] * {count})), np.ones((1, 1, *[2] * {count}))
+        >>> bool(conv{count}d(x, w).sum() == 4**{count})
+        True
     """
-    return conv
-
-
-conv1d, conv2d, conv3d = (_conv(f"conv{n}d", n) for n in (1, 2, 3))
-
-
-def _conv_transpose(name: str, count: int) -> Callable[..., Any]:
-    def conv_transpose(
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-    ) -> Any:
-        x, w, batched = _operands(name, count, input, weight, groups, "c, o / groups")
-        channels, (taken, outs, *kernel) = type_of(x).shape[1], type_of(w).shape
-        if channels != taken or channels % groups:
-            raise ShapeError(
-                f"{name}: the channels do not fit.{shown(input=x, weight=w)}\n  groups: {groups}\n"
-                f"  input has {channels} channels, weight takes {taken} in {groups} groups."
-            )
-        steps, dilations, pads, more = (
-            sizes(name, argument, value, count, least)
-            for argument, value, least in (
-                ("stride", stride, 1),
-                ("dilation", dilation, 1),
-                ("padding", padding, 0),
-                ("output_padding", output_padding, 0),
-            )
+    x, name = input, f"conv{type_of(input).ndim - 2}d"
+    w = _kernel(name, x, weight, groups, "o, c / groups")
+    (_, channels, *room), (outs, taken, *kernel) = type_of(x).shape, type_of(w).shape
+    makes = f"weight takes {taken} in each of {groups} groups and makes {outs}"
+    _fit(name, x, w, groups, channels == taken * groups and outs % groups == 0, makes)
+    steps = sizes(name, "stride", stride, len(room), 1)
+    dilations = sizes(name, "dilation", dilation, len(room), 1)
+    reach = tuple(d * (k - 1) + 1 if k else 0 for d, k in zip(dilations, kernel, strict=True))
+    pads = _padding(name, padding, reach, steps)
+    padded = tuple(n + sum(pair) for n, pair in zip(room, pads, strict=True))
+    if any(n < k for n, k in zip(padded, reach, strict=True)) or 0 in kernel:
+        raise ShapeError(
+            f"{name}: the kernel is larger than what it moves over.{shown(input=x, weight=w)}\n"
+            f"  padded input: {padded}, dilated kernel: {reach}"
         )
-        if any(extra >= max(s, d) for extra, s, d in zip(more, steps, dilations, strict=True)):
-            raise ArgumentError(
-                f"{name}: output_padding is smaller than stride or dilation.\n"
-                f"  output_padding: {more}, stride: {steps}, dilation: {dilations}"
-            )
-        # c, o within each group become o, c: the groups stand in the output features
-        parts = p.reshape_p(w, shape=(groups, taken // groups, outs, *kernel))
-        order = (0, 2, 1, *range(3, count + 3))
-        parts = p.transpose_p(parts, permutation=order)
-        turned = p.reshape_p(parts, shape=(groups * outs, taken // groups, *kernel))
-        turned = p.rev_p(turned, axes=tuple(range(2, count + 2)))
-        reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
-        room = type_of(x).shape[2:]
-        every = zip(room, steps, reach, pads, more, strict=True)
-        results = [(n - 1) * s + r + 1 - 2 * q + e for n, s, r, q, e in every]
-        if any(n < 1 for n in (*results, *room, *kernel)):
-            raise ShapeError(
-                f"{name}: nothing is left of the result.{shown(input=x, weight=w)}\n"
-                f"  sizes: {tuple(results)}, with padding={pads}"
-            )
-        out = p.conv_p(
-            x,
-            turned,
-            strides=(1,) * count,
-            padding=tuple((r - q, r - q + e) for r, q, e in zip(reach, pads, more, strict=True)),
-            lhs_dilation=steps,
-            rhs_dilation=dilations,
-            feature_groups=groups,
-            batch_groups=1,
-        )
-        return _biased(name, out, bias, batched)
+    return _convolved(
+        name,
+        x,
+        w,
+        bias,
+        groups,
+        strides=steps,
+        padding=pads,
+        lhs_dilation=(1,) * len(room),
+        rhs_dilation=dilations,
+    )
 
-    axes = ", ".join(("d", "h", "w")[3 - count :])
-    conv_transpose.__name__ = conv_transpose.__qualname__ = name
-    conv_transpose.__doc__ = f"""Returns the transpose of `conv{count}d`, also called deconvolution.
+
+def conv_transpose(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """Returns the transpose of `conv{count}d`, also called deconvolution.
 
     Args:
         input: f32[n, c, {axes}], or f32[c, {axes}] for one example.
@@ -226,9 +165,45 @@ def _conv_transpose(name: str, count: int) -> Callable[..., Any]:
     Returns:
         f32[n, o, ...].
     """
-    return conv_transpose
+    x, name = input, f"conv_transpose{type_of(input).ndim - 2}d"
+    w = _kernel(name, x, weight, groups, "c, o / groups")
+    (_, channels, *room), (taken, outs, *kernel) = type_of(x).shape, type_of(w).shape
+    makes = f"weight takes {taken} in {groups} groups"
+    _fit(name, x, w, groups, channels == taken and channels % groups == 0, makes)
+    steps = sizes(name, "stride", stride, len(room), 1)
+    dilations = sizes(name, "dilation", dilation, len(room), 1)
+    pads = sizes(name, "padding", padding, len(room))
+    more = sizes(name, "output_padding", output_padding, len(room))
+    if any(extra >= max(s, d) for extra, s, d in zip(more, steps, dilations, strict=True)):
+        raise ArgumentError(
+            f"{name}: output_padding is smaller than stride or dilation.\n"
+            f"  output_padding: {more}, stride: {steps}, dilation: {dilations}"
+        )
+    reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
+    results = tuple(
+        (n - 1) * s + r + 1 - 2 * q + e
+        for n, s, r, q, e in zip(room, steps, reach, pads, more, strict=True)
+    )
+    if any(n < 1 for n in (*results, *room, *kernel)):
+        raise ShapeError(
+            f"{name}: nothing is left of the result.{shown(input=x, weight=w)}\n"
+            f"  sizes: {results}, with padding={pads}"
+        )
+    # c, o within each group become o, c: the groups stand in the output features
+    parts = fnp.reshape(w, (groups, taken // groups, outs, *kernel))
+    turned = fnp.reshape(fnp.swapaxes(parts, 1, 2), (groups * outs, taken // groups, *kernel))
+    return _convolved(
+        name,
+        x,
+        fnp.flip(turned, tuple(range(2, len(room) + 2))),
+        bias,
+        groups,
+        strides=(1,) * len(room),
+        padding=tuple((r - q, r - q + e) for r, q, e in zip(reach, pads, more, strict=True)),
+        lhs_dilation=steps,
+        rhs_dilation=dilations,
+    )
 
 
-conv_transpose1d, conv_transpose2d, conv_transpose3d = (
-    _conv_transpose(f"conv_transpose{n}d", n) for n in (1, 2, 3)
-)
+conv1d, conv2d, conv3d = family(conv)
+conv_transpose1d, conv_transpose2d, conv_transpose3d = family(conv_transpose)

@@ -1,7 +1,4 @@
-"""Where the functions of this package get random numbers from: a key, a generator, or the default.
-
-All use of random numbers is in this file.
-"""
+"""Where functions of this package get random numbers from: a key, a generator, or the default."""
 
 from __future__ import annotations
 
@@ -51,34 +48,3 @@ def bernoulli(key: Any, p: float, shape: tuple[int, ...]) -> Any:
     """Returns booleans that are True with a probability, those of `random.bernoulli`."""
     # a constant of the program, so that it is none that bodies of loops capture
     return fnp.less(random.uniform(key, shape, "float32"), p)
-
-
-def uniform(key: Any, shape: tuple[int, ...], dtype: Any, low: float, high: float) -> Any:
-    """Returns numbers that are distributed evenly from `low` up to `high`."""
-    return random.uniform(key, shape, dtype, low, high)
-
-
-def normal(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """Returns standard normal numbers."""
-    return random.normal(key, shape, dtype)
-
-
-def truncated(key: Any, low: float, high: float, shape: tuple[int, ...], dtype: Any) -> Any:
-    """Returns standard normal numbers between two bounds."""
-    return random.truncated_normal(key, low, high, shape, dtype)
-
-
-def orthogonal(key: Any, n: int, m: int, dtype: Any) -> Any:
-    """Returns a matrix f32[n, m] whose rows or columns are orthonormal."""
-    return random.orthogonal(key, n, (), dtype, m)
-
-
-def gumbel(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """Returns numbers of the standard Gumbel distribution."""
-    return random.gumbel(key, shape, dtype)
-
-
-def permutations(key: Any, count: int, length: int) -> Any:
-    """Returns permutations of the first integers, i32[length, count], one for each column."""
-    rows = fnp.broadcast_to(fnp.arange(length, dtype="int32")[:, None], (length, count))
-    return random.permutation(key, rows, axis=0, independent=True)

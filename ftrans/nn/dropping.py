@@ -6,22 +6,21 @@ Each takes a key, or a generator: `dropout(x, key=key)`, `dropout(x, rng=rng)`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from ftrans import numpy as fnp
 from ftrans import primitives as p
+from ftrans import random
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn import draws
-from ftrans.nn.activations import leaky_relu, softmax
+from ftrans.nn.activations import softmax
 from ftrans.nn.common import shown
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.promotion import cast, inexact
 
-__all__ = [
-    "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",
-    "gumbel_softmax", "rrelu",
-]  # fmt: skip
+__all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "gumbel_softmax"]
 
 
 def check_probability(name: str, argument: str, p: Any) -> None:
@@ -33,24 +32,36 @@ def check_probability(name: str, argument: str, p: Any) -> None:
         )
 
 
-def _kept(key: Any, rate: float, x: Any, axes: int | None) -> Any:
-    """Returns a mask of what is kept: of each element, or of each of the first axes."""
-    shape = type_of(x).shape
-    if axes is None:
-        return draws.bernoulli(key, 1.0 - rate, shape)
-    mask = draws.bernoulli(key, 1.0 - rate, shape[:axes])
-    return p.broadcast_p(mask, shape=shape, axes=tuple(range(axes)))
+def _thinned(
+    name: str, x: Any, rate: float, training: bool, key: Any, rng: Any, keep: Any, axes: Any = None
+) -> Any:
+    """Returns `keep(x, mask)`, where the mask says what is to stay as it is.
 
-
-def _dropped(name: str, x: Any, rate: float, training: bool, key: Any, rng: Any, axes: Any) -> Any:
+    Args:
+        name: the function, for errors.
+        x: a strict operand.
+        rate: the chance of what is not to stay; for 0 the result is x, for 1 it is zero.
+        training: whether to draw at all.
+        key: a key of random numbers, or None.
+        rng: a generator, or None.
+        keep: is given the mask.
+        axes: how many of the first axes are drawn for; None for all.
+    """
     check_probability(name, "p", rate)
     if not training or rate == 0.0:
         return x
     key = draws.key_of(name, key, rng)
     if rate == 1.0:
-        return p.mul_p(x, 0.0)
-    scaled = p.mul_p(x, 1.0 / (1.0 - rate))
-    return p.select_p(_kept(key, rate, x, axes), scaled, 0.0)
+        return x * 0.0
+    shape = type_of(x).shape
+    mask = draws.bernoulli(key, 1.0 - rate, shape[:axes])
+    if axes is not None:
+        mask = p.broadcast_p(mask, shape=shape, axes=tuple(range(axes)))
+    return keep(x, mask)
+
+
+def _scaled(rate: float) -> Callable[[Any, Any], Any]:
+    return lambda x, kept: fnp.where(kept, x * (1.0 / (1.0 - rate)), 0.0)
 
 
 def dropout(
@@ -75,58 +86,36 @@ def dropout(
         >>> sorted(set(out.round(2).tolist()))
         [0.0, 1.33]
     """
-    return _dropped("dropout", inexact(input), p, training, key, rng, None)
+    return _thinned("dropout", inexact(input), p, training, key, rng, _scaled(p))
 
 
-def _channels(name: str, input: Any, count: int) -> tuple[Any, int]:
-    """Returns a strict operand, and how many axes there are in front of the spatial ones."""
-    x = inexact(input)
-    axes = type_of(x).ndim - count
-    if axes not in (1, 2):
-        raise ShapeError(
-            f"{name}: input has axes of examples and channels, and {count} more."
-            f"{shown(input=x)}\n  Write dropout(input) to drop single elements."
-        )
-    return x, axes
+def _of_channels(count: int) -> Callable[..., Any]:
+    """Makes the dropout of whole channels, each of some axes."""
+    name = f"dropout{count}d"
+
+    def dropped(
+        input: Any, p: float = 0.5, training: bool = True, *, key: Any = None, rng: Any = None
+    ) -> Any:
+        x = inexact(input)
+        axes = type_of(x).ndim - count
+        if axes not in (1, 2):
+            raise ShapeError(
+                f"{name}: input has axes of examples and channels, and {count} more."
+                f"{shown(input=x)}\n  Write dropout(input) to drop single elements."
+            )
+        return _thinned(name, x, p, training, key, rng, _scaled(p), axes)
+
+    axes = ", ".join("dhw"[3 - count :])
+    dropped.__name__ = dropped.__qualname__ = name
+    dropped.__doc__ = (
+        f"Sets whole channels of f32[n, c, {axes}] to zero with a probability, see `dropout`."
+    )
+    return dropped
 
 
-def dropout1d(
-    input: Any, p: float = 0.5, training: bool = True, *, key: Any = None, rng: Any = None
-) -> Any:
-    """Sets whole channels of f32[n, c, l] to zero with a probability, see `dropout`."""
-    x, axes = _channels("dropout1d", input, 1)
-    return _dropped("dropout1d", x, p, training, key, rng, axes)
-
-
-def dropout2d(
-    input: Any, p: float = 0.5, training: bool = True, *, key: Any = None, rng: Any = None
-) -> Any:
-    """Sets whole channels of f32[n, c, h, w] to zero with a probability, see `dropout`."""
-    x, axes = _channels("dropout2d", input, 2)
-    return _dropped("dropout2d", x, p, training, key, rng, axes)
-
-
-def dropout3d(
-    input: Any, p: float = 0.5, training: bool = True, *, key: Any = None, rng: Any = None
-) -> Any:
-    """Sets whole channels of f32[n, c, d, h, w] to zero with a probability, see `dropout`."""
-    x, axes = _channels("dropout3d", input, 3)
-    return _dropped("dropout3d", x, p, training, key, rng, axes)
-
+dropout1d, dropout2d, dropout3d = map(_of_channels, (1, 2, 3))
 
 _LOWEST = -1.7580993408473766  # of selu: -scale * alpha
-
-
-def _moved(name: str, x: Any, rate: float, training: bool, key: Any, rng: Any, axes: Any) -> Any:
-    check_probability(name, "p", rate)
-    if not training or rate == 0.0:
-        return x
-    key = draws.key_of(name, key, rng)
-    if rate == 1.0:
-        return p.mul_p(x, 0.0)
-    a = 1.0 / math.sqrt((1.0 - rate) * (1.0 + rate * _LOWEST**2))
-    kept = p.select_p(_kept(key, rate, x, axes), x, _LOWEST)
-    return p.add_p(p.mul_p(kept, a), -a * rate * _LOWEST)
 
 
 def alpha_dropout(
@@ -137,35 +126,12 @@ def alpha_dropout(
     Reference:
         https://arxiv.org/abs/1706.02515
     """
-    return _moved("alpha_dropout", inexact(input), p, training, key, rng, None)
 
+    def keep(x: Any, kept: Any) -> Any:
+        a = 1.0 / math.sqrt((1.0 - p) * (1.0 + p * _LOWEST**2))
+        return fnp.where(kept, x, _LOWEST) * a - a * p * _LOWEST
 
-def feature_alpha_dropout(
-    input: Any, p: float = 0.5, training: bool = False, *, key: Any = None, rng: Any = None
-) -> Any:
-    """Does to whole channels of f32[n, c, ...] what `alpha_dropout` does to elements."""
-    x = inexact(input)
-    if type_of(x).ndim < 2:
-        raise ShapeError(f"feature_alpha_dropout: input is f32[n, c, ...].{shown(input=x)}")
-    return _moved("feature_alpha_dropout", x, p, training, key, rng, 2)
-
-
-def rrelu(
-    input: Any,
-    lower: float = 1.0 / 8,
-    upper: float = 1.0 / 3,
-    training: bool = False,
-    *,
-    key: Any = None,
-    rng: Any = None,
-) -> Any:
-    """Returns x where it is positive, else x times a slope that is drawn between two bounds."""
-    x = inexact(input)
-    if not training:
-        return leaky_relu(x, (lower + upper) / 2)
-    t = type_of(x)
-    slope = draws.uniform(draws.key_of("rrelu", key, rng), t.shape, t.dtype, lower, upper)
-    return p.select_p(p.gt_p(x, 0.0), x, p.mul_p(x, slope))
+    return _thinned("alpha_dropout", inexact(input), p, training, key, rng, keep)
 
 
 def gumbel_softmax(
@@ -193,10 +159,10 @@ def gumbel_softmax(
     x = inexact(logits)
     t = type_of(x)
     at = canonical_axis("gumbel_softmax", axis, t.ndim)
-    noise = draws.gumbel(draws.key_of("gumbel_softmax", key, rng), t.shape, t.dtype)
-    soft = softmax(fnp.divide(fnp.add(x, noise), tau), at)
+    noise = random.gumbel(draws.key_of("gumbel_softmax", key, rng), t.shape, t.dtype)
+    soft = softmax((x + noise) / tau, at)
     if not hard:
         return soft
-    chosen = fnp.expand_dims(fnp.argmax(soft, axis=at), at)
+    chosen = fnp.argmax(soft, axis=at, keepdims=True)
     line = fnp.reshape(fnp.arange(t.shape[at]), (-1, *(1,) * (t.ndim - at - 1)))
-    return p.graft_p(cast(fnp.equal(chosen, line), t.dtype), soft)
+    return p.graft_p(cast(chosen == line, t.dtype), soft)

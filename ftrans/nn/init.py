@@ -6,36 +6,30 @@ of the default dtype where none is given.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ftrans import numpy as fnp
-from ftrans import primitives as p
+from ftrans import random
 from ftrans.config import config
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.nn import draws
+from ftrans.nn.advice import missing_initialiser
 
 __all__ = [
-    "calculate_gain", "constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal",
-    "ones", "orthogonal", "sparse", "trunc_normal", "uniform", "xavier_normal", "xavier_uniform",
-    "zeros",
+    "calculate_gain", "constant", "eye", "kaiming_normal", "kaiming_uniform", "normal", "ones",
+    "orthogonal", "trunc_normal", "uniform", "xavier_normal", "xavier_uniform", "zeros",
 ]  # fmt: skip
 
-_GAINS = dict.fromkeys(
-    [
-        "linear",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "conv_transpose1d",
-        "conv_transpose2d",
-        "conv_transpose3d",
-        "sigmoid",
-    ],
-    1.0,
-) | {"tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75}
+_LINEAR = "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d sigmoid"
+_GAINS = {
+    **dict.fromkeys(_LINEAR.split(), 1.0), "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75
+}  # fmt: skip
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -103,46 +97,30 @@ def eye(shape: Any, *, dtype: Any = None) -> Any:
     return fnp.eye(*given, dtype=kind)
 
 
-def dirac(shape: Any, groups: int = 1, *, dtype: Any = None) -> Any:
-    """Returns the kernel of a convolution that hands its channels on, as many as there are."""
-    given, kind = _of(shape, dtype)
-    if len(given) not in (3, 4, 5) or groups < 1 or given[0] % groups:
-        raise ShapeError(
-            f"dirac: the shape is that of a kernel, f32[outputs, inputs, ...], and groups divides "
-            f"outputs.\n  shape: {given}\n  groups: {groups}"
-        )
-    out = np.zeros(given, kind)
-    each = given[0] // groups
-    center = tuple(n // 2 for n in given[2:])
-    for group in range(groups):
-        for channel in range(min(each, given[1])):
-            out[(group * each + channel, channel, *center)] = 1
-    return out
+def _drawn(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes an initialiser, of a shape, of what draws by a key an array of a shape and a dtype."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def drawn(
+        shape: Any, *args: Any, key: Any = None, rng: Any = None, dtype: Any = None, **kwargs: Any
+    ) -> Any:
+        return function(draws.key_of(name, key, rng), *_of(shape, dtype), *args, **kwargs)
+
+    _, shape, _, *own = inspect.signature(function).parameters.values()
+    more = list(inspect.signature(drawn, follow_wrapped=False).parameters.values())[2:-1]
+    drawn.__signature__ = inspect.Signature([shape, *own, *more])  # type: ignore[attr-defined]
+    return drawn
 
 
-def uniform(
-    shape: Any,
-    a: float = 0.0,
-    b: float = 1.0,
-    *,
-    key: Any = None,
-    rng: Any = None,
-    dtype: Any = None,
-) -> Any:
+@_drawn
+def uniform(key: Any, shape: Any, dtype: Any, a: float = 0.0, b: float = 1.0) -> Any:
     """Returns numbers that are distributed evenly from a up to b."""
-    given, kind = _of(shape, dtype)
-    return draws.uniform(draws.key_of("uniform", key, rng), given, kind, a, b)
+    return random.uniform(key, shape, dtype, a, b)
 
 
-def normal(
-    shape: Any,
-    mean: float = 0.0,
-    std: float = 1.0,
-    *,
-    key: Any = None,
-    rng: Any = None,
-    dtype: Any = None,
-) -> Any:
+@_drawn
+def normal(key: Any, shape: Any, dtype: Any, mean: float = 0.0, std: float = 1.0) -> Any:
     """Returns normal numbers.
 
     Example:
@@ -150,52 +128,30 @@ def normal(
         >>> normal((2, 3), key=jax.random.key(0)).shape
         (2, 3)
     """
-    given, kind = _of(shape, dtype)
-    drawn = draws.normal(draws.key_of("normal", key, rng), given, kind)
-    return p.add_p(p.mul_p(drawn, std), mean)
+    return random.normal(key, shape, dtype) * std + mean
 
 
+@_drawn
 def trunc_normal(
+    key: Any,
     shape: Any,
+    dtype: Any,
     mean: float = 0.0,
     std: float = 1.0,
     a: float = -2.0,
     b: float = 2.0,
-    *,
-    key: Any = None,
-    rng: Any = None,
-    dtype: Any = None,
 ) -> Any:
     """Returns normal numbers, of those between a and b."""
-    given, kind = _of(shape, dtype)
     low, high = (a - mean) / std, (b - mean) / std
-    words = draws.key_of("trunc_normal", key, rng)
-    return p.add_p(p.mul_p(draws.truncated(words, low, high, given, kind), std), mean)
+    return random.truncated_normal(key, low, high, shape, dtype) * std + mean
 
 
-def xavier_uniform(
-    shape: Any, gain: float = 1.0, *, key: Any = None, rng: Any = None, dtype: Any = None
-) -> Any:
-    """Returns numbers that are distributed evenly, scaled by inputs and outputs.
-
-    Reference:
-        https://proceedings.mlr.press/v9/glorot10a.html
-    """
-    given, _ = _of(shape, dtype)
-    bound = gain * math.sqrt(6.0 / max(sum(_fans("xavier_uniform", given)), 1))
-    return uniform(given, -bound, bound, key=key, rng=rng, dtype=dtype)
+def _xavier(name: str, shape: Any, gain: float) -> float:
+    """Returns the standard deviation that keeps that of signals and of gradients."""
+    return gain * math.sqrt(2.0 / max(sum(_fans(name, shape)), 1))
 
 
-def xavier_normal(
-    shape: Any, gain: float = 1.0, *, key: Any = None, rng: Any = None, dtype: Any = None
-) -> Any:
-    """Returns normal numbers, scaled by inputs and outputs, see `xavier_uniform`."""
-    given, _ = _of(shape, dtype)
-    std = gain * math.sqrt(2.0 / max(sum(_fans("xavier_normal", given)), 1))
-    return normal(given, 0.0, std, key=key, rng=rng, dtype=dtype)
-
-
-def _kaiming(name: str, shape: tuple[int, ...], a: float, mode: str, nonlinearity: str) -> float:
+def _kaiming(name: str, shape: Any, a: float, mode: str, nonlinearity: str) -> float:
     """Returns the standard deviation that keeps that of signals, or of gradients."""
     modes = ("fan_in", "fan_out")
     if mode not in modes:
@@ -204,15 +160,36 @@ def _kaiming(name: str, shape: tuple[int, ...], a: float, mode: str, nonlinearit
     return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
 
 
+def _even(key: Any, shape: Any, dtype: Any, deviation: float) -> Any:
+    """Returns numbers that are distributed evenly around 0, by their standard deviation."""
+    bound = math.sqrt(3.0) * deviation
+    return random.uniform(key, shape, dtype, -bound, bound)
+
+
+@_drawn
+def xavier_uniform(key: Any, shape: Any, dtype: Any, gain: float = 1.0) -> Any:
+    """Returns numbers that are distributed evenly, scaled by inputs and outputs.
+
+    Reference:
+        https://proceedings.mlr.press/v9/glorot10a.html
+    """
+    return _even(key, shape, dtype, _xavier("xavier_uniform", shape, gain))
+
+
+@_drawn
+def xavier_normal(key: Any, shape: Any, dtype: Any, gain: float = 1.0) -> Any:
+    """Returns normal numbers, scaled by inputs and outputs, see `xavier_uniform`."""
+    return random.normal(key, shape, dtype) * _xavier("xavier_normal", shape, gain)
+
+
+@_drawn
 def kaiming_uniform(
+    key: Any,
     shape: Any,
+    dtype: Any,
     a: float = 0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
-    *,
-    key: Any = None,
-    rng: Any = None,
-    dtype: Any = None,
 ) -> Any:
     """Returns numbers that are distributed evenly, scaled for rectifiers.
 
@@ -228,58 +205,33 @@ def kaiming_uniform(
     Reference:
         https://arxiv.org/abs/1502.01852
     """
-    given, _ = _of(shape, dtype)
-    bound = math.sqrt(3.0) * _kaiming("kaiming_uniform", given, a, mode, nonlinearity)
-    return uniform(given, -bound, bound, key=key, rng=rng, dtype=dtype)
+    return _even(key, shape, dtype, _kaiming("kaiming_uniform", shape, a, mode, nonlinearity))
 
 
+@_drawn
 def kaiming_normal(
+    key: Any,
     shape: Any,
+    dtype: Any,
     a: float = 0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
-    *,
-    key: Any = None,
-    rng: Any = None,
-    dtype: Any = None,
 ) -> Any:
     """Returns normal numbers, scaled for rectifiers, see `kaiming_uniform`."""
-    given, _ = _of(shape, dtype)
-    std = _kaiming("kaiming_normal", given, a, mode, nonlinearity)
-    return normal(given, 0.0, std, key=key, rng=rng, dtype=dtype)
+    deviation = _kaiming("kaiming_normal", shape, a, mode, nonlinearity)
+    return random.normal(key, shape, dtype) * deviation
 
 
-def orthogonal(
-    shape: Any, gain: float = 1, *, key: Any = None, rng: Any = None, dtype: Any = None
-) -> Any:
+@_drawn
+def orthogonal(key: Any, shape: Any, dtype: Any, gain: float = 1) -> Any:
     """Returns a weight whose rows, or columns if there are fewer, are orthogonal.
 
     Reference:
         https://arxiv.org/abs/1312.6120
     """
-    given, kind = _of(shape, dtype)
-    _fans("orthogonal", given)
-    rows, columns = given[0], math.prod(given[1:])
-    words = draws.key_of("orthogonal", key, rng)
-    drawn = draws.orthogonal(words, rows, columns, kind)
-    return p.mul_p(fnp.reshape(drawn, given), float(gain))
+    _fans("orthogonal", shape)
+    drawn = random.orthogonal(key, shape[0], (), dtype, math.prod(shape[1:]))
+    return fnp.reshape(drawn, shape) * float(gain)
 
 
-def sparse(
-    shape: Any,
-    sparsity: float,
-    std: float = 0.01,
-    *,
-    key: Any = None,
-    rng: Any = None,
-    dtype: Any = None,
-) -> Any:
-    """Returns a matrix of normal numbers, of which a part of each column is 0."""
-    given, kind = _of(shape, dtype)
-    if len(given) != 2:
-        raise ShapeError(f"sparse: the shape is that of a matrix.\n  shape: {given}")
-    first, second = draws.split(draws.key_of("sparse", key, rng), 2)
-    rows, columns = given
-    order = draws.permutations(first, columns, rows)
-    drawn = p.mul_p(draws.normal(second, given, kind), std)
-    return fnp.where(fnp.less(order, math.ceil(sparsity * rows)), 0.0, drawn)
+__getattr__ = missing_initialiser

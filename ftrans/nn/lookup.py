@@ -10,7 +10,7 @@ from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, DTypeError, ShapeError
 from ftrans.ir import type_of
-from ftrans.nn.common import shown
+from ftrans.nn.common import INT, shown
 from ftrans.numpy.promotion import as_array, cast
 
 __all__ = ["embedding", "one_hot"]
@@ -52,8 +52,8 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
             f"embedding: there is no row {padding_idx}.{shown(weight=table)}\n"
             f"  padding_idx: {padding_idx}"
         )
-    fixed = fnp.expand_dims(fnp.equal(at, padding_idx % t.shape[0]), -1)
-    return fnp.where(fixed, p.stop_gradient_p(rows), rows)
+    fixed = at == padding_idx % t.shape[0]
+    return fnp.where(fnp.expand_dims(fixed, -1), p.stop_gradient_p(rows), rows)
 
 
 def one_hot(tensor: Any, num_classes: int = -1) -> Any:
@@ -89,7 +89,5 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
             f"one_hot: an integer is out of range.{shown(tensor=x)}\n"
             f"  smallest: {x.min()}, largest: {x.max()}, num_classes: {num_classes}"
         )
-    shape = (*type_of(x).shape, num_classes)
-    classes = p.iota_p(shape=(num_classes,), dtype=np.dtype("int32"), axis=0)
-    found = fnp.equal(fnp.expand_dims(x, -1), classes)
-    return cast(fnp.broadcast_to(found, shape), np.int64)
+    classes = p.iota_p(shape=(num_classes,), dtype=INT, axis=0)
+    return cast(fnp.expand_dims(x, -1) == classes, np.int64)

@@ -8,20 +8,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
-from ftrans.nn.common import like, per_channel, shown, wide
-from ftrans.nn.pooling import averaged
+from ftrans.nn.common import in_single, like, per_channel, shown
 from ftrans.numpy.dtypes import finfo
 from ftrans.numpy.promotion import cast
 
-__all__ = [
-    "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm",
-]  # fmt: skip
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
 
 def _mean(x: Any, axes: tuple[int, ...]) -> Any:
@@ -29,23 +24,22 @@ def _mean(x: Any, axes: tuple[int, ...]) -> Any:
     return fnp.mean(x, axis=axes, keepdims=True)
 
 
-def _standard(x: Any, axes: tuple[int, ...], eps: float) -> Any:
-    """Returns x less its mean, over its standard deviation, along some axes."""
-    gap = fnp.subtract(x, _mean(x, axes))
-    return _scaled(gap, _mean(fnp.square(gap), axes), eps)
+def _moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """Returns the mean along some axes, x less that, and the variance."""
+    mean = _mean(x, axes)
+    gap = x - mean
+    return mean, gap, _mean(gap**2, axes)
 
 
 def _scaled(gap: Any, variance: Any, eps: float) -> Any:
-    return fnp.multiply(gap, p.rsqrt_p(fnp.add(variance, eps)))
+    return gap * fnp.rsqrt(variance + eps)
 
 
-def _affine(x: Any, weight: Any, bias: Any, dtype: np.dtype) -> Any:
-    """Multiplies by a weight and adds a bias, where there are such, and converts back."""
+def _affine(x: Any, weight: Any, bias: Any) -> Any:
+    """Multiplies by a weight and adds a bias, where there are such."""
     if weight is not None:
-        x = fnp.multiply(x, like(weight, x))
-    if bias is not None:
-        x = fnp.add(x, like(bias, x))
-    return cast(x, dtype)
+        x = x * like(weight, x)
+    return x if bias is None else x + like(bias, x)
 
 
 def _last(name: str, x: Any, normalized_shape: Any, **params: Any) -> tuple[int, ...]:
@@ -70,6 +64,7 @@ def _last(name: str, x: Any, normalized_shape: Any, **params: Any) -> tuple[int,
     return tuple(range(len(shape) - len(given), len(shape)))
 
 
+@in_single
 def layer_norm(
     input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
@@ -83,17 +78,19 @@ def layer_norm(
         eps: is added to the variance.
 
     Example:
+        >>> import numpy as np
         >>> layer_norm(np.array([1.0, 3.0]), 2, eps=0.0)
         array([-1.,  1.])
 
     Reference:
         https://arxiv.org/abs/1607.06450
     """
-    x, dtype = wide(input)
-    axes = _last("layer_norm", x, normalized_shape, weight=weight, bias=bias)
-    return _affine(_standard(x, axes, eps), weight, bias, dtype)
+    axes = _last("layer_norm", input, normalized_shape, weight=weight, bias=bias)
+    _, gap, variance = _moments(input, axes)
+    return _affine(_scaled(gap, variance, eps), weight, bias)
 
 
+@in_single
 def rms_norm(
     input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
 ) -> Any:
@@ -109,12 +106,12 @@ def rms_norm(
     Reference:
         https://arxiv.org/abs/1910.07467
     """
-    x, dtype = wide(input)
-    axes = _last("rms_norm", x, normalized_shape, weight=weight)
-    least = float(finfo(type_of(x).dtype).eps) if eps is None else eps
-    return _affine(_scaled(x, _mean(fnp.square(x), axes), least), weight, None, dtype)
+    axes = _last("rms_norm", input, normalized_shape, weight=weight)
+    least = float(finfo(type_of(input).dtype).eps) if eps is None else eps
+    return _affine(_scaled(input, _mean(input**2, axes), least), weight, None)
 
 
+@in_single
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
@@ -130,20 +127,17 @@ def group_norm(
     Reference:
         https://arxiv.org/abs/1803.08494
     """
-    x, dtype = wide(input)
-    t = _channels("group_norm", x)
+    t = _channels("group_norm", input)
     if num_groups < 1 or t.shape[1] % num_groups:
         raise ArgumentError(
             f"group_norm: the channels do not make {num_groups} groups of one size."
-            f"{shown(input=x)}\n  num_groups: {num_groups}\n  Pass one that divides {t.shape[1]}."
+            f"{shown(input=input)}\n  num_groups: {num_groups}\n"
+            f"  Pass one that divides {t.shape[1]}."
         )
-    parts = p.reshape_p(x, shape=_split(t.shape, num_groups))
-    out = _standard(parts, tuple(range(2, t.ndim + 1)), eps)
-    return _affine(fnp.reshape(out, t.shape), *_params("group_norm", x, weight, bias), dtype)
-
-
-def _split(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
-    return (shape[0], groups, shape[1] // groups, *shape[2:])
+    parts = fnp.reshape(input, (t.shape[0], num_groups, t.shape[1] // num_groups, *t.shape[2:]))
+    _, gap, variance = _moments(parts, tuple(range(2, t.ndim + 1)))
+    out = fnp.reshape(_scaled(gap, variance, eps), t.shape)
+    return _affine(out, *_params("group_norm", input, weight, bias))
 
 
 def _channels(name: str, x: Any, least: int = 2) -> Any:
@@ -157,12 +151,10 @@ def _channels(name: str, x: Any, least: int = 2) -> Any:
 
 def _params(name: str, x: Any, weight: Any, bias: Any) -> tuple[Any, Any]:
     """Returns weight and bias so that they stand along axis 1."""
-    return (
-        None if weight is None else per_channel(name, "weight", weight, x),
-        None if bias is None else per_channel(name, "bias", bias, x),
-    )
+    return per_channel(name, "weight", weight, x), per_channel(name, "bias", bias, x)
 
 
+@in_single
 def batch_norm(
     input: Any,
     running_mean: Any,
@@ -193,6 +185,7 @@ def batch_norm(
         ShapeError: in training, where a channel has a single value.
 
     Example:
+        >>> import numpy as np
         >>> x = np.array([[1.0], [3.0]])
         >>> out, mean, var = batch_norm(x, np.zeros(1), np.ones(1), training=True, eps=0.0)
         >>> out.ravel(), mean, var
@@ -201,63 +194,60 @@ def batch_norm(
     Reference:
         https://arxiv.org/abs/1502.03167
     """
-    x, dtype = wide(input)
-    _channels("batch_norm", x)
-    given = {"running_mean": running_mean, "running_var": running_var}
-    return _normed("batch_norm", x, dtype, given, weight, bias, training, momentum, eps)
+    axes = (0, *range(2, _channels("batch_norm", input).ndim))
+    return _normed(
+        "batch_norm", input, axes, running_mean, running_var, weight, bias, training, momentum, eps
+    )
 
 
 def _normed(
     name: str,
     x: Any,
-    dtype: np.dtype,
-    running: dict[str, Any],
+    axes: tuple[int, ...],
+    mean: Any,
+    var: Any,
     weight: Any,
     bias: Any,
     training: bool,
     momentum: float,
     eps: float,
 ) -> tuple[Any, Any, Any]:
-    """Is `batch_norm` of a strict operand, under some name."""
-    t = type_of(x)
-    axes = (0, *range(2, t.ndim))
-    old = [None if v is None else per_channel(name, n, v, x) for n, v in running.items()]
-    mean, var = running.values()
+    """Normalises along some axes, and returns the statistics from then on as well."""
+    old = per_channel(name, "running_mean", mean, x), per_channel(name, "running_var", var, x)
+    switch = "training" if name == "batch_norm" else "use_input_stats"
     if training:
-        count = math.prod(t.shape[axis] for axis in axes)
+        count = math.prod(type_of(x).shape[axis] for axis in axes)
         if count == 1:
             raise ShapeError(
                 f"{name}: one value in each channel has no variance.{shown(input=x)}\n"
-                f"  Pass a larger batch, or training=False."
+                f"  Pass a larger batch, or {switch}=False."
             )
-        center = _mean(x, axes)
-        gap = fnp.subtract(x, center)
-        spread = _mean(fnp.square(gap), axes)
-        out = _scaled(gap, spread, eps)
-        if mean is not None and count:
+        center, gap, spread = _moments(x, axes)
+        if count:
             mean = _moved(mean, center, momentum)
-        if var is not None and count:
-            unbiased = fnp.multiply(spread, count / (count - 1))
-            var = _moved(var, unbiased, momentum)
+            var = _moved(var, spread * (count / (count - 1)), momentum)
+    elif mean is None or var is None:
+        raise ArgumentError(
+            f"{name}: there are no statistics to use.{shown(input=x)}\n"
+            f"  Pass both, or {switch}=True."
+        )
     else:
-        if mean is None or var is None:
-            raise ArgumentError(
-                f"{name}: there are no statistics to use.{shown(input=x)}\n"
-                f"  Pass both, or training=True."
-            )
         center, spread = (like(v, x) for v in old)
-        out = _scaled(fnp.subtract(x, center), spread, eps)
-    return _affine(out, *_params(name, x, weight, bias), dtype), mean, var
+        gap = x - center
+    out = _scaled(gap, spread, eps)
+    return _affine(out, *_params(name, x, weight, bias)), mean, var
 
 
 def _moved(old: Any, new: Any, momentum: float) -> Any:
     """Returns a statistic moved towards that of a batch, as a constant, in its own dtype."""
+    if old is None:
+        return None
     t = type_of(old)
-    new = p.stop_gradient_p(fnp.reshape(new, t.shape))
-    kept = fnp.multiply(fnp.stop_gradient(old), 1.0 - momentum)
-    return cast(fnp.add(kept, cast(fnp.multiply(new, momentum), t.dtype)), t.dtype)
+    new = fnp.mean(p.stop_gradient_p(new), axis=tuple(i for i in range(new.ndim) if i != 1))
+    return cast(fnp.stop_gradient(old) * (1.0 - momentum) + cast(new * momentum, t.dtype), t.dtype)
 
 
+@in_single
 def instance_norm(
     input: Any,
     running_mean: Any = None,
@@ -287,49 +277,18 @@ def instance_norm(
     Reference:
         https://arxiv.org/abs/1607.08022
     """
-    x, dtype = wide(input)
-    t = _channels("instance_norm", x, 3)
-    running = {"running_mean": running_mean, "running_var": running_var}
-    if not use_input_stats:
-        return _normed("instance_norm", x, dtype, running, weight, bias, False, momentum, eps)
-    count = math.prod(t.shape[2:])
-    if count == 1:
-        raise ShapeError(
-            f"instance_norm: one value in each channel has no variance.{shown(input=x)}"
-        )
-    axes = tuple(range(2, t.ndim))
-    center = _mean(x, axes)
-    gap = fnp.subtract(x, center)
-    spread = _mean(fnp.square(gap), axes)
-    out = _affine(_scaled(gap, spread, eps), *_params("instance_norm", x, weight, bias), dtype)
-    if running_mean is None and running_var is None:
-        return out
-    for argument, value in running.items():
-        if value is not None:
-            per_channel("instance_norm", argument, value, x)
-    if running_mean is not None:
-        running_mean = _moved(running_mean, fnp.mean(center, axis=0), momentum)
-    if running_var is not None:
-        unbiased = fnp.multiply(fnp.mean(spread, axis=0), count / (count - 1))
-        running_var = _moved(running_var, unbiased, momentum)
-    return out, running_mean, running_var
-
-
-def local_response_norm(
-    input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-) -> Any:
-    """Returns x over `(k + alpha * mean of squares)**beta`, of `size` channels around each.
-
-    Args:
-        input: f32[n, c, ...].
-        size: how many channels; those that are not there count as 0.
-        alpha: the factor of the mean.
-        beta: the exponent.
-        k: what is added.
-    """
-    x, dtype = wide(input)
-    _channels("local_response_norm", x, 3)
-    low, high = size // 2, (size - 1) // 2
-    mean = averaged(fnp.square(x), 1, size, 1, (low, high))
-    scale = fnp.power(fnp.add(fnp.multiply(mean, alpha), k), beta)
-    return cast(fnp.divide(x, scale), dtype)
+    t = _channels("instance_norm", input, 3)
+    found = _normed(
+        "instance_norm",
+        input,
+        tuple(range(2, t.ndim)),
+        running_mean,
+        running_var,
+        weight,
+        bias,
+        use_input_stats,
+        momentum,
+        eps,
+    )
+    has_statistics = running_mean is not None or running_var is not None
+    return found if has_statistics or not use_input_stats else found[0]
