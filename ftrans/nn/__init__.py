@@ -13,7 +13,6 @@ from ftrans.nn.classification import *
 from ftrans.nn.common import formula as _formula
 from ftrans.nn.convolution import *
 from ftrans.nn.dropping import *
-from ftrans.nn.lookup import *
 from ftrans.nn.losses import *
 from ftrans.nn.normalization import *
 from ftrans.nn.pooling import *

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from ftrans import numpy as fnp
@@ -25,6 +26,17 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _activation(name: str, formula: Callable[[Any], Any], doc: str) -> Callable[[Any], Any]:
+    """Makes a function of an array of floating point, and nothing else."""
+
+    def activation(input: Any) -> Any:
+        return formula(inexact(input))
+
+    activation.__name__ = activation.__qualname__ = name
+    activation.__doc__ = doc
+    return activation
+
+
 def relu(input: Any) -> Any:
     """Returns x where it is positive, else 0; its gradient at 0 is 0.
 
@@ -36,42 +48,28 @@ def relu(input: Any) -> Any:
     return fnp.relu(input)
 
 
-def sigmoid(input: Any) -> Any:
-    """Returns 1 / (1 + exp(-x))."""
-    return fnp.sigmoid(input)
-
-
-def tanh(input: Any) -> Any:
-    """Returns the hyperbolic tangent."""
-    return fnp.tanh(input)
-
-
-def silu(input: Any) -> Any:
-    """Returns x sigmoid(x)."""
-    return fnp.silu(input)
-
-
-def mish(input: Any) -> Any:
-    """Returns x tanh(softplus(x))."""
-    x = inexact(input)
-    return x * fnp.tanh(fnp.softplus(x))
-
-
-def logsigmoid(input: Any) -> Any:
-    """Returns log(sigmoid(x)), exact also where that is nearly 0."""
-    return -fnp.softplus(-inexact(input))
-
-
-def softsign(input: Any) -> Any:
-    """Returns `x / (1 + abs(x))`."""
-    x = inexact(input)
-    return x / (fnp.abs(x) + 1.0)
-
-
-def tanhshrink(input: Any) -> Any:
-    """Returns x - tanh(x)."""
-    x = inexact(input)
-    return x - fnp.tanh(x)
+sigmoid = _activation("sigmoid", fnp.sigmoid, "Returns 1 / (1 + exp(-x)).")
+tanh = _activation("tanh", fnp.tanh, "Returns the hyperbolic tangent.")
+silu = _activation("silu", fnp.silu, "Returns x sigmoid(x).")
+mish = _activation("mish", lambda x: x * fnp.tanh(fnp.softplus(x)), "Returns x tanh(softplus(x)).")
+softsign = _activation("softsign", lambda x: x / (fnp.abs(x) + 1.0), "Returns `x / (1 + abs(x))`.")
+tanhshrink = _activation("tanhshrink", lambda x: x - fnp.tanh(x), "Returns x - tanh(x).")
+logsigmoid = _activation(
+    "logsigmoid",
+    lambda x: -fnp.softplus(-x),
+    "Returns log(sigmoid(x)), exact also where that is nearly 0.",
+)
+# the bounds are those of x: rounded, x / 6 + 1/2 may be to either side of its own
+hardsigmoid = _activation(
+    "hardsigmoid",
+    lambda x: fnp.where(x >= 3.0, 1.0, fnp.where(x <= -3.0, 0.0, x / 6.0 + 0.5)),
+    "Returns x / 6 + 1/2, held between 0 and 1.",
+)
+hardswish = _activation(
+    "hardswish",
+    lambda x: fnp.where(x <= -3.0, 0.0, fnp.where(x >= 3.0, x, x * ((x + 3.0) / 6.0))),
+    "Returns x (x + 3) / 6 between -3 and 3, 0 below and x above.",
+)
 
 
 def gelu(input: Any, approximate: str = "none") -> Any:
@@ -98,9 +96,9 @@ def gelu(input: Any, approximate: str = "none") -> Any:
 # -------------------------------------------------------------------------- pieces, one per side
 
 
-def _below(x: Any) -> Any:
-    """Returns x where it is negative, else 0: for the branch that is taken there alone."""
-    return fnp.where(x > 0.0, 0.0, x)
+def _pieces(x: Any, low: Callable[[Any], Any]) -> Any:
+    """Returns x where it is positive, else a function of it, which sees no other x."""
+    return fnp.where(x > 0.0, x, low(fnp.where(x > 0.0, 0.0, x)))
 
 
 def leaky_relu(input: Any, negative_slope: float = 0.01) -> Any:
@@ -131,14 +129,12 @@ def prelu(input: Any, weight: Any) -> Any:
 
 def elu(input: Any, alpha: float = 1.0) -> Any:
     """Returns x where it is positive, else `alpha (exp(x) - 1)`."""
-    x = inexact(input)
-    return fnp.where(x > 0.0, x, fnp.expm1(_below(x)) * alpha)
+    return _pieces(inexact(input), lambda x: fnp.expm1(x) * alpha)
 
 
 def celu(input: Any, alpha: float = 1.0) -> Any:
     """Returns x where it is positive, else `alpha (exp(x / alpha) - 1)`."""
-    x = inexact(input)
-    return fnp.where(x > 0.0, x, fnp.expm1(_below(x) / alpha) * alpha)
+    return _pieces(inexact(input), lambda x: fnp.expm1(x / alpha) * alpha)
 
 
 _ALPHA, _SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
@@ -170,20 +166,6 @@ def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
 def relu6(input: Any) -> Any:
     """Returns x, held between 0 and 6; on the bounds its gradient is 0."""
     return hardtanh(input, 0.0, 6.0)
-
-
-def hardsigmoid(input: Any) -> Any:
-    """Returns x / 6 + 1/2, held between 0 and 1."""
-    x = inexact(input)
-    # the bounds are those of x: rounded, x / 6 + 1/2 may be to either side of its own
-    return fnp.where(x >= 3.0, 1.0, fnp.where(x <= -3.0, 0.0, x / 6.0 + 0.5))
-
-
-def hardswish(input: Any) -> Any:
-    """Returns x (x + 3) / 6 between -3 and 3, 0 below and x above."""
-    x = inexact(input)
-    above = fnp.where(x >= 3.0, x, x * ((x + 3.0) / 6.0))
-    return fnp.where(x <= -3.0, 0.0, above)
 
 
 def hardshrink(input: Any, lambd: float = 0.5) -> Any:

@@ -20,14 +20,13 @@ import numpy as np
 
 from ftrans import numpy as fnp
 from ftrans import primitives as p
-from ftrans.errors import ArgumentError, DTypeError
-from ftrans.interpreters.base import building, finish
-from ftrans.ir import Program, type_of
-from ftrans.nn import draws
-from ftrans.nn.common import INT, padded, shown, wide
-from ftrans.nn.dropping import check_probability
-from ftrans.nn.heads import arranged, arranged_mask
-from ftrans.numpy.promotion import cast, filled
+from ftrans import random
+from ftrans.errors import ArgumentError, DTypeError, ShapeError
+from ftrans.ir import type_of
+from ftrans.nn.common import INT, fits, padded, program, shown, wide
+from ftrans.nn.dropping import bernoulli, check_probability, key_of
+from ftrans.numpy.axes import broadcast_to
+from ftrans.numpy.promotion import as_array, cast, filled
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -83,8 +82,8 @@ def scaled_dot_product_attention(
             f"scaled_dot_product_attention: operands have different dtypes."
             f"{shown(query=query, key=key, value=value)}\n  Convert them to one dtype first."
         )
-    q, k, v, shape = arranged(q, k, v, enable_gqa)
-    mask = arranged_mask(attn_mask, shape, q, k)
+    q, k, v, shape = _arranged(q, k, v, enable_gqa)
+    mask = _arranged_mask(attn_mask, shape, q, k)
     if is_causal and mask is not None:
         raise ArgumentError(
             "scaled_dot_product_attention: takes a mask, or is causal.\n"
@@ -96,7 +95,7 @@ def scaled_dot_product_attention(
     plan = _Plan(is_causal, float(dropout_p), type_of(k).shape[-2], 0)
     words = None
     if dropout_p:
-        words = draws.key_of("scaled_dot_product_attention", dropout_key, rng)
+        words = key_of("scaled_dot_product_attention", dropout_key, rng)
     if chunk is None:
         out = _at_once(q * factor, k, v, mask, words, plan)
     elif isinstance(chunk, (int, np.integer)) and chunk > 0:
@@ -107,6 +106,71 @@ def scaled_dot_product_attention(
             f"  chunk: {chunk!r}\n  Write chunk=512."
         )
     return cast(p.reshape_p(out, shape=(*shape[:-1], type_of(v).shape[-1])), dtype)
+
+
+# -------------------------------------------------------------------------------------- operands
+
+
+def _arranged(q: Any, k: Any, v: Any, grouped: bool) -> tuple[Any, Any, Any, tuple[int, ...]]:
+    """Returns operands with equal axes in front, and the shape of scores, [..., h, n, m]."""
+    a, b, c = (type_of(x).shape for x in (q, k, v))
+    lines = shown(query=q, key=k, value=v)
+    if min(len(a), len(b), len(c)) < 2 + grouped or a[-1] != b[-1] or b[-2] != c[-2]:
+        raise ShapeError(
+            f"scaled_dot_product_attention: operands do not fit each other.{lines}\n"
+            f"  They are f32[..., h, n, d], f32[..., h, m, d] and f32[..., h, m, e]."
+        )
+    shared = 1
+    if grouped:
+        heads = b[-3]
+        if c[-3] != heads or not heads or a[-3] % heads:
+            raise ShapeError(
+                f"scaled_dot_product_attention: query does not have a multiple of the heads of "
+                f"key and value.{lines}\n  heads: {a[-3]}, {heads} and {c[-3]}"
+            )
+        shared = a[-3] // heads
+        q = p.reshape_p(q, shape=(*a[:-3], heads, shared, *a[-2:]))
+    else:
+        q = p.reshape_p(q, shape=(*a[:-2], 1, *a[-2:]))
+    front = type_of(q).shape[:-3]
+    try:
+        lead = np.broadcast_shapes(front, b[:-2], c[:-2])
+    except ValueError:
+        raise ShapeError(
+            f"scaled_dot_product_attention: the axes in front do not broadcast.{lines}\n"
+            f"  For fewer heads of key and value than of query, pass enable_gqa=True."
+        ) from None
+    q = broadcast_to(q, (*lead, *type_of(q).shape[-3:]))
+    k, v = (broadcast_to(x, (*lead, *type_of(x).shape[-2:])) for x in (k, v))
+    before = (*lead[:-1], lead[-1] * shared) if grouped else lead
+    return q, k, v, (*before, a[-2], b[-2])
+
+
+def _arranged_mask(mask: Any, shape: tuple[int, ...], q: Any, k: Any) -> Any:
+    """Returns a mask of the rank of scores, with size 1 where it is broadcast."""
+    if mask is None:
+        return None
+    mask = as_array(mask)
+    t = type_of(mask)
+    own = (1,) * (len(shape) - t.ndim) + t.shape
+    if not fits(own, shape):
+        raise ShapeError(
+            f"scaled_dot_product_attention: attn_mask does not broadcast to the scores.\n"
+            f"  attn_mask: {t}\n  scores: {list(shape)}, as [..., h, n, m]"
+        )
+    if t.dtype != np.bool_:
+        if t.dtype.kind in "iu":
+            raise DTypeError(
+                f"scaled_dot_product_attention: attn_mask is of booleans, or of floats that are "
+                f"added.\n  attn_mask: {t}\n  Write attn_mask != 0."
+            )
+        mask = cast(mask, type_of(q).dtype)
+    lead, shared = type_of(q).shape[:-3], type_of(q).shape[-3]
+    if shared > 1 and own[-3] > 1:
+        split = (*own[:-3], lead[-1], shared, *own[-2:])
+    else:
+        split = (*own[:-2], 1, *own[-2:])
+    return p.reshape_p(mask, shape=split)
 
 
 # -------------------------------------------------------------------------------------- at once
@@ -128,13 +192,9 @@ class _Plan(NamedTuple):
     size: int
 
     def scores(self, q: Any, k: Any, mask: Any, first: Any = None) -> Any:
-        """Returns products with keys, -inf where one is not seen.
+        """Returns products with keys, f32[*b, r, n, c], -inf where one is not seen.
 
-        Args:
-            q: f32[*b, r, n, d].
-            k: f32[*b, c, d].
-            mask: broadcasts to f32[*b, r, n, c].
-            first: the number of the first of these keys, where they are not all.
+        Where these are not all keys, `first` is the number of the first.
         """
         s = _product(q, k, (-1, -1))
         shape = type_of(s).shape
@@ -158,7 +218,7 @@ class _Plan(NamedTuple):
             return weights
         if self.rate == 1.0:
             return weights * 0.0
-        kept = draws.bernoulli(words, 1.0 - self.rate, type_of(weights).shape)
+        kept = bernoulli(words, 1.0 - self.rate, type_of(weights).shape)
         return fnp.where(kept, weights * (1.0 / (1.0 - self.rate)), 0.0)
 
 
@@ -206,11 +266,6 @@ def _at_once(q: Any, k: Any, v: Any, mask: Any, words: Any, plan: _Plan) -> Any:
 # ------------------------------------------------------------------------------------- in chunks
 
 
-def _program(name: str, function: Callable[..., Sequence[Any]], types: Sequence[Any]) -> Program:
-    with building(name, [t.update() for t in types]) as (frame, inputs):
-        return finish(frame, function(*inputs))
-
-
 def _blocks(x: Any, axis: int, plan: _Plan) -> Any:
     """Splits an axis of keys into chunks, which stand in front; the last one is filled up."""
     shape = type_of(x).shape
@@ -245,15 +300,8 @@ def _scanned(
 ) -> list[Any]:
     """Runs `step(fixed, carry, first, mask, words, k, v)` over chunks of keys.
 
-    Args:
-        name: of the body.
-        step: returns the carry, and what is stacked.
-        fixed: what all chunks see.
-        carry: what is handed on.
-        k: all keys.
-        v: all values.
-        extra: the mask and the words of keys of random numbers, None for what is not there.
-        plan: how large a chunk is.
+    It returns the carry, and what is stacked. The mask and the words of keys of random numbers are
+    `extra`, None for what is not there.
     """
     mask, words = extra
     count = -(-plan.keys // plan.size)
@@ -279,7 +327,7 @@ def _scanned(
         *constant,
         *carry,
         *stacked,
-        body=_program(name, body, [*map(type_of, (*constant, *carry)), *elements]),
+        body=program(name, body, [*map(type_of, (*constant, *carry)), *elements]),
         consts=len(constant),
         carry=len(carry),
         length=count,
@@ -296,7 +344,7 @@ def _in_chunks(q: Any, k: Any, v: Any, mask: Any, words: Any, plan: _Plan) -> An
     if mask is not None:
         operands.append(mask)
     if words is not None:
-        operands.append(draws.split(words, -(-plan.keys // plan.size)))
+        operands.append(random.split(words, -(-plan.keys // plan.size)))
     t = type_of(q)
     rows, result = t.shape[:-1], (*t.shape[:-1], type_of(v).shape[-1])
 
@@ -330,12 +378,12 @@ def _in_chunks(q: Any, k: Any, v: Any, mask: Any, words: Any, plan: _Plan) -> An
         return cts
 
     types = [type_of(x).update() for x in operands]
-    forwards = _program("attention", forward, types)
+    forwards = program("attention", forward, types)
     operand_types = [t.update(shape=result), *types, *forwards.output_types]
     (out,) = p.custom_p(
         *operands,
         forward=forwards,
-        backward=_program("attention_ct", backward, operand_types),
+        backward=program("attention_ct", backward, operand_types),
         forward_mode=None,
         variants=(),
         spec=p.Spec(

@@ -13,9 +13,8 @@ import numpy as np
 from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, DTypeError, IndexingError, ShapeError
-from ftrans.interpreters.base import building, finish
 from ftrans.ir import type_of
-from ftrans.nn.common import INT, in_single, like, loss, per_channel, shown
+from ftrans.nn.common import INT, in_single, like, loss, per_channel, program, ranked, shown
 from ftrans.numpy.promotion import as_array, cast
 
 __all__ = [
@@ -30,15 +29,8 @@ def nll_loss(
 ) -> Any:
     """Returns minus the logarithms of probabilities that class indices choose.
 
-    Args:
-        input: the logarithms, f32[n, c, ...] or f32[c].
-        target: the classes, i64[n, ...] or i64[].
-        weight: of each class, f32[c]; a mean is divided by the sum of those that count.
-        ignore_index: the class that does not count.
-        reduction: "mean", "sum" or "none".
-
-    Raises:
-        IndexError: where a class is known and out of range; else the loss is NaN there.
+    Input holds the logarithms, f32[n, c, ...] or f32[c]; the other arguments are those of
+    `cross_entropy`.
 
     Example:
         >>> float(nll_loss(np.log([[0.25, 0.75]]), np.array([1])).round(3))
@@ -102,18 +94,16 @@ def _of_probabilities(logs: Any, goal: Any, weight: Any, label_smoothing: float)
     if label_smoothing:
         goal = goal * (1.0 - label_smoothing) + label_smoothing / t.shape[axis]
     if weight is not None:
-        goal = goal * per_channel("cross_entropy", "weight", like(weight, logs), logs, axis)
+        goal = goal * per_channel(
+            "cross_entropy", "weight", like(weight, logs), logs, axis, "class"
+        )
     return -fnp.sum(logs * goal, axis=axis)
 
 
 def _chosen(
     name: str, logs: Any, target: Any, weight: Any, ignored: int | None = None
 ) -> tuple[Any, Any, Any, tuple[int, ...]]:
-    """Returns logarithms f32[m, c], classes i64[m], the weights, and the shape of the classes.
-
-    Raises:
-        ShapeError: where the shapes do not fit.
-    """
+    """Returns logarithms f32[m, c], classes i64[m], the weights, and the shape of the classes."""
     at = as_array(target)
     t, u = type_of(logs), type_of(at)
     axis = min(t.ndim - 1, 1)
@@ -133,7 +123,7 @@ def _chosen(
     count = t.shape[axis]
     _check_classes(name, at, count, ignored)
     if weight is not None:
-        weight = fnp.ravel(per_channel(name, "weight", like(weight, logs), logs, axis))
+        weight = fnp.ravel(per_channel(name, "weight", like(weight, logs), logs, axis, "class"))
     if t.ndim > 2:
         logs = p.transpose_p(logs, permutation=(0, *range(2, t.ndim), 1))
     logs = p.reshape_p(logs, shape=(math.prod(shape), count))
@@ -187,18 +177,12 @@ def multi_margin_loss(
 ) -> Any:
     """Returns the mean over other classes of `max(0, margin - x[y] + x[i])**p`.
 
-    Args:
-        input: f32[n, c] or f32[c].
-        target: the classes, i64[n] or i64[].
-        p: the exponent, 1 or 2.
-        margin: by how much x[y] should be above the others.
-        weight: of each class, f32[c].
-        reduction: "mean", "sum" or "none".
+    Input is f32[n, c] or f32[c], the target y is i64[n] or i64[], and there is a weight for each
+    class.
     """
     if p not in (1, 2):
         raise ArgumentError(f"multi_margin_loss: p is 1 or 2.\n  p: {p}")
-    if type_of(input).ndim > 2:
-        raise ShapeError(f"multi_margin_loss: input is f32[n, c] or f32[c].{shown(input=input)}")
+    ranked("multi_margin_loss", input, "f32[n, c] or f32[c]", 0, 2)
     x, at, weight, shape = _chosen("multi_margin_loss", input, target, weight)
     count = type_of(x).shape[1]
     gap = x - fnp.expand_dims(_taken(x, at), 1) + margin
@@ -216,11 +200,7 @@ def multilabel_soft_margin_loss(
 ) -> Any:
     """Returns the mean over classes of the binary cross entropies of logits.
 
-    Args:
-        input: logits, f32[..., c].
-        target: 0 or 1 for each, of that shape.
-        weight: of each class; broadcasts.
-        reduction: "mean", "sum" or "none".
+    Input holds logits, f32[..., c], the target 0 or 1 for each. The weight broadcasts.
     """
     x, y = input, like(target, input)
     if type_of(x).shape != type_of(y).shape:
@@ -336,12 +316,11 @@ def _alphas(logs: Any, labels: Any, lengths: Any, sizes: Any, blank: int) -> Any
                 for k in range(1, min(3, width))]  # fmt: skip
         ways = [alpha, *lost[:1], *(fnp.where(skips, x, -math.inf) for x in lost[1:])]
         new = emitted + fnp.logsumexp(fnp.stack(ways), axis=0)
-        return fnp.where((number < lengths)[:, None], new, alpha)
+        return [fnp.where((number < lengths)[:, None], new, alpha)]
 
     fixed, elements = [skips, lengths, first], [np.arange(1, steps, dtype=INT), emitted[1:]]
     inner = [t.update(shape=t.shape[1:]) for t in map(type_of, elements)]
-    with building("ctc", [t.update() for t in (*map(type_of, fixed), *inner)]) as (frame, given):
-        body = finish(frame, [step(*given)])
+    body = program("ctc", step, [*map(type_of, fixed), *inner])
     (found,) = p.scan_p(
         *fixed, *elements, body=body, consts=2, carry=1, length=steps - 1, reverse=False, unroll=1
     )

@@ -15,7 +15,8 @@ import numpy as np
 from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
-from ftrans.ir import type_of
+from ftrans.interpreters.base import building, finish
+from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.dtype import is_float, is_half
 from ftrans.numpy.promotion import as_array, cast, inexact
 from ftrans.primitives.outside import without_warnings
@@ -91,39 +92,40 @@ def like(x: Any, other: Any) -> Any:
     return None if x is None else cast(as_array(x), type_of(other).dtype)
 
 
-def per_channel(name: str, argument: str, x: Any, of: Any, axis: int = 1) -> Any:
-    """Returns one number per channel, f32[c], so that it broadcasts with an operand; or None.
-
-    Raises:
-        ShapeError: where there are more or fewer channels.
-    """
+def per_channel(
+    name: str, argument: str, x: Any, of: Any, axis: int = 1, what: str = "channel"
+) -> Any:
+    """Returns one number per channel, f32[c], so that it broadcasts with an operand; or None."""
     if x is None:
         return None
     x, t = as_array(x), type_of(of)
     if type_of(x).shape != (t.shape[axis],):
         raise ShapeError(
-            f"{name}: {argument} has one number for each channel, axis {axis} of input."
+            f"{name}: {argument} has one number for each {what}, axis {axis} of input."
             f"{shown(input=of)}\n  {argument}: {type_of(x)}\n  Pass f32[{t.shape[axis]}]."
         )
     return fnp.reshape(x, (-1, *(1,) * (t.ndim - axis - 1)))
+
+
+def ranked(name: str, x: Any, form: str, least: int, most: int = 64) -> ArrayType:
+    """Returns the type of an operand, whose rank is to be between two numbers, as a form says."""
+    t = type_of(x)
+    if not least <= t.ndim <= most:
+        raise ShapeError(f"{name}: input is {form}.{shown(input=x)}")
+    return t
+
+
+def program(name: str, function: Callable[..., Sequence[Any]], types: Sequence[Any]) -> Program:
+    """Returns the program of a function of strict operands that uses nothing else."""
+    with building(name, [t.update() for t in types]) as (frame, inputs):
+        return finish(frame, function(*inputs))
 
 
 # ---------------------------------------------------------------------------------- spatial axes
 
 
 def sizes(name: str, argument: str, value: Any, count: int, least: int = 0) -> tuple[int, ...]:
-    """Returns a setting as one number for each spatial axis.
-
-    Args:
-        name: the function, for errors.
-        argument: the setting.
-        value: a number, or a sequence of one or of `count`.
-        count: the number of spatial axes.
-        least: the smallest number that makes sense.
-
-    Raises:
-        ArgumentError: where it is anything else.
-    """
+    """Returns a setting as one number for each spatial axis, each of at least some size."""
     given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     whole = all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in given)
     if not whole or len(given) not in (1, count) or min(given) < least:
@@ -163,13 +165,9 @@ def family(function: Callable[..., Any]) -> list[Any]:
         @functools.wraps(function)
         def called(input: Any, *args: Any, **kwargs: Any) -> Any:
             x = as_array(input)
-            t = type_of(x)
+            t = ranked(name, x, f"f32[n, c, {axes}] or f32[c, {axes}]", count + 1, count + 2)
             if t.ndim == count + 2:
                 return function(x, *args, **kwargs)
-            if t.ndim != count + 1:
-                raise ShapeError(
-                    f"{name}: input is f32[n, c, {axes}] or f32[c, {axes}].{shown(input=x)}"
-                )
             found = function(p.reshape_p(x, shape=(1, *t.shape)), *args, **kwargs)
             return tuple(map(_first, found)) if type(found) is tuple else _first(found)
 
@@ -191,39 +189,30 @@ def _first(x: Any) -> Any:
 REDUCTIONS = ("none", "mean", "sum")
 
 
-def loss(function: Function) -> Function:
+def loss(function: Function, known: Sequence[str] = REDUCTIONS) -> Function:
     """Makes a loss of a function of each element's, which has an argument `reduction`.
 
     The function returns values; or values and weights, by whose sum a mean is divided.
     """
-    return loss_by(REDUCTIONS)(function)
+    place = list(inspect.signature(function).parameters).index("reduction")
 
+    def called(*args: Any, **kwargs: Any) -> Any:
+        how = args[place] if len(args) > place else kwargs.get("reduction", "mean")
+        if how not in known:
+            raise ArgumentError(
+                f"{function.__name__}: there is no reduction {how!r}.\n  reduction: {how!r}\n"
+                f"  Write {', '.join(map(repr, known[:-1]))} or {known[-1]!r}."
+            )
+        found = function(*args, **kwargs)
+        values, shares = found if type(found) is tuple else (found, None)
+        if how == "none":
+            return values
+        if how == "mean" and shares is None:
+            return fnp.mean(values)
+        total = fnp.sum(values)
+        if how == "mean":
+            return total / fnp.sum(shares)
+        examples = type_of(values).shape[:1] or (1,)
+        return total / float(examples[0]) if how == "batchmean" else total
 
-def loss_by(known: Sequence[str]) -> Callable[[Function], Function]:
-    """Returns a decorator: `loss`, for the reductions that are known."""
-
-    def decorate(function: Function) -> Function:
-        place = list(inspect.signature(function).parameters).index("reduction")
-
-        def called(*args: Any, **kwargs: Any) -> Any:
-            how = args[place] if len(args) > place else kwargs.get("reduction", "mean")
-            if how not in known:
-                raise ArgumentError(
-                    f"{function.__name__}: there is no reduction {how!r}.\n  reduction: {how!r}\n"
-                    f"  Write {', '.join(map(repr, known[:-1]))} or {known[-1]!r}."
-                )
-            found = function(*args, **kwargs)
-            values, shares = found if type(found) is tuple else (found, None)
-            if how == "none":
-                return values
-            if how == "mean" and shares is None:
-                return fnp.mean(values)
-            total = fnp.sum(values)
-            if how == "mean":
-                return total / fnp.sum(shares)
-            examples = type_of(values).shape[:1] or (1,)
-            return total / float(examples[0]) if how == "batchmean" else total
-
-        return functools.wraps(function)(called)  # type: ignore[return-value]
-
-    return decorate
+    return functools.wraps(function)(called)  # type: ignore[return-value]

@@ -16,19 +16,15 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _kernel(name: str, x: Any, weight: Any, groups: int, form: str) -> Any:
-    """Returns the strict kernel, whose axes behind the first two are those of x.
-
-    Raises:
-        ShapeError: where it has another rank, which is told by the form of those two.
-    """
+def _kernel(name: str, x: Any, weight: Any, groups: int, transposed: bool) -> Any:
+    """Returns the kernel, f32[o, c / groups, ...] or, transposed, f32[c, o / groups, ...]."""
     w = as_array(weight)
     t, of = type_of(x), type_of(w)
     if of.ndim != t.ndim:
-        axes = ", ".join("dhw"[5 - t.ndim :])
+        form = "c, o / groups" if transposed else "o, c / groups"
         raise ShapeError(
-            f"{name}: weight is f32[{form}, {axes}].{shown(input=x, weight=w)}\n"
-            f"  Its axes behind the first two are those of input."
+            f"{name}: weight is f32[{form}, {', '.join('dhw'[5 - t.ndim :])}]."
+            f"{shown(input=x, weight=w)}\n  Its axes behind the first two are those of input."
         )
     if t.dtype != of.dtype:
         raise DTypeError(
@@ -37,34 +33,36 @@ def _kernel(name: str, x: Any, weight: Any, groups: int, form: str) -> Any:
         )
     if groups < 1:
         raise ArgumentError(f"{name}: groups is a positive number.\n  groups: {groups}")
+    taken = of.shape[0] if transposed else of.shape[1] * groups
+    if t.shape[1] != taken or of.shape[0] % groups:
+        raise ShapeError(
+            f"{name}: the channels do not fit.{shown(input=x, weight=w)}\n  groups: {groups}\n"
+            f"  input has {t.shape[1]} channels, weight takes {taken} in {groups} groups."
+        )
     return w
 
 
-def _fit(name: str, x: Any, w: Any, groups: int, fits: bool, makes: str) -> None:
-    """Raises where the channels of an operand are not those that a kernel takes."""
-    if not fits:
-        raise ShapeError(
-            f"{name}: the channels do not fit.{shown(input=x, weight=w)}\n  groups: {groups}\n"
-            f"  input has {type_of(x).shape[1]} channels, {makes}."
-        )
+def _convolved(x: Any, w: Any, steps: Any, pads: Any, spread: Any, dilations: Any, n: int) -> Any:
+    return p.conv_p(
+        x,
+        w,
+        strides=steps,
+        padding=pads,
+        lhs_dilation=spread,
+        rhs_dilation=dilations,
+        feature_groups=n,
+        batch_groups=1,
+    )
 
 
-def _convolved(name: str, x: Any, w: Any, bias: Any, groups: int, **settings: Any) -> Any:
-    out = p.conv_p(x, w, feature_groups=groups, batch_groups=1, **settings)
+def _biased(name: str, out: Any, bias: Any) -> Any:
     return out if bias is None else fnp.add(out, per_channel(name, "bias", bias, out))
 
 
 def _padding(
     name: str, padding: Any, kernel: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[tuple[int, int], ...]:
-    """Returns how much is added before and after, along each axis.
-
-    Args:
-        name: the function, for errors.
-        padding: a number, one for each axis, "valid" or "same".
-        kernel: the sizes of the kernel, as it is dilated.
-        strides: those of the convolution.
-    """
+    """Returns how much is added before and after each axis, for a kernel as it is dilated."""
     if padding == "valid":
         padding = 0
     if not isinstance(padding, str):
@@ -113,10 +111,8 @@ def conv(
         True
     """
     x, name = input, f"conv{type_of(input).ndim - 2}d"
-    w = _kernel(name, x, weight, groups, "o, c / groups")
-    (_, channels, *room), (outs, taken, *kernel) = type_of(x).shape, type_of(w).shape
-    makes = f"weight takes {taken} in each of {groups} groups and makes {outs}"
-    _fit(name, x, w, groups, channels == taken * groups and outs % groups == 0, makes)
+    w = _kernel(name, x, weight, groups, False)
+    room, kernel = type_of(x).shape[2:], type_of(w).shape[2:]
     steps = sizes(name, "stride", stride, len(room), 1)
     dilations = sizes(name, "dilation", dilation, len(room), 1)
     reach = tuple(d * (k - 1) + 1 if k else 0 for d, k in zip(dilations, kernel, strict=True))
@@ -127,17 +123,8 @@ def conv(
             f"{name}: the kernel is larger than what it moves over.{shown(input=x, weight=w)}\n"
             f"  padded input: {padded}, dilated kernel: {reach}"
         )
-    return _convolved(
-        name,
-        x,
-        w,
-        bias,
-        groups,
-        strides=steps,
-        padding=pads,
-        lhs_dilation=(1,) * len(room),
-        rhs_dilation=dilations,
-    )
+    out = _convolved(x, w, steps, pads, (1,) * len(room), dilations, groups)
+    return _biased(name, out, bias)
 
 
 def conv_transpose(
@@ -159,17 +146,15 @@ def conv_transpose(
         stride: by how many places the kernel moves in the result.
         padding: how much is cut off the result on either side.
         output_padding: how much more of the result there is on its far side.
-        groups: into how many groups channels are split, that see each other only.
+        groups: as of `conv{count}d`.
         dilation: the distance of the elements of the kernel.
 
     Returns:
         f32[n, o, ...].
     """
     x, name = input, f"conv_transpose{type_of(input).ndim - 2}d"
-    w = _kernel(name, x, weight, groups, "c, o / groups")
-    (_, channels, *room), (taken, outs, *kernel) = type_of(x).shape, type_of(w).shape
-    makes = f"weight takes {taken} in {groups} groups"
-    _fit(name, x, w, groups, channels == taken and channels % groups == 0, makes)
+    w = _kernel(name, x, weight, groups, True)
+    (_, channels, *room), (_, outs, *kernel) = type_of(x).shape, type_of(w).shape
     steps = sizes(name, "stride", stride, len(room), 1)
     dilations = sizes(name, "dilation", dilation, len(room), 1)
     pads = sizes(name, "padding", padding, len(room))
@@ -190,19 +175,12 @@ def conv_transpose(
             f"  sizes: {results}, with padding={pads}"
         )
     # c, o within each group become o, c: the groups stand in the output features
-    parts = fnp.reshape(w, (groups, taken // groups, outs, *kernel))
-    turned = fnp.reshape(fnp.swapaxes(parts, 1, 2), (groups * outs, taken // groups, *kernel))
-    return _convolved(
-        name,
-        x,
-        fnp.flip(turned, tuple(range(2, len(room) + 2))),
-        bias,
-        groups,
-        strides=(1,) * len(room),
-        padding=tuple((r - q, r - q + e) for r, q, e in zip(reach, pads, more, strict=True)),
-        lhs_dilation=steps,
-        rhs_dilation=dilations,
-    )
+    each = channels // groups
+    parts = fnp.swapaxes(fnp.reshape(w, (groups, each, outs, *kernel)), 1, 2)
+    turned = fnp.flip(fnp.reshape(parts, (groups * outs, each, *kernel)), tuple(range(2, x.ndim)))
+    around = tuple((r - q, r - q + e) for r, q, e in zip(reach, pads, more, strict=True))
+    out = _convolved(x, turned, (1,) * len(room), around, steps, dilations, groups)
+    return _biased(name, out, bias)
 
 
 conv1d, conv2d, conv3d = family(conv)

@@ -9,18 +9,47 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans import random
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
-from ftrans.nn import draws
 from ftrans.nn.activations import softmax
 from ftrans.nn.common import shown
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.promotion import cast, inexact
+from ftrans.random.generator import default_generator
+from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
 
 __all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "gumbel_softmax"]
+
+
+def key_of(name: str, key: Any, rng: Any) -> Any:
+    """Returns the key that a function is to draw by: one that is given, or a generator's next."""
+    if key is not None and rng is not None:
+        raise ArgumentError(
+            f"{name}: draws by a key, or by a generator, not by both.\n  Write key=key, or rng=rng."
+        )
+    if key is not None:
+        # results follow the container of the operands
+        is_held = is_jax(key) and not is_traced_by_jax(key)
+        return np.asarray(random.key_data(key)) if is_held else key
+    if rng is None:
+        return default_generator.key()
+    if not callable(getattr(rng, "key", None)):
+        raise ArgumentError(
+            f"{name}: rng is a generator of keys.\n  rng: {type(rng).__name__}\n"
+            f"  Write rng=ftrans.random.default_rng(0), or pass a key: key=ftrans.random.key(0)."
+        )
+    return rng.key()
+
+
+def bernoulli(key: Any, p: float, shape: tuple[int, ...]) -> Any:
+    """Returns booleans that are True with a probability, those of `random.bernoulli`."""
+    # a constant of the program, so that it is none that bodies of loops capture
+    return fnp.less(random.uniform(key, shape, "float32"), p)
 
 
 def check_probability(name: str, argument: str, p: Any) -> None:
@@ -35,26 +64,18 @@ def check_probability(name: str, argument: str, p: Any) -> None:
 def _thinned(
     name: str, x: Any, rate: float, training: bool, key: Any, rng: Any, keep: Any, axes: Any = None
 ) -> Any:
-    """Returns `keep(x, mask)`, where the mask says what is to stay as it is.
+    """Returns `keep(x, mask)`, where the mask says what is to stay as it is; for rate 1, zeros.
 
-    Args:
-        name: the function, for errors.
-        x: a strict operand.
-        rate: the chance of what is not to stay; for 0 the result is x, for 1 it is zero.
-        training: whether to draw at all.
-        key: a key of random numbers, or None.
-        rng: a generator, or None.
-        keep: is given the mask.
-        axes: how many of the first axes are drawn for; None for all.
+    The mask is drawn for as many of the first axes as are given, or for all.
     """
     check_probability(name, "p", rate)
     if not training or rate == 0.0:
         return x
-    key = draws.key_of(name, key, rng)
+    key = key_of(name, key, rng)
     if rate == 1.0:
         return x * 0.0
     shape = type_of(x).shape
-    mask = draws.bernoulli(key, 1.0 - rate, shape[:axes])
+    mask = bernoulli(key, 1.0 - rate, shape[:axes])
     if axes is not None:
         mask = p.broadcast_p(mask, shape=shape, axes=tuple(range(axes)))
     return keep(x, mask)
@@ -145,13 +166,7 @@ def gumbel_softmax(
 ) -> Any:
     """Draws of the categories that logits weigh, as a softmax that can be differentiated.
 
-    Args:
-        logits: f32[...].
-        tau: the temperature.
-        hard: whether the result is a unit vector, with the derivative of the soft one.
-        axis: that of the categories.
-        key: a key of random numbers.
-        rng: a generator, whose next key is taken; with neither it is the default one.
+    Its temperature is `tau`. What is `hard` is a unit vector, with the derivative of the soft one.
 
     Reference:
         https://arxiv.org/abs/1611.01144
@@ -159,7 +174,7 @@ def gumbel_softmax(
     x = inexact(logits)
     t = type_of(x)
     at = canonical_axis("gumbel_softmax", axis, t.ndim)
-    noise = random.gumbel(draws.key_of("gumbel_softmax", key, rng), t.shape, t.dtype)
+    noise = random.gumbel(key_of("gumbel_softmax", key, rng), t.shape, t.dtype)
     soft = softmax((x + noise) / tau, at)
     if not hard:
         return soft

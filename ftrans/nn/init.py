@@ -10,7 +10,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from ftrans import numpy as fnp
 from ftrans import random
 from ftrans.config import config
 from ftrans.errors import ArgumentError, ShapeError
-from ftrans.nn import draws
 from ftrans.nn.advice import missing_initialiser
+from ftrans.nn.dropping import key_of
 
 __all__ = [
     "calculate_gain", "constant", "eye", "kaiming_normal", "kaiming_uniform", "normal", "ones",
@@ -58,21 +58,6 @@ def _of(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
     return tuple(map(int, given)), np.dtype(config.default_dtype if dtype is None else dtype)
 
 
-def _fans(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Returns how many inputs and outputs a weight f32[outputs, inputs, ...] connects.
-
-    Raises:
-        ShapeError: where it is none.
-    """
-    if len(shape) < 2:
-        raise ShapeError(
-            f"{name}: a weight is f32[outputs, inputs, ...].\n  shape: {shape}\n"
-            f"  For a vector write normal(shape, std=0.01, key=key), or zeros(shape)."
-        )
-    field = math.prod(shape[2:])
-    return shape[1] * field, shape[0] * field
-
-
 def zeros(shape: Any, *, dtype: Any = None) -> Any:
     """Returns zeros."""
     return fnp.zeros(*_of(shape, dtype))
@@ -97,30 +82,62 @@ def eye(shape: Any, *, dtype: Any = None) -> Any:
     return fnp.eye(*given, dtype=kind)
 
 
+class _Draw(NamedTuple):
+    """Is an array that is to be drawn, by the initialiser of a name."""
+
+    name: str
+    key: Any
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def even(self, low: float, high: float) -> Any:
+        """Returns numbers that are distributed evenly."""
+        return random.uniform(self.key, self.shape, self.dtype, low, high)
+
+    def evenly(self, std: float) -> Any:
+        """Returns the same around zero, by their standard deviation."""
+        return self.even(-math.sqrt(3.0) * std, math.sqrt(3.0) * std)
+
+    def normal(self, std: float) -> Any:
+        """Returns normal numbers around zero."""
+        return random.normal(self.key, self.shape, self.dtype) * std
+
+    def fans(self) -> tuple[int, int]:
+        """Returns how many inputs and outputs a weight f32[outputs, inputs, ...] connects."""
+        if len(self.shape) < 2:
+            raise ShapeError(
+                f"{self.name}: a weight is f32[outputs, inputs, ...].\n  shape: {self.shape}\n"
+                f"  For a vector write normal(shape, std=0.01, key=key), or zeros(shape)."
+            )
+        field = math.prod(self.shape[2:])
+        return self.shape[1] * field, self.shape[0] * field
+
+
 def _drawn(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes an initialiser, of a shape, of what draws by a key an array of a shape and a dtype."""
-    name = function.__name__
+    """Makes an initialiser, which takes a shape first, of a function of what is to be drawn."""
 
     @functools.wraps(function)
     def drawn(
         shape: Any, *args: Any, key: Any = None, rng: Any = None, dtype: Any = None, **kwargs: Any
     ) -> Any:
-        return function(draws.key_of(name, key, rng), *_of(shape, dtype), *args, **kwargs)
+        name = function.__name__
+        draw = _Draw(name, key_of(name, key, rng), *_of(shape, dtype))
+        return function(draw, *args, **kwargs)
 
-    _, shape, _, *own = inspect.signature(function).parameters.values()
-    more = list(inspect.signature(drawn, follow_wrapped=False).parameters.values())[2:-1]
-    drawn.__signature__ = inspect.Signature([shape, *own, *more])  # type: ignore[attr-defined]
+    _, *own = inspect.signature(function).parameters.values()
+    shape, _, *options, _ = inspect.signature(drawn, follow_wrapped=False).parameters.values()
+    drawn.__signature__ = inspect.Signature([shape, *own, *options])  # type: ignore[attr-defined]
     return drawn
 
 
 @_drawn
-def uniform(key: Any, shape: Any, dtype: Any, a: float = 0.0, b: float = 1.0) -> Any:
+def uniform(draw: _Draw, a: float = 0.0, b: float = 1.0) -> Any:
     """Returns numbers that are distributed evenly from a up to b."""
-    return random.uniform(key, shape, dtype, a, b)
+    return draw.even(a, b)
 
 
 @_drawn
-def normal(key: Any, shape: Any, dtype: Any, mean: float = 0.0, std: float = 1.0) -> Any:
+def normal(draw: _Draw, mean: float = 0.0, std: float = 1.0) -> Any:
     """Returns normal numbers.
 
     Example:
@@ -128,68 +145,52 @@ def normal(key: Any, shape: Any, dtype: Any, mean: float = 0.0, std: float = 1.0
         >>> normal((2, 3), key=jax.random.key(0)).shape
         (2, 3)
     """
-    return random.normal(key, shape, dtype) * std + mean
+    return draw.normal(std) + mean
 
 
 @_drawn
 def trunc_normal(
-    key: Any,
-    shape: Any,
-    dtype: Any,
-    mean: float = 0.0,
-    std: float = 1.0,
-    a: float = -2.0,
-    b: float = 2.0,
+    draw: _Draw, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
 ) -> Any:
     """Returns normal numbers, of those between a and b."""
     low, high = (a - mean) / std, (b - mean) / std
-    return random.truncated_normal(key, low, high, shape, dtype) * std + mean
+    return random.truncated_normal(draw.key, low, high, draw.shape, draw.dtype) * std + mean
 
 
-def _xavier(name: str, shape: Any, gain: float) -> float:
+def _xavier(draw: _Draw, gain: float) -> float:
     """Returns the standard deviation that keeps that of signals and of gradients."""
-    return gain * math.sqrt(2.0 / max(sum(_fans(name, shape)), 1))
-
-
-def _kaiming(name: str, shape: Any, a: float, mode: str, nonlinearity: str) -> float:
-    """Returns the standard deviation that keeps that of signals, or of gradients."""
-    modes = ("fan_in", "fan_out")
-    if mode not in modes:
-        raise ArgumentError(f"{name}: there is no mode {mode!r}.\n  Write 'fan_in' or 'fan_out'.")
-    fan = _fans(name, shape)[modes.index(mode)]
-    return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
-
-
-def _even(key: Any, shape: Any, dtype: Any, deviation: float) -> Any:
-    """Returns numbers that are distributed evenly around 0, by their standard deviation."""
-    bound = math.sqrt(3.0) * deviation
-    return random.uniform(key, shape, dtype, -bound, bound)
+    return gain * math.sqrt(2.0 / max(sum(draw.fans()), 1))
 
 
 @_drawn
-def xavier_uniform(key: Any, shape: Any, dtype: Any, gain: float = 1.0) -> Any:
+def xavier_uniform(draw: _Draw, gain: float = 1.0) -> Any:
     """Returns numbers that are distributed evenly, scaled by inputs and outputs.
 
     Reference:
         https://proceedings.mlr.press/v9/glorot10a.html
     """
-    return _even(key, shape, dtype, _xavier("xavier_uniform", shape, gain))
+    return draw.evenly(_xavier(draw, gain))
 
 
 @_drawn
-def xavier_normal(key: Any, shape: Any, dtype: Any, gain: float = 1.0) -> Any:
+def xavier_normal(draw: _Draw, gain: float = 1.0) -> Any:
     """Returns normal numbers, scaled by inputs and outputs, see `xavier_uniform`."""
-    return random.normal(key, shape, dtype) * _xavier("xavier_normal", shape, gain)
+    return draw.normal(_xavier(draw, gain))
+
+
+def _kaiming(draw: _Draw, a: float, mode: str, nonlinearity: str) -> float:
+    """Returns the standard deviation that keeps that of signals, or of gradients."""
+    if mode not in ("fan_in", "fan_out"):
+        raise ArgumentError(
+            f"{draw.name}: there is no mode {mode!r}.\n  Write 'fan_in' or 'fan_out'."
+        )
+    fan = draw.fans()[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
 
 
 @_drawn
-def kaiming_uniform(
-    key: Any,
-    shape: Any,
-    dtype: Any,
-    a: float = 0,
-    mode: str = "fan_in",
-    nonlinearity: str = "leaky_relu",
+def kaiming_uniform(  # noqa: D417  # the others are those of the decorator
+    draw: _Draw, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Any:
     """Returns numbers that are distributed evenly, scaled for rectifiers.
 
@@ -205,33 +206,28 @@ def kaiming_uniform(
     Reference:
         https://arxiv.org/abs/1502.01852
     """
-    return _even(key, shape, dtype, _kaiming("kaiming_uniform", shape, a, mode, nonlinearity))
+    return draw.evenly(_kaiming(draw, a, mode, nonlinearity))
 
 
 @_drawn
 def kaiming_normal(
-    key: Any,
-    shape: Any,
-    dtype: Any,
-    a: float = 0,
-    mode: str = "fan_in",
-    nonlinearity: str = "leaky_relu",
+    draw: _Draw, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Any:
     """Returns normal numbers, scaled for rectifiers, see `kaiming_uniform`."""
-    deviation = _kaiming("kaiming_normal", shape, a, mode, nonlinearity)
-    return random.normal(key, shape, dtype) * deviation
+    return draw.normal(_kaiming(draw, a, mode, nonlinearity))
 
 
 @_drawn
-def orthogonal(key: Any, shape: Any, dtype: Any, gain: float = 1) -> Any:
+def orthogonal(draw: _Draw, gain: float = 1) -> Any:
     """Returns a weight whose rows, or columns if there are fewer, are orthogonal.
 
     Reference:
         https://arxiv.org/abs/1312.6120
     """
-    _fans("orthogonal", shape)
-    drawn = random.orthogonal(key, shape[0], (), dtype, math.prod(shape[1:]))
-    return fnp.reshape(drawn, shape) * float(gain)
+    draw.fans()  # which refuses what is no weight
+    rows, columns = draw.shape[0], math.prod(draw.shape[1:])
+    drawn = random.orthogonal(draw.key, rows, (), draw.dtype, columns)
+    return fnp.reshape(drawn, draw.shape) * float(gain)
 
 
 __getattr__ = missing_initialiser

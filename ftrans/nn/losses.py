@@ -6,6 +6,7 @@ the values for elements, and `loss` reduces them.
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from typing import Any
@@ -16,7 +17,7 @@ from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
-from ftrans.nn.common import fits, loss, loss_by, shown
+from ftrans.nn.common import fits, loss, shown
 from ftrans.nn.vectors import pairwise_distance
 from ftrans.numpy.promotion import as_array, inexact, promoted
 
@@ -31,11 +32,7 @@ __all__ = [
 def _pair(name: str, input: Any, target: Any, strict: bool = False) -> list[Any]:
     """Returns operands of one dtype of floating point and one shape.
 
-    Args:
-        name: the function, for errors.
-        input: what is predicted.
-        target: what it should be.
-        strict: whether shapes have to be equal; else they broadcast, with PyTorch's warning.
+    Unless it is strict about these, shapes broadcast, with PyTorch's warning.
     """
     x, y = promoted(inexact(input), as_array(target))
     t, u = type_of(x), type_of(y)
@@ -134,11 +131,7 @@ def binary_cross_entropy(
 ) -> Any:
     """Returns `-y log(x) - (1 - y) log(1 - x)`, of logarithms that are no less than -100.
 
-    Args:
-        input: probabilities, f32[...].
-        target: probabilities of the same shape.
-        weight: what each element is multiplied by; broadcasts.
-        reduction: "mean", "sum" or "none".
+    The weight, by which each element is multiplied, broadcasts.
     """
     x, y = _pair("binary_cross_entropy", input, target, strict=True)
     values = _entropy(*map(p.stop_gradient_p, (x, y)))
@@ -183,7 +176,7 @@ def binary_cross_entropy_with_logits(
     return _scaled((1.0 - y) * x + share, weight)
 
 
-@loss_by(("none", "batchmean", "mean", "sum"))
+@functools.partial(loss, known=("none", "batchmean", "mean", "sum"))
 def kl_div(input: Any, target: Any, reduction: str = "mean", log_target: bool = False) -> Any:
     """Returns the divergence of a target from what is predicted, `y (log(y) - x)`.
 
@@ -209,13 +202,8 @@ def poisson_nll_loss(
 ) -> Any:
     """Returns minus the logarithm of the chance of counts, by the Poisson distribution.
 
-    Args:
-        input: the expected counts, f32[...], or their logarithms.
-        target: the counts.
-        log_input: whether input holds logarithms.
-        full: whether to add Stirling's approximation of log(target!), where target is above 1.
-        eps: is added to the expected counts before their logarithm is taken.
-        reduction: "mean", "sum" or "none".
+    Input holds the expected counts, to which `eps` is added, or their logarithms. What is `full`
+    has Stirling's approximation of log(target!) besides, where target is above 1.
     """
     x, y = _pair("poisson_nll_loss", input, target)
     values = fnp.exp(x) - y * x if log_input else x - y * fnp.log(x + eps)
@@ -238,13 +226,9 @@ def gaussian_nll_loss(
 ) -> Any:
     """Returns minus the logarithm of the density of a target, by a normal distribution.
 
-    Args:
-        input: the expected values, f32[...].
-        target: of their shape, or broadcast to it.
-        var: the variances: of the shape of input, without its last axis, or broadcast to it.
-        full: whether to add the constant.
-        eps: the least variance; the gradient passes as if it were not there.
-        reduction: "mean", "sum" or "none".
+    Input holds the expected values; variances are of its shape, without its last axis, or broadcast
+    to it. They are at least `eps`, as if it were not there for the gradient. What is `full` has the
+    constant besides.
 
     Raises:
         ArgumentError: where a variance that is known is negative.
@@ -305,12 +289,7 @@ def cosine_embedding_loss(
 ) -> Any:
     """Returns 1 - cos where y is 1, and `max(0, cos - margin)` where y is -1.
 
-    Args:
-        input1: f32[n, d] or f32[d].
-        input2: the same.
-        target: f32[n] or f32[].
-        margin: the cosine from which on what is apart costs nothing.
-        reduction: "mean", "sum" or "none".
+    Inputs are f32[n, d], the target y is f32[n]; or f32[d] and f32[].
     """
     x, y, goal = inexact(input1), inexact(input2), as_array(target)
     if type_of(goal).ndim + 1 != type_of(x).ndim or type_of(x).ndim != type_of(y).ndim:
@@ -338,15 +317,8 @@ def triplet_margin_loss(
 ) -> Any:
     """Returns `max(0, d(anchor, positive) - d(anchor, negative) + margin)` for p-norms d.
 
-    Args:
-        anchor: f32[n, d].
-        positive: the same, which should be near.
-        negative: the same, which should be far.
-        margin: by how much farther.
-        p: the order of the norm.
-        eps: is added to differences.
-        swap: whether the distance of negative from positive counts where it is smaller.
-        reduction: "mean", "sum" or "none".
+    Operands are f32[n, d]; `eps` is added to differences. With `swap` the distance of negative
+    from positive counts where it is smaller.
     """
     if margin <= 0:
         raise ArgumentError(

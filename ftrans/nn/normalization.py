@@ -12,7 +12,7 @@ from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
-from ftrans.nn.common import in_single, like, per_channel, shown
+from ftrans.nn.common import in_single, like, per_channel, ranked, shown
 from ftrans.numpy.dtypes import finfo
 from ftrans.numpy.promotion import cast
 
@@ -25,10 +25,10 @@ def _mean(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """Returns the mean along some axes, x less that, and the variance."""
+    """Returns x less its mean along some axes, the variance, and the mean."""
     mean = _mean(x, axes)
     gap = x - mean
-    return mean, gap, _mean(gap**2, axes)
+    return gap, _mean(gap**2, axes), mean
 
 
 def _scaled(gap: Any, variance: Any, eps: float) -> Any:
@@ -43,11 +43,7 @@ def _affine(x: Any, weight: Any, bias: Any) -> Any:
 
 
 def _last(name: str, x: Any, normalized_shape: Any, **params: Any) -> tuple[int, ...]:
-    """Returns the axes that a shape names: the last ones.
-
-    Raises:
-        ShapeError: where these have other sizes, or a parameter has another shape.
-    """
+    """Returns the axes that a shape names, the last ones; parameters are to have that shape."""
     given = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     shape = type_of(x).shape
     if not given or shape[len(shape) - len(given) :] != given:
@@ -86,7 +82,7 @@ def layer_norm(
         https://arxiv.org/abs/1607.06450
     """
     axes = _last("layer_norm", input, normalized_shape, weight=weight, bias=bias)
-    _, gap, variance = _moments(input, axes)
+    gap, variance, _ = _moments(input, axes)
     return _affine(_scaled(gap, variance, eps), weight, bias)
 
 
@@ -96,12 +92,8 @@ def rms_norm(
 ) -> Any:
     """Returns x over the root of the mean of its squares along the last axes, times a weight.
 
-    Args:
-        input: an array whose last axes are those of `normalized_shape`.
-        normalized_shape: the sizes of the axes, or that of the last one.
-        weight: of the shape `normalized_shape`.
-        eps: is added to the mean of the squares; None is the spacing of numbers at 1 in the dtype
-            that it is computed in.
+    Its arguments are those of `layer_norm`. None for `eps` is the spacing of numbers at 1 in the
+    dtype that it is computed in.
 
     Reference:
         https://arxiv.org/abs/1910.07467
@@ -127,7 +119,7 @@ def group_norm(
     Reference:
         https://arxiv.org/abs/1803.08494
     """
-    t = _channels("group_norm", input)
+    t = ranked("group_norm", input, "f32[n, c, ...]", 2)
     if num_groups < 1 or t.shape[1] % num_groups:
         raise ArgumentError(
             f"group_norm: the channels do not make {num_groups} groups of one size."
@@ -135,18 +127,9 @@ def group_norm(
             f"  Pass one that divides {t.shape[1]}."
         )
     parts = fnp.reshape(input, (t.shape[0], num_groups, t.shape[1] // num_groups, *t.shape[2:]))
-    _, gap, variance = _moments(parts, tuple(range(2, t.ndim + 1)))
+    gap, variance, _ = _moments(parts, tuple(range(2, t.ndim + 1)))
     out = fnp.reshape(_scaled(gap, variance, eps), t.shape)
     return _affine(out, *_params("group_norm", input, weight, bias))
-
-
-def _channels(name: str, x: Any, least: int = 2) -> Any:
-    t = type_of(x)
-    if t.ndim < least:
-        raise ShapeError(
-            f"{name}: input is f32[n, c, ...], with channels along axis 1.{shown(input=x)}"
-        )
-    return t
 
 
 def _params(name: str, x: Any, weight: Any, bias: Any) -> tuple[Any, Any]:
@@ -194,48 +177,43 @@ def batch_norm(
     Reference:
         https://arxiv.org/abs/1502.03167
     """
-    axes = (0, *range(2, _channels("batch_norm", input).ndim))
-    return _normed(
-        "batch_norm", input, axes, running_mean, running_var, weight, bias, training, momentum, eps
+    t = ranked("batch_norm", input, "f32[n, c, ...]", 2)
+    axes = (0, *range(2, t.ndim))
+    gap, variance, *running = _statistics(
+        "batch_norm", input, axes, running_mean, running_var, training, momentum
     )
+    out = _scaled(gap, variance, eps)
+    return _affine(out, *_params("batch_norm", input, weight, bias)), *running
 
 
-def _normed(
-    name: str,
-    x: Any,
-    axes: tuple[int, ...],
-    mean: Any,
-    var: Any,
-    weight: Any,
-    bias: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Any, Any, Any]:
-    """Normalises along some axes, and returns the statistics from then on as well."""
+def _statistics(
+    name: str, x: Any, axes: tuple[int, ...], mean: Any, var: Any, own: bool, momentum: float
+) -> tuple[Any, Any, Any, Any]:
+    """Returns x less a mean, the variance, and running statistics from then on.
+
+    Mean and variance are its own along some axes, towards which the running ones move, or these.
+    """
     old = per_channel(name, "running_mean", mean, x), per_channel(name, "running_var", var, x)
     switch = "training" if name == "batch_norm" else "use_input_stats"
-    if training:
-        count = math.prod(type_of(x).shape[axis] for axis in axes)
-        if count == 1:
-            raise ShapeError(
-                f"{name}: one value in each channel has no variance.{shown(input=x)}\n"
-                f"  Pass a larger batch, or {switch}=False."
+    if not own:
+        if mean is None or var is None:
+            raise ArgumentError(
+                f"{name}: there are no statistics to use.{shown(input=x)}\n"
+                f"  Pass both, or {switch}=True."
             )
-        center, gap, spread = _moments(x, axes)
-        if count:
-            mean = _moved(mean, center, momentum)
-            var = _moved(var, spread * (count / (count - 1)), momentum)
-    elif mean is None or var is None:
-        raise ArgumentError(
-            f"{name}: there are no statistics to use.{shown(input=x)}\n"
-            f"  Pass both, or {switch}=True."
+        center, variance = (like(v, x) for v in old)
+        return x - center, variance, mean, var
+    count = math.prod(type_of(x).shape[axis] for axis in axes)
+    if count == 1:
+        raise ShapeError(
+            f"{name}: one value in each channel has no variance.{shown(input=x)}\n"
+            f"  Pass a larger batch, or {switch}=False."
         )
-    else:
-        center, spread = (like(v, x) for v in old)
-        gap = x - center
-    out = _scaled(gap, spread, eps)
-    return _affine(out, *_params(name, x, weight, bias)), mean, var
+    gap, variance, center = _moments(x, axes)
+    if count:
+        mean = _moved(mean, center, momentum)
+        var = _moved(var, variance * (count / (count - 1)), momentum)
+    return gap, variance, mean, var
 
 
 def _moved(old: Any, new: Any, momentum: float) -> Any:
@@ -260,16 +238,8 @@ def instance_norm(
 ) -> Any:
     """Returns x with mean 0 and variance 1 in each channel of each example.
 
-    Args:
-        input: f32[n, c, ...].
-        running_mean: f32[c].
-        running_var: f32[c].
-        weight: f32[c].
-        bias: f32[c].
-        use_input_stats: whether the statistics are those of each example, and the running ones
-            move towards their means; else the running ones are used.
-        momentum: how far they move.
-        eps: is added to the variance.
+    Its arguments are those of `batch_norm`, with `use_input_stats` for `training`: the running
+    statistics move towards the means of those of the examples.
 
     Returns:
         The result; with running statistics, it and those, as `batch_norm` does.
@@ -277,18 +247,11 @@ def instance_norm(
     Reference:
         https://arxiv.org/abs/1607.08022
     """
-    t = _channels("instance_norm", input, 3)
-    found = _normed(
-        "instance_norm",
-        input,
-        tuple(range(2, t.ndim)),
-        running_mean,
-        running_var,
-        weight,
-        bias,
-        use_input_stats,
-        momentum,
-        eps,
+    t = ranked("instance_norm", input, "f32[n, c, ...]", 3)
+    axes = tuple(range(2, t.ndim))
+    gap, variance, *running = _statistics(
+        "instance_norm", input, axes, running_mean, running_var, use_input_stats, momentum
     )
-    has_statistics = running_mean is not None or running_var is not None
-    return found if has_statistics or not use_input_stats else found[0]
+    params = _params("instance_norm", input, weight, bias)
+    out = _affine(_scaled(gap, variance, eps), *params)
+    return out if running_mean is None and running_var is None else (out, *running)

@@ -57,10 +57,7 @@ class Window(NamedTuple):
     def slices(self, x: Any, axis: int, fill: Any) -> list[Any]:
         """Returns the first elements of all windows along an axis, the second ones, ...
 
-        Args:
-            x: f32[n, c, ...].
-            axis: the axis.
-            fill: what is added around it.
+        The operand f32[n, c, ...] is filled up around the axis.
         """
         last = (self.count - 1) * self.step  # where the last window begins
         high = last + self.dilation * (self.size - 1) + 1 - self.room - self.low
@@ -76,19 +73,9 @@ class Window(NamedTuple):
 
 
 def _windows(
-    name: str,
-    x: Any,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool,
-    dilation: Any = 1,
+    name: str, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil: bool, dilation: Any = 1
 ) -> list[Window]:
-    """Returns the windows of each axis of f32[n, c, ...].
-
-    Raises:
-        ShapeError: where there is no window.
-    """
+    """Returns the windows of each axis of f32[n, c, ...]."""
     room = type_of(x).shape[2:]
     kernel = sizes(name, "kernel_size", kernel_size, len(room), 1)
     steps = kernel if stride is None else sizes(name, "stride", stride, len(room), 1)
@@ -101,7 +88,7 @@ def _windows(
             f"  Write padding={tuple(k // 2 for k in kernel)}, or less."
         )
     settings = zip(room, kernel, steps, pads, dilations, strict=True)
-    windows = [Window(*each, ceil_mode) for each in settings]
+    windows = [Window(*each, ceil) for each in settings]
     if any(window.count < 1 for window in windows):
         raise ShapeError(
             f"{name}: the window is larger than what it moves over.{shown(input=x)}\n"
@@ -172,13 +159,7 @@ def max_pool(
 
 
 def adaptive_max_pool(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """Returns the largest elements of as many windows as are asked for.
-
-    Args:
-        input: f32[n, c, {axes}], or f32[c, {axes}] for one example.
-        output_size: how many there are along each axis; None for as many as elements.
-        return_indices: whether to return also where they were, i64, counted in each channel.
-    """
+    """Is `max_pool{count}d` of `output_size` windows along each axis; None for all elements."""
     counts = _outputs("adaptive_max_pool", input, output_size)
 
     def along(x: Any, axis: int, places: Any) -> tuple[Any, Any]:
@@ -276,26 +257,9 @@ def avg_pool(
     return x
 
 
-def avg_pool1d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Any:
-    """Returns the averages of windows of f32[n, c, w], see `avg_pool2d`."""
-    return _avg_pool1d(input, kernel_size, stride, padding, ceil_mode, count_include_pad)
-
-
 @in_single
 def adaptive_avg_pool(input: Any, output_size: Any) -> Any:
-    """Returns the averages of as many windows as are asked for.
-
-    Args:
-        input: f32[n, c, {axes}], or f32[c, {axes}] for one example.
-        output_size: how many there are along each axis; None for as many as elements.
-    """
+    """Is `avg_pool{count}d` of `output_size` windows along each axis; None for all elements."""
     x = input
     for axis, n in enumerate(_outputs("adaptive_avg_pool", x, output_size), 2):
         room = type_of(x).shape[axis]
@@ -313,5 +277,5 @@ def adaptive_avg_pool(input: Any, output_size: Any) -> Any:
 
 max_pool1d, max_pool2d, max_pool3d = family(max_pool)
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = family(adaptive_max_pool)
-_avg_pool1d, avg_pool2d, avg_pool3d = family(avg_pool)
+avg_pool1d, avg_pool2d, avg_pool3d = family(avg_pool)
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = family(adaptive_avg_pool)

@@ -12,7 +12,7 @@ from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
-from ftrans.nn.common import shown, sizes
+from ftrans.nn.common import ranked, shown, sizes
 from ftrans.numpy.promotion import as_array
 
 __all__ = ["pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
@@ -80,49 +80,34 @@ def _padded(x: Any, widths: Sequence[tuple[int, int]], fill: Any) -> Any:
     return p.pad_p(x, low=low, high=high, interior=(0,) * len(widths), value=fill)
 
 
-def _image(name: str, input: Any) -> tuple[Any, tuple[int, ...], int, int, int]:
-    x = as_array(input)
-    shape = type_of(x).shape
-    if len(shape) < 3:
-        raise ShapeError(f"{name}: input is f32[..., c, h, w].{shown(input=x)}")
-    return x, shape[:-3], *shape[-3:]  # type: ignore[return-value]
-
-
-def _moved(x: Any, split: tuple[int, ...], lead: int, order: tuple[int, ...], shape: Any) -> Any:
-    """Splits axes, changes the order of those behind the first `lead`, and joins them."""
-    x = p.reshape_p(x, shape=split)
-    x = p.transpose_p(x, permutation=(*range(lead), *(lead + i for i in order)))
-    return p.reshape_p(x, shape=shape)
-
-
 def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
     """Spreads channels over an image: f32[..., c r², h, w] becomes f32[..., c, h r, w r].
 
     Reference:
         https://arxiv.org/abs/1609.05158
     """
-    x, lead, c, h, w = _image("pixel_shuffle", input)
-    r = upscale_factor
+    x, r = as_array(input), upscale_factor
+    *lead, c, h, w = ranked("pixel_shuffle", x, "f32[..., c, h, w]", 3).shape
     if r < 1 or c % (r * r):
         raise ShapeError(
             f"pixel_shuffle: the channels are a multiple of upscale_factor².{shown(input=x)}\n"
             f"  upscale_factor: {r}"
         )
-    split, shape = (*lead, c // r**2, r, r, h, w), (*lead, c // r**2, h * r, w * r)
-    return _moved(x, split, len(lead), (0, 3, 1, 4, 2), shape)
+    parts = fnp.reshape(x, (*lead, c // r**2, r, r, h, w))
+    return fnp.reshape(fnp.moveaxis(parts, (-2, -1), (-4, -2)), (*lead, c // r**2, h * r, w * r))
 
 
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
     """Undoes `pixel_shuffle`: f32[..., c, h r, w r] becomes f32[..., c r², h, w]."""
-    x, lead, c, h, w = _image("pixel_unshuffle", input)
-    r = downscale_factor
+    x, r = as_array(input), downscale_factor
+    *lead, c, h, w = ranked("pixel_unshuffle", x, "f32[..., c, h, w]", 3).shape
     if r < 1 or h % r or w % r:
         raise ShapeError(
             f"pixel_unshuffle: height and width are multiples of downscale_factor."
             f"{shown(input=x)}\n  downscale_factor: {r}"
         )
-    split, shape = (*lead, c, h // r, r, w // r, r), (*lead, c * r * r, h // r, w // r)
-    return _moved(x, split, len(lead), (0, 2, 4, 1, 3), shape)
+    parts = fnp.reshape(x, (*lead, c, h // r, r, w // r, r))
+    return fnp.reshape(fnp.moveaxis(parts, (-4, -2), (-2, -1)), (*lead, c * r * r, h // r, w // r))
 
 
 def unfold(
@@ -141,16 +126,11 @@ def unfold(
         f32[n, c k, p], of k elements in each of p patches.
     """
     x = as_array(input)
-    batched = type_of(x).ndim == 4
-    if type_of(x).ndim not in (3, 4):
-        raise ShapeError(f"unfold: input is f32[n, c, h, w] or f32[c, h, w].{shown(input=x)}")
+    batched = ranked("unfold", x, "f32[n, c, h, w] or f32[c, h, w]", 3, 4).ndim == 4
     x = x if batched else fnp.expand_dims(x, 0)
-    kernel, dilations, steps = (
-        sizes("unfold", argument, value, 2, 1)
-        for argument, value in (
-            ("kernel_size", kernel_size), ("dilation", dilation), ("stride", stride)
-        )
-    )  # fmt: skip
+    kernel = sizes("unfold", "kernel_size", kernel_size, 2, 1)
+    dilations = sizes("unfold", "dilation", dilation, 2, 1)
+    steps = sizes("unfold", "stride", stride, 2, 1)
     pads = sizes("unfold", "padding", padding, 2)
     n, c, *room = type_of(x).shape
     settings = zip(room, kernel, dilations, pads, steps, strict=True)
