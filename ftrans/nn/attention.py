@@ -13,7 +13,7 @@ So what is kept grows as n + m, and what is made at a time as n c. [1]: https://
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,10 +92,8 @@ def scaled_dot_product_attention(
     check_probability("scaled_dot_product_attention", "dropout_p", dropout_p)
     size = type_of(q).shape[-1]
     factor = (1.0 / math.sqrt(size) if size else 1.0) if scale is None else scale
-    plan = _Plan(is_causal, float(dropout_p), type_of(k).shape[-2], 0)
-    words = None
-    if dropout_p:
-        words = key_of("scaled_dot_product_attention", dropout_key, rng)
+    plan = _Plan(is_causal, float(dropout_p), type_of(k).shape[-2], mask is not None)
+    words = key_of("scaled_dot_product_attention", dropout_key, rng) if dropout_p else None
     if chunk is None:
         out = _at_once(q * factor, k, v, mask, words, plan)
     elif isinstance(chunk, (int, np.integer)) and chunk > 0:
@@ -120,7 +118,7 @@ def _arranged(q: Any, k: Any, v: Any, grouped: bool) -> tuple[Any, Any, Any, tup
             f"scaled_dot_product_attention: operands do not fit each other.{lines}\n"
             f"  They are f32[..., h, n, d], f32[..., h, m, d] and f32[..., h, m, e]."
         )
-    shared = 1
+    split = (*a[:-2], 1)
     if grouped:
         heads = b[-3]
         if c[-3] != heads or not heads or a[-3] % heads:
@@ -128,13 +126,10 @@ def _arranged(q: Any, k: Any, v: Any, grouped: bool) -> tuple[Any, Any, Any, tup
                 f"scaled_dot_product_attention: query does not have a multiple of the heads of "
                 f"key and value.{lines}\n  heads: {a[-3]}, {heads} and {c[-3]}"
             )
-        shared = a[-3] // heads
-        q = p.reshape_p(q, shape=(*a[:-3], heads, shared, *a[-2:]))
-    else:
-        q = p.reshape_p(q, shape=(*a[:-2], 1, *a[-2:]))
-    front = type_of(q).shape[:-3]
+        split = (*a[:-3], heads, a[-3] // heads)
+    q = p.reshape_p(q, shape=(*split, *a[-2:]))
     try:
-        lead = np.broadcast_shapes(front, b[:-2], c[:-2])
+        lead = np.broadcast_shapes(split[:-1], b[:-2], c[:-2])
     except ValueError:
         raise ShapeError(
             f"scaled_dot_product_attention: the axes in front do not broadcast.{lines}\n"
@@ -142,7 +137,7 @@ def _arranged(q: Any, k: Any, v: Any, grouped: bool) -> tuple[Any, Any, Any, tup
         ) from None
     q = broadcast_to(q, (*lead, *type_of(q).shape[-3:]))
     k, v = (broadcast_to(x, (*lead, *type_of(x).shape[-2:])) for x in (k, v))
-    before = (*lead[:-1], lead[-1] * shared) if grouped else lead
+    before = (*lead[:-1], lead[-1] * split[-1]) if grouped else lead
     return q, k, v, (*before, a[-2], b[-2])
 
 
@@ -166,11 +161,8 @@ def _arranged_mask(mask: Any, shape: tuple[int, ...], q: Any, k: Any) -> Any:
             )
         mask = cast(mask, type_of(q).dtype)
     lead, shared = type_of(q).shape[:-3], type_of(q).shape[-3]
-    if shared > 1 and own[-3] > 1:
-        split = (*own[:-3], lead[-1], shared, *own[-2:])
-    else:
-        split = (*own[:-2], 1, *own[-2:])
-    return p.reshape_p(mask, shape=split)
+    heads = (lead[-1], shared) if shared > 1 and own[-3] > 1 else (*own[-3:-2], 1)
+    return p.reshape_p(mask, shape=(*own[:-3], *heads, *own[-2:]))
 
 
 # -------------------------------------------------------------------------------------- at once
@@ -183,13 +175,15 @@ class _Plan(NamedTuple):
         causal: whether a query sees no key after it.
         rate: the probability of dropout.
         keys: how many keys there are.
-        size: how many are taken at a time.
+        masked: whether there is a mask.
+        size: how many keys are taken at a time.
     """
 
     causal: bool
     rate: float
     keys: int
-    size: int
+    masked: bool
+    size: int = 1
 
     def scores(self, q: Any, k: Any, mask: Any, first: Any = None) -> Any:
         """Returns products with keys, f32[*b, r, n, c], -inf where one is not seen.
@@ -271,64 +265,49 @@ def _blocks(x: Any, axis: int, plan: _Plan) -> Any:
     shape = type_of(x).shape
     axis %= len(shape)
     count = -(-plan.keys // plan.size)
-    x = padded(
-        x, axis, 0, count * plan.size - plan.keys, False if type_of(x).dtype == np.bool_ else 0.0
-    )
+    if shape[axis] != plan.keys:  # it is the same for all keys
+        return broadcast_to(x, (count, *shape))
+    fill = False if type_of(x).dtype == np.bool_ else 0.0
+    x = padded(x, axis, 0, count * plan.size - plan.keys, fill)
     x = p.reshape_p(x, shape=(*shape[:axis], count, plan.size, *shape[axis + 1 :]))
     return fnp.moveaxis(x, axis, 0)
 
 
 def _whole(x: Any, axis: int, plan: _Plan) -> Any:
-    """Undoes `_blocks`."""
-    count, size = type_of(x).shape[0], plan.size
+    """Undoes `_blocks`, where there was an axis of keys."""
     axis %= type_of(x).ndim - 1
     x = fnp.moveaxis(x, 0, axis)
     shape = type_of(x).shape
-    x = p.reshape_p(x, shape=(*shape[:axis], count * size, *shape[axis + 2 :]))
-    return padded(x, axis, 0, plan.keys - count * size, 0.0)
+    count = shape[axis] * shape[axis + 1]
+    x = p.reshape_p(x, shape=(*shape[:axis], count, *shape[axis + 2 :]))
+    return padded(x, axis, 0, plan.keys - count, 0.0)
 
 
 def _scanned(
-    name: str,
-    step: Callable[..., Sequence[Any]],
-    fixed: Sequence[Any],
-    carry: Sequence[Any],
-    k: Any,
-    v: Any,
-    extra: Sequence[Any],
-    plan: _Plan,
+    plan: _Plan, step: Any, fixed: Sequence[Any], carry: Sequence[Any], operands: Sequence[Any]
 ) -> list[Any]:
-    """Runs `step(fixed, carry, first, mask, words, k, v)` over chunks of keys.
+    """Runs `step(plan, fixed, carry, first, k, v, mask, words)` over chunks of keys.
 
-    It returns the carry, and what is stacked. The mask and the words of keys of random numbers are
-    `extra`, None for what is not there.
+    It returns the carry, and what is stacked. Of the operands keys, values and a mask are split.
     """
-    mask, words = extra
     count = -(-plan.keys // plan.size)
-    firsts = p.iota_p(shape=(count,), dtype=INT, axis=0) * plan.size
-    stacked, constant = [firsts, _blocks(k, -2, plan), _blocks(v, -2, plan)], [*fixed]
-    is_split = mask is not None and type_of(mask).shape[-1] == plan.keys
-    if is_split:
-        stacked.append(_blocks(mask, -1, plan))
-    elif mask is not None:
-        constant.append(mask)
-    if words is not None:
-        stacked.append(words)
-    ends = len(constant), len(constant) + len(carry)
+    stacked = [p.iota_p(shape=(count,), dtype=INT, axis=0) * plan.size]
+    stacked += [_blocks(x, axis, plan) for x, axis in zip(operands, (-2, -2, -1), strict=False)]
+    stacked += operands[2 + plan.masked :]
+    first, last = len(fixed), len(fixed) + len(carry)
 
     def body(*given: Any) -> Sequence[Any]:
-        own, state, elements = given[: ends[0]], given[ends[0] : ends[1]], given[ends[1] :]
-        first, keys, values, *rest = elements
-        part = None if mask is None else rest.pop(0) if is_split else own[-1]
-        return step(own[: len(fixed)], state, first, part, rest[0] if rest else None, keys, values)
+        number, k, v, *more = given[last:]
+        mask, words = more[0] if plan.masked else None, more[-1] if plan.rate else None
+        return step(plan, given[:first], given[first:last], number, k, v, mask, words)
 
     elements = [t.update(shape=t.shape[1:]) for t in map(type_of, stacked)]
     return p.scan_p(
-        *constant,
+        *fixed,
         *carry,
         *stacked,
-        body=program(name, body, [*map(type_of, (*constant, *carry)), *elements]),
-        consts=len(constant),
+        body=program("attention", body, [*map(type_of, (*fixed, *carry)), *elements]),
+        consts=first,
         carry=len(carry),
         length=count,
         reverse=False,
@@ -340,50 +319,36 @@ def _in_chunks(q: Any, k: Any, v: Any, mask: Any, words: Any, plan: _Plan) -> An
     """Is `_at_once` by a rule of its own, for chunks of keys."""
     if not plan.keys:
         return _at_once(q, k, v, mask, words, plan)
-    operands = [q, k, v]
-    if mask is not None:
-        operands.append(mask)
+    operands = [q, k, v, *([mask] if plan.masked else [])]
     if words is not None:
         operands.append(random.split(words, -(-plan.keys // plan.size)))
     t = type_of(q)
     rows, result = t.shape[:-1], (*t.shape[:-1], type_of(v).shape[-1])
 
-    def parts(given: Sequence[Any]) -> tuple[Any, ...]:
-        """Returns the queries, keys, values, and the mask and the keys of random numbers."""
-        q, k, v, *rest = given
-        return (
-            q,
-            k,
-            v,
-            (None if mask is None else rest.pop(0), rest[0] if words is not None else None),
-        )
-
-    def forward(*given: Any) -> list[Any]:
-        q, k, v, more = parts(given)
+    def forward(q: Any, *others: Any) -> list[Any]:
         carry = [filled(n, s, t.dtype) for n, s in ((-math.inf, rows), (0.0, rows), (0.0, result))]
-        top, total, out = _scanned("attention", _forward_step(plan), [q], carry, k, v, more, plan)
+        top, total, out = _scanned(plan, _forward_step, [q], carry, others)
         total = _filled(total)
         return [out * _column(1.0 / total), _finite(top) + fnp.log(total)]
 
-    def backward(ct: Any, *given: Any) -> list[Any]:
-        (*operands, out, logarithm) = given
-        q, k, v, more = parts(operands)
+    def backward(ct: Any, q: Any, *others: Any) -> list[Any]:
+        *others, out, logarithm = others
         delta = p.sum_p(ct * out, axes=(type_of(out).ndim - 1,))
         fixed, carry = [q, ct, delta, logarithm], [filled(0.0, t.shape, t.dtype)]
-        found = _scanned("attention_ct", _backward_step(plan), fixed, carry, k, v, more, plan)
-        cts = [found[0], *(_whole(x, -2, plan) for x in found[1:3])]
-        if len(found) > 3:  # the mask is of numbers
-            is_split = type_of(more[0]).shape[-1] == plan.keys
-            cts.append(_whole(found[3], -1, plan) if is_split else p.sum_p(found[3], axes=(0,)))
+        found, k, v, *mask = _scanned(plan, _backward_step, fixed, carry, others)
+        cts = [found, _whole(k, -2, plan), _whole(v, -2, plan)]
+        if mask:
+            is_split = type_of(others[2]).shape[-1] == plan.keys
+            cts.append(_whole(mask[0], -1, plan) if is_split else p.sum_p(mask[0], axes=(0,)))
         return cts
 
     types = [type_of(x).update() for x in operands]
     forwards = program("attention", forward, types)
-    operand_types = [t.update(shape=result), *types, *forwards.output_types]
+    given = [t.update(shape=result), *types, *forwards.output_types]
     (out,) = p.custom_p(
         *operands,
         forward=forwards,
-        backward=program("attention_ct", backward, operand_types),
+        backward=program("attention_ct", backward, given),
         forward_mode=None,
         variants=(),
         spec=p.Spec(
@@ -398,34 +363,32 @@ def _in_chunks(q: Any, k: Any, v: Any, mask: Any, words: Any, plan: _Plan) -> An
     return out
 
 
-def _forward_step(plan: _Plan) -> Callable[..., list[Any]]:
-    def step(fixed: Any, carry: Any, first: Any, mask: Any, words: Any, k: Any, v: Any) -> Any:
-        top, total, out = carry
-        s = plan.scores(fixed[0], k, mask, first)
-        last = (type_of(s).ndim - 1,)
-        new = fnp.maximum(top, p.max_p(s, axes=last))
-        shift = _finite(new)
-        weights, kept = fnp.exp(s - _column(shift)), fnp.exp(top - shift)
-        seen = _product(plan.thinned(weights, words), v, (-1, -2))
-        return [new, total * kept + p.sum_p(weights, axes=last), out * _column(kept) + seen]
+def _forward_step(
+    plan: _Plan, fixed: Any, carry: Any, first: Any, k: Any, v: Any, mask: Any, words: Any
+) -> list[Any]:
+    top, total, out = carry
+    s = plan.scores(fixed[0], k, mask, first)
+    last = (type_of(s).ndim - 1,)
+    new = fnp.maximum(top, p.max_p(s, axes=last))
+    shift = _finite(new)
+    weights, kept = fnp.exp(s - _column(shift)), fnp.exp(top - shift)
+    seen = _product(plan.thinned(weights, words), v, (-1, -2))
+    return [new, total * kept + p.sum_p(weights, axes=last), out * _column(kept) + seen]
 
-    return step
 
-
-def _backward_step(plan: _Plan) -> Callable[..., list[Any]]:
-    def step(fixed: Any, carry: Any, first: Any, mask: Any, words: Any, k: Any, v: Any) -> Any:
-        q, ct, delta, logarithm = fixed
-        s = plan.scores(q, k, mask, first)
-        weights = fnp.exp(s - _column(logarithm))
-        slope = plan.thinned(_product(ct, v, (-1, -1)), words)
-        ds = weights * (slope - _column(delta))
-        found = [carry[0] + _product(ds, k, (-1, -2))]
-        found += [_joined(ds, q), _joined(plan.thinned(weights, words), ct)]
-        if mask is not None and type_of(mask).is_inexact:
-            found.append(_summed(ds, type_of(mask).shape))
-        return found
-
-    return step
+def _backward_step(
+    plan: _Plan, fixed: Any, carry: Any, first: Any, k: Any, v: Any, mask: Any, words: Any
+) -> list[Any]:
+    q, ct, delta, logarithm = fixed
+    s = plan.scores(q, k, mask, first)
+    weights = fnp.exp(s - _column(logarithm))
+    slope = plan.thinned(_product(ct, v, (-1, -1)), words)
+    ds = weights * (slope - _column(delta))
+    ct_q, ct_k = carry[0] + _product(ds, k, (-1, -2)), _joined(ds, q)
+    found = [ct_q, ct_k, _joined(plan.thinned(weights, words), ct)]
+    if mask is not None and type_of(mask).is_inexact:
+        found.append(_summed(ds, type_of(mask).shape))
+    return found
 
 
 def _summed(x: Any, shape: tuple[int, ...]) -> Any:
