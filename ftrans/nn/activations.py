@@ -110,9 +110,7 @@ def leaky_relu(input: Any, negative_slope: float = 0.01) -> Any:
 def prelu(input: Any, weight: Any) -> Any:
     """Returns x where it is positive, else x times a weight that is learnt.
 
-    Args:
-        input: f32[n, c, ...], or of rank below 2 with one weight.
-        weight: f32[c] or f32[1].
+    The weight is f32[1], or f32[c] for f32[n, c, ...].
     """
     x, weight = inexact(input), as_array(weight)
     if type_of(weight).size == 1:
@@ -175,11 +173,7 @@ def hardshrink(input: Any, lambd: float = 0.5) -> Any:
 
 
 def softshrink(input: Any, lambd: float = 0.5) -> Any:
-    """Returns x moved towards 0 by `lambd`, and 0 where it would pass it.
-
-    Raises:
-        ArgumentError: where `lambd` is negative.
-    """
+    """Returns x moved towards 0 by `lambd`, which is not negative; 0 where it would pass it."""
     if lambd < 0:
         raise ArgumentError(
             f"softshrink: lambd must not be negative.\n  lambd: {lambd}\n  Write lambd={-lambd}."
@@ -190,11 +184,7 @@ def softshrink(input: Any, lambd: float = 0.5) -> Any:
 
 
 def glu(input: Any, axis: int = -1) -> Any:
-    """Returns the first half along an axis times the sigmoid of the second half.
-
-    Raises:
-        ShapeError: where the axis has an odd size.
-    """
+    """Returns the first half along an axis times the sigmoid of the second half."""
     x = inexact(input)
     t = type_of(x)
     at = canonical_axis("glu", axis, t.ndim)

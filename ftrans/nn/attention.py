@@ -45,7 +45,7 @@ def scaled_dot_product_attention(
     dropout_key: Any = None,
     rng: Any = None,
 ) -> Any:
-    """Returns `softmax(query @ key.T * scale + attn_mask) @ value`.
+    """Returns `softmax(query @ key.T * scale + attn_mask) @ value`, f32[..., h, n, e].
 
     A query that may see no key at all gets zeros.
 
@@ -64,9 +64,6 @@ def scaled_dot_product_attention(
             square, and the derivative computes the weights again; None takes all at once.
         dropout_key: a key of random numbers, for dropout.
         rng: a generator of such keys; with neither it is the default one.
-
-    Returns:
-        f32[..., h, n, e].
 
     Example:
         >>> q, k, v = np.zeros((1, 2)), np.ones((2, 2)), np.array([[1.0], [3.0]])
@@ -169,15 +166,7 @@ def _arranged_mask(mask: Any, shape: tuple[int, ...], q: Any, k: Any) -> Any:
 
 
 class _Plan(NamedTuple):
-    """Is what is known of a call beside its operands.
-
-    Attributes:
-        causal: whether a query sees no key after it.
-        rate: the probability of dropout.
-        keys: how many keys there are.
-        masked: whether there is a mask.
-        size: how many keys are taken at a time.
-    """
+    """Is what is known of a call beside its operands; `size` keys are taken at a time."""
 
     causal: bool
     rate: float

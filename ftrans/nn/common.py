@@ -35,13 +35,13 @@ def formula(function: Function) -> Function:
     """
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        wide = any(map(is_jax, args)) or any(map(is_jax, kwargs.values()))
-        narrow = not wide and any(map(_is_narrow, args))
+        values = [*args, *kwargs.values()]
+        of_jax, narrow = any(map(is_jax, values)), any(map(_is_narrow, values))
         if narrow:
-            args = tuple([jnp.asarray(x) if _is_narrow(x) else x for x in args])
-        with without_warnings(True), x64() if wide or narrow else nullcontext():
+            args, kwargs = jax.tree.map(_widely_known, (args, kwargs))
+        with without_warnings(True), x64() if of_jax or narrow else nullcontext():
             found = function(*args, **kwargs)
-        if narrow:
+        if narrow and not of_jax:
             return jax.tree.map(lambda x: np.array(x) if is_jax(x) else x, found)
         return np.asarray(found) if isinstance(found, np.generic) else found
 
@@ -51,6 +51,10 @@ def formula(function: Function) -> Function:
 def _is_narrow(x: Any) -> bool:
     """Tells whether a value is an array of floating point that NumPy itself does not have."""
     return type(x) is np.ndarray and x.dtype.kind == "V" and is_float(x.dtype)
+
+
+def _widely_known(x: Any) -> Any:
+    return jnp.asarray(x) if _is_narrow(x) else x
 
 
 # ------------------------------------------------------------------------------------- operands
@@ -74,7 +78,7 @@ def in_single(function: Function) -> Function:
     first = next(iter(inspect.signature(function).parameters))
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        given, *rest = args or (kwargs.pop(first),)
+        given, *rest = args or (kwargs.pop(first, None),)
         x, dtype = wide(given)
         found = function(x, *rest, **kwargs)
         return (cast(found[0], dtype), *found[1:]) if type(found) is tuple else cast(found, dtype)
@@ -186,10 +190,8 @@ def _first(x: Any) -> Any:
 
 # ------------------------------------------------------------------------------------ reductions
 
-REDUCTIONS = ("none", "mean", "sum")
 
-
-def loss(function: Function, known: Sequence[str] = REDUCTIONS) -> Function:
+def loss(function: Function, known: Sequence[str] = ("none", "mean", "sum")) -> Function:
     """Makes a loss of a function of each element's, which has an argument `reduction`.
 
     The function returns values; or values and weights, by whose sum a mean is divided.
@@ -207,12 +209,9 @@ def loss(function: Function, known: Sequence[str] = REDUCTIONS) -> Function:
         values, shares = found if type(found) is tuple else (found, None)
         if how == "none":
             return values
-        if how == "mean" and shares is None:
-            return fnp.mean(values)
-        total = fnp.sum(values)
         if how == "mean":
-            return total / fnp.sum(shares)
+            return fnp.mean(values) if shares is None else fnp.sum(values) / fnp.sum(shares)
         examples = type_of(values).shape[:1] or (1,)
-        return total / float(examples[0]) if how == "batchmean" else total
+        return fnp.sum(values) / float(examples[0]) if how == "batchmean" else fnp.sum(values)
 
     return functools.wraps(function)(called)  # type: ignore[return-value]

@@ -42,19 +42,6 @@ def _kernel(name: str, x: Any, weight: Any, groups: int, transposed: bool) -> An
     return w
 
 
-def _convolved(x: Any, w: Any, steps: Any, pads: Any, spread: Any, dilations: Any, n: int) -> Any:
-    return p.conv_p(
-        x,
-        w,
-        strides=steps,
-        padding=pads,
-        lhs_dilation=spread,
-        rhs_dilation=dilations,
-        feature_groups=n,
-        batch_groups=1,
-    )
-
-
 def _biased(name: str, out: Any, bias: Any) -> Any:
     return out if bias is None else fnp.add(out, per_channel(name, "bias", bias, out))
 
@@ -89,7 +76,7 @@ def conv(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """Returns the cross-correlation over {count} axes with a kernel.
+    """Returns the cross-correlation over {count} axes with a kernel, f32[n, o, {axes}].
 
     Args:
         input: f32[n, c, {axes}], or f32[c, {axes}] for one example.
@@ -100,9 +87,6 @@ def conv(
             as keep the sizes, the odd one behind.
         dilation: the distance of the elements of the kernel.
         groups: into how many groups channels are split, that see each other only.
-
-    Returns:
-        f32[n, o, ...].
 
     Example:
         >>> import numpy as np
@@ -123,7 +107,10 @@ def conv(
             f"{name}: the kernel is larger than what it moves over.{shown(input=x, weight=w)}\n"
             f"  padded input: {padded}, dilated kernel: {reach}"
         )
-    out = _convolved(x, w, steps, pads, (1,) * len(room), dilations, groups)
+    spread = {"lhs_dilation": (1,) * len(room), "rhs_dilation": dilations}
+    out = p.conv_p(
+        x, w, strides=steps, padding=pads, feature_groups=groups, batch_groups=1, **spread
+    )
     return _biased(name, out, bias)
 
 
@@ -137,20 +124,11 @@ def conv_transpose(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Any:
-    """Returns the transpose of `conv{count}d`, also called deconvolution.
+    """Returns the transpose of `conv{count}d`, also called deconvolution, f32[n, o, {axes}].
 
-    Args:
-        input: f32[n, c, {axes}], or f32[c, {axes}] for one example.
-        weight: f32[c, o / groups, {axes}].
-        bias: f32[o].
-        stride: by how many places the kernel moves in the result.
-        padding: how much is cut off the result on either side.
-        output_padding: how much more of the result there is on its far side.
-        groups: as of `conv{count}d`.
-        dilation: the distance of the elements of the kernel.
-
-    Returns:
-        f32[n, o, ...].
+    Its arguments are those of `conv{count}d`, with weight f32[c, o / groups, {axes}]. The stride is
+    that in the result, of which `padding` is cut off on either side; on its far side there is
+    `output_padding` more.
     """
     x, name = input, f"conv_transpose{type_of(input).ndim - 2}d"
     w = _kernel(name, x, weight, groups, True)
@@ -179,7 +157,8 @@ def conv_transpose(
     parts = fnp.swapaxes(fnp.reshape(w, (groups, each, outs, *kernel)), 1, 2)
     turned = fnp.flip(fnp.reshape(parts, (groups * outs, each, *kernel)), tuple(range(2, x.ndim)))
     around = tuple((r - q, r - q + e) for r, q, e in zip(reach, pads, more, strict=True))
-    out = _convolved(x, turned, (1,) * len(room), around, steps, dilations, groups)
+    moves = {"strides": (1,) * len(room), "lhs_dilation": steps, "rhs_dilation": dilations}
+    out = p.conv_p(x, turned, padding=around, feature_groups=groups, batch_groups=1, **moves)
     return _biased(name, out, bias)
 
 

@@ -28,15 +28,10 @@ __all__ = [
 
 
 class Window(NamedTuple):
-    """Says where windows of one axis lie.
+    """Says where windows of one axis lie, which has `room` elements, and `low` added in front.
 
-    Attributes:
-        room: the size of the axis.
-        size: how many elements a window has.
-        step: the distance of windows.
-        low: how many elements are added in front.
-        dilation: the distance of the elements of a window.
-        ceil: whether the last window may reach beyond the far side.
+    A window has `size` elements, at a distance `dilation`; windows are at a distance `step`. With
+    `ceil` the last one may reach beyond the far side.
     """
 
     room: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,17 @@ from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
-from ftrans.nn.common import ranked, shown, sizes
+from ftrans.nn.common import padded, ranked, shown, sizes
 from ftrans.numpy.promotion import as_array
 
 __all__ = ["pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
 
-_MODES = {"reflect": ("reflect", 1), "replicate": ("edge", -math.inf), "circular": ("wrap", 0)}
+_MODES = {
+    "constant": ("constant", -math.inf),
+    "reflect": ("reflect", 1),
+    "replicate": ("edge", -math.inf),
+    "circular": ("wrap", 0),
+}
 """What NumPy calls modes, and by how much less than an axis has they may add."""
 
 
@@ -45,39 +49,23 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
         )
     pairs = [tuple(given[i : i + 2]) for i in range(0, len(given), 2)]
     widths = [(0, 0)] * (t.ndim - len(pairs)) + pairs[::-1]
-    room = list(zip(t.shape, widths, strict=True))
-    if any(n + a + b < 0 for n, (a, b) in room):
-        raise ShapeError(
-            f"pad: takes off more than there is.{shown(input=x)}\n  pad: {tuple(given)}"
+    if mode not in _MODES:
+        raise ArgumentError(
+            f"pad: there is no mode {mode!r}.\n"
+            f"  Write {', '.join(map(repr, [*_MODES][:-1]))} or {[*_MODES][-1]!r}."
         )
-    if mode == "constant":
-        fill = 0 if value is None else value
-        if fill == fill:
-            return _padded(x, widths, t.dtype.type(fill).item())
-        more: dict[str, Any] = {"constant_values": fill}
-    elif mode in _MODES:
-        more = {"mode": _MODES[mode][0]}
-        most = _MODES[mode][1]
-        if any(max(a, b) > (n - most if n else 0) for n, (a, b) in room):
+    theirs, less = _MODES[mode]
+    for n, (a, b) in zip(t.shape, widths, strict=True):
+        if n + a + b < 0 or max(a, b) > (n - less if n or mode == "constant" else 0):
             raise ShapeError(
-                f"pad: mode {mode!r} adds no more than an axis has.{shown(input=x)}\n"
+                f"pad: mode {mode!r} adds and takes off no more than an axis has.{shown(input=x)}\n"
                 f"  pad: {tuple(given)}"
             )
-    else:
-        raise ArgumentError(
-            f"pad: there is no mode {mode!r}.\n  Write 'constant', 'reflect', 'replicate' or "
-            f"'circular'."
-        )
-    x = fnp.pad(x, [(max(a, 0), max(b, 0)) for a, b in widths], **more)
-    return _padded(x, [(min(a, 0), min(b, 0)) for a, b in widths], 0)
-
-
-def _padded(x: Any, widths: Sequence[tuple[int, int]], fill: Any) -> Any:
-    """Adds elements around all axes, or takes some off where a number is negative."""
-    if not any(map(any, widths)):
-        return x
-    low, high = zip(*widths, strict=True)
-    return p.pad_p(x, low=low, high=high, interior=(0,) * len(widths), value=fill)
+    options = {"constant_values": t.dtype.type(value or 0)} if mode == "constant" else {}
+    x = fnp.pad(x, [(max(a, 0), max(b, 0)) for a, b in widths], theirs, **options)
+    for axis, (a, b) in enumerate(widths):
+        x = padded(x, axis, min(a, 0), min(b, 0), 0)
+    return x
 
 
 def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
@@ -140,7 +128,8 @@ def unfold(
             f"unfold: the kernel is larger than what it moves over.{shown(input=x)}\n"
             f"  kernel_size: {kernel}, dilation: {dilations}, padding: {pads}"
         )
-    x = _padded(x, [(0, 0), (0, 0), *((q, q) for q in pads)], 0)
+    for axis, width in enumerate(pads, 2):
+        x = padded(x, axis, width, width, 0)
     parts = []
     for offset in np.ndindex(*kernel):
         start = [o * d for o, d in zip(offset, dilations, strict=True)]

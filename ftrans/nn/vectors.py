@@ -19,15 +19,12 @@ __all__ = [
 
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    """Returns `input @ weight.T + bias`.
+    """Returns `input @ weight.T + bias`, f32[..., m].
 
     Args:
         input: f32[..., n].
         weight: f32[m, n], or f32[n].
         bias: f32[m].
-
-    Returns:
-        f32[..., m].
 
     Example:
         >>> import numpy as np
@@ -73,15 +70,12 @@ def pairwise_distance(
 
 
 def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
-    """Returns the rows of a table that integers name.
+    """Returns the rows of a table that integers name, f32[..., m].
 
     Args:
         input: the numbers of rows, i64[...].
         weight: the table, f32[n, m].
         padding_idx: a row that gets no gradient; negative ones count from the end.
-
-    Returns:
-        f32[..., m].
 
     Raises:
         IndexError: where a number is known and no row has it.
