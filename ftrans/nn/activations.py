@@ -75,9 +75,7 @@ hardswish = _activation(
 def gelu(input: Any, approximate: str = "none") -> Any:
     """Returns x times the chance that a standard normal number is below it.
 
-    Args:
-        input: an array.
-        approximate: "none", or "tanh" for an approximation by the hyperbolic tangent.
+    It is approximated by the hyperbolic tangent where `approximate` is "tanh".
 
     Reference:
         https://arxiv.org/abs/1606.08415
@@ -113,15 +111,8 @@ def prelu(input: Any, weight: Any) -> Any:
     The weight is f32[1], or f32[c] for f32[n, c, ...].
     """
     x, weight = inexact(input), as_array(weight)
-    if type_of(weight).size == 1:
-        weight = fnp.reshape(weight, ())
-    elif type_of(x).ndim > 1:
-        weight = per_channel("prelu", "weight", weight, x)
-    else:
-        raise ShapeError(
-            f"prelu: there is more than one weight, and input has no axis of channels."
-            f"{shown(input=x, weight=weight)}\n  Pass f32[1], or an input f32[n, c]."
-        )
+    is_one = type_of(weight).size == 1
+    weight = fnp.reshape(weight, ()) if is_one else per_channel("prelu", "weight", weight, x)
     return fnp.where(x > 0.0, x, x * weight)
 
 

@@ -179,7 +179,7 @@ class _Plan(NamedTuple):
 
         Where these are not all keys, `first` is the number of the first.
         """
-        s = _product(q, k, (-1, -1))
+        s = _product(q, k, (-1,), (-1,))
         shape = type_of(s).shape
         if mask is not None and type_of(mask).dtype == np.bool_:
             s = fnp.where(mask, s, -math.inf)
@@ -205,19 +205,12 @@ class _Plan(NamedTuple):
         return fnp.where(kept, weights * (1.0 / (1.0 - self.rate)), 0.0)
 
 
-def _product(x: Any, y: Any, axes: tuple[int, int]) -> Any:
-    """Contracts an axis of x[*b, r, ...] with one of y[*b, ...]."""
-    a, b = type_of(x).ndim, type_of(y).ndim
-    lead = tuple(range(b - 2))
-    pair = ((axes[0] % a,), (axes[1] % b,))
-    return p.dot_p(x, y, contract=pair, batch=(lead, lead))
-
-
-def _joined(x: Any, y: Any) -> Any:
-    """Contracts the queries, r and n, of x[*b, r, n, c] and y[*b, r, n, d]."""
-    ndim = type_of(x).ndim
-    lead, rows = tuple(range(ndim - 3)), (ndim - 3, ndim - 2)
-    return p.dot_p(x, y, contract=(rows, rows), batch=(lead, lead))
+def _product(x: Any, y: Any, first: tuple[int, ...], second: tuple[int, ...]) -> Any:
+    """Contracts some of the last axes of x[*b, r, n, ...] and of y, whose first are *b, too."""
+    lead = tuple(range(type_of(x).ndim - 3))
+    pairs = ((x, first), (y, second))
+    contract = tuple(tuple(axis % type_of(v).ndim for axis in axes) for v, axes in pairs)
+    return p.dot_p(x, y, contract=contract, batch=(lead, lead))
 
 
 def _column(x: Any) -> Any:
@@ -239,11 +232,11 @@ def _at_once(q: Any, k: Any, v: Any, mask: Any, words: Any, plan: _Plan) -> Any:
     s = plan.scores(q, k, mask)
     last = (type_of(s).ndim - 1,)
     if not plan.keys:
-        return _product(s, v, (-1, -2))
+        return _product(s, v, (-1,), (-2,))
     top = _finite(p.stop_gradient_p(p.max_p(s, axes=last)))
     weights = fnp.exp(s - _column(top))
     total = p.sum_p(weights, axes=last)
-    return _product(plan.thinned(weights, words), v, (-1, -2)) * _column(1.0 / _filled(total))
+    return _product(plan.thinned(weights, words), v, (-1,), (-2,)) * _column(1.0 / _filled(total))
 
 
 # ------------------------------------------------------------------------------------- in chunks
@@ -361,7 +354,7 @@ def _forward_step(
     new = fnp.maximum(top, p.max_p(s, axes=last))
     shift = _finite(new)
     weights, kept = fnp.exp(s - _column(shift)), fnp.exp(top - shift)
-    seen = _product(plan.thinned(weights, words), v, (-1, -2))
+    seen = _product(plan.thinned(weights, words), v, (-1,), (-2,))
     return [new, total * kept + p.sum_p(weights, axes=last), out * _column(kept) + seen]
 
 
@@ -371,10 +364,10 @@ def _backward_step(
     q, ct, delta, logarithm = fixed
     s = plan.scores(q, k, mask, first)
     weights = fnp.exp(s - _column(logarithm))
-    slope = plan.thinned(_product(ct, v, (-1, -1)), words)
+    slope = plan.thinned(_product(ct, v, (-1,), (-1,)), words)
     ds = weights * (slope - _column(delta))
-    ct_q, ct_k = carry[0] + _product(ds, k, (-1, -2)), _joined(ds, q)
-    found = [ct_q, ct_k, _joined(plan.thinned(weights, words), ct)]
+    ct_q, ct_k = carry[0] + _product(ds, k, (-1,), (-2,)), _product(ds, q, (-3, -2), (-3, -2))
+    found = [ct_q, ct_k, _product(plan.thinned(weights, words), ct, (-3, -2), (-3, -2))]
     if mask is not None and type_of(mask).is_inexact:
         found.append(_summed(ds, type_of(mask).shape))
     return found

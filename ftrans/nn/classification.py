@@ -94,9 +94,8 @@ def _of_probabilities(logs: Any, goal: Any, weight: Any, label_smoothing: float)
     if label_smoothing:
         goal = goal * (1.0 - label_smoothing) + label_smoothing / t.shape[axis]
     if weight is not None:
-        goal = goal * per_channel(
-            "cross_entropy", "weight", like(weight, logs), logs, axis, "class"
-        )
+        weight = like(weight, logs)
+        goal = goal * per_channel("cross_entropy", "weight", weight, logs, axis, "class")
     return -fnp.sum(logs * goal, axis=axis)
 
 
@@ -121,7 +120,13 @@ def _chosen(
             f"  Write target.astype('int64'); probabilities have the shape of input."
         )
     count = t.shape[axis]
-    _check_classes(name, at, count, ignored)
+    if isinstance(at, np.ndarray):
+        wrong = at[((at < 0) | (at >= count)) & (at != ignored)]
+        if wrong.size:
+            raise IndexingError(
+                f"{name}: there is no class {wrong[0]}.\n  target: {u}\n"
+                f"  Of {count} classes the indices are 0 ... {count - 1}."
+            )
     if weight is not None:
         weight = fnp.ravel(per_channel(name, "weight", like(weight, logs), logs, axis, "class"))
     if t.ndim > 2:
@@ -149,17 +154,6 @@ def _taken(x: Any, at: Any) -> Any:
     columns = p.reshape_p(cast(at, INT), shape=(count, 1))
     places = p.concatenate_p(rows, columns, axis=1)
     return p.gather_p(x, places, in_bounds=False, fill=math.nan)
-
-
-def _check_classes(name: str, at: Any, count: int, ignored: int | None) -> None:
-    """Raises where a class is known and out of range."""
-    if isinstance(at, np.ndarray):
-        wrong = at[((at < 0) | (at >= count)) & (at != ignored)]
-        if wrong.size:
-            raise IndexingError(
-                f"{name}: there is no class {wrong[0]}.\n  target: {type_of(at)}\n"
-                f"  Of {count} classes the indices are 0 ... {count - 1}."
-            )
 
 
 # -------------------------------------------------------------------------------- several labels

@@ -103,10 +103,11 @@ def per_channel(
     if x is None:
         return None
     x, t = as_array(x), type_of(of)
-    if type_of(x).shape != (t.shape[axis],):
+    (size,) = t.shape[axis : axis + 1] or (1,)
+    if type_of(x).shape != (size,):
         raise ShapeError(
             f"{name}: {argument} has one number for each {what}, axis {axis} of input."
-            f"{shown(input=of)}\n  {argument}: {type_of(x)}\n  Pass f32[{t.shape[axis]}]."
+            f"{shown(input=of)}\n  {argument}: {type_of(x)}\n  Pass f32[{size}]."
         )
     return fnp.reshape(x, (-1, *(1,) * (t.ndim - axis - 1)))
 
@@ -164,7 +165,8 @@ def family(function: Callable[..., Any]) -> list[Any]:
     """
 
     def over(count: int) -> Callable[..., Any]:
-        name, axes = f"{function.__name__}{count}d", ", ".join("dhw"[3 - count :])
+        axes = ", ".join("dhw"[3 - count :])
+        name = f"{function.__name__.removeprefix('_')}{count}d"
 
         @functools.wraps(function)
         def called(input: Any, *args: Any, **kwargs: Any) -> Any:

@@ -67,7 +67,7 @@ def _padding(
     return tuple(((k - 1) // 2, k // 2) for k in kernel)
 
 
-def conv(
+def _conv(
     input: Any,
     weight: Any,
     bias: Any = None,
@@ -114,7 +114,7 @@ def conv(
     return _biased(name, out, bias)
 
 
-def conv_transpose(
+def _conv_transpose(
     input: Any,
     weight: Any,
     bias: Any = None,
@@ -162,5 +162,5 @@ def conv_transpose(
     return _biased(name, out, bias)
 
 
-conv1d, conv2d, conv3d = family(conv)
-conv_transpose1d, conv_transpose2d, conv_transpose3d = family(conv_transpose)
+conv1d, conv2d, conv3d = family(_conv, "conv")
+conv_transpose1d, conv_transpose2d, conv_transpose3d = family(_conv_transpose, "conv_transpose")

@@ -14,10 +14,10 @@ import numpy as np
 from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans import random
-from ftrans.errors import ArgumentError, ShapeError
+from ftrans.errors import ArgumentError
 from ftrans.ir import type_of
 from ftrans.nn.activations import softmax
-from ftrans.nn.common import shown
+from ftrans.nn.common import family
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.promotion import cast, inexact
 from ftrans.random.generator import default_generator
@@ -110,31 +110,15 @@ def dropout(
     return _thinned("dropout", inexact(input), p, training, key, rng, _scaled(p))
 
 
-def _of_channels(count: int) -> Callable[..., Any]:
-    """Makes the dropout of whole channels, each of some axes."""
-    name = f"dropout{count}d"
-
-    def dropped(
-        input: Any, p: float = 0.5, training: bool = True, *, key: Any = None, rng: Any = None
-    ) -> Any:
-        x = inexact(input)
-        axes = type_of(x).ndim - count
-        if axes not in (1, 2):
-            raise ShapeError(
-                f"{name}: input has axes of examples and channels, and {count} more."
-                f"{shown(input=x)}\n  Write dropout(input) to drop single elements."
-            )
-        return _thinned(name, x, p, training, key, rng, _scaled(p), axes)
-
-    axes = ", ".join("dhw"[3 - count :])
-    dropped.__name__ = dropped.__qualname__ = name
-    dropped.__doc__ = (
-        f"Sets whole channels of f32[n, c, {axes}] to zero with a probability, see `dropout`."
-    )
-    return dropped
+def _of_channels(
+    input: Any, p: float = 0.5, training: bool = True, *, key: Any = None, rng: Any = None
+) -> Any:
+    """Sets whole channels of f32[n, c, {axes}] to zero with a probability, see `dropout`."""
+    name = f"dropout{type_of(input).ndim - 2}d"
+    return _thinned(name, inexact(input), p, training, key, rng, _scaled(p), 2)
 
 
-dropout1d, dropout2d, dropout3d = map(_of_channels, (1, 2, 3))
+dropout1d, dropout2d, dropout3d = family(_of_channels, "dropout")
 
 _LOWEST = -1.7580993408473766  # of selu: -scale * alpha
 

@@ -90,13 +90,10 @@ class _Draw(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype
 
-    def even(self, low: float, high: float) -> Any:
-        """Returns numbers that are distributed evenly."""
-        return random.uniform(self.key, self.shape, self.dtype, low, high)
-
-    def evenly(self, std: float) -> Any:
-        """Returns the same around zero, by their standard deviation."""
-        return self.even(-math.sqrt(3.0) * std, math.sqrt(3.0) * std)
+    def even(self, std: float) -> Any:
+        """Returns numbers that are distributed evenly around zero, by their standard deviation."""
+        bound = math.sqrt(3.0) * std
+        return random.uniform(self.key, self.shape, self.dtype, -bound, bound)
 
     def normal(self, std: float) -> Any:
         """Returns normal numbers around zero."""
@@ -133,7 +130,7 @@ def _drawn(function: Callable[..., Any]) -> Callable[..., Any]:
 @_drawn
 def uniform(draw: _Draw, a: float = 0.0, b: float = 1.0) -> Any:
     """Returns numbers that are distributed evenly from a up to b."""
-    return draw.even(a, b)
+    return random.uniform(draw.key, draw.shape, draw.dtype, a, b)
 
 
 @_drawn
@@ -169,7 +166,7 @@ def xavier_uniform(draw: _Draw, gain: float = 1.0) -> Any:
     Reference:
         https://proceedings.mlr.press/v9/glorot10a.html
     """
-    return draw.evenly(_xavier(draw, gain))
+    return draw.even(_xavier(draw, gain))
 
 
 @_drawn
@@ -206,7 +203,7 @@ def kaiming_uniform(  # noqa: D417  # the others are those of the decorator
     Reference:
         https://arxiv.org/abs/1502.01852
     """
-    return draw.evenly(_kaiming(draw, a, mode, nonlinearity))
+    return draw.even(_kaiming(draw, a, mode, nonlinearity))
 
 
 @_drawn

@@ -162,12 +162,8 @@ def binary_cross_entropy_with_logits(
 ) -> Any:
     """Returns `binary_cross_entropy` of sigmoid(x), exact for all x.
 
-    Args:
-        input: logits, f32[...].
-        target: probabilities of the same shape.
-        weight: what each element is multiplied by; broadcasts.
-        reduction: "mean", "sum" or "none".
-        pos_weight: what the loss of positive examples is multiplied by; broadcasts.
+    By the weight each element is multiplied, by `pos_weight` the loss of positive examples; both
+    broadcast.
     """
     x, y = _pair("binary_cross_entropy_with_logits", input, target, strict=True)
     share = fnp.softplus(-x)
@@ -180,12 +176,8 @@ def binary_cross_entropy_with_logits(
 def kl_div(input: Any, target: Any, reduction: str = "mean", log_target: bool = False) -> Any:
     """Returns the divergence of a target from what is predicted, `y (log(y) - x)`.
 
-    Args:
-        input: logarithms of probabilities, f32[n, ...].
-        target: probabilities of the same shape.
-        reduction: "mean" over all elements, "batchmean" for the sum divided by n, which is the
-            mathematical one, "sum" or "none".
-        log_target: whether the target is given by its logarithms.
+    Input holds logarithms of probabilities, f32[n, ...], as the target does with `log_target`. The
+    reduction "batchmean" divides the sum by n, which is the mathematical mean.
     """
     x, y = _pair("kl_div", input, target)
     return fnp.exp(y) * (y - x) if log_target else fnp.xlogy(y, y) - y * x

@@ -31,12 +31,9 @@ def _moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     return gap, _mean(gap**2, axes), mean
 
 
-def _scaled(gap: Any, variance: Any, eps: float) -> Any:
-    return gap * fnp.rsqrt(variance + eps)
-
-
-def _affine(x: Any, weight: Any, bias: Any) -> Any:
-    """Multiplies by a weight and adds a bias, where there are such."""
+def _scaled(gap: Any, variance: Any, eps: float, weight: Any = None, bias: Any = None) -> Any:
+    """Returns a gap over a standard deviation, times a weight and plus a bias where there are."""
+    x = gap * fnp.rsqrt(variance + eps)
     if weight is not None:
         x = x * like(weight, x)
     return x if bias is None else x + like(bias, x)
@@ -83,7 +80,7 @@ def layer_norm(
     """
     axes = _last("layer_norm", input, normalized_shape, weight=weight, bias=bias)
     gap, variance, _ = _moments(input, axes)
-    return _affine(_scaled(gap, variance, eps), weight, bias)
+    return _scaled(gap, variance, eps, weight, bias)
 
 
 @in_single
@@ -100,7 +97,7 @@ def rms_norm(
     """
     axes = _last("rms_norm", input, normalized_shape, weight=weight)
     least = float(finfo(type_of(input).dtype).eps) if eps is None else eps
-    return _affine(_scaled(input, _mean(input**2, axes), least), weight, None)
+    return _scaled(input, _mean(input**2, axes), least, weight)
 
 
 @in_single
@@ -109,12 +106,7 @@ def group_norm(
 ) -> Any:
     """Returns x with mean 0 and variance 1 over the channels of each group and all positions.
 
-    Args:
-        input: f32[n, c, ...].
-        num_groups: how many groups the channels make; divides c.
-        weight: f32[c].
-        bias: f32[c].
-        eps: is added to the variance.
+    The channels of f32[n, c, ...] make `num_groups` groups; weight and bias are f32[c].
 
     Reference:
         https://arxiv.org/abs/1803.08494
@@ -126,10 +118,15 @@ def group_norm(
             f"{shown(input=input)}\n  num_groups: {num_groups}\n"
             f"  Pass one that divides {t.shape[1]}."
         )
-    parts = fnp.reshape(input, (t.shape[0], num_groups, t.shape[1] // num_groups, *t.shape[2:]))
-    gap, variance, _ = _moments(parts, tuple(range(2, t.ndim + 1)))
-    out = fnp.reshape(_scaled(gap, variance, eps), t.shape)
-    return _affine(out, *_params("group_norm", input, weight, bias))
+    split = (num_groups, t.shape[1] // num_groups, *t.shape[2:])
+    gap, variance, _ = _moments(
+        fnp.reshape(input, (t.shape[0], *split)), tuple(range(2, t.ndim + 1))
+    )
+    params = [
+        v if v is None else fnp.reshape(v, (*split[:2], *type_of(v).shape[1:]))
+        for v in _params("group_norm", input, weight, bias)
+    ]
+    return fnp.reshape(_scaled(gap, variance, eps, *params), t.shape)
 
 
 def _params(name: str, x: Any, weight: Any, bias: Any) -> tuple[Any, Any]:
@@ -182,8 +179,7 @@ def batch_norm(
     gap, variance, *running = _statistics(
         "batch_norm", input, axes, running_mean, running_var, training, momentum
     )
-    out = _scaled(gap, variance, eps)
-    return _affine(out, *_params("batch_norm", input, weight, bias)), *running
+    return _scaled(gap, variance, eps, *_params("batch_norm", input, weight, bias)), *running
 
 
 def _statistics(
@@ -252,6 +248,5 @@ def instance_norm(
     gap, variance, *running = _statistics(
         "instance_norm", input, axes, running_mean, running_var, use_input_stats, momentum
     )
-    params = _params("instance_norm", input, weight, bias)
-    out = _affine(_scaled(gap, variance, eps), *params)
+    out = _scaled(gap, variance, eps, *_params("instance_norm", input, weight, bias))
     return out if running_mean is None and running_var is None else (out, *running)

@@ -126,7 +126,7 @@ def _all_largest(x: Any, return_indices: bool, along: Any) -> Any:
     return (x, cast(places, np.int64)) if return_indices else x
 
 
-def max_pool(
+def _max_pool(
     input: Any,
     kernel_size: Any,
     stride: Any = None,
@@ -153,7 +153,7 @@ def max_pool(
     )
 
 
-def adaptive_max_pool(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+def _adaptive_max_pool(input: Any, output_size: Any, return_indices: bool = False) -> Any:
     """Is `max_pool{count}d` of `output_size` windows along each axis; None for all elements."""
     counts = _outputs("adaptive_max_pool", input, output_size)
 
@@ -213,7 +213,7 @@ def _held(window: Window, padded: bool) -> np.ndarray:
 
 
 @in_single
-def avg_pool(
+def _avg_pool(
     input: Any,
     kernel_size: Any,
     stride: Any = None,
@@ -253,7 +253,7 @@ def avg_pool(
 
 
 @in_single
-def adaptive_avg_pool(input: Any, output_size: Any) -> Any:
+def _adaptive_avg_pool(input: Any, output_size: Any) -> Any:
     """Is `avg_pool{count}d` of `output_size` windows along each axis; None for all elements."""
     x = input
     for axis, n in enumerate(_outputs("adaptive_avg_pool", x, output_size), 2):
@@ -270,7 +270,11 @@ def adaptive_avg_pool(input: Any, output_size: Any) -> Any:
     return x
 
 
-max_pool1d, max_pool2d, max_pool3d = family(max_pool)
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = family(adaptive_max_pool)
-avg_pool1d, avg_pool2d, avg_pool3d = family(avg_pool)
-adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = family(adaptive_avg_pool)
+max_pool1d, max_pool2d, max_pool3d = family(_max_pool, "max_pool")
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = family(
+    _adaptive_max_pool, "adaptive_max_pool"
+)
+avg_pool1d, avg_pool2d, avg_pool3d = family(_avg_pool, "avg_pool")
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = family(
+    _adaptive_avg_pool, "adaptive_avg_pool"
+)

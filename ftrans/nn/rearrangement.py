@@ -101,17 +101,9 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
 def unfold(
     input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Any:
-    """Returns the patches that a convolution sees, as columns.
+    """Returns the patches that `conv2d` sees, as columns: f32[n, c k, p], or f32[c k, p].
 
-    Args:
-        input: f32[n, c, h, w] or f32[c, h, w].
-        kernel_size: the size of patches, one for both axes or one for each.
-        dilation: the distance of the elements of a patch.
-        padding: how many zeros are added on either side.
-        stride: by how many places patches are apart.
-
-    Returns:
-        f32[n, c k, p], of k elements in each of p patches.
+    Each of p patches of f32[n, c, h, w], or f32[c, h, w], has k elements of each channel.
     """
     x = as_array(input)
     batched = ranked("unfold", x, "f32[n, c, h, w] or f32[c, h, w]", 3, 4).ndim == 4
