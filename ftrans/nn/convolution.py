@@ -162,5 +162,5 @@ def _conv_transpose(
     return _biased(name, out, bias)
 
 
-conv1d, conv2d, conv3d = family(_conv, "conv")
-conv_transpose1d, conv_transpose2d, conv_transpose3d = family(_conv_transpose, "conv_transpose")
+conv1d, conv2d, conv3d = family(_conv)
+conv_transpose1d, conv_transpose2d, conv_transpose3d = family(_conv_transpose)

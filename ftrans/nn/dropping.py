@@ -110,7 +110,7 @@ def dropout(
     return _thinned("dropout", inexact(input), p, training, key, rng, _scaled(p))
 
 
-def _of_channels(
+def _dropout(
     input: Any, p: float = 0.5, training: bool = True, *, key: Any = None, rng: Any = None
 ) -> Any:
     """Sets whole channels of f32[n, c, {axes}] to zero with a probability, see `dropout`."""
@@ -118,7 +118,7 @@ def _of_channels(
     return _thinned(name, inexact(input), p, training, key, rng, _scaled(p), 2)
 
 
-dropout1d, dropout2d, dropout3d = family(_of_channels, "dropout")
+dropout1d, dropout2d, dropout3d = family(_dropout)
 
 _LOWEST = -1.7580993408473766  # of selu: -scale * alpha
 

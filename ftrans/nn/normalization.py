@@ -31,9 +31,12 @@ def _moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     return gap, _mean(gap**2, axes), mean
 
 
-def _scaled(gap: Any, variance: Any, eps: float, weight: Any = None, bias: Any = None) -> Any:
-    """Returns a gap over a standard deviation, times a weight and plus a bias where there are."""
-    x = gap * fnp.rsqrt(variance + eps)
+def _scaled(gap: Any, variance: Any, eps: float, *params: Any) -> Any:
+    return _affine(gap * fnp.rsqrt(variance + eps), *params)
+
+
+def _affine(x: Any, weight: Any = None, bias: Any = None) -> Any:
+    """Multiplies by a weight and adds a bias, where there are such."""
     if weight is not None:
         x = x * like(weight, x)
     return x if bias is None else x + like(bias, x)
@@ -118,15 +121,10 @@ def group_norm(
             f"{shown(input=input)}\n  num_groups: {num_groups}\n"
             f"  Pass one that divides {t.shape[1]}."
         )
-    split = (num_groups, t.shape[1] // num_groups, *t.shape[2:])
-    gap, variance, _ = _moments(
-        fnp.reshape(input, (t.shape[0], *split)), tuple(range(2, t.ndim + 1))
-    )
-    params = [
-        v if v is None else fnp.reshape(v, (*split[:2], *type_of(v).shape[1:]))
-        for v in _params("group_norm", input, weight, bias)
-    ]
-    return fnp.reshape(_scaled(gap, variance, eps, *params), t.shape)
+    parts = fnp.reshape(input, (t.shape[0], num_groups, t.shape[1] // num_groups, *t.shape[2:]))
+    gap, variance, _ = _moments(parts, tuple(range(2, t.ndim + 1)))
+    out = fnp.reshape(_scaled(gap, variance, eps), t.shape)
+    return _affine(out, *_params("group_norm", input, weight, bias))
 
 
 def _params(name: str, x: Any, weight: Any, bias: Any) -> tuple[Any, Any]:

@@ -270,11 +270,7 @@ def _adaptive_avg_pool(input: Any, output_size: Any) -> Any:
     return x
 
 
-max_pool1d, max_pool2d, max_pool3d = family(_max_pool, "max_pool")
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = family(
-    _adaptive_max_pool, "adaptive_max_pool"
-)
-avg_pool1d, avg_pool2d, avg_pool3d = family(_avg_pool, "avg_pool")
-adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = family(
-    _adaptive_avg_pool, "adaptive_avg_pool"
-)
+max_pool1d, max_pool2d, max_pool3d = family(_max_pool)
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = family(_adaptive_max_pool)
+avg_pool1d, avg_pool2d, avg_pool3d = family(_avg_pool)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = family(_adaptive_avg_pool)
