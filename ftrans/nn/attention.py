@@ -313,8 +313,8 @@ def _in_chunks(q: Any, k: Any, v: Any, mask: Any, words: Any, plan: _Plan) -> An
         total = _filled(total)
         return [out * _column(1.0 / total), _finite(top) + fnp.log(total)]
 
-    def backward(ct: Any, q: Any, *others: Any) -> list[Any]:
-        *others, out, logarithm = others
+    def backward(ct: Any, q: Any, *given: Any) -> list[Any]:
+        *others, out, logarithm = given
         delta = p.sum_p(ct * out, axes=(type_of(out).ndim - 1,))
         fixed, carry = [q, ct, delta, logarithm], [filled(0.0, t.shape, t.dtype)]
         found, k, v, *mask = _scanned(plan, _backward_step, fixed, carry, others)

@@ -8,7 +8,8 @@ axis is pooled first, which keeps that order.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Window(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Window:
     """Says where windows of one axis lie, which has `room` elements, and `low` added in front.
 
     A window has `size` elements, at a distance `dilation`; windows are at a distance `step`. With
