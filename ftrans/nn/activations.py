@@ -70,6 +70,12 @@ hardswish = _activation(
     lambda x: fnp.where(x <= -3.0, 0.0, fnp.where(x >= 3.0, x, x * ((x + 3.0) / 6.0))),
     "Returns x (x + 3) / 6 between -3 and 3, 0 below and x above.",
 )
+selu = _activation(
+    "selu",
+    lambda x: elu(x, _ALPHA) * _SCALE,
+    "Returns the scaled `elu` that keeps mean 0 and variance 1, https://arxiv.org/abs/1706.02515.",
+)
+_ALPHA, _SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 
 def gelu(input: Any, approximate: str = "none") -> Any:
@@ -89,9 +95,6 @@ def gelu(input: Any, approximate: str = "none") -> Any:
     x = inexact(input)
     bent = x * (x**2 * 0.044715 + 1.0) * math.sqrt(2.0 / math.pi)
     return x * 0.5 * (fnp.tanh(bent) + 1.0)
-
-
-# -------------------------------------------------------------------------- pieces, one per side
 
 
 def _pieces(x: Any, low: Callable[[Any], Any]) -> Any:
@@ -124,18 +127,6 @@ def elu(input: Any, alpha: float = 1.0) -> Any:
 def celu(input: Any, alpha: float = 1.0) -> Any:
     """Returns x where it is positive, else `alpha (exp(x / alpha) - 1)`."""
     return _pieces(inexact(input), lambda x: fnp.expm1(x / alpha) * alpha)
-
-
-_ALPHA, _SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
-
-
-def selu(input: Any) -> Any:
-    """Returns the scaled `elu` that keeps mean 0 and variance 1.
-
-    Reference:
-        https://arxiv.org/abs/1706.02515
-    """
-    return elu(input, _ALPHA) * _SCALE
 
 
 def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:

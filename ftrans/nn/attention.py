@@ -369,11 +369,8 @@ def _backward_step(
     ct_q, ct_k = carry[0] + _product(ds, k, (-1,), (-2,)), _product(ds, q, (-3, -2), (-3, -2))
     found = [ct_q, ct_k, _product(plan.thinned(weights, words), ct, (-3, -2), (-3, -2))]
     if mask is not None and type_of(mask).is_inexact:
-        found.append(_summed(ds, type_of(mask).shape))
+        # summed over the axes along which it was broadcast
+        shape = type_of(mask).shape
+        axes = tuple(i for i, n in enumerate(type_of(ds).shape) if n != shape[i])
+        found.append(fnp.sum(ds, axis=axes, keepdims=True) if axes else ds)
     return found
-
-
-def _summed(x: Any, shape: tuple[int, ...]) -> Any:
-    """Sums over the axes along which a mask of some shape was broadcast."""
-    axes = tuple(i for i, n in enumerate(type_of(x).shape) if n != shape[i])
-    return p.reshape_p(p.sum_p(x, axes=axes), shape=shape) if axes else x

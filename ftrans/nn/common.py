@@ -38,7 +38,9 @@ def formula(function: Function) -> Function:
         values = [*args, *kwargs.values()]
         of_jax, narrow = any(map(is_jax, values)), any(map(_is_narrow, values))
         if narrow:
-            args, kwargs = jax.tree.map(_widely_known, (args, kwargs))
+            args, kwargs = jax.tree.map(
+                lambda x: jnp.asarray(x) if _is_narrow(x) else x, (args, kwargs)
+            )
         with without_warnings(True), x64() if of_jax or narrow else nullcontext():
             found = function(*args, **kwargs)
         if narrow and not of_jax:
@@ -51,10 +53,6 @@ def formula(function: Function) -> Function:
 def _is_narrow(x: Any) -> bool:
     """Tells whether a value is an array of floating point that NumPy itself does not have."""
     return type(x) is np.ndarray and x.dtype.kind == "V" and is_float(x.dtype)
-
-
-def _widely_known(x: Any) -> Any:
-    return jnp.asarray(x) if _is_narrow(x) else x
 
 
 # ------------------------------------------------------------------------------------- operands
@@ -175,7 +173,7 @@ def family(function: Callable[..., Any]) -> list[Any]:
             if t.ndim == count + 2:
                 return function(x, *args, **kwargs)
             found = function(p.reshape_p(x, shape=(1, *t.shape)), *args, **kwargs)
-            return tuple(map(_first, found)) if type(found) is tuple else _first(found)
+            return tuple([x[0] for x in found]) if type(found) is tuple else found[0]
 
         called.__name__ = called.__qualname__ = name
         doc = str(function.__doc__)
@@ -183,11 +181,6 @@ def family(function: Callable[..., Any]) -> list[Any]:
         return called
 
     return [over(1), over(2), over(3)]
-
-
-def _first(x: Any) -> Any:
-    """Returns the only element along axis 0."""
-    return p.reshape_p(x, shape=type_of(x).shape[1:])
 
 
 # ------------------------------------------------------------------------------------ reductions

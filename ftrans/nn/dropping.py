@@ -6,7 +6,6 @@ Each takes a key, or a generator: `dropout(x, key=key)`, `dropout(x, rng=rng)`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -62,11 +61,18 @@ def check_probability(name: str, argument: str, p: Any) -> None:
 
 
 def _thinned(
-    name: str, x: Any, rate: float, training: bool, key: Any, rng: Any, keep: Any, axes: Any = None
+    name: str,
+    x: Any,
+    rate: float,
+    training: bool,
+    key: Any,
+    rng: Any,
+    axes: Any = None,
+    keep: Any = None,
 ) -> Any:
-    """Returns `keep(x, mask)`, where the mask says what is to stay as it is; for rate 1, zeros.
+    """Sets to zero, and scales the rest; or returns `keep(x, kept)`, where `kept` is a mask.
 
-    The mask is drawn for as many of the first axes as are given, or for all.
+    That is drawn for as many of the first axes as are given, or for all.
     """
     check_probability(name, "p", rate)
     if not training or rate == 0.0:
@@ -75,14 +81,10 @@ def _thinned(
     if rate == 1.0:
         return x * 0.0
     shape = type_of(x).shape
-    mask = bernoulli(key, 1.0 - rate, shape[:axes])
+    kept = bernoulli(key, 1.0 - rate, shape[:axes])
     if axes is not None:
-        mask = p.broadcast_p(mask, shape=shape, axes=tuple(range(axes)))
-    return keep(x, mask)
-
-
-def _scaled(rate: float) -> Callable[[Any, Any], Any]:
-    return lambda x, kept: fnp.where(kept, x * (1.0 / (1.0 - rate)), 0.0)
+        kept = p.broadcast_p(kept, shape=shape, axes=tuple(range(axes)))
+    return keep(x, kept) if keep else fnp.where(kept, x * (1.0 / (1.0 - rate)), 0.0)
 
 
 def dropout(
@@ -107,7 +109,7 @@ def dropout(
         >>> sorted(set(out.round(2).tolist()))
         [0.0, 1.33]
     """
-    return _thinned("dropout", inexact(input), p, training, key, rng, _scaled(p))
+    return _thinned("dropout", inexact(input), p, training, key, rng)
 
 
 def _dropout(
@@ -115,7 +117,7 @@ def _dropout(
 ) -> Any:
     """Sets whole channels of f32[n, c, {axes}] to zero with a probability, see `dropout`."""
     name = f"dropout{type_of(input).ndim - 2}d"
-    return _thinned(name, inexact(input), p, training, key, rng, _scaled(p), 2)
+    return _thinned(name, inexact(input), p, training, key, rng, 2)
 
 
 dropout1d, dropout2d, dropout3d = family(_dropout)
@@ -136,7 +138,7 @@ def alpha_dropout(
         a = 1.0 / math.sqrt((1.0 - p) * (1.0 + p * _LOWEST**2))
         return fnp.where(kept, x, _LOWEST) * a - a * p * _LOWEST
 
-    return _thinned("alpha_dropout", inexact(input), p, training, key, rng, keep)
+    return _thinned("alpha_dropout", inexact(input), p, training, key, rng, None, keep)
 
 
 def gumbel_softmax(

@@ -33,11 +33,9 @@ _GAINS = {
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Returns by how much to scale the weights in front of an activation.
+    """Returns by how much to scale the weights in front of an activation, by its name.
 
-    Args:
-        nonlinearity: its name; "linear" and those of convolutions for none.
-        param: the slope of "leaky_relu".
+    For none it is "linear", or that of a layer; for "leaky_relu" there is its slope besides.
 
     Example:
         >>> calculate_gain("tanh")
@@ -58,20 +56,20 @@ def _of(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
     return tuple(map(int, given)), np.dtype(config.default_dtype if dtype is None else dtype)
 
 
-def zeros(shape: Any, *, dtype: Any = None) -> Any:
-    """Returns zeros."""
-    return fnp.zeros(*_of(shape, dtype))
-
-
-def ones(shape: Any, *, dtype: Any = None) -> Any:
-    """Returns ones."""
-    return fnp.ones(*_of(shape, dtype))
-
-
 def constant(shape: Any, val: float, *, dtype: Any = None) -> Any:
     """Returns one number everywhere."""
     given, kind = _of(shape, dtype)
     return fnp.full(given, val, kind)
+
+
+def zeros(shape: Any, *, dtype: Any = None) -> Any:
+    """Returns zeros."""
+    return constant(shape, 0, dtype=dtype)
+
+
+def ones(shape: Any, *, dtype: Any = None) -> Any:
+    """Returns ones."""
+    return constant(shape, 1, dtype=dtype)
 
 
 def eye(shape: Any, *, dtype: Any = None) -> Any:

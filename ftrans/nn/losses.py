@@ -64,11 +64,6 @@ def _weighed(name: str, values: Any, weight: Any) -> Any:
     return fnp.multiply(values, weight), weight
 
 
-def _scaled(values: Any, weight: Any) -> Any:
-    """Returns values times what broadcasts with them, where it is given."""
-    return values if weight is None else fnp.multiply(values, weight)
-
-
 @loss
 def mse_loss(input: Any, target: Any, reduction: str = "mean", weight: Any = None) -> Any:
     """Returns the squares of differences.
@@ -135,7 +130,8 @@ def binary_cross_entropy(
     """
     x, y = _pair("binary_cross_entropy", input, target, strict=True)
     values = _entropy(*map(p.stop_gradient_p, (x, y)))
-    return _scaled(p.graft_p(values, _entropy_slopes(x, y)), weight)
+    values = p.graft_p(values, _entropy_slopes(x, y))
+    return values if weight is None else fnp.multiply(values, weight)
 
 
 def _logs(x: Any) -> list[Any]:
@@ -169,7 +165,8 @@ def binary_cross_entropy_with_logits(
     share = fnp.softplus(-x)
     if pos_weight is not None:
         share = share * (fnp.multiply(fnp.subtract(pos_weight, 1.0), y) + 1.0)
-    return _scaled((1.0 - y) * x + share, weight)
+    values = (1.0 - y) * x + share
+    return values if weight is None else fnp.multiply(values, weight)
 
 
 @functools.partial(loss, known=("none", "batchmean", "mean", "sum"))
@@ -221,9 +218,6 @@ def gaussian_nll_loss(
     Input holds the expected values; variances are of its shape, without its last axis, or broadcast
     to it. They are at least `eps`, as if it were not there for the gradient. What is `full` has the
     constant besides.
-
-    Raises:
-        ArgumentError: where a variance that is known is negative.
     """
     x, y = promoted(inexact(input), as_array(target))
     v = as_array(var, type_of(x).dtype)

@@ -52,10 +52,7 @@ class Window:
         return count - (self.ceil and (count - 1) * self.step >= self.room + self.low)
 
     def slices(self, x: Any, axis: int, fill: Any) -> list[Any]:
-        """Returns the first elements of all windows along an axis, the second ones, ...
-
-        The operand f32[n, c, ...] is filled up around the axis.
-        """
+        """Returns the first elements of all windows along an axis, the second ones, ..."""
         last = (self.count - 1) * self.step  # where the last window begins
         high = last + self.dilation * (self.size - 1) + 1 - self.room - self.low
         x = padded(x, axis, self.low, high, fill)
@@ -119,10 +116,10 @@ def _largest(x: Any, axis: int, window: Window, places: Any) -> tuple[Any, Any]:
 def _all_largest(x: Any, return_indices: bool, along: Any) -> Any:
     """Returns the largest elements, and where they were, by a function along one axis."""
     t = type_of(x)
-    spatial, places = t.shape[2:], None
+    places = None
     if return_indices:
-        places = np.arange(math.prod(spatial), dtype=INT).reshape(spatial)
-        places = fnp.broadcast_to(places, t.shape)
+        each = np.arange(math.prod(t.shape[2:]), dtype=INT)
+        places = fnp.broadcast_to(each.reshape(t.shape[2:]), t.shape)
     for axis in range(t.ndim - 1, 1, -1):
         x, places = along(x, axis, places)
     return (x, cast(places, np.int64)) if return_indices else x
@@ -237,16 +234,11 @@ def _avg_pool(
     """
     x, count = input, type_of(input).ndim - 2
     windows = _windows(f"avg_pool{count}d", x, kernel_size, stride, padding, ceil_mode)
-    if divisor_override is not None and divisor_override < 1:
-        raise ArgumentError(
-            f"avg_pool{count}d: divisor_override is a positive number.\n"
-            f"  divisor_override: {divisor_override}"
-        )
     for axis in range(count + 1, 1, -1):
         x = _added(x, axis, windows[axis - 2])
-    held = [_held(window, count_include_pad) for window in windows]
     if divisor_override is not None:
-        return x / float(divisor_override)
+        return x / float(*sizes(f"avg_pool{count}d", "divisor_override", divisor_override, 1, 1))
+    held = [_held(window, count_include_pad) for window in windows]
     if all((n == window.size).all() for n, window in zip(held, windows, strict=True)):
         return x / float(math.prod(window.size for window in windows))
     for i, n in enumerate(held):

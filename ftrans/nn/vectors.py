@@ -127,13 +127,11 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
         raise DTypeError(
             f"one_hot: tensor holds integers.{shown(tensor=x)}\n  Write tensor.astype('int64')."
         )
-    if num_classes == -1:
-        if not type_of(x).size:
-            raise ArgumentError(
-                f"one_hot: of no integers none is the largest.{shown(tensor=x)}\n"
-                f"  Pass num_classes=n."
-            )
-        num_classes = int(fnp.max(x)) + 1
+    if num_classes == -1 and not type_of(x).size:
+        raise ArgumentError(
+            f"one_hot: of no integers none is the largest.{shown(tensor=x)}\n  Pass num_classes=n."
+        )
+    num_classes = int(fnp.max(x)) + 1 if num_classes == -1 else num_classes
     if isinstance(x, np.ndarray) and x.size and not 0 <= x.min() <= x.max() < num_classes:
         raise ArgumentError(
             f"one_hot: an integer is out of range.{shown(tensor=x)}\n"
