@@ -55,9 +55,7 @@ mish = _activation("mish", lambda x: x * fnp.tanh(fnp.softplus(x)), "Returns x t
 softsign = _activation("softsign", lambda x: x / (fnp.abs(x) + 1.0), "Returns `x / (1 + abs(x))`.")
 tanhshrink = _activation("tanhshrink", lambda x: x - fnp.tanh(x), "Returns x - tanh(x).")
 logsigmoid = _activation(
-    "logsigmoid",
-    lambda x: -fnp.softplus(-x),
-    "Returns log(sigmoid(x)), exact also where that is nearly 0.",
+    "logsigmoid", lambda x: -fnp.softplus(-x), "Returns log(sigmoid(x)), exact also near 0."
 )
 # the bounds are those of x: rounded, x / 6 + 1/2 may be to either side of its own
 hardsigmoid = _activation(
@@ -181,9 +179,9 @@ def glu(input: Any, axis: int = -1) -> Any:
 # --------------------------------------------------------------------------------------- softmax
 
 
-def _over(function: Any, name: str, input: Any, axis: int | None) -> Any:
+def _over(function: Any, name: str, input: Any, axis: int | None, dtype: Any) -> Any:
     """Returns a function of x along an axis; along PyTorch's choice, with its warning, for None."""
-    x, dtype = wide(input)
+    x, dtype = wide(input if dtype is None else cast(as_array(input), dtype))
     ndim = type_of(x).ndim
     if axis is None:
         axis = 0 if ndim in (0, 1, 3) else 1
@@ -194,10 +192,6 @@ def _over(function: Any, name: str, input: Any, axis: int | None) -> Any:
     axis = canonical_axis(name, axis, ndim)
     found = function(x if ndim else fnp.reshape(x, (1,)), axis=axis)
     return cast(found if ndim else fnp.reshape(found, ()), dtype)
-
-
-def _converted(x: Any, dtype: Any) -> Any:
-    return inexact(x if dtype is None else cast(as_array(x), dtype))
 
 
 def softmax(input: Any, axis: int | None = None, dtype: Any = None) -> Any:
@@ -213,14 +207,14 @@ def softmax(input: Any, axis: int | None = None, dtype: Any = None) -> Any:
         >>> softmax(np.array([5.0, 5.0]), axis=0)
         array([0.5, 0.5])
     """
-    return _over(fnp.softmax, "softmax", _converted(input, dtype), axis)
+    return _over(fnp.softmax, "softmax", input, axis, dtype)
 
 
 def log_softmax(input: Any, axis: int | None = None, dtype: Any = None) -> Any:
     """Returns the logarithm of `softmax`, exact also where that is nearly 0 or 1."""
-    return _over(fnp.log_softmax, "log_softmax", _converted(input, dtype), axis)
+    return _over(fnp.log_softmax, "log_softmax", input, axis, dtype)
 
 
 def softmin(input: Any, axis: int | None = None, dtype: Any = None) -> Any:
     """Returns `softmax` of -x."""
-    return _over(fnp.softmax, "softmin", -_converted(input, dtype), axis)
+    return _over(lambda x, axis: fnp.softmax(-x, axis), "softmin", input, axis, dtype)

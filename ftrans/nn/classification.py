@@ -29,8 +29,7 @@ def nll_loss(
 ) -> Any:
     """Returns minus the logarithms of probabilities that class indices choose.
 
-    Input holds the logarithms, f32[n, c, ...] or f32[c]; the other arguments are those of
-    `cross_entropy`.
+    Input holds these, f32[n, c, ...] or f32[c]; all else is as of `cross_entropy`.
 
     Example:
         >>> float(nll_loss(np.log([[0.25, 0.75]]), np.array([1])).round(3))
@@ -108,11 +107,10 @@ def _chosen(
     axis = min(t.ndim - 1, 1)
     shape = t.shape[:axis] + t.shape[axis + 1 :]
     if not t.ndim or u.shape != shape:
-        wanted = ", ".join(map(str, shape))
         raise ShapeError(
             f"{name}: target does not fit input.{shown(input=logs, target=at)}\n"
             f"  input is f32[n, c, ...] with classes along axis 1, target i64[n, ...]: "
-            f"here i64[{wanted}]."
+            f"here i64[{', '.join(map(str, shape))}]."
         )
     if u.dtype.kind not in "iu":
         raise DTypeError(
@@ -171,8 +169,7 @@ def multi_margin_loss(
 ) -> Any:
     """Returns the mean over other classes of `max(0, margin - x[y] + x[i])**p`.
 
-    Input is f32[n, c] or f32[c], the target y is i64[n] or i64[], and there is a weight for each
-    class.
+    Input is f32[n, c] or f32[c], the target y is i64[n] or i64[]; weights are of classes, f32[c].
     """
     if p not in (1, 2):
         raise ArgumentError(f"multi_margin_loss: p is 1 or 2.\n  p: {p}")

@@ -60,8 +60,7 @@ def _is_narrow(x: Any) -> bool:
 
 def shown(**values: Any) -> str:
     """Returns a line for each argument that is there, with its type, for errors."""
-    lines = [f"\n  {name}: {type_of(x)}" for name, x in values.items() if x is not None]
-    return "".join(lines)
+    return "".join(f"\n  {name}: {type_of(x)}" for name, x in values.items() if x is not None)
 
 
 def wide(x: Any) -> tuple[Any, np.dtype]:
@@ -157,9 +156,8 @@ def put(values: tuple[int, ...], axis: int, n: int) -> tuple[int, ...]:
 def family(function: Callable[..., Any]) -> list[Any]:
     """Makes the functions over one, two and three spatial axes of one that is over any number.
 
-    Args:
-        function: takes an operand f32[n, c, ...] first. In its docstring `{axes}` stands for the
-            spatial axes, and `{count}` for their number.
+    That takes f32[n, c, ...] first. In its docstring `{axes}` stands for the spatial axes, and
+    `{count}` for their number.
     """
 
     def over(count: int) -> Callable[..., Any]:

@@ -61,23 +61,16 @@ def check_probability(name: str, argument: str, p: Any) -> None:
 
 
 def _thinned(
-    name: str,
-    x: Any,
-    rate: float,
-    training: bool,
-    key: Any,
-    rng: Any,
-    axes: Any = None,
-    keep: Any = None,
+    name: str, x: Any, rate: float, training: bool, source: Any, axes: Any = None, keep: Any = None
 ) -> Any:
     """Sets to zero, and scales the rest; or returns `keep(x, kept)`, where `kept` is a mask.
 
-    That is drawn for as many of the first axes as are given, or for all.
+    That is drawn, by a key or a generator, for as many of the first axes as are given, or for all.
     """
     check_probability(name, "p", rate)
     if not training or rate == 0.0:
         return x
-    key = key_of(name, key, rng)
+    key = key_of(name, *source)
     if rate == 1.0:
         return x * 0.0
     shape = type_of(x).shape
@@ -99,9 +92,6 @@ def dropout(
         key: a key of random numbers.
         rng: a generator, whose next key is taken; with neither it is the default one.
 
-    Raises:
-        ArgumentError: where p is no probability, or both a key and a generator are given.
-
     Example:
         >>> import jax
         >>> import numpy as np
@@ -109,7 +99,7 @@ def dropout(
         >>> sorted(set(out.round(2).tolist()))
         [0.0, 1.33]
     """
-    return _thinned("dropout", inexact(input), p, training, key, rng)
+    return _thinned("dropout", inexact(input), p, training, (key, rng))
 
 
 def _dropout(
@@ -117,7 +107,7 @@ def _dropout(
 ) -> Any:
     """Sets whole channels of f32[n, c, {axes}] to zero with a probability, see `dropout`."""
     name = f"dropout{type_of(input).ndim - 2}d"
-    return _thinned(name, inexact(input), p, training, key, rng, 2)
+    return _thinned(name, inexact(input), p, training, (key, rng), 2)
 
 
 dropout1d, dropout2d, dropout3d = family(_dropout)
@@ -138,7 +128,7 @@ def alpha_dropout(
         a = 1.0 / math.sqrt((1.0 - p) * (1.0 + p * _LOWEST**2))
         return fnp.where(kept, x, _LOWEST) * a - a * p * _LOWEST
 
-    return _thinned("alpha_dropout", inexact(input), p, training, key, rng, None, keep)
+    return _thinned("alpha_dropout", inexact(input), p, training, (key, rng), None, keep)
 
 
 def gumbel_softmax(

@@ -115,9 +115,8 @@ def _drawn(function: Callable[..., Any]) -> Callable[..., Any]:
     def drawn(
         shape: Any, *args: Any, key: Any = None, rng: Any = None, dtype: Any = None, **kwargs: Any
     ) -> Any:
-        name = function.__name__
-        draw = _Draw(name, key_of(name, key, rng), *_of(shape, dtype))
-        return function(draw, *args, **kwargs)
+        words = key_of(function.__name__, key, rng)
+        return function(_Draw(function.__name__, words, *_of(shape, dtype)), *args, **kwargs)
 
     _, *own = inspect.signature(function).parameters.values()
     shape, _, *options, _ = inspect.signature(drawn, follow_wrapped=False).parameters.values()

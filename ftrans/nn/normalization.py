@@ -19,16 +19,11 @@ from ftrans.numpy.promotion import cast
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
 
-def _mean(x: Any, axes: tuple[int, ...]) -> Any:
-    """Returns the mean along some axes, which stay with size 1."""
-    return fnp.mean(x, axis=axes, keepdims=True)
-
-
 def _moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """Returns x less its mean along some axes, the variance, and the mean."""
-    mean = _mean(x, axes)
+    mean = fnp.mean(x, axis=axes, keepdims=True)
     gap = x - mean
-    return gap, _mean(gap**2, axes), mean
+    return gap, fnp.mean(gap**2, axis=axes, keepdims=True), mean
 
 
 def _scaled(gap: Any, variance: Any, eps: float, *params: Any) -> Any:
@@ -100,7 +95,7 @@ def rms_norm(
     """
     axes = _last("rms_norm", input, normalized_shape, weight=weight)
     least = float(finfo(type_of(input).dtype).eps) if eps is None else eps
-    return _scaled(input, _mean(input**2, axes), least, weight)
+    return _scaled(input, fnp.mean(input**2, axis=axes, keepdims=True), least, weight)
 
 
 @in_single
@@ -158,9 +153,6 @@ def batch_norm(
 
     Returns:
         The result, `running_mean` and `running_var`. No derivative goes through the latter.
-
-    Raises:
-        ShapeError: in training, where a channel has a single value.
 
     Example:
         >>> import numpy as np
@@ -233,10 +225,8 @@ def instance_norm(
     """Returns x with mean 0 and variance 1 in each channel of each example.
 
     Its arguments are those of `batch_norm`, with `use_input_stats` for `training`: the running
-    statistics move towards the means of those of the examples.
-
-    Returns:
-        The result; with running statistics, it and those, as `batch_norm` does.
+    statistics move towards the means of those of the examples. Where there are such, they are
+    returned besides.
 
     Reference:
         https://arxiv.org/abs/1607.08022

@@ -205,10 +205,8 @@ def _added(x: Any, axis: int, window: Window) -> Any:
 def _held(window: Window, padded: bool) -> np.ndarray:
     """Returns how many elements each window holds, those of the padding among them or not."""
     starts = np.arange(window.count) * window.step - window.low
-    ends = starts + window.size
-    if padded:
-        return np.minimum(ends, window.room + window.low) - starts
-    return np.minimum(ends, window.room) - np.maximum(starts, 0)
+    ends = np.minimum(starts + window.size, window.room + (window.low if padded else 0))
+    return ends - (starts if padded else np.maximum(starts, 0))
 
 
 @in_single

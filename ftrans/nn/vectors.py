@@ -111,11 +111,8 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
 
     Args:
         tensor: the integers, i64[...], from 0 up to but without `num_classes`; a vector for
-            another one is 0 where it is traced.
+            another one is 0 where it is traced, and an error where it is known.
         num_classes: how many; -1 counts up to the largest, whose value has to be known.
-
-    Raises:
-        ArgumentError: where an integer that is known is out of range.
 
     Example:
         >>> one_hot(np.array([0, 2]))
