@@ -77,7 +77,7 @@ def _thinned(
     kept = bernoulli(key, 1.0 - rate, shape[:axes])
     if axes is not None:
         kept = p.broadcast_p(kept, shape=shape, axes=tuple(range(axes)))
-    return keep(x, kept) if keep else fnp.where(kept, x * (1.0 / (1.0 - rate)), 0.0)
+    return keep(x, kept) if keep else p.select_p(kept, x * (1.0 / (1.0 - rate)), 0.0)
 
 
 def dropout(

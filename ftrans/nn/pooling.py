@@ -98,8 +98,7 @@ def _largest(x: Any, axis: int, window: Window, places: Any) -> tuple[Any, Any]:
     """Returns the largest element of each window of an axis, and its place, where asked for."""
     best, *values = window.slices(x, axis, lowest(type_of(x).dtype))
     at, *others = [None] * window.size if places is None else window.slices(places, axis, -1)
-    starts = p.iota_p(shape=(window.count,), dtype=INT, axis=0) * window.step
-    starts = fnp.reshape(starts, (-1, *(1,) * (type_of(x).ndim - axis - 1)))
+    behind = (1,) * (type_of(x).ndim - axis - 1)
     for j, (value, place) in enumerate(zip(values, others, strict=True), 1):
         takes = value > best
         if type_of(x).is_inexact:
@@ -107,9 +106,10 @@ def _largest(x: Any, axis: int, window: Window, places: Any) -> tuple[Any, Any]:
         padded = window.low - j * window.dilation
         if window.low and padded > -window.dilation:
             # the first that is no padding wins over that, though it be -inf too
+            starts = p.iota_p(shape=(window.count, *behind), dtype=INT, axis=0) * window.step
             takes = takes | (starts >= padded) & (starts < padded + window.dilation)
-        best = fnp.where(takes, value, best)
-        at = None if places is None else fnp.where(takes, place, at)
+        best = p.select_p(takes, value, best)
+        at = None if places is None else p.select_p(takes, place, at)
     return best, at
 
 
