@@ -10,9 +10,9 @@ from ftrans.nn import init
 from ftrans.nn.activations import *
 from ftrans.nn.attention import *
 from ftrans.nn.classification import *
+from ftrans.nn.common import formula as _formula
 from ftrans.nn.convolution import *
 from ftrans.nn.dropping import *
-from ftrans.nn.lookup import *
 from ftrans.nn.losses import *
 from ftrans.nn.normalization import *
 from ftrans.nn.pooling import *
@@ -28,11 +28,10 @@ _functions = sorted(
 )
 __all__ = [*_functions, "init"]  # pyright: ignore[reportUnsupportedDunderAll]
 
-# what draws does not depend on its arguments alone, and a function that is called does as it likes
-_whole = {
-    *_dropping.__all__, "scaled_dot_product_attention", "triplet_margin_with_distance_loss",
-}  # fmt: skip
+# what draws does not depend on its arguments alone
+_drawing = {*_dropping.__all__, "scaled_dot_product_attention"}
 for _name in _functions:
-    globals()[_name] = (_boundary if _name in _whole else _composite)(globals()[_name])
+    _wrap = _boundary if _name in _drawing else _composite
+    globals()[_name] = _wrap(_formula(globals()[_name]))
 
 __getattr__ = _advice.missing

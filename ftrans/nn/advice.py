@@ -7,45 +7,63 @@ from typing import Any
 
 from ftrans.numpy.advice import declining
 
-_ACTIVATIONS = "celu elu hardtanh leaky_relu relu rrelu selu threshold"
+_SHUFFLED = "Write x.reshape(n, groups, c // groups, -1).swapaxes(1, 2).reshape(x.shape)."
+_RESIZED = "Write ftrans.from_jax(jax.image.resize)(x, shape, 'bilinear')."
+_FRACTIONAL = "Draw where windows begin, and write ftrans.nn.adaptive_max_pool2d(x, output_size)."
 
 _INSTEAD = {
-    **{f"{name}_": f"Write x = ftrans.nn.{name}(x)." for name in _ACTIVATIONS.split()},
-    **{
-        f"{name}max_pool{n}d_with_indices": f"Write ftrans.nn.{name}max_pool{n}d(..., "
-        f"return_indices=True)."
-        for name in ("", "adaptive_")
-        for n in (1, 2, 3)
-    },
-    **{
-        f"max_unpool{n}d": "Write ftrans.numpy.put_along_axis(zeros, indices, x, axis=-1) on "
-        "arrays f32[n, c, positions]."
-        for n in (1, 2, 3)
-    },
-    **{
-        name: "Draw where windows begin, and write ftrans.nn.adaptive_max_pool2d(x, output_size)."
-        for n in (2, 3)
-        for name in (f"fractional_max_pool{n}d", f"fractional_max_pool{n}d_with_indices")
-    },
     "affine_grid": "Write ftrans.numpy.matmul(base, theta.T), base being the grid with ones.",
+    "bilinear": "Write ftrans.numpy.einsum('...n,knm,...m->...k', x, weight, y) + bias.",
+    "channel_shuffle": _SHUFFLED,
     "conv_tbc": "Write ftrans.nn.conv1d(x.transpose(1, 2, 0), weight.transpose(2, 1, 0)).",
     "embedding_bag": "Write ftrans.nn.embedding(input, weight).sum(axis=-2), or mean, or max.",
+    "feature_alpha_dropout": "Write ftrans.nn.dropout2d(x), or ftrans.nn.alpha_dropout(x).",
+    "fold": "Write ftrans.func.vjp(lambda x: ftrans.nn.unfold(x, size), zeros)[1](columns)[0].",
     "grid_sample": "Write ftrans.from_jax(jax.scipy.ndimage.map_coordinates)(x, places, 1).",
     "grouped_mm": "Write ftrans.numpy.einsum('gnk,gkm->gnm', x, y).",
     "interpolate": "Write ftrans.from_jax(jax.image.resize)(x, shape, 'nearest').",
     "linear_cross_entropy": "Write ftrans.nn.cross_entropy(ftrans.nn.linear(x, weight), target).",
+    "local_response_norm": "Write x / (k + alpha * mean) ** beta, with mean = ftrans.nn.avg_pool2d("
+    "(x**2)[:, None], (size, 1), 1, (size // 2, 0))[:, 0] for f32[n, c, l].",
+    "logsumexp": "Write ftrans.numpy.logsumexp(x, axis=axis).",
     "multi_head_attention_forward": "Write ftrans.nn.linear for the projections, and "
     "ftrans.nn.scaled_dot_product_attention between them.",
-    "native_channel_shuffle": "Write ftrans.nn.channel_shuffle(x, groups).",
+    "multilabel_margin_loss": "Write ftrans.nn.multilabel_soft_margin_loss(x, labels), labels "
+    "being 0 or 1 for each class.",
+    "native_channel_shuffle": _SHUFFLED,
+    "pdist": "Write ftrans.numpy.vector_norm(x[i] - x[j], axis=-1), with "
+    "i, j = numpy.triu_indices(len(x), 1).",
+    "rrelu": "Write ftrans.nn.leaky_relu(x, (lower + upper) / 2), or draw slopes: "
+    "ftrans.numpy.where(x > 0, x, x * rng.uniform(lower, upper, x.shape)).",
     "scaled_grouped_mm": "Write ftrans.numpy.einsum('gnk,gkm->gnm', x * scale_x, y * scale_y).",
     "scaled_mm": "Write ftrans.numpy.matmul(x * scale_x, y * scale_y).",
-    "logsumexp": "Write ftrans.numpy.logsumexp(x, axis=axis).",
+    "threshold": "Write ftrans.numpy.where(x > threshold, x, value).",
+    "triplet_margin_with_distance_loss": "Write "
+    "ftrans.nn.relu(distance(anchor, positive) - distance(anchor, negative) + margin).mean().",
+    "upsample": _RESIZED,
+    "upsample_bilinear": _RESIZED,
+    "upsample_nearest": _RESIZED,
 }
-_INSTEAD |= dict.fromkeys(
-    ("upsample", "upsample_bilinear", "upsample_nearest"),
-    "Write ftrans.from_jax(jax.image.resize)(x, shape, 'bilinear').",
-)
 """What to write, by the name that is missing."""
+
+_OVER_AXES = {
+    "max_pool{}d_with_indices": "Write ftrans.nn.max_pool{}d(..., return_indices=True).",
+    "adaptive_max_pool{}d_with_indices": "Write "
+    "ftrans.nn.adaptive_max_pool{}d(..., return_indices=True).",
+    "fractional_max_pool{}d": _FRACTIONAL,
+    "fractional_max_pool{}d_with_indices": _FRACTIONAL,
+    "lp_pool{}d": "Write (ftrans.nn.avg_pool{}d(x**p, size) * count) ** (1 / p), "
+    "count being how many elements a window has.",
+    "max_unpool{}d": "Write ftrans.numpy.put_along_axis(zeros, indices, x, axis=-1) on arrays "
+    "f32[n, c, positions].",
+}
+_INSTEAD |= {name.format(n): text.format(n) for name, text in _OVER_AXES.items() for n in (1, 2, 3)}
+
+_OF_INIT = {
+    "dirac": "Write kernel = numpy.zeros(shape); kernel[range(c), range(c), size // 2] = 1.",
+    "sparse": "Write ftrans.numpy.where(rng.random(shape) < sparsity, 0.0, "
+    "ftrans.nn.init.normal(shape, std=0.01, rng=rng)).",
+}
 
 _MODULES = (
     "There are no modules: keep parameters in a pytree, such as a dict, and write a function of "
@@ -54,10 +72,14 @@ _MODULES = (
 
 
 def _instead(name: str) -> str | None:
-    if name in _INSTEAD:
-        return _INSTEAD[name]
-    is_module = name[:1].isupper() and not name.isupper()
-    return _MODULES if is_module or name in ("Module", "Parameter") else None
+    if name[:1].isupper() and not name.isupper():
+        return _MODULES
+    plain = name.removesuffix("_")
+    in_place = f"Write x = ftrans.nn.{plain}(x)." if plain != name and name[0] != "_" else None
+    return _INSTEAD.get(plain, in_place)
 
 
 missing: Callable[[str], Any] = declining("ftrans.nn", _instead)
+missing_initialiser: Callable[[str], Any] = declining(
+    "ftrans.nn.init", lambda name: _OF_INIT.get(name.removesuffix("_"))
+)

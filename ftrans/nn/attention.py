@@ -13,26 +13,22 @@ So what is kept grows as n + m, and what is made at a time as n c. [1]: https://
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ftrans import numpy as fnp
 from ftrans import primitives as p
-from ftrans.errors import ArgumentError, DTypeError
-from ftrans.interpreters.base import building, finish
-from ftrans.ir import ArrayType, Program, type_of
-from ftrans.nn import draws
-from ftrans.nn.common import shown, wide
-from ftrans.nn.dropping import check_probability
-from ftrans.nn.heads import arranged, arranged_mask
+from ftrans import random
+from ftrans.errors import ArgumentError, DTypeError, ShapeError
+from ftrans.ir import type_of
+from ftrans.nn.common import INT, fits, padded, program, shown, wide
+from ftrans.nn.dropping import bernoulli, check_probability, key_of
 from ftrans.numpy.axes import broadcast_to
-from ftrans.numpy.promotion import cast
+from ftrans.numpy.promotion import as_array, cast, filled
 
 __all__ = ["scaled_dot_product_attention"]
-
-_INT = np.dtype("int32")
 
 
 def scaled_dot_product_attention(
@@ -49,7 +45,7 @@ def scaled_dot_product_attention(
     dropout_key: Any = None,
     rng: Any = None,
 ) -> Any:
-    """Returns `softmax(query @ key.T * scale + attn_mask) @ value`.
+    """Returns `softmax(query @ key.T * scale + attn_mask) @ value`, f32[..., h, n, e].
 
     A query that may see no key at all gets zeros.
 
@@ -69,9 +65,6 @@ def scaled_dot_product_attention(
         dropout_key: a key of random numbers, for dropout.
         rng: a generator of such keys; with neither it is the default one.
 
-    Returns:
-        f32[..., h, n, e].
-
     Example:
         >>> q, k, v = np.zeros((1, 2)), np.ones((2, 2)), np.array([[1.0], [3.0]])
         >>> scaled_dot_product_attention(q, k, v)
@@ -86,8 +79,8 @@ def scaled_dot_product_attention(
             f"scaled_dot_product_attention: operands have different dtypes."
             f"{shown(query=query, key=key, value=value)}\n  Convert them to one dtype first."
         )
-    q, k, v, shape = arranged(q, k, v, enable_gqa)
-    mask = arranged_mask(attn_mask, shape, q, k)
+    q, k, v, shape = _arranged(q, k, v, enable_gqa)
+    mask = _arranged_mask(attn_mask, shape, q, k)
     if is_causal and mask is not None:
         raise ArgumentError(
             "scaled_dot_product_attention: takes a mask, or is causal.\n"
@@ -96,98 +89,133 @@ def scaled_dot_product_attention(
     check_probability("scaled_dot_product_attention", "dropout_p", dropout_p)
     size = type_of(q).shape[-1]
     factor = (1.0 / math.sqrt(size) if size else 1.0) if scale is None else scale
-    q = fnp.multiply(q, factor)
-    plan = _Plan(is_causal, float(dropout_p), type_of(k).shape[-2], 0)
-    words = None
-    if dropout_p:
-        words = draws.key_of("scaled_dot_product_attention", dropout_key, rng)
+    plan = _Plan(is_causal, float(dropout_p), type_of(k).shape[-2], mask is not None)
+    words = key_of("scaled_dot_product_attention", dropout_key, rng) if dropout_p else None
     if chunk is None:
-        out = _at_once(q, k, v, mask, words, plan)
+        out = _at_once(q * factor, k, v, mask, words, plan)
+    elif isinstance(chunk, (int, np.integer)) and chunk > 0:
+        out = _in_chunks(q * factor, k, v, mask, words, plan._replace(size=int(chunk)))
     else:
-        if not isinstance(chunk, (int, np.integer)) or chunk < 1:
-            raise ArgumentError(
-                f"scaled_dot_product_attention: chunk is how many keys are taken at a time.\n"
-                f"  chunk: {chunk!r}\n  Write chunk=512."
-            )
-        out = _in_chunks(q, k, v, mask, words, plan._replace(size=int(chunk)))
+        raise ArgumentError(
+            f"scaled_dot_product_attention: chunk is how many keys are taken at a time.\n"
+            f"  chunk: {chunk!r}\n  Write chunk=512."
+        )
     return cast(p.reshape_p(out, shape=(*shape[:-1], type_of(v).shape[-1])), dtype)
+
+
+# -------------------------------------------------------------------------------------- operands
+
+
+def _arranged(q: Any, k: Any, v: Any, grouped: bool) -> tuple[Any, Any, Any, tuple[int, ...]]:
+    """Returns operands with equal axes in front, and the shape of scores, [..., h, n, m]."""
+    a, b, c = (type_of(x).shape for x in (q, k, v))
+    lines = shown(query=q, key=k, value=v)
+    if min(len(a), len(b), len(c)) < 2 + grouped or a[-1] != b[-1] or b[-2] != c[-2]:
+        raise ShapeError(
+            f"scaled_dot_product_attention: operands do not fit each other.{lines}\n"
+            f"  They are f32[..., h, n, d], f32[..., h, m, d] and f32[..., h, m, e]."
+        )
+    split = (*a[:-2], 1)
+    if grouped:
+        heads = b[-3]
+        if c[-3] != heads or not heads or a[-3] % heads:
+            raise ShapeError(
+                f"scaled_dot_product_attention: query does not have a multiple of the heads of "
+                f"key and value.{lines}\n  heads: {a[-3]}, {heads} and {c[-3]}"
+            )
+        split = (*a[:-3], heads, a[-3] // heads)
+    q = p.reshape_p(q, shape=(*split, *a[-2:]))
+    try:
+        lead = np.broadcast_shapes(split[:-1], b[:-2], c[:-2])
+    except ValueError:
+        raise ShapeError(
+            f"scaled_dot_product_attention: the axes in front do not broadcast.{lines}\n"
+            f"  For fewer heads of key and value than of query, pass enable_gqa=True."
+        ) from None
+    q = broadcast_to(q, (*lead, *type_of(q).shape[-3:]))
+    k, v = (broadcast_to(x, (*lead, *type_of(x).shape[-2:])) for x in (k, v))
+    before = (*lead[:-1], lead[-1] * split[-1]) if grouped else lead
+    return q, k, v, (*before, a[-2], b[-2])
+
+
+def _arranged_mask(mask: Any, shape: tuple[int, ...], q: Any, k: Any) -> Any:
+    """Returns a mask of the rank of scores, with size 1 where it is broadcast."""
+    if mask is None:
+        return None
+    mask = as_array(mask)
+    t = type_of(mask)
+    own = (1,) * (len(shape) - t.ndim) + t.shape
+    if not fits(own, shape):
+        raise ShapeError(
+            f"scaled_dot_product_attention: attn_mask does not broadcast to the scores.\n"
+            f"  attn_mask: {t}\n  scores: {list(shape)}, as [..., h, n, m]"
+        )
+    if t.dtype != np.bool_:
+        if t.dtype.kind in "iu":
+            raise DTypeError(
+                f"scaled_dot_product_attention: attn_mask is of booleans, or of floats that are "
+                f"added.\n  attn_mask: {t}\n  Write attn_mask != 0."
+            )
+        mask = cast(mask, type_of(q).dtype)
+    lead, shared = type_of(q).shape[:-3], type_of(q).shape[-3]
+    heads = (lead[-1], shared) if shared > 1 and own[-3] > 1 else (*own[-3:-2], 1)
+    return p.reshape_p(mask, shape=(*own[:-3], *heads, *own[-2:]))
 
 
 # -------------------------------------------------------------------------------------- at once
 
 
 class _Plan(NamedTuple):
-    """Is what is known of a call beside its operands.
-
-    Attributes:
-        causal: whether a query sees no key after it.
-        rate: the probability of dropout.
-        keys: how many keys there are.
-        size: how many are taken at a time.
-    """
+    """Is what is known of a call beside its operands; `size` keys are taken at a time."""
 
     causal: bool
     rate: float
     keys: int
-    size: int
+    masked: bool
+    size: int = 1
 
     def scores(self, q: Any, k: Any, mask: Any, first: Any = None) -> Any:
-        """Returns products with keys, -inf where one is not seen.
+        """Returns products with keys, f32[*b, r, n, c], -inf where one is not seen.
 
-        Args:
-            q: f32[*b, r, n, d].
-            k: f32[*b, c, d].
-            mask: broadcasts to f32[*b, r, n, c].
-            first: the number of the first of these keys, where they are not all.
+        Where these are not all keys, `first` is the number of the first.
         """
-        s = _product(q, k, (-1, -1))
+        s = _product(q, k, (-1,), (-1,))
         shape = type_of(s).shape
-        last = len(shape) - 1
-        if mask is not None:
-            wide_mask = broadcast_to(mask, shape)
-            is_bool = type_of(mask).dtype == np.bool_
-            s = p.select_p(wide_mask, s, -math.inf) if is_bool else p.add_p(s, wide_mask)
-        seen = None
-        column = p.iota_p(shape=shape, dtype=_INT, axis=last)
+        if mask is not None and type_of(mask).dtype == np.bool_:
+            s = fnp.where(mask, s, -math.inf)
+        elif mask is not None:
+            s = s + mask
+        column = p.iota_p(shape=shape[-1:], dtype=INT, axis=0)
         if first is not None:
-            column = p.add_p(column, p.broadcast_p(first, shape=shape, axes=()))
+            column = column + first
             if self.keys % self.size:
-                seen = p.lt_p(column, self.keys)
+                s = fnp.where(column < self.keys, s, -math.inf)
         if self.causal:
-            row = p.iota_p(shape=shape, dtype=_INT, axis=last - 1)
-            before = p.le_p(column, row)
-            seen = before if seen is None else p.and_p(seen, before)
-        return s if seen is None else p.select_p(seen, s, -math.inf)
+            row = p.iota_p(shape=(shape[-2], 1), dtype=INT, axis=0)
+            s = fnp.where(column <= row, s, -math.inf)
+        return s
 
     def thinned(self, weights: Any, words: Any) -> Any:
         """Sets weights to zero at random, and scales the others."""
         if words is None:
             return weights
         if self.rate == 1.0:
-            return p.mul_p(weights, 0.0)
-        kept = draws.bernoulli(words, 1.0 - self.rate, type_of(weights).shape)
-        return p.select_p(kept, p.mul_p(weights, 1.0 / (1.0 - self.rate)), 0.0)
+            return weights * 0.0
+        kept = bernoulli(words, 1.0 - self.rate, type_of(weights).shape)
+        return fnp.where(kept, weights * (1.0 / (1.0 - self.rate)), 0.0)
 
 
-def _product(x: Any, y: Any, axes: tuple[int, int]) -> Any:
-    """Contracts an axis of x[*b, r, ...] with one of y[*b, ...]."""
-    a, b = type_of(x).ndim, type_of(y).ndim
-    lead = tuple(range(b - 2))
-    pair = ((axes[0] % a,), (axes[1] % b,))
-    return p.dot_p(x, y, contract=pair, batch=(lead, lead))
+def _product(x: Any, y: Any, first: tuple[int, ...], second: tuple[int, ...]) -> Any:
+    """Contracts some of the last axes of x[*b, r, n, ...] and of y, whose first are *b, too."""
+    lead = tuple(range(type_of(x).ndim - 3))
+    pairs = ((x, first), (y, second))
+    contract = tuple(tuple(axis % type_of(v).ndim for axis in axes) for v, axes in pairs)
+    return p.dot_p(x, y, contract=contract, batch=(lead, lead))
 
 
-def _joined(x: Any, y: Any) -> Any:
-    """Contracts the queries, r and n, of x[*b, r, n, c] and y[*b, r, n, d]."""
-    ndim = type_of(x).ndim
-    lead, rows = tuple(range(ndim - 3)), (ndim - 3, ndim - 2)
-    return p.dot_p(x, y, contract=(rows, rows), batch=(lead, lead))
-
-
-def _rows(x: Any, like: Any) -> Any:
-    """Broadcasts one number for each query, f32[*b, r, n], along the last axis of another."""
-    shape = type_of(like).shape
-    return p.broadcast_p(x, shape=shape, axes=tuple(range(len(shape) - 1)))
+def _column(x: Any) -> Any:
+    """Returns one number for each query, f32[*b, r, n], so that it broadcasts along a last axis."""
+    return p.reshape_p(x, shape=(*type_of(x).shape, 1))
 
 
 def _finite(top: Any) -> Any:
@@ -195,32 +223,23 @@ def _finite(top: Any) -> Any:
     return p.select_p(p.is_finite_p(top), top, 0.0)
 
 
-def _divided(x: Any, total: Any) -> Any:
-    """Divides by sums of weights, of which one of nothing counts as 1."""
-    return p.mul_p(x, _rows(p.div_p(1.0, _filled(total)), x))
-
-
 def _filled(total: Any) -> Any:
-    return p.select_p(p.eq_p(total, 0.0), 1.0, total)
+    """Returns sums of weights, of which one of nothing counts as 1."""
+    return fnp.where(total == 0.0, 1.0, total)
 
 
 def _at_once(q: Any, k: Any, v: Any, mask: Any, words: Any, plan: _Plan) -> Any:
     s = plan.scores(q, k, mask)
     last = (type_of(s).ndim - 1,)
     if not plan.keys:
-        return _product(s, v, (-1, -2))
+        return _product(s, v, (-1,), (-2,))
     top = _finite(p.stop_gradient_p(p.max_p(s, axes=last)))
-    weights = p.exp_p(p.sub_p(s, _rows(top, s)))
+    weights = fnp.exp(s - _column(top))
     total = p.sum_p(weights, axes=last)
-    return _divided(_product(plan.thinned(weights, words), v, (-1, -2)), total)
+    return _product(plan.thinned(weights, words), v, (-1,), (-2,)) * _column(1.0 / _filled(total))
 
 
 # ------------------------------------------------------------------------------------- in chunks
-
-
-def _program(name: str, function: Callable[..., Sequence[Any]], types: Sequence[Any]) -> Program:
-    with building(name, [t.update() for t in types]) as (frame, inputs):
-        return finish(frame, function(*inputs))
 
 
 def _blocks(x: Any, axis: int, plan: _Plan) -> Any:
@@ -228,88 +247,49 @@ def _blocks(x: Any, axis: int, plan: _Plan) -> Any:
     shape = type_of(x).shape
     axis %= len(shape)
     count = -(-plan.keys // plan.size)
-    extra = count * plan.size - plan.keys
-    if extra:
-        none = (0,) * len(shape)
-        high = tuple(extra if i == axis else 0 for i in range(len(shape)))
-        fill = False if type_of(x).dtype == np.bool_ else 0.0
-        x = p.pad_p(x, low=none, high=high, interior=none, value=fill)
+    if shape[axis] != plan.keys:  # it is the same for all keys
+        return broadcast_to(x, (count, *shape))
+    fill = False if type_of(x).dtype == np.bool_ else 0.0
+    x = padded(x, axis, 0, count * plan.size - plan.keys, fill)
     x = p.reshape_p(x, shape=(*shape[:axis], count, plan.size, *shape[axis + 1 :]))
-    order = (axis, *(i for i in range(len(shape) + 1) if i != axis))
-    return p.transpose_p(x, permutation=order)
+    return fnp.moveaxis(x, axis, 0)
 
 
 def _whole(x: Any, axis: int, plan: _Plan) -> Any:
-    """Undoes `_blocks`."""
+    """Undoes `_blocks`, where there was an axis of keys."""
+    axis %= type_of(x).ndim - 1
+    x = fnp.moveaxis(x, 0, axis)
     shape = type_of(x).shape
-    axis %= len(shape) - 1
-    order = (*range(1, axis + 1), 0, *range(axis + 1, len(shape)))
-    x = p.transpose_p(x, permutation=order)
-    shape = type_of(x).shape
-    x = p.reshape_p(x, shape=(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
-    return fnp.take(x, np.arange(0), axis=axis) if not plan.keys else _cut(x, axis, plan.keys)
-
-
-def _cut(x: Any, axis: int, size: int) -> Any:
-    shape = type_of(x).shape
-    stop = (*shape[:axis], size, *shape[axis + 1 :])
-    none, one = (0,) * len(shape), (1,) * len(shape)
-    return x if stop == shape else p.slice_p(x, start=none, stop=stop, step=one)
+    count = shape[axis] * shape[axis + 1]
+    x = p.reshape_p(x, shape=(*shape[:axis], count, *shape[axis + 2 :]))
+    return padded(x, axis, 0, plan.keys - count, 0.0)
 
 
 def _scanned(
-    name: str,
-    step: Callable[..., Sequence[Any]],
-    fixed: Sequence[Any],
-    carry: Sequence[Any],
-    k: Any,
-    v: Any,
-    extra: Sequence[Any],
-    plan: _Plan,
+    plan: _Plan, step: Any, fixed: Sequence[Any], carry: Sequence[Any], operands: Sequence[Any]
 ) -> list[Any]:
-    """Runs `step(fixed, carry, first, mask, words, k, v)` over chunks of keys.
+    """Runs `step(plan, fixed, carry, first, k, v, mask, words)` over chunks of keys.
 
-    Args:
-        name: of the body.
-        step: returns the carry, and what is stacked.
-        fixed: what all chunks see.
-        carry: what is handed on.
-        k: all keys.
-        v: all values.
-        extra: the mask and the words of keys of random numbers, None for what is not there.
-        plan: how large a chunk is.
+    It returns the carry, and what is stacked. Of the operands keys, values and a mask are split.
     """
-    mask, words = extra
     count = -(-plan.keys // plan.size)
-    firsts = p.mul_p(p.iota_p(shape=(count,), dtype=_INT, axis=0), plan.size)
-    stacked = [firsts, _blocks(k, -2, plan), _blocks(v, -2, plan)]
-    is_split = mask is not None and type_of(mask).shape[-1] == plan.keys
-    constant = [*fixed]
-    if mask is not None:
-        stacked, constant = (
-            ([*stacked, _blocks(mask, -1, plan)], constant)
-            if is_split
-            else (stacked, [*constant, mask])
-        )
-    if words is not None:
-        stacked.append(words)
+    stacked = [p.iota_p(shape=(count,), dtype=INT, axis=0) * plan.size]
+    stacked += [_blocks(x, axis, plan) for x, axis in zip(operands, (-2, -2, -1), strict=False)]
+    stacked += operands[2 + plan.masked :]
+    first, last = len(fixed), len(fixed) + len(carry)
 
     def body(*given: Any) -> Sequence[Any]:
-        own = given[: len(constant)]
-        state = given[len(constant) : len(constant) + len(carry)]
-        first, keys, values, *rest = given[len(constant) + len(carry) :]
-        part = None if mask is None else rest.pop(0) if is_split else own[-1]
-        return step(own[: len(fixed)], state, first, part, rest[0] if rest else None, keys, values)
+        number, k, v, *more = given[last:]
+        mask, words = more[0] if plan.masked else None, more[-1] if plan.rate else None
+        return step(plan, given[:first], given[first:last], number, k, v, mask, words)
 
     elements = [t.update(shape=t.shape[1:]) for t in map(type_of, stacked)]
-    types = [*map(type_of, (*constant, *carry)), *elements]
-    program = _program(name, body, types)
     return p.scan_p(
-        *constant,
+        *fixed,
         *carry,
         *stacked,
-        body=program,
-        consts=len(constant),
+        body=program("attention", body, [*map(type_of, (*fixed, *carry)), *elements]),
+        consts=first,
         carry=len(carry),
         length=count,
         reverse=False,
@@ -317,116 +297,80 @@ def _scanned(
     )
 
 
-def _constant(value: float, t: ArrayType) -> Any:
-    return p.broadcast_p(p.scalar(value, t.dtype), shape=t.shape, axes=())
-
-
 def _in_chunks(q: Any, k: Any, v: Any, mask: Any, words: Any, plan: _Plan) -> Any:
     """Is `_at_once` by a rule of its own, for chunks of keys."""
     if not plan.keys:
         return _at_once(q, k, v, mask, words, plan)
-    operands = [q, k, v]
-    if mask is not None:
-        operands.append(mask)
+    operands = [q, k, v, *([mask] if plan.masked else [])]
     if words is not None:
-        operands.append(draws.split(words, -(-plan.keys // plan.size)))
-    places = 3, 3 + (mask is not None)
+        operands.append(random.split(words, -(-plan.keys // plan.size)))
     t = type_of(q)
-    rows = t.update(shape=t.shape[:-1])
-    result = t.update(shape=(*t.shape[:-1], type_of(v).shape[-1]))
+    rows, result = t.shape[:-1], (*t.shape[:-1], type_of(v).shape[-1])
 
-    def extra(given: Sequence[Any]) -> tuple[Any, Any]:
-        return (
-            None if mask is None else given[places[0]],
-            None if words is None else given[places[1]],
-        )
+    def forward(q: Any, *others: Any) -> list[Any]:
+        carry = [filled(n, s, t.dtype) for n, s in ((-math.inf, rows), (0.0, rows), (0.0, result))]
+        top, total, out = _scanned(plan, _forward_step, [q], carry, others)
+        total = _filled(total)
+        return [out * _column(1.0 / total), _finite(top) + fnp.log(total)]
 
-    def forward(*given: Any) -> list[Any]:
-        q, k, v = given[:3]
-        carry = [_constant(-math.inf, rows), _constant(0.0, rows), _constant(0.0, result)]
-        more = extra(given)
-        top, total, out = _scanned("attention", _forward_step(plan), [q], carry, k, v, more, plan)
-        logarithm = p.add_p(_finite(top), p.log_p(_filled(total)))
-        return [_divided(out, total), logarithm]
-
-    def backward(ct: Any, *given: Any) -> list[Any]:
-        (q, k, v), (out, logarithm) = given[:3], given[-2:]
-        delta = p.sum_p(p.mul_p(ct, out), axes=(type_of(out).ndim - 1,))
-        mask_here, _ = more = extra(given)
-        step = _backward_step(plan, mask_here)
-        found = _scanned(
-            "attention_ct", step, [q, ct, delta, logarithm], [_constant(0.0, t)], k, v, more, plan
-        )
-        cts = [found[0], *(_whole(x, -2, plan) for x in found[1:3])]
-        if mask_here is not None and type_of(mask_here).is_inexact:
-            shape = type_of(mask_here).shape
-            cts.append(
-                _whole(found[3], -1, plan)
-                if shape[-1] == plan.keys
-                else p.sum_p(found[3], axes=(0,))
-            )
+    def backward(ct: Any, q: Any, *given: Any) -> list[Any]:
+        *others, out, logarithm = given
+        delta = p.sum_p(ct * out, axes=(type_of(out).ndim - 1,))
+        fixed, carry = [q, ct, delta, logarithm], [filled(0.0, t.shape, t.dtype)]
+        found, k, v, *mask = _scanned(plan, _backward_step, fixed, carry, others)
+        cts = [found, _whole(k, -2, plan), _whole(v, -2, plan)]
+        if mask:
+            is_split = type_of(others[2]).shape[-1] == plan.keys
+            cts.append(_whole(mask[0], -1, plan) if is_split else p.sum_p(mask[0], axes=(0,)))
         return cts
 
     types = [type_of(x).update() for x in operands]
-    forwards = _program("attention", forward, types)
-    saved = [*forwards.output_types]
-    pulled = [("operand", i) for i in range(len(operands))] + [("result", 0), ("saved", 0)]
-    spec = p.Spec(
-        "scaled_dot_product_attention",
-        len(operands),
-        (True,),
-        gives=tuple(t.is_inexact for t in types),
-        pulled=tuple(pulled),
-    )
+    forwards = program("attention", forward, types)
+    given = [t.update(shape=result), *types, *forwards.output_types]
     (out,) = p.custom_p(
         *operands,
         forward=forwards,
-        backward=_program("attention_ct", backward, [result, *types, *saved]),
+        backward=program("attention_ct", backward, given),
         forward_mode=None,
         variants=(),
-        spec=spec,
+        spec=p.Spec(
+            "scaled_dot_product_attention",
+            len(operands),
+            (True,),
+            gives=tuple(t.is_inexact for t in types),
+            pulled=(*(("operand", i) for i in range(len(operands))), ("result", 0), ("saved", 0)),
+        ),
         saved=False,
     )
     return out
 
 
-def _forward_step(plan: _Plan) -> Callable[..., list[Any]]:
-    def step(
-        fixed: Any, carry: Any, first: Any, mask: Any, words: Any, k: Any, v: Any
-    ) -> list[Any]:
-        top, total, out = carry
-        s = plan.scores(fixed[0], k, mask, first)
-        last = (type_of(s).ndim - 1,)
-        new = p.maximum_p(top, p.max_p(s, axes=last))
-        shift = _finite(new)
-        weights = p.exp_p(p.sub_p(s, _rows(shift, s)))
-        kept = p.exp_p(p.sub_p(top, shift))
-        seen = _product(plan.thinned(weights, words), v, (-1, -2))
-        total = p.add_p(p.mul_p(total, kept), p.sum_p(weights, axes=last))
-        return [new, total, p.add_p(p.mul_p(out, _rows(kept, out)), seen)]
-
-    return step
+def _forward_step(
+    plan: _Plan, fixed: Any, carry: Any, first: Any, k: Any, v: Any, mask: Any, words: Any
+) -> list[Any]:
+    top, total, out = carry
+    s = plan.scores(fixed[0], k, mask, first)
+    last = (type_of(s).ndim - 1,)
+    new = fnp.maximum(top, p.max_p(s, axes=last))
+    shift = _finite(new)
+    weights, kept = fnp.exp(s - _column(shift)), fnp.exp(top - shift)
+    seen = _product(plan.thinned(weights, words), v, (-1,), (-2,))
+    return [new, total * kept + p.sum_p(weights, axes=last), out * _column(kept) + seen]
 
 
-def _backward_step(plan: _Plan, whole_mask: Any) -> Callable[..., list[Any]]:
-    def step(
-        fixed: Any, carry: Any, first: Any, mask: Any, words: Any, k: Any, v: Any
-    ) -> list[Any]:
-        q, ct, delta, logarithm = fixed
-        s = plan.scores(q, k, mask, first)
-        weights = p.exp_p(p.sub_p(s, _rows(logarithm, s)))
-        slope = plan.thinned(_product(ct, v, (-1, -1)), words)
-        ds = p.mul_p(weights, p.sub_p(slope, _rows(delta, s)))
-        found = [p.add_p(carry[0], _product(ds, k, (-1, -2)))]
-        found += [_joined(ds, q), _joined(plan.thinned(weights, words), ct)]
-        if mask is not None and type_of(mask).is_inexact:
-            found.append(_summed(ds, type_of(mask).shape))
-        return found
-
-    return step
-
-
-def _summed(x: Any, shape: tuple[int, ...]) -> Any:
-    """Sums over the axes along which a mask of some shape was broadcast."""
-    axes = tuple(i for i, (n, m) in enumerate(zip(type_of(x).shape, shape, strict=True)) if n != m)
-    return p.reshape_p(p.sum_p(x, axes=axes), shape=shape) if axes else x
+def _backward_step(
+    plan: _Plan, fixed: Any, carry: Any, first: Any, k: Any, v: Any, mask: Any, words: Any
+) -> list[Any]:
+    q, ct, delta, logarithm = fixed
+    s = plan.scores(q, k, mask, first)
+    weights = fnp.exp(s - _column(logarithm))
+    slope = plan.thinned(_product(ct, v, (-1,), (-1,)), words)
+    ds = weights * (slope - _column(delta))
+    ct_q, ct_k = carry[0] + _product(ds, k, (-1,), (-2,)), _product(ds, q, (-3, -2), (-3, -2))
+    found = [ct_q, ct_k, _product(plan.thinned(weights, words), ct, (-3, -2), (-3, -2))]
+    if mask is not None and type_of(mask).is_inexact:
+        # summed over the axes along which it was broadcast
+        shape = type_of(mask).shape
+        axes = tuple(i for i, n in enumerate(type_of(ds).shape) if n != shape[i])
+        found.append(fnp.sum(ds, axis=axes, keepdims=True) if axes else ds)
+    return found

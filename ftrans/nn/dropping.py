@@ -8,20 +8,47 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ftrans import numpy as fnp
 from ftrans import primitives as p
-from ftrans.errors import ArgumentError, ShapeError
+from ftrans import random
+from ftrans.errors import ArgumentError
 from ftrans.ir import type_of
-from ftrans.nn import draws
-from ftrans.nn.activations import leaky_relu, softmax
-from ftrans.nn.common import shown
+from ftrans.nn.activations import softmax
+from ftrans.nn.common import family
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.promotion import cast, inexact
+from ftrans.random.generator import default_generator
+from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
 
-__all__ = [
-    "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",
-    "gumbel_softmax", "rrelu",
-]  # fmt: skip
+__all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "gumbel_softmax"]
+
+
+def key_of(name: str, key: Any, rng: Any) -> Any:
+    """Returns the key that a function is to draw by: one that is given, or a generator's next."""
+    if key is not None and rng is not None:
+        raise ArgumentError(
+            f"{name}: draws by a key, or by a generator, not by both.\n  Write key=key, or rng=rng."
+        )
+    if key is not None:
+        # results follow the container of the operands
+        is_held = is_jax(key) and not is_traced_by_jax(key)
+        return np.asarray(random.key_data(key)) if is_held else key
+    if rng is None:
+        return default_generator.key()
+    if not callable(getattr(rng, "key", None)):
+        raise ArgumentError(
+            f"{name}: rng is a generator of keys.\n  rng: {type(rng).__name__}\n"
+            f"  Write rng=ftrans.random.default_rng(0), or pass a key: key=ftrans.random.key(0)."
+        )
+    return rng.key()
+
+
+def bernoulli(key: Any, p: float, shape: tuple[int, ...]) -> Any:
+    """Returns booleans that are True with a probability, those of `random.bernoulli`."""
+    # a constant of the program, so that it is none that bodies of loops capture
+    return fnp.less(random.uniform(key, shape, "float32"), p)
 
 
 def check_probability(name: str, argument: str, p: Any) -> None:
@@ -33,24 +60,24 @@ def check_probability(name: str, argument: str, p: Any) -> None:
         )
 
 
-def _kept(key: Any, rate: float, x: Any, axes: int | None) -> Any:
-    """Returns a mask of what is kept: of each element, or of each of the first axes."""
-    shape = type_of(x).shape
-    if axes is None:
-        return draws.bernoulli(key, 1.0 - rate, shape)
-    mask = draws.bernoulli(key, 1.0 - rate, shape[:axes])
-    return p.broadcast_p(mask, shape=shape, axes=tuple(range(axes)))
+def _thinned(
+    name: str, x: Any, rate: float, training: bool, source: Any, axes: Any = None, keep: Any = None
+) -> Any:
+    """Sets to zero, and scales the rest; or returns `keep(x, kept)`, where `kept` is a mask.
 
-
-def _dropped(name: str, x: Any, rate: float, training: bool, key: Any, rng: Any, axes: Any) -> Any:
+    That is drawn, by a key or a generator, for as many of the first axes as are given, or for all.
+    """
     check_probability(name, "p", rate)
     if not training or rate == 0.0:
         return x
-    key = draws.key_of(name, key, rng)
+    key = key_of(name, *source)
     if rate == 1.0:
-        return p.mul_p(x, 0.0)
-    scaled = p.mul_p(x, 1.0 / (1.0 - rate))
-    return p.select_p(_kept(key, rate, x, axes), scaled, 0.0)
+        return x * 0.0
+    shape = type_of(x).shape
+    kept = bernoulli(key, 1.0 - rate, shape[:axes])
+    if axes is not None:
+        kept = p.broadcast_p(kept, shape=shape, axes=tuple(range(axes)))
+    return keep(x, kept) if keep else p.select_p(kept, x * (1.0 / (1.0 - rate)), 0.0)
 
 
 def dropout(
@@ -65,9 +92,6 @@ def dropout(
         key: a key of random numbers.
         rng: a generator, whose next key is taken; with neither it is the default one.
 
-    Raises:
-        ArgumentError: where p is no probability, or both a key and a generator are given.
-
     Example:
         >>> import jax
         >>> import numpy as np
@@ -75,58 +99,20 @@ def dropout(
         >>> sorted(set(out.round(2).tolist()))
         [0.0, 1.33]
     """
-    return _dropped("dropout", inexact(input), p, training, key, rng, None)
+    return _thinned("dropout", inexact(input), p, training, (key, rng))
 
 
-def _channels(name: str, input: Any, count: int) -> tuple[Any, int]:
-    """Returns a strict operand, and how many axes there are in front of the spatial ones."""
-    x = inexact(input)
-    axes = type_of(x).ndim - count
-    if axes not in (1, 2):
-        raise ShapeError(
-            f"{name}: input has axes of examples and channels, and {count} more."
-            f"{shown(input=x)}\n  Write dropout(input) to drop single elements."
-        )
-    return x, axes
-
-
-def dropout1d(
+def _dropout(
     input: Any, p: float = 0.5, training: bool = True, *, key: Any = None, rng: Any = None
 ) -> Any:
-    """Sets whole channels of f32[n, c, l] to zero with a probability, see `dropout`."""
-    x, axes = _channels("dropout1d", input, 1)
-    return _dropped("dropout1d", x, p, training, key, rng, axes)
+    """Sets whole channels of f32[n, c, {axes}] to zero with a probability, see `dropout`."""
+    name = f"dropout{type_of(input).ndim - 2}d"
+    return _thinned(name, inexact(input), p, training, (key, rng), 2)
 
 
-def dropout2d(
-    input: Any, p: float = 0.5, training: bool = True, *, key: Any = None, rng: Any = None
-) -> Any:
-    """Sets whole channels of f32[n, c, h, w] to zero with a probability, see `dropout`."""
-    x, axes = _channels("dropout2d", input, 2)
-    return _dropped("dropout2d", x, p, training, key, rng, axes)
-
-
-def dropout3d(
-    input: Any, p: float = 0.5, training: bool = True, *, key: Any = None, rng: Any = None
-) -> Any:
-    """Sets whole channels of f32[n, c, d, h, w] to zero with a probability, see `dropout`."""
-    x, axes = _channels("dropout3d", input, 3)
-    return _dropped("dropout3d", x, p, training, key, rng, axes)
-
+dropout1d, dropout2d, dropout3d = family(_dropout)
 
 _LOWEST = -1.7580993408473766  # of selu: -scale * alpha
-
-
-def _moved(name: str, x: Any, rate: float, training: bool, key: Any, rng: Any, axes: Any) -> Any:
-    check_probability(name, "p", rate)
-    if not training or rate == 0.0:
-        return x
-    key = draws.key_of(name, key, rng)
-    if rate == 1.0:
-        return p.mul_p(x, 0.0)
-    a = 1.0 / math.sqrt((1.0 - rate) * (1.0 + rate * _LOWEST**2))
-    kept = p.select_p(_kept(key, rate, x, axes), x, _LOWEST)
-    return p.add_p(p.mul_p(kept, a), -a * rate * _LOWEST)
 
 
 def alpha_dropout(
@@ -137,35 +123,12 @@ def alpha_dropout(
     Reference:
         https://arxiv.org/abs/1706.02515
     """
-    return _moved("alpha_dropout", inexact(input), p, training, key, rng, None)
 
+    def keep(x: Any, kept: Any) -> Any:
+        a = 1.0 / math.sqrt((1.0 - p) * (1.0 + p * _LOWEST**2))
+        return fnp.where(kept, x, _LOWEST) * a - a * p * _LOWEST
 
-def feature_alpha_dropout(
-    input: Any, p: float = 0.5, training: bool = False, *, key: Any = None, rng: Any = None
-) -> Any:
-    """Does to whole channels of f32[n, c, ...] what `alpha_dropout` does to elements."""
-    x = inexact(input)
-    if type_of(x).ndim < 2:
-        raise ShapeError(f"feature_alpha_dropout: input is f32[n, c, ...].{shown(input=x)}")
-    return _moved("feature_alpha_dropout", x, p, training, key, rng, 2)
-
-
-def rrelu(
-    input: Any,
-    lower: float = 1.0 / 8,
-    upper: float = 1.0 / 3,
-    training: bool = False,
-    *,
-    key: Any = None,
-    rng: Any = None,
-) -> Any:
-    """Returns x where it is positive, else x times a slope that is drawn between two bounds."""
-    x = inexact(input)
-    if not training:
-        return leaky_relu(x, (lower + upper) / 2)
-    t = type_of(x)
-    slope = draws.uniform(draws.key_of("rrelu", key, rng), t.shape, t.dtype, lower, upper)
-    return p.select_p(p.gt_p(x, 0.0), x, p.mul_p(x, slope))
+    return _thinned("alpha_dropout", inexact(input), p, training, (key, rng), None, keep)
 
 
 def gumbel_softmax(
@@ -179,13 +142,7 @@ def gumbel_softmax(
 ) -> Any:
     """Draws of the categories that logits weigh, as a softmax that can be differentiated.
 
-    Args:
-        logits: f32[...].
-        tau: the temperature.
-        hard: whether the result is a unit vector, with the derivative of the soft one.
-        axis: that of the categories.
-        key: a key of random numbers.
-        rng: a generator, whose next key is taken; with neither it is the default one.
+    Its temperature is `tau`. What is `hard` is a unit vector, with the derivative of the soft one.
 
     Reference:
         https://arxiv.org/abs/1611.01144
@@ -193,10 +150,10 @@ def gumbel_softmax(
     x = inexact(logits)
     t = type_of(x)
     at = canonical_axis("gumbel_softmax", axis, t.ndim)
-    noise = draws.gumbel(draws.key_of("gumbel_softmax", key, rng), t.shape, t.dtype)
-    soft = softmax(fnp.divide(fnp.add(x, noise), tau), at)
+    noise = random.gumbel(key_of("gumbel_softmax", key, rng), t.shape, t.dtype)
+    soft = softmax((x + noise) / tau, at)
     if not hard:
         return soft
-    chosen = fnp.expand_dims(fnp.argmax(soft, axis=at), at)
+    chosen = fnp.argmax(soft, axis=at, keepdims=True)
     line = fnp.reshape(fnp.arange(t.shape[at]), (-1, *(1,) * (t.ndim - at - 1)))
-    return p.graft_p(cast(fnp.equal(chosen, line), t.dtype), soft)
+    return p.graft_p(cast(chosen == line, t.dtype), soft)

@@ -6,44 +6,36 @@ of the default dtype where none is given.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ftrans import numpy as fnp
-from ftrans import primitives as p
+from ftrans import random
 from ftrans.config import config
 from ftrans.errors import ArgumentError, ShapeError
-from ftrans.nn import draws
+from ftrans.nn.advice import missing_initialiser
+from ftrans.nn.dropping import key_of
 
 __all__ = [
-    "calculate_gain", "constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal",
-    "ones", "orthogonal", "sparse", "trunc_normal", "uniform", "xavier_normal", "xavier_uniform",
-    "zeros",
+    "calculate_gain", "constant", "eye", "kaiming_normal", "kaiming_uniform", "normal", "ones",
+    "orthogonal", "trunc_normal", "uniform", "xavier_normal", "xavier_uniform", "zeros",
 ]  # fmt: skip
 
-_GAINS = dict.fromkeys(
-    [
-        "linear",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "conv_transpose1d",
-        "conv_transpose2d",
-        "conv_transpose3d",
-        "sigmoid",
-    ],
-    1.0,
-) | {"tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75}
+_LINEAR = "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d sigmoid"
+_GAINS = {
+    **dict.fromkeys(_LINEAR.split(), 1.0), "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75
+}  # fmt: skip
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Returns by how much to scale the weights in front of an activation.
+    """Returns by how much to scale the weights in front of an activation, by its name.
 
-    Args:
-        nonlinearity: its name; "linear" and those of convolutions for none.
-        param: the slope of "leaky_relu".
+    For none it is "linear", or that of a layer; for "leaky_relu" there is its slope besides.
 
     Example:
         >>> calculate_gain("tanh")
@@ -64,35 +56,20 @@ def _of(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
     return tuple(map(int, given)), np.dtype(config.default_dtype if dtype is None else dtype)
 
 
-def _fans(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Returns how many inputs and outputs a weight f32[outputs, inputs, ...] connects.
-
-    Raises:
-        ShapeError: where it is none.
-    """
-    if len(shape) < 2:
-        raise ShapeError(
-            f"{name}: a weight is f32[outputs, inputs, ...].\n  shape: {shape}\n"
-            f"  For a vector write normal(shape, std=0.01, key=key), or zeros(shape)."
-        )
-    field = math.prod(shape[2:])
-    return shape[1] * field, shape[0] * field
-
-
-def zeros(shape: Any, *, dtype: Any = None) -> Any:
-    """Returns zeros."""
-    return fnp.zeros(*_of(shape, dtype))
-
-
-def ones(shape: Any, *, dtype: Any = None) -> Any:
-    """Returns ones."""
-    return fnp.ones(*_of(shape, dtype))
-
-
 def constant(shape: Any, val: float, *, dtype: Any = None) -> Any:
     """Returns one number everywhere."""
     given, kind = _of(shape, dtype)
     return fnp.full(given, val, kind)
+
+
+def zeros(shape: Any, *, dtype: Any = None) -> Any:
+    """Returns zeros."""
+    return constant(shape, 0, dtype=dtype)
+
+
+def ones(shape: Any, *, dtype: Any = None) -> Any:
+    """Returns ones."""
+    return constant(shape, 1, dtype=dtype)
 
 
 def eye(shape: Any, *, dtype: Any = None) -> Any:
@@ -103,46 +80,58 @@ def eye(shape: Any, *, dtype: Any = None) -> Any:
     return fnp.eye(*given, dtype=kind)
 
 
-def dirac(shape: Any, groups: int = 1, *, dtype: Any = None) -> Any:
-    """Returns the kernel of a convolution that hands its channels on, as many as there are."""
-    given, kind = _of(shape, dtype)
-    if len(given) not in (3, 4, 5) or groups < 1 or given[0] % groups:
-        raise ShapeError(
-            f"dirac: the shape is that of a kernel, f32[outputs, inputs, ...], and groups divides "
-            f"outputs.\n  shape: {given}\n  groups: {groups}"
-        )
-    out = np.zeros(given, kind)
-    each = given[0] // groups
-    center = tuple(n // 2 for n in given[2:])
-    for group in range(groups):
-        for channel in range(min(each, given[1])):
-            out[(group * each + channel, channel, *center)] = 1
-    return out
+class _Draw(NamedTuple):
+    """Is an array that is to be drawn, by the initialiser of a name."""
+
+    name: str
+    key: Any
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def even(self, std: float) -> Any:
+        """Returns numbers that are distributed evenly around zero, by their standard deviation."""
+        bound = math.sqrt(3.0) * std
+        return random.uniform(self.key, self.shape, self.dtype, -bound, bound)
+
+    def normal(self, std: float) -> Any:
+        """Returns normal numbers around zero."""
+        return random.normal(self.key, self.shape, self.dtype) * std
+
+    def fans(self) -> tuple[int, int]:
+        """Returns how many inputs and outputs a weight f32[outputs, inputs, ...] connects."""
+        if len(self.shape) < 2:
+            raise ShapeError(
+                f"{self.name}: a weight is f32[outputs, inputs, ...].\n  shape: {self.shape}\n"
+                f"  For a vector write normal(shape, std=0.01, key=key), or zeros(shape)."
+            )
+        field = math.prod(self.shape[2:])
+        return self.shape[1] * field, self.shape[0] * field
 
 
-def uniform(
-    shape: Any,
-    a: float = 0.0,
-    b: float = 1.0,
-    *,
-    key: Any = None,
-    rng: Any = None,
-    dtype: Any = None,
-) -> Any:
+def _drawn(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes an initialiser, which takes a shape first, of a function of what is to be drawn."""
+
+    @functools.wraps(function)
+    def drawn(
+        shape: Any, *args: Any, key: Any = None, rng: Any = None, dtype: Any = None, **kwargs: Any
+    ) -> Any:
+        words = key_of(function.__name__, key, rng)
+        return function(_Draw(function.__name__, words, *_of(shape, dtype)), *args, **kwargs)
+
+    _, *own = inspect.signature(function).parameters.values()
+    shape, _, *options, _ = inspect.signature(drawn, follow_wrapped=False).parameters.values()
+    drawn.__signature__ = inspect.Signature([shape, *own, *options])  # type: ignore[attr-defined]
+    return drawn
+
+
+@_drawn
+def uniform(draw: _Draw, a: float = 0.0, b: float = 1.0) -> Any:
     """Returns numbers that are distributed evenly from a up to b."""
-    given, kind = _of(shape, dtype)
-    return draws.uniform(draws.key_of("uniform", key, rng), given, kind, a, b)
+    return random.uniform(draw.key, draw.shape, draw.dtype, a, b)
 
 
-def normal(
-    shape: Any,
-    mean: float = 0.0,
-    std: float = 1.0,
-    *,
-    key: Any = None,
-    rng: Any = None,
-    dtype: Any = None,
-) -> Any:
+@_drawn
+def normal(draw: _Draw, mean: float = 0.0, std: float = 1.0) -> Any:
     """Returns normal numbers.
 
     Example:
@@ -150,69 +139,52 @@ def normal(
         >>> normal((2, 3), key=jax.random.key(0)).shape
         (2, 3)
     """
-    given, kind = _of(shape, dtype)
-    drawn = draws.normal(draws.key_of("normal", key, rng), given, kind)
-    return p.add_p(p.mul_p(drawn, std), mean)
+    return draw.normal(std) + mean
 
 
+@_drawn
 def trunc_normal(
-    shape: Any,
-    mean: float = 0.0,
-    std: float = 1.0,
-    a: float = -2.0,
-    b: float = 2.0,
-    *,
-    key: Any = None,
-    rng: Any = None,
-    dtype: Any = None,
+    draw: _Draw, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
 ) -> Any:
     """Returns normal numbers, of those between a and b."""
-    given, kind = _of(shape, dtype)
     low, high = (a - mean) / std, (b - mean) / std
-    words = draws.key_of("trunc_normal", key, rng)
-    return p.add_p(p.mul_p(draws.truncated(words, low, high, given, kind), std), mean)
+    return random.truncated_normal(draw.key, low, high, draw.shape, draw.dtype) * std + mean
 
 
-def xavier_uniform(
-    shape: Any, gain: float = 1.0, *, key: Any = None, rng: Any = None, dtype: Any = None
-) -> Any:
+def _xavier(draw: _Draw, gain: float) -> float:
+    """Returns the standard deviation that keeps that of signals and of gradients."""
+    return gain * math.sqrt(2.0 / max(sum(draw.fans()), 1))
+
+
+@_drawn
+def xavier_uniform(draw: _Draw, gain: float = 1.0) -> Any:
     """Returns numbers that are distributed evenly, scaled by inputs and outputs.
 
     Reference:
         https://proceedings.mlr.press/v9/glorot10a.html
     """
-    given, _ = _of(shape, dtype)
-    bound = gain * math.sqrt(6.0 / max(sum(_fans("xavier_uniform", given)), 1))
-    return uniform(given, -bound, bound, key=key, rng=rng, dtype=dtype)
+    return draw.even(_xavier(draw, gain))
 
 
-def xavier_normal(
-    shape: Any, gain: float = 1.0, *, key: Any = None, rng: Any = None, dtype: Any = None
-) -> Any:
+@_drawn
+def xavier_normal(draw: _Draw, gain: float = 1.0) -> Any:
     """Returns normal numbers, scaled by inputs and outputs, see `xavier_uniform`."""
-    given, _ = _of(shape, dtype)
-    std = gain * math.sqrt(2.0 / max(sum(_fans("xavier_normal", given)), 1))
-    return normal(given, 0.0, std, key=key, rng=rng, dtype=dtype)
+    return draw.normal(_xavier(draw, gain))
 
 
-def _kaiming(name: str, shape: tuple[int, ...], a: float, mode: str, nonlinearity: str) -> float:
+def _kaiming(draw: _Draw, a: float, mode: str, nonlinearity: str) -> float:
     """Returns the standard deviation that keeps that of signals, or of gradients."""
-    modes = ("fan_in", "fan_out")
-    if mode not in modes:
-        raise ArgumentError(f"{name}: there is no mode {mode!r}.\n  Write 'fan_in' or 'fan_out'.")
-    fan = _fans(name, shape)[modes.index(mode)]
+    if mode not in ("fan_in", "fan_out"):
+        raise ArgumentError(
+            f"{draw.name}: there is no mode {mode!r}.\n  Write 'fan_in' or 'fan_out'."
+        )
+    fan = draw.fans()[mode == "fan_out"]
     return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
 
 
-def kaiming_uniform(
-    shape: Any,
-    a: float = 0,
-    mode: str = "fan_in",
-    nonlinearity: str = "leaky_relu",
-    *,
-    key: Any = None,
-    rng: Any = None,
-    dtype: Any = None,
+@_drawn
+def kaiming_uniform(  # noqa: D417  # the others are those of the decorator
+    draw: _Draw, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Any:
     """Returns numbers that are distributed evenly, scaled for rectifiers.
 
@@ -228,58 +200,28 @@ def kaiming_uniform(
     Reference:
         https://arxiv.org/abs/1502.01852
     """
-    given, _ = _of(shape, dtype)
-    bound = math.sqrt(3.0) * _kaiming("kaiming_uniform", given, a, mode, nonlinearity)
-    return uniform(given, -bound, bound, key=key, rng=rng, dtype=dtype)
+    return draw.even(_kaiming(draw, a, mode, nonlinearity))
 
 
+@_drawn
 def kaiming_normal(
-    shape: Any,
-    a: float = 0,
-    mode: str = "fan_in",
-    nonlinearity: str = "leaky_relu",
-    *,
-    key: Any = None,
-    rng: Any = None,
-    dtype: Any = None,
+    draw: _Draw, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Any:
     """Returns normal numbers, scaled for rectifiers, see `kaiming_uniform`."""
-    given, _ = _of(shape, dtype)
-    std = _kaiming("kaiming_normal", given, a, mode, nonlinearity)
-    return normal(given, 0.0, std, key=key, rng=rng, dtype=dtype)
+    return draw.normal(_kaiming(draw, a, mode, nonlinearity))
 
 
-def orthogonal(
-    shape: Any, gain: float = 1, *, key: Any = None, rng: Any = None, dtype: Any = None
-) -> Any:
+@_drawn
+def orthogonal(draw: _Draw, gain: float = 1) -> Any:
     """Returns a weight whose rows, or columns if there are fewer, are orthogonal.
 
     Reference:
         https://arxiv.org/abs/1312.6120
     """
-    given, kind = _of(shape, dtype)
-    _fans("orthogonal", given)
-    rows, columns = given[0], math.prod(given[1:])
-    words = draws.key_of("orthogonal", key, rng)
-    drawn = draws.orthogonal(words, rows, columns, kind)
-    return p.mul_p(fnp.reshape(drawn, given), float(gain))
+    draw.fans()  # which refuses what is no weight
+    rows, columns = draw.shape[0], math.prod(draw.shape[1:])
+    drawn = random.orthogonal(draw.key, rows, (), draw.dtype, columns)
+    return fnp.reshape(drawn, draw.shape) * float(gain)
 
 
-def sparse(
-    shape: Any,
-    sparsity: float,
-    std: float = 0.01,
-    *,
-    key: Any = None,
-    rng: Any = None,
-    dtype: Any = None,
-) -> Any:
-    """Returns a matrix of normal numbers, of which a part of each column is 0."""
-    given, kind = _of(shape, dtype)
-    if len(given) != 2:
-        raise ShapeError(f"sparse: the shape is that of a matrix.\n  shape: {given}")
-    first, second = draws.split(draws.key_of("sparse", key, rng), 2)
-    rows, columns = given
-    order = draws.permutations(first, columns, rows)
-    drawn = p.mul_p(draws.normal(second, given, kind), std)
-    return fnp.where(fnp.less(order, math.ceil(sparsity * rows)), 0.0, drawn)
+__getattr__ = missing_initialiser

@@ -1,13 +1,14 @@
 """Losses of predictions and targets of one shape, and of distances and margins.
 
-Each is a loss of each element, its mean or its sum, as `reduction` says.
+Each is a loss of each element, its mean or its sum, as `reduction` says: the functions below return
+the values for elements, and `loss` reduces them.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
-from ftrans.nn.common import check_reduction, reduced, shown
+from ftrans.nn.common import fits, loss, shown
 from ftrans.nn.vectors import pairwise_distance
 from ftrans.numpy.promotion import as_array, inexact, promoted
 
@@ -24,18 +25,14 @@ __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss",
     "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss",
     "margin_ranking_loss", "mse_loss", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
-    "triplet_margin_loss", "triplet_margin_with_distance_loss",
+    "triplet_margin_loss",
 ]  # fmt: skip
 
 
 def _pair(name: str, input: Any, target: Any, strict: bool = False) -> list[Any]:
     """Returns operands of one dtype of floating point and one shape.
 
-    Args:
-        name: the function, for errors.
-        input: what is predicted.
-        target: what it should be.
-        strict: whether shapes have to be equal; else they broadcast, with PyTorch's warning.
+    Unless it is strict about these, shapes broadcast, with PyTorch's warning.
     """
     x, y = promoted(inexact(input), as_array(target))
     t, u = type_of(x), type_of(y)
@@ -50,33 +47,24 @@ def _pair(name: str, input: Any, target: Any, strict: bool = False) -> list[Any]
     warnings.warn(
         f"{name}: target {u} is broadcast against input {t}, which is rarely meant. "
         f"Give them one shape.",
-        stacklevel=4,
+        stacklevel=6,
     )
     return list(out)
 
 
-def _weighed(name: str, values: Any, weight: Any, reduction: str) -> Any:
-    """Reduces a loss of each element by weights of its shape, by whose sum a mean is divided."""
-    check_reduction(name, reduction)
+def _weighed(name: str, values: Any, weight: Any) -> Any:
+    """Returns values times weights of their shape, and these, where there are any."""
     if weight is None:
-        return reduced(name, values, reduction)
-    weight = _fit(name, weight, values)
-    values = fnp.multiply(values, weight)
-    if reduction == "mean":
-        return fnp.divide(fnp.sum(values), fnp.sum(weight))
-    return reduced(name, values, reduction)
-
-
-def _fit(name: str, weight: Any, values: Any) -> Any:
-    """Returns weights of the shape of a loss of each element."""
+        return values
     weight = as_array(weight)
     if type_of(weight).shape != type_of(values).shape:
         raise ShapeError(
             f"{name}: weight has the shape of input.{shown(input=values, weight=weight)}"
         )
-    return weight
+    return fnp.multiply(values, weight), weight
 
 
+@loss
 def mse_loss(input: Any, target: Any, reduction: str = "mean", weight: Any = None) -> Any:
     """Returns the squares of differences.
 
@@ -92,15 +80,17 @@ def mse_loss(input: Any, target: Any, reduction: str = "mean", weight: Any = Non
         2.0
     """
     x, y = _pair("mse_loss", input, target)
-    return _weighed("mse_loss", fnp.square(fnp.subtract(x, y)), weight, reduction)
+    return _weighed("mse_loss", (x - y) ** 2, weight)
 
 
+@loss
 def l1_loss(input: Any, target: Any, reduction: str = "mean", weight: Any = None) -> Any:
     """Returns the sizes of differences, as `mse_loss`; where there is none the gradient is 0."""
     x, y = _pair("l1_loss", input, target)
-    return _weighed("l1_loss", fnp.abs(fnp.subtract(x, y)), weight, reduction)
+    return _weighed("l1_loss", fnp.abs(x - y), weight)
 
 
+@loss
 def huber_loss(
     input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
 ) -> Any:
@@ -112,117 +102,85 @@ def huber_loss(
     if delta <= 0:
         raise ArgumentError(f"huber_loss: delta is a positive number.\n  delta: {delta}")
     x, y = _pair("huber_loss", input, target)
-    gap = fnp.abs(fnp.subtract(x, y))
-    line = fnp.multiply(fnp.subtract(gap, 0.5 * delta), delta)
-    values = fnp.where(fnp.less_equal(gap, delta), fnp.multiply(fnp.square(gap), 0.5), line)
-    if weight is not None:
-        values = fnp.multiply(values, _fit("huber_loss", weight, values))
-    return reduced("huber_loss", values, reduction)
+    gap = fnp.abs(x - y)
+    values = fnp.where(gap <= delta, gap**2 * 0.5, (gap - 0.5 * delta) * delta)
+    return values if weight is None else _weighed("huber_loss", values, weight)[0]
 
 
+@loss
 def smooth_l1_loss(input: Any, target: Any, reduction: str = "mean", beta: float = 1.0) -> Any:
     """Returns the sizes of differences, smoothed by a parabola below `beta`."""
     if beta < 0:
         raise ArgumentError(f"smooth_l1_loss: beta must not be negative.\n  beta: {beta}")
     x, y = _pair("smooth_l1_loss", input, target)
-    gap = fnp.abs(fnp.subtract(x, y))
-    if beta:
-        curve = fnp.multiply(fnp.square(gap), 0.5 / beta)
-        gap = fnp.where(fnp.less(gap, beta), curve, fnp.subtract(gap, 0.5 * beta))
-    return reduced("smooth_l1_loss", gap, reduction)
+    gap = fnp.abs(x - y)
+    return fnp.where(gap < beta, gap**2 * (0.5 / beta), gap - 0.5 * beta) if beta else gap
 
 
 # ---------------------------------------------------------------------------------- probabilities
 
 
+@loss
 def binary_cross_entropy(
     input: Any, target: Any, weight: Any = None, reduction: str = "mean"
 ) -> Any:
     """Returns `-y log(x) - (1 - y) log(1 - x)`, of logarithms that are no less than -100.
 
-    Args:
-        input: probabilities, f32[...].
-        target: probabilities of the same shape.
-        weight: what each element is multiplied by; broadcasts.
-        reduction: "mean", "sum" or "none".
+    The weight, by which each element is multiplied, broadcasts.
     """
     x, y = _pair("binary_cross_entropy", input, target, strict=True)
     values = _entropy(*map(p.stop_gradient_p, (x, y)))
     values = p.graft_p(values, _entropy_slopes(x, y))
-    if weight is not None:
-        values = fnp.multiply(values, weight)
-    return reduced("binary_cross_entropy", values, reduction)
+    return values if weight is None else fnp.multiply(values, weight)
 
 
 def _logs(x: Any) -> list[Any]:
     """Returns log(x) and log(1 - x), and -100 below."""
-    return [fnp.maximum(fnp.log(v), -100.0) for v in (x, fnp.subtract(1.0, x))]
+    return [fnp.maximum(fnp.log(v), -100.0) for v in (x, 1.0 - x)]
 
 
 def _entropy(x: Any, y: Any) -> Any:
     first, second = _logs(x)
-    return fnp.subtract(fnp.multiply(fnp.subtract(y, 1.0), second), fnp.multiply(y, first))
+    return (y - 1.0) * second - y * first
 
 
 def _entropy_slopes(x: Any, y: Any) -> Any:
     """Returns what has the slope (x - y) / max(x (1 - x), 1e-12), which is PyTorch's."""
-    inside = p.gt_p(p.mul_p(x, fnp.subtract(1.0, x)), 1e-12)
+    inside = x * (1.0 - x) > 1e-12
     first, second = _logs(p.stop_gradient_p(x))
-    bent = fnp.subtract(fnp.multiply(x, 0.5), p.stop_gradient_p(y))
-    ends = fnp.multiply(fnp.multiply(x, bent), 1e12)
-    ends = fnp.add(ends, fnp.multiply(y, fnp.subtract(second, first)))
-    return p.select_p(inside, _entropy(p.select_p(inside, x, 0.5), y), ends)
+    ends = x * (x * 0.5 - p.stop_gradient_p(y)) * 1e12 + y * (second - first)
+    return fnp.where(inside, _entropy(fnp.where(inside, x, 0.5), y), ends)
 
 
+@loss
 def binary_cross_entropy_with_logits(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    reduction: str = "mean",
-    pos_weight: Any = None,
+    input: Any, target: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None
 ) -> Any:
     """Returns `binary_cross_entropy` of sigmoid(x), exact for all x.
 
-    Args:
-        input: logits, f32[...].
-        target: probabilities of the same shape.
-        weight: what each element is multiplied by; broadcasts.
-        reduction: "mean", "sum" or "none".
-        pos_weight: what the loss of positive examples is multiplied by; broadcasts.
+    By the weight each element is multiplied, by `pos_weight` the loss of positive examples; both
+    broadcast.
     """
-    name = "binary_cross_entropy_with_logits"
-    x, y = _pair(name, input, target, strict=True)
-    share = fnp.softplus(fnp.negative(x))
+    x, y = _pair("binary_cross_entropy_with_logits", input, target, strict=True)
+    share = fnp.softplus(-x)
     if pos_weight is not None:
-        share = fnp.multiply(share, fnp.add(fnp.multiply(fnp.subtract(pos_weight, 1.0), y), 1.0))
-    values = fnp.add(fnp.multiply(fnp.subtract(1.0, y), x), share)
-    if weight is not None:
-        values = fnp.multiply(values, weight)
-    return reduced(name, values, reduction)
+        share = share * (fnp.multiply(fnp.subtract(pos_weight, 1.0), y) + 1.0)
+    values = (1.0 - y) * x + share
+    return values if weight is None else fnp.multiply(values, weight)
 
 
+@functools.partial(loss, known=("none", "batchmean", "mean", "sum"))
 def kl_div(input: Any, target: Any, reduction: str = "mean", log_target: bool = False) -> Any:
     """Returns the divergence of a target from what is predicted, `y (log(y) - x)`.
 
-    Args:
-        input: logarithms of probabilities, f32[n, ...].
-        target: probabilities of the same shape.
-        reduction: "mean" over all elements, "batchmean" for the sum divided by n, which is the
-            mathematical one, "sum" or "none".
-        log_target: whether the target is given by its logarithms.
+    Input holds logarithms of probabilities, f32[n, ...], as the target does with `log_target`. The
+    reduction "batchmean" divides the sum by n, which is the mathematical mean.
     """
-    check_reduction("kl_div", reduction, ("none", "batchmean", "mean", "sum"))
     x, y = _pair("kl_div", input, target)
-    if log_target:
-        values = fnp.multiply(fnp.exp(y), fnp.subtract(y, x))
-    else:
-        values = fnp.subtract(fnp.xlogy(y, y), fnp.multiply(y, x))
-    if reduction == "batchmean":
-        shape = type_of(x).shape
-        return fnp.divide(fnp.sum(values), float(shape[0]) if shape else 1.0)
-    return reduced("kl_div", values, reduction)
+    return fnp.exp(y) * (y - x) if log_target else fnp.xlogy(y, y) - y * x
 
 
+@loss
 def poisson_nll_loss(
     input: Any,
     target: Any,
@@ -233,28 +191,20 @@ def poisson_nll_loss(
 ) -> Any:
     """Returns minus the logarithm of the chance of counts, by the Poisson distribution.
 
-    Args:
-        input: the expected counts, f32[...], or their logarithms.
-        target: the counts.
-        log_input: whether input holds logarithms.
-        full: whether to add Stirling's approximation of log(target!), where target is above 1.
-        eps: is added to the expected counts before their logarithm is taken.
-        reduction: "mean", "sum" or "none".
+    Input holds the expected counts, to which `eps` is added, or their logarithms. What is `full`
+    has Stirling's approximation of log(target!) besides, where target is above 1.
     """
     x, y = _pair("poisson_nll_loss", input, target)
-    if log_input:
-        values = fnp.subtract(fnp.exp(x), fnp.multiply(y, x))
-    else:
-        values = fnp.subtract(x, fnp.multiply(y, fnp.log(fnp.add(x, eps))))
-    if full:
-        above = p.gt_p(y, 1.0)
-        safe = p.select_p(above, y, 1.0)
-        rest = fnp.multiply(fnp.log(fnp.multiply(safe, 2.0 * math.pi)), 0.5)
-        stirling = fnp.add(fnp.subtract(fnp.multiply(safe, fnp.log(safe)), safe), rest)
-        values = fnp.add(values, p.select_p(above, stirling, 0.0))
-    return reduced("poisson_nll_loss", values, reduction)
+    values = fnp.exp(x) - y * x if log_input else x - y * fnp.log(x + eps)
+    if not full:
+        return values
+    above = y > 1.0
+    n = fnp.where(above, y, 1.0)
+    stirling = n * fnp.log(n) - n + fnp.log(n * (2.0 * math.pi)) * 0.5
+    return values + fnp.where(above, stirling, 0.0)
 
 
+@loss
 def gaussian_nll_loss(
     input: Any,
     target: Any,
@@ -265,38 +215,25 @@ def gaussian_nll_loss(
 ) -> Any:
     """Returns minus the logarithm of the density of a target, by a normal distribution.
 
-    Args:
-        input: the expected values, f32[...].
-        target: of their shape, or broadcast to it.
-        var: the variances: of the shape of input, without its last axis, or broadcast to it.
-        full: whether to add the constant.
-        eps: the least variance; the gradient passes as if it were not there.
-        reduction: "mean", "sum" or "none".
-
-    Raises:
-        ArgumentError: where a variance that is known is negative.
+    Input holds the expected values; variances are of its shape, without its last axis, or broadcast
+    to it. They are at least `eps`, as if it were not there for the gradient. What is `full` has the
+    constant besides.
     """
     x, y = promoted(inexact(input), as_array(target))
     v = as_array(var, type_of(x).dtype)
-    t, of = type_of(x), type_of(v)
-    if of.shape != t.shape:
-        if of.shape == t.shape[:-1] and t.ndim:
-            v = fnp.expand_dims(v, -1)
-        elif of.ndim and (len(of.shape) != t.ndim or any(
-            n not in (1, m) for n, m in zip(of.shape, t.shape, strict=True)
-        )):  # fmt: skip
-            raise ShapeError(
-                f"gaussian_nll_loss: var does not fit input.{shown(input=x, var=v)}\n"
-                f"  It has the shape of input, or size 1 along its last axis."
-            )
+    shape, own = type_of(x).shape, type_of(v).shape
+    if shape and own == shape[:-1]:
+        v = fnp.expand_dims(v, -1)
+    elif own and not fits(own, shape):
+        raise ShapeError(
+            f"gaussian_nll_loss: var does not fit input.{shown(input=x, var=v)}\n"
+            f"  It has the shape of input, or size 1 along its last axis."
+        )
     if isinstance(v, np.ndarray) and (v < 0).any():
         raise ArgumentError("gaussian_nll_loss: a variance must not be negative.")
     least = p.graft_p(fnp.maximum(p.stop_gradient_p(v), eps), v)
-    gap = fnp.square(fnp.subtract(x, y))
-    values = fnp.multiply(fnp.add(fnp.log(least), fnp.divide(gap, least)), 0.5)
-    if full:
-        values = fnp.add(values, 0.5 * math.log(2.0 * math.pi))
-    return reduced("gaussian_nll_loss", values, reduction)
+    values = (fnp.log(least) + fnp.subtract(x, y) ** 2 / least) * 0.5
+    return values + 0.5 * math.log(2.0 * math.pi) if full else values
 
 
 # ---------------------------------------------------------------------------------------- margins
@@ -307,43 +244,38 @@ def _above_zero(x: Any) -> Any:
     return fnp.where(fnp.less(x, 0.0), 0.0, x)
 
 
+@loss
 def margin_ranking_loss(
     input1: Any, input2: Any, target: Any, margin: float = 0, reduction: str = "mean"
 ) -> Any:
     """Returns `max(0, -y (x1 - x2) + margin)`, with y = 1 where x1 should be larger, else -1."""
-    gap = fnp.multiply(fnp.negative(target), fnp.subtract(inexact(input1), inexact(input2)))
-    return reduced("margin_ranking_loss", _above_zero(fnp.add(gap, margin)), reduction)
+    gap = fnp.subtract(inexact(input1), inexact(input2))
+    return _above_zero(fnp.multiply(fnp.negative(target), gap) + margin)
 
 
+@loss
 def hinge_embedding_loss(
     input: Any, target: Any, margin: float = 1.0, reduction: str = "mean"
 ) -> Any:
     """Returns x where y is 1, and `max(0, margin - x)` where y is -1."""
-    x, y = promoted(inexact(input), as_array(target))
-    x, y = fnp.broadcast_arrays(x, y)
-    near = fnp.where(fnp.equal(y, -1.0), 0.0, x)
-    far = fnp.where(fnp.equal(y, 1.0), 0.0, _above_zero(fnp.subtract(margin, x)))
-    return reduced("hinge_embedding_loss", fnp.add(near, far), reduction)
+    x, y = fnp.broadcast_arrays(*promoted(inexact(input), as_array(target)))
+    return fnp.where(y == -1.0, 0.0, x) + fnp.where(y == 1.0, 0.0, _above_zero(margin - x))
 
 
+@loss
 def soft_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Any:
     """Returns `log(1 + exp(-y x))`, with y being 1 or -1."""
     x, y = _pair("soft_margin_loss", input, target)
-    values = fnp.softplus(fnp.negative(fnp.multiply(y, x)))
-    return reduced("soft_margin_loss", values, reduction)
+    return fnp.softplus(-(y * x))
 
 
+@loss
 def cosine_embedding_loss(
     input1: Any, input2: Any, target: Any, margin: float = 0, reduction: str = "mean"
 ) -> Any:
     """Returns 1 - cos where y is 1, and `max(0, cos - margin)` where y is -1.
 
-    Args:
-        input1: f32[n, d] or f32[d].
-        input2: the same.
-        target: f32[n] or f32[].
-        margin: the cosine from which on what is apart costs nothing.
-        reduction: "mean", "sum" or "none".
+    Inputs are f32[n, d], the target y is f32[n]; or f32[d] and f32[].
     """
     x, y, goal = inexact(input1), inexact(input2), as_array(target)
     if type_of(goal).ndim + 1 != type_of(x).ndim or type_of(x).ndim != type_of(y).ndim:
@@ -351,14 +283,14 @@ def cosine_embedding_loss(
             f"cosine_embedding_loss: inputs are f32[n, d], target f32[n]."
             f"{shown(input1=x, input2=y, target=goal)}"
         )
-    squares = (fnp.add(fnp.sum(fnp.square(v), axis=-1), 1e-12) for v in (x, y))
+    squares = (fnp.sum(v**2, axis=-1) + 1e-12 for v in (x, y))
     length = fnp.sqrt(fnp.multiply(*squares))
-    cosine = fnp.divide(fnp.sum(fnp.multiply(x, y), axis=-1), length)
-    near = fnp.where(fnp.equal(goal, 1), fnp.subtract(1.0, cosine), 0.0)
-    far = fnp.where(fnp.equal(goal, -1), _above_zero(fnp.subtract(cosine, margin)), 0.0)
-    return reduced("cosine_embedding_loss", fnp.add(near, far), reduction)
+    cosine = fnp.sum(fnp.multiply(x, y), axis=-1) / length
+    near = fnp.where(goal == 1, 1.0 - cosine, 0.0)
+    return near + fnp.where(goal == -1, _above_zero(cosine - margin), 0.0)
 
 
+@loss
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,
@@ -371,62 +303,20 @@ def triplet_margin_loss(
 ) -> Any:
     """Returns `max(0, d(anchor, positive) - d(anchor, negative) + margin)` for p-norms d.
 
-    Args:
-        anchor: f32[n, d].
-        positive: the same, which should be near.
-        negative: the same, which should be far.
-        margin: by how much farther.
-        p: the order of the norm.
-        eps: is added to differences.
-        swap: whether the distance of negative from positive counts where it is smaller.
-        reduction: "mean", "sum" or "none".
+    Operands are f32[n, d]; `eps` is added to differences. With `swap` the distance of negative
+    from positive counts where it is smaller.
     """
-
-    def distance(x: Any, y: Any) -> Any:
-        return pairwise_distance(x, y, p, eps)
-
-    return _triplet(
-        "triplet_margin_loss", distance, anchor, positive, negative, margin, swap, reduction
-    )
-
-
-def triplet_margin_with_distance_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    *,
-    distance_function: Callable[[Any, Any], Any] | None = None,
-    margin: float = 1.0,
-    swap: bool = False,
-    reduction: str = "mean",
-) -> Any:
-    """Is `triplet_margin_loss` for another distance, that of 2-norms where none is given."""
-    name = "triplet_margin_with_distance_loss"
-    distance = distance_function or pairwise_distance
-    return _triplet(name, distance, anchor, positive, negative, margin, swap, reduction)
-
-
-def _triplet(
-    name: str,
-    distance: Callable[[Any, Any], Any],
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    margin: float,
-    swap: bool,
-    reduction: str,
-) -> Any:
-    check_reduction(name, reduction)
     if margin <= 0:
-        raise ArgumentError(f"{name}: margin is a positive number.\n  margin: {margin}")
+        raise ArgumentError(
+            f"triplet_margin_loss: margin is a positive number.\n  margin: {margin}"
+        )
     a, near, far = map(inexact, (anchor, positive, negative))
     if not type_of(a).ndim == type_of(near).ndim == type_of(far).ndim:
         raise ShapeError(
-            f"{name}: operands have different ranks.{shown(anchor=a, positive=near, negative=far)}"
+            f"triplet_margin_loss: operands have different ranks."
+            f"{shown(anchor=a, positive=near, negative=far)}"
         )
-    apart = distance(a, far)
+    apart = pairwise_distance(a, far, p, eps)
     if swap:
-        apart = fnp.minimum(apart, distance(near, far))
-    return reduced(
-        name, _above_zero(fnp.add(fnp.subtract(distance(a, near), apart), margin)), reduction
-    )
+        apart = fnp.minimum(apart, pairwise_distance(near, far, p, eps))
+    return _above_zero(fnp.subtract(pairwise_distance(a, near, p, eps), apart) + margin)

@@ -8,52 +8,37 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
-from ftrans.nn.common import like, per_channel, shown, wide
-from ftrans.nn.pooling import averaged
+from ftrans.nn.common import in_single, like, per_channel, ranked, shown
 from ftrans.numpy.dtypes import finfo
 from ftrans.numpy.promotion import cast
 
-__all__ = [
-    "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm",
-]  # fmt: skip
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
 
-def _mean(x: Any, axes: tuple[int, ...]) -> Any:
-    """Returns the mean along some axes, which stay with size 1."""
-    return fnp.mean(x, axis=axes, keepdims=True)
+def _moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """Returns x less its mean along some axes, the variance, and the mean."""
+    mean = fnp.mean(x, axis=axes, keepdims=True)
+    gap = x - mean
+    return gap, fnp.mean(gap**2, axis=axes, keepdims=True), mean
 
 
-def _standard(x: Any, axes: tuple[int, ...], eps: float) -> Any:
-    """Returns x less its mean, over its standard deviation, along some axes."""
-    gap = fnp.subtract(x, _mean(x, axes))
-    return _scaled(gap, _mean(fnp.square(gap), axes), eps)
+def _scaled(gap: Any, variance: Any, eps: float, *params: Any) -> Any:
+    return _affine(gap * fnp.rsqrt(variance + eps), *params)
 
 
-def _scaled(gap: Any, variance: Any, eps: float) -> Any:
-    return fnp.multiply(gap, p.rsqrt_p(fnp.add(variance, eps)))
-
-
-def _affine(x: Any, weight: Any, bias: Any, dtype: np.dtype) -> Any:
-    """Multiplies by a weight and adds a bias, where there are such, and converts back."""
+def _affine(x: Any, weight: Any = None, bias: Any = None) -> Any:
+    """Multiplies by a weight and adds a bias, where there are such."""
     if weight is not None:
-        x = fnp.multiply(x, like(weight, x))
-    if bias is not None:
-        x = fnp.add(x, like(bias, x))
-    return cast(x, dtype)
+        x = x * like(weight, x)
+    return x if bias is None else x + like(bias, x)
 
 
 def _last(name: str, x: Any, normalized_shape: Any, **params: Any) -> tuple[int, ...]:
-    """Returns the axes that a shape names: the last ones.
-
-    Raises:
-        ShapeError: where these have other sizes, or a parameter has another shape.
-    """
+    """Returns the axes that a shape names, the last ones; parameters are to have that shape."""
     given = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     shape = type_of(x).shape
     if not given or shape[len(shape) - len(given) :] != given:
@@ -70,6 +55,7 @@ def _last(name: str, x: Any, normalized_shape: Any, **params: Any) -> tuple[int,
     return tuple(range(len(shape) - len(given), len(shape)))
 
 
+@in_single
 def layer_norm(
     input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
@@ -83,86 +69,65 @@ def layer_norm(
         eps: is added to the variance.
 
     Example:
+        >>> import numpy as np
         >>> layer_norm(np.array([1.0, 3.0]), 2, eps=0.0)
         array([-1.,  1.])
 
     Reference:
         https://arxiv.org/abs/1607.06450
     """
-    x, dtype = wide(input)
-    axes = _last("layer_norm", x, normalized_shape, weight=weight, bias=bias)
-    return _affine(_standard(x, axes, eps), weight, bias, dtype)
+    axes = _last("layer_norm", input, normalized_shape, weight=weight, bias=bias)
+    gap, variance, _ = _moments(input, axes)
+    return _scaled(gap, variance, eps, weight, bias)
 
 
+@in_single
 def rms_norm(
     input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
 ) -> Any:
     """Returns x over the root of the mean of its squares along the last axes, times a weight.
 
-    Args:
-        input: an array whose last axes are those of `normalized_shape`.
-        normalized_shape: the sizes of the axes, or that of the last one.
-        weight: of the shape `normalized_shape`.
-        eps: is added to the mean of the squares; None is the spacing of numbers at 1 in the dtype
-            that it is computed in.
+    Its arguments are those of `layer_norm`. None for `eps` is the spacing of numbers at 1 in the
+    dtype that it is computed in.
 
     Reference:
         https://arxiv.org/abs/1910.07467
     """
-    x, dtype = wide(input)
-    axes = _last("rms_norm", x, normalized_shape, weight=weight)
-    least = float(finfo(type_of(x).dtype).eps) if eps is None else eps
-    return _affine(_scaled(x, _mean(fnp.square(x), axes), least), weight, None, dtype)
+    axes = _last("rms_norm", input, normalized_shape, weight=weight)
+    least = float(finfo(type_of(input).dtype).eps) if eps is None else eps
+    return _scaled(input, fnp.mean(input**2, axis=axes, keepdims=True), least, weight)
 
 
+@in_single
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
     """Returns x with mean 0 and variance 1 over the channels of each group and all positions.
 
-    Args:
-        input: f32[n, c, ...].
-        num_groups: how many groups the channels make; divides c.
-        weight: f32[c].
-        bias: f32[c].
-        eps: is added to the variance.
+    The channels of f32[n, c, ...] make `num_groups` groups; weight and bias are f32[c].
 
     Reference:
         https://arxiv.org/abs/1803.08494
     """
-    x, dtype = wide(input)
-    t = _channels("group_norm", x)
+    t = ranked("group_norm", input, "f32[n, c, ...]", 2)
     if num_groups < 1 or t.shape[1] % num_groups:
         raise ArgumentError(
             f"group_norm: the channels do not make {num_groups} groups of one size."
-            f"{shown(input=x)}\n  num_groups: {num_groups}\n  Pass one that divides {t.shape[1]}."
+            f"{shown(input=input)}\n  num_groups: {num_groups}\n"
+            f"  Pass one that divides {t.shape[1]}."
         )
-    parts = p.reshape_p(x, shape=_split(t.shape, num_groups))
-    out = _standard(parts, tuple(range(2, t.ndim + 1)), eps)
-    return _affine(fnp.reshape(out, t.shape), *_params("group_norm", x, weight, bias), dtype)
-
-
-def _split(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
-    return (shape[0], groups, shape[1] // groups, *shape[2:])
-
-
-def _channels(name: str, x: Any, least: int = 2) -> Any:
-    t = type_of(x)
-    if t.ndim < least:
-        raise ShapeError(
-            f"{name}: input is f32[n, c, ...], with channels along axis 1.{shown(input=x)}"
-        )
-    return t
+    parts = fnp.reshape(input, (t.shape[0], num_groups, t.shape[1] // num_groups, *t.shape[2:]))
+    gap, variance, _ = _moments(parts, tuple(range(2, t.ndim + 1)))
+    out = fnp.reshape(_scaled(gap, variance, eps), t.shape)
+    return _affine(out, *_params("group_norm", input, weight, bias))
 
 
 def _params(name: str, x: Any, weight: Any, bias: Any) -> tuple[Any, Any]:
     """Returns weight and bias so that they stand along axis 1."""
-    return (
-        None if weight is None else per_channel(name, "weight", weight, x),
-        None if bias is None else per_channel(name, "bias", bias, x),
-    )
+    return per_channel(name, "weight", weight, x), per_channel(name, "bias", bias, x)
 
 
+@in_single
 def batch_norm(
     input: Any,
     running_mean: Any,
@@ -189,10 +154,8 @@ def batch_norm(
     Returns:
         The result, `running_mean` and `running_var`. No derivative goes through the latter.
 
-    Raises:
-        ShapeError: in training, where a channel has a single value.
-
     Example:
+        >>> import numpy as np
         >>> x = np.array([[1.0], [3.0]])
         >>> out, mean, var = batch_norm(x, np.zeros(1), np.ones(1), training=True, eps=0.0)
         >>> out.ravel(), mean, var
@@ -201,63 +164,54 @@ def batch_norm(
     Reference:
         https://arxiv.org/abs/1502.03167
     """
-    x, dtype = wide(input)
-    _channels("batch_norm", x)
-    given = {"running_mean": running_mean, "running_var": running_var}
-    return _normed("batch_norm", x, dtype, given, weight, bias, training, momentum, eps)
-
-
-def _normed(
-    name: str,
-    x: Any,
-    dtype: np.dtype,
-    running: dict[str, Any],
-    weight: Any,
-    bias: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Any, Any, Any]:
-    """Is `batch_norm` of a strict operand, under some name."""
-    t = type_of(x)
+    t = ranked("batch_norm", input, "f32[n, c, ...]", 2)
     axes = (0, *range(2, t.ndim))
-    old = [None if v is None else per_channel(name, n, v, x) for n, v in running.items()]
-    mean, var = running.values()
-    if training:
-        count = math.prod(t.shape[axis] for axis in axes)
-        if count == 1:
-            raise ShapeError(
-                f"{name}: one value in each channel has no variance.{shown(input=x)}\n"
-                f"  Pass a larger batch, or training=False."
-            )
-        center = _mean(x, axes)
-        gap = fnp.subtract(x, center)
-        spread = _mean(fnp.square(gap), axes)
-        out = _scaled(gap, spread, eps)
-        if mean is not None and count:
-            mean = _moved(mean, center, momentum)
-        if var is not None and count:
-            unbiased = fnp.multiply(spread, count / (count - 1))
-            var = _moved(var, unbiased, momentum)
-    else:
+    gap, variance, *running = _statistics(
+        "batch_norm", input, axes, running_mean, running_var, training, momentum
+    )
+    return _scaled(gap, variance, eps, *_params("batch_norm", input, weight, bias)), *running
+
+
+def _statistics(
+    name: str, x: Any, axes: tuple[int, ...], mean: Any, var: Any, own: bool, momentum: float
+) -> tuple[Any, Any, Any, Any]:
+    """Returns x less a mean, the variance, and running statistics from then on.
+
+    Mean and variance are its own along some axes, towards which the running ones move, or these.
+    """
+    old = per_channel(name, "running_mean", mean, x), per_channel(name, "running_var", var, x)
+    switch = "training" if name == "batch_norm" else "use_input_stats"
+    if not own:
         if mean is None or var is None:
             raise ArgumentError(
                 f"{name}: there are no statistics to use.{shown(input=x)}\n"
-                f"  Pass both, or training=True."
+                f"  Pass both, or {switch}=True."
             )
-        center, spread = (like(v, x) for v in old)
-        out = _scaled(fnp.subtract(x, center), spread, eps)
-    return _affine(out, *_params(name, x, weight, bias), dtype), mean, var
+        center, variance = (like(v, x) for v in old)
+        return x - center, variance, mean, var
+    count = math.prod(type_of(x).shape[axis] for axis in axes)
+    if count == 1:
+        raise ShapeError(
+            f"{name}: one value in each channel has no variance.{shown(input=x)}\n"
+            f"  Pass a larger batch, or {switch}=False."
+        )
+    gap, variance, center = _moments(x, axes)
+    if count:
+        mean = _moved(mean, center, momentum)
+        var = _moved(var, variance * (count / (count - 1)), momentum)
+    return gap, variance, mean, var
 
 
 def _moved(old: Any, new: Any, momentum: float) -> Any:
     """Returns a statistic moved towards that of a batch, as a constant, in its own dtype."""
+    if old is None:
+        return None
     t = type_of(old)
-    new = p.stop_gradient_p(fnp.reshape(new, t.shape))
-    kept = fnp.multiply(fnp.stop_gradient(old), 1.0 - momentum)
-    return cast(fnp.add(kept, cast(fnp.multiply(new, momentum), t.dtype)), t.dtype)
+    new = fnp.mean(p.stop_gradient_p(new), axis=tuple(i for i in range(new.ndim) if i != 1))
+    return cast(fnp.stop_gradient(old) * (1.0 - momentum) + cast(new * momentum, t.dtype), t.dtype)
 
 
+@in_single
 def instance_norm(
     input: Any,
     running_mean: Any = None,
@@ -270,66 +224,17 @@ def instance_norm(
 ) -> Any:
     """Returns x with mean 0 and variance 1 in each channel of each example.
 
-    Args:
-        input: f32[n, c, ...].
-        running_mean: f32[c].
-        running_var: f32[c].
-        weight: f32[c].
-        bias: f32[c].
-        use_input_stats: whether the statistics are those of each example, and the running ones
-            move towards their means; else the running ones are used.
-        momentum: how far they move.
-        eps: is added to the variance.
-
-    Returns:
-        The result; with running statistics, it and those, as `batch_norm` does.
+    Its arguments are those of `batch_norm`, with `use_input_stats` for `training`: the running
+    statistics move towards the means of those of the examples. Where there are such, they are
+    returned besides.
 
     Reference:
         https://arxiv.org/abs/1607.08022
     """
-    x, dtype = wide(input)
-    t = _channels("instance_norm", x, 3)
-    running = {"running_mean": running_mean, "running_var": running_var}
-    if not use_input_stats:
-        return _normed("instance_norm", x, dtype, running, weight, bias, False, momentum, eps)
-    count = math.prod(t.shape[2:])
-    if count == 1:
-        raise ShapeError(
-            f"instance_norm: one value in each channel has no variance.{shown(input=x)}"
-        )
+    t = ranked("instance_norm", input, "f32[n, c, ...]", 3)
     axes = tuple(range(2, t.ndim))
-    center = _mean(x, axes)
-    gap = fnp.subtract(x, center)
-    spread = _mean(fnp.square(gap), axes)
-    out = _affine(_scaled(gap, spread, eps), *_params("instance_norm", x, weight, bias), dtype)
-    if running_mean is None and running_var is None:
-        return out
-    for argument, value in running.items():
-        if value is not None:
-            per_channel("instance_norm", argument, value, x)
-    if running_mean is not None:
-        running_mean = _moved(running_mean, fnp.mean(center, axis=0), momentum)
-    if running_var is not None:
-        unbiased = fnp.multiply(fnp.mean(spread, axis=0), count / (count - 1))
-        running_var = _moved(running_var, unbiased, momentum)
-    return out, running_mean, running_var
-
-
-def local_response_norm(
-    input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-) -> Any:
-    """Returns x over `(k + alpha * mean of squares)**beta`, of `size` channels around each.
-
-    Args:
-        input: f32[n, c, ...].
-        size: how many channels; those that are not there count as 0.
-        alpha: the factor of the mean.
-        beta: the exponent.
-        k: what is added.
-    """
-    x, dtype = wide(input)
-    _channels("local_response_norm", x, 3)
-    low, high = size // 2, (size - 1) // 2
-    mean = averaged(fnp.square(x), 1, size, 1, (low, high))
-    scale = fnp.power(fnp.add(fnp.multiply(mean, alpha), k), beta)
-    return cast(fnp.divide(x, scale), dtype)
+    gap, variance, *running = _statistics(
+        "instance_norm", input, axes, running_mean, running_var, use_input_stats, momentum
+    )
+    out = _scaled(gap, variance, eps, *_params("instance_norm", input, weight, bias))
+    return out if running_mean is None and running_var is None else (out, *running)

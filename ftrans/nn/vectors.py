@@ -1,4 +1,4 @@
-"""Linear and bilinear maps, similarity and distances of vectors."""
+"""Linear maps, similarity and distances of vectors; tables of them, and integers as vectors."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import Any
 import numpy as np
 
 from ftrans import numpy as fnp
-from ftrans.errors import ShapeError
+from ftrans.errors import ArgumentError, DTypeError, ShapeError
 from ftrans.ir import type_of
-from ftrans.nn.common import shown
-from ftrans.numpy.promotion import as_array, inexact
+from ftrans.nn.common import INT, shown
+from ftrans.numpy.promotion import as_array, cast, inexact
+from ftrans.primitives import iota_p, stop_gradient_p
 
-__all__ = ["bilinear", "cosine_similarity", "linear", "normalize", "pairwise_distance", "pdist"]
+__all__ = [
+    "cosine_similarity", "embedding", "linear", "normalize", "one_hot", "pairwise_distance",
+]  # fmt: skip
 
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    """Returns `input @ weight.T + bias`.
+    """Returns `input @ weight.T + bias`, f32[..., m].
 
     Args:
         input: f32[..., n].
         weight: f32[m, n], or f32[n].
         bias: f32[m].
 
-    Returns:
-        f32[..., m].
-
     Example:
+        >>> import numpy as np
         >>> linear(np.ones(2), np.array([[1.0, 2.0]]), np.array([10.0]))
         array([13.])
     """
@@ -48,53 +49,90 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     return out if b is None else fnp.add(out, b)
 
 
-def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
-    """Returns `input1 @ weight[k] @ input2 + bias[k]` for each k.
-
-    Args:
-        input1: f32[..., n].
-        input2: f32[..., m].
-        weight: f32[k, n, m].
-        bias: f32[k].
-    """
-    x, y, w = map(as_array, (input1, input2, weight))
-    a, b, t = map(type_of, (x, y, w))
-    if t.ndim != 3 or a.shape[:-1] != b.shape[:-1] or (*a.shape[-1:], *b.shape[-1:]) != t.shape[1:]:
-        raise ShapeError(
-            f"bilinear: weight f32[k, n, m] takes inputs f32[..., n] and f32[..., m]."
-            f"{shown(input1=x, input2=y, weight=w)}"
-        )
-    out = fnp.einsum("...n,knm,...m->...k", x, w, y)
-    return out if bias is None else fnp.add(out, bias)
-
-
 def normalize(input: Any, p: float = 2.0, axis: Any = 1, eps: float = 1e-12) -> Any:
     """Returns vectors divided by their p-norm, or by `eps` where that is larger."""
     x = inexact(input)
-    return fnp.divide(x, fnp.maximum(fnp.vector_norm(x, axis=axis, ord=p, keepdims=True), eps))
+    return x / fnp.maximum(fnp.vector_norm(x, axis=axis, ord=p, keepdims=True), eps)
 
 
 def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Any:
     """Returns the cosine of the angle between vectors along an axis; no length is below `eps`."""
     x, y = fnp.broadcast_arrays(inexact(x1), inexact(x2))
-    lengths = [fnp.maximum(fnp.vector_norm(v, axis=axis, keepdims=True), eps) for v in (x, y)]
-    return fnp.sum(fnp.multiply(*map(fnp.divide, (x, y), lengths)), axis=axis)
+    return fnp.sum(fnp.multiply(*[normalize(v, 2.0, axis, eps) for v in (x, y)]), axis=axis)
 
 
 def pairwise_distance(
     x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Any:
     """Returns the p-norm of `x1 - x2 + eps` along the last axis."""
-    gap = fnp.add(fnp.subtract(inexact(x1), inexact(x2)), eps)
+    gap = fnp.subtract(inexact(x1), inexact(x2)) + eps
     return fnp.vector_norm(gap, axis=-1, ord=p, keepdims=keepdim)
 
 
-def pdist(input: Any, p: float = 2.0) -> Any:
-    """Returns the distances of all pairs of rows i < j, f32[n (n - 1) / 2] of f32[n, m]."""
-    x = inexact(input)
-    t = type_of(x)
+def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
+    """Returns the rows of a table that integers name, f32[..., m].
+
+    Args:
+        input: the numbers of rows, i64[...].
+        weight: the table, f32[n, m].
+        padding_idx: a row that gets no gradient; negative ones count from the end.
+
+    Raises:
+        IndexError: where a number is known and no row has it.
+
+    Example:
+        >>> embedding(np.array([1, 0]), np.array([[1.0], [2.0]]))
+        array([[2.],
+               [1.]])
+    """
+    at, table = as_array(input), as_array(weight)
+    t = type_of(table)
+    if type_of(at).dtype.kind not in "iu":
+        raise DTypeError(
+            f"embedding: input holds the numbers of rows.{shown(input=at, weight=table)}\n"
+            f"  Pass integers first, then the table: embedding(input, weight)."
+        )
     if t.ndim != 2:
-        raise ShapeError(f"pdist: input is f32[n, m].{shown(input=x)}")
-    first, second = np.triu_indices(t.shape[0], 1)
-    gap = fnp.subtract(fnp.take(x, first, axis=0), fnp.take(x, second, axis=0))
-    return fnp.vector_norm(gap, axis=-1, ord=p)
+        raise ShapeError(f"embedding: weight is a table f32[n, m].{shown(weight=table)}")
+    rows = fnp.take(table, at, axis=0)
+    if padding_idx is None:
+        return rows
+    if not -t.shape[0] <= padding_idx < t.shape[0]:
+        raise ArgumentError(
+            f"embedding: there is no row {padding_idx}.{shown(weight=table)}\n"
+            f"  padding_idx: {padding_idx}"
+        )
+    fixed = at == padding_idx % t.shape[0]
+    return fnp.where(fnp.expand_dims(fixed, -1), stop_gradient_p(rows), rows)
+
+
+def one_hot(tensor: Any, num_classes: int = -1) -> Any:
+    """Returns a vector for each integer, 1 there and else 0, as i64[..., num_classes].
+
+    Args:
+        tensor: the integers, i64[...], from 0 up to but without `num_classes`; a vector for
+            another one is 0 where it is traced, and an error where it is known.
+        num_classes: how many; -1 counts up to the largest, whose value has to be known.
+
+    Example:
+        >>> one_hot(np.array([0, 2]))
+        array([[1, 0, 0],
+               [0, 0, 1]])
+    """
+    x = as_array(tensor)
+    if type_of(x).dtype.kind not in "iu":
+        raise DTypeError(
+            f"one_hot: tensor holds integers.{shown(tensor=x)}\n  Write tensor.astype('int64')."
+        )
+    if num_classes == -1 and not type_of(x).size:
+        raise ArgumentError(
+            f"one_hot: of no integers none is the largest.{shown(tensor=x)}\n  Pass num_classes=n."
+        )
+    num_classes = int(fnp.max(x)) + 1 if num_classes == -1 else num_classes
+    if isinstance(x, np.ndarray) and x.size and not 0 <= x.min() <= x.max() < num_classes:
+        raise ArgumentError(
+            f"one_hot: an integer is out of range.{shown(tensor=x)}\n"
+            f"  smallest: {x.min()}, largest: {x.max()}, num_classes: {num_classes}"
+        )
+    classes = iota_p(shape=(num_classes,), dtype=INT, axis=0)
+    return cast(fnp.expand_dims(x, -1) == classes, np.int64)

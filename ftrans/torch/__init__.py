@@ -20,6 +20,7 @@ import jax as _jax
 import jax.tree_util as _tree
 import numpy as _np
 
+import ftrans.nn as _nn
 import ftrans.numpy as _fnp
 from ftrans import autograd, func
 from ftrans.autograd import Tensor
@@ -95,8 +96,15 @@ _MATRICES = """
     tensorinv tensorsolve
 """
 _FOURIER = "fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn fftshift ifftshift"
-_NETWORKS = "gelu hardtanh linear one_hot nll_loss cross_entropy kl_div"
 _ACTIVATIONS = "relu sigmoid tanh softmax log_softmax silu"
+
+# of `ftrans.nn`, which takes `dim` for `axis` here
+_NETWORKS = """
+    elu gelu hardtanh leaky_relu logsigmoid mish relu6 softplus softsign
+    cosine_similarity embedding linear normalize one_hot
+    binary_cross_entropy binary_cross_entropy_with_logits cross_entropy huber_loss kl_div l1_loss
+    mse_loss nll_loss smooth_l1_loss
+"""
 
 _FORMULAS = {
     "complex": lambda real, imag: _complex_p(*_fnp.broadcast_arrays(real, imag)),
@@ -113,44 +121,6 @@ _FORMULAS = {
     "addmm": lambda x, mat1, mat2, *, beta=1, alpha=1: beta * x + alpha * _fnp.matmul(mat1, mat2),
 }
 """Functions that are one formula of those of `ftrans.numpy`."""
-
-_LAYERS = {
-    "elu": lambda x, alpha=1.0: _fnp.where(x > 0, x, alpha * _fnp.expm1(x)),
-    "leaky_relu": lambda x, negative_slope=0.01: _fnp.where(x > 0, x, negative_slope * x),
-    "mish": lambda x: x * _fnp.tanh(_fnp.softplus(x)),
-    "softsign": lambda x: x / (1.0 + _fnp.abs(x)),
-    "embedding": lambda x, weight: _fnp.take(weight, x, axis=0),
-    "cosine_similarity": lambda x1, x2, dim=1, eps=1e-8: _fnp.sum(
-        _LAYERS["normalize"](x1, 2.0, dim, eps) * _LAYERS["normalize"](x2, 2.0, dim, eps), dim
-    ),
-    "logsigmoid": lambda x: -_fnp.softplus(-x),
-    "relu6": lambda x: _functions.hardtanh(x, 0.0, 6.0),
-    "softplus": lambda x, beta=1.0, threshold=20.0: _fnp.where(
-        x * beta > threshold, x, _fnp.softplus(x * beta) / beta
-    ),
-    "normalize": lambda x, p=2.0, dim=1, eps=1e-12: (
-        x / _fnp.maximum(_fnp.vector_norm(x, axis=dim, ord=p, keepdims=True), eps)
-    ),
-}
-"""The same, of `torch.nn.functional`."""
-
-_LOSSES = {
-    "mse_loss": lambda x, y: _fnp.square(_fnp.subtract(x, y)),
-    "l1_loss": lambda x, y: _fnp.abs(_fnp.subtract(x, y)),
-    "huber_loss": _functions.huber,
-    "smooth_l1_loss": _functions.smooth_l1,
-    "binary_cross_entropy": lambda x, y, weight=1.0: (
-        (
-            _fnp.maximum(_fnp.log(x), -100.0) * y
-            + _fnp.maximum(_fnp.log(1.0 - x), -100.0) * (1.0 - y)
-        )
-        * -weight
-    ),
-    "binary_cross_entropy_with_logits": lambda x, y, weight=1.0, *, pos_weight=1.0: (
-        ((1.0 - y) * x + (1.0 + (pos_weight - 1.0) * y) * _fnp.softplus(-x)) * weight
-    ),
-}
-"""Losses of x and a target y, by what they are of each element."""
 
 _PARAMETERS = "parameters are tensors in a pytree of your own, such as a dict, layers functions"
 _INSTEAD = {
@@ -409,9 +379,7 @@ nn = _module(
     functional=_module(
         "nn.functional",
         dropout=_functions.dropout,
-        **{name: _lifted(getattr(_functions, name)) for name in _NETWORKS.split()},
-        **{name: _formula(name, function) for name, function in _LAYERS.items()},
-        **{name: _formula(name, _functions.loss_of(each)) for name, each in _LOSSES.items()},
+        **{name: _lifted(getattr(_nn, name)) for name in _NETWORKS.split()},
         **{name: _found[name] for name in _ACTIVATIONS.split()},
     ),
 )

@@ -7,7 +7,6 @@ They take and return arrays and traced values, and know nothing of tensors: the 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +15,11 @@ import jax.tree_util as tree
 import numpy as np
 
 import ftrans.numpy as fnp
+from ftrans import nn
 from ftrans.config import config
 from ftrans.errors import ArgumentError
 from ftrans.interop import from_jax
 from ftrans.ir import Tracer
-from ftrans.nn import cross_entropy, nll_loss  # noqa: F401  # as they are
 from ftrans.numpy.methods import sizes_of
 from ftrans.numpy.torch_methods import Extreme, Functions
 from ftrans.random.generator import default_generator as _default_rng
@@ -179,18 +178,9 @@ def bernoulli(input: Any, *, generator: Generator | None = None) -> Any:
 
 @boundary
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Sets elements to zero with a probability, and scales the others to keep the mean.
-
-    Raises:
-        ArgumentError: where p is no probability.
-    """
-    if not 0.0 <= p <= 1.0:
-        raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
-    if not training or p == 0.0:
-        return input
-    scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
-    kept = fnp.astype(fnp.where(rand(input.shape) >= p, scale, 0.0), input.dtype)
-    return input.mul_(kept) if inplace else input * kept
+    """Sets elements to zero with a probability, and scales the others to keep the mean."""
+    found = nn.dropout(input, p, training) if training else input
+    return input.copy_(found) if inplace else found
 
 
 # ----------------------------------------------------------------------------------------- algebra
@@ -255,79 +245,7 @@ def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = F
     return fnp.moveaxis(found, (-2, -1), dim) if keepdim else found
 
 
-# ---------------------------------------------------------------------------------------- networks
-
-
-def gelu(input: Any, approximate: str = "none") -> Any:
-    """Returns x times the probability that the normal distribution has below it."""
-    if approximate == "tanh":
-        bent = math.sqrt(2.0 / math.pi) * (input + 0.044715 * input**3)
-        return 0.5 * input * (1.0 + fnp.tanh(bent))
-    return fnp.gelu(input)
-
-
-def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
-    """Returns x, held between two bounds; on them its gradient is 0."""
-    inside = (input > min_val) & (input < max_val)
-    return fnp.where(inside, input, fnp.stop_gradient(fnp.clip(input, min_val, max_val)))
-
-
-def linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    """Returns `input @ weight.T + bias`."""
-    found = fnp.matmul(input, fnp.transpose(weight))
-    return found if bias is None else found + bias
-
-
-def one_hot(input: Any, num_classes: int = -1) -> Any:
-    """Returns a row for each class index, 1 there and else 0; -1 counts up to the largest."""
-    count = int(fnp.max(input)) + 1 if num_classes == -1 else num_classes
-    return fnp.astype(fnp.expand_dims(input, -1) == np.arange(count), np.int64)
-
-
-def _reduced(values: Any, reduction: str) -> Any:
-    if reduction == "mean":
-        return fnp.mean(values)
-    if reduction in ("sum", "none"):
-        return fnp.sum(values) if reduction == "sum" else values
-    raise ArgumentError(
-        f"{reduction} is not a valid value for reduction\n  Write 'mean', 'sum' or 'none'."
-    )
-
-
-def loss_of(values: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a loss of what it is of each element: their mean, their sum, or each."""
-
-    @functools.wraps(values)
-    def loss(input: Any, target: Any, *args: Any, reduction: str = "mean", **options: Any) -> Any:
-        return _reduced(values(input, target, *args, **options), reduction)
-
-    return loss
-
-
-def kl_div(input: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> Any:
-    """Returns the divergence of what has these logarithms from a target, or that by elements.
-
-    "batchmean" divides its sum by the size of the batch.
-    """
-    if log_target:
-        values = fnp.exp(target) * (target - input)
-    else:
-        values = fnp.xlogy(target, target) - target * input
-    if reduction == "batchmean":
-        return fnp.sum(values) / input.shape[0]
-    return _reduced(values, reduction)
-
-
-def huber(input: Any, target: Any, *, delta: float = 1.0) -> Any:
-    """Returns half of the squares of differences up to `delta`, and lines from there on."""
-    gap = fnp.abs(fnp.subtract(input, target))
-    return fnp.where(gap < delta, 0.5 * fnp.square(gap), delta * (gap - 0.5 * delta))
-
-
-def smooth_l1(input: Any, target: Any, *, beta: float = 1.0) -> Any:
-    """Returns absolute differences, smoothed by a parabola below `beta`."""
-    gap = fnp.abs(fnp.subtract(input, target))
-    return fnp.where(gap < beta, 0.5 * fnp.square(gap) / (beta or 1.0), gap - 0.5 * beta)
+# ---------------------------------------------------------------------------------------- testing
 
 
 _DIGITS = {"float16": 1e-3, "bfloat16": 1.6e-2, "float32": 1.3e-6, "float64": 1e-7,

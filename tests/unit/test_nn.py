@@ -285,12 +285,6 @@ def test_initialisers_have_the_deviation_that_they_promise(name: str) -> None:
 def test_initialisers_of_structure() -> None:
     w = nn.init.orthogonal((3, 5), dtype="float64")
     np.testing.assert_allclose(w @ w.T, np.eye(3), atol=1e-12)
-    x = normal(1, 3, 4)
-    np.testing.assert_allclose(
-        nn.conv1d(x, nn.init.dirac((3, 3, 3), dtype="float64"), padding=1), x
-    )
-    drawn = nn.init.sparse((10, 7), 0.25)
-    assert ((drawn == 0).sum(0) == 3).all()
     assert (nn.init.constant(3, 2.0) == 2).all()
     with pytest.raises(ValueError, match="no gain for 'swish'"):
         nn.init.calculate_gain("swish")
@@ -520,3 +514,9 @@ def test_a_class_that_is_traced_and_out_of_range_makes_nan() -> None:
 def test_modules_are_advised_against() -> None:
     with pytest.raises(AttributeError, match=r"(?s)no attribute 'Linear'.*There are no modules"):
         _ = nn.Linear
+
+
+def test_initialisers_that_are_left_out_say_what_to_write() -> None:
+    for name in ("dirac", "sparse_"):
+        with pytest.raises(AttributeError, match=r"(?s)ftrans.nn.init has no attribute.*Write "):
+            getattr(nn.init, name)
