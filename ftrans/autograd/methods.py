@@ -55,7 +55,7 @@ OTHERS = """
     matmul mm:matmul mv:matmul bmm:matmul dot inner outer tensordot trace diag
     sum prod mean amax amin any all argmax argmin ptp count_nonzero
     nansum nanmean logcumsumexp logsumexp softmax log_softmax
-    flip roll nonzero argwhere take_along_axis searchsorted tile clone:copy
+    diff flip roll nonzero argwhere take_along_axis searchsorted tile clone:copy
 """
 
 _TWO = frozenset({"mul", "multiply", "div", "divide", "true_divide"})

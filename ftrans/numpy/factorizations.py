@@ -24,7 +24,7 @@ from ftrans.numpy.elementwise import add, conj, multiply
 from ftrans.numpy.promotion import promoted
 from ftrans.numpy.shaping import matrix_transpose
 from ftrans.primitives.matrices import on_diagonal
-from ftrans.runtime.jaxlink import is_traced_by_jax
+from ftrans.runtime.jaxlink import is_traced_by_jax, on_cpu, x64
 
 __all__ = ["LinAlgError", "cholesky", "eigh", "eigvalsh", "inv", "qr", "solve", "svd", "svdvals"]
 
@@ -39,13 +39,20 @@ def _checked(function: Function) -> Function:
     @functools.wraps(function)
     def called(a: Any, *args: Any, **kwargs: Any) -> Any:
         out = function(a, *args, **kwargs)
-        is_known = not is_tracing() and not is_traced_by_jax(out)
-        if is_known and not (jnp if isinstance(out, jax.Array) else np).isfinite(out).all():
+        if not _is_known(out):
+            return out
+        on_host = on_cpu([out])  # where NumPy reads it as it lies
+        if not (np.isfinite(np.asarray(out)) if on_host else jnp.isfinite(out)).all():
             _raise_for(function.__name__, np.asarray(a), not kwargs.get("upper", False))
         return out
 
     called.__doc__ = f"{(function.__doc__ or '').rstrip()}\n{_RAISES}"
     return called
+
+
+def _is_known(*arrays: Any) -> bool:
+    """Tells whether nobody traces, and so nobody differentiates."""
+    return not is_tracing() and not any(map(is_traced_by_jax, arrays))
 
 
 _RAISES = """
@@ -95,6 +102,8 @@ def _matrices(name: str, x: Any, square: bool = False) -> Any:
 def _hermitian(name: str, x: Any) -> Any:
     """Returns matrices of which one triangle is read; a gradient goes to both, in halves."""
     x = _matrices(name, x, square=True)
+    if _is_known(x):
+        return x
     return p.graft_p(x, multiply(0.5, add(x, matrix_transpose(conj(x)))))
 
 
@@ -222,12 +231,27 @@ def solve(a: Any, b: Any) -> Any:
     except ValueError:
         message = f"solve: the axes in front do not broadcast.\n  a: {s}\n  b: {t}"
         raise ShapeError(message) from None
+    if _is_known(a, b) and s.dtype.char in "fdFD":
+        found = _solved(a, p.reshape_p(b, shape=t.shape[:-1]) if is_vector else b)
+        if found is not None:
+            return found
     packed, pivots, _ = p.lu_p(p.stop_gradient_p(a))
     operands = [broadcast_to(x, (*lead, *type_of(x).shape[-2:])) for x in (a, packed)]
     pivots = broadcast_to(pivots, (*lead, s.shape[-1]))
     b = broadcast_to(b, (*lead, *t.shape[-2:]))
     x = p.lu_solve_p(*operands, pivots, b, transpose=False)
     return p.reshape_p(x, shape=(*lead, s.shape[-1])) if is_vector else x
+
+
+def _solved(a: Any, b: Any) -> Any:
+    """Solves by NumPy or JAX as they do; None where a matrix is singular."""
+    if isinstance(a, jax.Array) or isinstance(b, jax.Array):
+        with x64():
+            return jnp.linalg.solve(a, b)
+    try:
+        return np.linalg.solve(a, b)
+    except np.linalg.LinAlgError:
+        return None
 
 
 @_checked

@@ -21,6 +21,7 @@ from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.stack import state
+from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.methods import merged, sizes_of
 from ftrans.primitives import complex_p
 from ftrans.traceback import boundary
@@ -147,6 +148,11 @@ class Functions:
         """Returns where the elements in order are, along a dimension."""
         return int64(fnp.argsort(self, axis=dim, stable=True, descending=descending))
 
+    def topk(self: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+        """Returns the k largest or smallest elements along a dimension, and where they were."""
+        at = fnp.take(Functions.argsort(self, dim, largest), np.arange(k), axis=dim)
+        return Extreme(fnp.take_along_axis(self, at, axis=dim), at)
+
     def nonzero(self: Any, *, as_tuple: bool = False) -> Any:
         """Returns where elements are not 0, one per row, or as one tensor per dimension."""
         at = int64(fnp.argwhere(self))
@@ -236,11 +242,12 @@ class Views:
 
     def narrow(self: Any, axis: int, start: int, length: int) -> Any:
         """Takes `length` elements from `start` on along a dimension."""
-        return self[(*[slice(None)] * (axis % self.ndim), slice(start, start + length))]
+        axis = canonical_axis("narrow", axis, self.ndim)
+        return self[(*[slice(None)] * axis, slice(start, start + length))]
 
     def select(self: Any, axis: int, index: int) -> Any:
         """Takes one index along a dimension, which is left out."""
-        return self[(*[slice(None)] * (axis % self.ndim), index)]
+        return self[(*[slice(None)] * canonical_axis("select", axis, self.ndim), index)]
 
     def diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
         """Takes the diagonal of two dimensions."""
@@ -249,17 +256,19 @@ class Views:
 
 def indices_of(x: Any, dim: int) -> list[Function]:
     """Returns what takes each index along a dimension."""
-    return [partial(Views.select, axis=dim, index=i) for i in range(x.shape[dim])]
+    count = x.shape[canonical_axis("unbind", dim, x.ndim)]
+    return [partial(Views.select, axis=dim, index=i) for i in range(count)]
 
 
 def chunk_size(x: Any, chunks: int, dim: int) -> int:
     """Returns the size of parts of which there are so many; -1 where there are none."""
-    return -(-max(x.shape[dim], 1) // chunks) if chunks > 0 else -1
+    count = x.shape[canonical_axis("chunk", dim, x.ndim)]
+    return -(-max(count, 1) // chunks) if chunks > 0 else -1
 
 
 def parts_of(x: Any, sizes: int | Sequence[int], dim: int) -> list[Function]:
     """Returns what takes each part of a size, or of several sizes, along a dimension."""
-    total, split_size = x.shape[dim], sizes
+    total, split_size = x.shape[canonical_axis("split", dim, x.ndim)], sizes
     if isinstance(sizes, int):
         starts = range(0, total or 1, sizes) if sizes > 0 else ()
         sizes = [min(sizes, total - i) for i in starts] or [-1]

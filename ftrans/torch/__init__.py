@@ -64,14 +64,14 @@ _OF_AUTOGRAD = """
 _METHODS = _methods.ELEMENTWISE + _methods.OTHERS
 _BY_NAME = """
     concat cat:concat concatenate:concat stack hstack vstack dstack column_stack
-    kron cross vdot diff fliplr flipud rot90 repeat_interleave:repeat quantile isin
+    kron cross vdot fliplr flipud rot90 repeat_interleave:repeat quantile isin
     real imag sgn:sign isreal is_complex:iscomplexobj logaddexp2
     bitwise_left_shift bitwise_right_shift atleast_1d atleast_2d atleast_3d i0 result_type
     bincount matrix_power hsplit vsplit dsplit
 """
 
 # of functions.py; those that create
-_DIFFERING = "where topk meshgrid broadcast_tensors einsum logdet bernoulli"
+_DIFFERING = "where meshgrid broadcast_tensors einsum logdet bernoulli"
 _CREATING = """
     tensor zeros ones empty full eye arange linspace logspace rand randn randint randperm normal
 """
@@ -82,7 +82,7 @@ _KNOWN = "allclose equal is_complex is_floating_point"
 _BY_METHOD = """
     argsort broadcast_to chunk clone detach diagonal flatten gather index_select
     max min moveaxis movedim narrow norm numel permute ravel reshape select sort
-    div split squeeze std swapaxes swapdims t transpose unbind unflatten unsqueeze var
+    div split squeeze std topk swapaxes swapdims t transpose unbind unflatten unsqueeze var
     is_floating_point is_inference view_as_real view_as_complex
 """
 _DTYPES = """
@@ -98,13 +98,8 @@ _MATRICES = """
 _FOURIER = "fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn fftshift ifftshift"
 _ACTIVATIONS = "relu sigmoid tanh softmax log_softmax silu"
 
-# of `ftrans.nn`, which takes `dim` for `axis` here
-_NETWORKS = """
-    elu gelu hardtanh leaky_relu logsigmoid mish relu6 softplus softsign
-    cosine_similarity embedding linear normalize one_hot
-    binary_cross_entropy binary_cross_entropy_with_logits cross_entropy huber_loss kl_div l1_loss
-    mse_loss nll_loss smooth_l1_loss
-"""
+# of `ftrans.nn`, which takes `dim` for `axis` here; where statistics are kept it returns them
+_NETWORKS = {*_nn.__all__} - {"batch_norm", "dropout", "init", "instance_norm"}
 
 _FORMULAS = {
     "complex": lambda real, imag: _complex_p(*_fnp.broadcast_arrays(real, imag)),
@@ -379,7 +374,7 @@ nn = _module(
     functional=_module(
         "nn.functional",
         dropout=_functions.dropout,
-        **{name: _lifted(getattr(_nn, name)) for name in _NETWORKS.split()},
+        **{name: _lifted(getattr(_nn, name)) for name in _NETWORKS - {*_ACTIVATIONS.split()}},
         **{name: _found[name] for name in _ACTIVATIONS.split()},
     ),
 )

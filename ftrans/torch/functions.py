@@ -21,7 +21,7 @@ from ftrans.errors import ArgumentError
 from ftrans.interop import from_jax
 from ftrans.ir import Tracer
 from ftrans.numpy.methods import sizes_of
-from ftrans.numpy.torch_methods import Extreme, Functions
+from ftrans.numpy.torch_methods import Functions
 from ftrans.random.generator import default_generator as _default_rng
 from ftrans.random.generator import default_rng
 from ftrans.traceback import boundary
@@ -198,13 +198,6 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     if not (hasattr(input, "dtype") or hasattr(other, "dtype")):
         input = fnp.asarray(input, _dtype_of((input, other), None))  # two numbers of Python's
     return fnp.where(condition, input, other)
-
-
-def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """Returns the k largest or smallest elements along a dimension, in order, and their places."""
-    at = Functions.argsort(input, dim, largest)
-    at = fnp.take(at, np.arange(k), axis=dim)
-    return Extreme(fnp.take_along_axis(input, at, axis=dim), at)
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:

@@ -18,8 +18,9 @@ import scipy.special
 import ftrans
 import ftrans.numpy as fnp
 import ftrans.torch as torch
-from ftrans import errors, func
+from ftrans import errors, func, nn
 from ftrans.autograd import gradcheck, methods
+from ftrans.errors import AxisError
 from ftrans.ir import Tracer
 from ftrans.numpy.methods import entries
 from tests.helpers import assert_close
@@ -919,7 +920,7 @@ def test_a_divergence_is_divided_by_the_size_of_the_batch() -> None:
     assert F.kl_div(x, p, reduction="batchmean").item() == pytest.approx(each.sum().item() / 2)
     found = F.kl_div(x, p.log(), reduction="batchmean", log_target=True)
     assert found.item() == pytest.approx(each.sum().item() / 2)
-    with pytest.raises(RuntimeError, match="batchmean is not a valid value"):
+    with pytest.raises(RuntimeError, match="there is no reduction 'batchmean'"):
         F.mse_loss(x, p, reduction="batchmean")
 
 
@@ -947,3 +948,51 @@ def test_what_has_no_dimension_is_reduced_along_one(dim: Any) -> None:
     assert func.vmap(lambda x: x.sum(dim))(torch.ones(3)).tolist() == [1.0] * 3
     with pytest.raises(IndexError, match="out of range"):
         x.sum(1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.narrow(2, 0, 1), lambda x: x.select(2, 0), lambda x: x.unbind(2),
+        lambda x: x.chunk(2, 2), lambda x: x.split(1, 2), lambda x: x[0, 0].narrow(0, 0, 1),
+        lambda x: x[0, 0].chunk(2), lambda x: x[0, 0].unbind(),
+    ],
+)  # fmt: skip
+def test_a_dimension_that_is_not_there_is_an_error(call: Any) -> None:
+    with pytest.raises(AxisError, match="out of range for an array of rank"):
+        call(torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("name", sorted({*nn.__all__} & {*dir(F)}))
+def test_functions_of_networks_are_those_of_nn(name: str) -> None:
+    """Of tensors they compute what `ftrans.nn` does of arrays, which is held against PyTorch."""
+    function, own = getattr(F, name), getattr(nn, name)
+    assert callable(function)
+    assert function.__doc__ == own.__doc__ or name in ("dropout", "silu") or name in vars(torch)
+
+
+def test_layers_run_on_tensors_as_in_pytorch() -> None:
+    x = torch.tensor(np.linspace(-1.0, 1.0, 12).reshape(3, 4), requires_grad=True)
+    kernel = torch.tensor(np.linspace(-1.0, 1.0, 12).reshape(3, 2, 2), requires_grad=True)
+
+    def loss(F: Any, x: Any, kernel: Any, at: dict[str, int]) -> Any:
+        y = F.layer_norm(x, (4,)) + F.softmin(x, **at) + F.gelu(x, approximate="tanh")
+        y = F.conv1d(y.reshape(1, 2, 6), kernel, padding=1)
+        y = F.max_pool1d(y, 2) + F.avg_pool1d(y, 3, stride=2, padding=1)[..., :3]
+        return (F.scaled_dot_product_attention(y, y, y, is_causal=True) ** 2).sum()
+
+    loss(F, x, kernel, {"dim": 1}).backward()
+    given = x.detach().numpy(), kernel.detach().numpy()
+    slopes = func.grad(lambda *at: loss(nn, *at, {"axis": 1}), (0, 1))(*given)
+    assert_close(x.grad, slopes[0], 1e-9)
+    assert_close(kernel.grad, slopes[1], 1e-9)
+
+
+def test_the_largest_and_differences_are_methods_too() -> None:
+    x = torch.tensor([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]], requires_grad=True)
+    found = x.topk(2, dim=1)
+    assert found.values.tolist() == [[3.0, 2.0], [5.0, 4.0]]
+    assert found.indices.tolist() == [[0, 2], [1, 2]]
+    assert x.diff(dim=1).tolist() == [[-2.0, 1.0], [5.0, -1.0]]
+    (found.values * found.values).sum().backward()
+    assert_close(x.grad, [[6.0, 0.0, 4.0], [0.0, 10.0, 8.0]])
