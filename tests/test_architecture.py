@@ -63,12 +63,12 @@ CEILINGS = {
     "interpreters": 2572,
     "ir": 2487,
     "nn": 2898,
-    "numpy": 9261,
+    "numpy": 9294,
     "primitives": 8336,
     "random": 1224,
     "runtime": 3835,
     "scipy": 255,
-    "torch": 716,
+    "torch": 704,
     "verify": 3233,
 }
 """How many lines a package may have."""

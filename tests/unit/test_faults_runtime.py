@@ -195,15 +195,18 @@ def test_interrupted_while_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_interrupted_while_lowering_or_interpreting(
     execution: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lower = sin_p.lower
+    lower, host = sin_p.lower, sin_p.host
     monkeypatch.setattr(config, "execution", execution)
-    object.__setattr__(sin_p, "lower", Refuses(KeyboardInterrupt()))
+    refuses = Refuses(KeyboardInterrupt())
+    object.__setattr__(sin_p, "lower", refuses)
+    object.__setattr__(sin_p, "host", lambda *types: refuses)
     try:
         cache_clear()
         interrupted(lambda: func.grad(loss)(X))
         interrupted(lambda: func.jvp(loss, (X,), (X,)))
     finally:
         object.__setattr__(sin_p, "lower", lower)
+        object.__setattr__(sin_p, "host", host)
     # what evaluates a program was made with the planted rule
     cache_clear()
     assert cache_info().nbytes == 0
