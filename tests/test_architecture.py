@@ -55,7 +55,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5784,
+    "autograd": 5788,
     "custom": 5390,
     "external": 1094,
     "func": 4731,
@@ -63,7 +63,7 @@ CEILINGS = {
     "interpreters": 2572,
     "ir": 2487,
     "nn": 2898,
-    "numpy": 9294,
+    "numpy": 9301,
     "primitives": 8336,
     "random": 1224,
     "runtime": 3835,

@@ -50,7 +50,7 @@ ELEMENTWISE = f"""{_OF_VALUES}
 
 # methods without a twin
 OTHERS = """
-    conj conjugate angle softplus silu isnan isinf isfinite isposinf isneginf isclose allclose
+    conjugate angle softplus silu isnan isinf isfinite isposinf isneginf isclose allclose
     equal:array_equal signbit
     matmul mm:matmul mv:matmul bmm:matmul dot inner outer tensordot trace diag
     sum prod mean amax amin any all argmax argmin ptp count_nonzero
@@ -78,7 +78,11 @@ def _in_place(name: str, method: Function, is_operator: bool = False) -> Functio
     return named(written, name, f"Writes the result of `{name.rstrip('_')}` to the tensor.")
 
 
-_INVERSES = {"view_as_real": Views.view_as_complex, "view_as_complex": Views.view_as_real}
+_INVERSES = {
+    "conj": fnp.conj,
+    "view_as_real": Views.view_as_complex,
+    "view_as_complex": Views.view_as_real,
+}
 
 
 def _viewing(name: str, make: Function) -> Function:

@@ -24,6 +24,7 @@ from ftrans.numpy.access import Step
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.promotion import as_array
 from ftrans.runtime.jaxlink import is_traced_by_jax
+from ftrans.traceback import OnTape
 
 _i32 = np.dtype("int32")
 
@@ -202,6 +203,8 @@ def _classify(item: Any) -> Any:
     if isinstance(item, np.integer):
         return int(item)
     if not isinstance(item, (Tracer, np.ndarray, jax.Array)):
+        if type(item) in OnTape.types:
+            raise OnTape
         if hasattr(item, "__index__"):
             return operator.index(item)
         if isinstance(item, (str, bytes, dict, set)) or not hasattr(item, "__len__"):

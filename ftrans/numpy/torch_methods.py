@@ -236,6 +236,10 @@ class Views:
         found = [a for a in sizes_of(axes) if self.ndim and self.shape[a] == 1]
         return fnp.squeeze(self, tuple(found)) if found else fnp.asarray(self)
 
+    def conj(self: Any) -> Any:
+        """Conjugates complex numbers."""
+        return fnp.conj(self)
+
     def expand_as(self: Any, other: Any) -> Any:
         """Repeats dimensions of size 1 up to the shape of another tensor."""
         return fnp.broadcast_to(self, other.shape)

@@ -1421,3 +1421,19 @@ def test_operations_that_fail_leave_nothing() -> None:
         gc.collect()
         counts.append(len(gc.get_objects()))
     assert counts[2] - counts[1] < 2000
+
+
+def test_what_is_written_to_a_conjugate_reaches_its_base() -> None:
+    y = tensor(np.array([1 + 2j, 3 - 1j]))
+    v = y.conj()
+    v.mul_(2j)
+    assert_close(v, [4 + 2j, -2 + 6j])
+    assert_close(y, [4 - 2j, -2 - 6j])
+    z = leaf(np.array([1 + 1j, 2 - 1j]), "complex128")
+    w = (z * 2).conj()
+    w[0] = 5.0
+    (w * w.conj()).real.sum().backward()
+    assert_close(z.grad, [0.0, 16 - 8j])
+    r = tensor([1.0, 2.0])
+    r.conj().add_(1)
+    assert r.tolist() == [2.0, 3.0]

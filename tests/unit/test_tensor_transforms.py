@@ -991,3 +991,16 @@ def test_several_views_follow_what_is_written_when_taken_over() -> None:
         assert first.tolist() == [10.0, 4.0]
         (first * second).sum().backward()
         assert_close(x.grad, [0.0, 16.0, 20.0, 8.0])
+
+
+def test_a_mask_that_a_transform_closes_over_is_an_index_among_others() -> None:
+    x, kept = np.arange(24.0).reshape(2, 3, 4), np.array([True, False, True, True])
+    mask = tensor(kept)
+    for take, plain in (
+        (lambda v: v[1, :, mask], np.s_[1, :, kept]),
+        (lambda v: v[:, :, mask], np.s_[:, :, kept]),
+        (lambda v: v[0, 0][mask], np.s_[0, 0, kept]),
+    ):
+        expected = np.zeros_like(x)
+        expected[plain] = 2 * x[plain]
+        assert_close(func.grad(lambda v, take=take: (take(v) ** 2).sum())(x), expected)
