@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from ftrans.torch.autograd import Function
 
 import ftrans.torch as torch
+from ftrans.torch.autograd import Function
 from tests.helpers import assert_close
 
 

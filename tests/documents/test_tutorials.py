@@ -6,12 +6,12 @@ import math
 from functools import partial
 from typing import Any
 
-import ftrans.torch.nn.functional as F
 import numpy as np
 import pytest
-from ftrans.torch.func import hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import ftrans.torch as torch
+import ftrans.torch.nn.functional as F
+from ftrans.torch.func import hessian, jacfwd, jacrev, jvp, vjp, vmap
 from tests.helpers import assert_close
 
 # ---------------------------------------------------------- a gentle introduction to torch.autograd

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ftrans.torch.nn.functional as F
 import numpy as np
 import pytest
 
 import ftrans.numpy as fnp
 import ftrans.torch as torch
+import ftrans.torch.nn.functional as F
 from ftrans import func
 
 inf, nan = np.inf, np.nan

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ftrans.torch.autograd import forward_ad as fwAD
 
 import ftrans.torch as torch
+from ftrans.torch.autograd import forward_ad as fwAD
 from tests.torch_suite.common import constant, leaf, same
 
 

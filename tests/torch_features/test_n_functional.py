@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ftrans.torch.autograd.functional import hessian, hvp, jacobian, jvp, vhp, vjp
 
 import ftrans.torch as torch
+from ftrans.torch.autograd.functional import hessian, hvp, jacobian, jvp, vhp, vjp
 from tests.torch_suite.common import constant, leaf, same
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ftrans.torch.autograd import GradcheckError, gradcheck, gradgradcheck
 
 import ftrans.torch as torch
+from ftrans.torch.autograd import GradcheckError, gradcheck, gradgradcheck
 from tests.torch_suite.common import SinhBySaved, constant, leaf, same
 
 

@@ -9,7 +9,6 @@ import sys
 import threading
 from typing import Any
 
-import ftrans.torch.nn.functional as F
 import jax
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ import scipy.special
 import ftrans
 import ftrans.numpy as fnp
 import ftrans.torch as torch
+import ftrans.torch.nn.functional as F
 from ftrans import errors, func, nn
 from ftrans.autograd import gradcheck, methods
 from ftrans.errors import AxisError
