@@ -1,4 +1,7 @@
-"""The error function, the gamma function and Bessel functions: JAX computes them on both roads."""
+"""The error function, the gamma function and Bessel functions, computed by JAX.
+
+Of few elements SciPy computes them on the road of NumPy: calling JAX takes a hundred times as long.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,37 @@ from ftrans.primitives.record import Sample
 
 _SLOPE = 2 / math.sqrt(math.pi)
 
+_OF_SCIPY = {
+    "erf": "erf", "erfc": "erfc", "erf_inv": "erfinv", "lgamma": "gammaln", "digamma": "psi",
+    "bessel_i0e": "i0e", "bessel_i1e": "i1e",
+}  # fmt: skip
+"""Names of SciPy's functions by those of `jax.lax`."""
+
+_FEW = 4096
+"""Up to so many elements SciPy's functions take no longer than to call JAX."""
+
+
+def _is_few(xp: Any, x: Any) -> bool:
+    """Tells whether SciPy is to compute a function, of dtypes that it has."""
+    return xp is np and x.size <= _FEW and x.dtype.char in "fd"
+
+
+def _computed(xp: Any, name: str, x: Any) -> Any:
+    """Computes a function of `jax.lax`."""
+    if _is_few(xp, x):
+        from scipy import special  # which takes its time
+
+        x = np.maximum(x, np.finfo(x.dtype).min) if name == "lgamma" else x  # infinite at -inf
+        found = getattr(special, _OF_SCIPY[name])(x)
+        return np.copysign(found, x) if name in ("erf_inv", "bessel_i1e") else found  # at -0.0
+    # A Python scalar that JAX traces is weak there, and in double precision JAX's Bessel functions
+    # then mix two dtypes and fail; the dtype, named, makes it strong.
+    return by_lax(xp, name, xp.asarray(x, dtype=x.dtype))
+
+
+def _by(name: str) -> Callable[..., Any]:
+    return lambda xp, x: _computed(xp, name, x)
+
 
 def _bell(x: Any, scale: float) -> Any:
     """Computes scale * exp(-x²)."""
@@ -26,11 +60,19 @@ def _bell(x: Any, scale: float) -> Any:
 
 
 erf_p = transcendental(
-    "erf", lambda t, out, x: mul_p(t, _bell(x, _SLOPE)), kinds="f", dlmf="7.2.E1"
+    "erf",
+    lambda t, out, x: mul_p(t, _bell(x, _SLOPE)),
+    kinds="f",
+    lower=_by("erf"),
+    dlmf="7.2.E1",
 )
 
 erfc_p = transcendental(
-    "erfc", lambda t, out, x: mul_p(t, _bell(x, -_SLOPE)), kinds="f", dlmf="7.2.E2"
+    "erfc",
+    lambda t, out, x: mul_p(t, _bell(x, -_SLOPE)),
+    kinds="f",
+    lower=_by("erfc"),
+    dlmf="7.2.E2",
 )
 
 erf_inv_p = transcendental(
@@ -38,6 +80,7 @@ erf_inv_p = transcendental(
     # the slope of the inverse is the inverse of the slope
     lambda t, out, x: mul_p(t, mul_p(exp_p(mul_p(out, out)), 1 / _SLOPE)),
     kinds="f",
+    lower=_by("erf_inv"),
     domain=(-0.9, 0.9),
     samples=[edge(0.0, 1.0, -1.0)],
 )
@@ -57,7 +100,7 @@ def _gelu_slope(x: Any) -> Any:
 def _gelu_lower(xp: Any, x: Any) -> Any:
     # exact also where 1 + erf would be all rounding
     half, root = (xp.asarray(n, dtype=x.dtype) for n in (0.5, -math.sqrt(0.5)))
-    return x * half * by_lax(xp, "erfc", x * root)
+    return x * half * _computed(xp, "erfc", x * root)
 
 
 gelu_p = transcendental(
@@ -70,14 +113,19 @@ gelu_p = transcendental(
 )
 
 lgamma_p = transcendental(
-    "lgamma", lambda t, out, x: mul_p(t, digamma_p(x)), kinds="f", domain=(0.3, 4.0), dlmf="5.2.E2"
+    "lgamma",
+    lambda t, out, x: mul_p(t, digamma_p(x)),
+    kinds="f",
+    lower=_by("lgamma"),
+    domain=(0.3, 4.0),
+    dlmf="5.2.E2",
 )
 
 
 def _digamma_lower(xp: Any, x: Any) -> Any:
     # a pole of two signs, of which the sign of the zero chooses one; at other poles it is NaN
     pole = xp.where(xp.signbit(x), xp.inf, -xp.inf).astype(x.dtype)
-    return xp.where(abs(x) < np.finfo(x.dtype).tiny, pole, by_lax(xp, "digamma", x))
+    return xp.where(abs(x) < np.finfo(x.dtype).tiny, pole, _computed(xp, "digamma", x))
 
 
 digamma_p = transcendental(
@@ -112,7 +160,12 @@ def _polygamma_lower(xp: Any, x: Any, *, order: int) -> Any:
     sign = 1.0 if order % 2 else -1.0
     negative, far = x <= 0, x > 1e8
     right = xp.where(negative, 1 - x, xp.where(far, 1, x))
-    out = by_lax(xp, "polygamma", xp.full_like(right, order), right)
+    if _is_few(xp, right):
+        from scipy import special
+
+        out = special.polygamma(order, right)
+    else:
+        out = by_lax(xp, "polygamma", xp.full_like(right, order), right)
     # where x is large, by its expansion (https://dlmf.nist.gov/5.15.E8)
     near_zero = 1 / x
     series = sign * math.factorial(order - 1) * near_zero**order * (1 + order / 2 * near_zero)
@@ -147,12 +200,6 @@ polygamma_p = transcendental(
 _I1_SERIES = [0.5 / (math.factorial(k) * math.factorial(k + 1)) for k in range(11)]
 
 
-def _bessel_lower(name: str) -> Callable[..., Any]:
-    # A Python scalar that JAX traces is weak there, and in double precision JAX's Bessel functions
-    # then mix two dtypes and fail; the dtype, named, makes it strong.
-    return lambda xp, x: by_lax(xp, name, xp.asarray(x, dtype=x.dtype))
-
-
 def _i1e_over_x(i1e: Any, x: Any) -> Any:
     """Computes i1e(x) / x, near 0 by its series (https://dlmf.nist.gov/10.25.E2)."""
     near = lt_p(abs_p(x), 1.0)
@@ -175,7 +222,7 @@ bessel_i0e_p = transcendental(
     "bessel_i0e",
     lambda t, out, x: mul_p(t, sub_p(bessel_i1e_p(x), mul_p(sign_p(x), out))),
     kinds="f",
-    lower=_bessel_lower("bessel_i0e"),
+    lower=_by("bessel_i0e"),
     samples=[Sample((np.array([5.0, -20.0, 700.0]),)), edge(0.0, -0.0, np.inf, -np.inf, np.nan)],
     dlmf="10.29.E3",
 )
@@ -184,7 +231,7 @@ bessel_i1e_p = transcendental(
     "bessel_i1e",
     _i1e_jvp,
     kinds="f",
-    lower=_bessel_lower("bessel_i1e"),
+    lower=_by("bessel_i1e"),
     samples=[Sample((np.array([0.0, 5.0, -20.0, 700.0]),)), edge(-0.0, np.inf, -np.inf, np.nan)],
     dlmf="10.29.E2",
 )
