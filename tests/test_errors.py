@@ -1218,6 +1218,7 @@ func.vmap(func.grad(loss))(np.ones((2, 3)))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["short", "full"])
 def test_printed_traceback(mode: str) -> None:
     found = subprocess.run(

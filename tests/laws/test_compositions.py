@@ -175,6 +175,7 @@ def test_every_transform(program: Any) -> None:
         assert_agrees(program, (transform,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stack", "start"),
     [
@@ -190,6 +191,7 @@ def test_every_pair(stack: Any, start: int) -> None:
         assert_agrees(program, stack)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stack", sampled(TRIPLES, 23), ids=name)
 def test_every_triple(stack: Any) -> None:
     number = TRIPLES.index(stack)

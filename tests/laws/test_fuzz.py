@@ -19,6 +19,7 @@ SETTINGS = settings(
 )
 
 
+@pytest.mark.slow
 @settings(SETTINGS, max_examples=60)
 @given(rng=st.randoms(use_true_random=False), seed=st.integers(0, 3))
 def test_random_programs_agree_with_jax(rng: random.Random, seed: int) -> None:

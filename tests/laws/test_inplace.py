@@ -73,6 +73,7 @@ def check_program(seed: int, roads: bool = False) -> None:
     close(product, change, 1e-3 * (1 + np.abs(change).max()), "second derivative")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", sampled(range(10), 3))
 def test_programs_that_write_in_place(part: int) -> None:
     each = PROGRAMS // 10

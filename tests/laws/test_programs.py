@@ -177,6 +177,7 @@ def law_roads(program: Program, arrays: Any, seed: int) -> None:
 LAWS = [law_simplify, law_jvp, law_linearize, law_transpose, law_batch]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
 def test_law(law: Any) -> None:
     for seed in SEEDS:

@@ -257,6 +257,7 @@ def check_program(seed: int) -> None:
             np.testing.assert_allclose(grad, gradient, rtol=1e-8, atol=1e-9, err_msg=what)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("part", sampled(range(10), 3))
 def test_programs_on_tensors(part: int) -> None:

@@ -160,6 +160,7 @@ def quick() -> list[tuple[str, str]]:
     return pairs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "name"), quick())
 def test_some_functions(module: str, name: str) -> None:
     run(module, name)

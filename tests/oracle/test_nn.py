@@ -53,6 +53,7 @@ def by_vjp(call: Any, xs: Any) -> Any:
     return outs, pull(cotangent(np.shape(outs[0])))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*is broadcast against")
 @pytest.mark.parametrize("key", CASES)
 def test_as_pytorch(key: str) -> None:

@@ -140,6 +140,7 @@ def test_there_are_enough_of_them() -> None:
     assert ANSWERS.stat().st_size <= 3e6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_first_samples_agree(name: str) -> None:
     with on_road("interpret"):

@@ -210,6 +210,7 @@ def _both(program):
     agree("program", "JAX", ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", ["grad", "hessian"])
 def test_chain(transform):
     x = chain.vector(3)
@@ -228,6 +229,7 @@ def test_long_chain_grows_with_its_length():
     assert 45 <= len(traced.equations) <= 55
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
@@ -257,6 +259,7 @@ def test_models(model):
     _both(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["perceptron", "convolutions", "hessian of 64"])
 def test_programs(name):
     def run(lib):

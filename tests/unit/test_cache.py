@@ -177,6 +177,7 @@ def test_compiled_code_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> N
     assert compiled() == [False, False, False, True], "what was just compiled stays"
 
 
+@pytest.mark.slow
 def test_a_flood_of_programs_levels_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "cache_entries", 40)
     monkeypatch.setattr(config, "cache_bytes", 4_000_000)

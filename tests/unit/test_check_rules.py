@@ -35,6 +35,7 @@ from tests.unit.right_rules import RIGHT
 from tests.unit.wrong_rules import ROWS, WRONG, A, V, X, scattered, sorting
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(list(RIGHT), 3))
 def test_right_rules_raise_no_alarm(name: str) -> None:
     rule, args = RIGHT[name]

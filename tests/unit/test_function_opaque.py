@@ -630,6 +630,7 @@ def test_what_jax_traces_may_be_closed_over(function: type[Function]) -> None:
             assert_close(jax.jit(jax.grad(f))(2.0), 7.5 * 2.25 + 4.5 * 3.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x", [2.0, np.float64(2), np.array([2.0]), jnp.array([2.0], "float32")])
 @pytest.mark.parametrize("function", [NumpyCube, CubeGenVmap])
 def test_jax_without_float64(function: type[Function], x: Any) -> None:

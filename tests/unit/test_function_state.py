@@ -424,6 +424,7 @@ AROUND = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("road", ["interpret", "compile"])
 @pytest.mark.parametrize("around", AROUND)
 def test_rules_for_batches_read_what_is_there_now(around: str, road: str) -> None:

@@ -716,6 +716,7 @@ def test_solutions_under_transforms_of_jax(name: str, transform: str, wrap: str)
     assert_close(found, jaxpr.evaluate(apply(THEIRS[name], theirs))(np.float64(4.0)), 1e-9)
 
 
+@pytest.mark.slow
 def test_a_second_gradient_by_jax() -> None:
     """It is right for linear systems; for roots it is an error, and never a wrong value."""
     with jax.enable_x64(True):

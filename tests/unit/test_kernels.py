@@ -67,6 +67,7 @@ def plain_smooth(x):
     return fnp.matmul(np.tril(powers), x)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which(os.environ.get("CC", "cc")) is None, reason="there is no C compiler"
 )
@@ -77,6 +78,7 @@ def test_c_through_ctypes():
     assert smooth(np.ones((0, 3))).shape == (0, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which(os.environ.get("CXX", "c++")) is None, reason="there is no C++ compiler"
 )
@@ -135,6 +137,7 @@ def test_gradients_by_numba():
         assert_close(found, expected)
 
 
+@pytest.mark.slow
 def test_pallas():
     from pallas_kernel import swish
 

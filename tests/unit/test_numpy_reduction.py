@@ -372,6 +372,7 @@ def test_complex_numbers_have_no_order(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cumprod", "cummax", "cummin", "cumlogsumexp"])
 def test_running_operations_over_many_elements(name: str) -> None:
     """Many are joined in pairs: their tangents, and what is pulled back, are those of JAX."""

@@ -568,6 +568,7 @@ def test_closures_over_values_that_jax_traces() -> None:
         assert_close(jax.vmap(outer)(jnp.arange(3.0)), np.arange(3) * np.sin(V).sum(), 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowering", ["splice", "replay"])
 def test_derivatives_by_jax(lowering: Any) -> None:
     """Those of compiled code, with integers and with arguments that are not differentiated."""

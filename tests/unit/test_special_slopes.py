@@ -90,6 +90,7 @@ EXPN = {0: [-0.17067318856, 0.30825288304], 2: [-0.074654644401, 0.1074608965]}
 """By n the first and second derivative of `expn` at 1.7."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "at", "expected"), CASES)
 def test_derivatives_by_every_argument(name: str, at: tuple[float, ...], expected: list) -> None:
     function, given = getattr(special, name), [np.float64(x) for x in at]
