@@ -210,6 +210,7 @@ def test_a_stack_of_four() -> None:
     assert_agrees(polynomial, (linearize, vjp, vmap, grad))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [layers, recurrence], ids=lambda p: p.__name__)
 @pytest.mark.parametrize("stack", sampled([s for s in PAIRS if order(s) < 3][::3], 3), ids=name)
 def test_both_roads(stack: Any, program: Any) -> None:

@@ -179,6 +179,7 @@ SIZED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIZED)
 def test_a_size_makes_values_needless(name: str) -> None:
     exact = SIZED[name](fnp, {})
@@ -281,6 +282,7 @@ def test_masked_arrays_and_matrices_are_refused() -> None:
 EIGHT_BITS = [name for name in fnp.__all__ if name.startswith("float8_")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("road", ["interpret", "compile"])
 @pytest.mark.parametrize("name", sampled(EIGHT_BITS, 3))
 def test_floats_of_eight_bits(name: str, road: str) -> None:

@@ -198,6 +198,7 @@ def test_every_function_is_exercised_or_excused() -> None:
     assert taken == set(CASES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DTYPES)
 def test_interpreted_as_numpy(name: str) -> None:
     check(name, "interpret")

@@ -700,6 +700,7 @@ def linear_rules(module: Any) -> tuple[Any, Any, Any]:
     return negative, product, quotient
 
 
+@pytest.mark.slow
 def test_rules_that_apply_the_function_to_the_tangent() -> None:
     a, x = np.arange(6.0, dtype="f4").reshape(2, 3), np.arange(3.0, dtype="f4")
     found = []

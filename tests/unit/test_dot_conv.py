@@ -180,6 +180,7 @@ def lax_conv(x, kernel, *, strides, padding, feature_groups, batch_groups, **dil
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(list(CONVS), 2))
 def test_conv(name: str) -> None:
     x_shape, kernel_shape, changed = CONVS[name]

@@ -47,6 +47,7 @@ def double3(x: Any, out: Any) -> None:
         out[i] = x[i] * 2
 
 
+@pytest.mark.slow
 def test_compiled_programs_call_machine_code() -> None:
     f = external(scaled_sort, same)
     for call in (f, ftrans.jit(f)):
@@ -56,6 +57,7 @@ def test_compiled_programs_call_machine_code() -> None:
 
 
 # numba takes seconds for each: most are left to the slow tests
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dims", "jit"), sampled_rows(product([(0, None), (None, 0), (0, 0)], [False, True]), 5)
 )
@@ -94,6 +96,7 @@ def swap(a: Any, b: Any) -> Any:
     return b.copy(), a.copy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "shape"),
     sampled_rows(
@@ -153,6 +156,7 @@ def test_errors_reach_the_caller(jit: bool) -> None:
     assert_close(call(-X[0]), 1 - X[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", [False, True])
 @pytest.mark.filterwarnings("ignore:.*numba made no handler")
 def test_results_are_held_against_what_is_declared(jit: bool) -> None:

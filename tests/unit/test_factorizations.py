@@ -205,6 +205,7 @@ def test_values_at_equal_ones_have_derivatives(execution: str) -> None:
     assert_close(func.grad(lambda a: la.svdvals(a).sum())(q), q, 1e-12)
 
 
+@pytest.mark.slow
 def test_under_jax() -> None:
     a, b = draw(3, 3), draw(3)
     f = ftrans.to_jax(lambda a: la.solve(a, b).sum() + la.svdvals(a)[0] + la.qr(a).R[0, 0])

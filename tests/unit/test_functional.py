@@ -124,6 +124,7 @@ def test_jacobian(strategy: str, vectorize: bool) -> None:
     assert_close(block, [[2.0, 0.0], [0.0, 4.0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["reverse-mode", "forward-mode"])
 def test_hessian(strategy: str) -> None:
     def hessian(f: Callable[..., Any], inputs: Any) -> Any:

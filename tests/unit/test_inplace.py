@@ -870,6 +870,7 @@ MOVED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MOVED)
 def test_what_is_written_where_it_is_read(name: str) -> None:
     """XLA's CPU compiler overwrites in place, before it has read what has moved."""

@@ -58,6 +58,7 @@ def test_holomorphic(mode: str) -> None:
     assert single.dtype == np.complex64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_pairs(mode: str) -> None:
     ours, theirs = MODES[mode]

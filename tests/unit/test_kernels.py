@@ -101,6 +101,7 @@ def test_no_compiler_is_said_plainly(monkeypatch):
         compiled.build.__wrapped__("smooth.c")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", sampled(["value", "hessian"], 2))
 def test_numba(transform):
     pytest.importorskip("numba", reason="numba is not installed")

@@ -54,6 +54,7 @@ def by_scan(a: Any, b: Any) -> Any:
     return ftrans.scan(lambda x, ab: (ab[0] * x + ab[1],) * 2, np.zeros(3), (a, b))[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("road", ["interpret", "compile"])
 def test_scans_of_pytrees_under_transforms(road: str) -> None:
     def f(a: Any, b: Any) -> Any:

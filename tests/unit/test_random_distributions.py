@@ -98,6 +98,7 @@ def test_all_that_jax_has_is_there() -> None:
         assert set(inspect.signature(getattr(random, name)).parameters) >= set(ARGUMENTS[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", shared(ARGUMENTS, QUICK))
 def test_values_are_those_of_jax(name: str, dtype: str) -> None:
@@ -129,6 +130,7 @@ def test_values_under_jit_and_vmap(name: str) -> None:
     close(func.vmap(draw)(keys), wanted, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_dtypes() -> None:
     key = lambda: random.key(0)  # noqa: E731
     assert random.normal(key(), (2,)).dtype == np.float32

@@ -51,6 +51,7 @@ def test_a_draw_is_by_the_next_key() -> None:
     assert drawing.state["position"] == 301
 
 
+@pytest.mark.slow
 def test_numbers_do_not_depend_on_how_they_are_made() -> None:
     names = [name for name, _ in zip(itertools.cycle(DRAWS), range(20), strict=False)]
     wanted = [DRAWS[name](r) for r in [rng()] for name in names]

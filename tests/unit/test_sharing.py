@@ -271,6 +271,7 @@ class Level(enum.IntEnum):
     LOW, HIGH = 1, 2
 
 
+@pytest.mark.slow
 def test_every_kind_of_argument_is_found_again() -> None:
     """What is known of an argument before the call is what JAX makes of it."""
     with jax.enable_x64(True):
