@@ -26,6 +26,7 @@ from ftrans.primitives.matrices import (
     diagonal,
     factorization,
     lower_part,
+    many_by_jax,
     on_diagonal,
     product,
     times,
@@ -145,7 +146,7 @@ eigh_p = factorization(
     "eigh",
     flops=9.0,
     infer=_eigh_infer,
-    lower=_eigh_lower,
+    lower=many_by_jax(_eigh_lower),
     jvp=Joint(_eigh_jvp),
     multiple=True,
     samples=[
@@ -249,7 +250,7 @@ svd_p = factorization(
     "svd",
     flops=20.0,
     infer=_svd_infer,
-    lower=_svd_lower,
+    lower=many_by_jax(_svd_lower),
     jvp=Joint(_svd_jvp),
     multiple=True,
     samples=[  # complex vectors are known but for a phase, so differences say nothing
