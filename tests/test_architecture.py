@@ -64,7 +64,7 @@ CEILINGS = {
     "ir": 2487,
     "nn": 2898,
     "numpy": 9301,
-    "primitives": 8382,
+    "primitives": 8383,
     "random": 1224,
     "runtime": 3835,
     "scipy": 255,
