@@ -194,34 +194,32 @@ def _pad_lower(xp: Any, x: Any, *, low: tuple, high: tuple, interior: tuple, val
 
         fill = xp.asarray(value, dtype=x.dtype)
         return lax.pad(x, fill, tuple(zip(low, high, interior, strict=True)))
-    spread = tuple(n + max(n - 1, 0) * i for n, i in zip(x.shape, interior, strict=True))
-    full = np.full(
-        tuple(max(a, 0) + n + max(b, 0) for a, n, b in zip(low, spread, high, strict=True)),
-        value,
-        dtype=x.dtype,
-    )
-    at = zip(low, spread, interior, strict=True)
-    full[tuple(slice(max(a, 0), max(a, 0) + n, i + 1) for a, n, i in at)] = x
+    added = {"low": tuple([max(n, 0) for n in low]), "high": tuple([max(n, 0) for n in high])}
+    full = _padding(type_of(x), **added, interior=interior, value=value)(x)
     # negative padding crops
     crop = zip(low, high, full.shape, strict=True)
     return full[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in crop)]
 
 
-def _pad_host(
+def _padding(
     t: ArrayType, *, low: tuple, high: tuple, interior: tuple, value: Any
-) -> Callable[[Any], Any] | None:
-    if min((*low, *high), default=0) < 0:
-        return None
+) -> Callable[[Any], Any]:
+    """Returns what adds elements, none of them less than none."""
     spread = [n + max(n - 1, 0) * i for n, i in zip(t.shape, interior, strict=True)]
     shape = tuple([a + n + b for a, n, b in zip(low, spread, high, strict=True)])
     at = tuple([slice(a, a + n, i + 1) for a, n, i in zip(low, spread, interior, strict=True)])
+    is_zero = not any(np.asarray(value).astype(t.dtype).tobytes())  # which -0.0 is not
 
     def padded(x: Any) -> Any:
-        found = np.full(shape, value, t.dtype) if value else np.zeros(shape, t.dtype)
+        found = np.zeros(shape, t.dtype) if is_zero else np.full(shape, value, t.dtype)
         found[at] = x
         return found
 
     return padded
+
+
+def _pad_host(t: ArrayType, **how: Any) -> Callable[[Any], Any] | None:
+    return None if min((*how["low"], *how["high"]), default=0) < 0 else _padding(t, **how)
 
 
 def _pad_transpose(
@@ -259,6 +257,7 @@ pad_p = structural(
         Sample((normal(3, 2),), {"low": (-1, 2), "high": (1, -1), "interior": (2, 0), "value": 0}),
         Sample((normal(0),), {"low": (1,), "high": (1,), "interior": (2,), "value": 0}),
         Sample((normal(2),), {"low": (1,), "high": (0,), "interior": (0,), "value": 1}),
+        Sample((normal(2),), {"low": (0,), "high": (1,), "interior": (0,), "value": -0.0}),
     ],
 )
 
