@@ -55,18 +55,18 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5788,
+    "autograd": 5782,
     "custom": 5390,
     "external": 1094,
     "func": 4731,
     "interop": 2284,
     "interpreters": 2572,
-    "ir": 2487,
+    "ir": 2496,
     "nn": 2898,
-    "numpy": 9301,
-    "primitives": 8383,
+    "numpy": 9298,
+    "primitives": 8365,
     "random": 1224,
-    "runtime": 3835,
+    "runtime": 3833,
     "scipy": 255,
     "torch": 704,
     "verify": 3233,

@@ -18,6 +18,7 @@ from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.values import waiting
 from ftrans.config import config
 from ftrans.ir import make_tracer
+from ftrans.ir.leap import maker_of, results_of
 from ftrans.ir.location import passed_over, user_frame
 from ftrans.ir.stack import state
 from ftrans.numpy.composite import add_argument
@@ -107,27 +108,22 @@ def taken(
         by: where the function is made anew at each call, what it is made of: a function, and
             arguments.
     """
-    tape, user = state.tape or begun(), user_frame(sys._getframe(1))
+    tape, user, kwargs = state.tape or begun(), user_frame(sys._getframe(1)), kwargs or {}
     call: list[Any] | None = None
     if user is not None:
-        call = [by[0] if by else function, id(user.f_code), user.f_lasti]
-        for x in (*args, *by[1:]):
+        # names are strings alone, and no argument begins with one
+        call = [by[0] if by else function, id(user.f_code), user.f_lasti, len(args), *kwargs]
+        for x in (*args, *by[1:], *kwargs.values()):
             kind = type(x)
-            if kind is Tensor:
+            if kind is Tensor:  # as `_add` does, spelled out for what is most often given
                 call.append(x._index if tape.grad and x._v is tape else tape.code_of(x))
             elif kind is int:
                 call += (int, x)
             elif not _add(call, tape, x):
                 call = None
                 break
-        if kwargs and call is not None:
-            for key, x in kwargs.items():
-                call.append(key)
-                if not _add(call, tape, x):
-                    call = None
-                    break
     try:
-        return _called(tape, call and tuple(call), function, *args, **(kwargs or {}))
+        return _called(tape, call and tuple(call), function, *args, **kwargs)
     except Exception as error:
         shorten(error)
         raise
@@ -159,16 +155,14 @@ def _called(tape: Any, call: Any, function: Function, *args: Any, **kwargs: Any)
         return tensors[0] if found.kind is None else found.kind(tensors)
     mark, given = tape.mark(), [(x, x._v, x._index) for x in args if type(x) is Tensor]
     result = recorded(function, *args, **kwargs)
-    results = result if isinstance(result, (tuple, list)) else (result,)
+    results = results_of(result)
     if (
         all(type(x) is Tensor and x._v is tape for x in results)
         and state.tape is tape
         and all(x._v is v and x._index == index for x, v, index in given)  # not written to
     ):
-        made = [make_tracer(tape, x._index, x._type) for x in results]
-        kind = getattr(type(result), "_make", type(result))
-        given = made[0] if results is not result else kind(made)
-        tape.learn(mark, call, given, (), function.__name__, own=True)
+        made, kind = [make_tracer(tape, x._index, x._type) for x in results], maker_of(result)
+        tape.learn(mark, call, kind(made) if kind else made[0], (), function.__name__, own=True)
     return result
 
 

@@ -37,6 +37,17 @@ class Leap(NamedTuple):
     view: Any
 
 
+def results_of(result: Any) -> Any:
+    """Returns what a function returned as a sequence of results."""
+    return result if isinstance(result, (tuple, list)) else (result,)
+
+
+def maker_of(result: Any) -> Callable[[Any], Any] | None:
+    """Returns what makes a sequence like this one of other results; None for a single result."""
+    kind: Any = type(result)
+    return getattr(kind, "_make", kind) if isinstance(result, (tuple, list)) else None
+
+
 def compare(name: str, before: Leap, now: Leap | None, steps: list[Step]) -> None:
     """Raises where a call that could have been leapt over does not do what it did before."""
     then = [step.equation for step in before.steps]

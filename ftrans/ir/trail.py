@@ -18,7 +18,7 @@ from typing import Any
 from ftrans.config import config
 from ftrans.ir.above import above
 from ftrans.ir.frame import Frame, Part, Tracer, make_tracer
-from ftrans.ir.leap import Leap, compare
+from ftrans.ir.leap import Leap, compare, maker_of, results_of
 from ftrans.ir.location import Location, location_of, passed_over, user_frame
 from ftrans.ir.program import NO_PARAMS, Equation, Params, Program
 from ftrans.ir.stack import state
@@ -257,7 +257,7 @@ class Trail(Frame):
         start, count, inputs, demands = mark
         learnt: Leap | None = None
         nbytes = 0
-        results = result if isinstance(result, (tuple, list)) else (result,)
+        results = results_of(result)
         constants = self.sources[inputs:]
         if (
             view is not None
@@ -270,11 +270,9 @@ class Trail(Frame):
             and (nbytes := sum([x.nbytes for x in constants])) <= _MOST_CONSTANT
             and self.demands == demands
         ):
-            made: Any = getattr(type(result), "_make", type(result))
-            kind = None if results is not result else made
             values = [(x.index, x.type, x.weak) for x in results]
             found = constants, self.input_types[inputs:], [None] * len(constants)
-            learnt = Leap(self.steps[count:], self.step, *found, values, kind, view)
+            learnt = Leap(self.steps[count:], self.step, *found, values, maker_of(result), view)
         if config.check and start.leaps is not None and call in start.leaps:
             compare(name, start.leaps[call], learnt, self.steps[count:])
         elif lasting and learnt is not None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.ir import Tracer, type_of
+from ftrans.ir.leap import results_of
 from ftrans.ir.location import user_place
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
@@ -101,20 +102,16 @@ def take_over(
     found = trail.leap(call)
     if found is not None:
         result, views = found
-        for x, view in zip(_listed(result), views, strict=True):
+        for x, view in zip(results_of(result), views, strict=True):
             is_view, in_order, locked = view
             if is_view:
                 view_of(first, x, in_order=in_order, locked=locked)
         return result
     mark = trail.mark()
     result = function(*args, **kwargs)
-    how = [relation(x, first) for x in _listed(result)]  # without one it may have been written
+    how = [relation(x, first) for x in results_of(result)]  # without one it may have been written
     trail.learn(mark, call, result, None if None in how else how, function.__name__, own=True)
     return result
-
-
-def _listed(result: Any) -> Any:
-    return result if isinstance(result, (tuple, list)) else (result,)
 
 
 def _first_traced(args: Any) -> Tracer | None:

@@ -58,7 +58,7 @@ def _broadcast_host(t: ArrayType, *, shape: tuple, axes: tuple) -> Callable[[Any
     return copied
 
 
-def thin(t: ArrayType, *, shape: tuple, axes: tuple) -> Callable[[Any], Any] | None:
+def thin(*, shape: tuple, axes: tuple) -> Callable[[Any], Any] | None:
     """Returns what does for a broadcast where NumPy itself goes on to broadcast; None if nothing.
 
     It gives the operand sizes of 1 in the place of what is repeated.
@@ -166,8 +166,8 @@ def restore(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     return broadcast_p(x, shape=shape, axes=kept)
 
 
-def adding(function: str) -> Callable[..., Any]:
-    """Returns the lowering of a sum or product; half precision is accumulated in single."""
+def adding(function: str) -> dict[str, Any]:
+    """Returns `lower` and `host` of a sum or product; half precision is accumulated in single."""
     of_numpy = {"sum": np.add.reduce, "prod": np.multiply.reduce}[function]
 
     def lower(xp: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
@@ -176,17 +176,10 @@ def adding(function: str) -> Callable[..., Any]:
             return reduce(x, axis=axes, dtype=np.float32).astype(x.dtype)
         return reduce(x, axis=axes, dtype=x.dtype)
 
-    return lower
-
-
-def adding_host(function: str) -> Callable[..., Any]:
-    """Returns what `host` is for `adding`."""
-    reduce = {"sum": np.add.reduce, "prod": np.multiply.reduce}[function]
-
     def host(t: ArrayType, *, axes: tuple[int, ...]) -> Callable[[Any], Any] | None:
-        return None if is_half(t.dtype) else functools.partial(reduce, axis=axes, dtype=t.dtype)
+        return None if is_half(t.dtype) else functools.partial(of_numpy, axis=axes, dtype=t.dtype)
 
-    return host
+    return {"lower": lower, "host": host}
 
 
 def _sum_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
@@ -200,8 +193,7 @@ def _sum_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
 sum_p = reduction(
     "sum",
     kinds="iufc",
-    lower=adding("sum"),
-    host=adding_host("sum"),
+    **adding("sum"),
     jvp=LINEAR,
     transpose=[lambda ct, x, *, axes: restore(ct, x.type.shape, axes)],
     rewrite=_sum_rewrite,

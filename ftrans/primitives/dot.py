@@ -64,27 +64,15 @@ def _lower(xp: Any, x: Any, y: Any, *, contract: Pair, batch: Pair) -> Any:
     dtype = x.dtype
     if is_half(dtype):
         x, y = x.astype(np.float32), y.astype(np.float32)
-    if x.ndim <= 2 and y.ndim <= 2 and len(contract[0]) == 1 and not batch[0]:
-        # as most often, and NumPy's own product of matrices
-        left = x if contract[0][0] == x.ndim - 1 else x.T
-        right = y if contract[1][0] == 0 else y.T
-        return np.matmul(left, right).astype(dtype, copy=False)
-    free_x, free_y = _free(x.ndim, contract[0], batch[0]), _free(y.ndim, contract[1], batch[1])
-    rows = tuple(x.shape[a] for a in free_x)
-    columns = tuple(y.shape[a] for a in free_y)
-    lead = tuple(x.shape[a] for a in batch[0])
-    m, n = math.prod(rows), math.prod(columns)
-    k = math.prod(x.shape[a] for a in contract[0])
-    left = np.transpose(x, batch[0] + free_x + contract[0]).reshape((*lead, m, k))
-    right = np.transpose(y, batch[1] + contract[1] + free_y).reshape((*lead, k, n))
-    out = np.matmul(left, right).reshape(lead + rows + columns)
-    return out.astype(dtype, copy=False)
+    product: Any = _host(type_of(x), type_of(y), contract=contract, batch=batch)
+    return product(x, y).astype(dtype, copy=False)
 
 
 def _host(x: ArrayType, y: ArrayType, *, contract: Pair, batch: Pair) -> Callable[..., Any] | None:
     if is_half(x.dtype):
         return None
     if x.ndim <= 2 and y.ndim <= 2 and len(contract[0]) == 1 and not batch[0]:
+        # as most often, and NumPy's own product of matrices
         of_x, of_y = contract[0][0] != x.ndim - 1, contract[1][0] != 0
         if of_x:
             return (lambda a, b: np.matmul(a.T, b.T)) if of_y else lambda a, b: np.matmul(a.T, b)

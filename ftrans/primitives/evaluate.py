@@ -81,10 +81,8 @@ def _of_numpy(program: Program) -> list[Callable[..., Any]]:
     outputs = frozenset([a for a in program.outputs if type(a) is int])
     for number, (equation, results, _) in enumerate(program.numbered()):
         primitive, operands, params, _ = equation
-        call = None
-        if not isinstance(primitive.host, Absent):
-            call = primitive.host(*map(program.type_of, operands), **params)
-        call = call or _by_lower(np, equation)
+        types = [program.type_of(a) for a in operands]
+        call = primitive.on_host(types, params) or _by_lower(np, equation)
         for a in operands:
             if type(a) is int:
                 users.setdefault(a, []).append(number)
@@ -112,7 +110,7 @@ def _of_numpy(program: Program) -> list[Callable[..., Any]]:
             for user in users.get(result, ())
         ):
             continue
-        found = thin(program.type_of(equation.operands[0]), **equation.params)
+        found = thin(**equation.params)
         if found is not None:
             calls[number] = found
             thinned.add(result)

@@ -208,6 +208,12 @@ class Primitive:
             self._types[key] = found
         return found
 
+    def on_host(
+        self, types: Sequence[ArrayType], params: Mapping[str, Any]
+    ) -> Callable[..., Any] | None:
+        """Returns what `host` makes for these types; None where `lower` is to be called."""
+        return None if isinstance(self.host, Absent) else self.host(*types, **params)
+
     def __call__(self, *operands: Any, **params: Any) -> Any:
         """Applies the primitive to strict operands: records it, or runs it where nothing traces."""
         for operand in operands:

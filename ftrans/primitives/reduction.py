@@ -20,7 +20,7 @@ from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.ir.dtype import is_half
 from ftrans.primitives.arithmetic import add_p, div_p, mul_p, sub_p
-from ftrans.primitives.axes import adding, adding_host, restore, sum_p, transpose_p
+from ftrans.primitives.axes import adding, restore, sum_p, transpose_p
 from ftrans.primitives.conversion import convert_p
 from ftrans.primitives.elementary import exp_p, log1p_p, logistic_p
 from ftrans.primitives.family import check_kind, normal, one_pass_cost, plain, reduced, reduction
@@ -277,8 +277,7 @@ def _prod_jvp(t: Any, out: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 prod_p = reduction(
     "prod",
     kinds="iufc",
-    lower=adding("prod"),
-    host=adding_host("prod"),
+    **adding("prod"),
     jvp=[_prod_jvp],
     samples=[
         Sample((normal(0, 3),), {"axes": (0,)}),

@@ -27,7 +27,6 @@ from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.observe import Observes, observing
 from ftrans.primitives.outside import without_warnings
-from ftrans.primitives.record import Absent
 from ftrans.runtime.anomaly import look_for_nan
 from ftrans.runtime.blas import threads_for
 from ftrans.runtime.cache import count, keep
@@ -235,8 +234,7 @@ def run_small(primitive: Any, t: ArrayType, arrays: Sequence[Any]) -> np.ndarray
         return None
     if not _HOST.issuperset(map(type, arrays)):
         return None
-    host = primitive.host
-    call = None if isinstance(host, Absent) else host(*[t] * len(arrays))
+    call = primitive.on_host([t] * len(arrays), {})
     with without_warnings(False):
         found = primitive.lower(np, *arrays) if call is None else call(*arrays)
     return found if type(found) is np.ndarray else np.asarray(found)

@@ -249,7 +249,7 @@ def test_what_runs_on_the_host_is_the_lowering(primitive: Primitive) -> None:
         return
     with np.errstate(all="ignore"):
         for what, operands, sample in cases(primitive):
-            call = primitive.host(*map(type_of, operands), **sample.params)
+            call = primitive.on_host([*map(type_of, operands)], sample.params)
             if call is None:
                 continue
             found, expected = (
