@@ -21,7 +21,7 @@ from ftrans.ir import is_tracing, type_of
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.borrowed import Function, double
 from ftrans.numpy.elementwise import add, conj, multiply
-from ftrans.numpy.promotion import promoted
+from ftrans.numpy.promotion import is_array, promoted
 from ftrans.numpy.shaping import matrix_transpose
 from ftrans.primitives.matrices import on_diagonal
 from ftrans.runtime.jaxlink import is_traced_by_jax, on_cpu, x64
@@ -217,6 +217,8 @@ def solve(a: Any, b: Any) -> Any:
         >>> solve(np.array([[2.0, 0.0], [1.0, 1.0]]), np.array([2.0, 3.0]))
         array([1., 2.])
     """
+    if (found := _solved(a, b)) is not None:
+        return found
     a, b = promoted(double(a), double(b))
     a = _matrices("solve", a, square=True)
     s, t = type_of(a), type_of(b)
@@ -231,10 +233,8 @@ def solve(a: Any, b: Any) -> Any:
     except ValueError:
         message = f"solve: the axes in front do not broadcast.\n  a: {s}\n  b: {t}"
         raise ShapeError(message) from None
-    if _is_known(a, b) and s.dtype.char in "fdFD":
-        found = _solved(a, p.reshape_p(b, shape=t.shape[:-1]) if is_vector else b)
-        if found is not None:
-            return found
+    if (found := _solved(a, b)) is not None:
+        return p.reshape_p(found, shape=found.shape[:-1]) if is_vector else found
     packed, pivots, _ = p.lu_p(p.stop_gradient_p(a))
     operands = [broadcast_to(x, (*lead, *type_of(x).shape[-2:])) for x in (a, packed)]
     pivots = broadcast_to(pivots, (*lead, s.shape[-1]))
@@ -244,14 +244,18 @@ def solve(a: Any, b: Any) -> Any:
 
 
 def _solved(a: Any, b: Any) -> Any:
-    """Solves by NumPy or JAX as they do; None where a matrix is singular."""
-    if isinstance(a, jax.Array) or isinstance(b, jax.Array):
-        with x64():
-            return jnp.linalg.solve(a, b)
-    try:
-        return np.linalg.solve(a, b)
-    except np.linalg.LinAlgError:
+    """Solves by NumPy or JAX as they do; None where they refuse, or for other operands."""
+    if not is_array(a) or not is_array(b) or not _is_known(a, b):
         return None
+    if a.dtype != b.dtype or a.dtype.char not in "fdFD" or min(a.ndim, b.ndim) < 2:
+        return None
+    try:
+        if isinstance(a, jax.Array) or isinstance(b, jax.Array):
+            with x64():
+                return jnp.linalg.solve(a, b)
+        return np.linalg.solve(a, b)
+    except (np.linalg.LinAlgError, ValueError, TypeError):
+        return None  # the errors of shapes and of singular matrices are ours
 
 
 @_checked
