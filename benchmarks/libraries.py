@@ -84,16 +84,32 @@ def jax() -> Any:
 
 @functools.cache
 def torch() -> Any:
-    """Returns PyTorch, in eager mode, with `torch.func`'s transforms."""
+    """Returns PyTorch, in eager mode, with `torch.func`'s transforms, and NumPy's names of it."""
     import torch as lib
+
+    class Names:
+        """Is the module, but for what is called otherwise in NumPy."""
+
+        split = staticmethod(lib.tensor_split)
+        take_along_axis = staticmethod(lambda x, i, axis: lib.take_along_dim(x, i.long(), axis))
+
+        @staticmethod
+        def where(condition: Any, x: Any, y: Any) -> Any:
+            return lib.where(lib.as_tensor(condition), x, y)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lib, name)
 
     return SimpleNamespace(
         name="torch",
-        numpy=lib,
+        numpy=Names(),
         array=lib.as_tensor,
         grad=lib.func.grad,
         hessian=lib.func.hessian,
         vmap=lib.func.vmap,
+        gelu=lib.nn.functional.gelu,
+        softmax=lambda x, axis: lib.softmax(x, axis),
+        logsumexp=lambda x, axis: lib.logsumexp(x, axis),
     )
 
 
