@@ -1,6 +1,6 @@
 """Holds the estimates of `ftrans/runtime/policy.py` against measurements, program by program.
 
-Run `python benchmarks/calibrate_policy.py` on a machine that does nothing else. Each line gives the
+Run `python -m benchmarks.calibrate_policy` on a machine that does nothing else. Each line gives the
 measured time of a program on both roads and of compiling it, the estimate, and their ratio.
 """
 
@@ -9,49 +9,41 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
+import optax
 
 import ftrans
 import ftrans.numpy as fnp
+from benchmarks import libraries, session
 from ftrans import func
 from ftrans.interpreters import runnable, simplify
-from ftrans.primitives.evaluate import evaluate
-from ftrans.runtime import policy
+from ftrans.runtime import policy, run
 from ftrans.runtime.executable import Executable
 
 Case = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
 
 def apart(call: Callable[[], Any]) -> float:
-    """Returns the seconds of a call after Python has been busy, as with tracing: the lower half."""
+    """Returns the seconds of a call after other work, as in a session: the lower two thirds."""
+    call()
     call()
     seconds: list[float] = []
-    while len(seconds) < 5 or (sum(seconds) < 0.05 and len(seconds) < 500):
+    while len(seconds) < 7 or (sum(seconds) < 0.08 and len(seconds) < 300):
         begin = time.perf_counter() + 6e-5
+        _OTHER_WORK.__iadd__(1)  # which empties the caches
         while time.perf_counter() < begin:
             pass
         start = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - start)
-    return statistics.median(sorted(seconds)[: len(seconds) // 2])
+    return statistics.median(sorted(seconds)[: max(3, 2 * len(seconds) // 3)])
 
 
-def fastest(call: Callable[[], Any]) -> float:
-    """Returns the seconds of one call, the least of seven rounds."""
-    call()
-    start = time.perf_counter()
-    call()
-    once = time.perf_counter() - start
-    count = max(1, min(2000, int(0.02 / max(once, 1e-7))))
-    rounds = []
-    for _ in range(7):
-        start = time.perf_counter()
-        for _ in range(count):
-            call()
-        rounds.append((time.perf_counter() - start) / count)
-    return min(rounds)
+_OTHER_WORK = np.zeros(1 << 18)
 
 
 def chain(length: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -123,30 +115,49 @@ def cases() -> Iterator[Case]:
     yield "grad scan 200", func.grad(scanned), (generator.uniform(size=200),)
 
 
+def of_sessions() -> Iterator[Case]:
+    """Yields what the sessions of `benchmarks.session` run: gradients, and steps of Adam."""
+    library, optimiser = libraries.ftrans(), optax.adam(1e-3)
+    for case in session.CASES:
+        loss, params, data = session.model_of(case)
+        yield f"{case}, gradient", func.grad_and_value(partial(loss, library)), (params, *data)
+        if session.CASES[case] == "adam":
+            state = jax.tree.map(np.asarray, optimiser.init(params))
+            yield f"{case}, adam", ftrans.from_jax(optimiser.update), (params, state)
+
+
 def main() -> None:
     ratios: dict[str, list[float]] = {"interpreted": [], "compiled": [], "compiling": []}
-    for name, f, arrays in cases():
-        program = simplify(runnable(ftrans.trace(f)(*arrays)))
+    for name, f, given in (*cases(), *of_sessions()):
+        program = simplify(runnable(ftrans.trace(f)(*given)))
+        arrays = [np.asarray(x) for x in jax.tree.leaves(given)]
+        arrays += [np.zeros(t.shape, t.dtype) for t in program.inputs[len(arrays) :]]  # captured
         compiling = []
         for _ in range(3):
             executable = Executable(program)
             start = time.perf_counter()
             executable.prepare(arrays, host=True)
             compiling.append(time.perf_counter() - start)
-        with np.errstate(all="ignore"):
-            interpreted = fastest(lambda p=program, a=arrays: evaluate(np, p, a))
-        compiled = apart(lambda e=executable, a=arrays: e.host(a, own=False))
+        call = partial(run, program, arrays)
+        measured = []
+        before = ftrans.config.execution
+        try:
+            for ftrans.config.execution in ("interpret", "compile"):
+                with np.errstate(all="ignore"):
+                    measured.append(apart(call))
+        finally:
+            ftrans.config.execution = before
+        measured.append(min(compiling))
         estimate = policy.price(program)
-        line = f"{name:24}{program.count():4} equations"
-        measured = (interpreted, compiled, min(compiling))
+        line = f"{name:26}{program.count():5} equations"
         for (what, seen), real, guess in zip(ratios.items(), measured, estimate, strict=False):
             seen.append(guess / real)
             line += f"  {what} {real * 1e6:9.1f} µs, estimate {guess / real:5.2f} times"
         print(line, flush=True)
     for what, seen in ratios.items():
-        within = sum(1 / 3 <= ratio <= 3 for ratio in seen)
-        median = statistics.median(seen)
-        print(f"{what}: median {median:.2f}, within a factor of 3: {within} of {len(seen)}")
+        two, three = (sum(1 / n <= ratio <= n for ratio in seen) for n in (2, 3))
+        shown = f"median {statistics.median(seen):.2f}, within a factor of 2: {two}, of 3: {three}"
+        print(f"{what}: {shown}, of {len(seen)}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """A session: the first steps of training a model, in a process that has done nothing before.
 
 `python -m benchmarks.session MODEL LIBRARY STEPS` prints JSON: the seconds since the first step
-began, after 1, 10, 100, ... steps, with all that was traced and compiled, and the last loss. Imports
-and the making of arrays do not count. One adds to LIBRARY by what: `ftrans-jax` begins with arrays
-of JAX's, `ftrans-optax` calls optax as it is.
+began, after 1, 10, 100, ... steps, with all that was traced and compiled, and the last loss.
+Imports and the making of arrays do not count. LIBRARY is `torch`, `jax` (jitted), `ftrans`,
+`ftrans-jit`, `ftrans-jax`, which begins with arrays of JAX's, or `ftrans-optax`, which calls optax
+as it is, where the others take its functions by `from_jax`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from benchmarks import libraries
 
-__all__ = ["CASES", "session"]
+__all__ = ["CASES", "model_of", "session"]
 
 CASES = {
     "perceptron": "adam",
@@ -35,7 +36,7 @@ Step = Callable[[Any, Any], tuple[Any, Any, Any]]
 RATE = 1e-3
 
 
-def _model(case: str) -> tuple[Any, Any, tuple[Any, ...]]:
+def model_of(case: str) -> tuple[Any, Any, tuple[Any, ...]]:
     """Returns the loss, as a function of a library, the parameters and the data."""
     name, _, layers = case.partition("-")
     model = import_module(f"benchmarks.models.{name}")
@@ -61,22 +62,24 @@ def _by_jax(case: str, how: str) -> tuple[Step, Any, Any]:
     import ftrans
 
     lib = libraries.jax() if how == "jax" else libraries.ftrans()
-    loss, params, data = _model(case)
+    loss, params, data = model_of(case)
     optimiser = optax.adam(RATE)
-    update = optimiser.update
+
+    def move(slopes: Any, state: Any, params: Any) -> tuple[Any, Any]:
+        updates, state = optimiser.update(slopes, state)
+        return state, optax.apply_updates(params, updates)
+
+    if CASES[case] == "leapfrog":
+        move = _leapfrog
+    elif how != "jax" and not how.endswith("-optax"):
+        move = ftrans.from_jax(move)
     if how == "jax" or how.endswith("-jax"):
         params, data = jax.tree.map(jax.numpy.asarray, (params, data))
-    if how != "jax" and not how.endswith("-optax"):
-        update = ftrans.from_jax(update)
     gradient = lib.value_and_grad(lambda params, *data: loss(lib, params, *data))
 
     def step(params: Any, state: Any, *data: Any) -> tuple[Any, Any, Any]:
         value, slopes = gradient(params, *data)
-        if CASES[case] == "leapfrog":
-            state, params = _leapfrog(slopes, state, params)
-        else:
-            updates, state = update(slopes, state)
-            params = jax.tree.map(lambda x, y: x + y, params, updates)
+        state, params = move(slopes, state, params)
         return params, state, value
 
     if how == "jax" or "-jit" in how:
@@ -90,7 +93,7 @@ def _by_torch(case: str) -> tuple[Step, Any, Any]:
     from torch.utils import _pytree as pytree
 
     lib = libraries.torch()
-    loss, params, data = _model(case)
+    loss, params, data = model_of(case)
     data = [torch.as_tensor(x) for x in data]
     params = pytree.tree_map(lambda x: torch.tensor(x, requires_grad=True), params)
     leaves = pytree.tree_leaves(params)

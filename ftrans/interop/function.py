@@ -53,14 +53,16 @@ def _asks(error: Exception) -> bool:
 
 
 class _Leaf(NamedTuple):
-    """Is an argument that is an array: its value, its type for JAX, and whether it is a number."""
+    """Is an argument that is an array: its value, its type, and whether it is a Python number."""
 
     value: Any
-    spec: Any
+    shape: tuple[int, ...]
+    dtype: Any
     weak: bool
 
-    def key(self) -> Any:
-        return self.spec.shape, self.spec.dtype, self.weak
+    @property
+    def spec(self) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(self.shape, self.dtype, weak_type=self.weak)
 
 
 class _Traced(NamedTuple):
@@ -172,7 +174,7 @@ def _imported(function: Callable[..., Any]) -> Callable[..., Any]:
             wide,
             config.default_dtype,
             settings_of_jax(),
-            *[x.key() if type(x) is _Leaf else _static_key(name, x) for x in given],
+            *[x[1:] if type(x) is _Leaf else _static_key(name, x) for x in given],
         )
         traced = traces.get(key)
         if traced is None or (traced.copied and not traced.holds()):
@@ -228,6 +230,11 @@ def _is_wide(leaves: Sequence[Any]) -> bool:
     settings: Any = jax.config
     if config.default_dtype == np.float64 or settings.jax_enable_x64:
         return True
+    arrays = [x for x in leaves if type(x) in _plain_arrays]
+    if any(x.dtype in _WIDE for x in arrays):
+        return True
+    if len(arrays) == len(leaves) > 0:
+        return False
     arrays = [x for x in leaves if _is_array(x) and not (type(x) is Tracer and x.weak)]
     if any(np.dtype(_dtype_of(x)) in _WIDE for x in arrays if not is_key(x)):
         return True
@@ -255,11 +262,20 @@ _NUMBERS = {
 """The dtypes of Python's numbers by kind, and by whether JAX keeps what is wide."""
 
 
+_NUMERIC = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
+_plain_arrays: set[type] = {np.ndarray}
+"""Types of arrays, those of JAX as they come: to ask an abstract class is slow."""
+
+
 def _leaf(x: Any, wide: bool) -> Any:
     """Returns an argument as an array, where it is one; else as it is."""
     kind = type(x)
+    if kind in _plain_arrays:
+        shape, dtype = x.shape, x.dtype
+        if dtype in _NUMERIC:
+            return _Leaf(x, shape, dtype, False)
     if kind is Tracer and not x.weak:
-        return _Leaf(x, jax.ShapeDtypeStruct(x.type.shape, x.type.dtype), False)
+        return _Leaf(x, x.type.shape, x.type.dtype, False)
     if kind is float or kind is complex or kind is Tracer:
         sort = "c" if kind is complex else x.type.dtype.kind if kind is Tracer else "f"
         dtype = _NUMBERS[sort, wide]
@@ -267,15 +283,16 @@ def _leaf(x: Any, wide: bool) -> Any:
             x = x if x.type.dtype == dtype else convert_p(x, dtype=dtype)
         else:
             x = np.asarray(x, dtype)
-        return _Leaf(x, jax.ShapeDtypeStruct((), dtype, weak_type=True), True)
+        return _Leaf(x, (), dtype, True)
     if not _is_array(x):
         return x
     if is_key(x):
-        spec = jax.ShapeDtypeStruct(x.shape, x.dtype)
-        return _Leaf(np.asarray(jax.random.key_data(x)), spec, False)
-    if not is_jax(x):
+        return _Leaf(np.asarray(jax.random.key_data(x)), x.shape, x.dtype, False)
+    if is_jax(x):
+        _plain_arrays.add(kind)
+    else:
         x = np.asarray(x)
-    return _Leaf(x, jax.ShapeDtypeStruct(x.shape, x.dtype), False)
+    return _Leaf(x, x.shape, x.dtype, False)
 
 
 def _trace(
@@ -366,7 +383,7 @@ def _by_value(
         return tree.tree_map(lambda x: np.array(x) if is_jax(x) else x, result)
     known: list[Any] = []
     for x, leaf in zip(leaves, given, strict=True):
-        sort = "f" if type(leaf) is not _Leaf or is_key(x) else leaf.spec.dtype.kind
+        sort = "f" if type(leaf) is not _Leaf or is_key(x) else leaf.dtype.kind
         if type(leaf) is _Leaf and (type(x) is float or sort in "biu"):
             value = leaf.value
             known.append(value.value() if type(value) is Tracer else x if leaf.weak else value)

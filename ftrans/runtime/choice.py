@@ -20,7 +20,7 @@ from ftrans.ir import Program
 from ftrans.runtime.cache import count, make_room, track
 from ftrans.runtime.executable import Executable
 from ftrans.runtime.explain import Why
-from ftrans.runtime.policy import Family, Price, family_of
+from ftrans.runtime.policy import Family, Price, family_of, gain_of_jax
 from ftrans.runtime.segments import Segmented, is_split, price_of
 
 
@@ -138,7 +138,8 @@ def choose(
     if execution == "compile":
         return _compile(state, program, arrays, host, Choice(None, "compiled now", Why.PINNED))
     prices = state.price = state.price or price_of(program)
-    gain, needed = prices.gain, prices.compiling
+    gain = prices.gain if host else gain_of_jax(program, prices)
+    needed = prices.compiling
     if on_device:
         # There the interpreter dispatches every equation by itself: compiling is worth it at the
         # first call, unless this function has wasted it before.

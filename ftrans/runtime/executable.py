@@ -1,8 +1,9 @@
 """What XLA compiles of a program, and how it is called at next to the cost of `jax.jit` itself.
 
-Each argument of a compiled function costs about a microsecond, and each result three, so scalars
-that lie on the host travel packed, one array for each dtype, and small results for the host come
-back so. Arguments from NumPy alone go to a function compiled ahead of time; those that hold a
+Each NumPy array that is given to a compiled function costs five microseconds, and each result
+three, so scalars that lie on the host travel packed, one array for each dtype, and small results
+for the host come back so. (With arrays that are no scalars XLA takes twice as long to compile what
+is no faster.) Arguments from NumPy alone go to a function compiled ahead of time; those that hold a
 `jax.Array` go through `jax.jit`, which minds where they lie.
 """
 
@@ -55,7 +56,8 @@ class Executable:
         self._by_pattern: dict[tuple[int, ...], tuple[_Packing, Callable[..., Any]]] = {}
         self._host: Callable[..., Any] | None = None
         self._pack: _Packing | None = None
-        self._results = _Results(program.output_types)
+        types = program.output_types
+        self._results = _Packing(types, [t.nbytes <= _SMALL for t in types])
         self._lock = threading.RLock()
         self.nbytes = _BYTES + _BYTES_EQUATION * program.count()
         self.used = tick()
@@ -75,7 +77,7 @@ class Executable:
                 with x64():
                     function.lower(*packing.pack(arrays)).compile()  # type: ignore[attr-defined]
             elif self._host is None:
-                packing = _Packing(self._source.inputs, ())
+                packing = self._packing(())
                 compiled = self._compiled(packing)
                 size = getattr(compiled.memory_analysis(), "generated_code_size_in_bytes", 0)
                 self.nbytes = int(size or 0) or self.nbytes
@@ -103,7 +105,11 @@ class Executable:
             arrays: the arguments.
             own: whether the results are the caller's to write to, each in memory of its own.
         """
-        return self._results.unpack(self._run_host(arrays), own)
+        found: Any = self._run_host(arrays)
+        if not self._results.groups:
+            return [*map(np.array if own else np.asarray, found)]
+        read = self._results.unpack(list(map(np.asarray, found)))
+        return [x.copy() for x in read] if own else read
 
     def _run_host(self, arrays: Sequence[Any]) -> Sequence[jax.Array]:
         self.used = tick()
@@ -124,6 +130,11 @@ class Executable:
         with x64(self.calls_host):
             return function(*packing.pack(arrays))
 
+    def _packing(self, apart: tuple[int, ...]) -> _Packing:
+        """Returns how arguments travel, these scalars by themselves."""
+        types = self._source.inputs
+        return _Packing(types, [t.shape == () and i not in apart for i, t in enumerate(types)])
+
     def _variant(self, arrays: Sequence[Any]) -> tuple[_Packing, Callable[..., Any]]:
         """Returns how such arguments are packed, and the function that takes them so."""
         apart = tuple(i for i in self._scalars if isinstance(arrays[i], jax.Array))
@@ -134,7 +145,7 @@ class Executable:
                     apart = tuple(self._scalars)
                 found = self._by_pattern.get(apart)
                 if found is None:
-                    packing = _Packing(self._source.inputs, apart)
+                    packing = self._packing(apart)
                     found = packing, jax.jit(self._source.function(packing))
                     self._by_pattern[apart] = found
         return found
@@ -164,13 +175,13 @@ class Source:
         return program
 
     def function(
-        self, packing: _Packing, results: _Results | None = None
+        self, packing: _Packing, results: _Packing | None = None
     ) -> Callable[..., list[Any]]:
         """Returns what JAX is to compile."""
 
         def lowered(*packed: Any) -> list[Any]:
             found = lower(self.program(), packing.unpack(packed))
-            return found if results is None else results.pack(found)
+            return found if results is None else results.pack(found, jnp)
 
         lowered.__name__ = lowered.__qualname__ = "".join(
             c if c.isalnum() else "_" for c in self.name
@@ -178,95 +189,61 @@ class Source:
         return lowered
 
 
-def _by_dtype(types: Sequence[ArrayType], together: Sequence[bool]) -> tuple[list[Any], Any]:
-    """Returns which values travel together, two or more of one dtype, and which alone."""
-    found: dict[np.dtype, list[int]] = {}
-    for i, t in enumerate(types):
-        if together[i]:
-            found.setdefault(t.dtype, []).append(i)
-    groups = [(dtype, tuple(group)) for dtype, group in found.items() if len(group) > 1]
-    packed = {i for _, group in groups for i in group}
-    return groups, tuple([i for i in range(len(types)) if i not in packed])
-
-
-class _Packing:
-    """Says which inputs travel together in one array: scalars of one dtype, where two or more do.
-
-    Args:
-        inputs: the types of the inputs of the program.
-        apart: the scalars that travel alone, since they lie on a device.
-    """
-
-    __slots__ = ("groups", "singles", "types")
-
-    def __init__(self, inputs: Sequence[ArrayType], apart: tuple[int, ...]):
-        together = [t.shape == () and i not in apart for i, t in enumerate(inputs)]
-        self.groups, self.singles = _by_dtype(inputs, together)
-        self.types = [ArrayType((len(group),), dtype) for dtype, group in self.groups]
-        self.types += [inputs[i] for i in self.singles]
-
-    def pack(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        """Returns the arguments of the compiled function."""
-        if not self.groups:
-            return arrays
-        packed = [np.array([arrays[i] for i in group], dtype) for dtype, group in self.groups]
-        return packed + [arrays[i] for i in self.singles]
-
-    def unpack(self, packed: Sequence[Any]) -> list[Any]:
-        """Returns the inputs of the program, inside the compiled function."""
-        if not self.groups:
-            return list(packed)
-        inputs: dict[int, Any] = {}
-        for (_, group), array in zip(self.groups, packed, strict=False):
-            inputs.update((i, array[n]) for n, i in enumerate(group))
-        inputs.update(zip(self.singles, packed[len(self.groups) :], strict=True))
-        return [inputs[i] for i in range(len(inputs))]
-
-
 _SMALL = 1 << 12
 """Up to so many bytes, to copy a result twice is cheaper than to return it by itself."""
 
 
-class _Results:
-    """Says which results come back together in one array: small ones of one dtype, two or more.
+class _Packing:
+    """Says which values travel together in one array: two or more of one dtype, as they are read.
 
     Args:
-        types: the types of the results.
+        types: those of the values.
+        together: which may.
+
+    Attributes:
+        groups: for each array the values in it, by number, where they begin and end, their shapes.
+        singles: the values that travel alone; they come after these.
+        types: the types of what travels.
     """
 
-    __slots__ = ("count", "groups", "singles")
+    __slots__ = ("count", "groups", "singles", "types")
 
-    def __init__(self, types: Sequence[ArrayType]):
-        groups, self.singles = _by_dtype(types, [t.nbytes <= _SMALL for t in types])
+    def __init__(self, types: Sequence[ArrayType], together: Sequence[bool]):
+        found: dict[np.dtype, list[int]] = {}
+        for i, t in enumerate(types):
+            if together[i]:
+                found.setdefault(t.dtype, []).append(i)
         self.count = len(types)
-        self.groups = []
-        for _, group in groups:
-            ends = itertools.accumulate([types[i].size for i in group])
-            self.groups.append(
-                [
-                    (i, end - types[i].size, end, types[i].shape)
-                    for i, end in zip(group, ends, strict=True)
-                ]
-            )
+        self.groups: list[list[tuple[int, int, int, tuple[int, ...]]]] = []
+        self.types, packed = [], set()
+        for dtype, group in found.items():
+            if len(group) > 1:
+                ends = list(itertools.accumulate([types[i].size for i in group]))
+                places = zip(group, [0, *ends], ends, strict=False)
+                self.groups.append([(i, a, b, types[i].shape) for i, a, b in places])
+                self.types.append(ArrayType((ends[-1],), dtype))
+                packed.update(group)
+        self.singles = [i for i in range(self.count) if i not in packed]
+        self.types += [types[i] for i in self.singles]
 
-    def pack(self, results: Sequence[Any]) -> list[Any]:
-        """Returns what the compiled function does, inside of it."""
-        packed = [jnp.concatenate([results[i].ravel() for i, *_ in group]) for group in self.groups]
-        return packed + [results[i] for i in self.singles]
-
-    def unpack(self, packed: Sequence[Any], own: bool) -> list[np.ndarray]:
-        """Returns the results as NumPy arrays."""
+    def pack(self, values: Sequence[Any], xp: Any = np) -> Sequence[Any]:
+        """Returns what travels."""
         if not self.groups:
-            return [*map(np.array if own else np.asarray, packed)]
-        results: list[Any] = [None] * self.count
+            return values
+        packed = [xp.concatenate([values[i].ravel() for i, *_ in group]) for group in self.groups]
+        return packed + [values[i] for i in self.singles]
+
+    def unpack(self, packed: Sequence[Any]) -> list[Any]:
+        """Returns the values, as views of what they travelled in."""
+        if not self.groups:
+            return list(packed)
+        values: list[Any] = [None] * self.count
         for group, array in zip(self.groups, packed, strict=False):
-            whole = np.asarray(array)
             for i, begin, end, shape in group:
-                part = whole[begin:end].reshape(shape)
-                results[i] = part.copy() if own else part
+                values[i] = array[begin:end].reshape(shape)
         for i, array in zip(self.singles, packed[len(self.groups) :], strict=True):
-            results[i] = np.array(array) if own else np.asarray(array)
-        return results
+            values[i] = array
+        return values
 
 
 def is_wide(t: ArrayType) -> bool:

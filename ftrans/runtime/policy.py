@@ -14,22 +14,26 @@ import numpy as np
 from ftrans.ir import ArrayType, Program
 from ftrans.runtime.cache import Remembered
 
-# All in seconds. `benchmarks/calibrate_policy.py` measures 66 programs (chains of cheap and of
-# transcendental functions, networks, attention, sorts, loops and their gradients, on 1 to 1e6
-# elements) on both roads and prints beside each what this file estimates. The constants were set by
-# hand to where the estimates scatter about the measurements: nine of ten are within a factor of
-# three. The choice between the roads costs no more than that factor where it is wrong.
+# All in seconds. `benchmarks/calibrate_policy.py` measures some 80 programs (chains of cheap and of
+# transcendental functions, networks, attention, sorts, loops and their gradients on 1 to 1e6
+# elements; what sessions of training run) on both roads, after other work has passed the caches,
+# and prints beside each what this file estimates. The constants are fitted to these: nine of ten
+# are within a factor of two interpreted, of three compiled. The choice between the roads costs no
+# more than that factor where it is wrong.
 
 # What one run costs apart from its equations.
-_EVALUATE = 1e-6
-_CALL, _ARGUMENT, _RESULT = 7e-6, 1.4e-6, 8e-7
+_EVALUATE = 8e-6
+_CALL, _ARGUMENT, _RESULT = 1.5e-5, 6e-6, 1e-6
+# What a compiled run gains besides where its arguments and results are JAX's, for each: these need
+# not be copied, and the interpreter has to hand them over.
+_JAX_ARGUMENT, _JAX_RESULT = 1e-5, 7e-6
 
 # What a compiled equation costs apart from its elements, and a turn of a loop from its equations.
-_COMPILED_EQUATION = 5e-8
-_TURN, _COMPILED_TURN = 1.5e-6, 5e-8
+_COMPILED_EQUATION = 2e-8
+_TURN, _COMPILED_TURN = 2e-6, 5e-8
 
-# What compiling costs apart from the equations.
-_COMPILE = 0.025
+# What compiling costs apart from the equations, and for each result, which is a loop of its own.
+_COMPILE, _COMPILE_RESULT = 0.038, 2.5e-3
 
 
 class _Rates(NamedTuple):
@@ -52,19 +56,19 @@ class _Rates(NamedTuple):
 
 # Compiled elementwise equations are fused: they hardly touch memory. What is bound by arithmetic
 # gains nothing, and some of what XLA does on a CPU is slower than NumPy.
-_ARITHMETIC = _Rates(3.5e-7, 5e-11, 2e-11, 3e-11, 0.0, 5e-4)
-_TRANSCENDENTAL = _Rates(3.5e-7, 3e-10, 2e-11, 1e-9, 0.0, 1e-3)
-_TRANSCENDENTAL_WIDE = _Rates(3.5e-7, 1e-8, 2e-11, 5e-9, 0.0, 1e-3)
+_ARITHMETIC = _Rates(8e-7, 1e-11, 3e-11, 2e-11, 0.0, 3.5e-4)
+_TRANSCENDENTAL = _Rates(8e-7, 2.5e-10, 2e-11, 8e-10, 0.0, 1.8e-3)
+_TRANSCENDENTAL_WIDE = _Rates(8e-7, 8e-9, 2e-11, 5e-9, 0.0, 1e-3)
 # On an idle machine both roads multiply equally fast. The threads of NumPy's BLAS wait for each
 # other, though, and where the machine has other work a product may take a hundred times as long.
-_CONTRACTION = _Rates(2.5e-6, 2e-11, 6e-11, 1e-11, 6e-11, 5e-3)
+_CONTRACTION = _Rates(2e-6, 5e-12, 1.5e-10, 4e-12, 1.2e-10, 2e-3)
 # NumPy has no convolution: where it is interpreted JAX is called for each, which compiles it.
 _CONVOLUTION = _Rates(2.5e-4, 3e-11, 6e-11, 3e-11, 6e-11, 1.5e-2)
-_SORT = _Rates(4e-6, 1.5e-9, 6e-11, 8e-9, 6e-11, 4e-2)
+_SORT = _Rates(2e-6, 5e-9, 6e-11, 2e-8, 6e-11, 1.5e-2)
 _SCATTER = _Rates(1e-5, 5e-9, 6e-11, 2e-9, 6e-11, 5e-3)
 _HASH = _Rates(5e-5, 1.7e-10, 6e-11, 1e-10, 3e-11, 1e-1)
-_VIEW = _Rates(8e-7, 0.0, 0.0, 0.0, 0.0, 5e-4)
-_OTHER = _Rates(2.5e-6, 3e-10, 6e-11, 3e-10, 3e-11, 3e-3)
+_VIEW = _Rates(3e-7, 0.0, 5e-12, 0.0, 0.0, 2.5e-3)
+_OTHER = _Rates(6e-6, 2e-10, 2.5e-10, 1e-9, 5e-11, 7e-3)
 
 # JAX code that is no program of ours is dispatched operation by operation where it is interpreted;
 # what Python does costs the same on both roads.
@@ -108,9 +112,14 @@ def price(program: Program) -> Price:
     interpreted = found.interpreted + _EVALUATE
     compiled = found.compiled + _CALL
     compiled += _ARGUMENT * len(program.inputs) + _RESULT * len(program.outputs)
-    return Price(
-        interpreted, compiled, found.compiling + _COMPILE, max(interpreted - compiled, 0.0)
-    )
+    compiling = found.compiling + _COMPILE + _COMPILE_RESULT * len(program.outputs)
+    return Price(interpreted, compiled, compiling, max(interpreted - compiled, 0.0))
+
+
+def gain_of_jax(program: Program, prices: Price) -> float:
+    """Returns what one compiled run saves where arguments and results are JAX's."""
+    handing = _JAX_ARGUMENT * len(program.inputs) + _JAX_RESULT * len(program.outputs)
+    return max(prices.interpreted - prices.compiled + handing, 0.0)
 
 
 class _Running(NamedTuple):

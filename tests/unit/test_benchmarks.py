@@ -282,6 +282,7 @@ def test_the_calibration_of_the_policy_runs(
 ) -> None:
     name, function, arrays = next(calibrate_policy.cases())
     monkeypatch.setattr(calibrate_policy, "cases", lambda: [(name, function, arrays)])
+    monkeypatch.setattr(calibrate_policy, "of_sessions", lambda: [])
     calibrate_policy.main()
     case, *summary = capsys.readouterr().out.splitlines()
     assert case.startswith(name)

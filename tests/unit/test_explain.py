@@ -152,7 +152,7 @@ def test_the_choice_is_the_same_each_time() -> None:
 
 
 def test_what_is_heavy_is_compiled_at_once() -> None:
-    x = np.linspace(0, 1, 1_000_000)
+    x = np.linspace(0, 1, 3_000_000)
 
     def wave(np: Any) -> Any:
         def f(x: Any) -> Any:
