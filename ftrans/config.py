@@ -45,6 +45,8 @@ class _Config:
         background_compile: whether compiling goes on in another thread while calls are still
             interpreted. Off: which call is the first compiled one would depend on timing.
         compilation_cache_dir: where compiled code is kept between processes, or None.
+        skip_python: whether a call of a transform leaves out its function, where that is proven to
+            do what it did before.
         traceback: "short" hides ftrans's own frames from tracebacks, "full" shows them; full
             where the environment variable FTRANS_TRACEBACK says so.
     """
@@ -58,6 +60,7 @@ class _Config:
         self.cache_entries: int = 4096
         self.cache_bytes: int = 1 << 30
         self.background_compile: bool = False
+        self.skip_python: bool = True
         self._compilation_cache_dir: str | None = None
         self.traceback: Literal["short", "full"] = (
             "full" if os.environ.get("FTRANS_TRACEBACK") == "full" else "short"

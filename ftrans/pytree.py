@@ -118,18 +118,19 @@ def tuple_of(count: int) -> Skeleton:
 
 
 @functools.lru_cache(1024)
-def _has_dicts(structure: Any) -> bool:
+def has_dicts(structure: Any) -> bool:
+    """Tells whether there are dicts in a pytree, whose keys have an order."""
     kind, _ = structure.node_data() or (None, None)
-    return kind is dict or any(map(_has_dicts, structure.children()))
+    return kind is dict or any(map(has_dicts, structure.children()))
 
 
-def _orders_in(value: Any) -> Any:
+def orders_in(value: Any) -> Any:
     """Returns the keys of dicts in their order, where JAX would sort them; None if nowhere."""
     if type(value) is dict:
-        inside = tuple([(key, _orders_in(item)) for key, item in value.items()])
+        inside = tuple([(key, orders_in(item)) for key, item in value.items()])
         kept = list(value) != sorted(value) or any(order is not None for _, order in inside)
         return inside if kept else None
-    items = tuple(map(_orders_in, value)) if type(value) in (tuple, list) else ()
+    items = tuple(map(orders_in, value)) if type(value) in (tuple, list) else ()
     return items if any(order is not None for order in items) else None
 
 
@@ -144,7 +145,7 @@ def _ordered(value: Any, orders: Any) -> Any:
 
 def ordered_like(value: Any, made: Any) -> Any:
     """Returns a pytree that was made of another one, in which dicts have the orders of that."""
-    return _ordered(made, _orders_in(value))
+    return _ordered(made, orders_in(value))
 
 
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:
@@ -164,7 +165,7 @@ def split(value: Any, is_part: Callable[[Any], bool] = is_array) -> tuple[list[A
             rest.append(None)
         else:
             rest.append(leaf)
-    orders = _orders_in(value) if _has_dicts(structure) else None
+    orders = orders_in(value) if has_dicts(structure) else None
     return values, Skeleton(structure, rest, len(values), orders)
 
 

@@ -94,6 +94,7 @@ def bounded(function: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable
         entered.__doc__ = function.__doc__
         entered.__annotations__ = function.__annotations__
         entered.__dict__.update(function.__dict__)
+        entered.__dict__.update(transformed.__dict__)
         entered.__wrapped__ = function  # type: ignore[attr-defined]
         return entered
 

@@ -1,5 +1,6 @@
 """What users add to the library: rules of their own, and calls of what is no program of ours."""
 
+from ftrans.custom import functions  # noqa: F401
 from ftrans.custom.context import FunctionCtx, VmapInfo
 from ftrans.custom.decorators import custom_jvp, custom_vjp, custom_vmap
 from ftrans.custom.front import external, ffi, traceable

@@ -28,6 +28,7 @@ from ftrans.custom.context import FunctionCtx
 from ftrans.custom.methods import Methods, asks_needs, methods_of
 from ftrans.errors import FtransError
 from ftrans.external.captures import content
+from ftrans.func.proven import MEMO
 from ftrans.numpy import linalg
 from ftrans.pytree import is_constant
 
@@ -48,8 +49,17 @@ class Guards:
         self._functions: list[tuple[FunctionType, CodeType, Any, int]] = []
         self._rules: list[tuple[Any, Callable[[Any], Any], Any]] = []
         self._spaces: list[tuple[Any, dict[str, Any]]] = []
+        self._arrays: list[tuple[np.ndarray, Any, bytes]] = []
         self.asks_needs = False
         self.token = object()
+
+    def name(self, space: dict[str, Any], name: str) -> None:
+        """Notes a name that is read, of globals or of a module, as it is now."""
+        self._names.append((space, name, space.get(name, _ABSENT)))
+
+    def watch(self, array: np.ndarray) -> None:
+        """Notes an array whose contents are read."""
+        self._arrays.append((array, (array.shape, array.dtype), array.tobytes()))
 
     @property
     def reads(self) -> str:
@@ -71,8 +81,11 @@ class Guards:
             if (
                 function.__code__ is not code
                 or function.__defaults__ is not defaults
-                or len(function.__dict__) != attributes
+                or len(function.__dict__) - (MEMO in function.__dict__) != attributes
             ):
+                return False
+        for array, kind, content_of in self._arrays:
+            if (array.shape, array.dtype) != kind or array.tobytes() != content_of:
                 return False
         for owner, attributes in self._spaces:
             found = vars(owner)
@@ -101,19 +114,24 @@ class Ruled:
 
 def guards_of(functions: Sequence[Any]) -> Guards | None:
     """Returns what functions of a user's read; None where it may change unseen."""
-    reader = _Reader()
+    reader = Reader()
     return reader.guards if all(map(reader.method, functions)) else None
 
 
-class _Reader:
+class Reader:
     """Collects what functions read; its methods tell whether that is understood.
 
     What a function gets hold of it may keep under a local name, or pass on; so the attributes of
     classes and rules are read as a whole, wherever they may be asked for.
+
+    Attributes:
+        guards: what was read.
+        reason: what is not understood, of that the first.
     """
 
     def __init__(self) -> None:
         self.guards = Guards()
+        self.reason = ""
         self._seen: set[Any] = set()
         self._spaces: set[Any] = set()
 
@@ -130,15 +148,16 @@ class _Reader:
         self._seen.add(function)
         code, defaults = function.__code__, function.__defaults__
         reads = _reads(code)
-        if reads is None or function.__kwdefaults__ or not is_constant(defaults):
-            return False
-        if reads.writes and not is_method:
-            return False
+        if reads is None or (reads.writes and not is_method):
+            return self._refuse(f"{function.__qualname__} does what is not understood")
+        if function.__kwdefaults__ or not is_constant(defaults):
+            return self._refuse(f"{function.__qualname__} has defaults that may change")
         is_wrapper = is_method and "__ftrans_once__" in function.__dict__
         if not _HARMLESS_ATTRIBUTES.issuperset(function.__dict__):
             return False
         self.guards.asks_needs |= asks_needs(function)
-        self.guards._functions.append((function, code, defaults, len(function.__dict__)))
+        attributes = len(function.__dict__) - (MEMO in function.__dict__)
+        self.guards._functions.append((function, code, defaults, attributes))
         space = function.__globals__
         for name, attributes in reads.names:
             value = space.get(name, _ABSENT)
@@ -148,7 +167,7 @@ class _Reader:
                 value = space_of_builtins.get(name, _ABSENT)
                 self.guards._names.append((space_of_builtins, name, value))
             if not self._value(value, attributes):
-                return False
+                return self._refuse(f"it reads `{'.'.join((name, *attributes))}`")
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
         for name, attributes in reads.free:
             value = content(cells[name])
@@ -157,8 +176,12 @@ class _Reader:
                 if not self.method(value):
                     return False
             elif not self._value(value, attributes):
-                return False
+                return self._refuse(f"it reads `{'.'.join((name, *attributes))}`")
         return True
+
+    def _refuse(self, reason: str) -> bool:
+        self.reason = self.reason or reason
+        return False
 
     def _value(self, value: Any, attributes: tuple[str, ...]) -> bool:
         """Looks at what is read, and at the attributes that are asked of it at once."""
@@ -246,7 +269,7 @@ _DECORATORS = "ftrans.custom.decorators"
 _OF_CLASSES = frozenset({"__dict__", "__weakref__", "__annotations__"})
 """The attributes that any class has, beside constants and methods."""
 
-_HARMLESS_ATTRIBUTES = frozenset({"__wrapped__", "__ftrans_once__"})
+_HARMLESS_ATTRIBUTES = frozenset({"__wrapped__", "__ftrans_once__", MEMO})
 """The attributes that a function may have."""
 
 _HARMLESS_TYPES = {x for x in vars(builtins).values() if isinstance(x, type)}

@@ -10,6 +10,7 @@ import jax.tree_util as tree
 
 from ftrans.errors import DTypeError, ShapeError, StructureError
 from ftrans.func.arguments import Arguments
+from ftrans.func.proven import proven
 from ftrans.func.staging import (
     apply,
     known_inputs,
@@ -131,6 +132,7 @@ def grad(
     name = f"grad({name_of(func)})"
 
     @bounded(func)
+    @proven(name, func, "grad", argnums, has_aux)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         found, _, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs, False)
         return (found, aux) if has_aux else found
@@ -159,6 +161,7 @@ def grad_and_value(
     name = f"grad_and_value({name_of(func)})"
 
     @bounded(func)
+    @proven(name, func, "grad_and_value", argnums, has_aux)
     def gradient_and_value(*args: Any, **kwargs: Any) -> Any:
         found, value, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs)
         return found, (value, aux) if has_aux else value
@@ -187,6 +190,7 @@ def value_and_grad(
     name = f"value_and_grad({name_of(func)})"
 
     @bounded(func)
+    @proven(name, func, "value_and_grad", argnums, has_aux)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         found, value, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs)
         return ((value, aux) if has_aux else value), found

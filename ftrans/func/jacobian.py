@@ -13,6 +13,7 @@ from ftrans.errors import ArgumentError, DTypeError
 from ftrans.func.arguments import Arguments, is_differentiable, match_leaves, match_structure
 from ftrans.func.derivative import array_outputs, jvp, stage_value, vjp
 from ftrans.func.grad import gradient_value_aux
+from ftrans.func.proven import proven
 from ftrans.func.staging import (
     apply,
     check_chunk_size,
@@ -51,6 +52,7 @@ def _jacobian(
     check_chunk_size(name, chunk_size)
 
     @bounded(func)
+    @proven(name, func, transform, build, argnums, has_aux, chunk_size, holomorphic)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         arguments = Arguments(name, func, args, argnums)
         if holomorphic is not None:

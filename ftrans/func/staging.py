@@ -35,7 +35,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def name_of(function: Callable[..., Any]) -> str:
     """Returns the name by which programs and errors call a function."""
-    if type(function) is FunctionType and not function.__dict__:
+    if type(function) is FunctionType and "__ftrans_name__" not in function.__dict__:
         name = function.__name__
         return "lambda" if name == "<lambda>" else name
     while isinstance(function, functools.partial):

@@ -10,6 +10,7 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import ArgumentError, AxisError, DTypeError, ShapeError, StructureError
+from ftrans.func.proven import proven
 from ftrans.func.staging import (
     apply,
     check_chunk_size,
@@ -77,6 +78,7 @@ def vmap(
     reason = f"the mapped axis of {name}"
 
     @bounded(func)
+    @proven(name, func, "vmap", in_dims, out_dims, randomness, chunk_size, axis_size)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.tree_flatten(args)
         label = functools.partial(_label, func, args)

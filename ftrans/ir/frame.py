@@ -294,6 +294,7 @@ class Frame:
             asked: the value that was asked for, which may belong to a frame further in.
         """
         self.demands += 1
+        state.demanded += 1
         known = self.known
         if code not in known:
             if code < 0:

@@ -104,6 +104,9 @@ class _State(threading.local):
     of_tensors: bool
     """Whether what is traced stands for tensors, so that its methods mean what theirs do."""
 
+    demanded: int
+    """How often a value was asked for, or drawn, while it was traced."""
+
     held: Any
     """Notes what is traced while it is not, see `runtime/outlived.py`; None outside of that."""
 
@@ -129,6 +132,7 @@ class _State(threading.local):
         self.grad = True
         self.inference = False
         self.of_tensors = False
+        self.demanded = 0
         self.held = None
         self.modes = []
         self.saving = ()

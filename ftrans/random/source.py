@@ -158,6 +158,7 @@ def lanes(name: str) -> Sequence[Any]:
             `vmap`, unless that was told what is meant.
     """
     found = []
+    state.demanded += 1
     for frame in state.stack:
         frame.demands += 1  # what draws is not to be taken over
         if frame.closed:

@@ -181,7 +181,7 @@ class Source:
 
         def lowered(*packed: Any) -> list[Any]:
             found = lower(self.program(), packing.unpack(packed))
-            return found if results is None else results.pack(found, jnp)
+            return found if results is None else list(results.pack(found, jnp))
 
         lowered.__name__ = lowered.__qualname__ = "".join(
             c if c.isalnum() else "_" for c in self.name
@@ -230,7 +230,9 @@ class _Packing:
         """Returns what travels."""
         if not self.groups:
             return values
-        packed = [xp.concatenate([values[i].ravel() for i, *_ in group]) for group in self.groups]
+        packed: list[Any] = [
+            xp.concatenate([values[i].ravel() for i, *_ in group]) for group in self.groups
+        ]
         return packed + [values[i] for i in self.singles]
 
     def unpack(self, packed: Sequence[Any]) -> list[Any]:

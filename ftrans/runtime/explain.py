@@ -42,6 +42,8 @@ class Call(NamedTuple):
         reason: why it went that road.
         seconds: how long the run took, compiling included; what JAX computes asynchronously is
             not waited for.
+        python: "skipped" where the function was not run, since it is proven to do what it did;
+            else why that is not known, as in "reads `table`"; empty where nothing was asked.
     """
 
     call: str
@@ -50,13 +52,17 @@ class Call(NamedTuple):
     road: str
     reason: str
     seconds: float
+    python: str = ""
 
+
+SKIPPED = "skipped"
 
 _ring: deque[tuple] = deque(maxlen=_KEPT)
 
 
 class _Pending(threading.local):
     trace: float | None = None
+    python = ""
 
 
 _pending = _Pending()
@@ -70,6 +76,11 @@ def note_trace(seconds: float | None) -> None:
     _pending.trace = seconds
 
 
+def note_python(what: str) -> None:
+    """Tells what is known of the function that this thread runs next: see `Call.python`."""
+    _pending.python = what
+
+
 def record(
     name: str, hit: bool, road: str, why: Why, spent: float, price: float, seconds: float
 ) -> tuple:
@@ -77,16 +88,19 @@ def record(
     trace = _pending.trace
     if trace is not None:
         _pending.trace = None
-    row = (name, trace, hit, road, why, spent, price, seconds)
+    python = _pending.python
+    if python:
+        _pending.python = ""
+    row = (name, trace, hit, road, why, spent, price, seconds, python)
     _ring.append(row)
     return row
 
 
 def call_of(row: tuple) -> Call:
     """Returns what is told of a run that was remembered."""
-    name, traced, hit, road, why, spent, price, seconds = row
+    name, traced, hit, road, why, spent, price, seconds, python = row
     reason = why.value.format(duration(spent), duration(price))
-    return Call(name, traced, hit, road, reason, seconds)
+    return Call(name, traced, hit, road, reason, seconds, python)
 
 
 class Explanation(tuple[Call, ...]):
@@ -102,7 +116,11 @@ class Explanation(tuple[Call, ...]):
         return [
             (
                 call.call,
-                "-" if call.traced is None else duration(call.traced),
+                call.python
+                if call.python == SKIPPED
+                else "-"
+                if call.traced is None
+                else duration(call.traced),
                 "hit" if call.hit else "new",
                 f"{call.road}: {call.reason}",
                 duration(call.seconds),

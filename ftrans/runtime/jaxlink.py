@@ -168,7 +168,8 @@ def host_sharding() -> Any:
 def to_jax(array: Any) -> jax.Array:
     """Copies a NumPy array to JAX's default device; call it within `x64()`."""
     put = _put_on_host()
-    if put is None or jax.config.jax_default_device is not None:
+    config: Any = jax.config
+    if put is None or config.jax_default_device is not None:
         return jnp.array(array, copy=True)
     return put(_aval(array.shape, array.dtype), array)
 

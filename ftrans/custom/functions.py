@@ -1,0 +1,107 @@
+"""What functions under transforms read: more than rules may, since all they are given is traced.
+
+Arrays that they close over are read by their contents where these may be written to; so are
+namespaces, of which every name counts that is asked of anything in the code that is read.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from types import CodeType, FunctionType, ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ftrans import nn
+from ftrans.custom.guards import Guards, Reader
+from ftrans.func.proven import Refused, origin, reader
+from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
+
+_LARGEST = 1 << 16
+"""The most bytes of an array that is compared at each call: that takes some microseconds."""
+
+_HARMLESS = {id(x) for x in vars(nn).values() if callable(x) and not isinstance(x, type)}
+_HARMLESS |= {id(x) for x in vars(itertools).values() if isinstance(x, type)}
+_HARMLESS |= {id(x) for x in (functools.reduce, iter, next)}
+
+
+class _Whole(Reader):
+    """Reads functions whose arguments are traced, and the namespaces that they hand on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: set[str] = set()
+        self._handed_on: list[Any] = []
+
+    def all(self, function: FunctionType) -> bool:
+        """Reads a function, and what it may ask of namespaces that it hands on."""
+        known: set[tuple[int, str]] = set()
+        if not self.function(function):
+            return False
+        while new := [
+            (space, name)
+            for space in self._handed_on
+            for name in self._asked & vars(space).keys()
+            if (id(space), name) not in known
+        ]:
+            for space, name in new:
+                known.add((id(space), name))
+                if not self._of_space(space, (name,)):
+                    return self._refuse(f"it may read `{name}` of {space!r:.40}")
+        return True
+
+    def function(self, function: Any, is_method: bool = False) -> bool:
+        base, _ = origin(function)  # options of transforms are constants
+        if type(base) is FunctionType:
+            self._asked.update(_names_in(base.__code__))
+        return super().function(base, is_method)
+
+    def _value(self, value: Any, attributes: tuple[str, ...]) -> bool:
+        if isinstance(value, (ModuleType, SimpleNamespace)):
+            if attributes:
+                return self._of_space(value, attributes)
+            self._handed_on.append(value)
+            return True
+        if type(value) is np.ndarray:
+            return self._array(value)
+        if is_jax(value):
+            return not is_traced_by_jax(value)
+        return id(value) in _HARMLESS or super()._value(value, attributes)
+
+    def _array(self, array: np.ndarray) -> bool:
+        if array.nbytes > _LARGEST:
+            return self._refuse(f"it closes over an array that may change, of {array.nbytes} bytes")
+        if array.dtype.hasobject or array.dtype.names:
+            return False
+        self.guards.watch(array)
+        return True
+
+    def _of_space(self, space: Any, attributes: tuple[str, ...]) -> bool:
+        name, *rest = attributes
+        names = vars(space)
+        if name not in names:
+            getattr(space, name, None)  # which may load a module
+        if name not in names:
+            return False
+        self.guards.name(names, name)
+        return self._value(names[name], tuple(rest))
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """Yields the names that a code asks of anything, as attributes or of what is global."""
+    yield from code.co_names
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from _names_in(const)
+
+
+def _guards(function: FunctionType) -> Guards:
+    found = _Whole()
+    if not found.all(function):
+        raise Refused(found.reason or "it does what is not understood")
+    return found.guards
+
+
+reader.guards = _guards

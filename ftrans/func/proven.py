@@ -1,0 +1,394 @@
+"""Calls of transforms that need not run Python: the function is proven to do the same again.
+
+An un-jitted transform runs its function at each call, since that may read what has changed. Where
+its code shows what it reads (`custom/guards.py`), and it asked for no value when it was traced with
+all its arrays unknown, there is one program for all calls with arguments of these types, for as
+long as what it reads is as it was. After some calls that program is made, held against what the
+last call returned, and run in the place of the function from then on.
+
+What a proof leaves out: who looks at the function while it runs (a debugger, a profile), for whom
+it is run; and what it does to containers that it is given, or draws, for which it is not proven.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import jax.tree_util as tree
+import numpy as np
+
+from ftrans.config import config
+from ftrans.errors import CheckError
+from ftrans.func.staging import Staged, known_inputs, stage
+from ftrans.ir.stack import state
+from ftrans.primitives.observe import observing
+from ftrans.pytree import has_dicts, orders_in, split
+from ftrans.runtime import note_trace, run
+from ftrans.runtime.cache import on_clear
+from ftrans.runtime.explain import SKIPPED, note_python
+from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
+
+_AFTER = 16
+"""How many calls alike there were before a program for them is made, which takes as long."""
+
+_MOST, _ATTEMPTS = 16, 4
+"""How many signatures of one function are remembered, and how many proofs may cease to hold."""
+
+MEMO, _MARK = "__ftrans_memo__", "__ftrans_mark__"
+
+_PLAIN = (tuple, list, dict, type(None))
+_NUMERIC = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
+_arrays: set[type] = {np.ndarray}
+_constants = frozenset({bool, int, float, complex, str})
+
+_debugging = getattr(sys, "monitoring", None)
+
+
+class Refused(Exception):
+    """Says why a function is not proven to do the same again."""
+
+
+class _Reader:
+    guards: Callable[[FunctionType], Any]
+    """Returns guards of what a function reads; raises `Refused`. Given by a layer above."""
+
+
+reader = _Reader()
+
+
+class Mark(NamedTuple):
+    """Says of a transformed function what it is made of.
+
+    Attributes:
+        called: the function that has this mark, weakly; what copied its attributes is another one.
+        base: the function of the user's.
+        places: the transforms around it and their options, the outermost first.
+    """
+
+    called: weakref.ref[Any]
+    base: FunctionType
+    places: tuple[Any, ...]
+
+
+def origin(function: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Returns the function of the user's that a transformed one is made of, and the transforms."""
+    mark = getattr(function, _MARK, None)
+    if type(mark) is Mark:
+        called = mark.called()
+        for cell in function.__closure__ or ():
+            if cell.cell_contents is called:
+                return mark.base, mark.places
+    return function, ()
+
+
+class Memo:
+    """Is what is known of the calls of one function of the user's, and goes with it.
+
+    Attributes:
+        owner: that function; others may have copied its attributes.
+        calls: by signature how many there were, then what they do, or why that is not known.
+        left: how many proofs may still cease to hold.
+        reason: why none of its calls is proven; empty where one may be.
+    """
+
+    __slots__ = ("age", "calls", "left", "owner", "reason")
+
+    def __init__(self, owner: FunctionType):
+        self.owner = weakref.ref(owner)
+        self.clear()
+
+    def clear(self) -> None:
+        """Begins anew."""
+        self.calls: dict[Any, int | str | Proof] = {}
+        self.left, self.reason, self.age = _ATTEMPTS, "", _age
+
+    def make_room(self) -> None:
+        """Forgets all calls; gives up where none of so many was like enough others."""
+        if not any(type(known) is Proof for known in self.calls.values()):
+            self.reason = "no two calls of it are alike"
+        self.calls = {}
+
+    def __reduce__(self) -> Any:
+        return _no_memo, ()  # it does not travel with its function
+
+
+def _no_memo() -> None:
+    return None
+
+
+_age = 0
+"""How often all was forgotten."""
+
+
+@on_clear
+def _forget() -> None:
+    global _age
+    _age += 1
+
+
+def _memo_of(function: FunctionType) -> Memo:
+    memo = function.__dict__.get(MEMO)
+    if type(memo) is not Memo or memo.owner() is not function:
+        memo = function.__dict__[MEMO] = Memo(function)
+    if memo.age != _age:
+        memo.clear()
+    return memo
+
+
+def proven(
+    name: str, func: Callable[..., Any], *place: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Returns a decorator for what a transform makes of a function: skips Python where it may.
+
+    Args:
+        name: that of the transformed function.
+        func: what it transforms.
+        place: names the transform, with all its options.
+    """
+    base, places = origin(func)
+    places = (place, *places)
+
+    def decorate(transformed: Callable[..., Any]) -> Callable[..., Any]:
+        if type(base) is not FunctionType or not _has_hash(places):
+            return transformed
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            local = vars(state)
+            if local["stack"] or local["of_tensors"] or not config.skip_python or _is_watched():
+                return transformed(*args, **kwargs)
+            memo = _memo_of(base)
+            if memo.reason:
+                note_python(memo.reason)
+                return transformed(*args, **kwargs)
+            signature = _signature(places, args, kwargs)
+            if signature is None:
+                return transformed(*args, **kwargs)
+            key, values = signature
+            known = memo.calls.get(key, 0)
+            if type(known) is Proof:
+                if known.guards.hold():
+                    if config.check:
+                        known.check(transformed, args, kwargs)
+                    return known.run(values)
+                _ceased(memo, key)
+                known = 0
+            if type(known) is str:
+                note_python(known)
+                return transformed(*args, **kwargs)
+            result = transformed(*args, **kwargs)
+            if not known and len(memo.calls) >= _MOST:
+                memo.make_room()
+            count = known + 1 if type(known) is int else 1
+            memo.calls[key] = count
+            if count >= _AFTER:
+                _learn(memo, key, name, base, transformed, args, kwargs, result)
+            return result
+
+        called.__dict__[_MARK] = Mark(weakref.ref(called), base, places)
+        return called
+
+    return decorate
+
+
+def _has_hash(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_watched() -> bool:
+    """Tells whether somebody looks at what Python runs: a debugger, a measurement of coverage."""
+    if observing.by is not None or sys.gettrace() is not None:
+        return True
+    return _debugging is not None and any(map(_debugging.get_tool, (0, 1)))
+
+
+def _signature(
+    places: tuple[Any, ...], args: Any, kwargs: Any
+) -> tuple[tuple[Any, ...], list[Any]] | None:
+    """Returns what calls that are alike have in common, and the arrays; None for other values."""
+    given = (args, kwargs) if kwargs else args
+    leaves, structure = tree.tree_flatten(given)
+    key: list[Any] = [places, structure, config.default_dtype]
+    if has_dicts(structure):
+        key.append(orders_in(given))
+    values = []
+    for x in leaves:
+        kind = type(x)
+        if kind in _arrays:
+            if x.dtype not in _NUMERIC:
+                return None
+            key += (kind, x.shape, x.dtype)
+            values.append(x)
+        elif kind in _constants:
+            sign = math.copysign(1.0, x) if kind is float else repr(x) if kind is complex else 0
+            key += (kind, x, sign)
+        elif is_jax(x) and not is_traced_by_jax(x):
+            _arrays.add(kind)
+            return _signature(places, args, kwargs)
+        else:
+            return None
+    return tuple(key), values
+
+
+class Proof(NamedTuple):
+    """Is what all calls of one signature do.
+
+    Attributes:
+        name: that of the transformed function.
+        guards: what must be as it was.
+        staged: the program, what it captured, and how the result is made.
+        as_jax: whether results are `jax.Array`s; None where they follow what is given.
+    """
+
+    name: str
+    guards: Any
+    staged: Staged
+    as_jax: bool | None
+
+    def run(self, values: list[Any]) -> Any:
+        """Returns the result of a call for these arrays."""
+        note_trace(None)
+        note_python(SKIPPED)
+        staged = self.staged
+        return staged.outputs.build(run(staged.program, values + staged.captured, self.as_jax))
+
+    def check(self, transformed: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Raises where the function, traced anew, does something else.
+
+        Raises:
+            CheckError: there.
+        """
+        now, before = _traced(self.name, transformed, args, kwargs), self.staged
+        same = (
+            now.program.structure is before.program.structure
+            and now.outputs == before.outputs
+            and len(now.captured) == len(before.captured)
+            and all(map(_equal, now.captured, before.captured))
+        )
+        if not same:
+            raise CheckError(
+                f"{self.name}: its function was not run, since it was proven to do the same "
+                f"again; it does something else.\n"
+                f"  program was: {before.program}\n  program is: {now.program}\n"
+                f"  It reads: {self.guards.reads}; and what has changed, which was not seen."
+            )
+
+
+def _equal(x: Any, y: Any) -> bool:
+    return x is y or np.array_equal(x, y, equal_nan=np.asarray(x).dtype.kind in "fc")
+
+
+def _ceased(memo: Memo, key: Any) -> None:
+    """Forgets a proof that holds no longer."""
+    memo.calls.pop(key, None)
+    memo.left -= 1
+    if not memo.left:
+        memo.reason = "what it reads changes"
+
+
+def _learn(
+    memo: Memo,
+    key: Any,
+    name: str,
+    base: FunctionType,
+    transformed: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    result: Any,
+) -> None:
+    """Makes the program for calls that are alike, and holds it against what one has returned."""
+    try:
+        guards = reader.guards(base)
+    except Refused as refused:
+        memo.reason = str(refused)
+        return
+    try:
+        staged = _traced(name, transformed, args, kwargs)
+        found, returned = split(result, _is_array)
+        kinds = {type(x) is not np.ndarray for x in found}
+        proof = Proof(name, guards, staged, kinds.pop() if len(kinds) == 1 else None)
+        if kinds or staged.outputs != returned or not returned.is_constant:
+            raise Refused("its result holds what is no array")
+        _, values = _signature((), args, kwargs)  # type: ignore[misc]
+        _compare(proof.run(values), found)
+        if not guards.hold():
+            raise Refused("it changes what it reads")
+        memo.calls[key] = proof
+    except Exception as error:
+        # whatever the function raises that does not expect its arrays to be unknown
+        memo.calls[key] = str(error).partition("\n")[0] or type(error).__name__
+
+
+def _traced(name: str, transformed: Callable[..., Any], args: Any, kwargs: Any) -> Staged:
+    """Traces a call with all arrays among its arguments unknown.
+
+    Raises:
+        Refused: where it asks for a value, or changes its arguments.
+    """
+    if not _is_plain((args, kwargs)):
+        raise Refused("an argument is an object that is neither an array nor a container")
+    values, skeleton = split((args, kwargs), _is_array)
+
+    def call(*tracers: Any) -> Any:
+        given = skeleton.build(tracers)
+        result = transformed(*given[0], **given[1])
+        left, after = split(given, lambda x: not _is_constant(x))
+        if after != skeleton or any(map(operator.is_not, left, tracers)):
+            raise Refused("it changes its arguments")
+        return result
+
+    before = state.demanded
+    staged = stage(name, call, known_inputs(values))
+    if state.demanded != before:
+        raise Refused("it asks for a value, or draws")
+    if staged.program.calls_host or staged.program.traces_anew:
+        raise Refused("it calls what is no program")
+    return staged
+
+
+def _is_array(x: Any) -> bool:
+    return type(x) in _arrays
+
+
+def _is_constant(x: Any) -> bool:
+    return type(x) in _constants
+
+
+def _is_plain(value: Any) -> bool:
+    """Tells whether a pytree is made of the containers of Python's alone."""
+    if type(value) is dict:
+        return all(map(_is_plain, value.values()))
+    if type(value) in _PLAIN:
+        return all(map(_is_plain, value or ()))
+    return _is_array(value) or _is_constant(value)
+
+
+def _compare(result: Any, expected: Sequence[Any]) -> None:
+    """Raises unless a result is what the function has returned, but for rounding.
+
+    Raises:
+        Refused: there.
+    """
+    found, _ = split(result, _is_array)
+    for x, y in zip(found, expected, strict=True):
+        a, b = np.asarray(x), np.asarray(y)
+        if type(x) is not type(y) or a.shape != b.shape or a.dtype != b.dtype:
+            raise Refused("the types of its results depend on what is traced")
+        if a.dtype.kind in "fc":
+            size = float(np.finfo(a.dtype).eps) ** 0.75
+            with np.errstate(all="ignore"):
+                scale = np.max(np.abs(b), initial=0.0, where=np.isfinite(b))
+            same = np.allclose(a, b, rtol=size, atol=size * scale, equal_nan=True)
+        else:
+            same = np.array_equal(a, b)
+        if not same:
+            raise Refused("its results depend on what is traced")
