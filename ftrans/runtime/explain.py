@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from ftrans.errors import ArgumentError
+from ftrans.ir.stack import state
 
 _KEPT = 256
 
@@ -88,7 +89,7 @@ def record(
     trace = _pending.trace
     if trace is not None:
         _pending.trace = None
-    python = _pending.python
+    python = "" if state.stack else _pending.python  # not a value that is asked for on the way
     if python:
         _pending.python = ""
     row = (name, trace, hit, road, why, spent, price, seconds, python)

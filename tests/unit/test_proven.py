@@ -1,0 +1,336 @@
+"""Un-jitted calls that skip the Python of a function: the same results as when it is run."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ftrans
+import ftrans.numpy as fnp
+from ftrans import func, nn
+from ftrans.func import proven
+
+X = np.linspace(0.1, 1.0, 8, dtype="float32")
+WEIGHTS = np.ones(8, "float32")
+CONSTANT = jnp.full(8, 2.0)
+LIST, NUMBER = [2.0], 2.0
+SPACE = types.SimpleNamespace(numpy=fnp, factor=3.0)
+TURNS = 3 * proven._AFTER
+
+
+@pytest.fixture(autouse=True)
+def skipping(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(ftrans.config, "skip_python", True)
+    ftrans.cache_clear()
+    yield
+    ftrans.cache_clear()
+
+
+def last() -> str:
+    """Returns what is told of the Python of the latest call."""
+    return ftrans.explain(last=1)[0].python
+
+
+def both_ways(
+    transformed: Callable[..., Any],
+    args: Callable[[int], tuple[Any, ...]],
+    change: Callable[[int], None] = lambda turn: None,
+) -> list[str]:
+    """Returns what was told of each call, after results were held against those of Python."""
+    told = []
+    for turn in range(TURNS):
+        change(turn)
+        result = transformed(*args(turn))
+        told.append(last())
+        ftrans.config.skip_python = False
+        expected = transformed(*args(turn))
+        ftrans.config.skip_python = True
+        assert jax.tree.structure(result) == jax.tree.structure(expected)
+        for x, y in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
+            assert type(x) is type(y)
+            np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+    return told
+
+
+def wave(x: Any) -> Any:
+    return (np.sin(x) * x).sum()
+
+
+def helper(x: Any) -> Any:
+    return np.tanh(x)
+
+
+def chain(xp: Any, x: Any) -> Any:
+    return xp.sum(xp.sin(x))
+
+
+def of_pairs(p: Any) -> Any:
+    return sum((i + 1) * v.sum() for i, v in enumerate(p.values()))
+
+
+def stacked(x: Any) -> Any:
+    rows = []
+    for i in range(3):
+        rows.append(x * i)
+    return nn.relu(fnp.stack(rows)).sum()
+
+
+def written(x: Any) -> Any:
+    y = x.copy()
+    y[0] = 2.0
+    return (y * x).sum()
+
+
+slope = func.grad(lambda x: x * x * x)
+
+PROVEN = {
+    "grad": (func.grad(wave), lambda i: (X + i,)),
+    "value": (func.value_and_grad(wave), lambda i: (X + i,)),
+    "jax": (func.grad(wave), lambda i: (jnp.asarray(X) * i,)),
+    "hessian": (func.hessian(wave), lambda i: (X * i,)),
+    "jacrev": (func.jacrev(helper), lambda i: (X * i,)),
+    "vmap": (func.vmap(func.grad(wave)), lambda i: (np.full((3, 8), i, "f4"),)),
+    "one number": (func.grad(func.grad(lambda x: x**3)), lambda i: (2.0,)),
+    "another argument": (
+        func.grad(lambda x, y: (x * y[:4].sum()).sum()),
+        lambda i: (X, np.full(8, i, "f4")),
+    ),
+    "aux": (
+        func.grad(lambda x, y: (x.sum(), {"y": y, "n": (3, x * 2)}), has_aux=True),
+        lambda i: (X, np.full(3, i, "f4")),
+    ),
+    "order of keys": (
+        func.grad(of_pairs),
+        lambda i: ({"a": X, "b": X + i} if i % 2 else {"b": X, "a": X + i},),
+    ),
+    "list": (func.grad(stacked), lambda i: (X,)),
+    "written": (func.grad(written), lambda i: (X,)),
+    "helper": (func.grad(lambda x: helper(x).sum()), lambda i: (X,)),
+    "namespace": (func.grad(lambda x: chain(SPACE.numpy, x) * SPACE.factor), lambda i: (X,)),
+    "transform": (func.grad(lambda x: func.vmap(slope)(x).sum()), lambda i: (X,)),
+    "constant": (func.grad(lambda x: (x * CONSTANT * np.arange(8)).sum()), lambda i: (X,)),
+    "array": (func.grad(lambda x: (x * WEIGHTS[:4].sum()).sum()), lambda i: (X,)),
+}
+
+
+@pytest.mark.parametrize("name", PROVEN)
+def test_python_is_skipped(name: str) -> None:
+    told = both_ways(*PROVEN[name])
+    assert told[-1] == "skipped"
+    assert told[0] == ""
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: (x * LIST[0]).sum(), "it reads `LIST`"),
+        (
+            lambda x: (x * np.random.default_rng().random()).sum(),
+            "it reads `np.random.default_rng`",
+        ),
+        (lambda x: x.sum() if x[0] > 0 else x.max(), "it asks for a value, or draws"),
+        (lambda x, w=WEIGHTS: (x * w).sum(), "<lambda> has defaults that may change"),
+    ],
+)
+def test_it_is_told_why_python_runs(function: Any, reason: str) -> None:
+    gradient = func.grad(function)
+    for _ in range(proven._AFTER + 1):
+        gradient(X)
+    assert last() == reason
+
+
+def _rebind(name: str, value: Callable[[int], Any]) -> Callable[[int], None]:
+    def change(turn: int) -> None:
+        if turn % 20 == 19:
+            globals()[name] = value(turn)
+
+    return change
+
+
+def test_what_is_read_may_change() -> None:
+    def fill(turn: int) -> None:
+        if turn % 20 == 19:
+            WEIGHTS[1] = turn
+
+    def replace(turn: int) -> None:
+        if turn == 20:
+            helper.__code__ = (lambda x: np.cos(x)).__code__
+
+    def patch(turn: int) -> None:
+        if turn == 20:
+            SPACE.numpy = types.SimpleNamespace(sin=fnp.cos, sum=fnp.sum)
+        if turn == 40:
+            SPACE.factor = 5.0
+
+    code = helper.__code__
+    try:
+        for name, change in {
+            "array": fill,
+            "constant": _rebind("CONSTANT", lambda i: jnp.full(8, float(i))),
+            "helper": replace,
+            "namespace": patch,
+        }.items():
+            assert "skipped" in both_ways(*PROVEN[name], change)
+        scaled = func.grad(lambda x: (x * NUMBER).sum())
+        assert "skipped" in both_ways(scaled, lambda i: (X,), _rebind("NUMBER", float))
+    finally:
+        helper.__code__ = code
+        WEIGHTS[:] = 1.0
+        SPACE.numpy, SPACE.factor = fnp, 3.0
+
+
+def test_what_changes_again_and_again_is_given_up() -> None:
+    def gradient(x: Any) -> Any:
+        return (x * NUMBER).sum()
+
+    both_ways(func.grad(gradient), lambda i: (X,))
+    for turn in range(200):
+        globals()["NUMBER"] = float(turn // 20)
+        func.grad(gradient)(X)
+    assert last() == "what it reads changes"
+
+
+def test_arguments_that_are_written_to_stay_written_to() -> None:
+    def noting(x: Any, log: list[int]) -> Any:
+        log.append(len(log))
+        return x.sum()
+
+    for _ in range(TURNS):
+        log: list[int] = []
+        func.grad(noting)(X, log)
+        assert log == [0]
+    assert last() == "it changes its arguments"
+
+
+def test_static_values_are_told_apart_by_kind_and_sign() -> None:
+    kinds = func.grad(lambda x, n: (x * (n if isinstance(n, bool) else 1 / (n or 0.5))).sum())
+    signs = func.grad(lambda x, z: (x * np.copysign(1.0, z)).sum())
+    for _ in range(TURNS):
+        assert [kinds(X, n)[0] for n in (1, True, 1.0)] == [1, 1, 1]
+        assert [signs(X, z)[0] for z in (0.0, -0.0)] == [1, -1]
+
+
+def test_whoever_looks_at_python_sees_it_run() -> None:
+    gradient = func.grad(wave)
+    for _ in range(TURNS):
+        gradient(X)
+    assert last() == "skipped"
+    seen = []
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, arg: seen.append(frame.f_code) and None)
+    try:
+        gradient(X)
+    finally:
+        sys.settrace(before)
+    assert wave.__code__ in seen
+
+
+def test_settings_count() -> None:
+    gradient = func.grad(lambda x: (x * fnp.ones(8)).sum())
+    for _ in range(TURNS):
+        gradient(X)
+    before = ftrans.config.default_dtype
+    try:
+        ftrans.config.default_dtype = np.dtype("float64")
+        assert gradient(X).dtype == np.float32
+        assert last() == ""
+    finally:
+        ftrans.config.default_dtype = before
+
+
+def test_a_function_is_freed_with_what_is_known_of_it() -> None:
+    def made() -> Any:
+        weights = np.ones(8, "f4")
+        f = lambda x: (x * weights).sum()  # noqa: E731
+        for _ in range(TURNS):
+            func.grad(f)(X)
+        assert last() == "skipped"
+        return weakref.ref(f), weakref.ref(weights)
+
+    refs = made()
+    ftrans.cache_clear()
+    gc.collect()
+    assert [ref() for ref in refs] == [None, None]
+
+
+def test_a_function_that_was_called_can_be_pickled_and_wrapped() -> None:
+    for _ in range(TURNS):
+        func.grad(wave)(X)
+    assert pickle.loads(pickle.dumps(wave)) is wave
+    memo = wave.__dict__[proven.MEMO]
+    assert pickle.loads(pickle.dumps(memo)) is None
+
+    def doubled(x: Any) -> Any:
+        return 2 * wave(x)
+
+    doubled.__dict__.update(wave.__dict__)  # as `functools.wraps` does
+    for _ in range(TURNS):
+        np.testing.assert_allclose(func.grad(doubled)(X), 2 * func.grad(wave)(X), rtol=1e-6)
+
+
+def test_a_wrapper_of_a_transform_is_a_function_of_its_own() -> None:
+    inner = func.grad(wave)
+
+    def doubled(x: Any) -> Any:
+        return 2 * inner(x)
+
+    doubled.__dict__.update(inner.__dict__)
+    for _ in range(TURNS):
+        np.testing.assert_allclose(func.vmap(doubled)(X[None]), 2 * inner(X)[None], rtol=1e-6)
+
+
+def test_what_the_reader_does_not_see_is_seen_by_the_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ftrans.config, "check", False)
+    monkeypatch.setattr(proven.reader, "guards", lambda function: _Blind())
+    gradient = func.grad(lambda x: (x * LIST[0]).sum())
+    for _ in range(TURNS):
+        gradient(X)
+    monkeypatch.setitem(globals(), "LIST", [3.0])
+    assert gradient(X)[0] == 2  # which is what the check is for
+    monkeypatch.setattr(ftrans.config, "check", True)
+    with pytest.raises(ftrans.CheckError, match=r"grad\(lambda\): its function was not run"):
+        gradient(X)
+
+
+class _Blind:
+    reads = "nothing"
+
+    def hold(self) -> bool:
+        return True
+
+
+def test_threads_may_call_while_another_changes_what_is_read() -> None:
+    weights = np.ones(8, "f4")
+    gradient = func.grad(lambda x: (x * weights).sum())
+    wrong, done = [], threading.Event()
+
+    def call() -> None:
+        while not done.is_set():
+            if not set(gradient(X).tolist()) <= {1.0, 2.0}:
+                wrong.append(1)
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for turn in range(100):
+        try:
+            weights[:] = 1.0 + turn % 2
+        except ValueError:  # it is being traced
+            continue
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
