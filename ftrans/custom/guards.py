@@ -148,8 +148,10 @@ class Reader:
         self._seen.add(function)
         code, defaults = function.__code__, function.__defaults__
         reads = _reads(code)
-        if reads is None or (reads.writes and not is_method):
-            return self._refuse(f"{function.__qualname__} does what is not understood")
+        if isinstance(reads, str):
+            return self._refuse(f"{function.__qualname__} {reads}")
+        if reads.writes and not is_method:
+            return self._refuse(f"{function.__qualname__} sets an attribute")
         if function.__kwdefaults__ or not is_constant(defaults):
             return self._refuse(f"{function.__qualname__} has defaults that may change")
         is_wrapper = is_method and "__ftrans_once__" in function.__dict__
@@ -323,22 +325,22 @@ CONTEXT = len(vars(FunctionCtx))
 _REFUSED = re.compile("__.*__$|(attrgetter|methodcaller|dump|tofile)$")
 """Names that lead to what functions and classes are made of, and of methods that write files."""
 
-_OUTSIDE = re.compile("GLOBAL|NAME|DEREF|CLOSURE|IMPORT|BUILD_CLASS|LOCALS")
+_OUTSIDE = re.compile("GLOBAL|(?<!KW_)NAME|DEREF|CLOSURE|IMPORT|BUILD_CLASS|LOCALS")
 """Instructions that reach out of a function, one way or another."""
 
 _FREE = frozenset({"LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF"})
 
 
 @functools.lru_cache(maxsize=1024)
-def _reads(code: CodeType) -> _Reads | None:
-    """Returns what a code reads; None where it does what is not understood."""
+def _reads(code: CodeType) -> _Reads | str:
+    """Returns what a code reads; where it does what is not understood, what that is."""
     names: dict[tuple[str, tuple[str, ...]], None] = {}
     free: dict[tuple[str, tuple[str, ...]], None] = {}
     own = frozenset((*code.co_varnames, *code.co_cellvars))
     first = code.co_varnames[0] if code.co_argcount else None
     writes = False
-    if any(map(_REFUSED.match, code.co_names)):
-        return None
+    if refused := next(filter(_REFUSED.match, code.co_names), None):
+        return f"asks for {refused}"
     instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PUSH_NULL")]
     for number, instruction in enumerate(instructions):
         kind, name = instruction.opname, instruction.argval
@@ -346,12 +348,12 @@ def _reads(code: CodeType) -> _Reads | None:
             # to set attributes of the context has no effect elsewhere
             before = instructions[number - 1]
             if before.opname not in _LOCAL or _names(before.argval)[-1] != first:
-                return None
+                return f"sets the attribute {name}"
             writes = True
         elif kind.startswith(_REBINDS) and first in _names(name):
             first = None  # it may be something else from then on, or from before in a loop
             if writes:
-                return None
+                return f"sets attributes of what {name} may be"
         if not _OUTSIDE.search(kind):
             continue
         read = name, _attributes(instructions, number + 1)
@@ -361,18 +363,18 @@ def _reads(code: CodeType) -> _Reads | None:
             if name in own:
                 continue
             if kind != "LOAD_DEREF":
-                return None
+                return f"sets {name}, which is not its own"
             free[read] = None
         elif kind not in ("COPY_FREE_VARS", "LOAD_CLOSURE"):
             # a cell that is passed on is read in the code inside
-            return None
+            return f"has the instruction {kind} {name}"
     for const in code.co_consts:
         if isinstance(const, CodeType):
             inner = _reads(const)
-            if inner is None:
-                return None
+            if isinstance(inner, str):
+                return inner
             if inner.writes:
-                return None
+                return "sets attributes in a function inside"
             names.update(dict.fromkeys(inner.names))
             free.update(dict.fromkeys(x for x in inner.free if x[0] not in own))
     return _Reads(tuple(names), tuple(free), writes)
