@@ -44,7 +44,8 @@ class _Config:
         cache_bytes: how many bytes of compiled code are.
         background_compile: whether compiling goes on in another thread while calls are still
             interpreted. Off: which call is the first compiled one would depend on timing.
-        compilation_cache_dir: where compiled code is kept between processes, or None.
+        compilation_cache_dir: where compiled code is kept between processes, or None; the path
+            that the environment variable FTRANS_CACHE_DIR names, where there is one.
         skip_python: whether a call of a transform leaves out its function, where that is proven to
             do what it did before.
         traceback: "short" hides ftrans's own frames from tracebacks, "full" shows them; full

@@ -26,11 +26,13 @@ import numpy as np
 from ftrans.config import config
 from ftrans.errors import CheckError
 from ftrans.func.staging import Staged, known_inputs, stage
+from ftrans.ir import Program
 from ftrans.ir.stack import state
 from ftrans.primitives.observe import observing
 from ftrans.pytree import has_dicts, orders_in, split
 from ftrans.runtime import note_trace, run
 from ftrans.runtime.cache import on_clear
+from ftrans.runtime.choice import plan_of
 from ftrans.runtime.explain import SKIPPED, note_python
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
 
@@ -181,13 +183,13 @@ def proven(
             if type(known) is str:
                 note_python(known)
                 return transformed(*args, **kwargs)
+            count = known + 1 if type(known) is int else 1
+            if count >= _AFTER:
+                return _learn(memo, key, name, base, transformed, args, kwargs)
             result = transformed(*args, **kwargs)
             if not known and len(memo.calls) >= _MOST:
                 memo.make_room()
-            count = known + 1 if type(known) is int else 1
             memo.calls[key] = count
-            if count >= _AFTER:
-                _learn(memo, key, name, base, transformed, args, kwargs, result)
             return result
 
         called.__dict__[_MARK] = Mark(weakref.ref(called), base, places)
@@ -246,12 +248,14 @@ class Proof(NamedTuple):
         name: that of the transformed function.
         guards: what must be as it was.
         staged: the program, what it captured, and how the result is made.
+        order: the numbers of the arrays that the program takes.
         as_jax: whether results are `jax.Array`s; None where they follow what is given.
     """
 
     name: str
     guards: Any
     staged: Staged
+    order: list[int]
     as_jax: bool | None
 
     def run(self, values: list[Any]) -> Any:
@@ -259,7 +263,8 @@ class Proof(NamedTuple):
         note_trace(None)
         note_python(SKIPPED)
         staged = self.staged
-        return staged.outputs.build(run(staged.program, values + staged.captured, self.as_jax))
+        operands = [*[values[number] for number in self.order], *staged.captured]
+        return staged.outputs.build(run(staged.program, operands, self.as_jax))
 
     def check(self, transformed: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Raises where the function, traced anew, does something else.
@@ -267,7 +272,7 @@ class Proof(NamedTuple):
         Raises:
             CheckError: there.
         """
-        now, before = _traced(self.name, transformed, args, kwargs), self.staged
+        now, before = _traced(self.name, transformed, args, kwargs, self.order), self.staged
         same = (
             now.program.structure is before.program.structure
             and now.outputs == before.outputs
@@ -303,22 +308,35 @@ def _learn(
     transformed: Callable[..., Any],
     args: Any,
     kwargs: Any,
-    result: Any,
-) -> None:
-    """Makes the program for calls that are alike, and holds it against what one has returned."""
+) -> Any:
+    """Calls a function; makes the program for calls alike, and holds it against what it returns."""
+    try:
+        state.ran = None, ()
+        result = transformed(*args, **kwargs)
+        program, ran = state.ran
+    finally:
+        state.ran = None
     try:
         guards = reader.guards(base)
     except Refused as refused:
         memo.reason = str(refused)
-        return
+        return result
     try:
-        staged = _traced(name, transformed, args, kwargs)
+        _, values = _signature((), args, kwargs)  # type: ignore[misc]
+        order = _order(values, ran)
+        staged = _traced(name, transformed, args, kwargs, order)
+        order = _without(staged.program, order, len(ran))
+        if len(order) < len(values):
+            staged = _traced(name, transformed, args, kwargs, order)
         found, returned = split(result, _is_array)
         kinds = {type(x) is not np.ndarray for x in found}
-        proof = Proof(name, guards, staged, kinds.pop() if len(kinds) == 1 else None)
+        proof = Proof(name, guards, staged, order, kinds.pop() if len(kinds) == 1 else None)
+        if program is not None:
+            before, now = plan_of(program).state, plan_of(staged.program).state
+            if before.executable is not None and before is not now:
+                raise Refused("it would have to be compiled anew")
         if kinds or staged.outputs != returned or not returned.is_constant:
             raise Refused("its result holds what is no array")
-        _, values = _signature((), args, kwargs)  # type: ignore[misc]
         _compare(proof.run(values), found)
         if not guards.hold():
             raise Refused("it changes what it reads")
@@ -326,10 +344,29 @@ def _learn(
     except Exception as error:
         # whatever the function raises that does not expect its arrays to be unknown
         memo.calls[key] = str(error).partition("\n")[0] or type(error).__name__
+    return result
 
 
-def _traced(name: str, transformed: Callable[..., Any], args: Any, kwargs: Any) -> Staged:
-    """Traces a call with all arrays among its arguments unknown.
+def _order(values: Sequence[Any], ran: Sequence[Any]) -> list[int]:
+    """Returns the numbers of arrays in the order in which the program of the call took them.
+
+    The program that is made then is most often the same, and what is compiled of that serves it.
+    """
+    places = {id(x): place for place, x in enumerate(ran)}
+    return sorted(range(len(values)), key=lambda i: places.get(id(values[i]), len(ran)))
+
+
+def _without(program: Program, order: list[int], count: int) -> list[int]:
+    """Returns the numbers without those of inputs that nothing uses, but for the first `count`."""
+    used = {atom for equation in program.equations for atom in equation.operands}
+    used.update(program.outputs)
+    return [number for place, number in enumerate(order) if place < count or place in used]
+
+
+def _traced(
+    name: str, transformed: Callable[..., Any], args: Any, kwargs: Any, order: Sequence[int]
+) -> Staged:
+    """Traces a call with the arrays of these numbers among its arguments unknown.
 
     Raises:
         Refused: where it asks for a value, or changes its arguments.
@@ -339,15 +376,18 @@ def _traced(name: str, transformed: Callable[..., Any], args: Any, kwargs: Any) 
     values, skeleton = split((args, kwargs), _is_array)
 
     def call(*tracers: Any) -> Any:
-        given = skeleton.build(tracers)
+        filled = list(values)
+        for number, tracer in zip(order, tracers, strict=True):
+            filled[number] = tracer
+        given = skeleton.build(filled)
         result = transformed(*given[0], **given[1])
         left, after = split(given, lambda x: not _is_constant(x))
-        if after != skeleton or any(map(operator.is_not, left, tracers)):
+        if after != skeleton or any(map(operator.is_not, left, filled)):
             raise Refused("it changes its arguments")
         return result
 
     before = state.demanded
-    staged = stage(name, call, known_inputs(values))
+    staged = stage(name, call, known_inputs([values[number] for number in order]))
     if state.demanded != before:
         raise Refused("it asks for a value, or draws")
     if staged.program.calls_host or staged.program.traces_anew:

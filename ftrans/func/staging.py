@@ -258,6 +258,8 @@ def apply(
         # it may be that of a call that failed after it was traced
         note_trace(perf_counter() - began if traced else None)
         local["began"] = None
+    if local["ran"] is not None:
+        local["ran"] = program, operands
     return run(program, operands, as_jax)
 
 

@@ -107,6 +107,9 @@ class _State(threading.local):
     demanded: int
     """How often a value was asked for, or drawn, while it was traced."""
 
+    ran: Any
+    """The program that the outermost call ran, and on what, where that is asked for; or None."""
+
     held: Any
     """Notes what is traced while it is not, see `runtime/outlived.py`; None outside of that."""
 
@@ -133,6 +136,7 @@ class _State(threading.local):
         self.inference = False
         self.of_tensors = False
         self.demanded = 0
+        self.ran = None
         self.held = None
         self.modes = []
         self.saving = ()

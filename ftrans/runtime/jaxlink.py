@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from contextlib import AbstractContextManager
 from typing import Any
@@ -12,7 +13,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from ftrans.config import install_compilation_cache
+from ftrans.config import config, install_compilation_cache
 from ftrans.errors import FtransError
 from ftrans.primitives.namespace import is_traced_by_jax
 from ftrans.primitives.outside import Scope
@@ -168,8 +169,8 @@ def host_sharding() -> Any:
 def to_jax(array: Any) -> jax.Array:
     """Copies a NumPy array to JAX's default device; call it within `x64()`."""
     put = _put_on_host()
-    config: Any = jax.config
-    if put is None or config.jax_default_device is not None:
+    settings: Any = jax.config
+    if put is None or settings.jax_default_device is not None:
         return jnp.array(array, copy=True)
     return put(_aval(array.shape, array.dtype), array)
 
@@ -216,6 +217,8 @@ def compilation_cache(path: str | None) -> None:
 
 
 install_compilation_cache(compilation_cache)
+if os.environ.get("FTRANS_CACHE_DIR"):
+    config.compilation_cache_dir = os.environ["FTRANS_CACHE_DIR"]
 
 
 def foreign(values: Any) -> bool:

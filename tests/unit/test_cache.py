@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import resource
+import subprocess
 import sys
 import threading
 import weakref
@@ -332,6 +334,13 @@ def test_compiled_code_outlives_the_process(
     count = len(list(tmp_path.iterdir()))
     func.grad(family(12.25))(X)
     assert len(list(tmp_path.iterdir())) == count
+
+
+def test_the_environment_names_the_directory(tmp_path: Path) -> None:
+    code = "import ftrans; print(ftrans.config.compilation_cache_dir)"
+    env = {**os.environ, "FTRANS_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.stdout.strip() == str(tmp_path), done.stderr
 
 
 # ------------------------------------------------------------- functions that programs refer to
