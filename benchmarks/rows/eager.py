@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 from benchmarks import libraries
 from benchmarks.measure import Task
@@ -49,13 +53,42 @@ def _grad(row: Row, settings: Settings) -> Iterator[Result]:
         return lib.grad(f)
 
     x = vector(8)
-    rivals = [
+
+    def rivals(by_func: float | None, backward: float | None) -> list[Against]:
+        return [
+            _against("torch.func", libraries.torch, grad, x, by_func),
+            Against("PyTorch, .backward()", torch_backward, faster(backward)),
+        ]
+
+    others = [
         _against("JAX, un-jitted", libraries.jax, grad, x, 80),
-        _against("torch.func", libraries.torch, grad, x, 6),
-        Against("PyTorch, .backward()", torch_backward, faster(3)),
         _against("HIPS autograd", libraries.autograd, grad, x, None),
     ]
-    yield from race(row, settings, "", lambda: _applied(libraries.ftrans, grad, x), rivals)
+    ours = lambda library: lambda: _applied(library, grad, x)  # noqa: E731
+    yield from race(row, settings, "", ours(libraries.ftrans), [*others, *rivals(10, 4.5)])
+    yield from race(row, settings, "by np", ours(_by_numpy), rivals(6, 2.5))
+    traced = lambda: _running_python(_applied(libraries.ftrans, grad, x))  # noqa: E731
+    yield from race(row, settings, "Python at each call", traced, rivals(None, None))
+
+
+@cache
+def _by_numpy() -> Any:
+    """Returns ftrans for functions that are written with plain NumPy."""
+    return SimpleNamespace(**{**vars(libraries.ftrans()), "numpy": np})
+
+
+def _running_python(task: Task) -> Task:
+    """Returns the task without leaving out the Python of a function that is proven."""
+    import ftrans
+
+    def run() -> Any:
+        ftrans.config.skip_python = False
+        try:
+            return task()
+        finally:
+            ftrans.config.skip_python = True
+
+    return run
 
 
 def _hessian(row: Row, settings: Settings) -> Iterator[Result]:
@@ -161,8 +194,8 @@ def _on(place: Callable[[Any], Any], params: Any) -> Any:
 
 def _training(row: Row, settings: Settings) -> Iterator[Result]:
     rivals = [
-        Against("PyTorch, .backward()", _torch_step, faster(2)),
-        Against("PyTorch, one thread", lambda: _torch_step(1), faster(2)),
+        Against("PyTorch, .backward()", _torch_step, faster(1.3)),
+        Against("PyTorch, one thread", lambda: _torch_step(1), faster(None)),
         Against("JAX, un-jitted", lambda: _step(libraries.jax), faster(None)),
     ]
     yield from race(row, settings, "", lambda: _step(libraries.ftrans), rivals)
