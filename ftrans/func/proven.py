@@ -380,9 +380,11 @@ def _traced(
         for number, tracer in zip(order, tracers, strict=True):
             filled[number] = tracer
         given = skeleton.build(filled)
+        indices = [tracer.index for tracer in tracers]
         result = transformed(*given[0], **given[1])
         left, after = split(given, lambda x: not _is_constant(x))
-        if after != skeleton or any(map(operator.is_not, left, filled)):
+        is_written = indices != [tracer.index for tracer in tracers]
+        if is_written or after != skeleton or any(map(operator.is_not, left, filled)):
             raise Refused("it changes its arguments")
         return result
 

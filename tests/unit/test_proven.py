@@ -213,6 +213,38 @@ def test_arguments_that_are_written_to_stay_written_to() -> None:
     assert last() == "it changes its arguments"
 
 
+def add_one(x: Any, buffer: Any) -> Any:
+    buffer += 1
+    return (x * buffer).sum()
+
+
+def set_one(x: Any, buffer: Any) -> Any:
+    buffer[0] = x.size
+    return x.sum()
+
+
+def set_two(x: Any, buffer: Any) -> Any:
+    np.multiply(buffer, 2, out=buffer)
+    return x.sum()
+
+
+def set_row(x: Any, buffer: Any) -> Any:
+    row = buffer[1:]
+    row[...] = 4.0
+    return x.sum()
+
+
+@pytest.mark.parametrize("function", [add_one, set_one, set_two, set_row])
+def test_arrays_that_are_written_to_stay_written_to(function: Any) -> None:
+    for _ in range(TURNS):
+        buffer, expected = np.ones(8, "f4"), np.ones(8, "f4")
+        gradient = func.grad(function)(X, buffer)
+        function(np.ones(8, "f4"), expected)
+        np.testing.assert_array_equal(buffer, expected)
+        assert gradient[0] == (2 if function is add_one else 1)
+    assert last() == "it changes its arguments"
+
+
 def test_static_values_are_told_apart_by_kind_and_sign() -> None:
     kinds = func.grad(lambda x, n: (x * (n if isinstance(n, bool) else 1 / (n or 0.5))).sum())
     signs = func.grad(lambda x, z: (x * np.copysign(1.0, z)).sum())
