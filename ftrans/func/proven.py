@@ -228,7 +228,8 @@ def _signature(
         if kind in _arrays:
             if x.dtype not in _NUMERIC:
                 return None
-            key += (kind, x.shape, x.dtype)
+            # whether a reshape is a view, which is written to, depends on how an array lies
+            key += (kind, x.shape, x.dtype, x.strides if kind is np.ndarray else None)
             values.append(x)
         elif kind in _constants:
             sign = math.copysign(1.0, x) if kind is float else repr(x) if kind is complex else 0
@@ -310,12 +311,12 @@ def _learn(
     kwargs: Any,
 ) -> Any:
     """Calls a function; makes the program for calls alike, and holds it against what it returns."""
+    before, state.ran = state.ran, (None, ())
     try:
-        state.ran = None, ()
         result = transformed(*args, **kwargs)
         program, ran = state.ran
     finally:
-        state.ran = None
+        state.ran = before
     try:
         guards = reader.guards(base)
     except Refused as refused:
@@ -332,8 +333,8 @@ def _learn(
         kinds = {type(x) is not np.ndarray for x in found}
         proof = Proof(name, guards, staged, order, kinds.pop() if len(kinds) == 1 else None)
         if program is not None:
-            before, now = plan_of(program).state, plan_of(staged.program).state
-            if before.executable is not None and before is not now:
+            had, has = plan_of(program).state, plan_of(staged.program).state
+            if had.executable is not None and had is not has:
                 raise Refused("it would have to be compiled anew")
         if kinds or staged.outputs != returned or not returned.is_constant:
             raise Refused("its result holds what is no array")

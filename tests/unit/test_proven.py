@@ -245,6 +245,26 @@ def test_arrays_that_are_written_to_stay_written_to(function: Any) -> None:
     assert last() == "it changes its arguments"
 
 
+def test_how_an_argument_lies_counts() -> None:
+    def sevens(x: Any, y: Any) -> Any:
+        flat = y.reshape(-1)  # a view of what lies in the order of rows, else a copy
+        flat[0] = 7.0
+        return (x * y.sum()).sum()
+
+    rows = np.ones((2, 4), "f4")
+    for _ in range(TURNS):
+        assert func.grad(sevens)(X, np.asfortranarray(rows))[0] == 8
+    assert last() == "skipped"
+    assert func.grad(sevens)(X, rows.copy())[0] == 14
+
+
+def test_calls_of_transforms_inside_of_transforms_are_proven_by_themselves() -> None:
+    holomorphic = func.jacrev(lambda z: z**3, holomorphic=True)
+    z = np.linspace(1, 2, 3) + 1j
+    for _ in range(TURNS):
+        np.testing.assert_allclose(np.diag(holomorphic(z)), 3 * z**2)
+
+
 def test_static_values_are_told_apart_by_kind_and_sign() -> None:
     kinds = func.grad(lambda x, n: (x * (n if isinstance(n, bool) else 1 / (n or 0.5))).sum())
     signs = func.grad(lambda x, z: (x * np.copysign(1.0, z)).sum())
