@@ -16,6 +16,9 @@ import numpy as np
 
 from ftrans import nn
 from ftrans.custom.guards import Guards, Reader
+from ftrans.func.branches import cond, switch
+from ftrans.func.loops import fori_loop, scan, while_loop
+from ftrans.func.parallel import associative_scan
 from ftrans.func.proven import Refused, origin, reader
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
 
@@ -25,6 +28,7 @@ _LARGEST = 1 << 16
 _HARMLESS = {id(x) for x in vars(nn).values() if callable(x) and not isinstance(x, type)}
 _HARMLESS |= {id(x) for x in vars(itertools).values() if isinstance(x, type)}
 _HARMLESS |= {id(x) for x in (functools.reduce, iter, next)}
+_HARMLESS |= {id(x) for x in (associative_scan, cond, fori_loop, scan, switch, while_loop)}
 
 
 class _Whole(Reader):

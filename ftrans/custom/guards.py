@@ -322,8 +322,9 @@ _REBINDS = ("STORE_FAST", "STORE_DEREF", "DELETE_FAST", "DELETE_DEREF")
 CONTEXT = len(vars(FunctionCtx))
 """How many attributes contexts share, as long as no user adds one."""
 
-_REFUSED = re.compile("__.*__$|(attrgetter|methodcaller|dump|tofile)$")
-"""Names that lead to what functions and classes are made of, and of methods that write files."""
+_REFUSED = re.compile("__.*__$|(attrgetter|methodcaller|is_|is_not|dump|tofile)$")
+"""Names that lead to what functions and classes are made of, of comparisons by identity, and of
+methods that write files."""
 
 _OUTSIDE = re.compile("GLOBAL|(?<!KW_)NAME|DEREF|CLOSURE|IMPORT|BUILD_CLASS|LOCALS")
 """Instructions that reach out of a function, one way or another."""
@@ -354,6 +355,8 @@ def _reads(code: CodeType) -> _Reads | str:
             first = None  # it may be something else from then on, or from before in a loop
             if writes:
                 return f"sets attributes of what {name} may be"
+        elif kind == "IS_OP" and instructions[number - 1].opname != "LOAD_CONST":
+            return "asks whether two objects are one"  # arrays may be what traced values are not
         if not _OUTSIDE.search(kind):
             continue
         read = name, _attributes(instructions, number + 1)

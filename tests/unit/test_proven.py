@@ -119,6 +119,10 @@ PROVEN = {
     "helper": (func.grad(lambda x: helper(x).sum()), lambda i: (X,)),
     "namespace": (func.grad(lambda x: chain(SPACE.numpy, x) * SPACE.factor), lambda i: (X,)),
     "transform": (func.grad(lambda x: func.vmap(slope)(x).sum()), lambda i: (X,)),
+    "loop": (
+        func.grad(lambda x: ftrans.scan(lambda c, v: (c * v, c), x[0], x)[0]),
+        lambda i: (X * i,),
+    ),
     "constant": (func.grad(lambda x: (x * CONSTANT * np.arange(8)).sum()), lambda i: (X,)),
     "array": (func.grad(lambda x: (x * WEIGHTS[:4].sum()).sum()), lambda i: (X,)),
 }
@@ -140,6 +144,7 @@ def test_python_is_skipped(name: str) -> None:
             "it reads `np.random.default_rng`",
         ),
         (lambda x: x.sum() if x[0] > 0 else x.max(), "it asks for a value, or draws"),
+        (lambda x: x.sum() * (x is WEIGHTS), "<lambda> asks whether two objects are one"),
         (lambda x, w=WEIGHTS: (x * w).sum(), "<lambda> has defaults that may change"),
     ],
 )
