@@ -165,8 +165,8 @@ def proven(
             if local["stack"] or local["of_tensors"] or not config.skip_python or _is_watched():
                 return transformed(*args, **kwargs)
             memo = _memo_of(base)
+            note_python(memo.reason)
             if memo.reason:
-                note_python(memo.reason)
                 return transformed(*args, **kwargs)
             signature = _signature(places, args, kwargs)
             if signature is None:
