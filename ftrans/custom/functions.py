@@ -6,6 +6,7 @@ namespaces, of which every name counts that is asked of anything in the code tha
 
 from __future__ import annotations
 
+import dis
 import functools
 import itertools
 from collections.abc import Iterator
@@ -14,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
+import ftrans.numpy as fnp
 from ftrans import nn
 from ftrans.custom.guards import Guards, Reader
 from ftrans.func.branches import cond, switch
 from ftrans.func.loops import fori_loop, scan, while_loop
 from ftrans.func.parallel import associative_scan
 from ftrans.func.proven import Refused, origin, reader
+from ftrans.numpy import linalg
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
 
 _LARGEST = 1 << 16
@@ -29,6 +32,10 @@ _HARMLESS = {id(x) for x in vars(nn).values() if callable(x) and not isinstance(
 _HARMLESS |= {id(x) for x in vars(itertools).values() if isinstance(x, type)}
 _HARMLESS |= {id(x) for x in (functools.reduce, iter, next)}
 _HARMLESS |= {id(x) for x in (associative_scan, cond, fori_loop, scan, switch, while_loop)}
+
+
+_HANDED_ON = (np, np.linalg, np.fft, fnp, linalg)
+_ASKING = (isinstance, issubclass, callable)
 
 
 class _Whole(Reader):
@@ -47,27 +54,32 @@ class _Whole(Reader):
         while new := [
             (space, name)
             for space in self._handed_on
-            for name in self._asked & vars(space).keys()
+            for name in self._asked
             if (id(space), name) not in known
         ]:
             for space, name in new:
                 known.add((id(space), name))
-                if not self._of_space(space, (name,)):
-                    return self._refuse(f"it may read `{name}` of {space!r:.40}")
+                self.guards.name(vars(space), name)
+                if name in vars(space) and not self._of_space(space, (name,)):
+                    return self._refuse(f"it may read `{name}` of {space.__name__}")
         return True
 
     def function(self, function: Any, is_method: bool = False) -> bool:
         base, _ = origin(function)  # options of transforms are constants
         if type(base) is FunctionType:
             self._asked.update(_names_in(base.__code__))
+            if any(map(_catches, _codes_in(base.__code__))):
+                return self._refuse(f"{base.__qualname__} catches exceptions")
         return super().function(base, is_method)
 
     def _value(self, value: Any, attributes: tuple[str, ...]) -> bool:
-        if isinstance(value, (ModuleType, SimpleNamespace)):
+        if type(value) in (ModuleType, SimpleNamespace):
             if attributes:
                 return self._of_space(value, attributes)
-            self._handed_on.append(value)
-            return True
+            self._handed_on.append(value)  # NumPy's modules alone: others may be asked otherwise
+            return any(value is x for x in _HANDED_ON)
+        if any(value is x for x in _ASKING):
+            return False  # what is traced answers otherwise
         if type(value) is np.ndarray:
             return self._array(value)
         if is_jax(value):
@@ -93,12 +105,24 @@ class _Whole(Reader):
         return self._value(names[name], tuple(rest))
 
 
-def _names_in(code: CodeType) -> Iterator[str]:
-    """Yields the names that a code asks of anything, as attributes or of what is global."""
-    yield from code.co_names
+def _codes_in(code: CodeType) -> Iterator[CodeType]:
+    """Yields a code and all inside of it."""
+    yield code
     for const in code.co_consts:
         if isinstance(const, CodeType):
-            yield from _names_in(const)
+            yield from _codes_in(const)
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """Yields the names that a code asks of anything, as attributes or of what is global."""
+    for inner in _codes_in(code):
+        yield from inner.co_names
+
+
+@functools.lru_cache(maxsize=1024)
+def _catches(code: CodeType) -> bool:
+    """Tells whether a code goes on after an exception, which traced values may raise alone."""
+    return any(i.opname == "PUSH_EXC_INFO" for i in dis.get_instructions(code))
 
 
 def _guards(function: FunctionType) -> Guards:

@@ -59,7 +59,7 @@ class Guards:
 
     def watch(self, array: np.ndarray) -> None:
         """Notes an array whose contents are read."""
-        self._arrays.append((array, (array.shape, array.dtype), array.tobytes()))
+        self._arrays.append((array, _lies(array), array.tobytes()))
 
     @property
     def reads(self) -> str:
@@ -81,11 +81,12 @@ class Guards:
             if (
                 function.__code__ is not code
                 or function.__defaults__ is not defaults
+                or function.__kwdefaults__
                 or len(function.__dict__) - (MEMO in function.__dict__) != attributes
             ):
                 return False
         for array, kind, content_of in self._arrays:
-            if (array.shape, array.dtype) != kind or array.tobytes() != content_of:
+            if _lies(array) != kind or array.tobytes() != content_of:
                 return False
         for owner, attributes in self._spaces:
             found = vars(owner)
@@ -96,6 +97,11 @@ class Guards:
                     return False
         rules = self._rules
         return not rules or all(ask(rule) == found for rule, ask, found in rules)
+
+
+def _lies(array: np.ndarray) -> Any:
+    """Returns what there is of an array beside its elements."""
+    return array.shape, array.dtype, array.strides, array.flags.writeable
 
 
 class Ruled:
@@ -286,19 +292,6 @@ _MODULES = {
 """The modules whose attributes are asked for."""
 
 
-def _trusted() -> dict[int, Any]:
-    """Returns what has no state, by its identity: functions of these modules, not all of NumPy."""
-    found = list[Any](_BUILTINS)
-    for module in _MODULES.values():
-        for name, value in vars(module).items() if module is not None else ():
-            if not name.startswith("_") and (module is not np or hasattr(fnp, name)):
-                found.append(value)
-    return {id(x): x for x in found if callable(x)}
-
-
-_TRUSTED = _trusted()
-
-
 class _Reads(NamedTuple):
     """Is what a code reads that is no argument, each with the attributes that are asked of it.
 
@@ -322,9 +315,30 @@ _REBINDS = ("STORE_FAST", "STORE_DEREF", "DELETE_FAST", "DELETE_DEREF")
 CONTEXT = len(vars(FunctionCtx))
 """How many attributes contexts share, as long as no user adds one."""
 
-_REFUSED = re.compile("__.*__$|(attrgetter|methodcaller|is_|is_not|dump|tofile)$")
-"""Names that lead to what functions and classes are made of, of comparisons by identity, and of
-methods that write files."""
+_REFUSED = re.compile("__.*__$|(gi|cr|ag)_|f_(globals|locals|builtins|back)$|(dump|tofile)$")
+"""Names that lead to what functions and classes are made of, and of methods that write files."""
+
+_STATEFUL = re.compile(
+    "load|save|from|.*print|array2|array_(repr|str)|show|info|test|get|set|err|empty"
+)
+"""Names of functions of modules that read or write files and settings, or memory as it is."""
+
+_BY_NAME = (operator.attrgetter, operator.methodcaller, operator.is_, operator.is_not)
+"""What asks for attributes by a string, and whether two objects are one."""
+
+
+def _trusted() -> dict[int, Any]:
+    """Returns what has no state, by its identity: functions of these modules, not all of NumPy."""
+    found = list[Any](_BUILTINS)
+    for module in _MODULES.values():
+        for name, value in vars(module).items() if module is not None else ():
+            known = module is not np or hasattr(fnp, name)
+            if known and not name.startswith("_") and not _STATEFUL.match(name):
+                found.append(value)
+    return {id(x): x for x in found if callable(x) and not any(x is y for y in _BY_NAME)}
+
+
+_TRUSTED = _trusted()
 
 _OUTSIDE = re.compile("GLOBAL|(?<!KW_)NAME|DEREF|CLOSURE|IMPORT|BUILD_CLASS|LOCALS")
 """Instructions that reach out of a function, one way or another."""

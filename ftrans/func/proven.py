@@ -6,14 +6,14 @@ all its arrays unknown, there is one program for all calls with arguments of the
 long as what it reads is as it was. After some calls that program is made, held against what the
 last call returned, and run in the place of the function from then on.
 
-What a proof leaves out: who looks at the function while it runs (a debugger, a profile), for whom
-it is run; and what it does to containers that it is given, or draws, for which it is not proven.
+What a proof leaves out: who looks at the function while it runs (a debugger, `np.errstate`), for
+whom it is run; `sys.setprofile`; warnings of NumPy's about constants; and arrays of JAX over memory
+that somebody writes to, or that were deleted, since they are taken for what cannot change.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -49,6 +49,9 @@ _NUMERIC = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
 _arrays: set[type] = {np.ndarray}
 _constants = frozenset({bool, int, float, complex, str})
 
+_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+"""What NumPy does of itself where a result is not finite."""
+
 _debugging = getattr(sys, "monitoring", None)
 
 
@@ -76,6 +79,9 @@ class Mark(NamedTuple):
     called: weakref.ref[Any]
     base: FunctionType
     places: tuple[Any, ...]
+
+    def __reduce__(self) -> Any:
+        return _no_memo, ()  # it does not travel with its function
 
 
 def origin(function: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -154,7 +160,7 @@ def proven(
         place: names the transform, with all its options.
     """
     base, places = origin(func)
-    places = (place, *places)
+    places = (place, tuple(map(type, place)), *places)  # for 1 and True are equal
 
     def decorate(transformed: Callable[..., Any]) -> Callable[..., Any]:
         if type(base) is not FunctionType or not _has_hash(places):
@@ -185,7 +191,7 @@ def proven(
                 return transformed(*args, **kwargs)
             count = known + 1 if type(known) is int else 1
             if count >= _AFTER:
-                return _learn(memo, key, name, base, transformed, args, kwargs)
+                return _learn(memo, key, name, base, transformed, args, kwargs, values)
             result = transformed(*args, **kwargs)
             if not known and len(memo.calls) >= _MOST:
                 memo.make_room()
@@ -207,8 +213,8 @@ def _has_hash(value: Any) -> bool:
 
 
 def _is_watched() -> bool:
-    """Tells whether somebody looks at what Python runs: a debugger, a measurement of coverage."""
-    if observing.by is not None or sys.gettrace() is not None:
+    """Tells whether somebody looks at what Python runs: a debugger, or NumPy's own errors."""
+    if observing.by is not None or sys.gettrace() is not None or np.geterr() != _ERRORS:
         return True
     return _debugging is not None and any(map(_debugging.get_tool, (0, 1)))
 
@@ -219,7 +225,7 @@ def _signature(
     """Returns what calls that are alike have in common, and the arrays; None for other values."""
     given = (args, kwargs) if kwargs else args
     leaves, structure = tree.tree_flatten(given)
-    key: list[Any] = [places, structure, config.default_dtype]
+    key: list[Any] = [places, bool(kwargs), structure, config.default_dtype]
     if has_dicts(structure):
         key.append(orders_in(given))
     values = []
@@ -309,26 +315,37 @@ def _learn(
     transformed: Callable[..., Any],
     args: Any,
     kwargs: Any,
+    values: list[Any],
 ) -> Any:
     """Calls a function; makes the program for calls alike, and holds it against what it returns."""
+    guards = kept = None
+    try:
+        guards, kept = reader.guards(base), _kept((args, kwargs))
+    except Exception as error:
+        # that of a module or an object which is looked at, too: the call is to go on
+        memo.reason = str(error) or type(error).__name__
     before, state.ran = state.ran, (None, ())
+    demanded = state.demanded
     try:
         result = transformed(*args, **kwargs)
         program, ran = state.ran
     finally:
         state.ran = before
-    try:
-        guards = reader.guards(base)
-    except Refused as refused:
-        memo.reason = str(refused)
+    if guards is None:
+        return result
+    # what has an effect must not be run once more to find that out
+    if state.demanded != demanded:
+        memo.calls[key] = "it asks for a value, or draws"
+        return result
+    if _kept((args, kwargs)) != kept:
+        memo.calls[key] = "it changes its arguments"
+        return result
+    if not guards.hold():
+        memo.calls[key] = "it changes what it reads"
         return result
     try:
-        _, values = _signature((), args, kwargs)  # type: ignore[misc]
         order = _order(values, ran)
         staged = _traced(name, transformed, args, kwargs, order)
-        order = _without(staged.program, order, len(ran))
-        if len(order) < len(values):
-            staged = _traced(name, transformed, args, kwargs, order)
         found, returned = split(result, _is_array)
         kinds = {type(x) is not np.ndarray for x in found}
         proof = Proof(name, guards, staged, order, kinds.pop() if len(kinds) == 1 else None)
@@ -357,13 +374,6 @@ def _order(values: Sequence[Any], ran: Sequence[Any]) -> list[int]:
     return sorted(range(len(values)), key=lambda i: places.get(id(values[i]), len(ran)))
 
 
-def _without(program: Program, order: list[int], count: int) -> list[int]:
-    """Returns the numbers without those of inputs that nothing uses, but for the first `count`."""
-    used = {atom for equation in program.equations for atom in equation.operands}
-    used.update(program.outputs)
-    return [number for place, number in enumerate(order) if place < count or place in used]
-
-
 def _traced(
     name: str, transformed: Callable[..., Any], args: Any, kwargs: Any, order: Sequence[int]
 ) -> Staged:
@@ -381,11 +391,10 @@ def _traced(
         for number, tracer in zip(order, tracers, strict=True):
             filled[number] = tracer
         given = skeleton.build(filled)
-        indices = [tracer.index for tracer in tracers]
+        indices, kept = [tracer.index for tracer in tracers], _kept(given)
         result = transformed(*given[0], **given[1])
-        left, after = split(given, lambda x: not _is_constant(x))
         is_written = indices != [tracer.index for tracer in tracers]
-        if is_written or after != skeleton or any(map(operator.is_not, left, filled)):
+        if is_written or _kept(given) != kept:
             raise Refused("it changes its arguments")
         return result
 
@@ -395,7 +404,47 @@ def _traced(
         raise Refused("it asks for a value, or draws")
     if staged.program.calls_host or staged.program.traces_anew:
         raise Refused("it calls what is no program")
+    if _checks_values(plan_of(staged.program).final(staged.program), len(order)):
+        raise Refused("what it is given is checked, where it is known")
     return staged
+
+
+def _kept(value: Any) -> Any:
+    """Returns what is compared of arguments before and after a call: all but elements of arrays."""
+    if type(value) is dict:
+        return dict, tuple([(type(key), key, _kept(x)) for key, x in value.items()])
+    if type(value) in (tuple, list):
+        return type(value), tuple(map(_kept, value))
+    return (type(value), repr(value)) if _is_constant(value) else id(value)
+
+
+_FACTORS = frozenset({"cholesky", "eigh", "lu", "lu_solve", "qr", "svd", "triangular_solve"})
+_INDEXED = ("gather", "scatter", "dynamic")
+
+
+def _checks_values(program: Program, count: int | None = None) -> bool:
+    """Tells whether an argument that is known would be looked at: an index, a matrix, an exponent.
+
+    Of one that is traced an index is clamped, and a singular matrix gives what is not finite.
+
+    Args:
+        program: the program.
+        count: how many of its inputs are arguments; None for all.
+    """
+    given = {i for i, t in enumerate(program.inputs[:count]) if t.dtype.kind in "iub"}
+    for equation, results, _ in program.numbered():
+        name = equation.primitive.name
+        if name in _FACTORS or equation.primitive.is_higher_order:
+            checked = name in _FACTORS or any(map(_checks_values, equation.params.programs()))
+            if checked:
+                return True
+        depends = not given.isdisjoint([a for a in equation.operands if type(a) is int])
+        whole = equation.types[0].dtype.kind in "iub"
+        if depends and (name.startswith(_INDEXED) or (name == "pow" and whole)):
+            return True
+        if depends and whole:
+            given.update(results)
+    return False
 
 
 def _is_array(x: Any) -> bool:
@@ -408,8 +457,8 @@ def _is_constant(x: Any) -> bool:
 
 def _is_plain(value: Any) -> bool:
     """Tells whether a pytree is made of the containers of Python's alone."""
-    if type(value) is dict:
-        return all(map(_is_plain, value.values()))
+    if type(value) is dict:  # whose keys of other kinds may be equal, as 1 and True
+        return all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
     if type(value) in _PLAIN:
         return all(map(_is_plain, value or ()))
     return _is_array(value) or _is_constant(value)

@@ -79,6 +79,17 @@ def of_pairs(p: Any) -> Any:
     return sum((i + 1) * v.sum() for i, v in enumerate(p.values()))
 
 
+def helped(x: Any, space: Any) -> Any:
+    return (x * space.factor).sum()
+
+
+def catching(x: Any, y: Any) -> Any:
+    try:
+        return (x * y.flags.writeable).sum()
+    except AttributeError:
+        return (x * y).sum()
+
+
 def stacked(x: Any) -> Any:
     rows = []
     for i in range(3):
@@ -145,6 +156,8 @@ def test_python_is_skipped(name: str) -> None:
         ),
         (lambda x: x.sum() if x[0] > 0 else x.max(), "it asks for a value, or draws"),
         (lambda x: x.sum() * (x is WEIGHTS), "<lambda> asks whether two objects are one"),
+        (lambda x: (x * isinstance(x, np.ndarray)).sum(), "it reads `isinstance`"),
+        (lambda x: helped(x, SPACE), "it reads `SPACE`"),
         (lambda x, w=WEIGHTS: (x * w).sum(), "<lambda> has defaults that may change"),
     ],
 )
@@ -268,6 +281,64 @@ def test_calls_of_transforms_inside_of_transforms_are_proven_by_themselves() -> 
     z = np.linspace(1, 2, 3) + 1j
     for _ in range(TURNS):
         np.testing.assert_allclose(np.diag(holomorphic(z)), 3 * z**2)
+
+
+def test_what_has_an_effect_is_not_run_once_more() -> None:
+    count = np.zeros(1)
+
+    def counting(x: Any) -> Any:
+        count[0] += 1
+        return x.sum()
+
+    for _ in range(TURNS):
+        func.grad(counting)(X)
+    assert count[0] == TURNS
+    assert last() == "it changes what it reads"
+
+    def thinned(x: Any) -> Any:
+        return nn.dropout(x, 0.5).sum()
+
+    draws = []
+    for skip in (True, False):
+        ftrans.config.skip_python = skip
+        ftrans.random.manual_seed(0)
+        draws.append([func.grad(thinned)(X).tolist() for _ in range(TURNS)])
+    assert draws[0] == draws[1]
+
+
+def test_what_is_checked_where_it_is_known_is_checked_at_each_call() -> None:
+    taken = func.grad(lambda x, i: (x[i] * 2).sum())
+    for _ in range(TURNS):
+        taken(X, np.array([1, 2]))
+    with pytest.raises(IndexError):
+        taken(X, np.array([1, 20]))
+    solved = func.grad(lambda x, a: (x * np.linalg.inv(a).sum()).sum())
+    for _ in range(TURNS):
+        solved(X, np.eye(2))
+    with pytest.raises(np.linalg.LinAlgError):
+        solved(X, np.zeros((2, 2)))
+    caught = func.grad(catching)
+    for _ in range(TURNS):
+        caught(X, X.copy())
+    assert last().endswith("catches exceptions")
+    divided = func.grad(lambda x, y: (x * (1 / y)).sum())
+    for _ in range(TURNS):
+        divided(X, X)
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        divided(X, 0 * X)
+
+
+def test_arguments_of_other_kinds_are_told_apart() -> None:
+    pairs = func.grad(lambda x, p: (x.sum(), [v * k for k, v in p.items()]), has_aux=True)
+    for _ in range(TURNS):
+        pairs(X, {1: np.arange(3)})
+    assert pairs(X, {1.0: np.arange(3)})[1][0].dtype == np.float64
+
+    mapped = lambda dims: func.vmap(helper, in_dims=dims)  # noqa: E731
+    for _ in range(TURNS):
+        mapped(0)(X)
+    with pytest.raises(ftrans.FtransError):
+        mapped(False)(X)
 
 
 def test_static_values_are_told_apart_by_kind_and_sign() -> None:
