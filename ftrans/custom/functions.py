@@ -20,8 +20,9 @@ from ftrans import nn
 from ftrans.custom.guards import Guards, Reader
 from ftrans.func.branches import cond, switch
 from ftrans.func.loops import fori_loop, scan, while_loop
+from ftrans.func.memo import origin
 from ftrans.func.parallel import associative_scan
-from ftrans.func.proven import Refused, origin, reader
+from ftrans.func.proven import Refused, reader
 from ftrans.numpy import linalg
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
 

@@ -28,7 +28,7 @@ from ftrans.custom.context import FunctionCtx
 from ftrans.custom.methods import Methods, asks_needs, methods_of
 from ftrans.errors import FtransError
 from ftrans.external.captures import content
-from ftrans.func.proven import MEMO
+from ftrans.func.memo import MEMO
 from ftrans.numpy import linalg
 from ftrans.pytree import is_constant
 

@@ -25,24 +25,19 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.errors import CheckError
+from ftrans.func.memo import MARK, MOST, Mark, Memo, memo_of, origin
 from ftrans.func.staging import Staged, known_inputs, stage
 from ftrans.ir import Program
 from ftrans.ir.stack import state
 from ftrans.primitives.observe import observing
 from ftrans.pytree import has_dicts, orders_in, split
 from ftrans.runtime import note_trace, run
-from ftrans.runtime.cache import on_clear
 from ftrans.runtime.choice import plan_of
 from ftrans.runtime.explain import SKIPPED, note_python
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
 
 _AFTER = 16
 """How many calls alike there were before a program for them is made, which takes as long."""
-
-_MOST, _ATTEMPTS = 16, 4
-"""How many signatures of one function are remembered, and how many proofs may cease to hold."""
-
-MEMO, _MARK = "__ftrans_memo__", "__ftrans_mark__"
 
 _PLAIN = (tuple, list, dict, type(None))
 _NUMERIC = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
@@ -67,88 +62,6 @@ class _Reader:
 reader = _Reader()
 
 
-class Mark(NamedTuple):
-    """Says of a transformed function what it is made of.
-
-    Attributes:
-        called: the function that has this mark, weakly; what copied its attributes is another one.
-        base: the function of the user's.
-        places: the transforms around it and their options, the outermost first.
-    """
-
-    called: weakref.ref[Any]
-    base: FunctionType
-    places: tuple[Any, ...]
-
-    def __reduce__(self) -> Any:
-        return _no_memo, ()  # it does not travel with its function
-
-
-def origin(function: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Returns the function of the user's that a transformed one is made of, and the transforms."""
-    mark = getattr(function, _MARK, None)
-    if type(mark) is Mark:
-        called = mark.called()
-        for cell in function.__closure__ or ():
-            if cell.cell_contents is called:
-                return mark.base, mark.places
-    return function, ()
-
-
-class Memo:
-    """Is what is known of the calls of one function of the user's, and goes with it.
-
-    Attributes:
-        owner: that function; others may have copied its attributes.
-        calls: by signature how many there were, then what they do, or why that is not known.
-        left: how many proofs may still cease to hold.
-        reason: why none of its calls is proven; empty where one may be.
-    """
-
-    __slots__ = ("age", "calls", "left", "owner", "reason")
-
-    def __init__(self, owner: FunctionType):
-        self.owner = weakref.ref(owner)
-        self.clear()
-
-    def clear(self) -> None:
-        """Begins anew."""
-        self.calls: dict[Any, int | str | Proof] = {}
-        self.left, self.reason, self.age = _ATTEMPTS, "", _age
-
-    def make_room(self) -> None:
-        """Forgets all calls; gives up where none of so many was like enough others."""
-        if not any(type(known) is Proof for known in self.calls.values()):
-            self.reason = "no two calls of it are alike"
-        self.calls = {}
-
-    def __reduce__(self) -> Any:
-        return _no_memo, ()  # it does not travel with its function
-
-
-def _no_memo() -> None:
-    return None
-
-
-_age = 0
-"""How often all was forgotten."""
-
-
-@on_clear
-def _forget() -> None:
-    global _age
-    _age += 1
-
-
-def _memo_of(function: FunctionType) -> Memo:
-    memo = function.__dict__.get(MEMO)
-    if type(memo) is not Memo or memo.owner() is not function:
-        memo = function.__dict__[MEMO] = Memo(function)
-    if memo.age != _age:
-        memo.clear()
-    return memo
-
-
 def proven(
     name: str, func: Callable[..., Any], *place: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -170,7 +83,7 @@ def proven(
             local = vars(state)
             if local["stack"] or local["of_tensors"] or not config.skip_python or _is_watched():
                 return transformed(*args, **kwargs)
-            memo = _memo_of(base)
+            memo = memo_of(base)
             note_python(memo.reason)
             if memo.reason:
                 return transformed(*args, **kwargs)
@@ -193,12 +106,12 @@ def proven(
             if count >= _AFTER:
                 return _learn(memo, key, name, base, transformed, args, kwargs, values)
             result = transformed(*args, **kwargs)
-            if not known and len(memo.calls) >= _MOST:
+            if not known and len(memo.calls) >= MOST:
                 memo.make_room()
             memo.calls[key] = count
             return result
 
-        called.__dict__[_MARK] = Mark(weakref.ref(called), base, places)
+        called.__dict__[MARK] = Mark(weakref.ref(called), base, places)
         return called
 
     return decorate

@@ -19,7 +19,7 @@ import pytest
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import func, nn
-from ftrans.func import proven
+from ftrans.func import memo, proven
 
 X = np.linspace(0.1, 1.0, 8, dtype="float32")
 WEIGHTS = np.ones(8, "float32")
@@ -396,8 +396,7 @@ def test_a_function_that_was_called_can_be_pickled_and_wrapped() -> None:
     for _ in range(TURNS):
         func.grad(wave)(X)
     assert pickle.loads(pickle.dumps(wave)) is wave
-    memo = wave.__dict__[proven.MEMO]
-    assert pickle.loads(pickle.dumps(memo)) is None
+    assert pickle.loads(pickle.dumps(wave.__dict__[memo.MEMO])) is None
 
     def doubled(x: Any) -> Any:
         return 2 * wave(x)

@@ -1,0 +1,98 @@
+"""What is remembered of the calls of a function under transforms, and by what it is known again."""
+
+from __future__ import annotations
+
+import weakref
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from ftrans.runtime.cache import on_clear
+
+MOST, _ATTEMPTS = 16, 4
+"""How many signatures of one function are remembered, and how many proofs may cease to hold."""
+
+MEMO, MARK = "__ftrans_memo__", "__ftrans_mark__"
+"""The attributes of functions that hold a `Memo` and a `Mark`."""
+
+
+class Mark(NamedTuple):
+    """Says of a transformed function what it is made of.
+
+    Attributes:
+        called: the function that has this mark, weakly; what copied its attributes is another one.
+        base: the function of the user's.
+        places: the transforms around it and their options, the outermost first.
+    """
+
+    called: weakref.ref[Any]
+    base: FunctionType
+    places: tuple[Any, ...]
+
+    def __reduce__(self) -> Any:
+        return _no_memo, ()  # it does not travel with its function
+
+
+def origin(function: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Returns the function of the user's that a transformed one is made of, and the transforms."""
+    mark = getattr(function, MARK, None)
+    if type(mark) is Mark:
+        called = mark.called()
+        for cell in function.__closure__ or ():
+            if cell.cell_contents is called:
+                return mark.base, mark.places
+    return function, ()
+
+
+class Memo:
+    """Is what is known of the calls of one function of the user's, and goes with it.
+
+    Attributes:
+        owner: that function; others may have copied its attributes.
+        calls: by signature how many there were, then what they do, or why that is not known.
+        left: how many proofs may still cease to hold.
+        reason: why none of its calls is proven; empty where one may be.
+    """
+
+    __slots__ = ("age", "calls", "left", "owner", "reason")
+
+    def __init__(self, owner: FunctionType):
+        self.owner = weakref.ref(owner)
+        self.clear()
+
+    def clear(self) -> None:
+        """Begins anew."""
+        self.calls: dict[Any, Any] = {}
+        self.left, self.reason, self.age = _ATTEMPTS, "", _age
+
+    def make_room(self) -> None:
+        """Forgets all calls; gives up where none of so many was like enough others."""
+        if all(isinstance(known, (int, str)) for known in self.calls.values()):
+            self.reason = "no two calls of it are alike"
+        self.calls = {}
+
+    def __reduce__(self) -> Any:
+        return _no_memo, ()  # it does not travel with its function
+
+
+def _no_memo() -> None:
+    return None
+
+
+_age = 0
+"""How often all was forgotten."""
+
+
+@on_clear
+def _forget() -> None:
+    global _age
+    _age += 1
+
+
+def memo_of(function: FunctionType) -> Memo:
+    """Returns what is known of the calls of a function."""
+    memo = function.__dict__.get(MEMO)
+    if type(memo) is not Memo or memo.owner() is not function:
+        memo = function.__dict__[MEMO] = Memo(function)
+    if memo.age != _age:
+        memo.clear()
+    return memo
