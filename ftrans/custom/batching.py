@@ -15,8 +15,9 @@ from ftrans.custom.context import VmapInfo
 from ftrans.custom.guards import Guards
 from ftrans.custom.reuse import compare
 from ftrans.errors import RuleError
-from ftrans.external.captures import content, defined, with_constants
+from ftrans.external.captures import defined, with_constants
 from ftrans.func.staging import is_whole, rule_frame
+from ftrans.interop.closure import content
 from ftrans.interpreters import runnable
 from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
 from ftrans.ir.stack import Asks, state

@@ -60,8 +60,9 @@ class _Whole(Reader):
         ]:
             for space, name in new:
                 known.add((id(space), name))
-                self.guards.name(vars(space), name)
-                if name in vars(space) and not self._of_space(space, (name,)):
+                if name not in vars(space):
+                    self.guards.name(vars(space), name)  # which may come to be there
+                elif not self._of_space(space, (name,)):
                     return self._refuse(f"it may read `{name}` of {space.__name__}")
         return True
 
@@ -94,16 +95,6 @@ class _Whole(Reader):
             return False
         self.guards.watch(array)
         return True
-
-    def _of_space(self, space: Any, attributes: tuple[str, ...]) -> bool:
-        name, *rest = attributes
-        names = vars(space)
-        if name not in names:
-            getattr(space, name, None)  # which may load a module
-        if name not in names:
-            return False
-        self.guards.name(names, name)
-        return self._value(names[name], tuple(rest))
 
 
 def _codes_in(code: CodeType) -> Iterator[CodeType]:

@@ -27,8 +27,8 @@ from ftrans import func
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.methods import Methods, asks_needs, methods_of
 from ftrans.errors import FtransError
-from ftrans.external.captures import content
 from ftrans.func.memo import MEMO
+from ftrans.interop.closure import content
 from ftrans.numpy import linalg
 from ftrans.pytree import is_constant
 
@@ -53,9 +53,11 @@ class Guards:
         self.asks_needs = False
         self.token = object()
 
-    def name(self, space: dict[str, Any], name: str) -> None:
-        """Notes a name that is read, of globals or of a module, as it is now."""
-        self._names.append((space, name, space.get(name, _ABSENT)))
+    def name(self, space: dict[str, Any], name: str) -> Any:
+        """Notes a name that is read, of globals or of a module, and returns what it denotes now."""
+        value = space.get(name, _ABSENT)
+        self._names.append((space, name, value))
+        return value
 
     def watch(self, array: np.ndarray) -> None:
         """Notes an array whose contents are read."""
@@ -168,12 +170,9 @@ class Reader:
         self.guards._functions.append((function, code, defaults, attributes))
         space = function.__globals__
         for name, attributes in reads.names:
-            value = space.get(name, _ABSENT)
-            self.guards._names.append((space, name, value))
+            value = self.guards.name(space, name)
             if value is _ABSENT:
-                space_of_builtins: Any = function.__builtins__  # type: ignore[attr-defined]
-                value = space_of_builtins.get(name, _ABSENT)
-                self.guards._names.append((space_of_builtins, name, value))
+                value = self.guards.name(function.__builtins__, name)  # type: ignore[attr-defined]
             if not self._value(value, attributes):
                 return self._refuse(f"it reads `{'.'.join((name, *attributes))}`")
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
@@ -246,15 +245,15 @@ class Reader:
         )
 
     def _module(self, module: ModuleType, attributes: tuple[str, ...]) -> bool:
-        if not attributes or module.__name__ not in _MODULES:
-            return False
+        known = attributes and module.__name__ in _MODULES
+        return bool(known) and self._of_space(module, attributes)
+
+    def _of_space(self, space: Any, attributes: tuple[str, ...]) -> bool:
+        """Reads what is asked of a module, or of a namespace."""
         name, *rest = attributes
-        space = module.__dict__
-        if name not in space:
-            getattr(module, name, None)  # which may load a module
-        value = space.get(name, _ABSENT)
-        self.guards._names.append((space, name, value))
-        return self._value(value, tuple(rest))
+        if name not in vars(space):
+            getattr(space, name, None)  # which may load a module
+        return self._value(self.guards.name(vars(space), name), tuple(rest))
 
     def _rule(self, rule: Any, ask: Callable[[Any], Any]) -> bool:
         """Reads the methods of another rule, which is called."""

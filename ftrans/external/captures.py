@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.errors import RuleError
+from ftrans.interop.closure import content
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import Program, Tracer, type_of
 from ftrans.primitives.rules.external import Callee, Same, external_p
@@ -52,14 +53,6 @@ def _names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
-
-
-def content(cell: Any) -> Any:
-    """Returns what a cell of a closure holds; None where it is not set yet."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 def check_captures(name: str, function: Any) -> None:

@@ -6,6 +6,7 @@ import weakref
 from types import FunctionType
 from typing import Any, NamedTuple
 
+from ftrans.interop.closure import content
 from ftrans.runtime.cache import on_clear
 
 MOST, _ATTEMPTS = 16, 4
@@ -34,12 +35,11 @@ class Mark(NamedTuple):
 
 def origin(function: Any) -> tuple[Any, tuple[Any, ...]]:
     """Returns the function of the user's that a transformed one is made of, and the transforms."""
-    mark = getattr(function, MARK, None)
+    mark = function.__dict__.get(MARK) if type(function) is FunctionType else None
     if type(mark) is Mark:
         called = mark.called()
-        for cell in function.__closure__ or ():
-            if cell.cell_contents is called:
-                return mark.base, mark.places
+        if any(content(cell) is called for cell in function.__closure__ or ()):
+            return mark.base, mark.places
     return function, ()
 
 

@@ -13,7 +13,7 @@ that somebody writes to, or that were deleted, since they are taken for what can
 
 from __future__ import annotations
 
-import math
+import functools
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -27,10 +27,12 @@ from ftrans.config import config
 from ftrans.errors import CheckError
 from ftrans.func.memo import MARK, MOST, Mark, Memo, memo_of, origin
 from ftrans.func.staging import Staged, known_inputs, stage
+from ftrans.interop.callee import static_key
 from ftrans.ir import Program
+from ftrans.ir.dtype import NUMERIC
 from ftrans.ir.stack import state
 from ftrans.primitives.observe import observing
-from ftrans.pytree import has_dicts, orders_in, split
+from ftrans.pytree import has_dicts, has_hash, orders_in, split
 from ftrans.runtime import note_trace, run
 from ftrans.runtime.choice import plan_of
 from ftrans.runtime.explain import SKIPPED, note_python
@@ -40,7 +42,6 @@ _AFTER = 16
 """How many calls alike there were before a program for them is made, which takes as long."""
 
 _PLAIN = (tuple, list, dict, type(None))
-_NUMERIC = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
 _arrays: set[type] = {np.ndarray}
 _constants = frozenset({bool, int, float, complex, str})
 
@@ -62,6 +63,12 @@ class _Reader:
 reader = _Reader()
 
 
+@functools.lru_cache(maxsize=256, typed=True)
+def _known_place(*place: Any) -> Any:
+    """Returns `static_key` of options without a walk over them each time a transform is made."""
+    return static_key(place)
+
+
 def proven(
     name: str, func: Callable[..., Any], *place: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -73,10 +80,13 @@ def proven(
         place: names the transform, with all its options.
     """
     base, places = origin(func)
-    places = (place, tuple(map(type, place)), *places)  # for 1 and True are equal
+    is_lasting = has_hash(place)  # else its options may be written to
+    if is_lasting:
+        plain = tuple not in map(type, place)  # in which 1 and True would be one
+        places = (_known_place(*place) if plain else static_key(place), *places)
 
     def decorate(transformed: Callable[..., Any]) -> Callable[..., Any]:
-        if type(base) is not FunctionType or not _has_hash(places):
+        if type(base) is not FunctionType or not is_lasting:
             return transformed
 
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -117,14 +127,6 @@ def proven(
     return decorate
 
 
-def _has_hash(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
-
-
 def _is_watched() -> bool:
     """Tells whether somebody looks at what Python runs: a debugger, or NumPy's own errors."""
     if observing.by is not None or sys.gettrace() is not None or np.geterr() != _ERRORS:
@@ -145,14 +147,13 @@ def _signature(
     for x in leaves:
         kind = type(x)
         if kind in _arrays:
-            if x.dtype not in _NUMERIC:
+            if x.dtype not in NUMERIC:
                 return None
             # whether a reshape is a view, which is written to, depends on how an array lies
             key += (kind, x.shape, x.dtype, x.strides if kind is np.ndarray else None)
             values.append(x)
         elif kind in _constants:
-            sign = math.copysign(1.0, x) if kind is float else repr(x) if kind is complex else 0
-            key += (kind, x, sign)
+            key.append(static_key(x))
         elif is_jax(x) and not is_traced_by_jax(x):
             _arrays.add(kind)
             return _signature(places, args, kwargs)
@@ -328,7 +329,7 @@ def _kept(value: Any) -> Any:
         return dict, tuple([(type(key), key, _kept(x)) for key, x in value.items()])
     if type(value) in (tuple, list):
         return type(value), tuple(map(_kept, value))
-    return (type(value), repr(value)) if _is_constant(value) else id(value)
+    return static_key(value) if _is_constant(value) else id(value)
 
 
 _FACTORS = frozenset({"cholesky", "eigh", "lu", "lu_solve", "qr", "svd", "triangular_solve"})
@@ -347,10 +348,8 @@ def _checks_values(program: Program, count: int | None = None) -> bool:
     given = {i for i, t in enumerate(program.inputs[:count]) if t.dtype.kind in "iub"}
     for equation, results, _ in program.numbered():
         name = equation.primitive.name
-        if name in _FACTORS or equation.primitive.is_higher_order:
-            checked = name in _FACTORS or any(map(_checks_values, equation.params.programs()))
-            if checked:
-                return True
+        if name in _FACTORS or any(map(_checks_values, equation.params.programs())):
+            return True
         depends = not given.isdisjoint([a for a in equation.operands if type(a) is int])
         whole = equation.types[0].dtype.kind in "iub"
         if depends and (name.startswith(_INDEXED) or (name == "pow" and whole)):

@@ -110,9 +110,14 @@ def key_of(jaxpr: Any) -> Hashable:
     return inputs, equations, tuple(map(atom, jaxpr.outvars))
 
 
+_PLAIN = frozenset({bool, int, str, type(None)})
+
+
 def static_key(value: Any) -> Hashable:
     """Returns what stands in a key for params, literals, and arrays inside of a jaxpr."""
     kind = type(value)
+    if kind in _PLAIN:  # as most often
+        return kind, value
     if hasattr(value, "eqns"):
         return kind, key_of(value), static_key(getattr(value, "consts", ()))
     if isinstance(value, dict):

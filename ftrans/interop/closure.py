@@ -1,4 +1,4 @@
-"""The arrays that a function closes over, as far as its code shows them."""
+"""What a function closes over: what its cells hold, and arrays, as far as its code shows them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ import numpy as np
 
 _KNOWN = {"jax", "numpy", "ftrans"}
 """Libraries whose functions hold no arrays that somebody writes to."""
+
+
+def content(cell: Any) -> Any:
+    """Returns what a cell of a closure holds; None where it is not set yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 def arrays_of(function: Any) -> Iterator[np.ndarray]:

@@ -29,7 +29,7 @@ from ftrans.errors import (
 from ftrans.interop.callee import static_key
 from ftrans.interop.closure import arrays_of
 from ftrans.ir import Params, Program, Tracer, bind
-from ftrans.ir.dtype import is_float
+from ftrans.ir.dtype import NUMERIC, is_float
 from ftrans.ir.frame import make_tracer
 from ftrans.ir.stack import state, untraced
 from ftrans.primitives import call_p, convert_p
@@ -262,7 +262,6 @@ _NUMBERS = {
 """The dtypes of Python's numbers by kind, and by whether JAX keeps what is wide."""
 
 
-_NUMERIC = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
 _plain_arrays: set[type] = {np.ndarray}
 """Types of arrays, those of JAX as they come: to ask an abstract class is slow."""
 
@@ -272,7 +271,7 @@ def _leaf(x: Any, wide: bool) -> Any:
     kind = type(x)
     if kind in _plain_arrays:
         shape, dtype = x.shape, x.dtype
-        if dtype in _NUMERIC:
+        if dtype in NUMERIC:
             return _Leaf(x, shape, dtype, False)
     if kind is Tracer and not x.weak:
         return _Leaf(x, x.type.shape, x.type.dtype, False)

@@ -13,6 +13,9 @@ import numpy as np
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 
+NUMERIC = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
+"""NumPy's own dtypes of numbers and booleans that XLA has, in the byte order of the machine."""
+
 _SHORT = {"float": "f", "complex": "c", "int": "i", "uint": "u"}
 
 

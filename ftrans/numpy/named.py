@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import jax.tree_util as tree
 import numpy as np
 
+from ftrans.interop.closure import content
 from ftrans.traceback import OnTape
 
 
@@ -121,7 +122,7 @@ def asks(function: Any, depth: int = 3) -> bool:
         space, names = function.__globals__, set(code.co_names)
         cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
         called = [space[name] for name in names if name in space]
-        called += [cell.cell_contents for name, cell in cells if _is_filled(cell)]
+        called += [x for x in (content(cell) for _, cell in cells) if x is not None]
         found = not _NAMES.isdisjoint(names) or any(
             getattr(x, "__name__", "").startswith(_MODULES)
             if type(x) is ModuleType
@@ -133,13 +134,6 @@ def asks(function: Any, depth: int = 3) -> bool:
 
 
 _MODULES = ("ftrans.torch", "ftrans.autograd")
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:  # it is not assigned yet
-        return False
 
 
 def asked_by_names(

@@ -19,7 +19,7 @@ import numpy as np
 from ftrans.config import config
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import Literal, Tracer, make_tracer, type_of
-from ftrans.ir.dtype import complex_of, is_complex, is_float, is_inexact
+from ftrans.ir.dtype import NUMERIC, complex_of, is_complex, is_float, is_inexact
 from ftrans.ir.stack import is_tracing
 from ftrans.numpy.axes import broadcast_to
 from ftrans.primitives import broadcast_p, concatenate_p, convert_p, reshape_p, scalar
@@ -44,7 +44,7 @@ def is_array(x: Any) -> bool:
     if kind is Tracer:
         return True
     if kind in _array_types:
-        return x.dtype in _NUMERIC or is_numeric(x.dtype)
+        return x.dtype in NUMERIC or is_numeric(x.dtype)
     if kind in _scalar_types:
         return False
     if kind in OnTape.types:
@@ -68,8 +68,6 @@ def is_numeric(dtype: Any) -> bool:
 
 
 _FLOATS = frozenset(map(np.dtype, ("float16", "float32", "float64", "complex64", "complex128")))
-_NUMERIC = frozenset(map(np.dtype, ("bool", "int32", "int64", "uint8"))) | _FLOATS
-"""The usual ones among those for which `is_numeric` holds."""
 
 
 def is_float_array(x: Any) -> bool:

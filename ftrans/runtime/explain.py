@@ -117,11 +117,7 @@ class Explanation(tuple[Call, ...]):
         return [
             (
                 call.call,
-                call.python
-                if call.python == SKIPPED
-                else "-"
-                if call.traced is None
-                else duration(call.traced),
+                _traced(call),
                 "hit" if call.hit else "new",
                 f"{call.road}: {call.reason}",
                 duration(call.seconds),
@@ -151,6 +147,12 @@ class Explanation(tuple[Call, ...]):
 
         body = "".join(line("td", row) for row in self._rows())
         return f"<table><thead>{line('th', _HEADER)}</thead><tbody>{body}</tbody></table>"
+
+
+def _traced(call: Call) -> str:
+    if call.python == SKIPPED:
+        return SKIPPED
+    return "-" if call.traced is None else duration(call.traced)
 
 
 _HEADER = ("call", "traced", "program", "road", "run")

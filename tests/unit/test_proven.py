@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import pickle
 import sys
@@ -461,3 +462,26 @@ def test_threads_may_call_while_another_changes_what_is_read() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_what_copies_the_attributes_of_a_transform_is_none() -> None:
+    class Counting:
+        def __init__(self, function: Any) -> None:
+            functools.update_wrapper(self, function)
+            self.function, self.count = function, 0
+
+        def __call__(self, x: Any) -> Any:
+            self.count += 1
+            return self.function(x)
+
+    counting = Counting(func.grad(wave))
+    for _ in range(TURNS):
+        func.vmap(counting)(X[None])
+    assert counting.count == TURNS
+
+    def later(x: Any) -> Any:
+        return unset(x) if x.ndim > 1 else x.sum()
+
+    later.__dict__.update(func.grad(wave).__dict__)
+    assert func.grad(later)(X)[0] == 1  # while a cell of it holds nothing
+    unset = helper
