@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
 
 import ftrans.numpy as fnp
@@ -36,7 +37,9 @@ _HARMLESS |= {id(x) for x in (associative_scan, cond, fori_loop, scan, switch, w
 
 
 _HANDED_ON = (np, np.linalg, np.fft, fnp, linalg)
-_ASKING = (isinstance, issubclass, callable)
+_ASKING = (isinstance, issubclass, callable, np.isscalar)
+_OF_ARRAYS = frozenset({"base", "ctypes", "data", "flags"})
+"""What leads from an array to what is not compared of it."""
 
 
 class _Whole(Reader):
@@ -69,9 +72,13 @@ class _Whole(Reader):
     def function(self, function: Any, is_method: bool = False) -> bool:
         base, _ = origin(function)  # options of transforms are constants
         if type(base) is FunctionType:
-            self._asked.update(_names_in(base.__code__))
-            if any(map(_catches, _codes_in(base.__code__))):
-                return self._refuse(f"{base.__qualname__} catches exceptions")
+            names = set(_names_in(base.__code__))
+            self._asked |= names
+            if found := names & _OF_ARRAYS:
+                return self._refuse(f"{base.__qualname__} asks for {min(found)}")
+            for code in _codes_in(base.__code__):
+                if why := _refused(code):
+                    return self._refuse(f"{base.__qualname__} {why}")
         return super().function(base, is_method)
 
     def _value(self, value: Any, attributes: tuple[str, ...]) -> bool:
@@ -85,8 +92,11 @@ class _Whole(Reader):
         if type(value) is np.ndarray:
             return self._array(value)
         if is_jax(value):
+            # JAX computes with what is not traced, as it is told to
+            self.guards.ask(jax.config, _of_jax)
             return not is_traced_by_jax(value)
-        return id(value) in _HARMLESS or super()._value(value, attributes)
+        known = id(value) in _HARMLESS and not attributes
+        return known or super()._value(value, attributes)
 
     def _array(self, array: np.ndarray) -> bool:
         if array.nbytes > _LARGEST:
@@ -112,9 +122,21 @@ def _names_in(code: CodeType) -> Iterator[str]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _catches(code: CodeType) -> bool:
-    """Tells whether a code goes on after an exception, which traced values may raise alone."""
-    return any(i.opname == "PUSH_EXC_INFO" for i in dis.get_instructions(code))
+def _refused(code: CodeType) -> str:
+    """Says what a code does that turns out otherwise with traced values; empty for none of it."""
+    found = {i.opname for i in dis.get_instructions(code)}
+    if "PUSH_EXC_INFO" in found:
+        return "catches exceptions"  # which traced values may raise alone
+    return "asks for the class of a value" if "MATCH_CLASS" in found else ""
+
+
+def _of_jax(options: Any) -> tuple[Any, ...]:
+    """Returns the options of JAX by which the types of its results depend on them."""
+    return (
+        options.jax_enable_x64,
+        options.jax_numpy_dtype_promotion,
+        options.jax_numpy_rank_promotion,
+    )
 
 
 def _guards(function: FunctionType) -> Guards:

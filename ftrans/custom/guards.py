@@ -63,6 +63,11 @@ class Guards:
         """Notes an array whose contents are read."""
         self._arrays.append((array, _lies(array), array.tobytes()))
 
+    def ask(self, owner: Any, ask: Callable[[Any], Any]) -> None:
+        """Notes what `ask` finds of an object."""
+        if not any(rule is owner for rule, *_ in self._rules):
+            self._rules.append((owner, ask, ask(owner)))
+
     @property
     def reads(self) -> str:
         """The names of what is read outside of the functions."""
@@ -201,7 +206,8 @@ class Reader:
         if isinstance(value, type):
             if hasattr(value, "_ftrans_methods"):
                 return self._class(value, attributes)
-            return value in _HARMLESS_TYPES or id(value) in _TRUSTED
+            is_known = value in _HARMLESS_TYPES or id(value) in _TRUSTED
+            return is_known and not (attributes and value.__flags__ & _WRITABLE)
         if type(value) is MethodType and not attributes:
             # as of `f = F.apply`
             is_apply = value.__func__ is getattr(value.__self__, "_ftrans_apply", None)
@@ -282,6 +288,9 @@ _HARMLESS_ATTRIBUTES = frozenset({"__wrapped__", "__ftrans_once__", MEMO})
 _HARMLESS_TYPES = {x for x in vars(builtins).values() if isinstance(x, type)}
 _HARMLESS_TYPES -= {object, property, super, type}
 """Builtin types read and write nothing but their arguments; most of them are errors."""
+
+_WRITABLE = 1 << 9
+"""The flag of types that are made by Python, whose attributes somebody may set."""
 
 _BUILTINS = (abs, all, any, divmod, isinstance, len, max, min, pow, round, sorted, sum)
 _MODULES = {
@@ -368,7 +377,7 @@ def _reads(code: CodeType) -> _Reads | str:
             first = None  # it may be something else from then on, or from before in a loop
             if writes:
                 return f"sets attributes of what {name} may be"
-        elif kind == "IS_OP" and instructions[number - 1].opname != "LOAD_CONST":
+        elif kind == "IS_OP" and not _loads_none(instructions[number - 1]):
             return "asks whether two objects are one"  # arrays may be what traced values are not
         if not _OUTSIDE.search(kind):
             continue
@@ -394,6 +403,10 @@ def _reads(code: CodeType) -> _Reads | str:
             names.update(dict.fromkeys(inner.names))
             free.update(dict.fromkeys(x for x in inner.free if x[0] not in own))
     return _Reads(tuple(names), tuple(free), writes)
+
+
+def _loads_none(instruction: dis.Instruction) -> bool:
+    return instruction.opname == "LOAD_CONST" and instruction.argval in (None, ...)
 
 
 def _names(argument: Any) -> tuple[Any, ...]:

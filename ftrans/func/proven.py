@@ -7,8 +7,9 @@ long as what it reads is as it was. After some calls that program is made, held 
 last call returned, and run in the place of the function from then on.
 
 What a proof leaves out: who looks at the function while it runs (a debugger, `np.errstate`), for
-whom it is run; `sys.setprofile`; warnings of NumPy's about constants; and arrays of JAX over memory
-that somebody writes to, or that were deleted, since they are taken for what cannot change.
+whom it is run; `sys.setprofile`; warnings about values that are no longer computed by Python; how
+NumPy prints arrays; and arrays of JAX over memory that somebody writes to, or that were deleted,
+since they are taken for what cannot change.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from ftrans.config import config
 from ftrans.errors import CheckError
 from ftrans.func.memo import MARK, MOST, Mark, Memo, memo_of, origin
 from ftrans.func.staging import Staged, known_inputs, stage
+from ftrans.func.unseen import by_library, checks_values
 from ftrans.interop.callee import static_key
-from ftrans.ir import Program
 from ftrans.ir.dtype import NUMERIC
 from ftrans.ir.stack import state
 from ftrans.primitives.observe import observing
@@ -97,11 +98,16 @@ def proven(
             note_python(memo.reason)
             if memo.reason:
                 return transformed(*args, **kwargs)
-            signature = _signature(places, args, kwargs)
+            known: Any = None
+            try:
+                signature = _signature(places, args, kwargs)
+                if signature is not None:
+                    known = memo.calls.get(signature[0], 0)
+            except Exception:  # what a registered container holds beside leaves has no equality
+                signature = None
             if signature is None:
                 return transformed(*args, **kwargs)
             key, values = signature
-            known = memo.calls.get(key, 0)
             if type(known) is Proof:
                 if known.guards.hold():
                     if config.check:
@@ -142,6 +148,8 @@ def _signature(
     leaves, structure = tree.tree_flatten(given)
     key: list[Any] = [places, bool(kwargs), structure, config.default_dtype]
     if has_dicts(structure):
+        if not _has_plain_keys(given):
+            return None
         key.append(orders_in(given))
     values = []
     for x in leaves:
@@ -150,9 +158,14 @@ def _signature(
             if x.dtype not in NUMERIC:
                 return None
             # whether a reshape is a view, which is written to, depends on how an array lies
-            key += (kind, x.shape, x.dtype, x.strides if kind is np.ndarray else None)
+            lies = x.strides if kind is np.ndarray else None
+            if lies is None and x.weak_type:
+                return None
+            key += (kind, x.shape, x.dtype, lies)
             values.append(x)
         elif kind in _constants:
+            if x != x:  # of which there are several, and none equal
+                return None
             key.append(static_key(x))
         elif is_jax(x) and not is_traced_by_jax(x):
             _arrays.add(kind)
@@ -160,6 +173,14 @@ def _signature(
         else:
             return None
     return tuple(key), values
+
+
+def _has_plain_keys(value: Any) -> bool:
+    """Tells whether the keys of all dicts are strings: others may be equal to these, or alike."""
+    kind = type(value)
+    if kind is dict:
+        return {str}.issuperset(map(type, value)) and all(map(_has_plain_keys, value.values()))
+    return kind not in (tuple, list) or all(map(_has_plain_keys, value))
 
 
 class Proof(NamedTuple):
@@ -318,7 +339,9 @@ def _traced(
         raise Refused("it asks for a value, or draws")
     if staged.program.calls_host or staged.program.traces_anew:
         raise Refused("it calls what is no program")
-    if _checks_values(plan_of(staged.program).final(staged.program), len(order)):
+    if by_library(staged.program):
+        raise Refused("it computes with an argument that is not traced")
+    if checks_values(plan_of(staged.program).final(staged.program), len(order)):
         raise Refused("what it is given is checked, where it is known")
     return staged
 
@@ -326,37 +349,10 @@ def _traced(
 def _kept(value: Any) -> Any:
     """Returns what is compared of arguments before and after a call: all but elements of arrays."""
     if type(value) is dict:
-        return dict, tuple([(type(key), key, _kept(x)) for key, x in value.items()])
+        return id(value), tuple([(type(key), key, _kept(x)) for key, x in value.items()])
     if type(value) in (tuple, list):
-        return type(value), tuple(map(_kept, value))
+        return type(value) is tuple or id(value), tuple(map(_kept, value))
     return static_key(value) if _is_constant(value) else id(value)
-
-
-_FACTORS = frozenset({"cholesky", "eigh", "lu", "lu_solve", "qr", "svd", "triangular_solve"})
-_INDEXED = ("gather", "scatter", "dynamic")
-
-
-def _checks_values(program: Program, count: int | None = None) -> bool:
-    """Tells whether an argument that is known would be looked at: an index, a matrix, an exponent.
-
-    Of one that is traced an index is clamped, and a singular matrix gives what is not finite.
-
-    Args:
-        program: the program.
-        count: how many of its inputs are arguments; None for all.
-    """
-    given = {i for i, t in enumerate(program.inputs[:count]) if t.dtype.kind in "iub"}
-    for equation, results, _ in program.numbered():
-        name = equation.primitive.name
-        if name in _FACTORS or any(map(_checks_values, equation.params.programs())):
-            return True
-        depends = not given.isdisjoint([a for a in equation.operands if type(a) is int])
-        whole = equation.types[0].dtype.kind in "iub"
-        if depends and (name.startswith(_INDEXED) or (name == "pow" and whole)):
-            return True
-        if depends and whole:
-            given.update(results)
-    return False
 
 
 def _is_array(x: Any) -> bool:

@@ -15,12 +15,16 @@ _KNOWN = {"jax", "numpy", "ftrans"}
 """Libraries whose functions hold no arrays that somebody writes to."""
 
 
+UNSET = object()
+"""What stands for the contents of a cell that holds nothing yet, or nothing any more."""
+
+
 def content(cell: Any) -> Any:
-    """Returns what a cell of a closure holds; None where it is not set yet."""
+    """Returns what a cell of a closure holds; `UNSET` where it holds nothing."""
     try:
         return cell.cell_contents
     except ValueError:
-        return None
+        return UNSET
 
 
 def arrays_of(function: Any) -> Iterator[np.ndarray]:

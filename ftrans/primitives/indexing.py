@@ -156,7 +156,7 @@ gather_p = structural(
         no_index_tangent,
     ],
     batch=_gather_batch,
-    tags=["linear"],
+    tags=["linear", "indexed"],
     samples=[
         Sample((normal(3, 2), _rows), {"in_bounds": True}),
         Sample((normal(2, 3), _outside), {"in_bounds": False, "fill": 0}),
@@ -264,7 +264,7 @@ def scattering(
 
     primitive = plain(
         name,
-        tags=["scatter", *tags],
+        tags=["scatter", "indexed", *tags],
         kinds=kinds,
         infer=infer,
         lower=lower,

@@ -135,6 +135,7 @@ dynamic_slice_p = structural(
     infer=_slice_infer,
     lower=_slice_lower,
     jvp=LINEAR,
+    tags=["indexed"],
     transpose=Joint(
         lambda ct, x, *at, sizes: [
             dynamic_update_slice_p(zeros(x.type), ct, *at),
@@ -268,6 +269,7 @@ dynamic_update_slice_p = structural(
     infer=_update_infer,
     lower=_update_lower,
     jvp=LINEAR,
+    tags=["indexed"],
     transpose=Joint(_update_transpose),
     batch=_update_batch,
     rewrite=_update_rewrite,
