@@ -5,7 +5,7 @@ from intervals import Interval, Intervals
 import ftrans.numpy as fnp
 
 
-@Intervals.rule("iota")
+@Intervals.rule("iota", "table")
 def constant(self, operation):
     return self.lift(operation.evaluate())
 

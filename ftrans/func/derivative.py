@@ -68,7 +68,7 @@ def stage_value(
         value, aux = split_aux(name, result)
         return array_outputs(name, value), aux
 
-    staged = stage(name, run, inputs, order=FORWARD)
+    staged = stage(name, run, inputs, order=FORWARD, folds=True)
     if not has_aux:
         return staged, staged.outputs
     structure, _ = staged.outputs.structure.children()

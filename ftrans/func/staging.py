@@ -16,6 +16,7 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import ArgumentError, StructureError, UnsupportedError
+from ftrans.interpreters.fold import LONG, folded, folds_of
 from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind
 from ftrans.ir.frame import Frame, settled
 from ftrans.ir.location import here
@@ -25,7 +26,7 @@ from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array, is_array, is_scalar, weakly
 from ftrans.primitives import call_p, tied_p
 from ftrans.pytree import Skeleton, describe, split
-from ftrans.runtime import keep, note_trace, run
+from ftrans.runtime import keep, note_folds, note_trace, run
 from ftrans.runtime.faults import raise_ours
 from ftrans.runtime.jaxlink import is_jax
 from ftrans.runtime.outlived import settle
@@ -82,6 +83,7 @@ def stage(
     randomness: str | None = None,
     passed: Callable[[Any], bool] = is_array,
     by_jax: bool = False,
+    folds: bool = False,
 ) -> Staged:
     """Traces `function` into a program.
 
@@ -96,6 +98,8 @@ def stage(
         randomness: what a `vmap` was told of it.
         passed: which leaves of the result are outputs; the others pass through as they are.
         by_jax: whether it is known to close over what JAX is tracing.
+        folds: whether what repeats in the program is folded; not in what is kept, which is as it
+            was written.
     """
     # taken at once, since to ask a thread for one costs as much as to ask ten objects
     local = vars(state)
@@ -169,8 +173,13 @@ def stage(
             randomness=randomness,
             passed=passed,
             by_jax=True,
+            folds=folds,
         )
-    return Staged(keep(program), captured, outputs, weak)
+    keep(program)
+    if folds and kind is Trail and len(program.equations) >= LONG:
+        program = folded(program)
+        note_folds(folds_of(program))
+    return Staged(program, captured, outputs, weak)
 
 
 def _tied(frame: Frame, outs: list[Any]) -> list[Any]:

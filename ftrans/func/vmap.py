@@ -109,7 +109,7 @@ def vmap(
             given_by_name = _wholes(kwargs) if kwargs else kwargs
             return OnTape.returned(func(*structure.unflatten(filled), **given_by_name))
 
-        staged = stage(name, single, inputs, randomness=randomness, passed=_is_mappable)
+        staged = stage(name, single, inputs, randomness=randomness, passed=_is_mappable, folds=True)
         mapped_dims = tuple([dim for dim in dims if dim is not None])
         if randomness == "different":
             mapped_dims += (0,)

@@ -11,6 +11,7 @@ from ftrans.interpreters.backward import (
 from ftrans.interpreters.base import building, finish, replay, simplify
 from ftrans.interpreters.batch import batch, batch_in_chunks, place_outputs
 from ftrans.interpreters.builder import transforms
+from ftrans.interpreters.fold import folded, folds_of
 from ftrans.interpreters.gradient import (
     attach_outputs,
     detach_outputs,
@@ -33,6 +34,8 @@ __all__ = [
     "detach_outputs",
     "exchange",
     "finish",
+    "folded",
+    "folds_of",
     "inline",
     "jacobian_forward",
     "jacobian_reverse",

@@ -14,6 +14,7 @@ from ftrans.primitives import (
     random,
     record,
     reduction,
+    rows,
     rules,
     special,
     spectral,

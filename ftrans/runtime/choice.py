@@ -201,7 +201,7 @@ def _build(
         executable = state.executable
         if executable is None:
             if is_split(program):
-                executable = Segmented(program, whole=config.execution == "compile")
+                executable = Segmented(program, _shared, whole=config.execution == "compile")
             else:
                 executable = Executable(program)
             executable.prepare(arrays, host)
@@ -209,6 +209,17 @@ def _build(
             count("compiled")
             make_room(state)
     return executable
+
+
+def _shared(program: Program) -> Executable:
+    """Returns what is compiled of a block, or will be when it is run: one for all equal ones."""
+    state = plan_of(program).state
+    with state.lock:
+        if state.executable is None:
+            state.executable = Executable(program)
+            make_room(state)
+        found = state.executable
+    return found if isinstance(found, Executable) else Executable(program)
 
 
 def _warn_once(state: State, program: Program) -> None:

@@ -45,6 +45,8 @@ class Call(NamedTuple):
             not waited for.
         python: "skipped" where the function was not run, since it is proven to do what it did;
             else why that is not known, as in "reads `table`"; empty where nothing was asked.
+        folded: what repeats in the function, and was folded when it was traced, with the first line
+            of the first copy: "99 x 4 equations at model.py:12".
     """
 
     call: str
@@ -54,6 +56,7 @@ class Call(NamedTuple):
     reason: str
     seconds: float
     python: str = ""
+    folded: tuple[str, ...] = ()
 
 
 SKIPPED = "skipped"
@@ -64,6 +67,7 @@ _ring: deque[tuple] = deque(maxlen=_KEPT)
 class _Pending(threading.local):
     trace: float | None = None
     python = ""
+    folds: Sequence[Any] = ()
 
 
 _pending = _Pending()
@@ -82,6 +86,11 @@ def note_python(what: str) -> None:
     _pending.python = what
 
 
+def note_folds(folds: Sequence[Any]) -> None:
+    """Tells what is folded in the program that this thread runs next: of the kind `Fold`."""
+    _pending.folds = folds
+
+
 def record(
     name: str, hit: bool, road: str, why: Why, spent: float, price: float, seconds: float
 ) -> tuple:
@@ -92,16 +101,22 @@ def record(
     python = "" if state.stack else _pending.python  # not a value that is asked for on the way
     if python:
         _pending.python = ""
-    row = (name, trace, hit, road, why, spent, price, seconds, python)
+    folds = _pending.folds
+    if folds:
+        if state.stack:
+            folds = ()
+        else:
+            _pending.folds = ()
+    row = (name, trace, hit, road, why, spent, price, seconds, python, folds)
     _ring.append(row)
     return row
 
 
 def call_of(row: tuple) -> Call:
     """Returns what is told of a run that was remembered."""
-    name, traced, hit, road, why, spent, price, seconds, python = row
+    name, traced, hit, road, why, spent, price, seconds, python, folds = row
     reason = why.value.format(duration(spent), duration(price))
-    return Call(name, traced, hit, road, reason, seconds, python)
+    return Call(name, traced, hit, road, reason, seconds, python, tuple(map(str, folds)))
 
 
 class Explanation(tuple[Call, ...]):
@@ -119,7 +134,7 @@ class Explanation(tuple[Call, ...]):
                 call.call,
                 _traced(call),
                 "hit" if call.hit else "new",
-                f"{call.road}: {call.reason}",
+                "; folded ".join([f"{call.road}: {call.reason}", *call.folded]),
                 duration(call.seconds),
             )
             for call in self

@@ -139,6 +139,12 @@ def _running(program: Program) -> _Running:
         if primitive.is_higher_order:
             subs = [_running(sub) for sub in params.programs()]
             turns, turn, compiled_turn = 1, 0.0, 0.0
+            if "program" in params:
+                (once,) = subs
+                interpreted += once.interpreted
+                compiled += once.compiled
+                compiling += once.compiling
+                continue
             if "branches" in params:
                 once = _Running(*map(max, zip(*subs, strict=True)))
             else:

@@ -1,7 +1,8 @@
-"""Programs that call Python: split at these calls into stretches, those that pay are compiled.
+"""Programs that call Python, or hold blocks: split into stretches, of which those that pay compile.
 
 A call gets the arrays of the stretch before it as they lie, and its results go to the next one: no
-callback is involved. Calls inside loops and branches are not reached, see `Callee.lower`.
+callback is involved. Calls inside loops and branches are not reached, see `Callee.lower`. A block
+is compiled once, however often it stands in programs. Many inputs that are stacked are so before.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from ftrans.interpreters.base import excerpt
 from ftrans.ir import ArrayType, Equation, Literal, Location, Program
+from ftrans.primitives import block_p, stack_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.outside import without_warnings
 from ftrans.runtime.executable import Executable, tick
-from ftrans.runtime.jaxlink import to_jax, x64
+from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 from ftrans.runtime.policy import Price, price
 
 Group = list[tuple[Equation, range, Location | None]]
@@ -33,7 +37,9 @@ class Stretch(NamedTuple):
         inputs: the values of the whole that it takes.
         outputs: the values that others take from it.
         pays: whether to compile it is estimated to save time; of calls it never does.
-        calls: whether it consists of calls, none of which takes what another one makes.
+        calls: whether it consists of calls, none of which takes what another one makes, or of
+            inputs that are stacked: then it is run on arrays as they lie.
+        block: whether it is a block, which shares what is compiled with its equals.
         group: its equations, in the whole.
     """
 
@@ -42,20 +48,37 @@ class Stretch(NamedTuple):
     outputs: tuple[int, ...]
     pays: bool
     calls: bool
+    block: bool
     group: Group
 
 
 def is_split(program: Program) -> bool:
-    """Tells whether a program has calls of Python at its top."""
-    return any(_is_call(equation) for equation in program.equations)
+    """Tells whether a program has calls of Python at its top, blocks, or many inputs to stack."""
+    inputs = len(program.inputs)
+    return any(
+        e.primitive is block_p or _is_call(e) or _gathers(e, inputs) for e in program.equations
+    )
 
 
 def _is_call(equation: Equation) -> bool:
     return getattr(equation.params.get("callee"), "calls_host", False)
 
 
+def _gathers(equation: Equation, inputs: int) -> bool:
+    """Tells whether an equation stacks many inputs: each would cost a compiled program dear."""
+    operands = equation.operands
+    return (
+        equation.primitive is stack_p
+        and len(operands) >= _MANY
+        and all(type(a) is int and a < inputs for a in operands)
+    )
+
+
+_MANY = 8
+
+
 def split(program: Program) -> list[Stretch]:
-    """Returns calls and what lies between them, in the order in which they are run.
+    """Returns calls, blocks and what lies between them, in the order in which they are run.
 
     An equation is in the first stretch that has all it takes, so that there are few of them.
     """
@@ -66,13 +89,17 @@ def split(program: Program) -> list[Stretch]:
 
 
 def _groups(program: Program) -> list[Group]:
-    """Returns calls and other equations by turns."""
-    level = [0] * len(program.inputs)
-    groups: dict[int, Group] = {}
+    """Returns calls and other equations by turns; each block by itself."""
+    inputs = len(program.inputs)
+    level = [0] * inputs
+    groups: dict[tuple[int, int], Group] = {}
     for equation, numbers, location in program.numbered():
         at = max([level[a] for a in equation.operands if type(a) is int], default=0)
-        at |= _is_call(equation)  # calls have the odd levels
-        groups.setdefault(at, []).append((equation, numbers, location))
+        block = equation.primitive is block_p
+        # what stands apart has the odd levels
+        at |= block or _is_call(equation) or _gathers(equation, inputs)
+        key = at, numbers.start if block else 0
+        groups.setdefault(key, []).append((equation, numbers, location))
         level += [at + at % 2] * len(equation.types)
     return [groups[at] for at in sorted(groups)]
 
@@ -87,40 +114,39 @@ def _merged(stretches: Iterable[Stretch]) -> list[Group]:
 
 
 def _stretches(program: Program, groups: Sequence[Group]) -> list[Stretch]:
-    read = [
-        {a for equation, _, _ in group for a in equation.operands if type(a) is int}
-        for group in groups
-    ]
+    users: dict[int, list[int]] = {}
+    for i, group in enumerate(groups):
+        for equation, _, _ in group:
+            for a in equation.operands:
+                if type(a) is int:
+                    users.setdefault(a, []).append(i)
     returned = {a for a in program.outputs if type(a) is int}
     return [
-        _stretch(program, group, returned.union(*read[:i], *read[i + 1 :]))
+        _stretch(
+            program, group, lambda a, i=i: a in returned or any(j != i for j in users.get(a, ()))
+        )
         for i, group in enumerate(groups)
     ]
 
 
-def _stretch(program: Program, group: Group, read: set[int]) -> Stretch:
-    """Makes a program of some equations; `read` are the values that others take."""
+def _stretch(program: Program, group: Group, read: Callable[[int], bool]) -> Stretch:
+    """Makes a program of some equations; `read` tells which values others take."""
+    if len(group) == 1 and group[0][0].primitive is block_p:
+        (equation, numbers, _), part = group[0], group[0][0].params["program"]
+        taken = [a for a in equation.operands if type(a) is int]
+        if len(taken) == len(equation.operands):
+            pays = price(part).gain > _LEAVING
+            return Stretch(part, tuple(taken), tuple(numbers), pays, False, True, group)
     made = [number for _, numbers, _ in group for number in numbers]
     local = set(made)
     taken = [a for e, _, _ in group for a in e.operands if type(a) is int and a not in local]
     inputs = tuple(dict.fromkeys(taken))
-    outputs = tuple(number for number in made if number in read)
-    position = {number: i for i, number in enumerate((*inputs, *made))}
-
-    def moved(atom: Any) -> Any:
-        return atom if isinstance(atom, Literal) else position[atom]
-
-    part = Program.make(
-        [program.types[i] for i in inputs],
-        [e._replace(operands=tuple(map(moved, e.operands))) for e, _, _ in group],
-        [position[number] for number in outputs],
-        [location for _, _, location in group],
-        program.name,
-    )
+    outputs = tuple(number for number in made if read(number))
+    part = excerpt(program, inputs, group, outputs)
     part.is_simplified = True
-    calling = [_is_call(equation) for equation in part.equations]
-    pays = not any(calling) and price(part).gain > _LEAVING
-    return Stretch(part, inputs, outputs, pays, all(calling), group)
+    apart = [_is_call(e) or _gathers(e, len(part.inputs)) for e in part.equations]
+    pays = not any(apart) and price(part).gain > _LEAVING
+    return Stretch(part, inputs, outputs, pays, all(apart), False, group)
 
 
 _LEAVING = 1.5e-5
@@ -133,32 +159,41 @@ def price_of(program: Program) -> Price:
     whole = price(program)
     if not is_split(program):
         return whole
-    paying = [price(stretch.program) for stretch in split(program) if stretch.pays]
-    gain = sum(part.gain - _LEAVING for part in paying)
-    compiling = sum(part.compiling for part in paying)
+    paying = [stretch.program for stretch in split(program) if stretch.pays]
+    gain = sum(price(part).gain - _LEAVING for part in paying)
+    compiling = sum(price(part).compiling for part in dict.fromkeys(paying))
     return Price(whole.interpreted, whole.interpreted - gain, compiling, gain)
 
 
 class Segmented:
-    """Is the compiled form of a program that calls Python, with what `Executable` has.
+    """Is the compiled form of a program that is split, with what `Executable` has.
 
     On NumPy arrays the stretches that pay are compiled, and all between them is interpreted; where
     there are arrays of JAX, everything is compiled but the calls.
 
     Args:
         program: the program, inlined and simplified. It is not kept alive.
+        shared: returns what is compiled of a block, which may be shared with its equals.
         whole: whether all that can be compiled is, and not only what pays.
     """
 
     calls_host = False  # no compiled code does, but that of loops, which is waited for here
 
-    def __init__(self, program: Program, *, whole: bool = False):
+    def __init__(
+        self,
+        program: Program,
+        shared: Callable[[Program], Executable] = Executable,
+        *,
+        whole: bool = False,
+    ):
         self._apart = apart = split(program)
         if whole:
             apart = [stretch._replace(pays=not stretch.calls) for stretch in apart]
         else:
             apart = _stretches(program, _merged(apart))
-        self._chain = functools.partial(_Chain, outputs=program.outputs, count=len(program.types))
+        self._chain = functools.partial(
+            _Chain, shared=shared, outputs=program.outputs, count=len(program.types)
+        )
         self._host = self._chain(apart, on_host=True)
         self._mixed: _Chain | None = None
         self.used = tick()
@@ -205,6 +240,7 @@ class _Chain:
 
     Args:
         stretches: all of the program.
+        shared: as for `Segmented`.
         outputs: its outputs.
         count: how many values it has.
         on_host: whether it runs on NumPy arrays alone.
@@ -214,8 +250,15 @@ class _Chain:
     """
 
     def __init__(
-        self, stretches: Sequence[Stretch], outputs: Sequence[Any], count: int, *, on_host: bool
+        self,
+        stretches: Sequence[Stretch],
+        shared: Callable[[Program], Executable],
+        outputs: Sequence[Any],
+        count: int,
+        *,
+        on_host: bool,
     ):
+        self._shared = shared
         self.executables: list[tuple[Executable, Sequence[ArrayType]]] = []
         self._outputs = outputs
         self._count = count
@@ -232,7 +275,7 @@ class _Chain:
         program = stretch.program
         if not (stretch.pays if on_host else not stretch.calls):
             return functools.partial(_interpret if on_host else _call, program)
-        executable = Executable(program)
+        executable = self._shared(program) if stretch.block else Executable(program)
         self.executables.append((executable, program.inputs))
         return functools.partial(executable.host, own=False) if on_host else executable.mixed
 
@@ -257,9 +300,15 @@ def _call(program: Program, arrays: Sequence[Any]) -> list[Any]:
     """Runs calls on arrays as they lie."""
     values = [*arrays]
     for equation in program.equations:
+        callee = equation.params.get("callee")
         # none takes what another one makes, so that all operands are there
-        values += equation.params["callee"].run(_read(equation.operands, arrays))
+        given = _read(equation.operands, arrays)
+        values += [_stacked(given)] if callee is None else callee.run(given)
     return _read(program.outputs, values)
+
+
+def _stacked(arrays: Sequence[Any]) -> Any:
+    return (jnp if any(map(is_jax, arrays)) else np).stack(arrays)
 
 
 def _read(atoms: Sequence[Any], values: Sequence[Any]) -> list[Any]:

@@ -93,6 +93,8 @@ def moved(equation: Equation, operands: Sequence[bool]) -> Mask:
     params, every = equation.params, (any(operands),) * len(equation.types)
     if not equation.primitive.is_higher_order:
         return every
+    if "program" in params:
+        return varying(params["program"], tuple(operands))
     if "branches" in params and not operands[0]:
         return union(*(varying(branch, tuple(operands[1:])) for branch in params["branches"]))
     if "cond" in params:
@@ -131,6 +133,8 @@ def needed_inputs(program: Program, outputs: Mask) -> Mask:
 
 def needs(params: Mapping[str, Any], used: Mask) -> Iterable[bool]:
     """Tells which operands of an equation the results marked depend on: undoes `moved`."""
+    if "program" in params:
+        return needed_inputs(params["program"], used)
     if "branches" in params:
         return (True, *union(*(needed_inputs(branch, used) for branch in params["branches"])))
     if "cond" in params:
@@ -153,10 +157,17 @@ def restrict(transforms: Any, program: Program, inputs: Mask, outputs: Mask) -> 
 
     The inputs left out must not be needed by the outputs kept.
     """
-    with transforms.building(program.name, pick(program.inputs, inputs)) as (frame, given):
-        # what is computed of zeros in the place of inputs is needed by nothing
-        filled = fill_zeros(spread(given, inputs), program.inputs, (True,) * len(inputs))
-        return transforms.finish(frame, pick(transforms.replay(program, filled), outputs))
+    if all(inputs) and all(outputs):
+        return program
+    key = ("restrict", inputs, outputs)
+    found = program.memo.get(key)
+    if found is None:
+        with transforms.building(program.name, pick(program.inputs, inputs)) as (frame, given):
+            # what is computed of zeros in the place of inputs is needed by nothing
+            filled = fill_zeros(spread(given, inputs), program.inputs, (True,) * len(inputs))
+            outs = pick(transforms.replay(program, filled), outputs)
+            found = program.memo.setdefault(key, transforms.finish(frame, outs))
+    return found
 
 
 @contextmanager
