@@ -26,7 +26,7 @@ from ftrans.ir.trail import Trail
 from ftrans.numpy.promotion import as_array, is_array, is_scalar, weakly
 from ftrans.primitives import call_p, tied_p
 from ftrans.pytree import Skeleton, describe, split
-from ftrans.runtime import keep, note_folds, note_trace, run
+from ftrans.runtime import keep, note_trace, run
 from ftrans.runtime.faults import raise_ours
 from ftrans.runtime.jaxlink import is_jax
 from ftrans.runtime.outlived import settle
@@ -107,7 +107,7 @@ def stage(
     depth = len(stack)
     began = perf_counter()
     if not depth:
-        local["began"] = None
+        local["began"], local["folds"] = None, ()
     kind = Frame if once or (stack and not isinstance(stack[-1], Trail)) else Trail
     frame = kind(name, closed)
     frame.caller = sys._getframe()
@@ -178,7 +178,7 @@ def stage(
     keep(program)
     if folds and kind is Trail and len(program.equations) >= LONG:
         program = folded(program)
-        note_folds(folds_of(program))
+        local["folds"] += folds_of(program)
     return Staged(program, captured, outputs, weak)
 
 
@@ -265,7 +265,7 @@ def apply(
     began = local["began"]
     if began is not None:
         # it may be that of a call that failed after it was traced
-        note_trace(perf_counter() - began if traced else None)
+        note_trace(perf_counter() - began if traced else None, local["folds"])
         local["began"] = None
     if local["ran"] is not None:
         local["ran"] = program, operands

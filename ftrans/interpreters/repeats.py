@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_PERIODS = 8
-"""How many periods are tried: the commonest distances between equal neighbours. What stands once in
-each copy has the right one."""
+_PERIODS, _NEIGHBOURS = 12, 8
+"""How many periods are tried: the commonest distances between an element and the next ones equal to
+it. What stands in each copy so many times has the right one."""
 
 
 class Run(NamedTuple):
@@ -45,8 +45,12 @@ def find_runs(codes: Any, least: int) -> list[tuple[int, int, int]]:
         least: the least number of copies.
     """
     order = np.argsort(codes, kind="stable")
-    gaps = np.diff(order)[np.diff(codes[order]) == 0]
-    periods, counts = np.unique(gaps, return_counts=True)
+    ordered = codes[order]
+    gaps = [
+        (order[n:] - order[:-n])[ordered[n:] == ordered[:-n]]
+        for n in range(1, min(_NEIGHBOURS + 1, len(codes)))
+    ]
+    periods, counts = np.unique(np.concatenate(gaps or [order]), return_counts=True)
     found = []
     for period in periods[np.argsort(-counts, kind="stable")[:_PERIODS]].tolist():
         same = np.concatenate([[False], codes[:-period] == codes[period:], [False]])

@@ -80,6 +80,9 @@ class _State(threading.local):
     began: float | None
     """When the outermost trace began whose program is not run yet."""
 
+    folds: tuple[Any, ...]
+    """What was folded in it."""
+
     examples: bool
     """Whether inputs that have no value are evaluated by an example of one."""
 
@@ -131,6 +134,7 @@ class _State(threading.local):
         self.place = None
         self.trail = None
         self.began = None
+        self.folds = ()
         self.tape = None
         self.grad = True
         self.inference = False
@@ -176,7 +180,8 @@ def opened(frame: F) -> Iterator[F]:
             frame.release()
 
 
-_OUTSIDE = {"place": None, "trail": None, "began": None, "by_jax": False, "asked": False}
+_OUTSIDE = {"place": None, "trail": None, "began": None, "folds": ()}
+_OUTSIDE |= {"by_jax": False, "asked": False}
 
 
 class untraced:

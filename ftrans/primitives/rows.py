@@ -16,13 +16,45 @@ from ftrans.ir import ArrayType
 from ftrans.primitives.axes import in_front, moveaxis, zeros
 from ftrans.primitives.family import free_cost, normal, plain, structural
 from ftrans.primitives.namespace import held_as
-from ftrans.primitives.record import LINEAR, Absent, Joint, Linear, Sample, operand_type
+from ftrans.primitives.record import LINEAR, Absent, Joint, Linear, New, Sample, operand_type
+from ftrans.primitives.shape import reshape_p, slice_p
 
 
 def _stack_infer(*types: ArrayType) -> ArrayType:
-    if not types or len(set(types)) != 1:
+    if len({t.update() for t in types}) != 1:  # numbers among them are weak
         raise ShapeError(f"stack: operands have different types, or there are none: {types}.")
     return types[0].update(shape=(len(types), *types[0].shape))
+
+
+def _stack_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
+    """Takes the rows of an array at once that were taken apart one by one."""
+    rows = [_row(scope, x) for x in operands]
+    if rows[0] is None or scope.type(rows[0][0]).shape[1:] != types[0].shape[1:]:
+        return None
+    base, first = rows[0]
+    if rows != [(base, first + i) for i in range(len(rows))]:
+        return None
+    size, *rest = scope.type(base).shape
+    if len(rows) == size:
+        return base
+    zeros, ones = (0,) * len(rest), (1,) * len(rest)
+    stop = (first + len(rows), *rest)
+    return New(slice_p, (base,), {"start": (first, *zeros), "stop": stop, "step": (1, *ones)})
+
+
+def _row(scope: Any, x: Any) -> tuple[Any, int] | None:
+    """Returns which row of what an operand is; None where it is no row that was taken."""
+    shaped = scope.definition(x)
+    taken = (
+        scope.definition(shaped.operands[0]) if shaped and shaped.primitive is reshape_p else None
+    )
+    if not taken or taken.primitive is not slice_p:
+        return None
+    base = taken.operands[0]
+    _, *rest = scope.type(base).shape
+    (place, *zeros), stop = taken.params["start"], taken.params["stop"]
+    whole = not any(zeros) and stop == (place + 1, *rest) and set(taken.params["step"]) == {1}
+    return (base, place) if whole and list(scope.type(x).shape) == rest else None
 
 
 def _stack_transpose(ct: Any, *operands: Any) -> list[Any]:
@@ -50,6 +82,7 @@ stack_p = structural(
     jvp=LINEAR,
     transpose=Joint(_stack_transpose),
     batch=in_front(lambda size, *xs: moveaxis(stack_p(*xs), 0, 1)),
+    rewrite=_stack_rewrite,
     samples=[
         Sample((normal(3), normal(3, seed=1))),
         Sample((normal(),)),

@@ -5,7 +5,7 @@ from ftrans.ir.trail import forget_trails
 from ftrans.primitives.record import forget_types
 from ftrans.runtime import guard
 from ftrans.runtime.cache import CacheInfo, cache_clear, cache_info, keep, on_clear
-from ftrans.runtime.explain import Call, Explanation, explain, note_folds, note_trace
+from ftrans.runtime.explain import Call, Explanation, explain, note_trace
 from ftrans.runtime.run import run, run_small
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "explain",
     "guard",
     "keep",
-    "note_folds",
     "note_trace",
     "on_clear",
     "run",

@@ -67,28 +67,25 @@ _ring: deque[tuple] = deque(maxlen=_KEPT)
 class _Pending(threading.local):
     trace: float | None = None
     python = ""
-    folds: Sequence[Any] = ()
+    folds: tuple[Any, ...] = ()
 
 
 _pending = _Pending()
 
 
-def note_trace(seconds: float | None) -> None:
+def note_trace(seconds: float | None, folds: tuple[Any, ...] = ()) -> None:
     """Tells how long it took to trace, and to make the program that this thread runs next.
 
-    None stands for a program that was not traced for this run.
+    Args:
+        seconds: how long; None stands for a program that was not traced for this run.
+        folds: what was folded in it, each of the kind `Fold`.
     """
-    _pending.trace = seconds
+    _pending.trace, _pending.folds = seconds, folds
 
 
 def note_python(what: str) -> None:
     """Tells what is known of the function that this thread runs next: see `Call.python`."""
     _pending.python = what
-
-
-def note_folds(folds: Sequence[Any]) -> None:
-    """Tells what is folded in the program that this thread runs next: of the kind `Fold`."""
-    _pending.folds = folds
 
 
 def record(
@@ -101,12 +98,7 @@ def record(
     python = "" if state.stack else _pending.python  # not a value that is asked for on the way
     if python:
         _pending.python = ""
-    folds = _pending.folds
-    if folds:
-        if state.stack:
-            folds = ()
-        else:
-            _pending.folds = ()
+    folds = () if trace is None else _pending.folds
     row = (name, trace, hit, road, why, spent, price, seconds, python, folds)
     _ring.append(row)
     return row

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.interpreters.base import excerpt
-from ftrans.ir import ArrayType, Equation, Literal, Location, Program
+from ftrans.ir import ArrayType, Equation, Location, Program
 from ftrans.primitives import block_p, stack_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.outside import without_warnings
