@@ -18,6 +18,7 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -38,9 +39,13 @@ from ftrans.runtime import note_trace, run
 from ftrans.runtime.choice import plan_of
 from ftrans.runtime.explain import SKIPPED, note_python
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
+from ftrans.runtime.segments import price_of
 
 _AFTER = 16
 """How many calls alike there were before a program for them is made, which takes as long."""
+
+_OFTEN = 50
+"""In so many calls of a function what it costs to trace it has to pay for compiling it anew."""
 
 _PLAIN = (tuple, list, dict, type(None))
 _arrays: set[type] = {np.ndarray}
@@ -260,10 +265,11 @@ def _learn(
         # that of a module or an object which is looked at, too: the call is to go on
         memo.reason = str(error) or type(error).__name__
     before, state.ran = state.ran, (None, ())
-    demanded = state.demanded
+    demanded, began = state.demanded, perf_counter()
     try:
         result = transformed(*args, **kwargs)
         program, ran = state.ran
+        took = perf_counter() - began
     finally:
         state.ran = before
     if guards is None:
@@ -286,7 +292,8 @@ def _learn(
         proof = Proof(name, guards, staged, order, kinds.pop() if len(kinds) == 1 else None)
         if program is not None:
             had, has = plan_of(program).state, plan_of(staged.program).state
-            if had.executable is not None and had is not has:
+            compiling = price_of(plan_of(staged.program).final(staged.program)).compiling
+            if had.executable is not None and had is not has and took * _OFTEN < compiling:
                 raise Refused("it would have to be compiled anew")
         if kinds or staged.outputs != returned or not returned.is_constant:
             raise Refused("its result holds what is no array")

@@ -18,6 +18,8 @@ def by_library(program: Program) -> bool:
     """
     converted: set[Any] = set()
     calls = 0
+    types = {t for p in (program, *(p for p, _ in program.nested())) for t in p.types}
+    one_type = len({t.dtype for t in types if t.is_inexact}) == 1
     for equation, results, _ in program.numbered():
         primitive, operands, _, (t, *_) = equation
         if primitive is call_p:
@@ -31,8 +33,9 @@ def by_library(program: Program) -> bool:
         if primitive is convert_p and t.is_inexact:
             converted.update(results)  # as ours do, of what meets traced values
         elif "view" in primitive.tags:
-            if given and given[0].shape and not t.shape:
-                return True  # a number of NumPy's, which promotes in its own way
+            is_number = given and given[0].shape and not t.shape
+            if is_number and not (one_type and t.is_inexact):
+                return True  # one of NumPy's, which promotes in its own way
         elif not (
             "elementwise" in primitive.tags
             and "costly" not in primitive.tags

@@ -17,8 +17,9 @@ from ftrans.interpreters import folds_of, simplify
 from ftrans.interpreters.fold import folded
 from ftrans.interpreters.repeats import find_runs
 from ftrans.ir import Program
-from ftrans.runtime import cache_clear
+from ftrans.runtime import cache_clear, run
 from ftrans.runtime.choice import plan_of
+from ftrans.runtime.segments import Segmented
 from tests.helpers import assert_close
 
 RNG = np.random.default_rng(0)
@@ -190,7 +191,13 @@ def test_folding_changes_no_bit_of_a_value(name: str) -> None:
     assert values[0] == values[1] or name == "hidden_markov"  # whose batched sums are others
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("outputs", "hidden_markov") else pytest.mark.slow)
+        for name in LOOPS
+    ],
+)
 def test_compiled_and_interpreted_agree(name: str) -> None:
     gradient = func.grad(with_numpy(LOOPS[name]), argnums=(0, 2))
     interpreted = gradient(W, XS, H)
@@ -257,12 +264,14 @@ def test_blocks_share_what_is_compiled() -> None:
     ftrans.config.execution = "compile"
     ftrans.func.vmap(lambda x: layered(np, LAYERS, x))(x[None])
     final = plan_of(program).final(program)
-    ftrans.runtime.run(final, [*jax.tree_util.tree_leaves(LAYERS), x])
-    chain = plan_of(program).state.executable._host  # type: ignore[union-attr]
-    executables = [executable for executable, _ in chain.executables]
+    run(final, [*jax.tree_util.tree_leaves(LAYERS), x])
+    segmented = plan_of(program).state.executable
+    assert isinstance(segmented, Segmented)
+    executables = [executable for executable, _ in segmented._host.executables]
     assert len(set(executables)) <= len(executables) - len(blocks) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", ["hessian", "jvp", "vmap"])
 def test_blocks_under_all_transforms(transform: str) -> None:
     x = np.linspace(-1, 1, 8)
