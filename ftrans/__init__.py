@@ -44,9 +44,9 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    if name != "nn":  # which is imported when it is asked for
+    if name not in ("nn", "scipy"):  # which are imported when they are asked for
         raise AttributeError(f"module 'ftrans' has no attribute {name!r}")
-    return _importlib.import_module("ftrans.nn")
+    return _importlib.import_module(f"ftrans.{name}")
 
 
 __all__ = [

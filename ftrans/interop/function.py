@@ -23,6 +23,7 @@ from ftrans.errors import (
     ArgumentError,
     ConcretizationError,
     LeakedTracerError,
+    MissingAttributeError,
     StaticArgumentError,
     UnsupportedError,
 )
@@ -408,11 +409,13 @@ class Namespace(ModuleType):
 
     Args:
         module: the module, or its name, by which it is imported when it is first looked at.
+        advice: what to do where it has not what is asked for.
     """
 
-    def __init__(self, module: ModuleType | str):
+    def __init__(self, module: ModuleType | str, advice: str = ""):
         super().__init__(module if isinstance(module, str) else module.__name__)
         self._module = module
+        self._advice = advice
 
     def _imported(self) -> ModuleType:
         if isinstance(self._module, str):
@@ -420,7 +423,12 @@ class Namespace(ModuleType):
         return self._module
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._imported(), name)
+        module = self._imported()
+        if not hasattr(module, name):
+            raise MissingAttributeError(
+                f"module {module.__name__!r} has no attribute {name!r}{self._advice}"
+            )
+        found = getattr(module, name)
         if isinstance(found, ModuleType):
             found = Namespace(found)
         elif callable(found) and not isinstance(found, type) and not _is_dtype(found):

@@ -76,9 +76,9 @@ def _places(
         gone: axes of windows, of size 1, that are left out.
         batching: the axes that are indexed by the number of the example, each with the axis of
             `indices` that counts these.
-        mode: what is done with windows that are not inside.
+        mode: what is done with windows that are not inside: "clip" or "fill".
     """
-    shape, grid, mode = shape_of(x), shape_of(indices)[:-1], _mode(mode)
+    shape, grid = shape_of(x), shape_of(indices)[:-1]
     starts: dict[int, Any] = {}
     inside: Any = None
     for i, axis in enumerate(mapped):
@@ -126,12 +126,17 @@ def _part(indices: Any, i: int) -> Any:
     return p.slice_p(indices, start=start, stop=(*shape[:-1], i + 1), step=(1,) * len(shape))
 
 
-def _mode(mode: Any) -> str:
-    """Returns what is done with places out of bounds: "clip", "fill" or "promise"."""
+def _mode(mode: Any, promised: str) -> str:
+    """Returns what is done with places out of bounds: "clip" or "fill".
+
+    Args:
+        mode: JAX's.
+        promised: what XLA does where it was promised that there are none.
+    """
     text = str(getattr(mode, "name", mode)).lower()
-    for name in ("clip", "fill", "promise"):
+    for name, found in (("clip", "clip"), ("fill", "fill"), ("promise", promised)):
         if name in text:
-            return name
+            return found
     raise NoCounterpart
 
 
@@ -151,7 +156,9 @@ def _gather(
     batching = ints(numbers.operand_batching_dims)
     gone = (*ints(numbers.collapsed_slice_dims), *batching)
     pairs = [*zip(batching, ints(numbers.start_indices_batching_dims), strict=True)]
-    places = _places(x, indices, sizes, ints(numbers.start_index_map), gone, pairs, mode)
+    places = _places(
+        x, indices, sizes, ints(numbers.start_index_map), gone, pairs, _mode(mode, "clip")
+    )
     options: dict[str, Any] = {"in_bounds": places.in_bounds}
     if not places.in_bounds:
         options["fill"] = None if fill_value is None else np.asarray(fill_value).item()
@@ -188,7 +195,7 @@ def _scattering(primitive: Callable[..., Any], negative: bool = False) -> Callab
         dims = dict(zip(window, ints(numbers.update_window_dims), strict=True))
         sizes = [shape_of(updates)[dims[axis]] if axis in dims else 1 for axis in range(ndim)]
         mapped = ints(numbers.scatter_dims_to_operand_dims)
-        places = _places(x, indices, sizes, mapped, gone, pairs, mode)
+        places = _places(x, indices, sizes, mapped, gone, pairs, _mode(mode, "fill"))
         # of the updates first the grid, then what is kept; all others have size 1
         grid = [dim for dim in range(len(shape_of(updates))) if dim not in dims.values()]
         order = (*grid, *[dims.pop(axis) for axis in places.kept])

@@ -168,13 +168,67 @@ def _push_expn(primals: Any, tangents: Any) -> Any:
 
 def _exponential(n: Any, x: Any) -> Any:
     """Is `jax.scipy.special.expn`, with derivatives by x that are of the order below."""
+    if type(n) is int and n == 1:
+        return _first(x)
     (x,) = _promoted(x)
     return _expn(jnp.asarray(n, x.dtype), x)
 
 
+def _near_zero(x: Any) -> Any:
+    """Returns what the first exponential integral and the logarithm make together, up to 2."""
+    terms = [-((-1.0) ** k) / (k * math.factorial(k)) for k in range(28, 0, -1)]
+    return jnp.polyval(jnp.asarray([*terms, -np.euler_gamma], x.dtype), x)
+
+
+def _fraction(x: Any) -> Any:
+    """Returns exp(x) times the first exponential integral, from 2 on: a continued fraction."""
+
+    def step(i: Any, tail: Any) -> Any:
+        k = _DEPTH - i
+        return x + 2 * k + 1 - (k + 1) ** 2 / tail
+
+    return 1 / jax.lax.fori_loop(0, _DEPTH + 1, step, x + 2 * _DEPTH + 3)
+
+
+_DEPTH = 80
+
+
+def _first_value(x: Any) -> Any:
+    """JAX's own does not end where some elements are small and others are not."""
+    small = x <= 2
+    near, far = jnp.where(small, x, 1), jnp.where(small, 2, x)
+    tail = jnp.exp(-far) * _fraction(jnp.where(jnp.isinf(far), 2, far))
+    return jnp.where(small, _near_zero(near) - jnp.log(near), tail)
+
+
+_first_ruled = _ruled(_first_value, lambda out, x: [-jnp.exp(-x) / x])
+
+
 def _first(x: Any) -> Any:
-    """Is `jax.scipy.special.exp1`, which is `expn` of order 1."""
-    return _exponential(1, x)
+    """Is `jax.scipy.special.exp1`."""
+    return _first_ruled(*_promoted(x))
+
+
+def _box_cox(log: Any, power: Any) -> Any:
+    """Returns (exp(power log) - 1) / power, with derivatives by the power at 0."""
+    product = power * jnp.where(jnp.isinf(log) & (power == 0), 0, log)
+    near = jnp.abs(product) < 0.01
+    terms = [1 / math.factorial(k + 1) for k in range(8, -1, -1)]
+    series = jnp.polyval(jnp.asarray(terms, log.dtype), jnp.where(near, product, 0))
+    far = jnp.where(near, 1, power)
+    return jnp.where(near, log * series, jnp.expm1(far * jnp.where(near, 0, log)) / far)
+
+
+def boxcox(x: Any, lmbda: Any) -> Any:
+    """Is `jax.scipy.special.boxcox`, which has no slope by the parameter at 0."""
+    x, power = _promoted(x, lmbda)
+    return _box_cox(jnp.log(x), power)
+
+
+def boxcox1p(x: Any, lmbda: Any) -> Any:
+    """Is `jax.scipy.special.boxcox1p`, likewise."""
+    x, power = _promoted(x, lmbda)
+    return _box_cox(jnp.log1p(x), power)
 
 
 def _spence_slope(out: Any, x: Any) -> Any:
@@ -185,7 +239,8 @@ def _spence_slope(out: Any, x: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Function] = {
-    "exp1": _first, "expn": _exponential, "log_ndtr": log_ndtr, "ndtri": ndtri,
+    "boxcox": boxcox, "boxcox1p": boxcox1p, "exp1": _first, "expn": _exponential,
+    "log_ndtr": log_ndtr, "ndtri": ndtri,
     "spence": _named("spence", _ruled(_jsp.spence, _spence_slope)), "xlog1py": xlog1py,
     "xlogy": xlogy,
 }  # fmt: skip

@@ -103,7 +103,7 @@ def huber_loss(
         raise ArgumentError(f"huber_loss: delta is a positive number.\n  delta: {delta}")
     x, y = _pair("huber_loss", input, target)
     gap = fnp.abs(x - y)
-    values = fnp.where(gap <= delta, gap**2 * 0.5, (gap - 0.5 * delta) * delta)
+    values = fnp.where(gap <= delta, (x - y) ** 2 * 0.5, (gap - 0.5 * delta) * delta)
     return values if weight is None else _weighed("huber_loss", values, weight)[0]
 
 
@@ -114,7 +114,9 @@ def smooth_l1_loss(input: Any, target: Any, reduction: str = "mean", beta: float
         raise ArgumentError(f"smooth_l1_loss: beta must not be negative.\n  beta: {beta}")
     x, y = _pair("smooth_l1_loss", input, target)
     gap = fnp.abs(x - y)
-    return fnp.where(gap < beta, gap**2 * (0.5 / beta), gap - 0.5 * beta) if beta else gap
+    if not beta:
+        return gap
+    return fnp.where(gap < beta, (x - y) ** 2 * (0.5 / beta), gap - 0.5 * beta)
 
 
 # ---------------------------------------------------------------------------------- probabilities

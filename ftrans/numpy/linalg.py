@@ -44,12 +44,12 @@ from ftrans.numpy.statistics import root, squares
 from ftrans.numpy.views import copied
 
 _BORROWED = """
-    cond cross lstsq multi_dot slogdet tensorinv tensorsolve
+    cross lstsq multi_dot slogdet tensorinv tensorsolve
 """
 
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     *_BORROWED.split(),
-    "LinAlgError", "cholesky", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
+    "LinAlgError", "cholesky", "cond", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
     "inv", "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm",
     "outer", "pinv", "qr", "solve", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
@@ -57,6 +57,21 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
 
 globals().update(borrow(jnp.linalg, _BORROWED, _BORROWED))
 __getattr__ = attributes_of("numpy.linalg")
+
+
+def cond(x: Any, p: Any = None) -> Any:
+    """Returns the condition numbers of matrices, f64[..., n, n].
+
+    Args:
+        x: the matrices.
+        p: the norm, as for `norm`; None, 2 and -2 are of singular values, of n by m matrices too.
+    """
+    return _cond(p)(double(x))
+
+
+@functools.lru_cache(16)
+def _cond(norm: Any) -> Any:
+    return from_jax(lambda x: jnp.linalg.cond(x, norm))
 
 
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:

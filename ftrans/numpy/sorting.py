@@ -213,10 +213,28 @@ def quantile(
     if type_of(q).ndim > 1:
         found = quantile(x, flattened(q), axis, None, False, method, keepdims, weights=weights)
         return p.reshape_p(found, shape=(*type_of(q).shape, *type_of(found).shape[1:]))
-    found = from_jax(jnp.quantile)(x, q, axis, method=method, keepdims=keepdims, weights=weights)
+    if method == "nearest" and weights is None:
+        found = _nearest(x, q, axis, keepdims)
+    else:
+        found = from_jax(jnp.quantile)(
+            x, q, axis, method=method, keepdims=keepdims, weights=weights
+        )
     # a NaN is an element's, and so has its gradient
     largest = over.max(x, axis=axis, keepdims=keepdims)
     return where(p.ne_p(largest, largest), largest, found)
+
+
+def _nearest(x: Any, q: Any, axis: Any, keepdims: bool) -> Any:
+    """Returns the nearest elements, between two of them that at an even place, as NumPy does."""
+    low, high = (
+        from_jax(jnp.quantile)(x, q, axis, method=method, keepdims=keepdims)
+        for method in ("lower", "higher")
+    )
+    t, place = type_of(low), type_of(q)
+    count = type_of(x).size // max(t.size // max(place.size, 1), 1)
+    exact = p.mul_p(q, p.scalar(count - 1, place.dtype))
+    is_low = p.eq_p(p.round_p(exact), p.floor_p(exact))
+    return where(p.broadcast_p(is_low, shape=t.shape, axes=tuple(range(place.ndim))), low, high)
 
 
 def percentile(

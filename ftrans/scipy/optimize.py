@@ -83,7 +83,7 @@ def minimize(
 
     Args:
         fun: from x, a pytree like `x0`, and `args` to a real scalar.
-        x0: where it begins: an array, or a pytree of real arrays.
+        x0: where it begins: an array, a list of numbers, or a pytree of real arrays.
         args: further arguments of `fun`, `jac`, `hess` and `hessp`.
         method: as for SciPy's `minimize`, and so are `tol` and `options`; None for BFGS, L-BFGS-B
             or SLSQP, by what bounds and constraints there are.
@@ -112,6 +112,8 @@ def minimize(
     args = args if isinstance(args, tuple) else (args,)
     if any(type(x) is Tracer for x in tree.tree_leaves((x0, args))):
         raise _traced()
+    if isinstance(x0, (list, tuple)) and all(isinstance(x, (int, float)) for x in x0):
+        x0 = np.asarray(x0, "float64")
     with apart():
         vector = _Vector(x0)
         name = method.lower() if isinstance(method, str) else method

@@ -474,3 +474,22 @@ def test_what_is_no_function() -> None:
 def test_errors_of_jax_stay_what_they_are() -> None:
     with pytest.raises(TypeError, match="contracting dimensions"):
         J.dot(X, X)
+
+
+@pytest.mark.parametrize("places", [[-7], [0, 9], [-1, 2]])
+def test_places_out_of_bounds_are_read_as_jax_reads_them(places: list[int]) -> None:
+    f = from_jax(lambda x: x[jnp.array(places)])
+    x = np.arange(4.0)
+    expected = jnp.arange(4.0)[jnp.array(places)]
+    assert_close(f(x), np.asarray(expected), 0)
+    assert_close(ftrans.jit(f)(x), np.asarray(expected), 0)
+    assert_close(func.vmap(f)(np.stack([x, x]))[1], np.asarray(expected), 0)
+
+
+@pytest.mark.parametrize("mode", ["promise_in_bounds", "clip", "drop"])
+@pytest.mark.parametrize("name", ["set", "add", "multiply", "max"])
+def test_places_out_of_bounds_are_written_as_jax_writes_them(name: str, mode: str) -> None:
+    write = lambda x: getattr(x.at[jnp.array([1, 9])], name)(5.0, mode=mode)  # noqa: E731
+    x, expected = np.arange(4.0), np.asarray(write(jnp.arange(4.0)))
+    assert_close(from_jax(write)(x), expected, 0)
+    assert_close(ftrans.jit(from_jax(write))(x), expected, 0)

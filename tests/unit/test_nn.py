@@ -14,6 +14,7 @@ import ftrans
 from ftrans import func, nn
 from ftrans import numpy as fnp
 from ftrans.autograd import gradcheck
+from tests.helpers import assert_close
 from tests.oracle.pytorch_nn import CASES, Case, cotangent, function_of, normal
 
 SMOOTH = [
@@ -520,3 +521,8 @@ def test_initialisers_that_are_left_out_say_what_to_write() -> None:
     for name in ("dirac", "sparse_"):
         with pytest.raises(AttributeError, match=r"(?s)ftrans.nn.init has no attribute.*Write "):
             getattr(nn.init, name)
+
+
+@pytest.mark.parametrize("loss", [nn.huber_loss, nn.smooth_l1_loss])
+def test_parabolas_are_parabolas_where_nothing_differs(loss: Any) -> None:
+    assert_close(func.hessian(lambda x: loss(x, np.zeros(())))(0.0), 1.0)

@@ -75,6 +75,8 @@ CASES = [
 ]
 QUANTILES = [
     "xp.quantile(x,.3)",
+    "xp.quantile(x,[.1,.5,.9],axis=1,method='nearest')",
+    "xp.quantile(x,.5,method='nearest',keepdims=True)",
     "xp.quantile(x,[.1,.9],axis=0)",
     "xp.quantile(x,[[0,1.]],axis=(0,-1),keepdims=True)",
     "xp.percentile(x,30,axis=-1)",

@@ -60,6 +60,10 @@ def test_the_derivatives_are_ours_and_exact() -> None:
     assert steps == exact.nit
 
 
+def test_a_list_of_numbers_is_an_array() -> None:
+    assert_close(minimize(valley, [1.3, 0.7, 0.8]).x, minimize(valley, X0).x, 1e-12)
+
+
 def test_pytrees_come_back() -> None:
     found = minimize(bowl, TREE, tol=1e-8)
     for tree in (found.x, found.jac):

@@ -168,3 +168,24 @@ def test_slopes_at_the_ends() -> None:
     assert [float(s) for s in func.grad(special.xlog1py, (0, 1))(zero, -one)] == [0, 0]
     assert func.grad(special.gammainc)(one, zero) == 0
     assert func.grad(special.betainc)(one, one, zero) == 0
+
+
+def test_the_first_exponential_integral_at_once() -> None:
+    """JAX's own does not end for some of these together."""
+    x = np.array([1e-300, 1e-8, 1e-3, 0.5, 1.9, 2.0, 2.1, 5.0, 50.0, 700.0, 0.0, np.inf, -1.0])
+    np.testing.assert_allclose(special.exp1(x), scipy.special.exp1(x), rtol=1e-14)
+    np.testing.assert_allclose(special.expn(1, x), scipy.special.exp1(x), rtol=1e-14)
+    assert_close(func.grad(func.grad(special.exp1))(1.5), np.exp(-1.5) * (1 / 1.5 + 1 / 2.25))
+
+
+@pytest.mark.parametrize("name", ["boxcox", "boxcox1p"])
+@pytest.mark.parametrize("power", [0.0, 1e-10, -0.3, 2.0])
+def test_power_transforms_by_the_power(name: str, power: float) -> None:
+    ours, theirs = getattr(special, name), getattr(scipy.special, name)
+    x = np.array([0.0, 1e-3, 1.0, 2.0, 30.0])
+    np.testing.assert_allclose(ours(x, power), theirs(x, power), rtol=1e-12)
+    slope = (theirs(2.0, power + 1e-5) - theirs(2.0, power - 1e-5)) / 2e-5
+    assert_close(func.grad(lambda p: ours(2.0, p))(power), slope, 1e-9)
+    curve = func.grad(func.grad(lambda p: ours(2.0, p)))(0.0)
+    log = np.log(2.0 + (name == "boxcox1p"))
+    assert_close(curve, log**3 / 3, 1e-12)

@@ -1,0 +1,180 @@
+"""Linear algebra, under SciPy's names: `jax.scipy.linalg` as programs, and what it lacks.
+
+Where values are at hand, a matrix that is singular or not definite raises `LinAlgError`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as _of_jax
+
+import ftrans.numpy as fnp
+from ftrans.errors import ArgumentError, ShapeError
+from ftrans.interop import Namespace, from_jax
+from ftrans.ir import type_of
+from ftrans.numpy import linalg
+from ftrans.numpy.borrowed import double
+from ftrans.numpy.linalg import LinAlgError
+from ftrans.numpy.promotion import as_array
+from ftrans.scipy import _advice
+
+_found = Namespace("jax.scipy.linalg", _advice("linalg"))
+__getattr__, __dir__ = _found.__getattr__, _found.__dir__
+__all__ = ["LinAlgError", "cho_factor", "cholesky", "inv", "lu", "solve", "solve_banded"]
+
+
+def cholesky(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> Any:
+    """Returns the triangular factors of positive definite matrices, f64[..., n, n].
+
+    Args:
+        a: the matrices; only one triangle is read, as `ftrans.numpy.linalg.cholesky` reads it.
+        lower: whether the lower factor is returned.
+        overwrite_a: has no effect.
+        check_finite: has no effect.
+
+    Raises:
+        LinAlgError: where one is not positive definite.
+
+    Example:
+        >>> cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]), lower=True).tolist()
+        [[2.0, 0.0], [1.0, 2.0]]
+    """
+    return linalg.cholesky(a, upper=not lower)
+
+
+def cho_factor(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[Any, bool]:
+    """Returns what `cho_solve` takes: the factor of `cholesky`, and whether it is the lower one."""
+    return cholesky(a, lower), lower
+
+
+def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+    """Returns the inverses of matrices; raises `LinAlgError` where one is singular."""
+    return linalg.inv(a)
+
+
+def solve(
+    a: Any,
+    b: Any,
+    lower: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+    assume_a: str = "gen",
+) -> Any:
+    """Solves `a @ x = b`.
+
+    Args:
+        a: a matrix, f64[n, n].
+        b: the right sides, f64[n] or f64[n, k].
+        lower: which triangle is read, for matrices that are said to be positive definite.
+        overwrite_a: has no effect.
+        overwrite_b: has no effect.
+        check_finite: has no effect.
+        assume_a: what is known of the matrix: "gen", "sym", "her", or "pos".
+
+    Raises:
+        LinAlgError: where it is singular, or not positive definite but said to be.
+    """
+    if assume_a not in ("gen", "general", "sym", "symmetric", "her", "hermitian", "pos"):
+        raise ArgumentError(
+            f"solve: assume_a={assume_a!r} is none of gen, sym, her, pos.\n"
+            f"  For triangular matrices there is solve_triangular, for banded ones solve_banded."
+        )
+    if assume_a != "pos":
+        return linalg.solve(a, b)
+    factor = linalg.cholesky(a, upper=not lower)
+    adjoint = fnp.conj(fnp.matrix_transpose(factor))
+    first, second = (factor, adjoint) if lower else (adjoint, factor)
+    triangular = from_jax(_of_jax.solve_triangular)
+    return triangular(second, triangular(first, b, lower=True), lower=False)
+
+
+def lu(
+    a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[Any, ...]:
+    """Returns permutations, lower and upper factors of matrices, f64[..., n, m].
+
+    Args:
+        a: the matrices.
+        permute_l: whether the permutations are multiplied into the lower factors.
+        overwrite_a: has no effect.
+        check_finite: has no effect.
+    """
+    return _lu(permute_l, type_of(as_array(a)).ndim)(a)
+
+
+@functools.lru_cache(16)
+def _lu(permute_l: bool, ndim: int) -> Any:
+    function: Any = functools.partial(_of_jax.lu, permute_l=permute_l)
+    for _ in range(ndim - 2):
+        function = jax.vmap(function)
+    return from_jax(function)
+
+
+def solve_banded(
+    l_and_u: tuple[int, int],
+    ab: Any,
+    b: Any,
+    overwrite_ab: bool = False,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Any:
+    """Solves `a @ x = b` for a banded matrix.
+
+    A tridiagonal one takes work that grows as n; of others all of the matrix is made.
+
+    Args:
+        l_and_u: how many diagonals lie below and above the main one.
+        ab: the diagonals, f64[l + u + 1, n], with `ab[u + i - j, j]` being `a[i, j]`.
+        b: the right sides, f64[n] or f64[n, k].
+        overwrite_ab: has no effect.
+        overwrite_b: has no effect.
+        check_finite: has no effect.
+
+    Example:
+        >>> solve_banded(
+        ...     (1, 1), np.array([[0.0, 1.0], [2.0, 2.0], [1.0, 0.0]]), np.ones(2)
+        ... ).tolist()
+        [0.3333333333333333, 0.3333333333333333]
+    """
+    below, above = l_and_u
+    bands, right = double(ab), double(b)
+    rows, n = type_of(bands).shape
+    if rows != below + above + 1 or type_of(right).shape[0] != n:
+        raise ShapeError(
+            f"solve_banded: the diagonals and right sides do not fit.\n"
+            f"  l_and_u: {l_and_u}, ab: {type_of(bands)}, b: {type_of(right)}\n"
+            f"  ab has l + u + 1 rows of n elements, and b has n."
+        )
+    return _banded(below, above)(bands, right)
+
+
+@functools.lru_cache(64)
+def _banded(below: int, above: int) -> Any:
+    def solved(bands: Any, right: Any) -> Any:
+        n = bands.shape[1]
+        if below == above == 1 and n > 2:
+            right = right.astype(jnp.result_type(bands, right))
+            columns = right[:, None] if right.ndim == 1 else right
+            upper, middle, lower = bands.astype(columns.dtype)
+            lower = jnp.roll(lower, 1).at[0].set(0)
+            upper = jnp.roll(upper, -1).at[-1].set(0)
+            found = jax.lax.linalg.tridiagonal_solve(lower, middle, upper, columns)
+            return found.reshape(right.shape)
+        whole = jnp.zeros((n, n), bands.dtype)
+        for row in range(below + above + 1):
+            shift = above - row
+            if abs(shift) < n:
+                start, stop = max(shift, 0), n + min(shift, 0)
+                whole = whole + jnp.diag(bands[row, start:stop], shift)
+        return jnp.linalg.solve(whole, right)
+
+    return from_jax(solved)

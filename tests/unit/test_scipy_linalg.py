@@ -1,0 +1,109 @@
+"""What `ftrans.scipy.linalg` has beside JAX's functions, against SciPy and finite differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import ftrans
+import ftrans.numpy as fnp
+from ftrans import func
+from tests.helpers import assert_close
+
+RNG = np.random.default_rng(0)
+A = RNG.normal(size=(4, 4))
+DEFINITE = A @ A.T + np.eye(4)
+B = RNG.normal(size=(4, 2))
+ours = ftrans.scipy.linalg
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_factors_of_definite_matrices(lower: bool) -> None:
+    half = np.tril(DEFINITE) if lower else np.triu(DEFINITE)
+    assert_close(ours.cholesky(half, lower), scipy.linalg.cholesky(DEFINITE, lower), 1e-12)
+    expected = np.linalg.solve(DEFINITE, B)
+    assert_close(ours.solve(half, B, lower=lower, assume_a="pos"), expected, 1e-12)
+    assert_close(ours.cho_solve(ours.cho_factor(half, lower), B), expected, 1e-12)
+    assert_close(ours.solve(A, B[:, 0]), np.linalg.solve(A, B[:, 0]), 1e-12)
+    assert_close(ours.inv(A), np.linalg.inv(A), 1e-12)
+
+
+def test_matrices_that_are_not_what_they_must_be() -> None:
+    flat = np.ones((2, 2))
+    calls: list[Any] = [
+        lambda: ours.cholesky(-flat),
+        lambda: ours.cho_factor(-flat),
+        lambda: ours.inv(flat),
+        lambda: ours.solve(flat, np.ones(2)),
+        lambda: ours.solve(-np.eye(2), np.ones(2), assume_a="pos"),
+    ]
+    for call in calls:
+        with pytest.raises(np.linalg.LinAlgError):
+            call()
+    with pytest.raises(ftrans.FtransError, match="assume_a"):
+        ours.solve(A, B, assume_a="banded")
+    assert np.isnan(ftrans.jit(ours.cholesky)(-flat)).any()
+
+
+def along(f: Any, x: np.ndarray, direction: np.ndarray) -> Any:
+    return (f(x + 1e-6 * direction) - f(x - 1e-6 * direction)) / 2e-6
+
+
+def test_the_gradient_of_complex_definite_systems() -> None:
+    z, b, d = (RNG.normal(size=s) + 1j * RNG.normal(size=s) for s in ((3, 3), 3, (3, 3)))
+
+    def f(x: Any) -> Any:
+        matrix = x @ fnp.conj(fnp.matrix_transpose(x)) + np.eye(3)
+        return fnp.abs(ours.solve(matrix, b, assume_a="pos")).sum()
+
+    expected = along(f, z, d)
+    assert_close(np.vdot(func.grad(f)(z), d).real, expected, 1e-7)
+    assert_close(func.jvp(f, (z,), (d,))[1], expected, 1e-7)
+
+
+@pytest.mark.parametrize("bands", [(1, 1), (2, 1), (0, 1), (0, 0), (3, 2)])
+def test_banded_systems(bands: tuple[int, int]) -> None:
+    ab = RNG.normal(size=(sum(bands) + 1, 6))
+    ab[bands[1]] += 5
+    for b in (RNG.normal(size=6), RNG.normal(size=(6, 2))):
+        assert_close(
+            ours.solve_banded(bands, ab, b), scipy.linalg.solve_banded(bands, ab, b), 1e-12
+        )
+    f = lambda ab: (ours.solve_banded(bands, ab, b) ** 2).sum()  # noqa: E731
+    direction = RNG.normal(size=ab.shape)
+    for r, row in enumerate(direction):  # what lies outside of the matrix is not read
+        shift = bands[1] - r
+        row[: max(shift, 0)] = 0
+        row[6 + min(shift, 0) :] = 0
+    assert_close((func.grad(f)(ab) * direction).sum(), along(f, ab, direction), 1e-6)
+    with pytest.raises(ftrans.ShapeError, match="do not fit"):
+        ours.solve_banded((1, 2), ab[:1], b)
+
+
+def test_lu_of_batches() -> None:
+    batch = RNG.normal(size=(2, 2, 3, 3))
+    permutation, lower, upper = ours.lu(batch)
+    assert_close(permutation @ lower @ upper, batch, 1e-12)
+    for x, y in zip(ours.lu(A, permute_l=True), scipy.linalg.lu(A, permute_l=True), strict=True):
+        assert_close(x, y, 1e-12)
+
+
+@pytest.mark.parametrize("order", [None, 2, -2, 1, -1, np.inf, -np.inf, "fro", "nuc"])
+def test_condition_numbers_in_all_norms(order: Any) -> None:
+    assert_close(fnp.linalg.cond(A, order), np.linalg.cond(A, order), 1e-10)
+    direction = RNG.normal(size=A.shape)
+    f = lambda x: np.linalg.cond(x, order)  # noqa: E731
+    assert_close((func.grad(f)(A) * direction).sum(), along(f, A, direction), 1e-5)
+
+
+def test_names_that_there_are_not_say_what_to_do() -> None:
+    with pytest.raises(AttributeError, match="SciPy"):
+        _ = ftrans.scipy.special.elliprj
+    with pytest.raises(AttributeError, match="SciPy"):
+        _ = ours.qz
+    for name in ("psi", "log1p", "expm1", "exp2", "sinc"):
+        x = np.array([0.3, 1.5])
+        assert_close(getattr(ftrans.scipy.special, name)(x), getattr(scipy.special, name)(x), 1e-12)
