@@ -1,0 +1,144 @@
+"""Long programs that repeat: many layers, and a loop of Python's over small steps."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from collections.abc import Callable, Iterator
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+
+import ftrans
+from benchmarks import libraries
+from benchmarks.measure import interleave, ratio, timed
+from benchmarks.models import transformer
+from benchmarks.race import agree
+from benchmarks.result import Result, time
+from benchmarks.row import Row, Settings
+from ftrans import func
+
+__all__ = ["ROWS"]
+
+
+def _layers(row: Row, settings: Settings) -> Iterator[Result]:
+    import jax
+
+    layers = 4 if settings.small else 24
+    params, tokens = transformer.parameters(layers), transformer.batch()
+    rounds = itertools.count(1)
+
+    def gradient(lib: Any) -> Callable[[Any], Any]:
+        factor = 1 + next(rounds) / 4096  # another program each time: nothing is known of it
+
+        def loss(params: Any) -> Any:
+            return transformer.loss(lib, params, tokens) * factor
+
+        return func.grad(loss) if lib.name == "ftrans" else jax.jit(jax.grad(loss))
+
+    def first(lib: Any) -> Callable[[], float]:
+        def clean() -> float:
+            ftrans.cache_clear()
+            gc.collect()
+            work = gradient(lib)
+            return timed(lambda: jax.block_until_ready(work(params)), 1, process_time)()
+
+        return clean
+
+    before, ftrans.config.execution = ftrans.config.execution, "compile"
+    try:
+        libs = {"ftrans": libraries.ftrans(), "jax": libraries.jax()}
+        times = interleave({name: first(lib) for name, lib in libs.items()}, 1)
+        told = {"row": row.name, "peer": "jax.jit"}
+        yield Result.of(
+            ratio(times["ftrans"], times["jax"]), case="first call", target=time(1 / 4), **told
+        )
+        rounds = itertools.count(1)
+        ours = gradient(libs["ftrans"])
+        rounds = itertools.count(1)
+        theirs = gradient(libs["jax"])
+        agree(row.name, "jax.jit", ours(params), theirs(params), 2e-3)
+        runs = {"ftrans": lambda: ours(params), "jax": lambda: theirs(params)}
+        probes = {
+            name: timed(lambda run=run: jax.block_until_ready(run()), 1, perf_counter)
+            for name, run in runs.items()
+        }
+        times = interleave(probes, settings.rounds, settings.limit)
+        yield Result.of(
+            ratio(times["ftrans"], times["jax"]), case="later ones", target=time(1.1), **told
+        )
+    finally:
+        ftrans.config.execution = before
+
+
+def _steps(row: Row, settings: Settings) -> Iterator[Result]:
+    import jax
+    import jax.numpy as jnp
+
+    count = 200 if settings.small else 3_000
+    w, start = np.random.default_rng(0).normal(size=(4, 4)).astype("f4"), np.ones(4, "f4")
+
+    def loop(w: Any, x: Any) -> Any:
+        for _ in range(count):
+            x = x + 0.01 * np.tanh(w @ x)
+        return (x * x).sum()
+
+    def scanned(w: Any, x: Any) -> Any:
+        step = lambda x, _: (x + 0.01 * jnp.tanh(w @ x), None)  # noqa: E731
+        x, _ = jax.lax.scan(step, x, None, length=count)
+        return (x * x).sum()
+
+    def first(fold: bool) -> Callable[[], float]:
+        def clean() -> float:
+            ftrans.cache_clear()
+            gc.collect()
+            before, ftrans.config.fold = ftrans.config.fold, fold
+            try:
+                return timed(lambda: func.grad(loop)(w, start), 1, process_time)()
+            finally:
+                ftrans.config.fold = before
+
+        return clean
+
+    times = interleave({"folded": first(True), "as it is": first(False)}, min(settings.rounds, 3))
+    yield Result.of(
+        ratio(times["folded"], times["as it is"]),
+        row=row.name,
+        case="first call",
+        peer="with config.fold = False",
+        target=time(1 / 4),
+    )
+    ours, theirs = func.grad(loop), jax.jit(jax.grad(scanned))
+    for _ in range(20 if settings.small else 60):
+        ours(w, start)
+    agree(row.name, "jax.jit of a scan", ours(w, start), theirs(w, start), 2e-3)
+    runs = {"ftrans": lambda: ours(w, start), "jax": lambda: theirs(w, start)}
+    probes = {
+        name: timed(lambda run=run: jax.block_until_ready(run()), 10, perf_counter)
+        for name, run in runs.items()
+    }
+    times = interleave(probes, settings.rounds, settings.limit)
+    yield Result.of(
+        ratio(times["ftrans"], times["jax"]),
+        row=row.name,
+        case="later ones",
+        peer="jax.jit of a scan",
+        target=time(1.5),
+    )
+
+
+ROWS = [
+    Row(
+        "layers",
+        "The gradient of a transformer of 24 unrolled layers, un-jitted and compiled at once: the "
+        "first call, in seconds of the processor, and later ones.",
+        _layers,
+    ),
+    Row(
+        "steps",
+        "The un-jitted gradient through 3,000 small steps in a `for` of Python's: the first call, "
+        "in seconds of the processor, and later ones.",
+        _steps,
+    ),
+]
