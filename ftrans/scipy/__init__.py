@@ -7,20 +7,12 @@ import importlib as _importlib
 import sys as _sys
 
 from ftrans.interop import Namespace as _Namespace
+from ftrans.scipy.missing import advice as _advice
 
 _OF_JAX = [
     "cluster", "fft", "integrate", "interpolate", "ndimage", "signal", "spatial", "stats",
 ]  # fmt: skip
 _OURS = ["linalg", "optimize", "special"]
-
-
-def _advice(module: str) -> str:
-    """Returns what to do about a function of SciPy's that JAX has not."""
-    return (
-        f".\n  Call SciPy's own, scipy.{module}, on x.detach() where no derivative is wanted;\n"
-        f"  else write an autograd.Function around it, with its derivative."
-    )
-
 
 for _name in _OF_JAX:  # so that `import ftrans.scipy.linalg` finds it
     _sys.modules[f"{__name__}.{_name}"] = globals()[_name] = _Namespace(

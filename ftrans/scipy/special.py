@@ -6,7 +6,7 @@ from ftrans.interop import Namespace as _Namespace
 from ftrans.interop import from_jax as _from_jax
 from ftrans.interop.slopes import FUNCTIONS as _FUNCTIONS
 from ftrans.numpy import exp2, expm1, log1p, sinc  # noqa: F401
-from ftrans.scipy import _advice
+from ftrans.scipy.missing import advice as _advice
 
 __getattr__, __dir__ = (
     (_found := _Namespace("jax.scipy.special", _advice("special"))).__getattr__,
