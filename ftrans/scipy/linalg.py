@@ -42,6 +42,7 @@ def cholesky(
         LinAlgError: where one is not positive definite.
 
     Example:
+        >>> import numpy as np
         >>> cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]), lower=True).tolist()
         [[2.0, 0.0], [1.0, 2.0]]
     """
@@ -140,6 +141,7 @@ def solve_banded(
         check_finite: has no effect.
 
     Example:
+        >>> import numpy as np
         >>> solve_banded(
         ...     (1, 1), np.array([[0.0, 1.0], [2.0, 2.0], [1.0, 0.0]]), np.ones(2)
         ... ).tolist()
