@@ -142,10 +142,8 @@ def solve_banded(
 
     Example:
         >>> import numpy as np
-        >>> solve_banded(
-        ...     (1, 1), np.array([[0.0, 1.0], [2.0, 2.0], [1.0, 0.0]]), np.ones(2)
-        ... ).tolist()
-        [0.3333333333333333, 0.3333333333333333]
+        >>> solve_banded((1, 1), np.array([[0.0, 1], [1, 2], [1, 0]]), np.ones(2)).tolist()
+        [1.0, 0.0]
     """
     below, above = l_and_u
     bands, right = double(ab), double(b)
