@@ -28,7 +28,7 @@ from ftrans.primitives import call_p, tied_p
 from ftrans.pytree import Skeleton, describe, split
 from ftrans.runtime import keep, note_trace, run
 from ftrans.runtime.faults import raise_ours
-from ftrans.runtime.jaxlink import is_jax
+from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
 from ftrans.runtime.outlived import settle
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -177,9 +177,16 @@ def stage(
         )
     keep(program)
     if folds and kind is Trail and len(program.equations) >= LONG:
-        program = folded(program)
+        program = folded(program, _kinds(inputs, captured))
         local["folds"] += folds_of(program)
     return Staged(program, captured, outputs, weak)
+
+
+def _kinds(inputs: Sequence[Any], captured: Sequence[Any]) -> tuple[int, ...]:
+    """Tells what is differentiated together: arguments, and what an outer function traces."""
+    arguments = [int(t.is_inexact) for t, _, _ in inputs]
+    outer = [2 * (type(x) is Tracer or is_traced_by_jax(x)) for x in captured]
+    return (*arguments, *outer)
 
 
 def _tied(frame: Frame, outs: list[Any]) -> list[Any]:

@@ -25,6 +25,7 @@ from ftrans.primitives import (
     gather_p,
     reshape_p,
     rev_p,
+    scalar,
     scan_p,
     slice_p,
     stack_p,
@@ -37,7 +38,7 @@ LONG = 100
 """A program of fewer equations is left as it is."""
 
 
-def folded(program: Program) -> Program:
+def folded(program: Program, kinds: tuple[int, ...] | None = None) -> Program:
     """Returns an equal program in which what repeats is folded, where there is such.
 
     Gradients may differ from those of the program as it is in the last bits: what all turns share
@@ -45,8 +46,12 @@ def folded(program: Program) -> Program:
 
     Args:
         program: any program.
+        kinds: for each input which others it is differentiated with, as a bit; 0 for none. All
+            together without.
     """
-    return _folded(program) if config.fold and len(program.equations) >= LONG else program
+    if kinds is None:
+        kinds = tuple([int(t.is_inexact) for t in program.inputs])
+    return _folded(program, kinds) if config.fold and len(program.equations) >= LONG else program
 
 
 class Fold(NamedTuple):
@@ -72,11 +77,11 @@ def folds_of(program: Program) -> tuple[Fold, ...]:
 
 
 @memoised
-def _folded(program: Program) -> Program:
+def _folded(program: Program, kinds: tuple[int, ...]) -> Program:
     flat = simplify(inline(program))
     if len(flat.equations) < LONG:
         return program
-    layout = Layout(flat)
+    layout = Layout(flat, kinds)
     loops = layout.loops()
     if not loops:
         return program
@@ -177,7 +182,7 @@ class _Folding:
     def _stacked(self, atoms: Sequence[Any]) -> Any:
         """Returns what copies have their own of, stacked."""
         if type(atoms[0]) is Literal:
-            return table_p(values=tuple([a.value for a in atoms]), dtype=atoms[0].type.dtype)
+            return table_p(values=tuple(atoms))
         entries = list(map(self._entry, atoms))
         pieces = _pieces(entries)
         if pieces is not None:
@@ -192,7 +197,7 @@ class _Folding:
             if len(distinct) == len(atoms):
                 return stack
             numbers = [distinct[a] for a in atoms]
-        index = table_p(values=tuple(numbers), dtype=np.dtype(np.int32))
+        index = table_p(values=tuple([scalar(number, np.int32) for number in numbers]))
         return gather_p(stack, reshape_p(index, shape=(len(numbers), 1)), in_bounds=True)
 
     # ---------------------------------------------------------------------------------- copies

@@ -69,10 +69,16 @@ class Layout:
         place: for each value where in the sequence it is made, for what is lifted the array that it
             is a row of; -1 for inputs.
         lifted: for each value whether it is lifted.
+        depends: for each value on which kinds of inputs it depends, as bits.
+
+    Args:
+        program: the program.
+        kinds: for each input of which kind it is, as bits; 0 is of those that have no derivative.
     """
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, kinds: Sequence[int]):
         self.program = program
+        self.depends = list(kinds)
         self.entries: list[Any] = []
         inputs = len(program.inputs)
         self.maker: list[Any] = [None] * inputs
@@ -90,6 +96,11 @@ class Layout:
             self.maker += [entry] * len(numbers)
             self.place += [at] * len(numbers)
             self.lifted += [row_of is not None] * len(numbers)
+            found = 0
+            for a in equation.operands if "stop" not in equation.primitive.tags else ():
+                if type(a) is int:
+                    found |= self.depends[a]
+            self.depends += [found if t.is_inexact else 0 for t in equation.types]
 
     def _lifted_from(self, equation: Equation, apart: set[int]) -> int | None:
         """Returns of what an equation takes a row, or views one; None where it is not lifted."""
@@ -123,13 +134,33 @@ class Layout:
                 continue
             flops = self._flops(copy)
             for run in phases(start, stop, period, alive)[:_PHASES]:
-                # the first copy may make what all others share
-                later = Run(run.start + period, period, run.copies - 1)
-                loop = self._loop(run, flops) or self._loop(later, flops)
+                loop = self._first(run, flops)
                 if loop is not None:
                     found.append(loop)
                     break
         return found
+
+    def _first(self, run: Run, flops: int) -> Loop | None:
+        """Leaves out copies in front that are not as the others: they make what these share."""
+        start, period, copies = run
+        for left_out in range(_LEFT_OUT):
+            later = Run(start + left_out * period, period, copies - left_out)
+            loop = self._loop(later, flops)
+            if loop is not None and (not loop.rolls or self._is_even(loop)):
+                return loop
+        return None
+
+    def _is_even(self, loop: Loop) -> bool:
+        """Tells whether what turns take depends on the same inputs in all of them.
+
+        In a loop that carries a derivative it is zero at first, where it is not there in the first
+        turn by itself: times a slope that is infinite it would be NaN.
+        """
+        run, depends = loop.run, self.depends
+        taken = [atoms for atoms in loop.rows if type(atoms[0]) is int]
+        for what, start in loop.carries:
+            taken.append((*start, *[self.number(run, copy, what) for copy in (0, run.copies - 1)]))
+        return all(len({depends[a] for a in atoms}) == 1 for atoms in taken)
 
     def _codes(self) -> Any:
         """Returns a number for each equation of the sequence, equal where they are alike."""
@@ -216,8 +247,8 @@ class Layout:
         return ("carry", (what, atoms[:before])) if before else ("inside", what)
 
 
-_PHASES = 4
-"""How many places are tried at which the copies of a stretch may begin."""
+_PHASES, _LEFT_OUT = 4, 4
+"""How many places in a copy are tried at which copies may begin, and how many first copies."""
 
 
 def _stays(equation: Equation) -> bool:

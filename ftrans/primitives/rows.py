@@ -12,11 +12,20 @@ from typing import Any
 import numpy as np
 
 from ftrans.errors import ShapeError
-from ftrans.ir import ArrayType
+from ftrans.ir import ArrayType, Literal
 from ftrans.primitives.axes import in_front, moveaxis, zeros
 from ftrans.primitives.family import free_cost, normal, plain, structural
 from ftrans.primitives.namespace import held_as
-from ftrans.primitives.record import LINEAR, Absent, Joint, Linear, New, Sample, operand_type
+from ftrans.primitives.record import (
+    LINEAR,
+    Absent,
+    Joint,
+    Linear,
+    New,
+    Sample,
+    operand_type,
+    scalar,
+)
 from ftrans.primitives.shape import reshape_p, slice_p
 
 
@@ -129,21 +138,22 @@ unstack_p = plain(
 )
 
 
-def _table(xp: Any, *, values: tuple, dtype: np.dtype) -> Any:
-    return xp.asarray(np.array(values, held_as(xp, dtype)))
+def _table(xp: Any, *, values: tuple[Literal, ...]) -> Any:
+    array = np.stack([value.array for value in values])
+    return xp.asarray(array.astype(held_as(xp, array.dtype)))
 
 
 table_p = structural(
     "table",
     kinds="",
-    infer=lambda *, values, dtype: ArrayType((len(values),), dtype),
+    infer=lambda *, values: values[0].type.update(shape=(len(values),)),
     lower=_table,
     host=lambda **params: functools.partial(_table(np, **params).view),
     jvp=[],
     transpose=[],
     batch=Absent("it has no operands, so none can be mapped"),
     samples=[
-        Sample((), {"values": (0.5, -0.0, 2.0), "dtype": np.dtype("float32")}),
-        Sample((), {"values": (1, 4), "dtype": np.dtype("int32")}),
+        Sample((), {"values": tuple([scalar(x, "float32") for x in (0.5, -0.0, 2.0)])}),
+        Sample((), {"values": (scalar(1, "int32"), scalar(4, "int32"))}),
     ],
 )

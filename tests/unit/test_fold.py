@@ -440,3 +440,39 @@ def test_rows_that_are_stacked_again_are_the_array() -> None:
     assert_close(again(XS), XS[1:4], 0)
     other = simplify(traced(lambda x: ftrans.primitives.stack_p(x[1], x[0]), XS))
     assert other.equations[-1].primitive.name == "stack"
+
+
+def at_rest(xp: Any, w: Any, x: Any) -> Any:
+    """A slope is infinite in the first turn, where nothing is differentiated yet."""
+    for _ in range(60):
+        x = 0.9 * x + w / (1 + xp.sqrt((x * x).sum()))
+    return x.sum()
+
+
+def test_what_is_no_derivative_yet_does_not_become_one_that_is_zero() -> None:
+    start = np.zeros(3)
+    f = lambda w: at_rest(np, w, start)  # noqa: E731
+    with jax.enable_x64(True):
+        expected = jax.grad(lambda w: at_rest(jnp, w, jnp.zeros(3)))(jnp.asarray(H))
+        expected = np.asarray(expected)
+    assert_close(func.grad(f)(H), expected, 1e-10)
+    assert ftrans.explain(last=1)[0].folded
+    mapped = func.grad(lambda w: func.vmap(lambda s: f(w * s))(np.ones(2)).sum())(H)
+    assert_close(mapped, 2 * expected, 1e-10)
+    assert_close(func.jvp(f, (H,), (H,))[1], expected @ H, 1e-10)
+    stopped = lambda w: at_rest(np, w, ftrans.stop_gradient(0 * w))  # noqa: E731
+    assert_close(func.grad(stopped)(H), expected, 1e-10)
+    assert_close(func.jvp(stopped, (H,), (H,))[1], expected @ H, 1e-10)
+    outer = func.vmap(lambda x: func.jacfwd(lambda w: at_rest(np, w, x))(H))(np.zeros((2, 3)))
+    assert_close(outer[1], expected, 1e-10)
+
+
+def test_signs_of_zeros_are_told_apart() -> None:
+    def signs(x: Any) -> Any:
+        for i in range(60):
+            x = x + np.copysign(0.01, (0.0 if i % 2 else -0.0) * abs(x)) * np.cos(x)
+        return x.sum()
+
+    found = func.grad(signs)(H)
+    ftrans.config.fold = False
+    assert_close(func.grad(signs)(H), found, 1e-13)
