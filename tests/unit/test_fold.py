@@ -141,7 +141,12 @@ def traced(f: Callable[..., Any], *args: Any) -> Program:
     return ftrans.trace(f)(*args)
 
 
-@pytest.mark.parametrize("name", LOOPS)
+def some(*names: str) -> list[Any]:
+    """Returns all loops, with others than these marked as slow."""
+    return [pytest.param(n, marks=() if n in names else pytest.mark.slow) for n in LOOPS]
+
+
+@pytest.mark.parametrize("name", some("outputs", "leapfrog", "hidden_markov", "two_loops"))
 def test_derivatives_of_loops_are_those_of_jax(name: str) -> None:
     f = LOOPS[name]
     found = func.value_and_grad(with_numpy(f), argnums=(0, 1, 2))(W, XS, H)
@@ -154,7 +159,7 @@ def test_derivatives_of_loops_are_those_of_jax(name: str) -> None:
     jax.tree_util.tree_map(lambda a, b: assert_close(a, b, 1e-9), found, expected)
 
 
-SLOW = ("hessian", "mixed")
+SLOW = ("hessian", "mixed", "mapped gradient")
 TRANSFORMS: dict[str, Callable[[Any], Any]] = {
     "jvp": lambda f: func.jvp(f, (W, XS, H), (W, XS, H)),
     "hessian": lambda f: func.hessian(f, argnums=2)(W, XS, H),
@@ -191,13 +196,7 @@ def test_folding_changes_no_bit_of_a_value(name: str) -> None:
     assert values[0] == values[1] or name == "hidden_markov"  # whose batched sums are others
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in ("outputs", "hidden_markov") else pytest.mark.slow)
-        for name in LOOPS
-    ],
-)
+@pytest.mark.parametrize("name", some("outputs", "hidden_markov"))
 def test_compiled_and_interpreted_agree(name: str) -> None:
     gradient = func.grad(with_numpy(LOOPS[name]), argnums=(0, 2))
     interpreted = gradient(W, XS, H)
