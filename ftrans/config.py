@@ -47,7 +47,8 @@ class _Config:
         compilation_cache_dir: where compiled code is kept between processes, or None; the path
             that the environment variable FTRANS_CACHE_DIR names, where there is one.
         fold: whether what repeats in a traced program, as the turns of a Python loop do, is folded
-            into loops and blocks, which are transformed and compiled once.
+            into loops and blocks, which are transformed and compiled once. Off: a derivative that
+            is not there in some turns is zero in a folded loop, and NaN at an infinite slope.
         skip_python: whether a call of a transform leaves out its function, where that is proven to
             do what it did before.
         traceback: "short" hides ftrans's own frames from tracebacks, "full" shows them; full
@@ -63,7 +64,7 @@ class _Config:
         self.cache_entries: int = 4096
         self.cache_bytes: int = 1 << 30
         self.background_compile: bool = False
-        self.fold: bool = True
+        self.fold: bool = False
         self.skip_python: bool = True
         self._compilation_cache_dir: str | None = None
         self.traceback: Literal["short", "full"] = (

@@ -33,8 +33,9 @@ SEEN = RNG.integers(3, size=70)
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     cache_clear()
-    yield
     ftrans.config.fold = True
+    yield
+    ftrans.config.fold = False
     ftrans.config.execution = "auto"
 
 
@@ -475,3 +476,21 @@ def test_signs_of_zeros_are_told_apart() -> None:
     found = func.grad(signs)(H)
     ftrans.config.fold = False
     assert_close(func.grad(signs)(H), found, 1e-13)
+
+
+def test_what_only_aux_shows_has_no_derivative_where_nothing_is_folded() -> None:
+    """Folded, it has one that is zero, and the gradient is NaN: so folding is off by itself."""
+    padded = XS[:60].copy()
+    padded[30:] = 0
+
+    def loss(w: Any) -> Any:
+        h, states = w * 0.1, []
+        for x in padded:
+            h = 0.5 * h * np.sqrt(((w * x) ** 2).sum())
+            states.append(h)
+        return states[29].sum(), np.stack(states)
+
+    ftrans.config.fold = type(ftrans.config)().fold
+    assert not ftrans.config.fold
+    gradient, _ = func.grad(loss, has_aux=True)(H)
+    assert np.isfinite(gradient).all()
