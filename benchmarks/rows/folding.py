@@ -22,6 +22,28 @@ from ftrans import func
 __all__ = ["ROWS"]
 
 
+def _later(
+    row: Row,
+    settings: Settings,
+    peer: str,
+    ours: Callable[[], Any],
+    theirs: Callable[[], Any],
+    calls: int,
+    most: float,
+) -> Result:
+    """Compares results, and times calls of what was called before."""
+    import jax
+
+    agree(row.name, peer, ours(), theirs(), 2e-3)
+    probes = {
+        name: timed(lambda run=run: jax.block_until_ready(run()), calls, perf_counter)
+        for name, run in (("ftrans", ours), ("jax", theirs))
+    }
+    times = interleave(probes, settings.rounds, settings.limit)
+    found = ratio(times["ftrans"], times["jax"])
+    return Result.of(found, row=row.name, case="later ones", peer=peer, target=time(most))
+
+
 def _layers(row: Row, settings: Settings) -> Iterator[Result]:
     import jax
 
@@ -51,24 +73,19 @@ def _layers(row: Row, settings: Settings) -> Iterator[Result]:
     try:
         libs = {"ftrans": libraries.ftrans(), "jax": libraries.jax()}
         times = interleave({name: first(lib) for name, lib in libs.items()}, 1)
-        told = {"row": row.name, "peer": "jax.jit"}
         yield Result.of(
-            ratio(times["ftrans"], times["jax"]), case="first call", target=time(1 / 4), **told
+            ratio(times["ftrans"], times["jax"]),
+            row=row.name,
+            case="first call",
+            peer="jax.jit",
+            target=time(1 / 4),
         )
         rounds = itertools.count(1)
         ours = gradient(libs["ftrans"])
         rounds = itertools.count(1)
         theirs = gradient(libs["jax"])
-        agree(row.name, "jax.jit", ours(params), theirs(params), 2e-3)
-        runs = {"ftrans": lambda: ours(params), "jax": lambda: theirs(params)}
-        probes = {
-            name: timed(lambda run=run: jax.block_until_ready(run()), 1, perf_counter)
-            for name, run in runs.items()
-        }
-        times = interleave(probes, settings.rounds, settings.limit)
-        yield Result.of(
-            ratio(times["ftrans"], times["jax"]), case="later ones", target=time(1.1), **told
-        )
+        runs = (lambda: ours(params)), (lambda: theirs(params))
+        yield _later(row, settings, "jax.jit", *runs, 1, 1.1)
     finally:
         ftrans.config.execution, ftrans.config.fold = before, False
 
@@ -115,20 +132,8 @@ def _steps(row: Row, settings: Settings) -> Iterator[Result]:
         ours, theirs = func.grad(loop), jax.jit(jax.grad(scanned))
         for _ in range(20 if settings.small else 60):
             ours(w, start)
-        agree(row.name, "jax.jit of a scan", ours(w, start), theirs(w, start), 2e-3)
-        runs = {"ftrans": lambda: ours(w, start), "jax": lambda: theirs(w, start)}
-        probes = {
-            name: timed(lambda run=run: jax.block_until_ready(run()), 10, perf_counter)
-            for name, run in runs.items()
-        }
-        times = interleave(probes, settings.rounds, settings.limit)
-        yield Result.of(
-            ratio(times["ftrans"], times["jax"]),
-            row=row.name,
-            case="later ones",
-            peer="jax.jit of a scan",
-            target=time(1.5),
-        )
+        runs = (lambda: ours(w, start)), (lambda: theirs(w, start))
+        yield _later(row, settings, "jax.jit of a scan", *runs, 10, 1.5)
     finally:
         ftrans.config.fold = False
 

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 import jax.tree_util as tree
 import numpy as np
 
+from ftrans.config import config
 from ftrans.errors import ArgumentError, StructureError, UnsupportedError
-from ftrans.interpreters.fold import LONG, folded, folds_of
+from ftrans.interpreters.fold import folded, folds_of
 from ftrans.ir import Abstract, ArrayType, Params, Program, Tracer, bind
 from ftrans.ir.frame import Frame, settled
 from ftrans.ir.location import here
@@ -176,7 +177,7 @@ def stage(
             folds=folds,
         )
     keep(program)
-    if folds and kind is Trail and len(program.equations) >= LONG:
+    if folds and config.fold and kind is Trail:
         program = folded(program, _kinds(inputs, captured))
         local["folds"] += folds_of(program)
     return Staged(program, captured, outputs, weak)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ftrans.config import config
 from ftrans.interpreters.base import building, finish, memoised, simplify
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.layout import Layout, Loop, row_axis
@@ -34,7 +33,7 @@ from ftrans.primitives import (
 from ftrans.primitives.axes import moveaxis, zeros
 from ftrans.primitives.shape import part
 
-LONG = 100
+_LONG = 100
 """A program of fewer equations is left as it is."""
 
 
@@ -49,9 +48,11 @@ def folded(program: Program, kinds: tuple[int, ...] | None = None) -> Program:
         kinds: for each input which others it is differentiated with, as a bit; 0 for none. All
             together without.
     """
+    if len(program.equations) < _LONG:
+        return program
     if kinds is None:
         kinds = tuple([int(t.is_inexact) for t in program.inputs])
-    return _folded(program, kinds) if config.fold and len(program.equations) >= LONG else program
+    return _folded(program, kinds)
 
 
 class Fold(NamedTuple):
@@ -79,7 +80,7 @@ def folds_of(program: Program) -> tuple[Fold, ...]:
 @memoised
 def _folded(program: Program, kinds: tuple[int, ...]) -> Program:
     flat = simplify(inline(program))
-    if len(flat.equations) < LONG:
+    if len(flat.equations) < _LONG:
         return program
     layout = Layout(flat, kinds)
     loops = layout.loops()

@@ -138,22 +138,19 @@ def _running(program: Program) -> _Running:
         primitive, params = equation.primitive, equation.params
         if primitive.is_higher_order:
             subs = [_running(sub) for sub in params.programs()]
-            turns, turn, compiled_turn = 1, 0.0, 0.0
-            if "program" in params:
-                (once,) = subs
-                interpreted += once.interpreted
-                compiled += once.compiled
-                compiling += once.compiling
-                continue
+            own, turns, turn, compiled_turn = _OTHER.compiling, 1, 0.0, 0.0
             if "branches" in params:
                 once = _Running(*map(max, zip(*subs, strict=True)))
             else:
                 once = _Running(*map(sum, zip(*subs, strict=True)))
-                turns = params.get("length") or params.get("bound") or _LOOP_TURNS
-                turn, compiled_turn = _TURN, _COMPILED_TURN
+                if "program" in params:
+                    own = 0.0  # its equations stand for themselves
+                else:
+                    turns = params.get("length") or params.get("bound") or _LOOP_TURNS
+                    turn, compiled_turn = _TURN, _COMPILED_TURN
             interpreted += turns * (turn + once.interpreted)
             compiled += turns * (compiled_turn + once.compiled)
-            compiling += _OTHER.compiling + sum(sub.compiling for sub in subs)
+            compiling += own + sum(sub.compiling for sub in subs)
             continue
         operands = tuple(program.type_of(atom) for atom in equation.operands)
         flops, nbytes = primitive.cost(operands, equation.types, params)

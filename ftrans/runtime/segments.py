@@ -55,26 +55,19 @@ class Stretch(NamedTuple):
 def is_split(program: Program) -> bool:
     """Tells whether a program has calls of Python at its top, blocks, or many inputs to stack."""
     inputs = len(program.inputs)
-    return any(
-        e.primitive is block_p or _is_call(e) or _gathers(e, inputs) for e in program.equations
-    )
+    return any(e.primitive is block_p or _is_apart(e, inputs) for e in program.equations)
 
 
-def _is_call(equation: Equation) -> bool:
-    return getattr(equation.params.get("callee"), "calls_host", False)
-
-
-def _gathers(equation: Equation, inputs: int) -> bool:
-    """Tells whether an equation stacks many inputs: each would cost a compiled program dear."""
-    operands = equation.operands
-    return (
-        equation.primitive is stack_p
-        and len(operands) >= _MANY
-        and all(type(a) is int and a < inputs for a in operands)
-    )
+def _is_apart(equation: Equation, inputs: int) -> bool:
+    """Tells whether an equation runs on arrays as they lie: a call, or a stack of many inputs."""
+    primitive, operands, params, _ = equation
+    if primitive is not stack_p:
+        return getattr(params.get("callee"), "calls_host", False)
+    return len(operands) >= _MANY and all(type(a) is int and a < inputs for a in operands)
 
 
 _MANY = 8
+"""So many inputs are stacked before: each would cost a compiled program dear."""
 
 
 def split(program: Program) -> list[Stretch]:
@@ -97,7 +90,7 @@ def _groups(program: Program) -> list[Group]:
         at = max([level[a] for a in equation.operands if type(a) is int], default=0)
         block = equation.primitive is block_p
         # what stands apart has the odd levels
-        at |= block or _is_call(equation) or _gathers(equation, inputs)
+        at |= block or _is_apart(equation, inputs)
         key = at, numbers.start if block else 0
         groups.setdefault(key, []).append((equation, numbers, location))
         level += [at + at % 2] * len(equation.types)
@@ -144,7 +137,7 @@ def _stretch(program: Program, group: Group, read: Callable[[int], bool]) -> Str
     outputs = tuple(number for number in made if read(number))
     part = excerpt(program, inputs, group, outputs)
     part.is_simplified = True
-    apart = [_is_call(e) or _gathers(e, len(part.inputs)) for e in part.equations]
+    apart = [_is_apart(e, len(inputs)) for e in part.equations]
     pays = not any(apart) and price(part).gain > _LEAVING
     return Stretch(part, inputs, outputs, pays, all(apart), False, group)
 
@@ -160,8 +153,9 @@ def price_of(program: Program) -> Price:
     if not is_split(program):
         return whole
     paying = [stretch.program for stretch in split(program) if stretch.pays]
-    gain = sum(price(part).gain - _LEAVING for part in paying)
-    compiling = sum(price(part).compiling for part in dict.fromkeys(paying))
+    prices = {part: price(part) for part in paying}  # equal parts are compiled once
+    gain = sum(prices[part].gain - _LEAVING for part in paying)
+    compiling = sum(part.compiling for part in prices.values())
     return Price(whole.interpreted, whole.interpreted - gain, compiling, gain)
 
 
@@ -300,15 +294,13 @@ def _call(program: Program, arrays: Sequence[Any]) -> list[Any]:
     """Runs calls on arrays as they lie."""
     values = [*arrays]
     for equation in program.equations:
-        callee = equation.params.get("callee")
         # none takes what another one makes, so that all operands are there
         given = _read(equation.operands, arrays)
-        values += [_stacked(given)] if callee is None else callee.run(given)
+        if equation.primitive is stack_p:
+            values.append(stack_p.lower(jnp if any(map(is_jax, given)) else np, *given))
+        else:
+            values += equation.params["callee"].run(given)
     return _read(program.outputs, values)
-
-
-def _stacked(arrays: Sequence[Any]) -> Any:
-    return (jnp if any(map(is_jax, arrays)) else np).stack(arrays)
 
 
 def _read(atoms: Sequence[Any], values: Sequence[Any]) -> list[Any]:

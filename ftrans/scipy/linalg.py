@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as _of_jax
 
-import ftrans.numpy as fnp
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.interop import Namespace, from_jax
 from ftrans.ir import type_of
@@ -91,11 +90,7 @@ def solve(
         )
     if assume_a != "pos":
         return linalg.solve(a, b)
-    factor = linalg.cholesky(a, upper=not lower)
-    adjoint = fnp.conj(fnp.matrix_transpose(factor))
-    first, second = (factor, adjoint) if lower else (adjoint, factor)
-    triangular = from_jax(_of_jax.solve_triangular)
-    return triangular(second, triangular(first, b, lower=True), lower=False)
+    return _found.cho_solve(cho_factor(a, lower), b)
 
 
 def lu(
