@@ -19,7 +19,7 @@ from ftrans.interpreters.base import building, finish
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.dtype import is_float, is_half
 from ftrans.numpy.promotion import as_array, cast, inexact
-from ftrans.primitives.outside import without_warnings
+from ftrans.primitives.outside import silently
 from ftrans.runtime.jaxlink import is_jax, x64
 
 INT = np.dtype("int32")
@@ -41,8 +41,8 @@ def formula(function: Function) -> Function:
             args, kwargs = jax.tree.map(
                 lambda x: jnp.asarray(x) if _is_narrow(x) else x, (args, kwargs)
             )
-        with without_warnings(True), x64() if of_jax or narrow else nullcontext():
-            found = function(*args, **kwargs)
+        with x64() if of_jax or narrow else nullcontext():
+            found = silently(True, functools.partial(function, **kwargs), *args)
         if narrow and not of_jax:
             return jax.tree.map(lambda x: np.array(x) if is_jax(x) else x, found)
         return np.asarray(found) if isinstance(found, np.generic) else found

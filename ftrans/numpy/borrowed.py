@@ -126,8 +126,10 @@ globals().update(borrow(jnp, _NAMES, _FLOATS))
 
 def _counting(function: Function) -> Function:
     """Gives a histogram NumPy's dtypes: integers where a vector is counted, else floats."""
-    *firsts, weights, density = inspect.signature(function).parameters.values()
-    signature = inspect.Signature([*firsts, density, weights])  # NumPy's order
+    own = inspect.signature(function).parameters
+    *firsts, _, _ = [name for name in own if name != "out_sharding"]
+    # NumPy's order
+    signature = inspect.Signature([own[name] for name in (*firsts, "density", "weights")])
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:

@@ -29,7 +29,20 @@ from ftrans.numpy.shaping import concatenate
 
 __all__ = ["det", "eig", "eigvals"]
 
-_det = from_jax(jnp.linalg.det)
+
+
+def _det_of(a: Any) -> Any:
+    """Is `jnp.linalg.det`; of small matrices the polynomial itself, which has all derivatives."""
+    n = a.shape[-1]
+    if n > 3:
+        return jnp.linalg.det(a)
+    first, second = a[..., 0, :], a[..., 1, :]
+    if n == 2:
+        return first[..., 0] * second[..., 1] - first[..., 1] * second[..., 0]
+    return (first * jnp.cross(second, a[..., 2, :])).sum(-1)
+
+
+_det = from_jax(_det_of)
 
 
 def det(a: Any) -> Any:
@@ -49,6 +62,8 @@ def det(a: Any) -> Any:
         return ones(tuple(batch), dtype=type_of(a).dtype)
     if n == 1:
         return getitem(a, (..., 0, 0))
+    if is_half(type_of(a).dtype):
+        return cast(det(cast(a, "float32")), type_of(a).dtype)
     return _det(a) if n < 4 else p.graft_p(_det(a), _bordered_det(a, n))
 
 

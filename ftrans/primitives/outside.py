@@ -81,16 +81,32 @@ def call_of_the_user(function: Callable[..., Any], arrays: Sequence[Any]) -> Any
         _open.scopes = scopes
 
 
-def without_warnings(calls: bool) -> AbstractContextManager[Any]:
-    """Returns a scope without floating-point warnings of NumPy's.
+def silently(calls: bool, function: Callable[..., Any], /, *args: Any) -> Any:
+    """Calls a function without floating-point warnings of NumPy's.
+
+    Whenever it is interrupted, what is warned of is afterwards what it was before. So nothing here
+    is left to the end of a `with`, which Python may interrupt where it begins.
 
     Args:
         calls: whether functions of users may run in it.
+        function: called with `args`.
+        *args: its arguments.
     """
     if _VARIABLE is None:
         silent = partial(np.errstate, all="ignore")
-        return Scope(silent) if calls else silent()
-    return _Silent() if calls else _Silence()
+        with Scope(silent) if calls else silent():
+            return function(*args)
+    if not calls:
+        return copy_context().run(_silenced, function, args)
+    scopes, before = _open.scopes, _VARIABLE.get()
+    scope = _Silent(before)
+    try:
+        scope.begin()
+        _open.scopes = (*scopes, scope)
+        return function(*args)
+    finally:
+        _open.scopes = scopes
+        _VARIABLE.set(before)
 
 
 def _variable_of_errors() -> tuple[ContextVar[Any] | None, Any]:
@@ -104,31 +120,21 @@ def _variable_of_errors() -> tuple[ContextVar[Any] | None, Any]:
 _VARIABLE, _SILENT = _variable_of_errors()
 
 
-class _Silence:
-    """Is `np.errstate(all="ignore")` at a tenth of its cost."""
-
-    __slots__ = ("_token",)
-
-    def __enter__(self) -> None:
-        self._token = _VARIABLE.set(_SILENT)  # type: ignore[union-attr]
-
-    def __exit__(self, *exception: object) -> None:
-        _VARIABLE.reset(self._token)  # type: ignore[union-attr]
+def _silenced(function: Callable[..., Any], args: Sequence[Any]) -> Any:
+    _VARIABLE.set(_SILENT)  # type: ignore[union-attr]
+    return function(*args)
 
 
 class _Silent(Scope):
-    """Is the same where functions of users may run."""
+    """Is a scope in which nothing is warned of, where functions of users may run."""
 
-    __slots__ = ("_token",)
+    __slots__ = ("_outside",)
 
-    def __init__(self) -> None:
-        self._token: Any = None
+    def __init__(self, before: Any) -> None:
+        self._outside = before
 
     def begin(self) -> None:
-        if self._token is None:
-            self._token = _VARIABLE.set(_SILENT)  # type: ignore[union-attr]
+        _VARIABLE.set(_SILENT)  # type: ignore[union-attr]
 
     def end(self) -> None:
-        if self._token is not None:
-            token, self._token = self._token, None
-            _VARIABLE.reset(token)  # type: ignore[union-attr]
+        _VARIABLE.set(self._outside)  # type: ignore[union-attr]

@@ -74,7 +74,8 @@ class Generator:
 
     The methods, and the order of their arguments, are NumPy's. Numbers are what the function of
     `ftrans.random` draws by `rng.key()`; floats have the default dtype unless the parameters are
-    arrays of another one. The numbers do not depend on how the code around is run.
+    arrays of another one. The numbers do not depend on how the code around is run, but
+    for the last bit of a float.
 
     Args:
         key: a key, uint32[2], from which all others come; `default_rng` makes one of a seed.

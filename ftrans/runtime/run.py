@@ -26,7 +26,7 @@ from ftrans.ir.stack import recording_place
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.observe import Observes, observing
-from ftrans.primitives.outside import without_warnings
+from ftrans.primitives.outside import silently
 from ftrans.runtime.anomaly import look_for_nan
 from ftrans.runtime.blas import threads_for
 from ftrans.runtime.cache import count, keep
@@ -146,10 +146,12 @@ def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool
     if not (host or on_cpu(arrays)):
         with x64(program.calls_host):
             outputs = [jnp.asarray(out) for out in evaluate(jnp, program, arrays)]
+            if program.calls_host:
+                jax.block_until_ready(outputs)  # what Python raises is to be raised here
         return outputs if as_jax else [np.array(output) for output in outputs]
     inputs = arrays if host else list(map(np.asarray, arrays))
-    with without_warnings(program.calls_host), threads_for(program):
-        outputs = evaluate(np, program, inputs)
+    with threads_for(program):
+        outputs = silently(program.calls_host, evaluate, np, program, inputs)
     if as_jax:
         with x64():
             return [to_jax(output) for output in outputs]
@@ -211,8 +213,7 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
             outs = found if primitive.multiple else [found]
             return tuple(jnp.asarray(out) for out in outs)
     host = [np.asarray(array) for array in arrays]
-    with without_warnings(calls):
-        found = lower(np, *host, **params)
+    found = silently(calls, functools.partial(lower, np, **params), *host)
     return tuple(_own(found if primitive.multiple else [found], host))
 
 
@@ -235,8 +236,9 @@ def run_small(primitive: Any, t: ArrayType, arrays: Sequence[Any]) -> np.ndarray
     if not _HOST.issuperset(map(type, arrays)):
         return None
     call = primitive.on_host([t] * len(arrays), {})
-    with without_warnings(False):
-        found = primitive.lower(np, *arrays) if call is None else call(*arrays)
+    if call is None:
+        call = functools.partial(primitive.lower, np)
+    found = silently(False, call, *arrays)
     return found if type(found) is np.ndarray else np.asarray(found)
 
 
@@ -282,8 +284,8 @@ def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
     ):
         return run(program, arrays)
     final = plan.final(program)
-    with without_warnings(final.calls_host), threads_for(final):
-        found = evaluate(np, final, arrays)
+    with threads_for(final):
+        found = silently(final.calls_host, evaluate, np, final, arrays)
     return found if _HOST.issuperset(map(type, found)) else list(map(np.asarray, found))
 
 

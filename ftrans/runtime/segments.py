@@ -20,7 +20,7 @@ from ftrans.interpreters.base import excerpt
 from ftrans.ir import ArrayType, Equation, Location, Program
 from ftrans.primitives import block_p, stack_p
 from ftrans.primitives.evaluate import evaluate
-from ftrans.primitives.outside import without_warnings
+from ftrans.primitives.outside import silently
 from ftrans.runtime.executable import Executable, tick
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
 from ftrans.runtime.policy import Price, price
@@ -286,8 +286,7 @@ class _Chain:
 
 
 def _interpret(program: Program, arrays: Sequence[Any]) -> list[Any]:
-    with without_warnings(program.calls_host):
-        return evaluate(np, program, arrays)
+    return silently(program.calls_host, evaluate, np, program, arrays)
 
 
 def _call(program: Program, arrays: Sequence[Any]) -> list[Any]:

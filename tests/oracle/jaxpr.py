@@ -224,10 +224,12 @@ def _scan(
     jaxpr: Any,
     length: int,
     reverse: bool,
-    num_consts: int,
-    num_carry: int,
+    num_consts: int = -1,
+    num_carry: int = -1,
     **params: Any,
 ) -> list[Any]:
+    if "ft_in" in params:  # newer versions of JAX say so by trees
+        num_consts, num_carry, _ = map(len, params["ft_in"].unpack())
     consts, carry = operands[:num_consts], list(operands[num_consts : num_consts + num_carry])
     stacked = operands[num_consts + num_carry :]
     avals = jaxpr.out_avals[num_carry:]

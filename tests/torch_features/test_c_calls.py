@@ -252,7 +252,7 @@ def test_c33_keywords() -> None:
     batched = func.vmap(lambda x, k: Keyword.apply(x, k=k))
     same(batched(constant([1.0, 2.0]), constant([3.0, 4.0])), [3.0, 8.0])
     with pytest.raises(
-        RuntimeError, match=r"Keyword\.apply[\s\S]*missing a required argument: 'k'"
+        RuntimeError, match=r"Keyword\.apply[\s\S]*missing a required .*argument: 'k'"
     ):
         Keyword.apply(x)
 

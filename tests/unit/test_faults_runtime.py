@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import itertools
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 
 import ftrans
 import ftrans.numpy as fnp
-from ftrans import func
+from ftrans import external, func, nn
 from ftrans.config import config
 from ftrans.errors import TransposeError
 from ftrans.ir import is_tracing
@@ -263,6 +264,45 @@ def test_interrupts_at_any_time() -> None:
     assert rounds
     assert_close(func.grad(loss)(X), gradient(X))
     assert cache_info().entries <= cache_info().limit
+
+
+# it may come where Python cannot hand it on, as in a finalizer
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_leaves_no_setting_of_numpys_behind() -> None:
+    """At whatever call of a function it comes: that is where Python looks for it."""
+
+    def twice(x: Any) -> Any:
+        # what is asked for on the way, what calls Python, and what is a formula of `nn`
+        y = fnp.tanh(x) * (2.0 if float(x[0].detach()) else 3.0)
+        return (y * doubled(y.detach()) + nn.silu(y.detach())).sum()
+
+    doubled = external(lambda x: 2 * x, lambda x: x)
+    left = 0
+
+    def look(frame: Any, event: str, arg: Any) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    calls = 0
+    with np.errstate(divide="raise", over="call"):
+        before = np.geterr()
+        for k in itertools.count(1):
+            left = k
+            sys.settrace(look)
+            try:
+                func.grad_and_value(twice)(X)
+                nn.silu(X)
+            except KeyboardInterrupt:
+                calls += 1
+            finally:
+                sys.settrace(None)
+            assert np.geterr() == before, k
+            if left > 0:
+                break
+    assert calls > 100
 
 
 # -------------------------------------------------------------------------------- in the background

@@ -14,7 +14,7 @@ from ftrans import func
 from ftrans import numpy as fnp
 from ftrans.func.trace import trace
 from ftrans.primitives import outside
-from ftrans.primitives.outside import call_of_the_user, without_warnings
+from ftrans.primitives.outside import call_of_the_user, silently
 from ftrans.runtime.choice import plan_of
 from ftrans.runtime.run import run
 from ftrans.runtime.segments import Segmented, price_of, split
@@ -214,7 +214,7 @@ def test_small_stretches_are_not_worth_leaving_the_interpreter() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_blocks_without_warnings_may_be_nested(
+def test_what_is_called_without_warnings_may_be_nested(
     known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where it is not known in which variable NumPy keeps what is warned of."""
@@ -222,11 +222,15 @@ def test_blocks_without_warnings_may_be_nested(
     if not known:
         monkeypatch.setattr(outside, "_VARIABLE", None)
     zero = np.zeros(1)
+
+    def inner() -> None:
+        np.log(zero)
+        with pytest.raises(FloatingPointError):
+            call_of_the_user(np.log, [zero])
+        np.log(zero)
+
     with np.errstate(divide="raise"):
-        with without_warnings(True), without_warnings(True):
-            np.log(zero)
-            with pytest.raises(FloatingPointError):
-                call_of_the_user(np.log, [zero])
-            np.log(zero)
+        silently(True, silently, True, inner)
+        silently(False, np.log, zero)
         with pytest.raises(FloatingPointError):
             np.log(zero)
