@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from types import FunctionType, TracebackType
 from typing import Any, ClassVar, ParamSpec, TypeVar
@@ -83,6 +84,9 @@ def bounded(function: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable
             except Exception as error:
                 shorten(error)
                 raise
+            except KeyboardInterrupt:
+                _settle()
+                raise
             return _again(transformed, args, kwargs)  # not itself: that would be a cycle
 
         if type(function) is not FunctionType:
@@ -99,6 +103,24 @@ def bounded(function: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable
         return entered
 
     return decorate
+
+
+after_interrupts: list[Callable[[], None]] = []
+"""What makes it so again that nothing is traced."""
+
+
+def _settle() -> None:
+    """Puts back what blocks could not: Python may interrupt the end of one where it begins.
+
+    The outermost call of ours does, which is to leave all as it was before.
+    """
+    boundary = sys._getframe(1)
+    around = boundary.f_back
+    while around is not None and around.f_code is not boundary.f_code:
+        around = around.f_back
+    if around is None:
+        for settle in after_interrupts:
+            settle()
 
 
 def _again(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -33,8 +33,15 @@ def memoised(function: Callable[P, T], batches: bool = False) -> Callable[P, T]:
         key = (name, args[1:], *kwargs.items())
         found = memo.get(key, _GAP)
         if found is _GAP:
-            with _uncollected():
+            # There is hardly any garbage while a program is made: the collector would go through
+            # what was made so far again and again, for a third of the time.
+            collects = gc.isenabled()
+            gc.disable()
+            try:
                 found = function(*args, **kwargs)
+            finally:
+                if collects:
+                    gc.enable()
             if batches and program.traces_anew:
                 return found
             found = memo.setdefault(key, _untied(found, program))
@@ -44,22 +51,6 @@ def memoised(function: Callable[P, T], batches: bool = False) -> Callable[P, T]:
 
 
 batching = functools.partial(memoised, batches=True)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Holds the garbage collector back while a program is made.
-
-    There is hardly any garbage: the collector would go through what was made so far again and
-    again, for a third of the time.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class _Untied(NamedTuple):

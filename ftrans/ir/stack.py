@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ftrans.ir.location import Location, here
+from ftrans.traceback import after_interrupts
 
 if TYPE_CHECKING:
     from ftrans.ir.frame import Frame
@@ -172,7 +173,8 @@ def opened(frame: F) -> Iterator[F]:
     finally:
         # By depth: an interrupt between two frames cannot leave one of them open.
         del stack[depth:]
-        state.trail = trail
+        if state.stack is stack:  # not so where this was interrupted, and is ended late
+            state.trail = trail
         try:
             frame.release()
         finally:
@@ -182,6 +184,17 @@ def opened(frame: F) -> Iterator[F]:
 
 _OUTSIDE = {"place": None, "trail": None, "began": None, "folds": ()}
 _OUTSIDE |= {"by_jax": False, "asked": False}
+
+
+def _settle() -> None:
+    """Closes all frames, where nothing is to be traced any more."""
+    stack, state.stack = state.stack, []
+    state.__dict__.update(_OUTSIDE)
+    for frame in reversed(stack):
+        frame.release()
+
+
+after_interrupts.append(_settle)
 
 
 class untraced:

@@ -30,7 +30,6 @@ from ftrans.numpy.shaping import concatenate
 __all__ = ["det", "eig", "eigvals"]
 
 
-
 def _det_of(a: Any) -> Any:
     """Is `jnp.linalg.det`; of small matrices the polynomial itself, which has all derivatives."""
     n = a.shape[-1]
