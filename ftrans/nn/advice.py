@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from ftrans.numpy.advice import declining
 
 _SHUFFLED = "Write x.reshape(n, groups, c // groups, -1).swapaxes(1, 2).reshape(x.shape)."
@@ -65,6 +67,14 @@ _OF_INIT = {
     "ftrans.nn.init.normal(shape, std=0.01, rng=rng)).",
 }
 
+_OF_JAX = {
+    "dot_product_attention": "scaled_dot_product_attention", "hard_sigmoid": "hardsigmoid",
+    "hard_silu": "hardswish", "hard_swish": "hardswish", "hard_tanh": "hardtanh",
+    "initializers": "init", "log_sigmoid": "logsigmoid", "soft_sign": "softsign",
+    "standardize": "layer_norm", "swish": "silu",
+}  # fmt: skip
+"""What is PyTorch's name for what `jax.nn` has by another one."""
+
 _MODULES = (
     "There are no modules: keep parameters in a pytree, such as a dict, and write a function of "
     "them with ftrans.nn.linear, ftrans.nn.conv2d, ..."
@@ -74,6 +84,10 @@ _MODULES = (
 def _instead(name: str) -> str | None:
     if name[:1].isupper() and not name.isupper():
         return _MODULES
+    if name in _OF_JAX:
+        return f"Write ftrans.nn.{_OF_JAX[name]}, which is PyTorch's name."
+    if name not in _INSTEAD and name[:1] != "_" and hasattr(jax.nn, name):
+        return f"Write ftrans.from_jax(jax.nn.{name})."
     plain = name.removesuffix("_")
     in_place = f"Write x = ftrans.nn.{plain}(x)." if plain != name and name[0] != "_" else None
     return _INSTEAD.get(plain, in_place)

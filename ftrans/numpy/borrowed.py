@@ -16,9 +16,11 @@ import jax.numpy as jnp
 import jax.tree_util as tree
 import numpy as np
 
+from ftrans.errors import ArgumentError
 from ftrans.interop import from_jax
 from ftrans.ir import type_of
 from ftrans.numpy.dtypes import shape, size
+from ftrans.numpy.index_plan import concrete
 from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_scalar
 
 Function = Callable[..., Any]
@@ -75,6 +77,8 @@ def borrowed(function: Function, home: str, floats: bool = False) -> Function:
 
 def _given(x: Any, kind: str, floats: bool) -> Any:
     """Returns an argument as JAX takes it, which says that it takes `kind`."""
+    if type(x) is tuple and kind.startswith("Sequence[ArrayLike"):
+        return tuple(map(listed, x))
     if not kind.startswith("ArrayLike") or x is None or is_scalar(x) or type(x) is str:
         return float(x) if floats and type(x) is int and kind.startswith("ArrayLike") else listed(x)
     if not is_array(x):
@@ -124,6 +128,40 @@ _FLOATS = """
 globals().update(borrow(jnp, _NAMES, _FLOATS))
 
 
+def _of_fractions(function: Function, most: float) -> Function:
+    """Makes fractions that are at hand, and out of range, an error, as they are in NumPy."""
+
+    @functools.wraps(function)
+    def called(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
+        known = is_scalar(q) or isinstance(q, (list, tuple, np.ndarray))
+        if known and not all(0 <= x <= most for x in np.ravel(q)):
+            raise ArgumentError(
+                f"{function.__name__}: q must lie between 0 and {most:g}.\n  q: {q}"
+            )
+        return function(a, q, *args, **kwargs)
+
+    return called
+
+
+nanquantile, nanpercentile = (
+    _of_fractions(globals()[name], most)
+    for name, most in (("nanquantile", 1), ("nanpercentile", 100))
+)
+_ix = globals()["ix_"]
+
+
+@functools.wraps(_ix)
+def ix_(*args: Any) -> Any:
+    at = [np.asarray(x) if isinstance(x, (list, tuple)) else as_array(x) for x in args]
+    is_mask = [type_of(x).dtype == bool for x in at]
+    return _ix(
+        *[
+            concrete(x, "ix_ of a mask").nonzero()[0] if m else x
+            for x, m in zip(at, is_mask, strict=True)
+        ]
+    )
+
+
 def _counting(function: Function) -> Function:
     """Gives a histogram NumPy's dtypes: integers where a vector is counted, else floats."""
     own = inspect.signature(function).parameters
@@ -136,6 +174,9 @@ def _counting(function: Function) -> Function:
         given = signature.bind(*args, **kwargs).arguments
         if function.__name__ == "histogram" and given.get("range") is None and not size(given["a"]):
             given["range"] = (0.0, 1.0)
+        if isinstance(given.get("bins"), str):  # which looks at the values
+            a = concrete(given["a"], f"histogram(bins={given['bins']!r})")
+            given["bins"] = np.histogram_bin_edges(a, given["bins"], given.get("range"))
         counts, *edges = function(**given)
         if given.get("density") or function.__name__ != "histogram":
             counts = double(counts)

@@ -89,7 +89,7 @@ QRResult = namedtuple("QRResult", ["Q", "R"])
 SVDResult = namedtuple("SVDResult", ["U", "S", "Vh"])
 
 
-def _matrices(name: str, x: Any, square: bool = False) -> Any:
+def matrices(name: str, x: Any, square: bool = False) -> Any:
     """Returns an argument as matrices of floating point."""
     x = double(x)
     t = type_of(x)
@@ -101,7 +101,7 @@ def _matrices(name: str, x: Any, square: bool = False) -> Any:
 
 def _hermitian(name: str, x: Any) -> Any:
     """Returns matrices of which one triangle is read; a gradient goes to both, in halves."""
-    x = _matrices(name, x, square=True)
+    x = matrices(name, x, square=True)
     if _is_known(x):
         return x
     return p.graft_p(x, multiply(0.5, add(x, matrix_transpose(conj(x)))))
@@ -172,7 +172,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
         mode: "reduced" for q of f64[..., m, k] and r of f64[..., k, n] with k = min(m, n);
             "complete" for square ones, which have no derivative where m > n; "r" for r alone.
     """
-    a = _matrices("qr", a)
+    a = matrices("qr", a)
     if mode not in ("reduced", "complete", "r"):
         raise ArgumentError(
             f'qr: mode is "reduced", "complete" or "r".\n  mode: {mode!r}\n'
@@ -194,7 +194,7 @@ def svd(
         compute_uv: whether vectors are returned, and not the values alone.
         hermitian: whether the matrices are Hermitian, and so is their gradient.
     """
-    a = _hermitian("svd", a) if hermitian else _matrices("svd", a)
+    a = _hermitian("svd", a) if hermitian else matrices("svd", a)
     if not compute_uv:
         return svdvals(a)
     return SVDResult(*p.svd_p(a, full=full_matrices, vectors=True))
@@ -202,7 +202,7 @@ def svd(
 
 def svdvals(x: Any, /) -> Any:
     """Returns the singular values, from the largest, of matrices, f64[..., m, n]."""
-    return p.svd_p(_matrices("svdvals", x), full=False, vectors=False)[0]
+    return p.svd_p(matrices("svdvals", x), full=False, vectors=False)[0]
 
 
 @_checked
@@ -220,7 +220,7 @@ def solve(a: Any, b: Any) -> Any:
     if (found := _solved(a, b)) is not None:
         return found
     a, b = promoted(double(a), double(b))
-    a = _matrices("solve", a, square=True)
+    a = matrices("solve", a, square=True)
     s, t = type_of(a), type_of(b)
     is_vector = t.ndim == 1
     if t.ndim == 0 or t.shape[-1 if is_vector else -2] != s.shape[-1]:
@@ -265,5 +265,5 @@ def inv(a: Any) -> Any:
     Args:
         a: the matrices.
     """
-    a = _matrices("inv", a, square=True)
+    a = matrices("inv", a, square=True)
     return solve(a, p.convert_p(on_diagonal(a), dtype=type_of(a).dtype))

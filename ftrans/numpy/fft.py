@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
+import functools
+import inspect
+from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
+
+from ftrans.errors import ShapeError
+from ftrans.ir import type_of
 from ftrans.numpy.advice import attributes_of
 from ftrans.numpy.borrowed import borrow
+from ftrans.numpy.promotion import as_array
 
 _TRANSFORMS = "fft fft2 fftn hfft ifft ifft2 ifftn ihfft irfft irfft2 irfftn rfft rfft2 rfftn"
 _NAMES = f"{_TRANSFORMS} fftfreq fftshift ifftshift rfftfreq"
 
+
+def _of_elements(function: Any) -> Any:
+    """Makes a transform of no elements an error, as it is in NumPy."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        t = type_of(as_array(given["a"]))
+        if 0 in t.shape and given.get("n", given.get("s")) is None:
+            axes = given.get("axes", given.get("axis", -1))
+            sizes = np.asarray(t.shape)[np.arange(t.ndim) if axes is None else axes]
+            if not np.all(sizes):
+                raise ShapeError(f"{function.__name__}: takes one element at least.\n  a: {t}")
+        return function(*args, **kwargs)
+
+    return called
+
+
 globals().update(borrow(jnp.fft, _NAMES, _TRANSFORMS))
+globals().update({name: _of_elements(globals()[name]) for name in _TRANSFORMS.split()})
 __getattr__ = attributes_of("numpy.fft")
 __all__ = _NAMES.split()  # pyright: ignore[reportUnsupportedDunderAll]

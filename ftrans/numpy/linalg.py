@@ -30,6 +30,7 @@ from ftrans.numpy.factorizations import (
     eigh,
     eigvalsh,
     inv,
+    matrices,
     qr,
     solve,
     svd,
@@ -89,7 +90,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     if rtol is not None:
         rtol = np.asarray(concrete(rtol, "pinv() with rtol"), "float64")
         rtol = rtol.shape, rtol.tobytes()
-    return _pinv(rtol, hermitian)(double(a))
+    return _pinv(rtol, hermitian)(matrices("pinv", a))
 
 
 @functools.lru_cache(256)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -33,47 +34,56 @@ class Draw(NamedTuple):
             ("like"), or the one that JAX has ("").
         follows: the parameters that are arrays, and that the draws follow smoothly.
         samples: those that they do not follow, so that to differentiate them is an error.
+        within: between which bounds a parameter lies, where it does not take all numbers.
     """
 
     dtype: str = "float"
     follows: str = ""
     samples: str = ""
+    within: Mapping[str, tuple[float, float]] = {}
+
+
+_P = {"p": (0.0, 1.0)}
+
+
+def _positive(*labels: str) -> dict[str, tuple[float, float]]:
+    return dict.fromkeys(labels, (0.0, math.inf))
 
 
 TABLE = {
     "ball": Draw(follows="p"),
-    "bernoulli": Draw("", samples="p"),
-    "beta": Draw(follows="a b"),
-    "binomial": Draw(samples="n p"),
+    "bernoulli": Draw("", samples="p", within=_P),
+    "beta": Draw(follows="a b", within=_positive("a", "b")),
+    "binomial": Draw(samples="n p", within=_P | _positive("n")),
     "bits": Draw(""),
     "categorical": Draw("", samples="logits"),
     "cauchy": Draw(),
-    "chisquare": Draw(follows="df"),
-    "choice": Draw("", samples="p"),
-    "dirichlet": Draw(follows="alpha"),
+    "chisquare": Draw(follows="df", within=_positive("df")),
+    "choice": Draw("", samples="p", within=_P),
+    "dirichlet": Draw(follows="alpha", within=_positive("alpha")),
     "double_sided_maxwell": Draw(follows="loc scale"),
     "exponential": Draw(),
-    "f": Draw(follows="dfnum dfden"),
-    "gamma": Draw(follows="a"),
+    "f": Draw(follows="dfnum dfden", within=_positive("dfnum", "dfden")),
+    "gamma": Draw(follows="a", within=_positive("a")),
     "generalized_normal": Draw(follows="p"),
-    "geometric": Draw("int", samples="p"),
+    "geometric": Draw("int", samples="p", within={"p": (5e-324, 1.0)}),
     "gumbel": Draw(),
     "laplace": Draw(),
-    "loggamma": Draw(follows="a"),
+    "loggamma": Draw(follows="a", within=_positive("a")),
     "logistic": Draw(),
-    "lognormal": Draw(follows="sigma"),
+    "lognormal": Draw(follows="sigma", within=_positive("sigma")),
     "maxwell": Draw(),
-    "multinomial": Draw(samples="n p"),
+    "multinomial": Draw(samples="n p", within=_P | _positive("n")),
     "multivariate_normal": Draw(follows="mean cov"),
     "normal": Draw(),
     "orthogonal": Draw(),
-    "pareto": Draw(follows="b"),
+    "pareto": Draw(follows="b", within=_positive("b")),
     "permutation": Draw(""),
-    "poisson": Draw("int", samples="lam"),
+    "poisson": Draw("int", samples="lam", within=_positive("lam")),
     "rademacher": Draw("int"),
     "randint": Draw("int", samples="minval maxval"),
-    "rayleigh": Draw(follows="scale"),
-    "t": Draw(follows="df"),
+    "rayleigh": Draw(follows="scale", within=_positive("scale")),
+    "t": Draw(follows="df", within=_positive("df")),
     "triangular": Draw(follows="left mode right"),
     "truncated_normal": Draw(follows="lower upper"),
     "uniform": Draw(follows="minval maxval"),
@@ -127,6 +137,8 @@ class Distribution:
             if value is None:
                 continue
             value = parameter(self.name, label, value, self.name in _WHOLE)
+            if label in self.draw.within:
+                check_within(self.name, label, value, *self.draw.within[label])
             if label in self.samples and type(value) is Tracer and value.type.is_inexact:
                 value = sampled_p(value, message=_no_score(self.name, label))
             bound[label] = value
@@ -198,6 +210,20 @@ def parameter(name: str, label: str, x: Any, whole: bool = False) -> Any:
     if not whole and is_array(x) and np.dtype(x.dtype).kind in "iub":
         x = x.astype(default_dtype(float))
     return x
+
+
+def check_within(name: str, label: str, x: Any, low: float, high: float = math.inf) -> None:
+    """Raises `ArgumentError` where a parameter that is at hand lies outside its bounds."""
+    if is_scalar(x) or type(x) is np.ndarray:
+        outside = np.logical_or(np.less(x, low), np.greater(x, high))
+        if np.any(outside):
+            worst = np.asarray(x)[outside].flat[0]
+            most = f"at most {high:g}" if high < math.inf else ""
+            least = "0 or more" if low == 0.0 else "more than 0"
+            raise ArgumentError(
+                f"{name}: {label} must be {', and '.join(filter(None, (least, most)))}.\n"
+                f"  {label}: {worst}"
+            )
 
 
 def is_weak(x: Any) -> bool:

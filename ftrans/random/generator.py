@@ -11,13 +11,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ftrans.errors import ArgumentError, UnsupportedError
+import numpy as np
+
+from ftrans.errors import ArgumentError, MissingAttributeError, UnsupportedError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.numpy.elementwise import exp
 from ftrans.numpy.promotion import as_array, default_dtype, is_scalar
 from ftrans.pytree import describe
-from ftrans.random.distributions import DISTRIBUTIONS, dtype_of
+from ftrans.random.distributions import DISTRIBUTIONS, check_within, dtype_of
 from ftrans.random.keys import shape_of, split, words_of
 from ftrans.random.parameters import as_own, dtype_for, fitted, listed
 from ftrans.random.source import Source, key_for, lanes, words_of_seed
@@ -115,6 +117,14 @@ class Generator:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._source = Source(state["words"], state["position"])
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(np.random.Generator, name):
+            raise AttributeError(f"'Generator' object has no attribute {name!r}")
+        raise MissingAttributeError(
+            f"Generator has no attribute {name!r}.\n"
+            f"  Draw by NumPy's own, which has no derivative: numpy.random.default_rng().{name}."
+        )
+
     def __repr__(self) -> str:
         return f"Generator({self.state['words']}, position={self.state['position']})"
 
@@ -161,6 +171,7 @@ class Generator:
 
     def _scaled(self, name: str, size: Any, scale: Any, loc: Any = 0.0) -> Any:
         """Draws of a standard distribution, times scale, plus loc."""
+        check_within(name, "scale", scale, 0.0)
         if type(scale) is float and type(loc) is float:
             drawn = self._standard(name, size, None)
             if scale != 1.0:
@@ -293,7 +304,15 @@ class Generator:
             p: the probability of each; None for equal ones.
             axis: the axis of `a`.
             shuffle: is always the case.
+
+        Raises:
+            ArgumentError: where probabilities that are at hand do not sum to 1.
         """
+        p = listed(p)
+        if isinstance(p, np.ndarray) and abs(p.sum() - 1.0) > 1e-3:
+            raise ArgumentError(
+                f"choice: the probabilities must sum to 1.\n  sum: {p.sum()}\n  Pass p / p.sum()."
+            )
         return self._drawn("choice", size, a=listed(a), replace=replace, p=p, axis=axis)
 
     @boundary

@@ -23,7 +23,7 @@ from ftrans.scipy.missing import advice
 
 _found = Namespace("jax.scipy.linalg", advice("linalg"))
 __getattr__, __dir__ = _found.__getattr__, _found.__dir__
-__all__ = ["LinAlgError", "cho_factor", "cholesky", "inv", "lu", "solve", "solve_banded"]
+__all__ = ["LinAlgError", "cho_factor", "cholesky", "inv", "lu", "solve", "solve_banded", "sqrtm"]
 
 
 def cholesky(
@@ -104,12 +104,25 @@ def lu(
         overwrite_a: has no effect.
         check_finite: has no effect.
     """
-    return _lu(permute_l, type_of(as_array(a)).ndim)(a)
+    return _of_batches("lu", type_of(as_array(a)).ndim, permute_l)(a)
+
+
+def sqrtm(A: Any, blocksize: int = 1) -> Any:
+    """Returns the principal square roots of matrices, f64[..., n, n], which are complex.
+
+    Args:
+        A: the matrices.
+        blocksize: has no effect.
+    """
+    A = double(A)
+    t = type_of(A)
+    return A if 0 in t.shape else _of_batches("sqrtm", t.ndim)(A)
 
 
 @functools.lru_cache(16)
-def _lu(permute_l: bool, ndim: int) -> Any:
-    function: Any = functools.partial(_of_jax.lu, permute_l=permute_l)
+def _of_batches(name: str, ndim: int, *args: Any) -> Any:
+    """Makes a function of JAX's of one matrix one of matrices of so many axes."""
+    function: Any = lambda a: getattr(_of_jax, name)(a, *args)  # noqa: E731
     for _ in range(ndim - 2):
         function = jax.vmap(function)
     return from_jax(function)

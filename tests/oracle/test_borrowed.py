@@ -268,3 +268,47 @@ def test_weights_that_count_stay_integers() -> None:
 def test_pythons_whole_numbers_are_floats_too() -> None:
     assert_close(fnp.nanquantile(V, 1), np.nanquantile(V, 1))
     assert fnp.spacing(1) == np.spacing(1)
+
+
+# ------------------------------------------------------------------ what JAX takes otherwise
+
+
+def test_values_that_numpy_refuses() -> None:
+    for call in (
+        lambda m: m.nanquantile(np.arange(3.0), 1.5),
+        lambda m: m.nanpercentile(np.arange(3.0), [50, -1]),
+        lambda m: m.fft.rfft(np.zeros(0)),
+        lambda m: m.fft.fftn(np.zeros((2, 0))),
+        lambda m: m.fft.ifft(np.zeros((2, 0)), axis=1),
+    ):
+        for module in (np, fnp):
+            with pytest.raises(ValueError, match=r"range|between|data points|one element"):
+                call(module)
+    for call in (
+        lambda m: m.nanpercentile([1.0, np.nan, 4.0], [0, 100]),
+        lambda m: m.fft.fft(np.zeros((0, 3))),
+        lambda m: m.fft.rfft(np.zeros(0), 4),
+        lambda m: m.ravel_multi_index(([1, 2], [0, 1]), (3, 4)),
+        lambda m: m.histogram(np.arange(9.0) ** 2, bins="auto")[1],
+        lambda m: m.histogram([1.0, 2.0, 7.0], "sturges", (0, 8))[0],
+    ):
+        assert_close(call(fnp), call(np))
+
+
+def test_masks_of_rows_and_columns() -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    mask = np.array([True, False, True])
+    np.testing.assert_array_equal(x[fnp.ix_(mask, [1, 3])], x[np.ix_(mask, [1, 3])])
+    at = func.grad(lambda x: (x[fnp.ix_([True, False, True], [1, 3])] ** 2).sum())(x)
+    assert_close(at, 2 * x * np.outer(mask, [0, 1, 0, 1]))
+
+
+def test_square_roots_of_many_matrices() -> None:
+    a = np.random.default_rng(0).normal(size=(2, 3, 4, 4))
+    a = a @ np.swapaxes(a, -1, -2) + np.eye(4)
+    root = ftrans.scipy.linalg.sqrtm(a)
+    assert_close(root @ root, a)
+    assert_close(root[1, 2], scipy.linalg.sqrtm(a[1, 2]))
+    assert ftrans.scipy.linalg.sqrtm(np.zeros((2, 0, 0))).shape == (2, 0, 0)
+    with pytest.raises(ValueError, match="pinv: takes matrices"):
+        fnp.linalg.pinv(np.ones(3))

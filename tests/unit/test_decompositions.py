@@ -57,6 +57,16 @@ def test_determinants_of_singular_matrices_are_polynomials(values: tuple[float, 
     assert_close(np.sum(product * t), 2 * exact[2], 1e-10)
 
 
+@pytest.mark.parametrize("values", [(2, 0), (0, 0), (2, 3, 0), (2, 0, 0)])
+def test_small_determinants_are_polynomials(values: tuple[float, ...]) -> None:
+    a, t, n = of_values(*values), draw(len(values), len(values)), len(values)
+    at = np.cos(np.pi * (np.arange(n + 1) + 0.5) / (n + 1))
+    exact = np.polynomial.polynomial.polyfit(at, [np.linalg.det(a + s * t) for s in at], n)
+    for order, factor in ((1, 1), (2, 2), (3, 6)):
+        wanted = factor * exact[order] if order <= n else 0.0
+        assert_close(pushed(la.det, a, t, order), wanted, 1e-10)
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
 def test_determinants_of_small_matrices(n: int) -> None:
     a, t = draw(2, n, n), draw(2, n, n)

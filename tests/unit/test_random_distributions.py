@@ -280,3 +280,40 @@ def test_statistics(name: str) -> None:
     arguments = {**ARGUMENTS[name], "shape": (4000,), "dtype": "float64"}
     drawn = getattr(random, name)(random.key(11), **arguments)
     assert scipy.stats.kstest(drawn, LAWS[name].cdf).pvalue > 0.01
+
+
+OUTSIDE = {
+    "binomial": lambda r: r.binomial(3, 1.5),
+    "bernoulli": lambda r: r.bernoulli(np.array([0.5, -0.1])),
+    "poisson": lambda r: r.poisson(-1.0),
+    "geometric": lambda r: r.geometric(0.0),
+    "gamma": lambda r: r.gamma(-1.0),
+    "normal": lambda r: r.normal(0.0, -1.0),
+    "laplace": lambda r: r.laplace(0.0, np.array([1.0, -1.0])),
+    "choice": lambda r: r.choice(3, p=[0.5, 0.2, 0.1]),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_parameters_out_of_bounds_are_errors_as_in_numpy(name: str) -> None:
+    if name != "bernoulli":
+        with pytest.raises(ValueError, match=r"[<>]|probabilities|sum"):
+            OUTSIDE[name](np.random.default_rng(0))
+    with pytest.raises(errors.ArgumentError, match=f"{name}: .* must"):
+        OUTSIDE[name](random.default_rng(0))
+
+
+def test_parameters_at_the_bounds_are_none() -> None:
+    r = random.default_rng(0)
+    assert r.binomial(3, 1.0) == 3
+    assert r.bernoulli(np.zeros(2)).tolist() == [False, False]
+    assert r.poisson(0.0) == 0
+    assert r.geometric(1.0) == 1
+    assert r.normal(1.0, 0.0) == 1.0
+
+
+def test_what_numpy_draws_alone_is_named() -> None:
+    with pytest.raises(errors.MissingAttributeError, match=r"default_rng\(\).hypergeometric"):
+        _ = random.default_rng(0).hypergeometric
+    with pytest.raises(AttributeError, match="no attribute 'normals'"):
+        _ = random.default_rng(0).normals
