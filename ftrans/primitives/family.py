@@ -66,10 +66,15 @@ def check_kind(name: str, kinds: str, *types: ArrayType) -> None:
 def in_single(lower: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a lowering that computes in single precision for operands in half precision."""
 
-    def lowered(xp: Any, x: Any, **params: Any) -> Any:
-        if is_half(x.dtype):
-            return lower(xp, xp.asarray(x).astype(np.float32), **params).astype(x.dtype)
-        return lower(xp, x, **params)
+    def lowered(xp: Any, *arrays: Any, **params: Any) -> Any:
+        half, single = arrays[0].dtype, np.dtype("float32")
+        if not is_half(half):
+            return lower(xp, *arrays, **params)
+        given = [xp.asarray(x).astype(single) if x.dtype == half else x for x in arrays]
+        found = lower(xp, *given, **params)
+        if not isinstance(found, (tuple, list)):
+            return found.astype(half) if found.dtype == single else found
+        return tuple([x.astype(half) if x.dtype == single else x for x in found])
 
     return lowered
 

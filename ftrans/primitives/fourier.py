@@ -16,9 +16,9 @@ from ftrans.ir import ArrayType
 from ftrans.ir.dtype import real_of
 from ftrans.primitives.axes import to_front
 from ftrans.primitives.conversion import conj_p, real_p
-from ftrans.primitives.family import check_kind, normal, plain, total_bytes
+from ftrans.primitives.family import check_kind, in_single, normal, plain, total_bytes
 from ftrans.primitives.logic import eq_p, or_p, select_p
-from ftrans.primitives.matrices import in_single, times
+from ftrans.primitives.matrices import times
 from ftrans.primitives.record import LINEAR, Cost, Primitive, Sample, operand_type, scalar
 from ftrans.primitives.shape import iota_p, pad_p
 

@@ -14,12 +14,11 @@ import numpy as np
 
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, type_of
-from ftrans.ir.dtype import is_half
 from ftrans.primitives.arithmetic import mul_p
 from ftrans.primitives.axes import broadcast_p, moveaxis, sum_p, to_front, transpose_p
 from ftrans.primitives.conversion import conjugate
 from ftrans.primitives.dot import dot_p
-from ftrans.primitives.family import check_kind, plain, total_bytes
+from ftrans.primitives.family import check_kind, in_single, plain, total_bytes
 from ftrans.primitives.logic import eq_p, ge_p, select_p
 from ftrans.primitives.namespace import by_jit, is_traced_by_jax
 from ftrans.primitives.record import Cost, Primitive, scalar
@@ -119,22 +118,6 @@ def each(
     flat = [x.reshape((-1, *x.shape[len(lead) :])) for x in arrays]
     found = [function(*some) for some in zip(*flat, strict=True)]
     return [np.stack(parts).reshape((*lead, *parts[0].shape)) for parts in zip(*found, strict=True)]
-
-
-def in_single(lower: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a lowering that computes in single precision for what is half, which LAPACK lacks."""
-
-    def lowered(xp: Any, *arrays: Any, **params: Any) -> Any:
-        dtype = arrays[0].dtype
-        if not is_half(dtype):
-            return lower(xp, *arrays, **params)
-        single = np.dtype("float32")
-        found = lower(xp, *[x.astype(single) if x.dtype == dtype else x for x in arrays], **params)
-        if not isinstance(found, (tuple, list)):
-            return found.astype(dtype) if found.dtype == single else found
-        return tuple([x.astype(dtype) if x.dtype == single else x for x in found])
-
-    return lowered
 
 
 _MANY = 16

@@ -16,7 +16,7 @@ from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.arithmetic import add_p, neg_p
 from ftrans.primitives.axes import broadcast_p
 from ftrans.primitives.conversion import conjugate, convert_p
-from ftrans.primitives.family import normal, plain, total_bytes
+from ftrans.primitives.family import in_single, normal, plain, total_bytes
 from ftrans.primitives.logic import and_p, eq_p, ge_p, select_p
 from ftrans.primitives.matrices import (
     as_columns,
@@ -24,7 +24,6 @@ from ftrans.primitives.matrices import (
     each,
     factorization,
     in_batches,
-    in_single,
     lower_part,
     many_by_jax,
     on_diagonal,

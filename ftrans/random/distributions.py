@@ -215,8 +215,10 @@ def parameter(name: str, label: str, x: Any, whole: bool = False) -> Any:
 def check_within(name: str, label: str, x: Any, low: float, high: float = math.inf) -> None:
     """Raises `ArgumentError` where a parameter that is at hand lies outside its bounds."""
     if is_scalar(x) or type(x) is np.ndarray:
-        outside = np.logical_or(np.less(x, low), np.greater(x, high))
-        if np.any(outside):
+        if is_scalar(x) and low <= x <= high:  # in a tenth of the time
+            return
+        outside = (np.asarray(x) < low) | (np.asarray(x) > high)
+        if outside.any():
             worst = np.asarray(x)[outside].flat[0]
             most = f"at most {high:g}" if high < math.inf else ""
             least = "0 or more" if low == 0.0 else "more than 0"
