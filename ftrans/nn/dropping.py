@@ -20,6 +20,7 @@ from ftrans.nn.common import family
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.promotion import cast, inexact
 from ftrans.random.generator import default_generator
+from ftrans.random.keys import consumed
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
 
 __all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "gumbel_softmax"]
@@ -34,7 +35,7 @@ def key_of(name: str, key: Any, rng: Any) -> Any:
     if key is not None:
         # results follow the container of the operands
         is_held = is_jax(key) and not is_traced_by_jax(key)
-        return np.asarray(random.key_data(key)) if is_held else key
+        return np.array(consumed(name, key)) if is_held else key
     if rng is None:
         return default_generator.key()
     if not callable(getattr(rng, "key", None)):

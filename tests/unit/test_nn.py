@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import ftrans
-from ftrans import func, nn
+from ftrans import func, nn, random
 from ftrans import numpy as fnp
 from ftrans.autograd import gradcheck
+from ftrans.errors import KeyReuseWarning
+from ftrans.runtime import cache_clear
 from tests.helpers import assert_close
 from tests.oracle.pytorch_nn import CASES, Case, cotangent, function_of, normal
 
@@ -186,14 +188,16 @@ def test_a_query_that_sees_nothing_gets_zeros_and_no_gradient() -> None:
 
 def test_dropout_keeps_the_mean_and_its_gradient_is_the_mask() -> None:
     key, x = jax.random.key(0), np.ones(10_000)
-    out = nn.dropout(x, 0.2, key=key)
+    out = nn.dropout(x, 0.2, key=random.clone(key))
     assert set(np.unique(out)) == {0.0, 1.25}
     assert abs(out.mean() - 1.0) < 0.02
-    np.testing.assert_array_equal(func.grad(lambda x: fnp.sum(nn.dropout(x, 0.2, key=key)))(x), out)
-    np.testing.assert_array_equal(nn.dropout(x, 0.2, key=key), out)
+    np.testing.assert_array_equal(
+        func.grad(lambda x: fnp.sum(nn.dropout(x, 0.2, key=random.clone(key))))(x), out
+    )
+    np.testing.assert_array_equal(nn.dropout(x, 0.2, key=random.clone(key)), out)
     assert (nn.dropout(x, 0.2) != nn.dropout(x, 0.2)).any()
     assert nn.dropout(x, 0.2, training=False) is x
-    assert not nn.dropout(x, 1.0, key=key).any()
+    assert not nn.dropout(x, 1.0, key=random.clone(key)).any()
 
 
 def test_dropout_of_channels_drops_them_whole() -> None:
@@ -212,12 +216,23 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
 
 def test_gumbel_softmax() -> None:
     logits, key = np.log(np.array([0.2, 0.8])) * np.ones((4000, 1)), jax.random.key(0)
-    hard = nn.gumbel_softmax(logits, hard=True, key=key)
+    hard = nn.gumbel_softmax(logits, hard=True, key=random.clone(key))
     assert set(np.unique(hard)) == {0.0, 1.0}
     np.testing.assert_allclose(hard.mean(0), [0.2, 0.8], atol=0.03)
-    soft = func.grad(lambda x: fnp.sum(nn.gumbel_softmax(x, key=key)[:, 0]))(logits)
-    straight = func.grad(lambda x: fnp.sum(nn.gumbel_softmax(x, hard=True, key=key)[:, 0]))(logits)
+    soft = func.grad(lambda x: fnp.sum(nn.gumbel_softmax(x, key=random.clone(key))[:, 0]))(logits)
+    straight = func.grad(
+        lambda x: fnp.sum(nn.gumbel_softmax(x, hard=True, key=random.clone(key))[:, 0])
+    )(logits)
     np.testing.assert_allclose(soft, straight)
+
+
+@pytest.mark.parametrize("make", [jax.random.key, random.key])
+def test_one_key_for_two_layers_is_told_of(make: Any) -> None:
+    cache_clear()  # it is told once for a place
+    key = make(0)
+    nn.dropout(np.ones(3), key=key)
+    with pytest.warns(KeyReuseWarning, match="dropout|uniform"):
+        nn.dropout(np.ones(3), key=key)
 
 
 class Keys:
