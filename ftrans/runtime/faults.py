@@ -66,6 +66,9 @@ _KEPT = 64
 """How many exceptions are kept that nobody has asked for, as where JAX runs the program."""
 
 _MARK = re.compile(r"\[ftrans:raised:(\d+)\]")
+_INTERRUPTED = re.compile(r"^INTERNAL: CpuCallback error[\s\S]*^KeyboardInterrupt\b", re.MULTILINE)
+"""An interrupt that came in JAX's own call of Python."""
+
 _numbers = itertools.count(1)
 _errors: OrderedDict[int, BaseException] = OrderedDict()
 _lock = threading.Lock()
@@ -97,6 +100,8 @@ def raised(error: BaseException) -> BaseException | None:
     Raise it after the `except` block has been left: inside, Python would make the error of XLA its
     context, in the place of the context that it has.
     """
+    if _INTERRUPTED.search(str(error)):
+        return KeyboardInterrupt()
     if not _errors:
         return None
     for mark in _MARK.findall(str(error)):

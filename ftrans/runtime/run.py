@@ -145,7 +145,7 @@ def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool
     count("interpreted")
     if not (host or on_cpu(arrays)):
         with x64(program.calls_host):
-            outputs = [jnp.asarray(out) for out in evaluate(jnp, program, arrays)]
+            outputs = _apart([jnp.asarray(out) for out in evaluate(jnp, program, arrays)], arrays)
             if program.calls_host:
                 jax.block_until_ready(outputs)  # what Python raises is to be raised here
         return outputs if as_jax else [np.array(output) for output in outputs]
@@ -181,6 +181,17 @@ def _to_jax(executable: Executable | Segmented, arrays: Sequence[Any]) -> list[j
     if wait or executable.calls_host:
         jax.block_until_ready(outputs)
     return list(outputs)
+
+
+def _apart(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[jax.Array]:
+    """Returns the outputs as arrays each of which is another one: it may carry a tangent."""
+    taken = set(map(id, inputs))
+    found = []
+    for output in outputs:
+        array = output.copy() if id(output) in taken else output
+        taken.add(id(array))
+        found.append(array)
+    return found
 
 
 def _own(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[np.ndarray]:

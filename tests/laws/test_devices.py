@@ -78,7 +78,10 @@ def program_of(primitive: Primitive) -> tuple[Program, list[Any]]:
     """Returns a program with samples of a primitive beside each other, and arrays for it."""
     arrays: list[Any] = []
     applied = []
-    for _, operands, sample in in_turn(primitive, DTYPES):
+    # cuDNN has no convolutions of integers
+    floats = primitive is registry["conv"] and DEVICE.platform != "cpu"
+    dtypes = [dtype for dtype in DTYPES if dtype.kind not in "biu" or not floats]
+    for _, operands, sample in in_turn(primitive, dtypes):
         applied.append((len(arrays), len(operands), sample.params))
         arrays += operands
     with building(primitive.name, types_of(arrays)) as (frame, inputs):
@@ -129,6 +132,11 @@ def filtered(x: Any, y: Any) -> Any:
     return ftrans.scan(step, y, y)[1].sum()
 
 
+def doubled(x: Any) -> Any:
+    """Returns it as often doubled as it takes."""
+    return ftrans.while_loop(lambda c: fnp.sum(c) < 50, lambda c: c * 2, x, max_steps=9)
+
+
 def written(x: Any) -> Any:
     """Writes to each row, through a view."""
 
@@ -159,7 +167,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "fft": (lambda x: fnp.abs(fnp.fft.fft(x)), (V,)),
     "rfftn": (lambda x: fnp.abs(fnp.fft.rfftn(x)), (B,)),
     "convolution": (nn.conv2d, (IMAGES, KERNEL)),
-    "transposed": (lambda x, w: nn.conv_transpose2d(x, w, stride=2), (IMAGES, KERNEL.swapaxes(0, 1))),
+    "transposed": (
+        lambda x, w: nn.conv_transpose2d(x, w, stride=2), (IMAGES, KERNEL.swapaxes(0, 1))
+    ),
     "pooled": (lambda x: nn.max_pool2d(x, 2), (IMAGES,)),
     "attention": (nn.scaled_dot_product_attention, (B, B + 1, B - 1)),
     "in chunks": (lambda *x: nn.scaled_dot_product_attention(*x, chunk=2), (B, B + 1, B - 1)),
@@ -175,7 +185,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "erf": (lambda x: special.erf(x) + special.ndtri(special.ndtr(x)), (V,)),
     "bessel": (lambda x: special.i0e(x) + special.i1(x), (V,)),
     "interpolated": (lambda x: fnp.interp(x, np.arange(4.0), np.arange(4.0) ** 2), (POSITIVE,)),
-    "while": (lambda x: ftrans.while_loop(lambda c: fnp.sum(c) < 50, lambda c: c * 2, x, max_steps=9), (POSITIVE,)),
+    "while": (doubled, (POSITIVE,)),
     "cond": (lambda x: ftrans.cond(fnp.sum(x) > 0, fnp.sin, fnp.cos, x), (V,)),
     "from jax": (ftrans.from_jax(lambda x: jax.nn.gelu(jnp.fft.ifft(x).real)), (V,)),
 }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -640,6 +641,24 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_in_a_callback_of_jaxs_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it comes, once in a while, in the functions of JAX's by which it calls Python."""
+    module = sys.modules["jax._src.callback"]
+
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    config.host_calls = "callback"
+    f = ftrans.jit(external(lambda x: x + 1, same))
+    assert_close(f(X), X + 1)
+    monkeypatch.setattr(module, "pure_callback_impl", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        f(X)
+    monkeypatch.undo()
+    assert_close(f(X), X + 1)
 
 
 @pytest.mark.usefixtures("interruptible")
