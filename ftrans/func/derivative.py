@@ -68,7 +68,7 @@ def stage_value(
         value, aux = split_aux(name, result)
         return array_outputs(name, value), aux
 
-    staged = stage(name, run, inputs, order=FORWARD, folds=True)
+    staged = stage(name, run, inputs, order=FORWARD, folds=True, has_aux=has_aux)
     if not has_aux:
         return staged, staged.outputs
     structure, _ = staged.outputs.structure.children()

@@ -52,7 +52,7 @@ def gradient_value_aux(
         return _check_scalar(name, value, True), aux
 
     inputs = known_inputs(arguments.values)
-    staged = stage(name, scalar_first, inputs, order=REVERSE, folds=True)
+    staged = stage(name, scalar_first, inputs, order=REVERSE, folds=True, has_aux=has_aux)
     count = len(inputs)
     active = (True,) * count + (False,) * len(staged.captured)
     program = differentiate(staged.program, active, with_value)

@@ -85,6 +85,7 @@ def stage(
     passed: Callable[[Any], bool] = is_array,
     by_jax: bool = False,
     folds: bool = False,
+    has_aux: bool = False,
 ) -> Staged:
     """Traces `function` into a program.
 
@@ -101,6 +102,7 @@ def stage(
         by_jax: whether it is known to close over what JAX is tracing.
         folds: whether what repeats in the program is folded; not in what is kept, which is as it
             was written.
+        has_aux: whether the result is a pair, of which the second part is not differentiated.
     """
     # taken at once, since to ask a thread for one costs as much as to ask ten objects
     local = vars(state)
@@ -133,6 +135,7 @@ def stage(
         local["trail"] = frame if kind is Trail else None
         result = function(*tracers)
         results, outputs = split(result, passed)
+        main = len(split(result[0], passed)[0]) if has_aux else len(results)
         outs = list(map(as_array, results))
         if frame.effect is not None:
             outs = _tied(frame, outs)
@@ -175,10 +178,13 @@ def stage(
             passed=passed,
             by_jax=True,
             folds=folds,
+            has_aux=has_aux,
         )
     keep(program)
-    if folds and config.fold and kind is Trail:
-        program = folded(program, _kinds(inputs, captured))
+    # what is looked for is told by its place in the program as it is written
+    if folds and config.fold and kind is Trail and not config.check_nan:
+        ends = (1,) * main + (2,) * (len(program.outputs) - main)
+        program = folded(program, _kinds(inputs, captured), ends)
         local["folds"] += folds_of(program)
     return Staged(program, captured, outputs, weak)
 

@@ -37,7 +37,9 @@ _LONG = 100
 """A program of fewer equations is left as it is."""
 
 
-def folded(program: Program, kinds: tuple[int, ...] | None = None) -> Program:
+def folded(
+    program: Program, kinds: tuple[int, ...] | None = None, ends: tuple[int, ...] | None = None
+) -> Program:
     """Returns an equal program in which what repeats is folded, where there is such.
 
     Gradients may differ from those of the program as it is in the last bits: what all turns share
@@ -47,12 +49,15 @@ def folded(program: Program, kinds: tuple[int, ...] | None = None) -> Program:
         program: any program.
         kinds: for each input which others it is differentiated with, as a bit; 0 for none. All
             together without.
+        ends: the same for each output.
     """
     if len(program.equations) < _LONG:
         return program
     if kinds is None:
         kinds = tuple([int(t.is_inexact) for t in program.inputs])
-    return _folded(program, kinds)
+    if ends is None:
+        ends = (1,) * len(program.outputs)
+    return _folded(program, kinds, ends)
 
 
 class Fold(NamedTuple):
@@ -78,11 +83,11 @@ def folds_of(program: Program) -> tuple[Fold, ...]:
 
 
 @memoised
-def _folded(program: Program, kinds: tuple[int, ...]) -> Program:
+def _folded(program: Program, kinds: tuple[int, ...], ends: tuple[int, ...]) -> Program:
     flat = simplify(inline(program))
     if len(flat.equations) < _LONG:
         return program
-    layout = Layout(flat, kinds)
+    layout = Layout(flat, kinds, ends)
     loops = layout.loops()
     if not loops:
         return program
@@ -168,7 +173,10 @@ class _Folding:
         primitive, operands, params, _ = equation
         if "view" in primitive.tags and len(operands) == 1:
             x = self._entry(operands[0])
-            if type(x) is _Row:
+            if (
+                type(x) is _Row
+                and equation.types[0].size * x.stack.type.shape[0] <= x.stack.type.size
+            ):
                 key = x.stack.index, primitive, params
                 if key not in self._stacks:
                     out, dim = primitive.batch(x.stack.type.shape[0], [x.stack], [0], **params)
@@ -312,13 +320,20 @@ class _Folding:
             moved = [held[n, i - 1] if i else results[loop.carries[n][0]] for n, i in slots]
             outs = [results[what] for what in (*at_end, *stacked)]
             body = finish(frame, [*moved, *outs])
+        flow = self._layout.flow
+        goes = [flow[number(run, 0, what)] for what, _ in loop.carries]
+        own_kinds = [0 if type(a) is Literal else flow[a][0] for a, *_ in loop.rows]
+        kinds = [*[flow[a][0] for a in loop.consts], *[goes[n][0] for n, _ in slots]]
+        kinds += [*[0] * len(left), *own_kinds]
+        ends = [goes[n][1] for n, _ in slots]
+        ends += [flow[number(run, last, what)][1] for what in (*at_end, *stacked)]
         begins = [self._value(loop.carries[n][1][-1 - i]) for n, i in slots]
         found = scan_p(
             *map(self._value, loop.consts),
             *begins,
             *map(zeros, left),
             *map(self._stacked, loop.rows),
-            body=folded(body),
+            body=folded(body, tuple(kinds), tuple(ends)),
             consts=len(consts),
             carry=len(state),
             length=run.copies,

@@ -6,13 +6,17 @@ each operand is had in the same way in all copies.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ftrans.errors import MissingRuleError
+from ftrans.interpreters.base import building, finish
+from ftrans.interpreters.jvp import jvp
 from ftrans.interpreters.repeats import Run, find_runs, phases
-from ftrans.ir import Equation, Literal, Program
+from ftrans.ir import Equation, Literal, Program, bind
 from ftrans.primitives import at_hand_p, graft_p, mark_p, missing_p, slice_p
 
 _TURNS, _TURNING = 16, 200
@@ -69,16 +73,18 @@ class Layout:
         place: for each value where in the sequence it is made, for what is lifted the array that it
             is a row of; -1 for inputs.
         lifted: for each value whether it is lifted.
-        depends: for each value on which kinds of inputs it depends, as bits.
+        flow: for each value which kinds of inputs it has a derivative by, and of which kinds of
+            outputs one goes to it, as two sets of bits.
 
     Args:
         program: the program.
         kinds: for each input of which kind it is, as bits; 0 is of those that have no derivative.
+        ends: for each output the same.
     """
 
-    def __init__(self, program: Program, kinds: Sequence[int]):
+    def __init__(self, program: Program, kinds: Sequence[int], ends: Sequence[int]):
         self.program = program
-        self.depends = list(kinds)
+        self.flow = _flow(program, kinds, ends)
         self.entries: list[Any] = []
         inputs = len(program.inputs)
         self.maker: list[Any] = [None] * inputs
@@ -96,16 +102,11 @@ class Layout:
             self.maker += [entry] * len(numbers)
             self.place += [at] * len(numbers)
             self.lifted += [row_of is not None] * len(numbers)
-            found = 0
-            for a in equation.operands if "stop" not in equation.primitive.tags else ():
-                if type(a) is int:
-                    found |= self.depends[a]
-            self.depends += [found if t.is_inexact else 0 for t in equation.types]
 
     def _lifted_from(self, equation: Equation, apart: set[int]) -> int | None:
         """Returns of what an equation takes a row, or views one; None where it is not lifted."""
         x = equation.operands[0] if "view" in equation.primitive.tags else None
-        if type(x) is not int:
+        if type(x) is not int or equation.types[0].size > self.program.type_of(x).size:
             return None
         if equation.primitive is slice_p:
             lifts = x in apart and row_axis(self.program, equation) is not None
@@ -142,25 +143,41 @@ class Layout:
 
     def _first(self, run: Run, flops: int) -> Loop | None:
         """Leaves out copies in front that are not as the others: they make what these share."""
+        if self._rolls(run, flops):
+            run = self._even(run)
         start, period, copies = run
         for left_out in range(_LEFT_OUT):
             later = Run(start + left_out * period, period, copies - left_out)
             loop = self._loop(later, flops)
-            if loop is not None and (not loop.rolls or self._is_even(loop)):
+            if loop is not None and (not loop.rolls or self._begins_even(loop)):
                 return loop
         return None
 
-    def _is_even(self, loop: Loop) -> bool:
-        """Tells whether what turns take depends on the same inputs in all of them.
+    def _rolls(self, run: Run, flops: int) -> bool:
+        return run.copies >= _TURNS and flops <= _CHEAP
+
+    def _even(self, run: Run) -> Run:
+        """Returns the most copies side by side in which derivatives go the same ways.
 
         In a loop that carries a derivative it is zero at first, where it is not there in the first
-        turn by itself: times a slope that is infinite it would be NaN.
+        turn by itself; and so it is backwards, where a turn leaves nothing for what is
+        differentiated. Times a slope that is infinite it would be NaN.
         """
-        run, depends = loop.run, self.depends
+        values = [
+            number for _, numbers, _ in self.entries[run.start : run.stop] for number in numbers
+        ]
+        flow = np.array(self.flow)[values].reshape(run.copies, -1)
+        changes = np.flatnonzero((flow[1:] != flow[:-1]).any(1)) + 1
+        bounds = [0, *changes.tolist(), run.copies]
+        length, first = max((b - a, -a) for a, b in itertools.pairwise(bounds))
+        return Run(run.start - first * run.period, run.period, length)
+
+    def _begins_even(self, loop: Loop) -> bool:
+        """Tells whether that holds of what turns take, and of what the first one is given."""
+        flow = self.flow
         taken = [atoms for atoms in loop.rows if type(atoms[0]) is int]
-        for what, start in loop.carries:
-            taken.append((*start, *[self.number(run, copy, what) for copy in (0, run.copies - 1)]))
-        return all(len({depends[a] for a in atoms}) == 1 for atoms in taken)
+        taken += [(*start, self.number(loop.run, 0, what)) for what, start in loop.carries]
+        return all(len({flow[a][0] for a in atoms}) == 1 for atoms in taken)
 
     def _codes(self) -> Any:
         """Returns a number for each equation of the sequence, equal where they are alike."""
@@ -205,7 +222,7 @@ class Layout:
     def _loop(self, run: Run, flops: int) -> Loop | None:
         """Says what the copies of a run take; None where they cannot be folded, or need not."""
         start, period, copies = run
-        rolls = copies >= _TURNS and flops <= _CHEAP
+        rolls = self._rolls(run, flops)
         if period * copies < _TURNING if rolls else copies < _COPIES or period < _COPY:
             return None
         tables: dict[str, dict[Any, int]] = {"const": {}, "carry": {}, "row": {}}
@@ -222,7 +239,33 @@ class Layout:
                     what = tables[kind].setdefault(what, len(tables[kind]))
                 taken.append((kind, what))
             sources.append(taken)
-        return Loop(run, rolls, sources, *map(list, tables.values()))
+        loop = Loop(run, rolls, sources, *map(list, tables.values()))
+        copied = self._copied(loop) if rolls else 0
+        return loop if copied <= _COPIED and copied * copies <= _ALL_COPIED else None
+
+    def _copied(self, loop: Loop) -> int:
+        """Returns how many bytes a turn adds to stacks, of what is not stacked by itself."""
+        run, kind, place = loop.run, self.program.type_of, self.place
+        # of few arrays, or of what was passed as many
+        rows = [
+            atoms
+            for atoms in loop.rows
+            if type(atoms[0]) is int
+            and (len(set(atoms)) <= run.copies // 2 or {place[a] for a in atoms} == {-1})
+        ]
+        count = sum(kind(atoms[0]).nbytes for atoms in rows)
+        # what few of the turns leave
+        left: dict[tuple[int, int], set[int]] = {}
+        first, end = (self.entries[at][1].start for at in (run.start, run.stop - 1))
+        for at, (equation, _, _) in enumerate(self.entries):
+            for a in equation.operands if not run.start <= at < run.stop else ():
+                if type(a) is int and first <= a <= end and run.start <= self.place[a] < run.stop:
+                    copy, offset = divmod(self.place[a] - run.start, run.period)
+                    left.setdefault((offset, self.result(a)), set()).add(copy)
+        for what, copies in left.items():
+            if copies != {run.copies - 1} and len(copies) <= run.copies // 4:
+                count += kind(self.number(run, 0, what)).nbytes
+        return count
 
     def _source(self, run: Run, atoms: tuple[Any, ...]) -> tuple[str, Any] | None:
         """Says how one operand is had, from what it is in each copy."""
@@ -241,7 +284,7 @@ class Layout:
             if places[copy] - period * copy != base or self.lifted[a] or self.result(a) != result:
                 return None
         lag, offset = divmod(base - start, period)
-        if -lag != before:
+        if -lag != before or before > _LAGS:
             return None
         what = offset, result
         return ("carry", (what, atoms[:before])) if before else ("inside", what)
@@ -249,6 +292,73 @@ class Layout:
 
 _PHASES, _LEFT_OUT = 4, 4
 """How many places in a copy are tried at which copies may begin, and how many first copies."""
+
+_LAGS = 8
+"""From so many copies before what is read may come."""
+
+_COPIED, _ALL_COPIED = 1 << 15, 1 << 26
+"""So many bytes may be copied for a turn, and for all, that are not as the program is written."""
+
+
+def _flow(program: Program, kinds: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]:
+    """Tells of each value the inputs it has a derivative by, and the outputs it gets one of."""
+    known: dict[Any, Any] = {}
+    depends, ways = list(kinds), []
+    for equation in program.equations:
+        way = _way(program, equation, known)
+        ways.append(way)
+        found = [0] * len(equation.types)
+        for a, goes in zip(equation.operands, way, strict=True):
+            if type(a) is int and depends[a]:
+                found = [bits | depends[a] * go for bits, go in zip(found, goes, strict=True)]
+        depends += found
+    reaches = [0] * len(depends)
+    for atom, bits in zip(program.outputs, ends, strict=True):
+        if type(atom) is int:
+            reaches[atom] |= bits
+    end = len(reaches)
+    for equation, way in zip(reversed(program.equations), reversed(ways), strict=True):
+        end -= len(equation.types)
+        below = reaches[end : end + len(equation.types)]
+        for a, goes in zip(equation.operands, way, strict=True) if any(below) else ():
+            if type(a) is int:
+                for bits, go in zip(below, goes, strict=True):
+                    reaches[a] |= bits * go
+    return list(zip(depends, reaches, strict=True))
+
+
+def _way(program: Program, equation: Equation, known: dict[Any, Any]) -> Sequence[Sequence[bool]]:
+    """Tells for each operand which results have a derivative by it, as its rule says."""
+    primitive, operands, params, types = equation
+    taken = [a if type(a) is Literal else program.type_of(a) for a in operands]
+    moves = tuple([type(x) is not Literal and x.is_inexact for x in taken])
+    inexact = [t.is_inexact for t in types]
+    if primitive.is_higher_order or "external" in primitive.tags or "linear" in primitive.tags:
+        return [inexact if m else [False] * len(types) for m in moves]
+    key = primitive, params, types, *taken
+    if key not in known:
+        inputs = [x.update() for x in taken if type(x) is not Literal]
+        with building(primitive.name, inputs) as (frame, given):
+            left = iter(given)
+            outs = bind(primitive, [x if type(x) is Literal else next(left) for x in taken], params)
+            alone = finish(frame, outs)
+        known[key] = [
+            _active(alone, number, inexact) if m else [False] * len(types)
+            for number, m in zip(_numbers(taken), moves, strict=True)
+        ]
+    return known[key]
+
+
+def _numbers(taken: Sequence[Any]) -> list[int]:
+    """Returns which input each operand is, literals being none."""
+    return [*itertools.accumulate([type(x) is not Literal for x in taken], initial=0)][:-1]
+
+
+def _active(program: Program, number: int, inexact: list[bool]) -> Sequence[bool]:
+    try:
+        return jvp(program, tuple([i == number for i in range(len(program.inputs))]))[1]
+    except MissingRuleError:
+        return inexact
 
 
 def _stays(equation: Equation) -> bool:

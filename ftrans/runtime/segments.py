@@ -53,9 +53,14 @@ class Stretch(NamedTuple):
 
 
 def is_split(program: Program) -> bool:
-    """Tells whether a program has calls of Python at its top, blocks, or many inputs to stack."""
+    """Tells whether a program has calls of Python, large blocks, or many inputs to stack."""
     inputs = len(program.inputs)
-    return any(e.primitive is block_p or _is_apart(e, inputs) for e in program.equations)
+    return any(_is_block(e) or _is_apart(e, inputs) for e in program.equations)
+
+
+def _is_block(equation: Equation) -> bool:
+    """Tells whether an equation is a block that is large enough to be run by itself."""
+    return equation.primitive is block_p and price(equation.params["program"]).interpreted > _LARGE
 
 
 def _is_apart(equation: Equation, inputs: int) -> bool:
@@ -88,7 +93,7 @@ def _groups(program: Program) -> list[Group]:
     groups: dict[tuple[int, int], Group] = {}
     for equation, numbers, location in program.numbered():
         at = max([level[a] for a in equation.operands if type(a) is int], default=0)
-        block = equation.primitive is block_p
+        block = _is_block(equation)
         # what stands apart has the odd levels
         at |= block or _is_apart(equation, inputs)
         key = at, numbers.start if block else 0
@@ -124,7 +129,7 @@ def _stretches(program: Program, groups: Sequence[Group]) -> list[Stretch]:
 
 def _stretch(program: Program, group: Group, read: Callable[[int], bool]) -> Stretch:
     """Makes a program of some equations; `read` tells which values others take."""
-    if len(group) == 1 and group[0][0].primitive is block_p:
+    if len(group) == 1 and _is_block(group[0][0]):
         (equation, numbers, _), part = group[0], group[0][0].params["program"]
         taken = [a for a in equation.operands if type(a) is int]
         if len(taken) == len(equation.operands):
@@ -145,6 +150,10 @@ def _stretch(program: Program, group: Group, read: Callable[[int], bool]) -> Str
 _LEAVING = 1.5e-5
 """What a compiled stretch has to save, in seconds, beyond what its own call costs: after it, the
 functions of NumPy are slower for some 6 to 10 us, and the estimates are no better than the rest."""
+
+
+_LARGE = 5e-4
+"""So many seconds a block takes interpreted, before what it costs to leave it is little."""
 
 
 def price_of(program: Program) -> Price:
@@ -197,7 +206,8 @@ class Segmented:
     def nbytes(self) -> int:
         """The size of the code of all stretches."""
         chains = [self._host] if self._mixed is None else [self._host, self._mixed]
-        return sum(executable.nbytes for chain in chains for executable, _ in chain.executables)
+        found = {id(x): x for chain in chains for x, _ in chain.executables}  # blocks share some
+        return sum(executable.nbytes for executable in found.values())
 
     def prepare(self, arrays: Sequence[Any], host: bool) -> None:
         """Compiles the stretches where that needs no arrays but only types."""

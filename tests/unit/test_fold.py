@@ -13,13 +13,14 @@ import pytest
 
 import ftrans
 from ftrans import func, nn
+from ftrans.errors import AnomalyError
 from ftrans.interpreters import folds_of, simplify
 from ftrans.interpreters.fold import folded
 from ftrans.interpreters.repeats import find_runs
 from ftrans.ir import Program
 from ftrans.runtime import cache_clear, run
 from ftrans.runtime.choice import plan_of
-from ftrans.runtime.segments import Segmented
+from ftrans.runtime.segments import Segmented, is_split, price_of
 from tests.helpers import assert_close
 
 RNG = np.random.default_rng(0)
@@ -256,7 +257,8 @@ def test_layers_become_blocks_that_are_compiled_once() -> None:
         assert_close(np.asarray(a, "f8"), np.asarray(b), 1e-4)
 
 
-def test_blocks_share_what_is_compiled() -> None:
+def test_blocks_share_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ftrans.runtime.segments._LARGE", 0.0)
     x = np.linspace(-1, 1, 8)
     program = folded(traced(lambda layers, x: layered(np, layers, x), LAYERS, x))
     blocks = [e for e in program.equations if e.primitive.name == "block"]
@@ -292,6 +294,127 @@ def test_blocks_under_all_transforms(transform: str) -> None:
     assert ftrans.explain(last=1)[0].folded
     with jax.enable_x64(True):
         assert_close(found, np.asarray(theirs()), 1e-9)
+
+
+def test_small_blocks_are_compiled_with_what_is_around_them() -> None:
+    """To leave compiled code for each would cost as much as they do."""
+    x = np.linspace(-1, 1, 8)
+    program = folded(traced(lambda layers, x: layered(np, layers, x), LAYERS, x))
+    assert "block" in [e.primitive.name for e in program.equations]
+    assert not is_split(program)
+    assert price_of(program).gain > 0
+
+
+# ------------------------------------------------------------------------- where derivatives go
+
+
+def as_it_is(call: Callable[[], Any]) -> Any:
+    """Returns what a call gives without folding, and that a fold gives the same."""
+    ftrans.config.fold = False
+    expected = call()
+    ftrans.config.fold = True
+    for a, b in zip(*map(jax.tree_util.tree_leaves, (call(), expected)), strict=True):
+        assert_close(a, b, 1e-12)
+    return expected
+
+
+def padded(w: Any) -> Any:
+    """Returns what half of some steps come to; in the others sqrt is at 0, where it has no slope."""
+    h, states = w * 0.1, []
+    for t in range(60):
+        h = 0.5 * h * np.sqrt(((w * (1.0 + t if t < 30 else 0.0)) ** 2).sum())
+        states.append(h)
+    return states[29].sum(), np.stack(states)
+
+
+@pytest.mark.parametrize("transform", ["grad", "vjp", "hessian"])
+def test_turns_that_only_aux_is_made_of_leave_no_gradient(transform: str) -> None:
+    ways: dict[str, Callable[[], Any]] = {
+        "grad": lambda: func.grad(padded, has_aux=True)(H),
+        "vjp": lambda: func.vjp(padded, H, has_aux=True)[1](np.float64(1.0)),
+        "hessian": lambda: func.hessian(padded, has_aux=True)(H),
+    }
+    found = as_it_is(ways[transform])
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree_util.tree_leaves(found))
+
+
+@pytest.mark.parametrize(
+    "start",
+    [np.floor, lambda w: np.sign(w) - 1, lambda w: np.round(w * 0.1), lambda w: w.detach() * 0],
+)
+def test_what_begins_without_a_derivative_has_none(start: Callable[[Any], Any]) -> None:
+    w = np.array([0.5, 0.7, 0.9])
+
+    def f(w: Any) -> Any:
+        h = start(w)
+        for _ in range(80):
+            h = w * np.sqrt(h) + 0.1
+        return h.sum()
+
+    found = as_it_is(lambda: func.jvp(f, (w,), (w,)))
+    assert np.isfinite(found[1])
+    as_it_is(lambda: func.hessian(f)(w))
+
+
+def test_loops_in_loops_know_what_is_differentiated() -> None:
+    """Of the inner ones too some turns have a derivative, and some have not."""
+
+    def f(w: Any, z: Any) -> Any:
+        total = w * 0.0
+        for _ in range(20):
+            h = z
+            for t in range(20):
+                h = (w if t > 2 else z) * np.sqrt(h) + 0.1 * t
+            total = total + h
+        return total.sum()
+
+    assert np.isfinite(as_it_is(lambda: func.grad(f)(np.abs(H) + 0.5, np.zeros(3)))).all()
+    as_it_is(lambda: func.jvp(lambda w: f(w, np.zeros(3)), (np.abs(H),), (H,)))
+
+
+# --------------------------------------------------------------------------- what it would cost
+
+
+def few(w: Any, x: Any) -> Any:
+    """Two large matrices by turns."""
+    for t in range(100):
+        x = np.tanh(w[t % 2] @ x)
+    return x.sum()
+
+
+def one(w: Any, x: Any) -> Any:
+    """One turn of many is used once more."""
+    y = x = np.tile(x, 1000)
+    for t in range(100):
+        x = np.sin(x) * 1.1
+        y = x if t == 50 else y
+    return (x + y).sum() + w.sum()
+
+
+def late(w: Any, x: Any) -> Any:
+    """What was 40 turns before is read."""
+    states = [x * k for k in range(40)]
+    for _ in range(100):
+        states.append(np.tanh(0.5 * states[-1] + 0.3 * states[-40]))
+    return states[-1].sum() + w.sum()
+
+
+@pytest.mark.parametrize("function", [few, one, late])
+def test_what_would_be_copied_for_each_turn_is_not_folded(function: Callable[..., Any]) -> None:
+    w, x = RNG.normal(size=(2, 100, 100)), RNG.normal(size=100)
+    as_it_is(lambda: func.grad(function, argnums=(0, 1))(w, x))
+    assert not ftrans.explain(last=1)[0].folded
+
+
+def test_not_a_number_is_found_where_it_is_written() -> None:
+    def f(x: Any) -> Any:
+        for t in range(60):
+            x = np.sqrt(x) - 0.1 * t
+        return x.sum()
+
+    ftrans.config.check_nan = True
+    with pytest.raises(AnomalyError, match="SqrtBackward0"):
+        func.grad(f)(np.ones(3))
 
 
 # ----------------------------------------------------------------------------------- what it takes
