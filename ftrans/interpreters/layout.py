@@ -6,17 +6,16 @@ each operand is had in the same way in all copies.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ftrans.errors import MissingRuleError
-from ftrans.interpreters.base import building, finish
-from ftrans.interpreters.jvp import jvp
+from ftrans.interpreters.flow import flow
 from ftrans.interpreters.repeats import Run, find_runs, phases
-from ftrans.ir import Equation, Literal, Program, bind
+from ftrans.ir import Equation, Literal, Program
 from ftrans.primitives import at_hand_p, graft_p, mark_p, missing_p, slice_p
 
 _TURNS, _TURNING = 16, 200
@@ -73,8 +72,6 @@ class Layout:
         place: for each value where in the sequence it is made, for what is lifted the array that it
             is a row of; -1 for inputs.
         lifted: for each value whether it is lifted.
-        flow: for each value which kinds of inputs it has a derivative by, and of which kinds of
-            outputs one goes to it, as two sets of bits.
 
     Args:
         program: the program.
@@ -84,7 +81,7 @@ class Layout:
 
     def __init__(self, program: Program, kinds: Sequence[int], ends: Sequence[int]):
         self.program = program
-        self.flow = _flow(program, kinds, ends)
+        self._kinds, self._ends = kinds, ends
         self.entries: list[Any] = []
         inputs = len(program.inputs)
         self.maker: list[Any] = [None] * inputs
@@ -102,6 +99,11 @@ class Layout:
             self.maker += [entry] * len(numbers)
             self.place += [at] * len(numbers)
             self.lifted += [row_of is not None] * len(numbers)
+
+    @functools.cached_property
+    def flow(self) -> list[tuple[int, int]]:
+        """For each value the inputs it has a derivative by, and the outputs it gets one of."""
+        return flow(self.program, self._kinds, self._ends)
 
     def _lifted_from(self, equation: Equation, apart: set[int]) -> int | None:
         """Returns of what an equation takes a row, or views one; None where it is not lifted."""
@@ -298,67 +300,6 @@ _LAGS = 8
 
 _COPIED, _ALL_COPIED = 1 << 15, 1 << 26
 """So many bytes may be copied for a turn, and for all, that are not as the program is written."""
-
-
-def _flow(program: Program, kinds: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]:
-    """Tells of each value the inputs it has a derivative by, and the outputs it gets one of."""
-    known: dict[Any, Any] = {}
-    depends, ways = list(kinds), []
-    for equation in program.equations:
-        way = _way(program, equation, known)
-        ways.append(way)
-        found = [0] * len(equation.types)
-        for a, goes in zip(equation.operands, way, strict=True):
-            if type(a) is int and depends[a]:
-                found = [bits | depends[a] * go for bits, go in zip(found, goes, strict=True)]
-        depends += found
-    reaches = [0] * len(depends)
-    for atom, bits in zip(program.outputs, ends, strict=True):
-        if type(atom) is int:
-            reaches[atom] |= bits
-    end = len(reaches)
-    for equation, way in zip(reversed(program.equations), reversed(ways), strict=True):
-        end -= len(equation.types)
-        below = reaches[end : end + len(equation.types)]
-        for a, goes in zip(equation.operands, way, strict=True) if any(below) else ():
-            if type(a) is int:
-                for bits, go in zip(below, goes, strict=True):
-                    reaches[a] |= bits * go
-    return list(zip(depends, reaches, strict=True))
-
-
-def _way(program: Program, equation: Equation, known: dict[Any, Any]) -> Sequence[Sequence[bool]]:
-    """Tells for each operand which results have a derivative by it, as its rule says."""
-    primitive, operands, params, types = equation
-    taken = [a if type(a) is Literal else program.type_of(a) for a in operands]
-    moves = tuple([type(x) is not Literal and x.is_inexact for x in taken])
-    inexact = [t.is_inexact for t in types]
-    if primitive.is_higher_order or "external" in primitive.tags or "linear" in primitive.tags:
-        return [inexact if m else [False] * len(types) for m in moves]
-    key = primitive, params, types, *taken
-    if key not in known:
-        inputs = [x.update() for x in taken if type(x) is not Literal]
-        with building(primitive.name, inputs) as (frame, given):
-            left = iter(given)
-            outs = bind(primitive, [x if type(x) is Literal else next(left) for x in taken], params)
-            alone = finish(frame, outs)
-        known[key] = [
-            _active(alone, number, inexact) if m else [False] * len(types)
-            for number, m in zip(_numbers(taken), moves, strict=True)
-        ]
-    return known[key]
-
-
-def _numbers(taken: Sequence[Any]) -> list[int]:
-    """Returns which input each operand is, literals being none."""
-    return [*itertools.accumulate([type(x) is not Literal for x in taken], initial=0)][:-1]
-
-
-def _active(program: Program, number: int, inexact: list[bool]) -> Sequence[bool]:
-    try:
-        return jvp(program, tuple([i == number for i in range(len(program.inputs))]))[1]
-    except MissingRuleError:
-        return inexact
 
 
 def _stays(equation: Equation) -> bool:

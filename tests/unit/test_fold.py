@@ -319,7 +319,7 @@ def as_it_is(call: Callable[[], Any]) -> Any:
 
 
 def padded(w: Any) -> Any:
-    """Returns what half of some steps come to; in the others sqrt is at 0, where it has no slope."""
+    """Returns what half of some steps come to; in the others sqrt is at 0, with no slope."""
     h, states = w * 0.1, []
     for t in range(60):
         h = 0.5 * h * np.sqrt(((w * (1.0 + t if t < 30 else 0.0)) ** 2).sum())
