@@ -50,7 +50,8 @@ def _asks(error: Exception) -> bool:
     """Tells whether JAX says that a function asks for values of what is traced."""
     kinds = jax.errors.JAXTypeError, jax.errors.JAXIndexError
     leaks = isinstance(error, jax.errors.UnexpectedTracerError)
-    return not leaks and (isinstance(error, kinds) or "concrete values" in str(error))
+    words = "concrete values", "Non-hashable static arguments"
+    return not leaks and (isinstance(error, kinds) or any(word in str(error) for word in words))
 
 
 class _Leaf(NamedTuple):
@@ -181,7 +182,7 @@ def _imported(function: Callable[..., Any]) -> Callable[..., Any]:
         if traced is None or (traced.copied and not traced.holds()):
             try:
                 traced = _trace(name, function, structure, given, wide)
-            except (TypeError, IndexError) as error:
+            except (TypeError, ValueError, IndexError) as error:
                 if not _asks(error):
                     raise
                 return _by_value(name, function, structure, leaves, given, wide)
@@ -373,7 +374,7 @@ def _by_value(
         with untraced(), precision(wide):
             args, kwargs = structure.unflatten(
                 [
-                    g.value if type(g) is _Leaf and not is_key(x) else x
+                    g.value if type(g) is _Leaf and not (g.weak or is_key(x)) else x
                     for x, g in zip(leaves, given, strict=True)
                 ]
             )
@@ -391,7 +392,7 @@ def _by_value(
             known.append(leaf)
     try:
         traced = _trace(name, function, structure, known, wide)
-    except (TypeError, IndexError) as error:
+    except (TypeError, ValueError, IndexError) as error:
         if not _asks(error):
             raise
         raise ConcretizationError(

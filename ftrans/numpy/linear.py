@@ -247,4 +247,6 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     x, y = promoted(a, v)
     if type_of(x).ndim != 1 or type_of(y).ndim != 1:
         raise AxisError("correlate: takes two vectors.")
+    if type_of(y).size > type_of(x).size:  # whose middle is another one
+        return rev_p(_conjugate(correlate(y, x, mode)), axes=(0,))
     return convolve(x, rev_p(_conjugate(as_array(y)), axes=(0,)), mode)

@@ -10,9 +10,9 @@ from ftrans.interop import Namespace as _Namespace
 from ftrans.scipy.missing import advice as _advice
 
 _OF_JAX = [
-    "cluster", "fft", "integrate", "interpolate", "ndimage", "signal", "spatial", "stats",
+    "cluster", "fft", "integrate", "interpolate", "ndimage", "signal", "spatial",
 ]  # fmt: skip
-_OURS = ["linalg", "optimize", "special"]
+_OURS = ["linalg", "optimize", "special", "stats"]
 
 for _name in _OF_JAX:  # so that `import ftrans.scipy.linalg` finds it
     _sys.modules[f"{__name__}.{_name}"] = globals()[_name] = _Namespace(

@@ -312,3 +312,51 @@ def test_square_roots_of_many_matrices() -> None:
     assert ftrans.scipy.linalg.sqrtm(np.zeros((2, 0, 0))).shape == (2, 0, 0)
     with pytest.raises(ValueError, match="pinv: takes matrices"):
         fnp.linalg.pinv(np.ones(3))
+
+
+def test_correlations_of_all_lengths() -> None:
+    generator = np.random.default_rng(0)
+    for n, m in np.ndindex(7, 7):
+        a, v = generator.normal(size=n + 1), generator.normal(size=m + 1) + 1j
+        for mode in ("same", "full", "valid"):
+            expected = np.correlate(a, v, mode)
+            assert_close(fnp.correlate(a, v, mode), expected)
+            assert_close(
+                func.jacfwd(lambda a, v=v, mode=mode: np.correlate(a, v, mode))(a) @ a, expected
+            )
+
+
+def test_numbers_that_a_function_of_jaxs_wants_to_know() -> None:
+    scaled = ftrans.from_jax(jax.jit(lambda x, s: x * s, static_argnames="s"))
+    assert_close(scaled(np.ones(2), s=2.5), [2.5, 2.5])
+    assert_close(func.grad(lambda x: scaled(x, s=2.5).sum())(np.ones(2)), [2.5, 2.5])
+    x, at = np.ones((2, 2)), np.full((2, 3), -2.0)
+    assert_close(ftrans.scipy.ndimage.map_coordinates(x, at, 1, cval=1.5), np.full(3, 1.5))
+    t = np.arange(4.0)
+    assert_close(fnp.polyfit(t, 2 * t, 1, rcond=1e-8), [2, 0], 1e-9)
+
+
+STATS = {
+    "uniform.pdf": (-0.5, 2.0), "uniform.cdf": (), "truncnorm.cdf": (-0.5, 2.0),
+    "gamma.pdf": (2.3,), "wrapcauchy.pdf": (0.3,), "norm.logsf": (), "poisson.pmf": (2.0,),
+    "beta.logpdf": (2.0, 3.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STATS)
+def test_a_likelihood_of_missing_data_is_missing(name: str) -> None:
+    module, method = name.split(".")
+    f = getattr(getattr(ftrans.scipy.stats, module), method)
+    theirs = getattr(getattr(scipy.stats, module), method)
+    x = np.array([0.3, np.nan, 0.9]) if module != "poisson" else np.array([1.0, np.nan, 3.0])
+    args = STATS[name]
+    assert_close(f(x, *args), theirs(x, *args), 1e-6)
+    assert f(np.float32(1), *args).dtype == np.float32
+
+
+def test_probabilities_beyond_one_have_no_quantile() -> None:
+    q = np.array([0.3, 1.5, -0.2, np.nan])
+    for name in ("cauchy", "norm", "logistic"):
+        ours, theirs = getattr(ftrans.scipy.stats, name), getattr(scipy.stats, name)
+        assert_close(ours.ppf(q), theirs.ppf(q), 1e-6)
+    assert_close(ftrans.scipy.stats.norm.isf(q=q), scipy.stats.norm.isf(q), 1e-6)
