@@ -100,13 +100,10 @@ def raised(error: BaseException) -> BaseException | None:
     Raise it after the `except` block has been left: inside, Python would make the error of XLA its
     context, in the place of the context that it has.
     """
-    if _INTERRUPTED.search(str(error)):
-        return KeyboardInterrupt()
-    if not _errors:
-        return None
-    for mark in _MARK.findall(str(error)):
+    text = str(error)
+    for mark in _MARK.findall(text) if _errors else ():
         with _lock:
             found = _errors.pop(int(mark), None)
         if found is not None:
             return found
-    return None
+    return KeyboardInterrupt() if _INTERRUPTED.search(text) else None
