@@ -47,8 +47,8 @@ class _Config:
         compilation_cache_dir: where compiled code is kept between processes, or None; the path
             that the environment variable FTRANS_CACHE_DIR names, where there is one.
         fold: whether what repeats in a traced program, as the turns of a Python loop do, is folded
-            into loops and blocks, which are transformed and compiled once. Off: a derivative that
-            is not there in some turns is zero in a folded loop, and NaN at an infinite slope.
+            into loops and blocks, which are transformed and compiled once. Off: Jacobians of what
+            works element by element, and maps of loops with much data, would cost more.
         skip_python: whether a call of a transform leaves out its function, where that is proven to
             do what it did before.
         traceback: "short" hides ftrans's own frames from tracebacks, "full" shows them; full

@@ -183,17 +183,34 @@ def stage(
     keep(program)
     # what is looked for is told by its place in the program as it is written
     if folds and config.fold and kind is Trail and not config.check_nan:
-        ends = (1,) * main + (2,) * (len(program.outputs) - main)
-        program = folded(program, _kinds(inputs, captured), ends)
+        program = folded(program, *_kinds(stack, inputs, captured, main, program, bool(order)))
         local["folds"] += folds_of(program)
     return Staged(program, captured, outputs, weak)
 
 
-def _kinds(inputs: Sequence[Any], captured: Sequence[Any]) -> tuple[int, ...]:
-    """Tells what is differentiated together: arguments, and what an outer function traces."""
-    arguments = [int(t.is_inexact) for t, _, _ in inputs]
-    outer = [2 * (type(x) is Tracer or is_traced_by_jax(x)) for x in captured]
-    return (*arguments, *outer)
+def _kinds(
+    stack: Sequence[Any],
+    inputs: Sequence[Any],
+    captured: Sequence[Any],
+    main: int,
+    program: Program,
+    order: bool,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Tells which inputs and outputs take part in a derivative together, see `flow`.
+
+    An outer derivative may be by any of the inputs, of any of the outputs, and `jacrev` takes one
+    output after the other; all arguments of the innermost take part in that.
+    """
+    sources = [*[source for _, source, _ in inputs], *captured]
+    outer = any(frame.differentiates for frame in stack) or any(map(is_traced_by_jax, sources))
+    count = len(program.outputs) if outer else main
+    ends = tuple([1 << i if i < count else 0 for i in range(len(program.outputs))])
+    if not outer:
+        kinds = [int(order and t.is_inexact) for t, _, _ in inputs] + [0] * len(captured)
+        return tuple(kinds), ends
+    part = [t.is_inexact for t, _, _ in inputs]
+    part += [type(x) is Tracer or is_traced_by_jax(x) for x in captured]
+    return tuple([int(takes) << i for i, takes in enumerate(part)]), ends
 
 
 def _tied(frame: Frame, outs: list[Any]) -> list[Any]:

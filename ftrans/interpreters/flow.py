@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,39 +11,53 @@ from ftrans.interpreters.base import building, finish
 from ftrans.interpreters.jvp import jvp
 from ftrans.ir import Equation, Literal, Program, bind
 
-_NONE: tuple[int, ...] = ()
-
 
 def flow(program: Program, kinds: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]:
     """Tells of each value by which inputs it has a derivative, and of which outputs it gets one.
 
+    Values of which the same is told have one, or have none, together, whichever of the inputs and
+    outputs take part. What rules of users do is not known: it is a kind of its own.
+
     Args:
         program: any program.
-        kinds: for each input of which kind it is, as bits; 0 is of those that have no derivative.
+        kinds: for each input of which kinds it is, as bits; 0 is of those that have no derivative.
         ends: for each output the same.
 
     Returns:
         For each value the kinds of such inputs, and of such outputs.
     """
     known: dict[Any, Any] = {}
-    ways = [_way(program, equation, known) for equation in program.equations]
+    equations = program.equations
+    ways = [_way(program, equation, known) for equation in equations]
+    unknown = itertools.count(max([bits.bit_length() for bits in (*kinds, *ends)], default=0))
     depends, first = list(kinds), []
-    for equation, way in zip(program.equations, ways, strict=True):
+    for equation, way in zip(equations, ways, strict=True):
         first.append(len(depends))
-        depends += [0] * len(equation.types)
+        found = [0] * len(equation.types)
         for a, goes in zip(equation.operands, way, strict=True):
             if goes and type(a) is int and depends[a]:
                 for result in goes:
-                    depends[first[-1] + result] |= depends[a]
+                    found[result] |= depends[a]
+        if _is_unknown(equation):
+            found = [bits and 1 << next(unknown) for bits in found]
+        depends += found
     reaches = [0] * len(depends)
     for atom, bits in zip(program.outputs, ends, strict=True):
         if type(atom) is int:
             reaches[atom] |= bits
-    for equation, way, start in zip(program.equations[::-1], ways[::-1], first[::-1], strict=True):
+    for equation, way, start in zip(equations[::-1], ways[::-1], first[::-1], strict=True):
+        is_unknown = _is_unknown(equation)
         for a, goes in zip(equation.operands, way, strict=True):
             for result in goes:
-                reaches[a] |= reaches[start + result]  # type: ignore[index]
+                bits = reaches[start + result]
+                reaches[a] |= 1 << next(unknown) if bits and is_unknown else bits  # type: ignore[index]
     return list(zip(depends, reaches, strict=True))
+
+
+def _is_unknown(equation: Equation) -> bool:
+    """Tells whether a rule of the user's says where derivatives go."""
+    params = equation.params
+    return "external" in equation.primitive.tags or params.holds_functions or params.traces_anew
 
 
 def _way(program: Program, equation: Equation, known: dict[Any, Any]) -> Sequence[Sequence[int]]:
@@ -61,8 +76,8 @@ def _way_of(equation: Equation, taken: Sequence[Any]) -> list[tuple[int, ...]]:
     primitive, _, params, types = equation
     inexact = tuple([i for i, t in enumerate(types) if t.is_inexact])
     moves = [type(x) is not Literal and x.is_inexact for x in taken]
-    if primitive.is_higher_order or not {"external", "linear"}.isdisjoint(primitive.tags):
-        return [inexact if m else _NONE for m in moves]
+    if "linear" in primitive.tags or _is_unknown(equation):
+        return [inexact if m else () for m in moves]
     with building(primitive.name, [x.update() for x in taken if type(x) is not Literal]) as made:
         frame, inputs = made
         given = iter(inputs)

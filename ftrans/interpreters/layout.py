@@ -168,7 +168,9 @@ class Layout:
         values = [
             number for _, numbers, _ in self.entries[run.start : run.stop] for number in numbers
         ]
-        flow = np.array(self.flow)[values].reshape(run.copies, -1)
+        numbers: dict[tuple[int, int], int] = {}
+        told = [numbers.setdefault(self.flow[v], len(numbers)) for v in values]
+        flow = np.array(told).reshape(run.copies, -1)
         changes = np.flatnonzero((flow[1:] != flow[:-1]).any(1)) + 1
         bounds = [0, *changes.tolist(), run.copies]
         length, first = max((b - a, -a) for a, b in itertools.pairwise(bounds))
