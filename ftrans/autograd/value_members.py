@@ -141,8 +141,8 @@ class ValueMembers:
 
     def __dlpack__(self: Any, **options: Any) -> Any:
         """Exports a copy by DLPack: what is written to it does not change the tensor."""
-        self.numpy()  # which refuses where gradients would be lost
-        return settle(self).copy().__dlpack__(**options)
+        value = self.numpy() if self.requires_grad else settle(self)  # numpy() refuses
+        return value.copy().__dlpack__(**options)
 
     def __dlpack_device__(self: Any) -> Any:
         return settle(self).__dlpack_device__()

@@ -135,7 +135,6 @@ def stage(
         local["trail"] = frame if kind is Trail else None
         result = function(*tracers)
         results, outputs = split(result, passed)
-        main = len(split(result[0], passed)[0]) if has_aux else len(results)
         outs = list(map(as_array, results))
         if frame.effect is not None:
             outs = _tied(frame, outs)
@@ -183,7 +182,7 @@ def stage(
     keep(program)
     # what is looked for is told by its place in the program as it is written
     if folds and config.fold and kind is Trail and not config.check_nan:
-        program = folded(program, *_kinds(stack, inputs, captured, main, program, bool(order)))
+        program = folded(program, *_kinds(stack, inputs, captured, outputs, has_aux, bool(order)))
         local["folds"] += folds_of(program)
     return Staged(program, captured, outputs, weak)
 
@@ -192,8 +191,8 @@ def _kinds(
     stack: Sequence[Any],
     inputs: Sequence[Any],
     captured: Sequence[Any],
-    main: int,
-    program: Program,
+    outputs: Skeleton,
+    has_aux: bool,
     order: bool,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Tells which inputs and outputs take part in a derivative together, see `flow`.
@@ -203,8 +202,9 @@ def _kinds(
     """
     sources = [*[source for _, source, _ in inputs], *captured]
     outer = any(frame.differentiates for frame in stack) or any(map(is_traced_by_jax, sources))
-    count = len(program.outputs) if outer else main
-    ends = tuple([1 << i if i < count else 0 for i in range(len(program.outputs))])
+    main = outputs.structure.children()[0].num_leaves if has_aux else len(outputs.leaves)
+    count = outputs.arrays if outer else sum(leaf is None for leaf in outputs.leaves[:main])
+    ends = tuple([1 << i if i < count else 0 for i in range(outputs.arrays)])
     if not outer:
         kinds = [int(order and t.is_inexact) for t, _, _ in inputs] + [0] * len(captured)
         return tuple(kinds), ends

@@ -214,18 +214,17 @@ def parameter(name: str, label: str, x: Any, whole: bool = False) -> Any:
 
 def check_within(name: str, label: str, x: Any, low: float, high: float = math.inf) -> None:
     """Raises `ArgumentError` where a parameter that is at hand lies outside its bounds."""
-    if is_scalar(x) or type(x) is np.ndarray:
-        if is_scalar(x) and low <= x <= high:  # in a tenth of the time
+    if is_scalar(x):
+        if low <= x <= high:  # in a tenth of the time
             return
-        outside = (np.asarray(x) < low) | (np.asarray(x) > high)
-        if outside.any():
-            worst = np.asarray(x)[outside].flat[0]
-            most = f"at most {high:g}" if high < math.inf else ""
-            least = "0 or more" if low == 0.0 else "more than 0"
-            raise ArgumentError(
-                f"{name}: {label} must be {', and '.join(filter(None, (least, most)))}.\n"
-                f"  {label}: {worst}"
-            )
+    elif type(x) is not np.ndarray:
+        return
+    values = np.asarray(x)
+    outside = values[(values < low) | (values > high)]
+    if outside.size:
+        least = "0 or more" if low == 0.0 else "more than 0"
+        most = f", and at most {high:g}" if high < math.inf else ""
+        raise ArgumentError(f"{name}: {label} must be {least}{most}.\n  {label}: {outside[0]}")
 
 
 def is_weak(x: Any) -> bool:

@@ -52,5 +52,5 @@ __dir__ = _found.__dir__
 def __getattr__(name: str) -> Any:
     found = getattr(_found, name)
     if isinstance(found, ModuleType) and name not in _OF_VECTORS:
-        found = globals()[name] = _Distribution(getattr(_found._imported(), name))
+        found = globals()[name] = _Distribution(found.__name__)
     return found

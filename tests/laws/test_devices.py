@@ -18,13 +18,11 @@ import ftrans.numpy as fnp
 import ftrans.scipy.special as special
 from ftrans import func, nn, random
 from ftrans import primitives as p
-from ftrans.interpreters.base import building, finish
-from ftrans.ir import Params, Program, bind
 from ftrans.ir.dtype import bfloat16
-from ftrans.primitives.record import Primitive, registry
+from ftrans.primitives.record import registry
 from ftrans.runtime import run
-from tests.helpers import assert_close, on_road, sampled, types_of
-from tests.laws.test_primitives import in_turn
+from tests.helpers import assert_close, on_road, sampled
+from tests.laws.test_primitives import beside, in_turn
 
 TOLERANCES = {"float64": 1e-9, "complex128": 1e-9, "float32": 2e-4, "complex64": 2e-4}
 """An accelerator has other functions and orders of sums than NumPy."""
@@ -74,25 +72,6 @@ APART = {
 """Primitives that are left out, and why."""
 
 
-def program_of(primitive: Primitive) -> tuple[Program, list[Any]]:
-    """Returns a program with samples of a primitive beside each other, and arrays for it."""
-    arrays: list[Any] = []
-    applied = []
-    # cuDNN has no convolutions of integers
-    floats = primitive is registry["conv"] and DEVICE.platform != "cpu"
-    dtypes = [dtype for dtype in DTYPES if dtype.kind not in "biu" or not floats]
-    for _, operands, sample in in_turn(primitive, dtypes):
-        applied.append((len(arrays), len(operands), sample.params))
-        arrays += operands
-    with building(primitive.name, types_of(arrays)) as (frame, inputs):
-        outs = [
-            out
-            for start, count, params in applied
-            for out in bind(primitive, inputs[start : start + count], Params(dict(params)))
-        ]
-        return finish(frame, outs), arrays
-
-
 NAMES = sorted(registry.keys() - APART.keys())
 """On a CPU the other laws hold them, so that it is seen here that the test works."""
 
@@ -101,7 +80,10 @@ NAMES = sorted(registry.keys() - APART.keys())
 @pytest.mark.parametrize("road", ["interpret", "compile"])
 @pytest.mark.parametrize("name", NAMES[::8] if DEVICE.platform == "cpu" else NAMES)
 def test_primitives(name: str, road: str) -> None:
-    program, arrays = program_of(registry[name])
+    # cuDNN has no convolutions of integers
+    floats = name == "conv" and DEVICE.platform != "cpu"
+    dtypes = [dtype for dtype in DTYPES if dtype.kind not in "biu" or not floats]
+    program, arrays = beside(registry[name], in_turn(registry[name], dtypes))
     with on_road("interpret"):
         expected = run(program, arrays)
     with on_road(road):

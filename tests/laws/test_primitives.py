@@ -17,6 +17,7 @@ import pytest
 import ftrans.primitives
 from ftrans.errors import DTypeError, MissingRuleError, ShapeError, TransposeError
 from ftrans.interpreters import batch, jvp, linearize, simplify, transpose
+from ftrans.interpreters.base import building, finish
 from ftrans.ir import Params, Program, bind, type_of
 from ftrans.ir.dtype import bfloat16
 from ftrans.primitives import Absent, Joint, Primitive, Recursive, Sample, registry
@@ -115,6 +116,24 @@ def in_turn(primitive: Primitive, dtypes: Any = OF_EACH_KIND) -> list[tuple[str,
     if "f" not in primitive.kinds:
         chosen += found.pop(max(found, key=lambda dtype: len(found[dtype])))
     return chosen + [rows[n % len(rows)] for n, rows in enumerate(found.values()) if rows]
+
+
+def beside(
+    primitive: Primitive, chosen: Iterable[tuple[str, list[Any], Sample]]
+) -> tuple[Program, list[Any]]:
+    """Returns a program with cases of a primitive beside each other, and arrays for it."""
+    arrays: list[Any] = []
+    applied = []
+    for _, operands, sample in chosen:
+        applied.append((len(arrays), len(operands), sample.params))
+        arrays += operands
+    with building(primitive.name, types_of(arrays)) as (frame, inputs):
+        outs = [
+            out
+            for start, count, params in applied
+            for out in bind(primitive, inputs[start : start + count], Params(dict(params)))
+        ]
+        return finish(frame, outs), arrays
 
 
 def smooth(primitive: Primitive) -> Iterator[tuple[str, list[Any], Program, list[bool]]]:

@@ -31,7 +31,7 @@ from ftrans.primitives.evaluate import evaluate
 from ftrans.runtime import lower as roads
 from ftrans.runtime import splice
 from tests.helpers import assert_close, types_of
-from tests.laws.test_primitives import DTYPES, TAKEN, cases, every, in_turn
+from tests.laws.test_primitives import DTYPES, TAKEN, beside, cases, every, in_turn
 
 Road = Callable[[Program, Sequence[Any]], Sequence[jax.Array]]
 
@@ -121,18 +121,7 @@ def walked_in_turn(primitive: Primitive) -> Any:
 )
 def test_every_primitive(primitive: Primitive, choose: Any) -> None:
     """One program has samples of a primitive beside each other."""
-    arrays: list[Any] = []
-    applied = []
-    for _, operands, sample in choose(primitive):
-        applied.append((len(arrays), len(operands), sample.params))
-        arrays += operands
-    with building(primitive.name, types_of(arrays)) as (frame, inputs):
-        outs = [
-            out
-            for start, count, params in applied
-            for out in bind(primitive, inputs[start : start + count], Params(dict(params)))
-        ]
-        program = finish(frame, outs)
+    program, arrays = beside(primitive, choose(primitive))
     assert_roads_agree(program, arrays)
 
 
