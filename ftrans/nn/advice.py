@@ -62,6 +62,9 @@ _OVER_AXES = {
 _INSTEAD |= {name.format(n): text.format(n) for name, text in _OVER_AXES.items() for n in (1, 2, 3)}
 
 _OF_INIT = {
+    **{name: f"Write ftrans.numpy.{name}(shape)." for name in ("zeros", "ones")},
+    "constant": "Write ftrans.numpy.full(shape, value).",
+    "eye": "Write ftrans.numpy.eye(n, m).",
     "dirac": "Write kernel = numpy.zeros(shape); kernel[range(c), range(c), size // 2] = 1.",
     "sparse": "Write ftrans.numpy.where(rng.random(shape) < sparsity, 0.0, "
     "ftrans.nn.init.normal(shape, std=0.01, rng=rng)).",

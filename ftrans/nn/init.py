@@ -22,8 +22,8 @@ from ftrans.nn.advice import missing_initialiser
 from ftrans.nn.dropping import key_of
 
 __all__ = [
-    "calculate_gain", "constant", "eye", "kaiming_normal", "kaiming_uniform", "normal", "ones",
-    "orthogonal", "trunc_normal", "uniform", "xavier_normal", "xavier_uniform", "zeros",
+    "calculate_gain", "kaiming_normal", "kaiming_uniform", "normal", "orthogonal", "trunc_normal",
+    "uniform", "xavier_normal", "xavier_uniform",
 ]  # fmt: skip
 
 _LINEAR = "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d sigmoid"
@@ -49,35 +49,6 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
             f"  Write one of {', '.join(sorted((*_GAINS, 'leaky_relu')))}, or a gain of your own."
         )
     return _GAINS[nonlinearity]
-
-
-def _of(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
-    given = (shape,) if isinstance(shape, (int, np.integer)) else shape
-    return tuple(map(int, given)), np.dtype(config.default_dtype if dtype is None else dtype)
-
-
-def constant(shape: Any, val: float, *, dtype: Any = None) -> Any:
-    """Returns one number everywhere."""
-    given, kind = _of(shape, dtype)
-    return fnp.full(given, val, kind)
-
-
-def zeros(shape: Any, *, dtype: Any = None) -> Any:
-    """Returns zeros."""
-    return constant(shape, 0, dtype=dtype)
-
-
-def ones(shape: Any, *, dtype: Any = None) -> Any:
-    """Returns ones."""
-    return constant(shape, 1, dtype=dtype)
-
-
-def eye(shape: Any, *, dtype: Any = None) -> Any:
-    """Returns the matrix of a linear layer that hands its inputs on."""
-    given, kind = _of(shape, dtype)
-    if len(given) != 2:
-        raise ShapeError(f"eye: the shape is that of a matrix.\n  shape: {given}")
-    return fnp.eye(*given, dtype=kind)
 
 
 class _Draw(NamedTuple):
@@ -116,7 +87,9 @@ def _drawn(function: Callable[..., Any]) -> Callable[..., Any]:
         shape: Any, *args: Any, key: Any = None, rng: Any = None, dtype: Any = None, **kwargs: Any
     ) -> Any:
         words = key_of(function.__name__, key, rng)
-        return function(_Draw(function.__name__, words, *_of(shape, dtype)), *args, **kwargs)
+        given = tuple(map(int, (shape,) if isinstance(shape, (int, np.integer)) else shape))
+        kind = np.dtype(config.default_dtype if dtype is None else dtype)
+        return function(_Draw(function.__name__, words, given, kind), *args, **kwargs)
 
     _, *own = inspect.signature(function).parameters.values()
     shape, _, *options, _ = inspect.signature(drawn, follow_wrapped=False).parameters.values()

@@ -18,7 +18,6 @@ from ftrans.ir import Tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.numpy.elementwise import exp
 from ftrans.numpy.promotion import as_array, default_dtype, is_scalar
-from ftrans.pytree import describe
 from ftrans.random.distributions import DISTRIBUTIONS, check_within, dtype_of
 from ftrans.random.keys import shape_of, split, words_of
 from ftrans.random.parameters import as_own, dtype_for, fitted, listed
@@ -117,13 +116,14 @@ class Generator:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._source = Source(state["words"], state["position"])
 
+    @boundary
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(np.random.Generator, name):
             raise AttributeError(f"'Generator' object has no attribute {name!r}")
-        raise MissingAttributeError(
-            f"Generator has no attribute {name!r}.\n"
-            f"  Draw by NumPy's own, which has no derivative: numpy.random.default_rng().{name}."
-        )
+        advice = f"Draw by NumPy's own, which has no derivative: numpy.random.default_rng().{name}."
+        if name == "shuffle":  # which would write to its argument
+            advice = "Write x = rng.permutation(x)."
+        raise MissingAttributeError(f"Generator has no attribute {name!r}.\n  {advice}")
 
     def __repr__(self) -> str:
         return f"Generator({self.state['words']}, position={self.state['position']})"
@@ -327,18 +327,6 @@ class Generator:
         if axis is None:
             return self._drawn("permutation", None, x=x.reshape(-1)).reshape(x.shape)
         return self._drawn("permutation", None, x=x, axis=axis, independent=True)
-
-    @boundary
-    def shuffle(self, x: Any, axis: int = 0) -> None:
-        """Is not there, since it would write to its argument.
-
-        Raises:
-            UnsupportedError: always.
-        """
-        raise UnsupportedError(
-            f"shuffle: it would write to its argument.\n  x: {describe(x)}\n"
-            f"  Write x = rng.permutation(x)."
-        )
 
     @boundary
     def exponential(self, scale: Any = 1.0, size: Any = None) -> Any:
