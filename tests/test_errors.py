@@ -790,6 +790,11 @@ CASES |= {
     "random: a generator for each example": lambda: func.vmap(
         lambda x: RNG.spawn(2), randomness="different"
     )(V),
+    "numpy: a transform of no points": lambda: fnp.fft.fft(V, n=0),
+    "numpy: values that do not belong to places": lambda: func.grad(
+        lambda x: fnp.interp(x, np.ones(2), np.ones(3))
+    )(1.0),
+    "linalg: a name of SciPy's": lambda: fnp.linalg.lu,
     "random: shuffled in place": lambda: RNG.shuffle(V),
     "random: no integer to draw": lambda: RNG.integers(3, 3),
     "random: a size that parameters do not fit": lambda: RNG.normal(V, 1.0, size=2),

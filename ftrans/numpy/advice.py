@@ -238,6 +238,9 @@ def attributes_of(home: str) -> Callable[[str], Any]:
             return f"Write ftrans.numpy.{_SPELLED[name]}(...)."
         if name.startswith("rand"):
             return "Draw numbers by a generator: ftrans.random.default_rng(seed).normal(size=n)."
+        cousin = f"scipy.{home.rpartition('.')[2]}.{name}"
+        if callable(_found(jax, cousin)):
+            return f"Write ftrans.{cousin}(...)."
         theirs = _found(np, f"{home}.{name}".removeprefix("numpy."))
         if theirs is not None and not callable(_found(jax, f"{home}.{name}")):
             return f"Write {home}.{name}: it takes no traced values, so that NumPy's own is meant."
