@@ -65,7 +65,8 @@ def _shift_right_logical(importer: Importer, equation: Any, x: Any, count: Any) 
     return p.convert_p(moved, dtype=dtype)
 
 
-def _same(importer: Importer, equation: Any, *operands: Any) -> Any:
+def same(importer: Importer, equation: Any, *operands: Any) -> Any:
+    """Imports what returns its operands."""
     return [importer.array(x) for x in operands]
 
 
@@ -103,6 +104,6 @@ RULES: dict[str, Rule] = {
     "polygamma": _polygamma,
     "iota_2x32_shape": _counters,
     **dict.fromkeys(
-        ("copy", "copy_p", "optimization_barrier", "name", "device_put", "pvary", "reshard"), _same
+        ("copy", "copy_p", "optimization_barrier", "name", "device_put", "pvary", "reshard"), same
     ),
 }

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ftrans.interop.elementwise import same
 from ftrans.interop.importer import Importer, Rule, broadcast, key_shape
 from ftrans.interop.shapes import ints
 from ftrans.ir import type_of
@@ -57,10 +58,6 @@ def _by_word(importer: Importer, equation: Any, *operands: Any) -> Any:
     return _imported(importer, jax.vmap(function, axes, out_axes=-1), arrays)
 
 
-def _same(importer: Importer, equation: Any, x: Any) -> Any:
-    return importer.array(x)
-
-
 RULES: dict[str, Rule] = {
     "random_bits": _of_words(
         lambda impl, params: (
@@ -72,8 +69,8 @@ RULES: dict[str, Rule] = {
     ),
     "random_fold_in": _of_words(lambda impl, params: impl.fold_in),
     "random_seed": _of_words(lambda impl, params: params["impl"].seed),
-    "random_wrap": _same,
-    "random_unwrap": _same,
+    "random_wrap": same,
+    "random_unwrap": same,
     "": _by_word,
 }
 """The rules of what takes keys, or returns some; the last one is that of all others."""
