@@ -192,7 +192,7 @@ def derivatives(f: Callable[..., Any]) -> Callable[..., Any]:
     return all_of_them
 
 
-@pytest.mark.parametrize("name", sampled([*FUNCTIONS], 7))
+@pytest.mark.parametrize("name", sampled([*FUNCTIONS], 11))
 def test_functions(name: str) -> None:
     f, args = FUNCTIONS[name]
     both = derivatives(f)
@@ -209,7 +209,17 @@ def test_functions(name: str) -> None:
 # ------------------------------------------------------------------------------- random numbers
 
 
-@pytest.mark.parametrize("name", ["bits", "uniform", "normal", "gamma", "randint", "permutation"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bits",
+        "normal",
+        *[
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("uniform", "gamma", "randint", "permutation")
+        ],
+    ],
+)
 def test_draws_are_those_of_the_host(name: str) -> None:
     given = {"gamma": (2.0, (50,)), "randint": ((50,), 0, 99), "permutation": (np.arange(50),)}
     draw = getattr(random, name)

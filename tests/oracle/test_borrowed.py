@@ -316,8 +316,8 @@ def test_square_roots_of_many_matrices() -> None:
 
 def test_correlations_of_all_lengths() -> None:
     generator = np.random.default_rng(0)
-    for n, m in np.ndindex(7, 7):
-        a, v = generator.normal(size=n + 1), generator.normal(size=m + 1) + 1j
+    for n, m in [(1, 1), (1, 4), (4, 1), (3, 6), (6, 3), (4, 7), (5, 5)]:
+        a, v = generator.normal(size=n), generator.normal(size=m) + 1j
         for mode in ("same", "full", "valid"):
             expected = np.correlate(a, v, mode)
             assert_close(fnp.correlate(a, v, mode), expected)

@@ -72,6 +72,7 @@ def test_a_batch_is_a_loop_in_machine_code(dims: Any, jit: bool) -> None:
         assert_close(jax.vmap(jax.jit(f), in_axes=dims)(x, y), np.stack(rows))
 
 
+@pytest.mark.slow
 def test_nested_batches() -> None:
     f = external(scaled_sort, same)
     z = np.array([[1.0], [2.0], [3.0]])
