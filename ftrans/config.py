@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -22,6 +21,16 @@ _WORDS = {
     "host_calls": get_args(HostCalls),
 }
 """The settings that are one of some words."""
+
+
+def default_cache_dir() -> str | None:
+    """Returns a directory among the user's caches, or None where there are none."""
+    home = os.path.expanduser("~")
+    if home == "~":
+        return None
+    of_system = {"darwin": f"{home}/Library/Caches", "win32": os.environ.get("LOCALAPPDATA")}
+    caches = os.environ.get("XDG_CACHE_HOME") or of_system.get(sys.platform) or f"{home}/.cache"
+    return os.path.join(caches, "ftrans")
 
 
 class _Config:
@@ -44,8 +53,10 @@ class _Config:
         cache_bytes: how many bytes of compiled code are.
         background_compile: whether compiling goes on in another thread while calls are still
             interpreted. Off: which call is the first compiled one would depend on timing.
-        compilation_cache_dir: where compiled code is kept between processes, or None; the path
-            that the environment variable FTRANS_CACHE_DIR names, where there is one.
+        compilation_cache_dir: where compiled code is kept between processes that took more than
+            half a second to compile; None for nowhere. At first it is what the environment variable
+            FTRANS_CACHE_DIR names, nowhere if that is empty, else a directory among the user's
+            caches.
         fold: whether what repeats in a traced program, as the turns of a Python loop do, is folded
             into loops and blocks, which are transformed and compiled once. Off: Jacobians of what
             works element by element, and maps of loops with much data, would cost more.
@@ -66,7 +77,10 @@ class _Config:
         self.background_compile: bool = False
         self.fold: bool = False
         self.skip_python: bool = True
-        self._compilation_cache_dir: str | None = None
+        named = os.environ.get("FTRANS_CACHE_DIR")
+        self.compilation_cache_dir: str | os.PathLike[str] | None = (
+            default_cache_dir() if named is None else named or None
+        )
         self.traceback: Literal["short", "full"] = (
             "full" if os.environ.get("FTRANS_TRACEBACK") == "full" else "short"
         )
@@ -77,31 +91,6 @@ class _Config:
         if words and value not in words:
             raise ValueError(f"config.{name}: {value!r} is none of {', '.join(words)}.")
         super().__setattr__(name, value)
-
-    @property
-    def compilation_cache_dir(self) -> str | None:
-        """The directory in which compiled code outlives the process; None where it does not.
-
-        To set it sets JAX's own options for its persistent compilation cache, for this process and
-        all that it compiles by JAX: `jax_compilation_cache_dir`, and the least time that compiling
-        must have taken, which becomes zero.
-        """
-        return self._compilation_cache_dir
-
-    @compilation_cache_dir.setter
-    def compilation_cache_dir(self, path: str | os.PathLike[str] | None) -> None:
-        chosen = None if path is None else os.path.expanduser(path)
-        _set_compilation_cache(chosen)
-        self._compilation_cache_dir = chosen
-
-
-_set_compilation_cache: Callable[[str | None], None]
-
-
-def install_compilation_cache(function: Callable[[str | None], None]) -> None:
-    """Installs what sets JAX's cache on disk; the runtime does so, since it knows JAX."""
-    global _set_compilation_cache
-    _set_compilation_cache = function
 
 
 config = _Config()

@@ -1,12 +1,15 @@
-"""What holds for every test: it leaves the settings as it found them."""
+"""What holds for every test: it leaves the settings as it found them, and finds nothing on disk."""
 
 from __future__ import annotations
 
 import gc
 import itertools
+import os
 from collections.abc import Iterator
 
 import pytest
+
+os.environ.setdefault("FTRANS_CACHE_DIR", "")  # read by what follows, and by processes of tests
 
 from ftrans.config import config
 

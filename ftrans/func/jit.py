@@ -37,6 +37,7 @@ from ftrans.ir.stack import FORWARD, state
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.observe import observing
 from ftrans.pytree import Skeleton, split
+from ftrans.runtime import disk
 from ftrans.runtime.anomaly import look_for_nan
 from ftrans.runtime.executable import Source, needs_x64
 from ftrans.runtime.faults import is_marked, raised
@@ -110,6 +111,10 @@ class _Record(NamedTuple):
         In that scope a Python number that JAX differentiates would not be what JAX took it for.
         """
         return x64(self.calls_host) if needs_x64(self.program) else nullcontext()
+
+
+_PLAIN = {"static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "keep_unused"}
+"""Options of `jax.jit` that what is on disk is told apart by."""
 
 
 class Jitted:
@@ -258,11 +263,14 @@ class Jitted:
         if state.of_tensors:
             key = (key, "of tensors")  # whose methods mean something else
         record = self.records.get(key)
+        is_new = record is None
         if record is None:
             record = self._recorded(key, leaves, *given)
         lasts = record is self.last and args is given[0] and not state.of_tensors
         self.direct = record if lasts else None
         self.last = record
+        if is_new and not foreign([*leaves, *record.captured]) and _PLAIN.issuperset(self.options):
+            record = record._replace(call=functools.partial(disk.first_call, record.call))
         return record, args, kwargs
 
     def _recorded(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> _Record:

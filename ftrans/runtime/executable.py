@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.ir import ArrayType, Program
+from ftrans.runtime import disk
 from ftrans.runtime.jaxlink import host_sharding, x64
 from ftrans.runtime.lower import lower
 
@@ -75,7 +76,7 @@ class Executable:
             if not host:
                 packing, function = self._variant(arrays)
                 with x64():
-                    function.lower(*packing.pack(arrays)).compile()  # type: ignore[attr-defined]
+                    disk.prepare(function, *packing.pack(arrays))
             elif self._host is None:
                 packing = self._packing(())
                 compiled = self._compiled(packing)
@@ -93,7 +94,7 @@ class Executable:
             if place is not None:
                 try:
                     placed = jax.jit(function, in_shardings=place, out_shardings=place)
-                    return placed.lower(*specs).compile()
+                    return disk.compiled(placed.lower(*specs), *place.device_set)
                 except ValueError:
                     pass  # a function of JAX's in it is bound to JAX's own devices
             return jax.jit(function).lower(*specs).compile()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from contextlib import AbstractContextManager
 from typing import Any
@@ -13,7 +12,6 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from ftrans.config import config, install_compilation_cache
 from ftrans.errors import FtransError
 from ftrans.primitives.namespace import is_traced_by_jax
 from ftrans.primitives.outside import Scope
@@ -143,6 +141,54 @@ def _first_cpu() -> Any:
     return jax.local_devices(backend="cpu")[0]
 
 
+def arguments_kept(lowered: Any) -> list[int] | None:
+    """Returns which arguments the code takes that JAX has lowered; the others are not used.
+
+    None where it holds what is of this process alone, and where this release does not say.
+    """
+    try:
+        known = lowered._lowering.compile_args
+        local = known["host_callbacks"], known["keepalive"], known["mut"]
+        return None if any(local) else sorted(known["kept_var_idx"])
+    except (AttributeError, KeyError, TypeError):
+        return None
+
+
+def serialized(code: Any) -> bytes:
+    """Returns compiled code as bytes; raises what JAX raises where it is for this process alone."""
+    from jax.experimental import serialize_executable  # which takes its time
+
+    return serialize_executable.serialize(code)[0]
+
+
+def deserialized(data: bytes, lowered: Any, device: Any) -> Any:
+    """Returns code from what `serialized` returned for what was lowered alike: trust the bytes."""
+    from jax.experimental import serialize_executable  # see above
+
+    # structures of arguments and results are those of the caller
+    structures = jax.tree.structure(lowered.args_info), lowered.out_tree
+    return serialize_executable.deserialize_and_load(
+        data, *structures, backend=device.client, execution_devices=[device]
+    )
+
+
+def adopt(lowered: Any, code: Any) -> None:
+    """Has the function of `jax.jit` that was lowered run code, in the place of compiling it.
+
+    Where this release keeps what is compiled elsewhere, the function compiles by itself.
+    """
+    computation = getattr(lowered, "_lowering", None)
+    if getattr(computation, "_executable", code) is None:
+        computation._executable = getattr(code, "_executable", None)  # type: ignore[union-attr]
+
+
+@functools.cache
+def only_cpu() -> Any:
+    """Returns the one device that JAX has, where that is a CPU; else None."""
+    devices = jax.devices()
+    return devices[0] if len(devices) == 1 and devices[0].platform == "cpu" else None
+
+
 @functools.cache
 def host_sharding() -> Any:
     """Returns where programs on NumPy arrays run: on the CPU, in the thread that calls them.
@@ -204,21 +250,6 @@ def _put_on_host() -> Any:
 def _aval(shape: tuple[int, ...], dtype: Any) -> Any:
     """Returns JAX's type of an array; what asks is within `x64()`."""
     return jax.typeof(np.broadcast_to(np.zeros((), dtype), shape))
-
-
-def compilation_cache(path: str | None) -> None:
-    """Has JAX keep what it compiles in a directory, also across processes; None ends that."""
-    from jax.experimental.compilation_cache import compilation_cache as cache
-
-    jax.config.update("jax_compilation_cache_dir", path)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0 if path is None else 0)
-    # JAX looks at the option once, when it first compiles
-    cache.reset_cache()
-
-
-install_compilation_cache(compilation_cache)
-if os.environ.get("FTRANS_CACHE_DIR"):
-    config.compilation_cache_dir = os.environ["FTRANS_CACHE_DIR"]
 
 
 def foreign(values: Any) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
 import resource
-import subprocess
 import sys
 import threading
 import weakref
@@ -312,35 +310,6 @@ def test_threads_compile_a_program_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert cache_info().compiled == 1
     for found in results:
         assert_close(found, family(9.5)(X))
-
-
-# ------------------------------------------------------------------------- the cache of JAX on disk
-
-
-def test_compiled_code_outlives_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(config, "execution", "compile")
-    options = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    before = [getattr(jax.config, name) for name in options]
-    try:
-        config.compilation_cache_dir = tmp_path
-        assert config.compilation_cache_dir == str(tmp_path)
-        func.grad(family(11.25))(X)
-        assert any(tmp_path.iterdir())
-    finally:
-        config.compilation_cache_dir = None
-    assert [getattr(jax.config, name) for name in options] == before
-    count = len(list(tmp_path.iterdir()))
-    func.grad(family(12.25))(X)
-    assert len(list(tmp_path.iterdir())) == count
-
-
-def test_the_environment_names_the_directory(tmp_path: Path) -> None:
-    code = "import ftrans; print(ftrans.config.compilation_cache_dir)"
-    env = {**os.environ, "FTRANS_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert done.stdout.strip() == str(tmp_path), done.stderr
 
 
 # ------------------------------------------------------------- functions that programs refer to

@@ -1,0 +1,207 @@
+"""Compiled code on disk: what took long to compile is read by the processes that come after.
+
+A file is named by a hash of all that its code depends on: the text that XLA compiles, which
+arguments it takes, the releases of JAX and XLA, their settings and flags, and the processor. Files
+are written whole or not at all, and read only where they are whole, so that processes may share the
+directory; the least recently used give way. What they hold is code that is run, so the directory
+must be the user's alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import re
+import stat
+import tempfile
+import time
+import warnings
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.tree_util as tree
+
+from ftrans.config import config, default_cache_dir
+from ftrans.runtime.jaxlink import adopt, arguments_kept, deserialized, only_cpu, serialized
+
+LEAST = 0.5
+"""So many seconds it must have taken to compile what is kept."""
+
+_MOST = 1 << 30
+"""How many bytes a directory may hold."""
+
+_SUFFIX = ".xla"
+
+# What XLA's code may call by name in another process: LAPACK, Fourier transforms, XLA's own. All
+# else may be Python's, by an address.
+_CALLED = re.compile(r'custom_call @"?([\w.$]+)')
+_LASTING = ("lapack_", "ducc_fft", "mhlo.", "chlo.")
+
+
+def first_call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Calls a function of `jax.jit` for the first time: its code may be on disk."""
+    if config.compilation_cache_dir is not None and only_cpu() is not None:
+        prepare(function, *args, **kwargs)
+    return function(*args, **kwargs)
+
+
+def prepare(function: Any, *args: Any, **kwargs: Any) -> None:
+    """Compiles a function of `jax.jit` for arguments such as these, or only types of them."""
+    lowered = function.lower(*args, **kwargs)
+    adopt(lowered, compiled(lowered, only_cpu()))
+
+
+def compiled(lowered: Any, device: Any) -> Any:
+    """Returns what JAX has lowered as compiled code, read from disk where it is there.
+
+    Args:
+        lowered: a `jax.stages.Lowered`.
+        device: the one device that it runs on, a CPU; None for others, whose code is not kept.
+    """
+    path = config.compilation_cache_dir
+    store = None if path is None or device is None else _store(os.fspath(path))
+    kept = None if store is None else arguments_kept(lowered)
+    if store is None or kept is None:
+        return lowered.compile()
+    text = lowered.as_text()
+    if not all(name.startswith(_LASTING) for name in _CALLED.findall(text)):
+        return lowered.compile()
+    types = [tree.tree_leaves(info) for info in (lowered.args_info, lowered.out_info)]
+    file = store / f"{_key(f'{kept} {types} {text}', device)}{_SUFFIX}"
+    found = _read(file, lowered, device)
+    if found is None:
+        start = time.perf_counter()
+        found = lowered.compile()
+        if time.perf_counter() - start >= LEAST:
+            _write(file, found)
+    return found
+
+
+def _key(text: str, device: Any) -> str:
+    """Returns what is equal for programs of equal text that run alike."""
+    settings: Any = jax.config
+    parts = (
+        *map(version, ("jax", "jaxlib")),
+        # those of caches say where code is, not what it is
+        *[f"{k}={v}" for k, v in sorted(settings.values.items()) if "cache" not in k],
+        os.environ.get("XLA_FLAGS", ""),
+        f"{device.platform} {device.device_kind} {device.id}",
+        _processor(),
+        text,
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@functools.cache
+def _processor() -> str:
+    """Returns what tells processors apart for which XLA makes other code."""
+    known = [platform.platform(), platform.machine(), platform.processor()]
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        words = ("model name", "flags", "Features", "CPU part")
+        known += sorted({line for line in lines if line.startswith(words)})
+    return "\n".join(known)
+
+
+# --------------------------------------------------------------------------------- the directory
+
+
+@functools.lru_cache(16)
+def _store(path: str) -> Path | None:
+    """Returns a directory that is there and is the user's alone; None where it is not to be had."""
+    store = Path(path).expanduser()
+    try:
+        store.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = store.stat()
+    except (OSError, RuntimeError) as error:
+        if path != default_cache_dir():  # for which nobody has asked
+            _tell(f"{path} cannot be used: {error}", "Name another directory in FTRANS_CACHE_DIR")
+        return None
+    if hasattr(os, "getuid") and (
+        found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    ):
+        _tell(
+            f"{path} is not used, since others may write to it, and it holds code that is run",
+            f"Run `chown $USER {path}; chmod 700 {path}`",
+        )
+        return None
+    return store
+
+
+def _tell(what: str, fix: str) -> None:
+    warnings.warn(
+        f"ftrans keeps no compiled code on disk: {what}.\n"
+        f"  {fix}; or switch it off: ftrans.config.compilation_cache_dir = None, or "
+        f'FTRANS_CACHE_DIR="".',
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+@functools.cache
+def _tell_once(what: str, fix: str) -> None:
+    _tell(what, fix)
+
+
+def _read(file: Path, lowered: Any, device: Any) -> Any:
+    """Returns the code in a file; None where there is none, or it is not whole."""
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    digest, data = content[:32], content[32:]
+    try:
+        if hashlib.sha256(data).digest() != digest:
+            raise EOFError("the file is not whole")
+        found = deserialized(data, lowered, device)
+    except Exception as error:  # whatever unpickling and XLA may raise: it is compiled anew
+        _tell_once(
+            f"a file in {file.parent} is damaged ({type(error).__name__}), and written anew",
+            f"Where that happens again, delete {file.parent}",
+        )
+        with suppress(OSError):
+            file.unlink()
+        return None
+    with suppress(OSError):
+        os.utime(file)  # it was used just now
+    return found
+
+
+def _write(file: Path, made: Any) -> None:
+    """Keeps code, where it can be kept."""
+    try:
+        data = serialized(made)
+    except Exception:  # whatever JAX raises of what is for this process alone, as captured arrays
+        return
+    scratch = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as scratch:
+            scratch.write(hashlib.sha256(data).digest() + data)
+        os.replace(scratch.name, file)
+        _make_room(file.parent)
+    except OSError as error:
+        if scratch is not None:
+            with suppress(OSError):
+                os.unlink(scratch.name)
+        _tell_once(f"{file.parent} cannot be written to: {error}", "Make room there")
+
+
+def _make_room(store: Path) -> None:
+    """Deletes the files that were not used for longest, where there is more than may be."""
+    found = []
+    for file in store.iterdir():
+        with suppress(OSError):  # another process has deleted it
+            known = file.stat()
+            found.append((known.st_mtime, known.st_size, file))
+    total = sum(size for _, size, _ in found)
+    for _, size, file in sorted(found):
+        if total <= _MOST:
+            break
+        with suppress(OSError):
+            file.unlink()
+        total -= size
