@@ -142,18 +142,10 @@ def test_there_are_enough_of_them() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
-def test_the_first_samples_agree(name: str) -> None:
-    with on_road("interpret"):
-        wrong = list(unexpected(first(name)[:1], KINDS))
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLES)
 def test_samples_agree(name: str) -> None:
-    """One in three; `python -m tests.oracle.test_pytorch` takes all of them."""
+    """The first, and one in four; `python -m tests.oracle.test_pytorch` takes all of them."""
     with on_road("interpret"):
-        wrong = list(unexpected(SAMPLES[name][1::3], KINDS))
+        wrong = list(unexpected([*first(name)[:1], *SAMPLES[name][1::4]], KINDS))
     assert not wrong, "\n".join(wrong)
 
 
