@@ -147,6 +147,8 @@ def _of_fractions(function: Function, most: float) -> Function:
             raise ArgumentError(
                 f"{function.__name__}: q must lie between 0 and {most:g}.\n  q: {q}"
             )
+        if not np.ndim(a):  # JAX gives a number an axis
+            kwargs.pop("keepdims", None)
         return function(a, q, *args, **kwargs)
 
     return called

@@ -12,7 +12,7 @@ from ftrans.errors import ArgumentError, AxisError, DTypeError, IndexingError, S
 from ftrans.interop import from_jax
 from ftrans.ir import type_of
 from ftrans.numpy import reduction as over
-from ftrans.numpy.axes import canonical_axis, flattened, line_of
+from ftrans.numpy.axes import canonical_axes, canonical_axis, flattened, line_of
 from ftrans.numpy.indexing import getitem, pick
 from ftrans.numpy.logic import where
 from ftrans.numpy.promotion import as_array, cast, inexact, promote_dtypes
@@ -205,6 +205,9 @@ def quantile(
     t = type_of(x)
     if t.dtype.kind == "c":
         raise DTypeError(f"quantile: complex numbers have no order.\n  x: {t}")
+    if axis is not None:
+        axis = canonical_axes("quantile", axis, t.ndim)
+    keepdims = keepdims and t.ndim > 0  # JAX gives a number an axis
     q = _parts(x, q)
     if isinstance(q, np.ndarray) and not np.all((q >= 0) & (q <= 1)):
         raise ArgumentError("quantile: fractions must lie between 0 and 1.")

@@ -15,7 +15,7 @@ import scipy.stats
 import ftrans
 import ftrans.numpy as fnp
 import ftrans.scipy
-from ftrans import func, tensor
+from ftrans import errors, func, tensor
 from tests.helpers import assert_close, sampled
 
 V = np.array([0.3, 1.2, 0.7, 2.0])
@@ -360,3 +360,13 @@ def test_probabilities_beyond_one_have_no_quantile() -> None:
         ours, theirs = getattr(ftrans.scipy.stats, name), getattr(scipy.stats, name)
         assert_close(ours.ppf(q), theirs.ppf(q), 1e-6)
     assert_close(ftrans.scipy.stats.norm.isf(q=q), scipy.stats.norm.isf(q), 1e-6)
+
+
+def test_quantiles_of_numbers_have_no_axes() -> None:
+    for name in ("quantile", "nanquantile", "percentile", "nanpercentile"):
+        for q in (0.5, np.array([0.25, 0.75])):
+            for axis in (None, ()):
+                found = getattr(fnp, name)(np.array(2.0), q, axis=axis, keepdims=True)
+                assert_close(found, getattr(np, name)(np.array(2.0), q, axis=axis, keepdims=True))
+    with pytest.raises(errors.AxisError, match="quantile: axis 0 is out of range"):
+        fnp.quantile(np.array(2.0), 0.5, axis=0)
