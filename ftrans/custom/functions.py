@@ -66,7 +66,7 @@ class _Whole(Reader):
                 if name not in vars(space):
                     self.guards.name(vars(space), name)  # which may come to be there
                 elif not self._of_space(space, (name,)):
-                    return self._refuse(f"it may read `{name}` of {space.__name__}")
+                    return self._refuse(f"it may read `{name}` of {_called(space)}")
         return True
 
     def function(self, function: Any, is_method: bool = False) -> bool:
@@ -85,8 +85,10 @@ class _Whole(Reader):
         if type(value) in (ModuleType, SimpleNamespace):
             if attributes:
                 return self._of_space(value, attributes)
-            self._handed_on.append(value)  # NumPy's modules alone: others may be asked otherwise
-            return any(value is x for x in _HANDED_ON)
+            self._handed_on.append(value)
+            if type(value) is ModuleType:
+                return any(value is x for x in _HANDED_ON)  # others may be asked otherwise
+            return self._whole(value)
         if any(value is x for x in _ASKING):
             return False  # what is traced answers otherwise
         if type(value) is np.ndarray:
@@ -98,6 +100,17 @@ class _Whole(Reader):
         known = id(value) in _HARMLESS and not attributes
         return known or super()._value(value, attributes)
 
+    def _whole(self, space: SimpleNamespace) -> bool:
+        """Reads all of a namespace that is handed on, where it may be compared or printed."""
+        self.guards.ask(space, _names_of)
+        return all(self._handed(self.guards.name(vars(space), name)) for name in list(vars(space)))
+
+    def _handed(self, value: Any) -> bool:
+        if type(value) is np.ndarray:
+            return self._array(value)
+        is_one = callable(value) and type(value).__eq__ is object.__eq__  # equal to itself alone
+        return is_one or type(value) in _HELD or self._value(value, ())
+
     def _array(self, array: np.ndarray) -> bool:
         if array.nbytes > _LARGEST:
             return self._refuse(f"it closes over an array that may change, of {array.nbytes} bytes")
@@ -105,6 +118,17 @@ class _Whole(Reader):
             return False
         self.guards.watch(array)
         return True
+
+
+_HELD = (ModuleType, type(None))
+
+
+def _names_of(space: SimpleNamespace) -> tuple[str, ...]:
+    return tuple(vars(space))
+
+
+def _called(space: Any) -> str:
+    return getattr(space, "__name__", "a namespace")
 
 
 def _codes_in(code: CodeType) -> Iterator[CodeType]:

@@ -28,6 +28,7 @@ WEIGHTS = np.ones(8, "float32")
 CONSTANT = jnp.full(8, 2.0)
 LIST, NUMBER = [2.0], 2.0
 SPACE = types.SimpleNamespace(numpy=fnp, factor=3.0)
+LISTS = types.SimpleNamespace(factor=3.0, lists=[1.0])
 TURNS = 3 * proven._AFTER
 
 
@@ -85,6 +86,15 @@ def helped(x: Any, space: Any) -> Any:
     return (x * space.factor).sum()
 
 
+def printed(x: Any, space: Any) -> Any:
+    return x.sum() * len(f"{space}")
+
+
+def noted(x: Any, space: Any) -> Any:
+    space.factor = space.factor
+    return x.sum()
+
+
 def catching(x: Any, y: Any) -> Any:
     try:
         return (x * y.itemsize_).sum()
@@ -131,6 +141,7 @@ PROVEN = {
     "written": (func.grad(written), lambda i: (X,)),
     "helper": (func.grad(lambda x: helper(x).sum()), lambda i: (X,)),
     "namespace": (func.grad(lambda x: chain(SPACE.numpy, x) * SPACE.factor), lambda i: (X,)),
+    "namespace handed on": (func.grad(lambda x: helped(x, SPACE)), lambda i: (X,)),
     "transform": (func.grad(lambda x: func.vmap(slope)(x).sum()), lambda i: (X,)),
     "loop": (
         func.grad(lambda x: ftrans.scan(lambda c, v: (c * v, c), x[0], x)[0]),
@@ -159,7 +170,8 @@ def test_python_is_skipped(name: str) -> None:
         (lambda x: x.sum() if x[0] > 0 else x.max(), "it asks for a value, or draws"),
         (lambda x: x.sum() * (x is WEIGHTS), "<lambda> asks whether two objects are one"),
         (lambda x: (x * isinstance(x, np.ndarray)).sum(), "it reads `isinstance`"),
-        (lambda x: helped(x, SPACE), "it reads `SPACE`"),
+        (lambda x: helped(x, LISTS), "it reads `LISTS`"),
+        (lambda x: noted(x, SPACE), "noted sets the attribute factor"),
         (lambda x, w=WEIGHTS: (x * w).sum(), "<lambda> has defaults that may change"),
     ],
 )
@@ -200,6 +212,7 @@ def test_what_is_read_may_change() -> None:
             "constant": _rebind("CONSTANT", lambda i: jnp.full(8, float(i))),
             "helper": replace,
             "namespace": patch,
+            "namespace handed on": patch,
         }.items():
             assert "skipped" in both_ways(*PROVEN[name], change)
         scaled = func.grad(lambda x: (x * NUMBER).sum())
@@ -208,6 +221,23 @@ def test_what_is_read_may_change() -> None:
         helper.__code__ = code
         WEIGHTS[:] = 1.0
         SPACE.numpy, SPACE.factor = fnp, 3.0
+
+
+def test_a_namespace_may_be_printed_and_compared() -> None:
+    space, other = (types.SimpleNamespace(a=fnp.sin, b=1.0) for _ in range(2))
+
+    def change(turn: int) -> None:
+        if turn == 20:
+            space.b = 12.5
+        if turn == 40:
+            space.c = None  # which nothing asks for
+
+    told = both_ways(
+        func.grad(lambda x: printed(x, space) * (2.0 if space == other else 1.0)),
+        lambda i: (X,),
+        change,
+    )
+    assert "skipped" in told
 
 
 def test_what_changes_again_and_again_is_given_up() -> None:
