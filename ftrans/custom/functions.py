@@ -36,7 +36,7 @@ _HARMLESS |= {id(x) for x in (functools.reduce, iter, next)}
 _HARMLESS |= {id(x) for x in (associative_scan, cond, fori_loop, scan, switch, while_loop)}
 
 
-_HANDED_ON = (np, np.linalg, np.fft, fnp, linalg)
+_HANDED_ON = (np, np.linalg, np.fft, fnp, linalg, nn)
 _ASKING = (isinstance, issubclass, callable, np.isscalar)
 _OF_ARRAYS = frozenset({"base", "ctypes", "data", "flags"})
 """What leads from an array to what is not compared of it."""
