@@ -333,6 +333,8 @@ def grad(
         allow_unused = materialize_grads
     roots = _listed(outputs)
     sinks = _listed(inputs)
+    if not sinks:
+        raise GraphError("grad(): the inputs argument cannot be empty.")
     for index, x in enumerate(roots):
         _check_root("grad()", index, x)
     size = _batch_size(grad_outputs) if is_grads_batched else None

@@ -76,6 +76,8 @@ class GraphMembers:
                 raise DTypeError(
                     f"x.grad: a gradient is a tensor, or None, not of type {type(value).__name__}."
                 )
+            if value is self:
+                raise GraphError(f"x.grad: a tensor is not its own gradient.\n  x: {self._type}")
             if value._type is not self._type:
                 raise GraphError(
                     f"x.grad: a gradient has the type of its tensor.\n"

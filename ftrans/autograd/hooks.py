@@ -93,7 +93,11 @@ def register_post_accumulate_grad_hook(x: Tensor, hook: Hook) -> RemovableHandle
     Raises:
         GraphError: where the tensor is no leaf that requires grad.
     """
-    if not (x.requires_grad and x.is_leaf):
+    if not x.requires_grad:
+        raise GraphError(
+            f"cannot register a hook on a tensor that doesn't require gradient\n  x: {x._type}"
+        )
+    if not x.is_leaf:
         raise GraphError(
             f"post accumulate grad hooks cannot be registered on non-leaf tensors\n  x: {x._type}"
         )

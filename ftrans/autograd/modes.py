@@ -29,12 +29,15 @@ def is_grad_enabled() -> bool:
 
 
 def switch(mode: bool, inference: bool | None = None) -> None:
-    """Sets the grad mode of this thread, and whether it is in inference mode, if that is said."""
+    """Sets the grad mode of this thread, and whether it is in inference mode, if that is said.
+
+    In inference mode nothing is recorded to be differentiated, whatever the grad mode is to be.
+    """
     if inference is not None and state.inference is not inference:
         state.inference = inference
         if state.tape is not None and not state.stack:  # else what is called on it goes on there
             state.tape.leave()
-    state.grad = mode
+    state.grad = mode = mode and not state.inference
     tape = state.tape
     if tape is not None:
         tape.grad = mode

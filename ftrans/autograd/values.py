@@ -9,7 +9,7 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.autograd.tensor import Tensor, made, of_array
-from ftrans.errors import UnsupportedError
+from ftrans.errors import DTypeError, UnsupportedError
 from ftrans.ir import ArrayType, Tracer
 from ftrans.ir.frame import Frame
 from ftrans.ir.program import Params
@@ -73,6 +73,7 @@ def written_to(out: Any, compute: Callable[[], Any]) -> Tensor:
 
     Raises:
         UnsupportedError: where it is no tensor.
+        DTypeError: where the tensor is of a lesser kind, which would lose what is behind the point.
     """
     target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
     if type(target) is not Tensor:
@@ -80,7 +81,13 @@ def written_to(out: Any, compute: Callable[[], Any]) -> Tensor:
             f"out=: what is computed of tensors can only be written to a tensor.\n"
             f"  out: of type {type(target).__name__}\n  Write x = f(...), or x.copy_(f(...))."
         )
-    return target.copy_(compute())
+    found = compute()
+    if type(found) is Tensor and not np.can_cast(found.dtype, target.dtype, "same_kind"):
+        raise DTypeError(
+            f"out=: the result does not fit into the tensor that it is written to.\n"
+            f"  out: {target._type}\n  result: {found._type}"
+        )
+    return target.copy_(found)
 
 
 def waiting(found: Any, index: int, type_: ArrayType) -> Tensor:

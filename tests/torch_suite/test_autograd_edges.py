@@ -1,0 +1,124 @@
+"""What PyTorch does at the edges of its system, whose numbers and errors these are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ftrans.torch as torch
+from tests.torch_suite.common import constant, leaf, same
+
+
+@pytest.mark.parametrize("enable", [torch.enable_grad, lambda: torch.set_grad_enabled(True)])
+def test_inference_mode_records_nothing_whatever_the_grad_mode_is(enable: Any) -> None:
+    x = leaf(2.0)
+    with torch.inference_mode():
+        with enable():
+            assert not (x * 2).requires_grad
+        assert not (x * 2).requires_grad
+        with torch.inference_mode(False):
+            assert (x * 2).requires_grad
+    assert (x * 2).requires_grad
+
+
+def test_a_tensor_is_not_its_own_gradient() -> None:
+    x = leaf([1.0, 2.0])
+    with pytest.raises(RuntimeError, match="not its own gradient"):
+        x.grad = x
+    (3 * x).sum().backward()
+    same(x, [1.0, 2.0])
+    same(x.grad, [3.0, 3.0])
+
+
+def test_gradients_of_nothing() -> None:
+    y = leaf(2.0) ** 2
+    for inputs in ([], (), {}):
+        with pytest.raises(RuntimeError, match="cannot be empty"):
+            torch.autograd.grad(y, inputs)
+
+
+def test_hooks_after_accumulation_say_what_is_wrong() -> None:
+    with pytest.raises(RuntimeError, match="doesn't require gradient"):
+        constant(1.0).register_post_accumulate_grad_hook(print)
+    with pytest.raises(RuntimeError, match="non-leaf"):
+        (leaf(1.0) * 2).register_post_accumulate_grad_hook(print)
+
+
+def test_out_takes_no_lesser_kind() -> None:
+    whole = torch.zeros(3, dtype=torch.int64)
+    with pytest.raises(RuntimeError, match="does not fit"):
+        torch.add(constant([1.0, 2.5, 3.0]), 1, out=whole)
+    narrow = torch.zeros(3, dtype=torch.float32)
+    same(torch.add(constant([1.0, 2.5, 3.0]), 1, out=narrow), [2.0, 3.5, 4.0])
+    assert narrow.dtype == torch.float32
+
+
+def test_what_a_pass_is_asked_for_twice_it_returns_twice() -> None:
+    x = leaf(3.0)
+    first, second = torch.autograd.grad(x * x, [x, x])
+    same(first, 6.0)
+    same(second, 6.0)
+
+
+def test_graphs_that_share_what_was_read_go_back_one_by_one() -> None:
+    x = leaf([1.0, 2.0])
+    s = x + 1
+    assert s.tolist() == [2.0, 3.0]
+    a, b = s.sum(), (s * 2).sum()
+    a.backward()
+    b.backward()
+    same(x.grad, [3.0, 3.0])
+
+
+def test_a_block_that_is_entered_twice_restores_the_mode() -> None:
+    block = torch.no_grad()
+    with block, block:
+        assert not torch.is_grad_enabled()
+    assert torch.is_grad_enabled()
+
+
+def test_a_gradient_that_is_a_view_is_added_to_where_it_lies() -> None:
+    x, whole = leaf([1.0, 1.0]), torch.zeros(4, dtype=torch.float64)
+    x.grad = whole[:2]
+    x.sum().backward()
+    same(whole, [1.0, 1.0, 0.0, 0.0])
+
+
+def test_leaves_that_share_a_gradient_have_each_their_own() -> None:
+    a, b = leaf(1.0), leaf(2.0)
+    (a + b).backward()
+    a.grad.mul_(5)
+    same(a.grad, 5.0)
+    same(b.grad, 1.0)
+
+
+def test_anomalies_are_nan_alone() -> None:
+    x = leaf([0.0])
+    with pytest.warns(UserWarning, match="Anomaly"), torch.autograd.detect_anomaly():
+        x.sqrt().sum().backward()
+    same(x.grad, [float("inf")])
+
+
+def test_hooks_that_take_themselves_away_run_once() -> None:
+    calls: list[int] = []
+    x = leaf(2.0)
+    y = x * 1
+
+    def hook(grad: Any) -> None:
+        calls.append(1)
+        handle.remove()
+
+    handle = y.register_hook(hook)
+    y.backward(retain_graph=True)
+    y.backward()
+    assert calls == [1]
+
+
+def test_a_hook_closes_over_another_leaf() -> None:
+    x, w = leaf(2.0), leaf(3.0)
+    y = x * x
+    y.register_hook(lambda g: g * w)
+    (g,) = torch.autograd.grad(y, x, create_graph=True)
+    same(g, 12.0)
+    same(torch.autograd.grad(g, w)[0], 4.0)
