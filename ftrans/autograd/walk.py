@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ftrans import numpy as fnp
 from ftrans.autograd.ahead import Ahead
 from ftrans.autograd.hooks import checked
 from ftrans.autograd.levels import OPEN
@@ -261,7 +262,16 @@ class Walk:
         return [self.taken_from_user(x) for x in self.called(hooks, *given)]
 
     def called(self, hooks: Hooks, x: Any, *more: Any, check: Any = checked) -> Any:
-        """Calls hooks, each with what the one before made of `x`; returns what is left of it."""
+        """Calls hooks, each with what the one before made of `x`; returns what is left of it.
+
+        Where there are several cotangents they are called for each by itself.
+        """
+        if self.size:
+            rows = [[_row(v, i) for v in (x, *more)] for i in range(self.size)]
+            return _stacked([self._called(hooks, *row, check=check) for row in rows])
+        return self._called(hooks, x, *more, check=check)
+
+    def _called(self, hooks: Hooks, x: Any, *more: Any, check: Any) -> Any:
         before, mode = getattr(_current, "walk", None), state.grad
         _current.walk = self
         switch(self.create)
@@ -374,6 +384,20 @@ def deliver(walk: Walk, x: Tensor, ct: Any) -> None:
 
 def _refused(*given: Any) -> None:
     raise GraphError("post accumulate grad hooks should return None.")
+
+
+def _row(x: Any, index: int) -> Any:
+    """Returns one of several cotangents, or of each in a tuple; None stays None."""
+    if type(x) is tuple:
+        return tuple([_row(y, index) for y in x])
+    return None if x is None else x[index]
+
+
+def _stacked(rows: Sequence[Any]) -> Any:
+    """Undoes `_row`; where a row has become None there is none."""
+    if type(rows[0]) is tuple:
+        return tuple(map(_stacked, zip(*rows, strict=True)))
+    return None if any(x is None for x in rows) else recorded(lambda *xs: fnp.stack(xs), *rows)
 
 
 def accumulate(walk: Walk, x: Tensor, ct: Any) -> None:

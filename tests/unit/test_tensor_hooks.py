@@ -450,9 +450,27 @@ def test_hooks_with_batched_gradients() -> None:
     a, seen = leaf([1, 2]), []
     h = a**2
     h.register_hook(lambda g: seen.append(g.shape))
-    (found,) = grad(h * 1, a, plain(np.eye(2)), is_grads_batched=True)
+    (found,) = grad(h * 1, a, plain(np.eye(2)), is_grads_batched=True, retain_graph=True)
     assert_close(found, [[2.0, 0.0], [0.0, 4.0]])
-    assert len(seen) == 1
+    assert seen == [(2,), (2,)]
+    h.register_hook(lambda g: g / g.norm())
+    (found,) = grad(h * 3, a, plain(np.eye(2)), is_grads_batched=True)
+    assert_close(found, [[2.0, 0.0], [0.0, 4.0]])
+
+
+def test_node_hooks_with_batched_gradients() -> None:
+    a, b = leaf([1, 2]), leaf([3, 4])
+    h = a * b
+    h.grad_fn.register_hook(lambda gi, go: (gi[0] * go[0].sum(), None))
+    h.grad_fn.register_prehook(lambda go: (go[0] / go[0].norm(),))
+    seeds = plain(np.array([[3.0, 4.0], [0.0, 2.0], [1.0, 0.0]]))
+    for create in (False, True):
+        rows = grad(h, [a, b], seeds, True, create, is_grads_batched=True)
+        expected = [grad(h, [a, b], plain(s), retain_graph=True) for s in seeds.numpy()]
+        for i in range(2):
+            assert_close(rows[i].detach(), np.stack([each[i].numpy() for each in expected]))
+    (none,) = grad(h, a, plain(np.zeros((0, 2))), is_grads_batched=True)
+    assert none.shape == (0, 2)
 
 
 # ------------------------------------------------------------------------------ grad mode
@@ -555,8 +573,8 @@ def test_hooks_need_requires_grad() -> None:
 
 
 def test_hooks_after_accumulation_are_for_leaves() -> None:
-    for x in (leaf(1) * 2, plain(1)):
-        with pytest.raises(RuntimeError, match="cannot be registered on non-leaf tensors"):
+    for x, why in ((leaf(1) * 2, "on non-leaf tensors"), (plain(1), "doesn't require gradient")):
+        with pytest.raises(RuntimeError, match=why):
             x.register_post_accumulate_grad_hook(lambda p: None)
 
 
