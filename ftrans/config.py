@@ -26,11 +26,12 @@ _WORDS = {
 def default_cache_dir() -> str | None:
     """Returns a directory among the user's caches, or None where there are none."""
     home = os.path.expanduser("~")
-    if home == "~":
+    if home in ("~", "/") or not os.path.isabs(home):
         return None
     of_system = {"darwin": f"{home}/Library/Caches", "win32": os.environ.get("LOCALAPPDATA")}
-    caches = os.environ.get("XDG_CACHE_HOME") or of_system.get(sys.platform) or f"{home}/.cache"
-    return os.path.join(caches, "ftrans")
+    named = os.environ.get("XDG_CACHE_HOME", "")  # which counts where it is absolute
+    caches = named if os.path.isabs(named) else of_system.get(sys.platform)
+    return os.path.join(caches or f"{home}/.cache", "ftrans")
 
 
 class _Config:
@@ -90,6 +91,10 @@ class _Config:
         words = _WORDS.get(name)
         if words and value not in words:
             raise ValueError(f"config.{name}: {value!r} is none of {', '.join(words)}.")
+        if name == "compilation_cache_dir" and not isinstance(
+            value, (str, os.PathLike, type(None))
+        ):
+            raise ValueError(f"config.{name}: {value!r} is no path, and not None.")
         super().__setattr__(name, value)
 
 

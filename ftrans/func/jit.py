@@ -97,6 +97,7 @@ class _Record(NamedTuple):
         function: what `call` compiles.
         calls_host: whether Python code is called.
         program: keeps alive what `call` hangs on.
+        is_new: whether `call` was made for this, and not for an equal function before.
     """
 
     call: Callable[..., Any]
@@ -104,6 +105,7 @@ class _Record(NamedTuple):
     function: Callable[..., Any]
     calls_host: bool
     program: Program
+    is_new: bool
 
     def scope(self) -> AbstractContextManager[Any]:
         """Returns the scope of double precision, where anything is to be double.
@@ -269,7 +271,8 @@ class Jitted:
         lasts = record is self.last and args is given[0] and not state.of_tensors
         self.direct = record if lasts else None
         self.last = record
-        if is_new and not foreign([*leaves, *record.captured]) and _PLAIN.issuperset(self.options):
+        is_new = is_new and record.is_new and _PLAIN.issuperset(self.options)
+        if is_new and not foreign([*leaves, *record.captured]):
             record = record._replace(call=functools.partial(disk.first_call, record.call))
         return record, args, kwargs
 
@@ -290,13 +293,14 @@ class Jitted:
         options = self._options(args, kwargs)
         place = _key(self.shown, key, staged.outputs, options)
         call = None if place is None else program.structure.memo.get(place)
+        is_new = call is None
         if call is None:
             call = jax.jit(function, **options)
             if place is not None:
                 call = program.structure.memo.setdefault(place, call)
         is_foreign = foreign(staged.captured)
         captured = tuple(staged.captured) if is_foreign else _frozen(staged.captured)
-        record = _Record(call, captured, function, program.calls_host, program)
+        record = _Record(call, captured, function, program.calls_host, program, is_new)
         if not is_foreign:
             # what belongs to a transformation of JAX is gone with it
             self.records[key] = record

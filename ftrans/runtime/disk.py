@@ -27,7 +27,16 @@ import jax
 import jax.tree_util as tree
 
 from ftrans.config import config, default_cache_dir
-from ftrans.runtime.jaxlink import adopt, arguments_kept, deserialized, only_cpu, serialized
+from ftrans.runtime.jaxlink import (
+    adopt,
+    arguments_kept,
+    deserialized,
+    is_compiled,
+    keeps_compiled,
+    only_cpu,
+    serialized,
+    settings_of_xla,
+)
 
 LEAST = 0.5
 """So many seconds it must have taken to compile what is kept."""
@@ -36,6 +45,9 @@ _MOST = 1 << 30
 """How many bytes a directory may hold."""
 
 _SUFFIX = ".xla"
+_PREFIX = "ftrans-"
+_OURS = f"{'[0-9a-f]' * 64}{_SUFFIX}"
+"""The names of files, beside which there may be what is somebody else's."""
 
 # What XLA's code may call by name in another process: LAPACK, Fourier transforms, XLA's own. All
 # else may be Python's, by an address.
@@ -53,7 +65,8 @@ def first_call(function: Any, *args: Any, **kwargs: Any) -> Any:
 def prepare(function: Any, *args: Any, **kwargs: Any) -> None:
     """Compiles a function of `jax.jit` for arguments such as these, or only types of them."""
     lowered = function.lower(*args, **kwargs)
-    adopt(lowered, compiled(lowered, only_cpu()))
+    if not is_compiled(lowered):
+        adopt(lowered, compiled(lowered, only_cpu()))
 
 
 def compiled(lowered: Any, device: Any) -> Any:
@@ -63,16 +76,18 @@ def compiled(lowered: Any, device: Any) -> Any:
         lowered: a `jax.stages.Lowered`.
         device: the one device that it runs on, a CPU; None for others, whose code is not kept.
     """
-    path = config.compilation_cache_dir
-    store = None if path is None or device is None else _store(os.fspath(path))
-    kept = None if store is None else arguments_kept(lowered)
+    path, settings = config.compilation_cache_dir, settings_of_xla()
+    # what JAX's own cache has read cannot be written once more
+    if path is None or device is None or settings is None or keeps_compiled():
+        return lowered.compile()
+    store, kept = _store(os.fspath(path)), arguments_kept(lowered)
     if store is None or kept is None:
         return lowered.compile()
     text = lowered.as_text()
     if not all(name.startswith(_LASTING) for name in _CALLED.findall(text)):
         return lowered.compile()
     types = [tree.tree_leaves(info) for info in (lowered.args_info, lowered.out_info)]
-    file = store / f"{_key(f'{kept} {types} {text}', device)}{_SUFFIX}"
+    file = store / f"{_key(f'{settings} {kept} {types} {text}', device)}{_SUFFIX}"
     found = _read(file, lowered, device)
     if found is None:
         start = time.perf_counter()
@@ -89,7 +104,6 @@ def _key(text: str, device: Any) -> str:
         *map(version, ("jax", "jaxlib")),
         # those of caches say where code is, not what it is
         *[f"{k}={v}" for k, v in sorted(settings.values.items()) if "cache" not in k],
-        os.environ.get("XLA_FLAGS", ""),
         f"{device.platform} {device.device_kind} {device.id}",
         _processor(),
         text,
@@ -99,8 +113,11 @@ def _key(text: str, device: Any) -> str:
 
 @functools.cache
 def _processor() -> str:
-    """Returns what tells processors apart for which XLA makes other code."""
+    """Returns what tells machines apart for which XLA makes other code: also for fewer threads."""
     known = [platform.platform(), platform.machine(), platform.processor()]
+    affinity = getattr(os, "sched_getaffinity", None)
+    count = os.cpu_count() if affinity is None else len(affinity(0))
+    known += [f"{count}", *[os.environ.get(name, "") for name in ("NPROC", "PJRT_NPROC")]]
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         words = ("model name", "flags", "Features", "CPU part")
@@ -114,21 +131,23 @@ def _processor() -> str:
 @functools.lru_cache(16)
 def _store(path: str) -> Path | None:
     """Returns a directory that is there and is the user's alone; None where it is not to be had."""
-    store = Path(path).expanduser()
+    asked = path != default_cache_dir()  # else nobody is told of what is wrong with it
     try:
+        store = Path(path).expanduser().resolve()
         store.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = store.stat()
-    except (OSError, RuntimeError) as error:
-        if path != default_cache_dir():  # for which nobody has asked
+    except (OSError, RuntimeError, ValueError) as error:
+        if asked:
             _tell(f"{path} cannot be used: {error}", "Name another directory in FTRANS_CACHE_DIR")
         return None
     if hasattr(os, "getuid") and (
         found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     ):
-        _tell(
-            f"{path} is not used, since others may write to it, and it holds code that is run",
-            f"Run `chown $USER {path}; chmod 700 {path}`",
-        )
+        if asked:
+            _tell(
+                f"{path} is not used, since others may write to it, and it holds code that is run",
+                f"Run `chown $USER {path}; chmod 700 {path}`",
+            )
         return None
     return store
 
@@ -143,9 +162,14 @@ def _tell(what: str, fix: str) -> None:
     )
 
 
-@functools.cache
-def _tell_once(what: str, fix: str) -> None:
-    _tell(what, fix)
+_told: set[tuple[str, Path]] = set()
+"""What was told of which directories."""
+
+
+def _tell_once(kind: str, store: Path, what: str, fix: str) -> None:
+    if (kind, store) not in _told:
+        _told.add((kind, store))
+        _tell(what, fix)
 
 
 def _read(file: Path, lowered: Any, device: Any) -> Any:
@@ -161,6 +185,8 @@ def _read(file: Path, lowered: Any, device: Any) -> Any:
         found = deserialized(data, lowered, device)
     except Exception as error:  # whatever unpickling and XLA may raise: it is compiled anew
         _tell_once(
+            "damaged",
+            file.parent,
             f"a file in {file.parent} is damaged ({type(error).__name__}), and written anew",
             f"Where that happens again, delete {file.parent}",
         )
@@ -178,23 +204,25 @@ def _write(file: Path, made: Any) -> None:
         data = serialized(made)
     except Exception:  # whatever JAX raises of what is for this process alone, as captured arrays
         return
-    scratch = None
+    store, scratch = file.parent, None
     try:
-        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as scratch:
+        store.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may have been deleted
+        with tempfile.NamedTemporaryFile(dir=store, prefix=_PREFIX, delete=False) as scratch:
             scratch.write(hashlib.sha256(data).digest() + data)
         os.replace(scratch.name, file)
-        _make_room(file.parent)
+        _make_room(store)
     except OSError as error:
+        _tell_once("full", store, f"{store} cannot be written to: {error}", "Make room there")
+    finally:
         if scratch is not None:
-            with suppress(OSError):
+            with suppress(OSError):  # which it is most often: it has become the file
                 os.unlink(scratch.name)
-        _tell_once(f"{file.parent} cannot be written to: {error}", "Make room there")
 
 
 def _make_room(store: Path) -> None:
     """Deletes the files that were not used for longest, where there is more than may be."""
     found = []
-    for file in store.iterdir():
+    for file in store.glob(_OURS):
         with suppress(OSError):  # another process has deleted it
             known = file.stat()
             found.append((known.st_mtime, known.st_size, file))

@@ -154,6 +154,27 @@ def arguments_kept(lowered: Any) -> list[int] | None:
         return None
 
 
+def settings_of_xla() -> str | None:
+    """Returns what XLA compiles by, as its flags are in force; None where it does not say."""
+    try:
+        from jaxlib.xla_client import CompileOptions
+
+        return CompileOptions().SerializeAsString().hex()
+    except Exception:  # whatever a JAX that we have not seen may raise
+        return None
+
+
+def keeps_compiled() -> bool:
+    """Tells whether JAX has a cache on disk of its own."""
+    settings: Any = jax.config
+    return bool(settings.jax_enable_compilation_cache and settings.jax_compilation_cache_dir)
+
+
+def is_compiled(lowered: Any) -> bool:
+    """Tells whether a function of `jax.jit` that was lowered has compiled that before."""
+    return getattr(getattr(lowered, "_lowering", None), "_executable", None) is not None
+
+
 def serialized(code: Any) -> bytes:
     """Returns compiled code as bytes; raises what JAX raises where it is for this process alone."""
     from jax.experimental import serialize_executable  # which takes its time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -34,7 +35,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     config.execution = "compile"
     config.compilation_cache_dir = tmp_path / "store"
     disk._store.cache_clear()
-    disk._tell_once.cache_clear()
+    disk._told.clear()
     yield tmp_path / "store"
     ftrans.cache_clear()
 
@@ -137,11 +138,43 @@ def test_the_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert not int(second[0])
     assert first[1] == second[1]
     # other flags, other code
-    assert int(session(tmp_path / "store", XLA_FLAGS="--xla_cpu_enable_fast_min_max=true")[0])
+    assert int(session(tmp_path / "store", XLA_FLAGS="--xla_cpu_prefer_vector_width=128")[0])
     assert len(files(tmp_path / "store")) == 2
     # on several devices an array of JAX's may lie on any
     many = session(tmp_path / "store", XLA_FLAGS="--xla_force_host_platform_device_count=2")
     assert many[1] == first[1]
+
+
+FLAGS = """
+import os, sys
+if sys.argv[1] == "scoped":
+    os.environ["XLA_FLAGS"] = "--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_nans=false"
+import jax
+jax.numpy.ones(1) + 1
+os.environ.pop("XLA_FLAGS", None)
+import numpy as np, ftrans
+from ftrans import numpy as fnp
+from ftrans.runtime import disk
+disk.LEAST = 0.0
+print(ftrans.jit(lambda x: fnp.isnan(x).sum())(np.array([1.0, np.nan] * 500, "f")))
+"""
+
+
+@pytest.mark.slow
+def test_flags_count_as_they_are_in_force(tmp_path: Path) -> None:
+    def nans(flags: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", FLAGS, flags],
+            env={**os.environ, "FTRANS_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+        )
+        assert not done.returncode, done.stderr
+        return done.stdout.strip()
+
+    nans("scoped")
+    assert nans("none") == "500"
+    assert len(files(tmp_path)) == 2
 
 
 @pytest.mark.slow
@@ -239,17 +272,85 @@ def test_the_least_recently_used_give_way(store: Path, monkeypatch: pytest.Monke
     slope()
     (read,) = files(store)
     size = read.stat().st_size
-    old, older = store / "old.xla", store / "older.xla"
+    old, older = (store / f"{letter * 64}.xla" for letter in "ab")
     for age, file in enumerate((read, older, old)):
         file.write_bytes(read.read_bytes())
         os.utime(file, (time.time() - 100 + age,) * 2)
+    others = [store / "thesis.h5", store / "mine.xla", store / "tmp123"]
+    for file in others:
+        file.write_bytes(b"of somebody else" * size)
+        os.utime(file, (0, 0))
     slope()
     monkeypatch.setattr(disk, "_MOST", 2 * size)
     disk._make_room(store)
-    assert files(store) == sorted([read, old])
+    assert files(store) == sorted([read, old, others[1]])
     monkeypatch.setattr(disk, "_MOST", 1)
     assert_close(func.grad(lambda x: fnp.sum(x**9))(X), 9 * X**8)
-    assert not files(store)
+    assert sorted(store.iterdir()) == sorted(others)
+
+
+def test_an_interrupt_leaves_nothing_behind(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        slope()
+    assert not list(store.iterdir())
+    monkeypatch.undo()
+    assert_close(slope(), EXPECTED)
+
+
+def test_a_directory_that_is_deleted_is_made_again(store: Path) -> None:
+    slope()
+    shutil.rmtree(store)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_close(slope(), EXPECTED)
+    assert files(store)
+    assert store.stat().st_mode & 0o777 == 0o700
+
+
+def test_relative_directories_stay_where_they_were(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.compilation_cache_dir = "relative"
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        slope()
+    assert files(tmp_path / "a" / "relative")
+    assert not (tmp_path / "b" / "relative").exists()
+
+
+@pytest.mark.parametrize("path", ["~nobody-of-that-name/x", "a\0b"])
+def test_what_is_no_path(path: str, store: Path) -> None:
+    config.compilation_cache_dir = path
+    with pytest.warns(RuntimeWarning, match="cannot be used"):
+        assert_close(slope(), EXPECTED)
+    with pytest.raises(ValueError, match="is no path"):
+        config.compilation_cache_dir = 3  # type: ignore[assignment]
+
+
+def test_the_cache_of_jax_goes_before(store: Path, tmp_path: Path) -> None:
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "jax"))
+    try:
+        assert_close(slope(), EXPECTED)
+        assert not files(store)
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
+def test_what_was_compiled_is_not_read_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make() -> Any:
+        return ftrans.jit(lambda x: fnp.sin(x) * 2.0)
+
+    first = make()
+    assert_close(first(X), 2.0 * np.sin(X))
+    monkeypatch.setattr(jax.stages.Lowered, "as_text", None)
+    assert_close(make()(X), 2.0 * np.sin(X))
+    assert_close(first(X), 2.0 * np.sin(X))
 
 
 @pytest.mark.parametrize("road", ["external", "callback", "print"])
@@ -298,10 +399,7 @@ def test_the_name_says_all_that_the_code_depends_on(monkeypatch: pytest.MonkeyPa
         with monkeypatch.context() as patch:
             patch.setattr(disk, name, other)
             names.add(disk._key("a program", device))
-    with monkeypatch.context() as patch:
-        patch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
-        names.add(disk._key("a program", device))
-    assert len(names) == 5
+    assert len(names) == 4
     assert disk._key("a program", device) in names
 
 
