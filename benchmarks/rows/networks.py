@@ -126,11 +126,16 @@ def _network(row: Row, settings: Settings) -> Iterator[Result]:
 
         return task
 
+    def jitted() -> Task:
+        function = ftrans.jit(func.grad(lambda p: _loss(nn, p, images, labels)))
+        return lambda: function(params)
+
     rivals = [
         Against("PyTorch, one thread", lambda: theirs(1), time(1.2)),
         Against("PyTorch", lambda: theirs(None), faster(None)),
     ]
     yield from race(row, settings, "", ours, rivals)
+    yield from race(row, settings, "jitted", jitted, rivals[:1])
 
 
 # ---------------------------------------------------------------------------------- dropout

@@ -141,6 +141,18 @@ _INSTEAD = {
         ("stride", "data_ptr", "storage", "storage_offset", "untyped_storage", "layout"),
         "It is not laid out in memory before it is asked for: see x.detach().numpy()",
     ),
+    **dict.fromkeys(("scatter_add", "index_add"), "Write ftrans.numpy.at(x)[index].add(source)"),
+    **dict.fromkeys(
+        ("index_copy", "index_fill", "index_put", "masked_scatter"), "Write x[index] = values"
+    ),
+    **dict.fromkeys(("split_with_sizes", "tensor_split"), "Write x.split(sizes, dim)"),
+    **dict.fromkeys(("exponential", "random"), "Write x.copy_(values), which a generator draws"),
+    "scatter": "Write ftrans.numpy.put_along_axis(x, index, source, dim)",
+    "kthvalue": "Write x.sort(dim)[0].select(dim, k - 1)",
+    "clamp_min": "Write x.clamp(min=value)",
+    "clamp_max": "Write x.clamp(max=value)",
+    "frac": "Write x - x.trunc()",
+    "resize": "Write x.data = ftrans.numpy.resize(x, shape)",
     "as_strided": "A value has no strides. Write x[...], x.expand, x.transpose, or x.diagonal",
     "set_": "Write x.data = value",
     "reinforce": "It was removed. Write (-log_prob * reward).sum().backward(), log_prob being the "
@@ -230,7 +242,12 @@ class _Members:
         return assign("zero_", self, of_array(np.zeros(self._type.shape, self._type.dtype)))
 
     def __getattr__(self: Any, name: str) -> Any:
-        fix = "Tensors are dense" if "sparse" in name else _INSTEAD.get(name, "")
+        plain = name.removesuffix("_")
+        fix = (
+            "Tensors are dense" if "sparse" in name else _INSTEAD.get(plain, _INSTEAD.get(name, ""))
+        )
+        if not fix and plain != name and hasattr(type(self), plain):
+            fix = f"Write x = x.{plain}(...)"
         if not fix and hasattr(fnp, name):
             fix = f"Write ftrans.numpy.{name}(x, ...)"
         text = f"A tensor has no attribute {name!r}.\n  x: {self._type}"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import ftrans.torch as torch
+from ftrans import numpy as fnp
 from tests.torch_suite.common import constant, leaf, same
 
 
@@ -122,3 +123,25 @@ def test_a_hook_closes_over_another_leaf() -> None:
     (g,) = torch.autograd.grad(y, x, create_graph=True)
     same(g, 12.0)
     same(torch.autograd.grad(g, w)[0], 4.0)
+
+
+NOT_THERE = """
+    scatter_ scatter_add_ index_add_ index_fill_ index_copy_ index_put_ masked_scatter_ t_
+    unsqueeze_ squeeze_ transpose_ swapaxes_ clamp_min_ clamp_max_ frac_ random_ exponential_
+    resize_ tensor_split split_with_sizes kthvalue scatter index_add as_strided set_ stride
+"""
+
+
+@pytest.mark.parametrize("name", NOT_THERE.split())
+def test_methods_that_are_not_there_say_what_to_write(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'(.|\n)*(Write|It is not)"):
+        getattr(leaf([1.0]), name)
+
+
+def test_what_is_written_in_their_place() -> None:
+    x, index = leaf([[1.0, 5.0, 3.0], [4.0, 2.0, 6.0]]), torch.tensor([[0], [2]])
+    same(x.sort(1)[0].select(1, 1), [3.0, 4.0])
+    assert [y.shape for y in x.split([1, 2], 1)] == [(2, 1), (2, 2)]
+    source = constant([[9.0], [9.0]])
+    same(fnp.put_along_axis(x, index, source, 1), [[9.0, 5.0, 3.0], [4.0, 2.0, 9.0]])
+    same(fnp.at(x)[index[:, 0] // 2].add(source)[1], [13.0, 11.0, 15.0])
