@@ -415,6 +415,7 @@ def accumulate(walk: Walk, x: Tensor, ct: Any) -> None:
                 new = walk.add(before, ct)
                 meta.grad = new if before.requires_grad else assign("backward()", before, new)
         elif before.requires_grad and not before.is_leaf:
-            meta.grad = of_array(walk.add(settle(before), ct))
+            with Mode(False):  # its history stays
+                assign("backward()", before, of_array(walk.add(settle(before), ct)))
         else:
             overwrite("backward()", before, of_array(walk.add(settle(before), ct)))

@@ -86,6 +86,18 @@ def test_a_gradient_that_is_a_view_is_added_to_where_it_lies() -> None:
     same(whole, [1.0, 1.0, 0.0, 0.0])
 
 
+def test_a_gradient_with_a_history_is_added_to_where_it_lies() -> None:
+    x = leaf([1.0, 2.0])
+    (x**3).sum().backward(create_graph=True)
+    g = x.grad
+    (x * x).sum().backward()
+    assert x.grad is g
+    assert g.requires_grad
+    same(g.detach(), [5.0, 16.0])
+    (g * 2).sum().backward()
+    same(g.detach(), [17.0, 40.0])
+
+
 def test_leaves_that_share_a_gradient_have_each_their_own() -> None:
     a, b = leaf(1.0), leaf(2.0)
     (a + b).backward()
