@@ -915,7 +915,8 @@ def test_inference_mode_off_and_nested() -> None:
             assert not (x * 2).is_inference()
         assert is_inference_mode_enabled()
         with enable_grad():
-            assert (x * 2).requires_grad
+            assert not (x * 2).requires_grad  # as in PyTorch
+    assert (x * 2).requires_grad
 
 
 def test_inference_mode_decorates() -> None:
