@@ -66,10 +66,7 @@ def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
     meta = x._meta
     if meta is not None and meta.leaf:
         return RemovableHandle(meta.hooks, hook)
-    if not x.requires_grad:
-        raise GraphError(
-            f"cannot register a hook on a tensor that doesn't require gradient\n  x: {x._type}"
-        )
+    _check_requires_grad(x)
     if x._v is STALE:
         refresh(x)
     found = x._v
@@ -83,6 +80,12 @@ def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
     return RemovableHandle(segment.hooks.setdefault(position, {}), hook)
 
 
+def _check_requires_grad(x: Tensor) -> None:
+    if not x.requires_grad:
+        what = "a tensor that doesn't require gradient"
+        raise GraphError(f"cannot register a hook on {what}\n  x: {x._type}")
+
+
 def register_post_accumulate_grad_hook(x: Tensor, hook: Hook) -> RemovableHandle:
     """Has a function called with a leaf whenever its gradient was accumulated; see `register_hook`.
 
@@ -93,10 +96,7 @@ def register_post_accumulate_grad_hook(x: Tensor, hook: Hook) -> RemovableHandle
     Raises:
         GraphError: where the tensor is no leaf that requires grad.
     """
-    if not x.requires_grad:
-        raise GraphError(
-            f"cannot register a hook on a tensor that doesn't require gradient\n  x: {x._type}"
-        )
+    _check_requires_grad(x)
     if not x.is_leaf:
         raise GraphError(
             f"post accumulate grad hooks cannot be registered on non-leaf tensors\n  x: {x._type}"

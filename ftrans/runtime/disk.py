@@ -44,9 +44,7 @@ LEAST = 0.5
 _MOST = 1 << 30
 """How many bytes a directory may hold."""
 
-_SUFFIX = ".xla"
-_PREFIX = "ftrans-"
-_OURS = f"{'[0-9a-f]' * 64}{_SUFFIX}"
+_OURS = "[0-9a-f]" * 64 + ".xla"
 """The names of files, beside which there may be what is somebody else's."""
 
 # What XLA's code may call by name in another process: LAPACK, Fourier transforms, XLA's own. All
@@ -70,31 +68,34 @@ def prepare(function: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def compiled(lowered: Any, device: Any) -> Any:
-    """Returns what JAX has lowered as compiled code, read from disk where it is there.
+    """Returns what JAX has lowered for a CPU as compiled code, read from disk where it is there.
 
-    Args:
-        lowered: a `jax.stages.Lowered`.
-        device: the one device that it runs on, a CPU; None for others, whose code is not kept.
+    For other devices, whose code is not kept, `device` is None.
     """
-    path, settings = config.compilation_cache_dir, settings_of_xla()
-    # what JAX's own cache has read cannot be written once more
-    if path is None or device is None or settings is None or keeps_compiled():
-        return lowered.compile()
-    store, kept = _store(os.fspath(path)), arguments_kept(lowered)
-    if store is None or kept is None:
-        return lowered.compile()
-    text = lowered.as_text()
-    if not all(name.startswith(_LASTING) for name in _CALLED.findall(text)):
-        return lowered.compile()
-    types = [tree.tree_leaves(info) for info in (lowered.args_info, lowered.out_info)]
-    file = store / f"{_key(f'{settings} {kept} {types} {text}', device)}{_SUFFIX}"
-    found = _read(file, lowered, device)
+    file = _file_of(lowered, device)
+    found = None if file is None else _read(file, lowered, device)
     if found is None:
         start = time.perf_counter()
         found = lowered.compile()
-        if time.perf_counter() - start >= LEAST:
+        if file is not None and time.perf_counter() - start >= LEAST:
             _write(file, found)
     return found
+
+
+def _file_of(lowered: Any, device: Any) -> Path | None:
+    """Returns where the code of what JAX has lowered is kept; None where it is not."""
+    path = config.compilation_cache_dir
+    # what JAX's own cache has read cannot be written once more
+    if path is None or device is None or keeps_compiled():
+        return None
+    store, settings, kept = _store(os.fspath(path)), settings_of_xla(), arguments_kept(lowered)
+    if store is None or settings is None or kept is None:
+        return None
+    text = lowered.as_text()
+    if not all(name.startswith(_LASTING) for name in _CALLED.findall(text)):
+        return None
+    types = [tree.tree_leaves(info) for info in (lowered.args_info, lowered.out_info)]
+    return store / f"{_key(f'{settings} {kept} {types} {text}', device)}.xla"
 
 
 def _key(text: str, device: Any) -> str:
@@ -162,8 +163,7 @@ def _tell(what: str, fix: str) -> None:
     )
 
 
-_told: set[tuple[str, Path]] = set()
-"""What was told of which directories."""
+_told: set[tuple[str, Path]] = set()  # what was told of which directories
 
 
 def _tell_once(kind: str, store: Path, what: str, fix: str) -> None:
@@ -207,7 +207,7 @@ def _write(file: Path, made: Any) -> None:
     store, scratch = file.parent, None
     try:
         store.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may have been deleted
-        with tempfile.NamedTemporaryFile(dir=store, prefix=_PREFIX, delete=False) as scratch:
+        with tempfile.NamedTemporaryFile(dir=store, prefix="ftrans-", delete=False) as scratch:
             scratch.write(hashlib.sha256(data).digest() + data)
         os.replace(scratch.name, file)
         _make_room(store)
