@@ -165,12 +165,24 @@ class Tape(Ends):
         return self.flags[code]
 
     def _look(self, code: int) -> None:
-        """Notes of all results up to one whether they require grad."""
+        """Notes of all results up to one, or of all, whether they require grad."""
+        if self.thread != threading.get_ident():  # what is recorded meanwhile is left alone
+            return self._go_on(code)
+        # a step says all that came before it, so that a loop finds here what it found last time
+        last, active = self.steps[-1], tuple([target is not None for target in self.targets])
+        known = (last.flow or flow(last))[2]
+        if active not in known:
+            self._go_on(last.stop - 1)
+            known[active] = self.flags.copy()
+        self.flags, self.seen = known[active].copy(), len(self.steps)
+        return None
+
+    def _go_on(self, code: int) -> None:
         flags, targets = self.flags, self.targets
         while code >= len(flags):
             step = self.steps[self.seen]
             self.seen += 1
-            taken, moves = step.flow or flow(step)
+            taken, moves, _ = step.flow or flow(step)
             for a in taken:
                 if flags[a] if a >= 0 else targets[~a] is not None:
                     flags += moves
