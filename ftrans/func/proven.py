@@ -27,9 +27,10 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.errors import CheckError
+from ftrans.func.beside import Beside, Remade, remade
 from ftrans.func.memo import MARK, MOST, Mark, Memo, memo_of, origin
 from ftrans.func.staging import Staged, known_inputs, stage
-from ftrans.func.unseen import by_library, checks_values
+from ftrans.func.unseen import by_library, by_views, checks_values
 from ftrans.interop.callee import static_key
 from ftrans.ir.dtype import NUMERIC
 from ftrans.ir.stack import state
@@ -38,7 +39,7 @@ from ftrans.pytree import has_dicts, has_hash, orders_in, split
 from ftrans.runtime import note_trace, run
 from ftrans.runtime.choice import plan_of
 from ftrans.runtime.explain import SKIPPED, note_python
-from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
+from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu
 from ftrans.runtime.segments import price_of
 
 _AFTER = 16
@@ -117,7 +118,11 @@ def proven(
                 if known.guards.hold():
                     if config.check:
                         known.check(transformed, args, kwargs)
-                    return known.run(values)
+                    operands = known.operands(values)
+                    if operands is not None:
+                        return known.run(operands)
+                    note_python("an index is negative, or out of bounds")
+                    return transformed(*args, **kwargs)
                 _ceased(memo, key)
                 known = 0
             if type(known) is str:
@@ -197,6 +202,7 @@ class Proof(NamedTuple):
         staged: the program, what it captured, and how the result is made.
         order: the numbers of the arrays that the program takes.
         as_jax: whether results are `jax.Array`s; None where they follow what is given.
+        beside: how indices are made of the arrays; None where there are none.
     """
 
     name: str
@@ -204,13 +210,23 @@ class Proof(NamedTuple):
     staged: Staged
     order: list[int]
     as_jax: bool | None
+    beside: Remade | None
 
-    def run(self, values: list[Any]) -> Any:
-        """Returns the result of a call for these arrays."""
+    def operands(self, values: list[Any]) -> list[Any] | None:
+        """Returns what the program takes for these arrays; None where Python is to look at one."""
+        given, captured = [values[number] for number in self.order], self.staged.captured
+        if self.beside is not None:
+            made = self.beside.of(given, captured)
+            if made is None:
+                return None
+            captured = made
+        return [*given, *captured]
+
+    def run(self, operands: list[Any]) -> Any:
+        """Returns the result of a call."""
         note_trace(None)
         note_python(SKIPPED)
         staged = self.staged
-        operands = [*[values[number] for number in self.order], *staged.captured]
         return staged.outputs.build(run(staged.program, operands, self.as_jax))
 
     def check(self, transformed: Callable[..., Any], args: Any, kwargs: Any) -> None:
@@ -219,12 +235,17 @@ class Proof(NamedTuple):
         Raises:
             CheckError: there.
         """
-        now, before = _traced(self.name, transformed, args, kwargs, self.order), self.staged
+        now, beside = _traced(self.name, transformed, args, kwargs, self.order)
+        before, captured = self.staged, self.staged.captured
+        if beside is not None and self.beside is not None:  # which are those of these arguments
+            made = {place: now.captured[place] for place in beside.places}
+            captured = [made.get(i, x) for i, x in enumerate(captured)]
         same = (
             now.program.structure is before.program.structure
             and now.outputs == before.outputs
-            and len(now.captured) == len(before.captured)
-            and all(map(_equal, now.captured, before.captured))
+            and len(now.captured) == len(captured)
+            and all(map(_equal, now.captured, captured))
+            and (beside and beside.places) == (self.beside and self.beside.places)
         )
         if not same:
             raise CheckError(
@@ -286,10 +307,11 @@ def _learn(
         return result
     try:
         order = _order(values, ran)
-        staged = _traced(name, transformed, args, kwargs, order)
+        staged, beside = _traced(name, transformed, args, kwargs, order)
         found, returned = split(result, _is_array)
         kinds = {type(x) is not np.ndarray for x in found}
-        proof = Proof(name, guards, staged, order, kinds.pop() if len(kinds) == 1 else None)
+        as_jax = kinds.pop() if len(kinds) == 1 else None
+        proof = Proof(name, guards, staged, order, as_jax, beside)
         if program is not None:
             had, has = plan_of(program).state, plan_of(staged.program).state
             compiling = price_of(plan_of(staged.program).final(staged.program)).compiling
@@ -297,7 +319,10 @@ def _learn(
                 raise Refused("it would have to be compiled anew")
         if kinds or staged.outputs != returned or not returned.is_constant:
             raise Refused("its result holds what is no array")
-        _compare(proof.run(values), found)
+        operands = proof.operands(values)
+        if operands is None:
+            raise Refused("an index is negative")
+        _compare(proof.run(operands), found)
         if not guards.hold():
             raise Refused("it changes what it reads")
         memo.calls[key] = proof
@@ -318,8 +343,10 @@ def _order(values: Sequence[Any], ran: Sequence[Any]) -> list[int]:
 
 def _traced(
     name: str, transformed: Callable[..., Any], args: Any, kwargs: Any, order: Sequence[int]
-) -> Staged:
+) -> tuple[Staged, Remade | None]:
     """Traces a call with the arrays of these numbers among its arguments unknown.
+
+    It returns besides how indices are made of these.
 
     Raises:
         Refused: where it asks for a value, or changes its arguments.
@@ -327,8 +354,11 @@ def _traced(
     if not _is_plain((args, kwargs)):
         raise Refused("an argument is an object that is neither an array nor a container")
     values, skeleton = split((args, kwargs), _is_array)
+    noted: Beside | None = None
 
     def call(*tracers: Any) -> Any:
+        nonlocal noted
+        noted = state.beside = Beside(tracers[0].frame) if tracers else None
         filled = list(values)
         for number, tracer in zip(order, tracers, strict=True):
             filled[number] = tracer
@@ -340,8 +370,17 @@ def _traced(
             raise Refused("it changes its arguments")
         return result
 
-    before = state.demanded
-    staged = stage(name, call, known_inputs([values[number] for number in order]))
+    before, inputs = state.demanded, known_inputs([values[number] for number in order])
+    try:
+        staged, beside = stage(name, call, inputs), None
+        if noted is not None and noted.made:
+            if not on_cpu(values):
+                raise Refused("an array on a device is an index")
+            first = noted
+            taken = stage(name, lambda *xs: (call(*xs), noted and noted.taken)[1], inputs)
+            beside = remade(first, taken, staged.captured)
+    finally:
+        state.beside = None
     if state.demanded != before:
         raise Refused("it asks for a value, or draws")
     if staged.program.calls_host or staged.program.traces_anew:
@@ -350,7 +389,9 @@ def _traced(
         raise Refused("it computes with an argument that is not traced")
     if checks_values(plan_of(staged.program).final(staged.program), len(order)):
         raise Refused("what it is given is checked, where it is known")
-    return staged
+    if beside is not None and not by_views(beside.program):
+        raise Refused("it computes an index")
+    return staged, beside
 
 
 def _kept(value: Any) -> Any:

@@ -13,8 +13,8 @@ def by_library(program: Program) -> bool:
 
     A function is given plain arrays in the place of arguments that it is not differentiated for.
     What is made of these alone stands beside the call of what is differentiated. Types, checks and
-    overflow are those of the library there; the same as ours for views, and for arithmetic of one
-    type of floating point.
+    overflow are those of the library there; the same as ours for views, and for functions of each
+    element of one type of floating point.
     """
     converted: set[Any] = set()
     calls = 0
@@ -38,12 +38,16 @@ def by_library(program: Program) -> bool:
                 return True  # one of NumPy's, which promotes in its own way
         elif not (
             "elementwise" in primitive.tags
-            and "costly" not in primitive.tags
             and t.is_inexact
             and all(x.dtype == t.dtype for x in given)
         ):
             return True
     return False
+
+
+def by_views(program: Program) -> bool:
+    """Tells whether a program does nothing but to take views."""
+    return all("view" in equation.primitive.tags for equation in program.equations)
 
 
 def checks_values(program: Program, count: int | None = None) -> bool:

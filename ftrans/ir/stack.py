@@ -114,6 +114,9 @@ class _State(threading.local):
     ran: Any
     """The program that the outermost call ran, and on what, where that is asked for; or None."""
 
+    beside: Any
+    """Takes what is computed of arguments beside a trace, see `func/beside.py`; or None."""
+
     held: Any
     """Notes what is traced while it is not, see `runtime/outlived.py`; None outside of that."""
 
@@ -142,6 +145,7 @@ class _State(threading.local):
         self.of_tensors = False
         self.demanded = 0
         self.ran = None
+        self.beside = None
         self.held = None
         self.modes = []
         self.saving = ()

@@ -304,7 +304,13 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
         raise IndexingError(f"x[...]: index arrays do not broadcast.{lines}") from None
     if 0 in batch:  # then NumPy looks at no index
         return np.zeros((*batch, len(arrays)), _i32), True
-    known = [not _is_unknown(item) for _, item in arrays]
+    axes, items = zip(*arrays, strict=True)
+    if state.beside is not None:
+        pairs = lambda *items: [*zip(axes, items, strict=True)]  # noqa: E731
+        found = state.beside.take(lambda *items: _stacked(type_, pairs(*items))[0], items)
+        if found is not None:
+            return found, True
+    known = [not _is_unknown(item) for item in items]
     columns = []
     for (axis, item), is_known in zip(arrays, known, strict=True):
         size = 1 if axis < 0 else type_.shape[axis]

@@ -24,7 +24,8 @@ _ratios: deque[float] = deque(maxlen=31)
 
 def learn_price(estimated: float, seconds: float) -> None:
     """Notes what compiling took, beside what it was estimated to take."""
-    _ratios.append(seconds / estimated)
+    if estimated > 0.0:
+        _ratios.append(seconds / estimated)
 
 
 def learnt() -> float:

@@ -133,6 +133,7 @@ def test_the_price_follows_what_compiling_took(monkeypatch: pytest.MonkeyPatch) 
     assert measured.learnt() == 1.0
     for seconds in (2.0, 6.0, 3.0):
         measured.learn_price(1.0, seconds)
+    measured.learn_price(0.0, 1.0)  # of what has nothing to compile
     assert measured.learnt() == 3.0
 
 

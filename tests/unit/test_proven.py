@@ -621,3 +621,113 @@ def test_what_copies_the_attributes_of_a_transform_is_none() -> None:
     later.__dict__.update(func.grad(wave).__dict__)
     assert func.grad(later)(X)[0] == 1  # while a cell of it holds nothing
     unset = helper
+
+
+# ------------------------------------------------------------------ indices made beside the program
+
+
+TABLE = np.linspace(-1.0, 1.0, 12, dtype="float32").reshape(6, 2)
+
+
+def tokens(turn: int, *shape: int, most: int = 6, dtype: Any = "int64") -> np.ndarray:
+    """Returns others in each call."""
+    return np.random.default_rng(turn).integers(0, most, shape).astype(dtype)
+
+
+INDEXED: dict[str, tuple[Any, Any]] = {
+    "by rows": (lambda w, i: (w[i] ** 2).sum(), lambda k: tokens(k, 3)),
+    "unsigned": (lambda w, i: (w[i] ** 2).sum(), lambda k: tokens(k, 3, dtype="u1")),
+    "of JAX's": (lambda w, i: (w[i] ** 2).sum(), lambda k: jnp.asarray(tokens(k, 3))),
+    "by views of it": (
+        lambda w, i: (w[i[:, :-1]] * w[i[:, 1:]]).sum(),
+        lambda k: tokens(k, 2, 4),
+    ),
+    "by two": (lambda w, i: (w[i, i] ** 2).sum(), lambda k: tokens(k, 3, most=2)),
+    "with a slice": (lambda w, i: (w[i, 1:] ** 2).sum(), lambda k: tokens(k, 3)),
+    "with a known one": (
+        lambda w, i: (w[i[:, None], np.array([1, 0])] ** 2).sum(),
+        lambda k: tokens(k, 3),
+    ),
+    "take": (lambda w, i: (fnp.take(w, i, axis=0) ** 2).sum(), lambda k: tokens(k, 2, 2)),
+    "take_along_axis": (
+        lambda w, i: (np.take_along_axis(w, i[:, None], axis=1) ** 2).sum(),
+        lambda k: tokens(k, 6, most=2),
+    ),
+    "embedding": (lambda w, i: (nn.embedding(i, w) ** 2).sum(), lambda k: tokens(k, 4)),
+    "written at": (
+        lambda w, i: (fnp.at(w)[i].set(2.0 * w[0]) ** 2).sum(),
+        lambda k: tokens(k, 3),
+    ),
+    "and computes with it": (
+        lambda w, i: (w[i] * i.astype("float32")[:, None]).sum(),
+        lambda k: tokens(k, 3),
+    ),
+    "in a map": (
+        lambda w, i: func.vmap(lambda row: (w[row] ** 2).sum())(i).sum(),
+        lambda k: tokens(k, 2, 3),
+    ),
+    "in a map of something else": (
+        lambda w, i: func.vmap(lambda column: (column[i] ** 2).sum())(w.T).sum(),
+        lambda k: tokens(k, 3),
+    ),
+    "none": (lambda w, i: (w[i] ** 2).sum(), lambda k: tokens(k, 0)),
+}
+
+
+@pytest.mark.parametrize("what", INDEXED)
+def test_indices_are_made_again_in_each_call(what: str) -> None:
+    f, given = INDEXED[what]
+    for transform in (func.grad, func.value_and_grad, func.hessian):
+        told = both_ways(transform(f), lambda turn: (TABLE, given(turn)))
+        assert told[-1] == "skipped" or what in ("and computes with it", "in a map")
+
+
+def test_an_index_that_is_refused_or_counts_from_the_end_is_left_to_python() -> None:
+    g = func.grad(lambda w, i: (w[i] ** 2).sum())
+    embedded = func.grad(lambda w, i: (nn.embedding(i, w) ** 2).sum())
+    for turn in range(TURNS):
+        g(TABLE, tokens(turn, 3))
+        embedded(TABLE, tokens(turn, 3))
+    assert last() == "skipped"
+    expected = np.zeros_like(TABLE)
+    expected[[5, 2, 0]] = 2 * TABLE[[5, 2, 0]]
+    np.testing.assert_allclose(g(TABLE, np.array([-1, 2, 0])), expected)
+    assert last() == "an index is negative, or out of bounds"
+    with pytest.raises(IndexError, match="index 6 is out of bounds"):
+        g(TABLE, np.array([1, 6, 0]))
+    with pytest.raises(IndexError, match="index 4294967297 is out of bounds"):
+        g(TABLE, np.array([1, 2**32 + 1, 0]))
+    with pytest.raises(IndexError, match="do not count from the end"):
+        embedded(TABLE, np.array([1, -1, 0]))
+    g(TABLE, tokens(0, 3))
+    assert last() == "skipped"
+
+
+def test_indices_are_held_against_python_where_all_is_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    g = func.grad(lambda w, i: (w[i[:, :-1]] * w[i[:, 1:]]).sum())
+    for turn in range(TURNS):
+        g(TABLE, tokens(turn, 2, 4))
+    monkeypatch.setattr(ftrans.config, "check", True)
+    before = g(TABLE, tokens(1, 2, 4))
+    assert last() == "skipped"
+    monkeypatch.setattr(ftrans.config, "skip_python", False)
+    np.testing.assert_allclose(before, g(TABLE, tokens(1, 2, 4)))
+
+
+def test_an_index_by_what_was_computed_is_left_to_python() -> None:
+    for f in (
+        lambda w, i: (w[i * 2] ** 2).sum(),
+        lambda w, i: (w[np.where(i > 1, 0, i)] ** 2).sum(),
+        lambda w, i: (w[np.sort(i)] ** 2).sum(),
+    ):
+        told = both_ways(func.grad(f), lambda turn: (TABLE, tokens(turn, 3, most=3)))
+        assert told[-1] != "skipped"
+
+
+def test_functions_of_arguments_beside_are_those_of_numpy() -> None:
+    told = both_ways(
+        func.grad(lambda x, y: (x * np.sin(np.float32(2) * y)).sum()), lambda turn: (X, X + turn)
+    )
+    assert told[-1] == "skipped"
