@@ -55,12 +55,12 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5842,
+    "autograd": 5856,
     "custom": 5619,
     "external": 1087,
     "func": 5361,
     "interop": 2386,
-    "interpreters": 3474,
+    "interpreters": 3515,
     "ir": 2526,
     "nn": 2896,
     "numpy": 9432,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ftrans.interpreters.backward import exposed, marked, pruned, pulled
 from ftrans.interpreters.base import building, finish, memoised, replay
-from ftrans.interpreters.dependence import behind, requiring
+from ftrans.interpreters.dependence import behind, requiring, saving
 from ftrans.interpreters.gradient import pull
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.jvp import split
@@ -49,6 +49,7 @@ class Fused(NamedTuple):
         root: the position of that result.
         stops: the results at which the derivative stops, those that are computed last first.
         flags: for each result whether it requires grad.
+        saves: the results whose derivatives take what was saved; None where these are all.
         reached: the inputs that the root depends on and that are differentiated.
         sent: the slots of the cotangents that it returns.
         rests: how it goes on from a result at which it has stopped, by position.
@@ -58,6 +59,7 @@ class Fused(NamedTuple):
     root: int
     stops: Numbers
     flags: Mask
+    saves: frozenset[int] | None
     reached: Numbers
     sent: Numbers
     rests: Mapping[int, Rest]
@@ -111,7 +113,9 @@ def fused(program: Program, active: Mask, root: int, looked_at: frozenset[int]) 
             rests[stop] = Rest(rest, tuple([places[i] for i in needed]), added, sent)
         whole = finish(frame, outs)
     ends = tuple([i for i in inputs if active[i]])
-    return Fused(whole, root, stops, flags, ends, tuple(found), rests)
+    saves = saving(program, active, linear, reached)
+    needs = None if saves.issuperset(pick(range(len(flags)), flags)) else saves
+    return Fused(whole, root, stops, flags, needs, ends, tuple(found), rests)
 
 
 def _adding(

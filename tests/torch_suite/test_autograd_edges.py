@@ -157,3 +157,62 @@ def test_what_is_written_in_their_place() -> None:
     source = constant([[9.0], [9.0]])
     same(fnp.put_along_axis(x, index, source, 1), [[9.0, 5.0, 3.0], [4.0, 2.0, 9.0]])
     same(fnp.at(x)[index[:, 0] // 2].add(source)[1], [13.0, 11.0, 15.0])
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize(
+    ("function", "is_saved"),
+    [
+        (lambda x: x, False),
+        (lambda x: (2 - x.reshape(2, 1)).cumsum(0).mean(), False),
+        (lambda x: torch.cat([x + 1, -x]), False),
+        (lambda x: x * 2, True),
+        (lambda x: x / 2, True),
+        (lambda x: x * constant([1.0, 2.0]), True),
+        (lambda x: x.exp(), True),
+        (lambda x: x[[0, 1]], True),
+        (lambda x: x.sort()[0] * x, True),
+        (lambda x: x + x.detach() * 2, False),
+    ],
+)
+def test_only_what_was_saved_is_freed(function: Any, is_saved: bool, is_read: bool) -> None:
+    x = leaf([1.0, 2.0])
+    y = function(x)
+    if is_read:
+        y.tolist()
+    y = y.sum()
+    y.backward()
+    once = x.grad.clone()
+    if is_saved:
+        with pytest.raises(RuntimeError, match="second time"):
+            y.backward()
+    else:
+        y.backward()
+        same(x.grad, 2 * once)
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_what_saves_nothing_outlives_what_was_made_of_it(is_read: bool) -> None:
+    x = leaf([1.0, 2.0])
+    y = x.sum()
+    z = y * y
+    if is_read:
+        z.item()
+    seen: list[float] = []
+    y.register_hook(lambda ct: seen.append(ct.item()))
+    z.backward()
+    y.backward(create_graph=True)
+    same(x.grad, [7.0, 7.0])
+    rows = torch.autograd.grad(y, x, constant([1.0, 2.0]), is_grads_batched=True)[0]
+    same(rows, [[1.0, 1.0], [2.0, 2.0]])
+    assert seen == [6.0, 1.0, 1.0, 2.0]
+    with pytest.raises(RuntimeError, match="second time"):
+        z.backward()
+
+
+def test_numbers_as_factors_are_saved_also_where_they_vary() -> None:
+    for factor in (2.0, 3.0, 4.0, 5.0):
+        y = (leaf([1.0, 2.0]) * factor).sum()
+        y.backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            y.backward()
