@@ -156,10 +156,10 @@ class Operation(Node):
             StructureError: where there is not one gradient for each result.
         """
         own = self._own()
-        if len(gradients) != len(own.program.outputs):
+        if len(gradients) != self._part.count:
             raise StructureError(
                 f"{self.name()}: it takes a gradient for each result.\n"
-                f"  results: {len(own.program.outputs)}\n  gradients: {len(gradients)}"
+                f"  results: {self._part.count}\n  gradients: {len(gradients)}"
             )
         walk = Walk(f"{self.name()}()", None, state.grad)
         given = {i: _taken(walk, x) for i, x in enumerate(gradients) if x is not None}
@@ -171,7 +171,9 @@ class Operation(Node):
         """Returns a number that is larger for what was recorded later."""
         return round(self._place[0] * 1e6) + self._place[1]
 
-    _input_metadata = property(lambda self: self._part.program.output_types)
+    @property
+    def _input_metadata(self) -> Any:
+        return self._part.program.output_types[: self._part.count]
 
     @property
     @boundary
@@ -263,7 +265,7 @@ def standing_for(edge: GradientEdge) -> Tensor:
     node, index, *_ = edge
     if isinstance(node, AccumulateGrad):
         return node.variable
-    if not isinstance(node, Operation) or not 0 <= index < len(node._part.gives):
+    if not isinstance(node, Operation) or not 0 <= index < node._part.count:
         raise ArgumentError(
             f"GradientEdge: there is no result {index} of "
             f"{node.name() if isinstance(node, Node) else repr(node)}.\n"

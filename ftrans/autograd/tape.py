@@ -40,7 +40,7 @@ from ftrans.autograd.values import (
 from ftrans.interpreters.dependence import flow, requiring, taking_part
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.frame import TAPE, settled
-from ftrans.ir.leap import Leap
+from ftrans.ir.leap import Leap, results_of
 from ftrans.ir.location import Location, called_at
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import PAST, Asks, state, untraced
@@ -441,9 +441,10 @@ def _run(found: Tape, name: str, function: Callable[..., Any], args: Any, kwargs
     steps = found.steps
     if count < len(steps) and type(steps[count].location) is Location:
         # the steps are new: they are of one operation, which the graph shows as one node
-        called = called_at(
-            steps[count].location, name, steps[count - 1].location if count else None
-        )
+        first, place = steps[count].code, steps[count - 1].location if count else None
+        codes = [x._index - first for x in results_of(result) if type(x) is Tensor]
+        about = found.step.stop - first, tuple([code for code in codes if code >= 0])
+        called = called_at(steps[count].location, name, place, *about)
         for step in steps[count:]:
             step.location = called
     return result

@@ -9,8 +9,11 @@ from ftrans.interpreters.parts import Part
 _TORCH = {
     "absolute": "Abs", "arccos": "Acos", "arccosh": "Acosh", "arcsin": "Asin", "arcsinh": "Asinh",
     "arctan": "Atan", "arctan2": "Atan2", "arctanh": "Atanh", "astype": "ToCopy",
-    "broadcast_to": "Expand", "clip": "Clamp", "concatenate": "Cat", "copy": "Clone",
-    "cross_entropy": "NllLoss", "divide": "Div", "narrow": "Slice", "expand_dims": "Unsqueeze",
+    "broadcast_to": "Expand", "cholesky": "LinalgCholeskyEx", "clip": "Clamp",
+    "concatenate": "Cat", "copy": "Clone", "cross_entropy": "NllLoss", "det": "LinalgDet",
+    "divide": "Div", "eig": "LinalgEig", "eigh": "LinalgEigh", "eigvals": "LinalgEig",
+    "inv": "LinalgInvEx", "pinv": "LinalgPinv", "qr": "LinalgQr", "slogdet": "LinalgSlogdet",
+    "solve": "LinalgSolveEx", "svd": "LinalgSvd", "narrow": "Slice", "expand_dims": "Unsqueeze",
     "flatten": "View", "float_power": "Pow", "getitem": "Index", "log1p": "Log1P",
     "logsigmoid": "LogSigmoid", "matrix_transpose": "Transpose", "multiply": "Mul",
     "negative": "Neg", "norm": "LinalgVectorNorm", "power": "Pow", "reshape": "View",

@@ -60,14 +60,15 @@ class Called(Location):
     Attributes:
         name: that of the function.
         turn: tells calls from the same place apart that follow each other, as in a loop.
+        size: how many values it recorded.
+        returned: which of these it returned, in order.
     """
 
-    __slots__ = ("name", "turn")
+    __slots__ = ("name", "returned", "size", "turn")
 
-    def __init__(self, location: Location, name: str, turn: bool):
+    def __init__(self, location: Location, *about: Any):
         super().__init__(location.code, location.offset)
-        self.name = name
-        self.turn = turn
+        self.name, self.turn, self.size, self.returned = about
 
 
 # What is handed to one of these, as in jax.tree.map(fnp.sin, x), is called from the user's line.
@@ -133,17 +134,17 @@ def location_of(code: CodeType, offset: int) -> Location:
     return location
 
 
-def called_at(location: Location, name: str, before: Location | None) -> Called:
+def called_at(location: Location, name: str, before: Location | None, *values: Any) -> Called:
     """Returns the one location for a call that follows another one."""
     again = type(before) is Called and (before.code, before.offset) == (
         location.code,
         location.offset,
     )
     turn = again and not before.turn  # type: ignore[union-attr]
-    key = (id(location.code), location.offset, name, turn)
+    key = (id(location.code), location.offset, name, turn, *values)
     found = _locations.get(key)
     if found is None:
-        found = _locations.setdefault(key, Called(location, name, turn))
+        found = _locations.setdefault(key, Called(location, name, turn, *values))
     return found
 
 

@@ -216,3 +216,37 @@ def test_numbers_as_factors_are_saved_also_where_they_vary() -> None:
         y.backward()
         with pytest.raises(RuntimeError, match="second time"):
             y.backward()
+
+
+def test_results_have_their_numbers_whether_the_others_are_there_or_not() -> None:
+    m = leaf([[2.0, 1.0], [1.0, 3.0]])
+    numbers = {
+        m.unbind(0)[1]: ("UnbindBackward0", 1),
+        m.split(1)[1]: ("SplitBackward0", 1),
+        torch.linalg.eigh(m)[1]: ("LinalgEighBackward0", 1),
+        torch.linalg.svd(m)[2]: ("LinalgSvdBackward0", 2),
+        torch.linalg.slogdet(m)[1]: ("LinalgSlogdetBackward0", 1),
+        m.sort(0)[0]: ("SortBackward0", 0),
+        m.topk(1, 0)[0]: ("TopkBackward0", 0),
+        m.max(0)[0]: ("MaxBackward0", 0),
+    }
+    for x, (name, number) in numbers.items():
+        assert (x.grad_fn.name(), x.output_nr) == (name, number)
+        assert torch.autograd.graph.get_gradient_edge(x)[:2] == (x.grad_fn, number)
+    first, second = m.unbind(0)
+    assert (first.output_nr, second.output_nr, first.grad_fn) == (0, 1, second.grad_fn)
+
+
+def test_hooks_of_nodes_see_a_gradient_for_each_result() -> None:
+    m, seen = leaf([[2.0, 1.0], [1.0, 3.0]]), []
+    row = m.unbind(0)[1]
+    row.grad_fn.register_prehook(seen.append)
+    assert [about.shape for about in row.grad_fn._input_metadata] == [(2,), (2,)]
+    row.sum().backward()
+    assert seen[0][0] is None
+    same(seen[0][1], [1.0, 1.0])
+    same(m.grad, [[0.0, 0.0], [1.0, 1.0]])
+    values, _ = m.flatten().sort()
+    values.grad_fn.register_hook(lambda inputs, outputs: seen.append((len(inputs), len(outputs))))
+    values.sum().backward()
+    assert seen[1] == (1, 1)
