@@ -250,3 +250,21 @@ def test_hooks_of_nodes_see_a_gradient_for_each_result() -> None:
     values.grad_fn.register_hook(lambda inputs, outputs: seen.append((len(inputs), len(outputs))))
     values.sum().backward()
     assert seen[1] == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["jacobian", "hessian", "vjp", "jvp", "vhp", "hvp"])
+def test_a_graph_is_created_under_no_grad_where_one_is_asked_for(name: str) -> None:
+    x = leaf([1.0, 2.0])
+    v = {"vjp": (constant(1.0),), "jvp": (x.detach(),), "vhp": (x.detach(),), "hvp": (x.detach(),)}
+    derivative = getattr(torch.autograd.functional, name)
+    found = {}
+    with torch.no_grad():
+        for create_graph in (False, True):
+            result = derivative(lambda x: (x**4).sum(), x, *v.get(name, ()), create_graph)
+            found[create_graph] = result[-1] if isinstance(result, tuple) else result
+        assert not torch.is_grad_enabled()
+    assert not found[False].requires_grad
+    (slope,) = torch.autograd.grad(found[True].sum(), x)
+    with_history = derivative(lambda x: (x**4).sum(), x, *v.get(name, ()), create_graph=True)
+    last = with_history[-1] if isinstance(with_history, tuple) else with_history
+    same(slope, torch.autograd.grad(last.sum(), x)[0].detach())
