@@ -55,7 +55,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5876,
+    "autograd": 5879,
     "custom": 5619,
     "external": 1087,
     "func": 5361,

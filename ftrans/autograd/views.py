@@ -13,7 +13,7 @@ from weakref import ref
 
 import numpy as np
 
-from ftrans.autograd.levels import OPEN, plain
+from ftrans.autograd.levels import OPEN, plain, tangents_of
 from ftrans.autograd.modes import differentiating
 from ftrans.autograd.segment import Edge
 from ftrans.autograd.short import taken
@@ -107,7 +107,10 @@ def assign(name: str, x: Tensor, new: Any) -> Tensor:
         if meta.parent is None and (not state.grad if meta.leaf else not x.requires_grad):
             overwrite(name, x, new)
             return x
-    if state.grad and x.requires_grad and not new.requires_grad:
+    lost = x.requires_grad and not new.requires_grad
+    if OPEN and not (lost or tangents_of(settle(new))):
+        lost = bool(tangents_of(settle(x)))
+    if state.grad and lost:
         new = recorded(_of_nothing, new, x)
     _write(name, x, new, False)
     return x

@@ -268,3 +268,28 @@ def test_a_graph_is_created_under_no_grad_where_one_is_asked_for(name: str) -> N
     with_history = derivative(lambda x: (x**4).sum(), x, *v.get(name, ()), create_graph=True)
     last = with_history[-1] if isinstance(with_history, tuple) else with_history
     same(slope, torch.autograd.grad(last.sum(), x)[0].detach())
+
+
+@pytest.mark.parametrize(
+    ("write", "tangent"),
+    [
+        (lambda d: d.zero_(), [0.0, 0.0]),
+        (lambda d: d.fill_(3.0), [0.0, 0.0]),
+        (lambda d: d.copy_(constant([1.0, 2.0])), [0.0, 0.0]),
+        (lambda d: d[:1].zero_(), [0.0, 4.0]),
+        (lambda d: d.masked_fill_(torch.tensor([True, False]), 0.0), [0.0, 4.0]),
+        (lambda d: d.copy_(2 * d), [6.0, 8.0]),
+    ],
+)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_what_overwrites_a_dual_tensor_has_the_tangent_zero(
+    write: Any, tangent: list[float], requires_grad: bool
+) -> None:
+    x = constant([1.0, 2.0]).requires_grad_(requires_grad)
+    with torch.autograd.forward_ad.dual_level():
+        d = torch.autograd.forward_ad.make_dual(x, constant([3.0, 4.0]))
+        d = d * 1
+        view = d[1]
+        write(d)
+        same(torch.autograd.forward_ad.unpack_dual(d).tangent, tangent)
+        same(torch.autograd.forward_ad.unpack_dual(view).tangent, tangent[1])
