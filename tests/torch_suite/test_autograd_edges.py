@@ -293,3 +293,25 @@ def test_what_overwrites_a_dual_tensor_has_the_tangent_zero(
         write(d)
         same(torch.autograd.forward_ad.unpack_dual(d).tangent, tangent)
         same(torch.autograd.forward_ad.unpack_dual(view).tangent, tangent[1])
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize(
+    ("name", "function", "at"),
+    [
+        ("Sqrt", lambda x: x.sqrt() * 0, 0.0),
+        ("Sqrt", lambda x: ((x * 2).sqrt() * 3) * 0, 0.0),
+        ("Asin", lambda x: torch.asin(x) * 0, 1.0),
+        ("Pow", lambda x: x**0.5 * 0, 0.0),
+        ("Mul", lambda x: (x - 1) * constant(float("inf")) * 0 + x, 2.0),
+    ],
+)
+def test_anomalies_name_the_operation_whose_slope_was_infinite(
+    name: str, function: Any, at: float, is_read: bool
+) -> None:
+    with torch.autograd.set_detect_anomaly(True), pytest.raises(RuntimeError) as raised:
+        y = function(leaf([at])).sum()
+        if is_read:
+            y.item()
+        y.backward()
+    assert f"Function '{name}Backward0' returned nan values in its 0th" in str(raised.value)
