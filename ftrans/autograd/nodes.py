@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from ftrans.autograd.anomaly import is_anomaly_enabled
+from ftrans.autograd.anomaly_mode import is_anomaly_enabled
 from ftrans.autograd.apart import open_up
 from ftrans.autograd.creation import tensor
 from ftrans.autograd.hooks import RemovableHandle

@@ -76,9 +76,9 @@ def _slope(program: Program, values: Sequence[Any], index: int) -> int:
     for a in program.equations[index].operands:
         i = makers.get(a)
         # the first equation of an operation is none of its derivative
-        if i is not None and program.locations.index(program.locations[i]) < i:
-            if np.isinf(np.asarray(values[a])).any():
-                return _slope(program, values, i)
+        of_slope = i is not None and program.locations.index(program.locations[i]) < i
+        if of_slope and np.isinf(np.asarray(values[a])).any():
+            return _slope(program, values, i)
     return index
 
 

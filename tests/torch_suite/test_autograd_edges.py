@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
@@ -309,9 +310,19 @@ def test_what_overwrites_a_dual_tensor_has_the_tangent_zero(
 def test_anomalies_name_the_operation_whose_slope_was_infinite(
     name: str, function: Any, at: float, is_read: bool
 ) -> None:
-    with torch.autograd.set_detect_anomaly(True), pytest.raises(RuntimeError) as raised:
+    def run() -> None:
         y = function(leaf([at])).sum()
         if is_read:
             y.item()
         y.backward()
-    assert f"Function '{name}Backward0' returned nan values in its 0th" in str(raised.value)
+
+    message = f"Function '{name}Backward0' returned nan values in its 0th"
+    with torch.autograd.set_detect_anomaly(True), pytest.raises(RuntimeError, match=message):
+        run()
+
+
+def test_anomaly_mode_can_be_imported_from_a_module_of_its_own() -> None:
+    module = importlib.import_module("ftrans.torch.autograd.anomaly_mode")
+    assert module is torch.autograd.anomaly_mode
+    assert module.detect_anomaly is torch.autograd.detect_anomaly
+    assert module.set_detect_anomaly is torch.autograd.set_detect_anomaly
