@@ -55,12 +55,12 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5879,
+    "autograd": 5904,
     "custom": 5619,
     "external": 1087,
     "func": 5361,
     "interop": 2386,
-    "interpreters": 3529,
+    "interpreters": 3578,
     "ir": 2527,
     "nn": 2896,
     "numpy": 9432,

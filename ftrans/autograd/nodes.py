@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
+
+import numpy as np
 
 from ftrans.autograd.anomaly_mode import is_anomaly_enabled
 from ftrans.autograd.apart import open_up
@@ -19,13 +21,31 @@ from ftrans.autograd.tensor import Tensor, check_tensor, made
 from ftrans.autograd.walk import Walk, deliver
 from ftrans.errors import ArgumentError, GraphError, MissingAttributeError, StructureError
 from ftrans.interpreters.dependence import required
-from ftrans.interpreters.node_names import name_of_part
+from ftrans.interpreters.node_names import name_of_part, settings
 from ftrans.interpreters.parts import Part, parts
+from ftrans.ir import ArrayType
 from ftrans.ir.stack import state
 from ftrans.primitives.control.common import present, spread
+from ftrans.runtime.device import Device, device_of
 from ftrans.traceback import boundary
 
 Hook = Callable[..., Any]
+
+
+class InputMetadata(NamedTuple):
+    """Says what the gradient of a result of a node is."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    device: Device
+
+
+def _metadata(types: Iterable[ArrayType], target: Any) -> tuple[InputMetadata, ...]:
+    """Returns that of results of some types; they lie where a leaf does that they depend on."""
+    while isinstance(target, Edge):
+        target = next(to for to in target.segment.targets if to is not None)
+    device = device_of(settle(target))
+    return tuple([InputMetadata(t.shape, t.dtype, device) for t in types])
 
 
 class Node:
@@ -103,7 +123,7 @@ class AccumulateGrad(Node):
         """Returns a number that is larger than those of all operations."""
         return 2**64 - 1
 
-    _input_metadata = property(lambda self: (self.variable._type,))
+    _input_metadata = property(lambda self: _metadata((self.variable._type,), self.variable))
 
     def _own(self) -> Any:
         return self.variable._metadata()
@@ -173,7 +193,8 @@ class Operation(Node):
 
     @property
     def _input_metadata(self) -> Any:
-        return self._part.program.output_types[: self._part.count]
+        types = self._part.program.output_types[: self._part.count]
+        return _metadata(types, Edge(self._segment, 0))
 
     @property
     @boundary
@@ -192,10 +213,15 @@ class Operation(Node):
     def __getattr__(self, name: str) -> Any:
         text = f"{self.name()} has no attribute {name!r}."
         if name.startswith(("_saved_", "_raw_saved_")):
+            key, known = name.removeprefix("_saved_"), settings(self._part)
+            if known.get(key) is not None:
+                return tensor(known[key]) if isinstance(known[key], np.ndarray) else known[key]
             values = self._raw_saved_tensors
             for value in values:
                 if name in (f"_saved_{value.name}", f"_raw_saved_{value.name}"):
                     return value if name.startswith("_raw") else value.unpack()
+            if key in known:
+                return None
             there = ", ".join([f"_saved_{value.name}" for value in values])
             text += f"\n  It has saved: {there or 'nothing'}"
         raise MissingAttributeError(text)

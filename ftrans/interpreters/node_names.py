@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ftrans.interpreters.parts import Part
+from ftrans.ir import Literal
 
 _TORCH = {
     "absolute": "Abs", "arccos": "Acos", "arccosh": "Acosh", "arcsin": "Asin", "arcsinh": "Asinh",
@@ -63,3 +65,50 @@ def _overload(name: str, part: Part) -> int:
     if name == "Pow":  # of a number, of two tensors, of a number to a tensor
         return 2 if part.takes[0] is None else int(part.takes[1:] not in ((), (None,)))
     return int(name == "Clamp" and len(part.program.inputs) == 1)  # between tensors, or numbers
+
+
+_OPERANDS = {
+    "Bmm": "self mat2", "Cat": "tensors", "Clamp": "min self max", "Dot": "self tensor",
+    "Gather": "self index", "Index": "self indices", "IndexSelect": "self index",
+    "MaskedFill": "mask value self", "Matmul": "self mat2", "Mm": "self mat2",
+    "MseLoss": "self target", "Mv": "self vec", "Pow": "self exponent",
+    "Where": "condition self other",
+}  # fmt: skip
+"""What PyTorch calls the operands of operations, where not `self` and `other`."""
+
+_PRODUCTS = {"Bmm", "Matmul", "Mm", "Mul", "Mv"}
+_ALONG_ONE = {"Cat", "Cumprod", "Cumsum", "LogSoftmax", "Max", "Min", "Prod", "Softmax"}
+_ALONG_SEVERAL = {"Amax", "Amin", "LinalgVectorNorm", "Logsumexp", "Mean", "Std", "Sum", "Var"}
+
+
+def operand_names(part: Part) -> list[str]:
+    """Returns what PyTorch calls the operands that an operation takes, numbers among them."""
+    names, count = _OPERANDS.get(_base(part), "self other").split(), len(part.takes)
+    return [*names, *[f"operand_{i}" for i in range(len(names), count)]][:count]
+
+
+def settings(part: Part) -> dict[str, Any]:
+    """Returns what PyTorch has saved of an operation besides arrays: numbers, and dimensions.
+
+    Of a product that is None for an operand; if it is saved the other one requires grad.
+    """
+    base, equations, t = _base(part), part.program.equations, part.program.output_types[0]
+    names = operand_names(part)
+    found: dict[str, Any] = dict.fromkeys(names if base in _PRODUCTS else ())
+    for name, x in zip(names, equations[0].operands, strict=False):
+        if type(x) is Literal and base in _PRODUCTS | {"Clamp", "Div", "Pow"}:
+            found[name] = x.array if base in ("Mul", "Div") else x.value
+    if base == "Pow" and len(names) == 1:
+        found["exponent"] = equations[0].params.get("exponent", 0.5)
+    several = base in _ALONG_SEVERAL
+    if t.ndim and (several or base in _ALONG_ONE):
+        along = [e.params.get("axes", e.params.get("axis")) for e in equations]
+        dims = next((x for x in along if x is not None), None)
+        found["dim"] = dims[0] if type(dims) is tuple and not several else dims
+        if several:
+            found["keepdim"] = t.ndim == part.program.inputs[0].ndim
+    return found
+
+
+def _base(part: Part) -> str:
+    return name_of_part(part).partition("Backward")[0]

@@ -326,3 +326,55 @@ def test_anomaly_mode_can_be_imported_from_a_module_of_its_own() -> None:
     assert module is torch.autograd.anomaly_mode
     assert module.detect_anomaly is torch.autograd.detect_anomaly
     assert module.set_detect_anomaly is torch.autograd.set_detect_anomaly
+
+
+def test_nodes_have_saved_what_an_operation_was_told() -> None:
+    x, m = leaf([1.0, 4.0]), leaf([[1.0, 2.0], [3.0, 5.0]])
+    saved = {
+        "exponent": [(x**2, 2), (x**1.5, 1.5), (x.square(), 2), (x.pow(0.5), 0.5)],
+        "min": [(x.clamp(0, 1), 0)],
+        "max": [(x.clamp(0, 1), 1)],
+        "dim": [
+            (m.sum(0), (0,)),
+            (m.mean(1, keepdim=True), (1,)),
+            (m.softmax(1), 1),
+            (m.cumsum(1), 1),
+            (m.max(1)[0], 1),
+            (torch.cat([m, m], 1), 1),
+            (m.logsumexp(1), (1,)),
+        ],
+        "keepdim": [(m.sum(0), False), (m.mean(1, keepdim=True), True)],
+    }
+    for name, pairs in saved.items():
+        for y, expected in pairs:
+            assert getattr(y.grad_fn, f"_saved_{name}") == expected
+    for y in (x * 2, x / 2):
+        same(y.grad_fn._saved_other, 2.0)
+    y = x * constant([2.0, 3.0])
+    assert y.grad_fn._saved_self is None
+    same(y.grad_fn._saved_other, [2.0, 3.0])
+
+
+def test_nodes_call_what_they_have_saved_as_pytorch_does() -> None:
+    x, m = leaf([1.0, 4.0]), leaf([[1.0, 2.0], [3.0, 5.0]])
+    for y in (x.exp(), x.sqrt(), x.tanh(), x.sigmoid(), x.reciprocal(), m.softmax(0)):
+        same(y.grad_fn._saved_result, y)
+    for y in (x**3, x.log(), x.sin(), x.abs(), x * x, x.var()):
+        assert y.grad_fn._saved_self is x
+    same((m @ x).grad_fn._saved_vec, [1.0, 4.0])
+    same((m @ m).grad_fn._saved_mat2, m)
+    exponent = leaf([2.0, 3.0])
+    assert (x**exponent).grad_fn._saved_exponent is exponent
+    target = constant([1.0, 2.0])
+    same(torch.nn.functional.mse_loss(x, target).grad_fn._saved_target, target)
+    with pytest.raises(AttributeError, match="'_saved_other'"):
+        x.exp().grad_fn._saved_other  # noqa: B018
+
+
+def test_what_a_node_says_of_gradients_has_a_device() -> None:
+    x = leaf([1.0, 2.0])
+    y = x.exp()
+    y.sum().backward()
+    for node in (y.grad_fn, y.grad_fn.next_functions[0][0]):
+        (about,) = node._input_metadata
+        assert (about.shape, about.dtype, about.device) == ((2,), torch.float64, x.device)
