@@ -55,13 +55,13 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5904,
+    "autograd": 5916,
     "custom": 5619,
     "external": 1087,
     "func": 5361,
     "interop": 2386,
-    "interpreters": 3578,
-    "ir": 2527,
+    "interpreters": 3604,
+    "ir": 2538,
     "nn": 2896,
     "numpy": 9432,
     "primitives": 8626,

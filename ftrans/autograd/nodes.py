@@ -21,7 +21,7 @@ from ftrans.autograd.tensor import Tensor, check_tensor, made
 from ftrans.autograd.walk import Walk, deliver
 from ftrans.errors import ArgumentError, GraphError, MissingAttributeError, StructureError
 from ftrans.interpreters.dependence import required
-from ftrans.interpreters.node_names import name_of_part, settings
+from ftrans.interpreters.node_names import listed, name_of_part, settings
 from ftrans.interpreters.parts import Part, parts
 from ftrans.ir import ArrayType
 from ftrans.ir.stack import state
@@ -146,13 +146,18 @@ class Operation(Node):
     def __init__(self, segment: Segment, part: Part, place: tuple[float, int]):
         self._segment, self._part, self._place = segment, part, place
 
+    def name(self) -> str:
+        """Returns the name, that of PyTorch where it has the operation: "MulBackward0"."""
+        return name_of_part(self._part)
+
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """For each operand the node that made it, and which of its results it is."""
         takes, segment = self._part.takes, self._segment
         if segment.operation is None:
-            return tuple([_behind(segment, number) for number in takes])
-        return tuple(map(node_of, spread(segment.targets, present(takes))))
+            return tuple([_behind(segment, takes[i]) for i in listed(self._part)])
+        targets = spread(segment.targets, present(takes))
+        return tuple([node_of(targets[i]) for i in listed(self._part)])
 
     @property
     def metadata(self) -> dict[Any, Any]:
@@ -184,8 +189,9 @@ class Operation(Node):
         walk = Walk(f"{self.name()}()", None, state.grad)
         given = {i: _taken(walk, x) for i, x in enumerate(gradients) if x is not None}
         found = [walk.seen_by_user(ct) for _, ct in walk.pulled(own, (), given)]
-        shown = spread(found or [None] * len(own.targets), present(self._part.takes))
-        return shown[0] if len(shown) == 1 else tuple(shown)
+        cts = spread(found or [None] * len(own.targets), present(self._part.takes))
+        shown = tuple([cts[i] for i in listed(self._part)])
+        return shown[0] if len(shown) == 1 else shown
 
     def _sequence_nr(self) -> int:
         """Returns a number that is larger for what was recorded later."""
@@ -331,4 +337,4 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 @functools.cache
 def _kind(name: str) -> type[Operation]:
-    return type(name, (Operation,), {"__slots__": ()})
+    return type(name.rpartition(":")[2], (Operation,), {"__slots__": ()})

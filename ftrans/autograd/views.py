@@ -8,6 +8,7 @@ next looked at. What was computed before keeps what it was computed of.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -26,6 +27,7 @@ from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import state
 from ftrans.numpy.access import chain, written
 from ftrans.numpy.promotion import cast
+from ftrans.numpy.torch_methods import named
 from ftrans.primitives import broadcast_p, graft_p, no_grad_p, scalar, select_p, stop_gradient_p
 from ftrans.primitives.axes import zeros
 
@@ -111,7 +113,7 @@ def assign(name: str, x: Tensor, new: Any) -> Tensor:
     if OPEN and not (lost or tangents_of(settle(new))):
         lost = bool(tangents_of(settle(x)))
     if state.grad and lost:
-        new = recorded(_of_nothing, new, x)
+        new = recorded(named(partial(_of_nothing), name, None), new, x)
     _write(name, x, new, False)
     return x
 

@@ -21,6 +21,7 @@ from ftrans.autograd.views import assign, overwrite
 from ftrans.errors import GraphError
 from ftrans.interpreters import batch, pruned, pullback_anew, pulled, pulled_kept
 from ftrans.interpreters.dependence import behind, depends
+from ftrans.interpreters.node_names import listed
 from ftrans.ir import ArrayType, Params, Program, bind, make_tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.primitives import add_p, call_p
@@ -224,8 +225,9 @@ class Walk:
             cts = self.shown(node.before, cts)
         pairs = self.pulled(segment, (), {i: ct for i, ct in enumerate(cts) if ct is not None})
         if node is not None and pairs:
-            is_value = present(segment.operation.takes)
-            ends, found = [spread(xs, is_value) for xs in zip(*pairs, strict=True)]
+            pairs = spread(pairs, present(segment.operation.takes))
+            shown = [pairs[i] or (None, None) for i in listed(segment.operation)]
+            ends, found = map(list, zip(*shown, strict=True))
             pairs = [*zip(ends, self.shown(node.after, found, cts), strict=True)]
         for target, ct in pairs:
             if ct is not None:

@@ -21,11 +21,14 @@ _TORCH = {
     "negative": "Neg", "norm": "LinalgVectorNorm", "power": "Pow", "reshape": "View",
     "reshape_as": "View", "setitem": "IndexPut", "square": "Pow", "subtract": "Sub",
     "swapaxes": "Transpose", "_T": "Permute", "take_along_axis": "Gather", "tile": "Repeat",
-    "true_divide": "Div", "view_as": "View",
+    "true_divide": "Div", "view_as": "View", "x[index] = value": "Fill",
 }  # fmt: skip
 """PyTorch's names of functions that have others here."""
 
-_WHOLE = {"_put": "torch::autograd::CopySlices", "copy_": "CopyBackwards"}
+_WHOLE = {
+    **dict.fromkeys(("_put", "set_slices"), "torch::autograd::CopySlices"),
+    "copy_": "torch::autograd::CopyBackwards",
+}
 _BY_RANK: dict[tuple[int, ...], str] = {(1, 1): "Dot", (2, 2): "Mm", (2, 1): "Mv", (3, 3): "Bmm"}
 
 
@@ -64,6 +67,8 @@ def _overload(name: str, part: Part) -> int:
         return int(not first.startswith("arg"))
     if name == "Pow":  # of a number, of two tensors, of a number to a tensor
         return 2 if part.takes[0] is None else int(part.takes[1:] not in ((), (None,)))
+    if name == "Fill":
+        return 2
     return int(name == "Clamp" and len(part.program.inputs) == 1)  # between tensors, or numbers
 
 
@@ -85,6 +90,27 @@ def operand_names(part: Part) -> list[str]:
     """Returns what PyTorch calls the operands that an operation takes, numbers among them."""
     names, count = _OPERANDS.get(_base(part), "self other").split(), len(part.takes)
     return [*names, *[f"operand_{i}" for i in range(len(names), count)]][:count]
+
+
+def listed(part: Part) -> tuple[int, ...]:
+    """Returns which operands PyTorch lists with a node: those that may have gradients.
+
+    They are in its order. Numbers that operators take are among them.
+    """
+    base, types = _base(part), iter(part.program.inputs)
+    of = [None if a is None else next(types) for a in part.takes]
+    if base in ("Add", "Div", "Mul", "Sub"):
+        return tuple(range(len(of)))
+    takes_numbers = base in ("IndexPut", "Where", "torch::autograd::CopySlices")
+    found = [i for i, t in enumerate(of) if (takes_numbers if t is None else t.is_inexact)]
+    if base in _OVERWRITING:
+        found = found[-1:]
+    is_masked = base == "IndexPut" and of[0] is not None and not of[0].is_inexact
+    is_reversed = is_masked or base == "torch::autograd::Copy"
+    return tuple(found[::-1] if is_reversed else found[:2] if takes_numbers else found)
+
+
+_OVERWRITING = {"Bernoulli", "Fill", "Normal", "Uniform", "Zero"}
 
 
 def settings(part: Part) -> dict[str, Any]:

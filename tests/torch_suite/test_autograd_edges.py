@@ -378,3 +378,59 @@ def test_what_a_node_says_of_gradients_has_a_device() -> None:
     for node in (y.grad_fn, y.grad_fn.next_functions[0][0]):
         (about,) = node._input_metadata
         assert (about.shape, about.dtype, about.device) == ((2,), torch.float64, x.device)
+
+
+def names_behind(x: Any) -> list[str | None]:
+    found = [node and node.name() for node, _ in x.grad_fn.next_functions]
+    return [name and name.replace("torch::autograd::", "") for name in found]
+
+
+def test_nodes_of_writes_are_called_as_pytorch_does() -> None:
+    x, mask = leaf([1.0, 2.0]), torch.tensor([True, False])
+    writes: dict[str, tuple[list[Any], Any]] = {
+        "ZeroBackward0": (["MulBackward0"], lambda y: y.zero_()),
+        "FillBackward2": (["MulBackward0"], lambda y: y.fill_(3.0)),
+        "torch::autograd::CopyBackwards": (["MulBackward0", None], lambda y: y.copy_(x.detach())),
+        "torch::autograd::CopySlices": (["MulBackward0", None], lambda y: y.__setitem__(0, 3.0)),
+        "IndexPutBackward0": (["MulBackward0", None], lambda y: y.__setitem__(mask, 3.0)),
+        "MaskedFillBackward0": (["MulBackward0"], lambda y: y.masked_fill_(mask, 0.0)),
+    }
+    for name, (behind, write) in writes.items():
+        y = x * 1
+        write(y)
+        assert (y.grad_fn.name(), names_behind(y)) == (name, behind)
+        assert type(y.grad_fn).__name__ == name.rpartition(":")[2]
+
+
+def test_nodes_list_the_operands_that_can_have_gradients() -> None:
+    x, places = leaf([1.0, 2.0]), torch.tensor([0])
+    for y, behind in (
+        (torch.where(x > 1, x, 0.0), ["AccumulateGrad", None]),
+        (torch.where(x > 1, 0.0, x), [None, "AccumulateGrad"]),
+        (x.clamp(0, 1), ["AccumulateGrad"]),
+        (2**x, ["AccumulateGrad"]),
+        (2 - x, ["AccumulateGrad"]),
+        (x - 2, ["AccumulateGrad", None]),
+        (x * places, ["AccumulateGrad", None]),
+        (x[places], ["AccumulateGrad"]),
+        (x.gather(0, places), ["AccumulateGrad"]),
+        (x.reshape(2, 1).sort(0)[0], ["ViewBackward0"]),
+    ):
+        assert names_behind(y) == behind
+    y, seen = torch.where(x > 1, x, 0.0), []
+    y.grad_fn.register_hook(lambda inputs, outputs: seen.append(inputs))
+    y.sum().backward()
+    same(seen[0][0], [0.0, 1.0])
+    assert seen[0][1:] == (None,)
+    found = torch.where(x > 1, x, 0.0).grad_fn(constant([1.0, 1.0]))
+    same(found[0], [0.0, 1.0])
+    assert found[1:] == (None,)
+
+
+def test_calls_from_one_place_that_begin_alike_are_one_node_each() -> None:
+    x = leaf([1.0, 2.0])
+    for index in (torch.tensor([True, False]), [0], [1, 0], slice(0, 1), torch.tensor([1])):
+        y = x * 1
+        y[index] = 3.0
+        assert y.grad_fn.name() in ("IndexPutBackward0", "torch::autograd::CopySlices")
+        assert names_behind(y) == ["MulBackward0", None]
