@@ -55,7 +55,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5916,
+    "autograd": 5925,
     "custom": 5619,
     "external": 1087,
     "func": 5361,
@@ -66,7 +66,7 @@ CEILINGS = {
     "numpy": 9432,
     "primitives": 8626,
     "random": 1260,
-    "runtime": 4275,
+    "runtime": 4308,
     "scipy": 517,
     "torch": 704,
     "verify": 3233,

@@ -434,3 +434,25 @@ def test_calls_from_one_place_that_begin_alike_are_one_node_each() -> None:
         y[index] = 3.0
         assert y.grad_fn.name() in ("IndexPutBackward0", "torch::autograd::CopySlices")
         assert names_behind(y) == ["MulBackward0", None]
+
+
+def test_averages_of_events_have_their_times_as_text() -> None:
+    util = torch.autograd.profiler_util
+    times = [("mul", 0, 5), ("mul", 10, 2010), ("add", 3000, 2003000)]
+    events = [
+        util.FunctionEvent(id=i, name=name, thread=0, start_us=start, end_us=end)
+        for i, (name, start, end) in enumerate(times)
+    ]
+    assert [event.cpu_time_str for event in events] == ["5.000us", "2.000ms", "2.000s"]
+    average = util.FunctionEventAvg()
+    average += events[0]
+    average += events[1]
+    assert (average.key, average.count, average.cpu_children) == ("mul", 2, [])
+    assert (average.cpu_time_str, average.cpu_time_total_str) == ("1.002ms", "2.005ms")
+    assert (average.self_cpu_time_total_str, average.device_time_str) == ("2.005ms", "0.000us")
+    with pytest.raises(ValueError, match="another name"):
+        average.add(events[2])
+    total = util.EventList(events).total_average()
+    assert (total.key, total.count, total.cpu_time_str) == ("Total", 3, "667.335ms")
+    grouped = util.EventList(events).key_averages(group_by_input_shapes=True)
+    assert [(each.key, each.count) for each in grouped] == [("mul", 2), ("add", 1)]
