@@ -55,7 +55,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5925,
+    "autograd": 5927,
     "custom": 5619,
     "external": 1087,
     "func": 5361,

@@ -456,3 +456,11 @@ def test_averages_of_events_have_their_times_as_text() -> None:
     assert (total.key, total.count, total.cpu_time_str) == ("Total", 3, "667.335ms")
     grouped = util.EventList(events).key_averages(group_by_input_shapes=True)
     assert [(each.key, each.count) for each in grouped] == [("mul", 2), ("add", 1)]
+
+
+@pytest.mark.parametrize(
+    "name", ["backward", "zero_", "unbind", "detach", "sort", "squeeze", "size"]
+)
+def test_errors_of_arguments_name_the_tensor(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^Tensor\.{name}\(\)"):
+        getattr(leaf(1.0), name)(unknown=1)
