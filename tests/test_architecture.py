@@ -55,13 +55,13 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5927,
+    "autograd": 5931,
     "custom": 5619,
     "external": 1087,
     "func": 5361,
     "interop": 2386,
     "interpreters": 3604,
-    "ir": 2538,
+    "ir": 2541,
     "nn": 2896,
     "numpy": 9432,
     "primitives": 8626,

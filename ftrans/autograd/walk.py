@@ -274,7 +274,7 @@ class Walk:
         return self._called(hooks, x, *more, check=check)
 
     def _called(self, hooks: Hooks, x: Any, *more: Any, check: Any) -> Any:
-        before, mode = getattr(_current, "walk", None), state.grad
+        before, mode = getattr(_current, "walk", None), state.grad_mode
         _current.walk = self
         switch(self.create)
         try:

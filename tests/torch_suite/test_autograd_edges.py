@@ -16,8 +16,11 @@ from tests.torch_suite.common import constant, leaf, same
 def test_inference_mode_records_nothing_whatever_the_grad_mode_is(enable: Any) -> None:
     x = leaf(2.0)
     with torch.inference_mode():
+        assert not torch.is_grad_enabled()
         with enable():
+            assert torch.is_grad_enabled()
             assert not (x * 2).requires_grad
+        assert not torch.is_grad_enabled()
         assert not (x * 2).requires_grad
         with torch.inference_mode(False):
             assert (x * 2).requires_grad
