@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import threading
 from typing import Any
 
 import pytest
 
 import ftrans.torch as torch
 from ftrans import numpy as fnp
+from ftrans.autograd import forward_ad
 from tests.torch_suite.common import constant, leaf, same
 
 
@@ -290,13 +293,13 @@ def test_what_overwrites_a_dual_tensor_has_the_tangent_zero(
     write: Any, tangent: list[float], requires_grad: bool
 ) -> None:
     x = constant([1.0, 2.0]).requires_grad_(requires_grad)
-    with torch.autograd.forward_ad.dual_level():
-        d = torch.autograd.forward_ad.make_dual(x, constant([3.0, 4.0]))
+    with forward_ad.dual_level():
+        d = forward_ad.make_dual(x, constant([3.0, 4.0]))
         d = d * 1
         view = d[1]
         write(d)
-        same(torch.autograd.forward_ad.unpack_dual(d).tangent, tangent)
-        same(torch.autograd.forward_ad.unpack_dual(view).tangent, tangent[1])
+        same(forward_ad.unpack_dual(d).tangent, tangent)
+        same(forward_ad.unpack_dual(view).tangent, tangent[1])
 
 
 @pytest.mark.parametrize("is_read", [False, True])
@@ -467,3 +470,176 @@ def test_averages_of_events_have_their_times_as_text() -> None:
 def test_errors_of_arguments_name_the_tensor(name: str) -> None:
     with pytest.raises(TypeError, match=rf"^Tensor\.{name}\(\)"):
         getattr(leaf(1.0), name)(unknown=1)
+
+
+def test_second_derivatives_have_tangents() -> None:
+    with forward_ad.dual_level():
+        d = forward_ad.make_dual(leaf(2.0), constant(1.0))
+        (slope,) = torch.autograd.grad(d**3, d, create_graph=True)
+        (curvature,) = torch.autograd.grad(slope, d)
+        primal, tangent = forward_ad.unpack_dual(curvature)
+    same(primal, 12.0)
+    same(tangent, 6.0)
+
+
+def test_tangents_go_through_what_pytorch_has_none_for() -> None:
+    q = constant([[[1.0], [2.0]]])
+    attention = torch.nn.functional.scaled_dot_product_attention
+    with forward_ad.dual_level():
+        found = attention(forward_ad.make_dual(q, torch.ones_like(q)), q, q)
+        tangent = forward_ad.unpack_dual(found).tangent
+    same(tangent, [[[0.19661193324148202], [0.10499358540350653]]])
+
+
+def test_the_arguments_of_jacobian_are_those_of_pytorch() -> None:
+    found = inspect.signature(torch.autograd.functional.jacobian).parameters
+    assert {name: x.default for name, x in found.items() if x.default is not x.empty} == {
+        "create_graph": False,
+        "strict": False,
+        "vectorize": False,
+        "strategy": "reverse-mode",
+    }
+    assert [*found][:2] == ["func", "inputs"]
+
+
+def test_of_threads_that_share_a_graph_one_is_through_at_least() -> None:
+    x = leaf([1.0, 2.0])
+    y = (x * x).sum()
+    errors: list[str] = []
+
+    def run() -> None:
+        try:
+            y.backward()
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(errors) < 4
+    assert all("Specify retain_graph=True" in error for error in errors)
+    same(x.grad, [2.0 * (4 - len(errors)), 4.0 * (4 - len(errors))])
+
+
+def test_volatile_stays_false_when_it_is_set() -> None:
+    x = leaf(1.0)
+    with pytest.warns(UserWarning, match="volatile was removed"):
+        x.volatile = True
+    with pytest.warns(UserWarning, match="volatile was removed"):
+        assert x.volatile is False
+    assert (x * 2).requires_grad
+
+
+def test_hooks_of_a_node_see_what_the_ones_before_returned() -> None:
+    x, seen = leaf([1.0, 2.0]), []
+    y = x * 3
+    y.grad_fn.register_hook(lambda inputs, outputs: seen.append((inputs, outputs)))
+    y.grad_fn.register_hook(lambda inputs, outputs: (inputs[0] + 1, None))
+    y.sum().backward()
+    ((inputs, outputs),) = seen
+    same(inputs[0], [3.0, 3.0])
+    assert inputs[1] is None
+    same(outputs[0], [1.0, 1.0])
+    same(x.grad, [4.0, 4.0])
+
+
+def test_saved_values_are_packed_at_once_and_unpacked_when_they_are_needed() -> None:
+    log: list[str] = []
+
+    def noting(name: str) -> Any:
+        return lambda x: log.append(name) or x.clone()
+
+    with torch.autograd.graph.saved_tensors_hooks(noting("pack"), noting("unpack")):
+        y = leaf(5.0).exp().sin()
+    log.append("backward")
+    y.backward()
+    assert log == ["pack", "pack", "backward", "unpack", "unpack"]
+
+
+def test_requires_grad_may_be_said_of_a_result_that_does() -> None:
+    y = leaf(1.0) * 2
+    assert y.requires_grad_() is y
+    y.requires_grad = True
+    assert not y.is_leaf
+    assert not constant(1.0).requires_grad
+    assert torch.nn.Parameter(constant(1.0)).requires_grad
+
+
+def test_a_gradient_is_kept_of_a_result_though_another_leaf_is_asked_for() -> None:
+    x = leaf([1.0, 2.0])
+    y = x * 2
+    y.retain_grad()
+    (y * 3).sum().backward(inputs=[x])
+    same(y.grad, [3.0, 3.0])
+    same(x.grad, [6.0, 6.0])
+
+
+def test_factories_make_leaves_under_no_grad() -> None:
+    with torch.no_grad():
+        made = [
+            getattr(torch, name)(2, requires_grad=True)
+            for name in ["zeros", "ones", "empty", "rand", "randn", "eye"]
+        ]
+        made += [
+            torch.linspace(0, 1, 3, requires_grad=True),
+            torch.arange(3.0, requires_grad=True),
+            torch.full((2,), 1.0, requires_grad=True),
+            torch.zeros_like(constant([1.0]), requires_grad=True),
+            torch.tensor([1.0], requires_grad=True),
+        ]
+    assert all(x.requires_grad and x.is_leaf for x in made)
+
+
+def test_gradients_of_a_wrong_shape_are_refused_with_both() -> None:
+    x = leaf([1.0, 2.0])
+    message = r"has a shape of \(3,\) and output\[0\] has a shape of \(2,\)"
+    with pytest.raises(RuntimeError, match=message):
+        torch.autograd.grad(2 * x, x, torch.ones(3))
+    with pytest.raises(RuntimeError, match=r"grad_output\[1\]"):
+        torch.autograd.grad([x.sum(), 2 * x], x, [None, torch.ones(3)])
+
+
+def test_hooks_of_views_whose_base_was_written_to_are_not_called() -> None:
+    x, log = leaf([1.0, 2.0]), []
+    y = x * 1
+    view, other = y[0], y[1]
+    view.register_hook(lambda ct: log.append("view"))
+    y.register_hook(lambda ct: log.append("base"))
+    y.mul_(3)
+    (view * 2 + other).backward()
+    assert log == ["base"]
+    same(x.grad, [6.0, 3.0])
+
+
+def test_generators_in_a_mode_take_values_and_errors() -> None:
+    @torch.no_grad()
+    def generate() -> Any:
+        given = yield torch.is_grad_enabled()
+        try:
+            yield given, torch.is_grad_enabled()
+        except ValueError:
+            yield "caught", torch.is_grad_enabled()
+        return 7
+
+    running = generate()
+    found = [next(running), running.send(5), running.throw(ValueError())]
+    assert found == [False, (5, False), ("caught", False)]
+    with pytest.raises(StopIteration) as stopped:
+        next(running)
+    assert stopped.value.value == 7
+    assert torch.is_grad_enabled()
+
+
+def test_tangents_go_through_views_in_both_directions() -> None:
+    with forward_ad.dual_level():
+        base = forward_ad.make_dual(constant([1.0, 2.0]), constant([1.0, 1.0]))
+        view = base[0]
+        base.mul_(3)
+        same(forward_ad.unpack_dual(view).tangent, 3.0)
+        view.copy_(constant(5.0))
+        same(forward_ad.unpack_dual(base).tangent, [0.0, 3.0])
+        plain = constant([1.0, 2.0])
+        plain[1].copy_(forward_ad.make_dual(constant(1.0), constant(7.0)))
+        same(forward_ad.unpack_dual(plain).tangent, [0.0, 7.0])
