@@ -181,10 +181,10 @@ class Operation(Node):
             StructureError: where there is not one gradient for each result.
         """
         own = self._own()
-        if len(gradients) != self._part.count:
+        if len(gradients) != self._part.results:
             raise StructureError(
                 f"{self.name()}: it takes a gradient for each result.\n"
-                f"  results: {self._part.count}\n  gradients: {len(gradients)}"
+                f"  results: {self._part.results}\n  gradients: {len(gradients)}"
             )
         walk = Walk(f"{self.name()}()", None, state.grad)
         given = {i: _taken(walk, x) for i, x in enumerate(gradients) if x is not None}
@@ -199,7 +199,7 @@ class Operation(Node):
 
     @property
     def _input_metadata(self) -> Any:
-        types = self._part.program.output_types[: self._part.count]
+        types = self._part.program.output_types[: self._part.results]
         return _metadata(types, Edge(self._segment, 0))
 
     @property
@@ -297,7 +297,7 @@ def standing_for(edge: GradientEdge) -> Tensor:
     node, index, *_ = edge
     if isinstance(node, AccumulateGrad):
         return node.variable
-    if not isinstance(node, Operation) or not 0 <= index < node._part.count:
+    if not isinstance(node, Operation) or not 0 <= index < node._part.results:
         raise ArgumentError(
             f"GradientEdge: there is no result {index} of "
             f"{node.name() if isinstance(node, Node) else repr(node)}.\n"

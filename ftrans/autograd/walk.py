@@ -220,7 +220,7 @@ class Walk:
                 ct = self._stop(segment, position, arrived[position])
                 arrived[position] = ct if self._goes_on(Edge(segment, position)) else None
         node = segment.node
-        cts = [arrived.get(position) for position in range(segment.operation.count)]
+        cts = [arrived.get(position) for position in range(segment.operation.results)]
         if node is not None and any(present(cts)):
             cts = self.shown(node.before, cts)
         pairs = self.pulled(segment, (), {i: ct for i, ct in enumerate(cts) if ct is not None})

@@ -134,7 +134,7 @@ def saving(
     return frozenset([p for p, a in pairs if a in residuals or program.outputs[p] in factors])
 
 
-_SCALING = {"multiply", "divide"}
+_SCALING = {"div", "divide", "multiply"}
 
 
 def _above(program: Program, values: Iterable[int]) -> set[Any]:

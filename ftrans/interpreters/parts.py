@@ -19,7 +19,7 @@ class Part(NamedTuple):
         program: what it does, as a program of its own.
         takes: for each operand its value in the whole; None for a number.
         gives: the values in the whole that it returns, and others that are needed there.
-        count: how many of these are its results, in PyTorch's order: the others follow.
+        results: how many of these are its results, in PyTorch's order: the others follow.
         location: where it was recorded.
     """
 
@@ -27,7 +27,7 @@ class Part(NamedTuple):
     program: Program
     takes: tuple[int | None, ...]
     gives: tuple[int, ...]
-    count: int
+    results: int
     location: Location | None
 
 

@@ -146,7 +146,7 @@ def place_call(steps: Any, start: int, name: str, stop: int, codes: list[int]) -
     """
     called, place, first = steps[start].location, steps[-1].location, steps[start].code
     if type(called) is not Called or called.name != name:  # else another call began alike
-        before = steps[start - 1].location if start else None
+        before: Any = steps[start - 1].location if start else None
         again = type(before) is Called and before.code is place.code
         turn = again and before.offset == place.offset and not before.turn
         returned = tuple([code - first for code in codes if code >= first])

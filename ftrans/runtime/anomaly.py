@@ -49,7 +49,7 @@ def _has_nan(x: Any) -> bool:
 
 
 def _error(program: Program, arrays: Sequence[Any]) -> AnomalyError:
-    values, made = list(arrays), []
+    values, made = list(arrays), list[tuple[int, int]]()
     for index, equation in enumerate(program.equations):
         operands = [a.array if isinstance(a, Literal) else values[a] for a in equation.operands]
         found = above.evaluate(equation.primitive, operands, equation.params)
@@ -62,7 +62,8 @@ def _error(program: Program, arrays: Sequence[Any]) -> AnomalyError:
         if program.locations[slope] is not program.locations[index]:  # infinity times zero
             return _made_by(program, index, output, slope)
     if made:
-        return _made_by(program, *made[0], made[0][0])
+        index, output = made[0]
+        return _made_by(program, index, output, index)
     given = [f"{i}: {program.inputs[i]}" for i, x in enumerate(arrays) if _has_nan(x)]
     return AnomalyError(
         f"{program.name}: it returned nan values, which no operation has made of numbers.\n"
@@ -74,10 +75,10 @@ def _slope(program: Program, values: Sequence[Any], index: int) -> int:
     """Returns the equation of a derivative that an infinite operand of another one comes from."""
     makers = {n: i for i, (_, ns, _) in enumerate(program.numbered()) for n in ns}
     for a in program.equations[index].operands:
-        i = makers.get(a)
+        i = makers.get(a, 0) if type(a) is int else 0
         # the first equation of an operation is none of its derivative
-        of_slope = i is not None and program.locations.index(program.locations[i]) < i
-        if of_slope and np.isinf(np.asarray(values[a])).any():
+        of_slope = program.locations.index(program.locations[i]) < i
+        if of_slope and np.isinf(np.asarray(values[a])).any():  # type: ignore[call-overload]
             return _slope(program, values, i)
     return index
 

@@ -175,6 +175,7 @@ def test_what_is_written_in_their_place() -> None:
         (lambda x: torch.cat([x + 1, -x]), False),
         (lambda x: x * 2, True),
         (lambda x: x / 2, True),
+        (lambda x: x.div(2), True),
         (lambda x: x * constant([1.0, 2.0]), True),
         (lambda x: x.exp(), True),
         (lambda x: x[[0, 1]], True),
