@@ -3,8 +3,9 @@
 `python -m benchmarks.session MODEL LIBRARY STEPS` prints JSON: the seconds since the first step
 began, after 1, 10, 100, ... steps, with all that was traced and compiled, and the last loss.
 Imports and the making of arrays do not count. LIBRARY is `torch`, `jax` (jitted), `ftrans`,
-`ftrans-jit`, `ftrans-jax`, which begins with arrays of JAX's, or `ftrans-optax`, which calls optax
-as it is, where the others take its functions by `from_jax`.
+`ftrans-jit`, `ftrans-measured`, whose roads are by what runs take, `ftrans-jax`, which begins with
+arrays of JAX's, or `ftrans-optax`, which calls optax as it is, where the others take its functions
+by `from_jax`.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ def _by_jax(case: str, how: str) -> tuple[Step, Any, Any]:
 
     import ftrans
 
+    if how.endswith("-measured"):
+        ftrans.config.execution = "measured"
     lib = libraries.jax() if how == "jax" else libraries.ftrans()
     loss, params, data = model_of(case)
     optimiser = optax.adam(RATE)

@@ -12,9 +12,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-Execution = Literal["auto", "compile", "interpret"]
+Execution = Literal["auto", "measured", "compile", "interpret"]
 Lowering = Literal["auto", "splice", "replay"]
 HostCalls = Literal["auto", "ffi", "callback"]
+PINNED = ("compile", "interpret")
+"""The roads that `execution` may pin."""
+
 _WORDS = {
     "execution": get_args(Execution),
     "lowering": get_args(Lowering),
@@ -38,8 +41,10 @@ class _Config:
     """Holds the settings, each an attribute.
 
     Attributes:
-        execution: "auto" interprets what is cheap or seldom seen and compiles the rest; "compile"
-            and "interpret" pin the choice, for reproducible bits.
+        execution: "auto" interprets what is cheap or seldom seen and compiles the rest, by
+            estimates alone, so that all processes do alike. "measured" goes by what runs take, and
+            compiles in another thread while calls go on: sooner fast, but which call is the first
+            compiled one depends on timing. "compile" and "interpret" pin the choice.
         lowering: how programs become JAX's before they are compiled. "splice" copies jaxprs of
             single equations together; "replay" traces them by `jax.numpy`, which takes longer;
             "auto" splices where the release of JAX takes it. What is compiled already stays.
@@ -52,8 +57,6 @@ class _Config:
         check_nan: whether a run that returns a NaN raises; see `autograd.detect_anomaly`.
         cache_entries: how many programs are remembered.
         cache_bytes: how many bytes of compiled code are.
-        background_compile: whether compiling goes on in another thread while calls are still
-            interpreted. Off: which call is the first compiled one would depend on timing.
         compilation_cache_dir: where compiled code is kept between processes that took more than
             half a second to compile; None for nowhere. At first it is what the environment variable
             FTRANS_CACHE_DIR names, nowhere if that is empty, else a directory among the user's
@@ -75,7 +78,6 @@ class _Config:
         self.check: bool = os.environ.get("FTRANS_CHECK", "") == "1"
         self.cache_entries: int = 4096
         self.cache_bytes: int = 1 << 30
-        self.background_compile: bool = False
         self.fold: bool = False
         self.skip_python: bool = True
         named = os.environ.get("FTRANS_CACHE_DIR")

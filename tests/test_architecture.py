@@ -55,19 +55,19 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5931,
+    "autograd": 5975,
     "custom": 5619,
     "external": 1087,
     "func": 5361,
-    "interop": 2386,
-    "interpreters": 3604,
+    "interop": 2390,
+    "interpreters": 3623,
     "ir": 2541,
-    "nn": 2896,
-    "numpy": 9432,
+    "nn": 2886,
+    "numpy": 9414,
     "primitives": 8626,
-    "random": 1260,
-    "runtime": 4309,
-    "scipy": 517,
+    "random": 1259,
+    "runtime": 4433,
+    "scipy": 502,
     "torch": 704,
     "verify": 3233,
 }

@@ -16,6 +16,9 @@ from ftrans.runtime import run
 _GONE_BACK = "gone back"
 """Says of a program in its memo which result one went back from when it was run last."""
 
+CHANGED = "changed"
+"""Says of a program in its memo that somebody has changed the cotangent of a result."""
+
 
 class Ahead(NamedTuple):
     """Is what a program with the derivative of a result has returned."""
@@ -27,19 +30,30 @@ class Ahead(NamedTuple):
         """Returns the cotangents as far as the first stops, by their slots."""
         return dict(zip(self.plan.sent, self.values[len(self.plan.flags) :], strict=False))
 
-    def pull_from(self, stop: int, found: dict[int, Any]) -> None:
-        """Goes on from a stop, whose cotangent has been found, and adds to what has been."""
+    def pull_from(self, stop: int, found: dict[int, Any], is_same: bool) -> None:
+        """Goes on from a stop, whose cotangent has been found, and adds to what has been.
+
+        Args:
+            stop: a result.
+            found: the cotangents, by slot.
+            is_same: whether those of all stops so far are as they came.
+        """
         rest = self.plan.rests[stop]
-        if not rest.sent:
+        if is_same and rest.unchanged:
+            cts = [self.values[i] for i in rest.unchanged]
+        elif rest.sent:
+            given = [found[slot] for slot in (~stop, *rest.added)]
+            cts = run(rest.program, [self.values[i] for i in rest.taken] + given)
+        else:
             return
-        taken = [self.values[i] for i in rest.taken]
-        given = [found[slot] for slot in (~stop, *rest.added)]
-        found.update(zip(rest.sent, run(rest.program, taken + given), strict=True))
+        found.update(zip(rest.sent, cts, strict=True))
 
 
 def run_ahead(segment: Segment, root: int) -> Ahead | None:
     """Runs a segment and the derivative of a result as one; None where that cannot be."""
-    plan = fused(segment.program, segment.active, root, segment.stops)
+    program = segment.program
+    on = CHANGED not in program.memo and not program.calls_host
+    plan = fused(program, segment.active, root, segment.stops, on)
     if plan is None:
         return None
     try:

@@ -23,6 +23,7 @@ import numpy as np
 
 from ftrans.autograd.ahead import expected, run_ahead
 from ftrans.autograd.apart import run_apart
+from ftrans.autograd.flags import look
 from ftrans.autograd.levels import OPEN, attach, pushed, tangents_of
 from ftrans.autograd.modes import differentiating
 from ftrans.autograd.segment import Edge, Segment, current, trimmed
@@ -37,7 +38,7 @@ from ftrans.autograd.values import (
     waiting,
     written_to,
 )
-from ftrans.interpreters.dependence import flow, requiring, taking_part
+from ftrans.interpreters.dependence import requiring, taking_part
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.frame import TAPE, settled
 from ftrans.ir.leap import Leap, results_of
@@ -58,9 +59,6 @@ MOST_PENDING = 2000
 
 _ASKS = Asks(order=8)
 """What is asked of custom rules: nobody knows how often one goes backward through them."""
-
-_looking = threading.RLock()
-"""Held while the `flags` of a tape grow."""
 
 (_ALONE,) = [getrefcount(x) for x in [object()]]
 """How many references `Tape.pending` counts of a tensor that only its list refers to."""
@@ -159,24 +157,7 @@ class Tape(Ends):
         """Tells whether a value depends on what requires grad."""
         if type(code) is not int or code < 0:
             return type(code) is int and self.targets[~code] is not None
-        if code >= len(self.flags):
-            with _looking:  # another thread may ask as well
-                self._look(code)
-        return self.flags[code]
-
-    def _look(self, code: int) -> None:
-        """Notes of all results up to one whether they require grad."""
-        flags, targets = self.flags, self.targets
-        while code >= len(flags):
-            step = self.steps[self.seen]
-            self.seen += 1
-            taken, moves = step.flow or flow(step)
-            for a in taken:
-                if flags[a] if a >= 0 else targets[~a] is not None:
-                    flags += moves
-                    break
-            else:
-                flags += [False] * len(moves)
+        return self.flags[code] if code < len(self.flags) else look(self, code)
 
     def twin(self, code: int) -> int:
         """Returns the value that stands for one where nothing is to be differentiated."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ftrans import numpy as fnp
-from ftrans.autograd.ahead import Ahead
+from ftrans.autograd.ahead import CHANGED, Ahead
 from ftrans.autograd.hooks import checked
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.modes import Mode, switch
@@ -195,6 +195,7 @@ class Walk:
 
         Those that were run ahead go on in the same way, to further slots.
         """
+        is_same = True
         for position in stops:
             ct = found.get(~position)
             if ct is None:
@@ -202,11 +203,15 @@ class Walk:
             if segment.moved is not None:  # a hook has looked at its nodes
                 self.send(Edge(segment, position), ct)
                 continue
-            ct = found[~position] = self._stop(segment, position, ct)
+            before, ct = ct, self._stop(segment, position, ct)
+            found[~position] = ct
+            if ct is not before:
+                is_same = False
+                segment.program.memo[CHANGED] = True
             if not self._goes_on(Edge(segment, position)):
                 continue
             if ahead is not None and segment.ahead is ahead:
-                ahead.pull_from(position, found)
+                ahead.pull_from(position, found, is_same)
             elif segment.moved is None:
                 self._pull(segment, stops, {position: ct}, found, True)
             else:  # who looks at the result has just seen it

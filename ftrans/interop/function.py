@@ -410,13 +410,11 @@ class Namespace(ModuleType):
 
     Args:
         module: the module, or its name, by which it is imported when it is first looked at.
-        advice: what to do where it has not what is asked for.
     """
 
-    def __init__(self, module: ModuleType | str, advice: str = ""):
+    def __init__(self, module: ModuleType | str):
         super().__init__(module if isinstance(module, str) else module.__name__)
         self._module = module
-        self._advice = advice
 
     def _imported(self) -> ModuleType:
         if isinstance(self._module, str):
@@ -426,9 +424,9 @@ class Namespace(ModuleType):
     def __getattr__(self, name: str) -> Any:
         module = self._imported()
         if not hasattr(module, name):
-            raise MissingAttributeError(
-                f"module {module.__name__!r} has no attribute {name!r}{self._advice}"
-            )
+            home = module.__name__
+            advice = _OF_SCIPY.format(home[4:]) if home.startswith("jax.scipy") else ""
+            raise MissingAttributeError(f"module {home!r} has no attribute {name!r}{advice}")
         found = getattr(module, name)
         if isinstance(found, ModuleType):
             found = Namespace(found)
@@ -439,6 +437,12 @@ class Namespace(ModuleType):
 
     def __dir__(self) -> list[str]:
         return dir(self._imported())
+
+
+_OF_SCIPY = (
+    ".\n  Call SciPy's own, {}, on x.detach() where no derivative is wanted;\n"
+    "  else write an autograd.Function around it, with its derivative."
+)
 
 
 def _is_dtype(value: Any) -> bool:

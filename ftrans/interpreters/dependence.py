@@ -42,11 +42,15 @@ def moving(equation: Equation) -> list[bool]:
     return [t.is_inexact and s for t, s in zip(equation.types, [*smooth, *rest], strict=False)]
 
 
-def flow(step: Step) -> tuple[list[int], list[bool]]:
-    """Returns what `differentiated` and `moving` tell of a step, and notes it there."""
+def flow(step: Step) -> tuple[list[int], list[bool], dict[tuple[bool, ...], list[bool]]]:
+    """Returns what `differentiated` and `moving` tell of a step, and notes it there.
+
+    Besides it returns where to note of all results so far whether they require grad, by which
+    inputs do.
+    """
     equation: Any = step.equation
     taken = [a for a in differentiated(equation) if type(a) is int]
-    step.flow = taken, moving(equation)
+    step.flow = taken, moving(equation), {}
     return step.flow
 
 

@@ -30,12 +30,15 @@ class Rest(NamedTuple):
         taken: results of `Fused.program`, by position.
         added: the slots in which something has arrived before, which it is added to.
         sent: the slots of the cotangents that it returns.
+        unchanged: which results of `Fused.program` these are where the cotangents of all stops so
+            far stay as they are; none where it was not run on.
     """
 
     program: Program
     taken: Numbers
     added: Numbers
     sent: Numbers
+    unchanged: Numbers
 
 
 class Fused(NamedTuple):
@@ -66,7 +69,9 @@ class Fused(NamedTuple):
 
 
 @memoised
-def fused(program: Program, active: Mask, root: int, looked_at: frozenset[int]) -> Fused | None:
+def fused(
+    program: Program, active: Mask, root: int, looked_at: frozenset[int], on: bool
+) -> Fused | None:
     """Returns how a program and the derivative of a result are run as one; None where they cannot.
 
     They cannot where somebody may come back to what else there is: where another result requires
@@ -77,6 +82,7 @@ def fused(program: Program, active: Mask, root: int, looked_at: frozenset[int]) 
         active: for each input whether it is differentiated.
         root: the position of that result.
         looked_at: the results whose cotangents somebody looks at.
+        on: whether to go on as if they stayed as they are, as they do where one only looks.
     """
     flags = requiring(program, active)
     if not flags[root]:
@@ -95,6 +101,7 @@ def fused(program: Program, active: Mask, root: int, looked_at: frozenset[int]) 
         opened = exposed(linear, sum(active), stops)
         cts = pull(opened, residuals, seeds + [None] * len(stops))
         found = {slot: ct for slot, ct in zip(slots, cts, strict=True) if ct is not None}
+        first = tuple(found)
         outs += found.values()
         arrives = {slot: type_of(ct) for slot, ct in found.items()}
         places: dict[int, int] = {}  # of the residuals that are needed, among the results
@@ -110,12 +117,20 @@ def fused(program: Program, active: Mask, root: int, looked_at: frozenset[int]) 
                 if i not in places:
                     places[i] = len(outs)
                     outs.append(residuals[i])
-            rests[stop] = Rest(rest, tuple([places[i] for i in needed]), added, sent)
+            unchanged: Numbers = ()
+            if on:
+                cts = [found[slot] for slot in (~stop, *added)]
+                cts = replay(rest, [residuals[i] for i in needed] + cts)
+                found.update(zip(sent, cts, strict=True))
+                unchanged = tuple(range(len(outs), len(outs) + len(sent)))
+                outs += [found[slot] for slot in sent]
+            taken = tuple([places[i] for i in needed])
+            rests[stop] = Rest(rest, taken, added, sent, unchanged)
         whole = finish(frame, outs)
     ends = tuple([i for i in inputs if active[i]])
     saves = saving(program, active, linear, reached)
     needs = None if saves.issuperset(pick(range(len(flags)), flags)) else saves
-    return Fused(whole, root, stops, flags, needs, ends, tuple(found), rests)
+    return Fused(whole, root, stops, flags, needs, ends, first, rests)
 
 
 def _adding(

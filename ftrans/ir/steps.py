@@ -26,7 +26,7 @@ class Step:
         part: where it is the demand of a value what computed that: a program, weakly, what it
             needs, and what it gives.
         leaps: what functions that were called here recorded, by call: see `leap.py`.
-        flow: what the tape notes of where derivatives go, see `flow` in `autograd/segment.py`.
+        flow: what the tape notes of where derivatives go, see `interpreters/dependence.py`.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class Step:
         self.ends: dict[Any, tuple[weakref.ref[Program], dict[int, None]]] | None = None
         self.part: tuple[weakref.ref[Program], frozenset[int], Any, Any] | None = None
         self.leaps: dict[Any, Any] | None = None
-        self.flow: tuple[list[int], list[bool]] | None = None
+        self.flow: tuple[list[int], list[bool], dict[Any, list[bool]]] | None = None
 
     def find(self, key: Any) -> Step | None:
         """Returns the step with this key that follows, and remembers it as the last one taken."""

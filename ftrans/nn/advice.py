@@ -16,7 +16,7 @@ _FRACTIONAL = "Draw where windows begin, and write ftrans.nn.adaptive_max_pool2d
 _INSTEAD = {
     "affine_grid": "Write ftrans.numpy.matmul(base, theta.T), base being the grid with ones.",
     "bilinear": "Write ftrans.numpy.einsum('...n,knm,...m->...k', x, weight, y) + bias.",
-    "channel_shuffle": _SHUFFLED,
+    **dict.fromkeys(("channel_shuffle", "native_channel_shuffle"), _SHUFFLED),
     "conv_tbc": "Write ftrans.nn.conv1d(x.transpose(1, 2, 0), weight.transpose(2, 1, 0)).",
     "embedding_bag": "Write ftrans.nn.embedding(input, weight).sum(axis=-2), or mean, or max.",
     "feature_alpha_dropout": "Write ftrans.nn.dropout2d(x), or ftrans.nn.alpha_dropout(x).",
@@ -32,7 +32,6 @@ _INSTEAD = {
     "ftrans.nn.scaled_dot_product_attention between them.",
     "multilabel_margin_loss": "Write ftrans.nn.multilabel_soft_margin_loss(x, labels), labels "
     "being 0 or 1 for each class.",
-    "native_channel_shuffle": _SHUFFLED,
     "pdist": "Write ftrans.numpy.vector_norm(x[i] - x[j], axis=-1), with "
     "i, j = numpy.triu_indices(len(x), 1).",
     "rrelu": "Write ftrans.nn.leaky_relu(x, (lower + upper) / 2), or draw slopes: "
@@ -42,9 +41,7 @@ _INSTEAD = {
     "threshold": "Write ftrans.numpy.where(x > threshold, x, value).",
     "triplet_margin_with_distance_loss": "Write "
     "ftrans.nn.relu(distance(anchor, positive) - distance(anchor, negative) + margin).mean().",
-    "upsample": _RESIZED,
-    "upsample_bilinear": _RESIZED,
-    "upsample_nearest": _RESIZED,
+    **dict.fromkeys(("upsample", "upsample_bilinear", "upsample_nearest"), _RESIZED),
 }
 """What to write, by the name that is missing."""
 

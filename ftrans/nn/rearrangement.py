@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import padded, ranked, shown, sizes
+from ftrans.nn.pooling import Window
 from ftrans.numpy.promotion import as_array
 
 __all__ = ["pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
@@ -113,21 +112,15 @@ def unfold(
     steps = sizes("unfold", "stride", stride, 2, 1)
     pads = sizes("unfold", "padding", padding, 2)
     n, c, *room = type_of(x).shape
-    settings = zip(room, kernel, dilations, pads, steps, strict=True)
-    counts = [(m + 2 * q - d * (k - 1) - 1) // s + 1 for m, k, d, q, s in settings]
-    if min(counts) < 1:
+    windows = [Window(*each) for each in zip(room, kernel, steps, pads, dilations, strict=True)]
+    if min(window.count for window in windows) < 1:
         raise ShapeError(
             f"unfold: the kernel is larger than what it moves over.{shown(input=x)}\n"
             f"  kernel_size: {kernel}, dilation: {dilations}, padding: {pads}"
         )
-    for axis, width in enumerate(pads, 2):
-        x = padded(x, axis, width, width, 0)
-    parts = []
-    for offset in np.ndindex(*kernel):
-        start = [o * d for o, d in zip(offset, dilations, strict=True)]
-        stop = [a + s * (m - 1) + 1 for a, s, m in zip(start, steps, counts, strict=True)]
-        part = p.slice_p(x, start=(0, 0, *start), stop=(n, c, *stop), step=(1, 1, *steps))
-        parts.append(p.reshape_p(part, shape=(n, c, 1, math.prod(counts))))
-    out = p.concatenate_p(*parts, axis=2)
-    shape = (n, c * len(parts), math.prod(counts))
+    count = math.prod(window.count for window in windows)
+    rows, columns = windows
+    each = [part for row in rows.slices(x, 2, 0) for part in columns.slices(row, 3, 0)]
+    out = p.concatenate_p(*[p.reshape_p(part, shape=(n, c, 1, count)) for part in each], axis=2)
+    shape = (n, c * len(each), count)
     return p.reshape_p(out, shape=shape if batched else shape[1:])

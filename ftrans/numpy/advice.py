@@ -160,36 +160,18 @@ def _place(frame: FrameType | None) -> str:
 # --------------------------------------------------------------------- functions that are not there
 
 _SPELLED = {
-    "as_tensor": "asarray",
-    "asanyarray": "asarray",
-    "asarray_chkfinite": "asarray",
-    "asfortranarray": "asarray",
-    "asmatrix": "asarray",
-    "bmat": "block",
-    "broadcast": "broadcast_arrays",
-    "common_type": "result_type",
-    "frompyfunc": "vectorize",
-    "in1d": "isin",
-    "matrix": "array",
-    "min_scalar_type": "result_type",
-    "ndenumerate": "ndindex",
-    "poly1d": "polyval",
-    "product": "prod",
-    "row_stack": "vstack",
-    "trapz": "trapezoid",
+    "as_tensor": "asarray", "asanyarray": "asarray", "asarray_chkfinite": "asarray",
+    "asfortranarray": "asarray", "asmatrix": "asarray", "bmat": "block", "bmm": "matmul",
+    "broadcast": "broadcast_arrays", "cat": "concatenate", "clamp": "clip",
+    "common_type": "result_type", "from_numpy": "asarray", "frompyfunc": "vectorize",
+    "in1d": "isin", "matrix": "array", "min_scalar_type": "result_type", "mm": "matmul",
+    "mv": "matvec", "ndenumerate": "ndindex", "no_grad": "stop_gradient", "poly1d": "polyval",
+    "product": "prod", "row_stack": "vstack", "tensor": "array", "trapz": "trapezoid",
     # less than a byte is not computed with
     **dict.fromkeys(("int1", "int2", "int4"), "int8"),
     **dict.fromkeys(("uint1", "uint2", "uint4"), "uint8"),
     **dict.fromkeys(("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"), "float8_e4m3"),
-    "bmm": "matmul",
-    "cat": "concatenate",
-    "clamp": "clip",
-    "from_numpy": "asarray",
-    "mm": "matmul",
-    "mv": "matvec",
-    "no_grad": "stop_gradient",
-    "tensor": "array",
-}
+}  # fmt: skip
 """Other names, of PyTorch's and of NumPy's, for functions that are there."""
 
 

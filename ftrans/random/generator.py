@@ -45,8 +45,11 @@ def _of_scaled(name: str, draws: str) -> Any:
     return _method(method, draws)
 
 
-def _of_drawn(name: str, draws: str, **defaults: Any) -> Any:
-    """Makes the method that draws of a distribution of the same parameters as JAX has."""
+def _of_drawn(name: str, draws: str, fits: bool = True, **defaults: Any) -> Any:
+    """Makes the method that draws of a distribution of the same parameters as JAX has.
+
+    Where they are numbers they have to fit the size; those of vectors JAX looks at.
+    """
     known = DISTRIBUTIONS[name]
     parameters = [p for p in known.signature.parameters.values() if p.name in known.arrays]
     own = [p.replace(default=defaults.get(p.name, p.default)) for p in parameters]
@@ -58,6 +61,8 @@ def _of_drawn(name: str, draws: str, **defaults: Any) -> Any:
         bound.apply_defaults()
         given = bound.arguments
         self, size = given.pop("self"), given.pop("size")
+        if not fits:
+            return self._drawn(name, size, **given)
         shape, *values = fitted(name, size, **given)
         return self._drawn(name, shape, **dict(zip(given, values, strict=True)))
 
@@ -203,8 +208,12 @@ class Generator:
     bernoulli = _of_drawn("bernoulli", "booleans that are true with probability p")
     beta = _of_drawn("beta", "of the beta distribution; derivatives go to both parameters")
     chisquare = _of_drawn("chisquare", "of the chi-square distribution")
+    dirichlet = _of_drawn("dirichlet", "of this distribution: n parts, for alpha f32[n]", False)
     f = _of_drawn("f", "of the F distribution")
     geometric = _of_drawn("geometric", "after how many trials one succeeds: from 1 on")
+    multivariate_normal = _of_drawn(
+        "multivariate_normal", "vectors, by mean f32[..., n] and cov f32[..., n, n]", False
+    )
     poisson = _of_drawn("poisson", "of the Poisson distribution with this mean: integers", lam=1.0)
     rayleigh = _of_drawn("rayleigh", "of the Rayleigh distribution", scale=1.0)
     standard_t = _of_drawn("t", "of Student's t distribution")
@@ -218,11 +227,6 @@ class Generator:
             return self._standard("uniform", size, None)
         shape, low, high = fitted("uniform", size, low=low, high=high)
         return self._drawn("uniform", shape, minval=low, maxval=high)
-
-    @boundary
-    def multivariate_normal(self, mean: Any, cov: Any, size: Any = None) -> Any:
-        """Draws vectors of the normal distribution: mean f32[..., n], cov f32[..., n, n]."""
-        return self._drawn("multivariate_normal", size, mean=mean, cov=cov)
 
     @boundary
     def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -> Any:
@@ -344,11 +348,6 @@ class Generator:
     def standard_gamma(self, shape: Any, size: Any = None) -> Any:
         """Draws of the gamma distribution with scale 1."""
         return self.gamma(shape, 1.0, size)
-
-    @boundary
-    def dirichlet(self, alpha: Any, size: Any = None) -> Any:
-        """Draws of the Dirichlet distribution, each of n parts, for alpha f32[n]."""
-        return self._drawn("dirichlet", size, alpha=alpha)
 
     @boundary
     def pareto(self, a: Any, size: Any = None) -> Any:

@@ -12,14 +12,16 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from ftrans.config import config
 from ftrans.interpreters import runnable, simplify
 from ftrans.ir import Program
 from ftrans.runtime.cache import count, make_room, track
-from ftrans.runtime.executable import Executable
+from ftrans.runtime.executable import Executable, form_of
 from ftrans.runtime.explain import Why
+from ftrans.runtime.measured import PART, Times, learn_price, learnt
 from ftrans.runtime.policy import Family, Price, family_of, gain_of_jax
 from ftrans.runtime.segments import Segmented, is_split, price_of
 
@@ -33,6 +35,7 @@ class State:
         failure: the error that compiling ended in, or None.
         warned: whether the user was told of the failure.
         price: the estimated costs; None before they were asked for.
+        times: what runs took, where the choice is by that.
         pending: whether it is being compiled in the background.
         lock: held while it is compiled.
     """
@@ -47,6 +50,7 @@ class State:
     def drop(self) -> None:
         """Forgets what was compiled, and begins anew."""
         self.evidence = 0.0
+        self.times = Times()
         self.executable = None
         self.failure: str | None = None
         self.warned = False
@@ -113,6 +117,7 @@ class Choice(NamedTuple):
 _PINNED = Choice(None, "interpreted", Why.PINNED)
 _FAILED = Choice(None, "interpreted", Why.FAILED)
 _NO_GAIN = Choice(None, "interpreted", Why.NO_GAIN)
+_SLOWER = Choice(None, "interpreted", Why.SLOWER)
 _WAITING = Choice(None, "interpreted", Why.WAITING)
 OBSERVED = Choice(None, "interpreted", Why.OBSERVED)
 
@@ -137,6 +142,9 @@ def choose(
         return _FAILED
     if execution == "compile":
         return _compile(state, program, arrays, host, Choice(None, "compiled now", Why.PINNED))
+    measured = execution == "measured" and not on_device
+    if measured and state.times.is_slower:
+        return _SLOWER
     prices = state.price = state.price or price_of(program)
     gain = prices.gain if host else gain_of_jax(program, prices)
     needed = prices.compiling
@@ -149,17 +157,39 @@ def choose(
         return _NO_GAIN
     elif plan.family.unproven:
         needed *= plan.family.factor
+    part = 1.0
+    if measured:  # `note` has added up what was measured
+        needed, part, gain = needed * learnt(), PART, 0.0
     spent = state.evidence = state.evidence + gain
-    if spent <= needed:
+    if spent <= needed * part:
         return Choice(None, "interpreted", Why.COLD, spent, needed)
     why = Why.DEVICE if on_device else Why.PAYS
     found = Choice(None, "compiled now", why, spent, needed)
-    if config.background_compile and host:
-        if _submit(state, program):
+    if measured:
+        if _submit(state, program, program.inputs if host else list(map(form_of, arrays)), host):
             plan.family.unproven += 1
         return _WAITING
     plan.family.unproven += 1
     return _compile(state, program, arrays, host, found)
+
+
+def note(state: State, program: Program, choice: Choice | None, host: bool, seconds: float) -> None:
+    """Notes what a run took, where the choice is by that.
+
+    Args:
+        state: that of the program.
+        program: its final form.
+        choice: how it was run; None where it was compiled before.
+        host: whether all its arguments were NumPy arrays.
+        seconds: what it took.
+    """
+    prices, times = state.price, state.times
+    if choice is None:
+        if host and times.of_compiled(seconds):
+            state.executable = None
+    elif choice.executable is None and prices is not None and times.of_interpreted(seconds):
+        gain = prices.gain if host else gain_of_jax(program, prices)
+        state.evidence += seconds * gain / (prices.compiled + gain)
 
 
 _DISPATCH = 30
@@ -204,7 +234,10 @@ def _build(
                 executable = Segmented(program, _shared, whole=config.execution == "compile")
             else:
                 executable = Executable(program)
+            start = perf_counter()
             executable.prepare(arrays, host)
+            if state.price is not None:
+                learn_price(state.price.compiling, perf_counter() - start)
             state.executable = executable
             count("compiled")
             make_room(state)
@@ -239,24 +272,31 @@ def _warn_once(state: State, program: Program) -> None:
 
 # ------------------------------------------------------------------------------- in the background
 #
-# For those who ask for it, a thread compiles while calls go on being interpreted. It ends when
-# nothing is left to do. It is no daemon: Python waits at its exit for the compilation under way,
-# and what is queued behind it is dropped.
+# Where the choice is by what runs take, a thread compiles while calls go on being interpreted. It
+# ends when nothing is left to do. It is no daemon: Python waits at its exit for the compilation
+# under way, and what is queued behind it is dropped.
 
-_queue: deque[tuple[State, Program]] = deque()
+_queue: deque[tuple[State, Program, Sequence[Any], bool]] = deque()
 _queueing = threading.Lock()
 _worker: threading.Thread | None = None
 
 
-def _submit(state: State, program: Program) -> bool:
-    """Queues a compilation; False where the state waits for one already."""
+def _submit(state: State, program: Program, arrays: Sequence[Any], host: bool) -> bool:
+    """Queues a compilation; False where the state waits for one already.
+
+    Args:
+        state: that of the program.
+        program: its final form.
+        arrays: what arguments are like, which are not kept alive.
+        host: whether all are NumPy arrays.
+    """
     global _worker
     with _queueing:
         if state.pending:
             return False
         try:
             state.pending = True
-            _queue.append((state, program))
+            _queue.append((state, program, arrays, host))
             if _worker is None or not _worker.is_alive():
                 _worker = threading.Thread(target=_work, name="ftrans-compile", daemon=False)
                 _worker.start()
@@ -271,17 +311,17 @@ def _work() -> None:
     while True:
         with _queueing:
             if not _queue or not threading.main_thread().is_alive():
-                for state, _ in _queue:
+                for state, *_ in _queue:
                     state.pending = False
                 _queue.clear()
                 _worker = None
                 return
-            state, program = _queue.popleft()
+            state, program, arrays, host = _queue.popleft()
         try:
-            _build(state, program, program.inputs, host=True)
+            _build(state, program, arrays, host)
         except BaseException as error:
             # told by a warning when the program is called next
             state.failure = f"{type(error).__name__}: {error}"
         finally:
             state.pending = False
-        del state, program
+        del state, program, arrays

@@ -69,7 +69,7 @@ class Executable:
         """Compiles what a call with such arguments needs.
 
         Args:
-            arrays: the arguments, or only the types of them.
+            arrays: the arguments, or what they are like: their types, or `form_of` them.
             host: whether all are NumPy arrays.
         """
         with self._lock:
@@ -138,7 +138,7 @@ class Executable:
 
     def _variant(self, arrays: Sequence[Any]) -> tuple[_Packing, Callable[..., Any]]:
         """Returns how such arguments are packed, and the function that takes them so."""
-        apart = tuple(i for i in self._scalars if isinstance(arrays[i], jax.Array))
+        apart = tuple(i for i in self._scalars if isinstance(arrays[i], _OF_JAX))
         found = self._by_pattern.get(apart)
         if found is None:
             with self._lock:
@@ -150,6 +150,22 @@ class Executable:
                     found = packing, jax.jit(self._source.function(packing))
                     self._by_pattern[apart] = found
         return found
+
+
+_OF_JAX = (jax.Array, jax.ShapeDtypeStruct)
+
+
+def form_of(array: Any) -> Any:
+    """Returns what an executable can be prepared for in the place of an array, and without it."""
+    if not isinstance(array, jax.Array):
+        return (
+            np.zeros((), array.dtype)
+            if array.shape == ()
+            else np.broadcast_to(np.zeros((), array.dtype), array.shape)
+        )
+    placed: Any = array.sharding if getattr(array, "_committed", True) else None
+    weak = array.weak_type
+    return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=placed, weak_type=weak)
 
 
 class Source:

@@ -25,6 +25,7 @@ class Why(Enum):
     COLD = "compiling would have saved {} so far, of {} that it costs"
     NO_GAIN = "a compiled call would take as long"
     FAILED = "XLA could not compile it"
+    SLOWER = "compiled calls took longer"
     WAITING = "it is being compiled in the background"
     HOT = "it was compiled before"
     PAYS = "it would have saved {}, of {} that compiling costs"

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftrans.config import config
+from ftrans.config import PINNED, config
 from ftrans.interpreters import inline, simplify
 from ftrans.interpreters.base import building, finish
 from ftrans.ir import ArrayType, Params, Program, Tracer, bind, check, type_of
@@ -30,7 +30,7 @@ from ftrans.primitives.outside import silently
 from ftrans.runtime.anomaly import look_for_nan
 from ftrans.runtime.blas import threads_for
 from ftrans.runtime.cache import count, keep
-from ftrans.runtime.choice import OBSERVED, choose, plan_of
+from ftrans.runtime.choice import OBSERVED, choose, note, plan_of
 from ftrans.runtime.executable import Executable, is_wide
 from ftrans.runtime.explain import Why, call_of, note_trace, record
 from ftrans.runtime.faults import explain_failure, raised
@@ -84,7 +84,7 @@ def run(
     state, why = plan.state, Why.HOT
     executable = state.executable
     choice = None
-    if by is not None and by.apart and config.execution == "auto":
+    if by is not None and by.apart and config.execution not in PINNED:
         choice, executable = OBSERVED, None
     elif executable is None or config.execution == "interpret":
         choice = choose(plan, final, arrays, host, not (host or on_cpu(arrays)))
@@ -114,11 +114,14 @@ def run(
     if config.check_nan:
         look_for_nan(final, arrays, outputs)
     hit, plan.runs = plan.runs, True
+    seconds = perf_counter() - start
+    if config.execution == "measured":
+        note(state, final, choice, host, seconds)
     if choice is None:
-        row = record(final.name, hit, "compiled", why, 0.0, 0.0, perf_counter() - start)
+        row = record(final.name, hit, "compiled", why, 0.0, 0.0, seconds)
     else:
         _, road, why, spent, price = choice
-        row = record(final.name, hit, road, why, spent, price, perf_counter() - start)
+        row = record(final.name, hit, road, why, spent, price, seconds)
     if by is not None:
         by.ran(call=call_of(row), is_compiled=state.executable is not None)
     return outputs
@@ -242,7 +245,7 @@ def run_small(primitive: Any, t: ArrayType, arrays: Sequence[Any]) -> np.ndarray
         t: the type of the operands, scalars aside.
         arrays: the operands.
     """
-    if t.size > _FEW or config.execution != "auto" or config.check_nan or observing.by:
+    if t.size > _FEW or config.execution in PINNED or config.check_nan or observing.by:
         return None
     if not _HOST.issuperset(map(type, arrays)):
         return None
@@ -288,7 +291,7 @@ def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
     if (
         price is None
         or price.gain
-        or config.execution != "auto"
+        or config.execution in PINNED
         or config.check
         or observing.by is not None
         or not _HOST.issuperset(map(type, arrays))

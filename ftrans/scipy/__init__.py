@@ -7,7 +7,6 @@ import importlib as _importlib
 import sys as _sys
 
 from ftrans.interop import Namespace as _Namespace
-from ftrans.scipy.missing import advice as _advice
 
 _OF_JAX = [
     "cluster", "fft", "integrate", "interpolate", "ndimage", "signal", "spatial",
@@ -15,9 +14,7 @@ _OF_JAX = [
 _OURS = ["linalg", "optimize", "special", "stats"]
 
 for _name in _OF_JAX:  # so that `import ftrans.scipy.linalg` finds it
-    _sys.modules[f"{__name__}.{_name}"] = globals()[_name] = _Namespace(
-        f"jax.scipy.{_name}", _advice(_name)
-    )
+    _sys.modules[f"{__name__}.{_name}"] = globals()[_name] = _Namespace(f"jax.scipy.{_name}")
 
 
 def __getattr__(name: str) -> object:

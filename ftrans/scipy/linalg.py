@@ -19,9 +19,8 @@ from ftrans.numpy import linalg
 from ftrans.numpy.borrowed import double
 from ftrans.numpy.linalg import LinAlgError
 from ftrans.numpy.promotion import as_array
-from ftrans.scipy.missing import advice
 
-_found = Namespace("jax.scipy.linalg", advice("linalg"))
+_found = Namespace("jax.scipy.linalg")
 __getattr__, __dir__ = _found.__getattr__, _found.__dir__
 __all__ = ["LinAlgError", "cho_factor", "cholesky", "inv", "lu", "solve", "solve_banded", "sqrtm"]
 

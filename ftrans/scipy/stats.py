@@ -14,7 +14,6 @@ from typing import Any
 from ftrans import numpy as fnp
 from ftrans.interop import Namespace
 from ftrans.numpy.borrowed import double
-from ftrans.scipy.missing import advice
 
 _OF_VECTORS = {"dirichlet", "multinomial", "multivariate_normal"}
 
@@ -45,7 +44,7 @@ def _keeping(function: Any) -> Any:
     return called
 
 
-_found = Namespace("jax.scipy.stats", advice("stats"))
+_found = Namespace("jax.scipy.stats")
 __dir__ = _found.__dir__
 
 

@@ -26,19 +26,11 @@ from ftrans.errors import TransposeError
 from ftrans.ir import is_tracing
 from ftrans.ir.stack import state
 from ftrans.primitives import sin_p
-from ftrans.runtime import cache_clear, cache_info, choice, guard, run
+from ftrans.runtime import cache_clear, cache_info, guard, run
 from ftrans.runtime.executable import Executable
-from tests.helpers import assert_close
+from tests.helpers import all_compiled, assert_close
 
 X = np.array([0.5, -1.0, 2.0])
-
-
-def all_compiled(timeout: float) -> bool:
-    """Waits for what is compiled in the background; returns whether it came to an end in time."""
-    worker = choice._worker
-    if worker is not None:
-        worker.join(timeout)
-    return choice._worker is None
 
 
 @pytest.fixture(autouse=True)
@@ -319,7 +311,7 @@ def test_an_interrupt_leaves_nothing_behind() -> None:
 
 @pytest.fixture
 def in_background(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setattr(config, "background_compile", True)
+    monkeypatch.setattr(config, "execution", "measured")
     monkeypatch.setattr("ftrans.runtime.policy._COMPILE", -1.0)
     return monkeypatch
 
@@ -411,7 +403,7 @@ def test_python_exits_while_it_compiles() -> None:
     script = """
 import numpy as np, ftrans, ftrans.numpy as fnp
 from ftrans.runtime import choice, policy
-ftrans.config.background_compile = True
+ftrans.config.execution = "measured"
 policy._COMPILE = -1.0
 def wide(x, n):
     for _ in range(n):

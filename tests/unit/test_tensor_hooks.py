@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ftrans
 from ftrans import Tensor, tensor
 from ftrans.autograd import Function, backward, enable_grad, grad, is_grad_enabled, no_grad
 from ftrans.autograd.graph import saved_tensors_hooks
@@ -162,6 +163,56 @@ def test_hooks_in_a_diamond_see_complete_gradients() -> None:
     assert sorted(log) == [("a", 240.0), ("b", 20.0), ("c", 12.0)]
     assert log[-1][0] == "a"
     assert_close(x.grad, 240.0 * 2 * 4)
+
+
+@pytest.mark.parametrize("plan", ["llll", "lcll", "cllc", "llcl", "cccc", "lwwl"])
+def test_hooks_that_look_and_hooks_that_change_take_turns(plan: str) -> None:
+    """What is run on as if nobody changed a gradient is not taken where somebody does."""
+
+    def step(x: Tensor, kinds: str, retain: bool) -> tuple[Any, list[Any]]:
+        seen: list[Any] = []
+
+        def hook(kind: str) -> Callable[[Tensor], Any]:
+            def called(g: Tensor) -> Any:
+                seen.append(g.tolist())
+                if kind == "w":
+                    g.mul_(3)  # which is another value, as it is in PyTorch
+                return g * 2 if kind == "c" else None
+
+            return called
+
+        y = x * x
+        y.register_hook(hook(kinds[0]))
+        z = (y * x).sin()
+        z.register_hook(hook(kinds[1]))
+        z.retain_grad()
+        w = z * y + z.exp()
+        w.register_hook(hook(kinds[2]))
+        x.grad = None
+        w.sum().backward(retain_graph=retain)
+        return x.grad.tolist(), [*seen, z.grad.tolist()]
+
+    x = leaf([0.5, -0.3])
+    for kind in plan:
+        for kinds in (f"l{kind}l", f"{kind}ll", f"ll{kind}", f"{kind}l{kind}"):
+            found, seen = step(x, kinds, False)
+            expected, others = step(x, kinds, True)  # one segment after the other
+            assert_close(found, expected)
+            assert_close(seen, others)
+
+
+def test_a_hook_that_only_looks_costs_no_program_of_its_own() -> None:
+    x = leaf([0.5, -0.3])
+    for _ in range(3):
+        y = x * x
+        y.register_hook(lambda g: None)
+        (y.sin() * x).sum().backward()
+    before = ftrans.cache_info().interpreted
+    y = x * x
+    y.register_hook(lambda g: None)
+    (y.sin() * x).sum().backward()
+    x.grad.numpy()
+    assert ftrans.cache_info().interpreted - before <= 2  # and what adds to the gradient
 
 
 def test_hooks_of_one_value_while_others_are_alive() -> None:
