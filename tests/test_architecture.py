@@ -55,18 +55,18 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5886,
+    "autograd": 5975,
     "custom": 5619,
     "external": 1087,
     "func": 5503,
     "interop": 2390,
-    "interpreters": 3493,
-    "ir": 2530,
+    "interpreters": 3623,
+    "ir": 2545,
     "nn": 2886,
     "numpy": 9420,
     "primitives": 8626,
     "random": 1259,
-    "runtime": 4382,
+    "runtime": 4434,
     "scipy": 502,
     "torch": 704,
     "verify": 3233,

@@ -1,9 +1,9 @@
 """The names of `torch.autograd`."""
 
-from ftrans.autograd import forward_ad, functional, graph, profiler, profiler_util
+from ftrans.autograd import anomaly_mode, forward_ad, functional, graph, profiler, profiler_util
 from ftrans.autograd import methods as _methods  # noqa: F401
 from ftrans.autograd import modes as grad_mode
-from ftrans.autograd.anomaly import (
+from ftrans.autograd.anomaly_mode import (
     detect_anomaly,
     is_anomaly_check_nan_enabled,
     is_anomaly_enabled,
@@ -30,11 +30,11 @@ from ftrans.autograd.variable import Variable, variable
 from ftrans.errors import GradcheckError
 
 __all__ = [
-    "Function", "FunctionCtx", "GradcheckError", "SavedTensor", "Tensor", "Variable", "as_tensor",
-    "backward", "detect_anomaly", "enable_grad", "enforce_grad_layout_policy", "forward_ad",
-    "from_numpy", "functional", "grad", "grad_mode", "gradcheck", "gradgradcheck", "graph",
-    "inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
-    "is_inference_mode_enabled", "is_multithreading_enabled", "no_grad", "once_differentiable",
-    "profiler", "profiler_util", "set_detect_anomaly", "set_grad_enabled",
-    "set_multithreading_enabled", "tensor", "variable",
+    "Function", "FunctionCtx", "GradcheckError", "SavedTensor", "Tensor", "Variable",
+    "anomaly_mode", "as_tensor", "backward", "detect_anomaly", "enable_grad",
+    "enforce_grad_layout_policy", "forward_ad", "from_numpy", "functional", "grad", "grad_mode",
+    "gradcheck", "gradgradcheck", "graph", "inference_mode", "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled", "is_grad_enabled", "is_inference_mode_enabled",
+    "is_multithreading_enabled", "no_grad", "once_differentiable", "profiler", "profiler_util",
+    "set_detect_anomaly", "set_grad_enabled", "set_multithreading_enabled", "tensor", "variable",
 ]  # fmt: skip

@@ -16,15 +16,13 @@ from ftrans.autograd.segment import Edge, Segment, current, passing
 from ftrans.errors import UnsupportedError
 from ftrans.interpreters import Linearized, kept
 from ftrans.interpreters.dependence import required
+from ftrans.interpreters.node_names import operand_names
 from ftrans.interpreters.parts import Part, parts
 from ftrans.ir import Literal
 from ftrans.primitives.control.common import present
 from ftrans.runtime import run
 
 _opening = threading.RLock()
-
-_NAMES = {"matmul": "self mat2", "where": "condition self other", "concatenate": "tensors"}
-"""What PyTorch calls the operands of operations, where not `self` and `other`."""
 
 
 def run_apart(segment: Segment) -> list[Any]:
@@ -85,8 +83,9 @@ def _operation(
     held = operands if len(outs) > count else []  # what a rule has saved has no history
     segment = Segment(split, [], targets, part.program, held)
     segment.operation = part
-    names = dict(enumerate(_NAMES.get(part.name, "self other").split()))
-    saved = [(names.get(i, f"operand_{i}"), operands[i], targets[i]) for i in found.operands]
+    pairs = zip(operand_names(part), part.takes, strict=True)
+    names = [name for name, a in pairs if a is not None]
+    saved = [(names[i], operands[i], targets[i]) for i in found.operands]
     for i in found.results:
         saved.append(("result" if count == 1 else f"result{i}", results[i], (ref(segment), i)))
     saved += [("tensors", value, None) for value in outs[count:]]

@@ -162,7 +162,10 @@ def _at_once(x: Tensor, call: str) -> Walk | None:
     if plan.stops:  # hooks that are called may look at the segment, or even go back through it
         walk.reached.update({(segment.number, p): Edge(segment, p) for p in plan.stops})
         walk.go_on(segment, plan.stops, found, ahead)
-    segment.spend(place)
+    if plan.saves is None:
+        segment.spend(place)
+    else:
+        segment.free([plan.root], place, plan.saves)
     for slot, ct in found.items():
         if slot >= 0:
             walk.send(targets[slot], ct)

@@ -177,9 +177,6 @@ def _alias(x: Tensor) -> Tensor:
         state.tape.leave()  # what is pending is no part of the segment, and asks rules for less
     new = recorded(lambda value: value, x)
     settle(new)
-    edge = new._target()
-    if edge is not None:
-        edge.segment.lasting = True
     return new
 
 

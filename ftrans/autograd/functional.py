@@ -3,19 +3,22 @@
 They are the transforms of `ftrans.func` with the point, `inputs`, among the arguments: a pytree,
 or a tuple of positional arguments. What is "like" it has its structure and shapes. A vector `v` may
 be left out, for 1, where that is one element. With `strict` an `ArgumentError` says where something
-does not depend. `create_graph` says whether tensors that are returned have a history; for arrays it
-means nothing, nor does `vectorize`: it is always as if they were said.
+does not depend. `create_graph` says whether tensors that are returned have a history, under
+`no_grad` too; for arrays it means nothing, nor does `vectorize`: it is always as if they were said.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from contextlib import nullcontext
+from inspect import signature
+from typing import Any, TypeVar
 
 import numpy as np
 
 import ftrans.func as transforms
+from ftrans.autograd.modes import Mode
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.func.arguments import Arguments, is_differentiable
 from ftrans.func.staging import name_of
@@ -30,9 +33,23 @@ from ftrans.traceback import boundary
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
 
 
-@boundary
+def _differentiated(function: F) -> F:
+    """Has a function record what it does where a graph is to be created, as PyTorch does."""
+    at, bounded = [*signature(function).parameters].index("create_graph"), boundary(function)
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        create_graph = kwargs.get("create_graph", any(args[at : at + 1]))
+        with Mode(True) if create_graph and not state.stack else nullcontext():
+            return bounded(*args, **kwargs)
+
+    return called  # type: ignore[return-value]
+
+
+@_differentiated
 def vjp(
     func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
@@ -53,7 +70,7 @@ def vjp(
     return _kept((value, product if point.several else product[0]), create_graph)
 
 
-@boundary
+@_differentiated
 def jvp(
     func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
@@ -71,7 +88,7 @@ def jvp(
     return _kept(transforms.jvp(func, point.args, point.vectors(v)), create_graph)
 
 
-@boundary
+@_differentiated
 def vhp(
     func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
@@ -89,7 +106,7 @@ def vhp(
     return _hessian_product("vhp", func, inputs, v, create_graph, strict)
 
 
-@boundary
+@_differentiated
 def hvp(
     func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
@@ -106,7 +123,7 @@ def hvp(
     return _hessian_product("hvp", func, inputs, v, create_graph, strict)
 
 
-@boundary
+@_differentiated
 def jacobian(
     func: Function,
     inputs: Any,
@@ -133,7 +150,7 @@ def jacobian(
     return _kept(transform(func, point.argnums)(*point.args), create_graph)
 
 
-@boundary
+@_differentiated
 def hessian(
     func: Function,
     inputs: Any,

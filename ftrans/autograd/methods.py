@@ -311,9 +311,11 @@ def install() -> None:
     for members in (Functions, Views, ValueMembers, GraphMembers, ViewMembers, _Members):
         make = makers.get(members, lambda name, member: boundary(member))
         for name, member in vars(members).items():
-            if isinstance(member, (FunctionType, property)):
-                own = make(name, member) if isinstance(member, FunctionType) else member
-                setattr(Tensor, name, own)
+            if isinstance(member, FunctionType):
+                member.__qualname__ = f"Tensor.{name}"  # which Python's errors name
+                setattr(Tensor, name, make(name, member))
+            elif isinstance(member, property):
+                setattr(Tensor, name, member)
     Tensor.__array_priority__ = 2000  # type: ignore[attr-defined]
 
 

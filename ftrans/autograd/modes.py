@@ -24,8 +24,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_grad_enabled() -> bool:
-    """Tells whether operations on tensors are recorded to be differentiated, in this thread."""
-    return state.grad
+    """Tells whether operations on tensors are recorded to be differentiated, in this thread.
+
+    In inference mode they are not, though it be True in a block of `enable_grad`, as in PyTorch.
+    """
+    return state.grad_mode
 
 
 def switch(mode: bool, inference: bool | None = None) -> None:
@@ -37,6 +40,7 @@ def switch(mode: bool, inference: bool | None = None) -> None:
         state.inference = inference
         if state.tape is not None and not state.stack:  # else what is called on it goes on there
             state.tape.leave()
+    state.grad_mode = mode
     state.grad = mode = mode and not state.inference
     tape = state.tape
     if tape is not None:
@@ -68,7 +72,7 @@ class Mode:
     def __enter__(self) -> None:
         outer = state.held
         inference = None if self.inference is None else state.inference
-        before = state.grad, inference, outer, state.trail
+        before = state.grad_mode, inference, outer, state.trail
         if outer is not None and self.mode:
             outer.end()
         switch(self.mode, self.inference)
@@ -232,7 +236,7 @@ class set_grad_enabled(Mode):
 
     def __init__(self, mode: bool):
         super().__init__(bool(mode))
-        self._before = state.grad
+        self._before = state.grad_mode
         switch(self.mode)
 
     def _take_back(self) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from ftrans.autograd.anomaly import is_anomaly_enabled
+import numpy as np
+
+from ftrans.autograd.anomaly_mode import is_anomaly_enabled
 from ftrans.autograd.apart import open_up
 from ftrans.autograd.creation import tensor
 from ftrans.autograd.hooks import RemovableHandle
@@ -19,13 +21,31 @@ from ftrans.autograd.tensor import Tensor, check_tensor, made
 from ftrans.autograd.walk import Walk, deliver
 from ftrans.errors import ArgumentError, GraphError, MissingAttributeError, StructureError
 from ftrans.interpreters.dependence import required
-from ftrans.interpreters.node_names import name_of_part
+from ftrans.interpreters.node_names import listed, name_of_part, settings
 from ftrans.interpreters.parts import Part, parts
+from ftrans.ir import ArrayType
 from ftrans.ir.stack import state
 from ftrans.primitives.control.common import present, spread
+from ftrans.runtime.device import Device, device_of
 from ftrans.traceback import boundary
 
 Hook = Callable[..., Any]
+
+
+class InputMetadata(NamedTuple):
+    """Says what the gradient of a result of a node is."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    device: Device
+
+
+def _metadata(types: Iterable[ArrayType], target: Any) -> tuple[InputMetadata, ...]:
+    """Returns that of results of some types; they lie where a leaf does that they depend on."""
+    while isinstance(target, Edge):
+        target = next(to for to in target.segment.targets if to is not None)
+    device = device_of(settle(target))
+    return tuple([InputMetadata(t.shape, t.dtype, device) for t in types])
 
 
 class Node:
@@ -103,7 +123,7 @@ class AccumulateGrad(Node):
         """Returns a number that is larger than those of all operations."""
         return 2**64 - 1
 
-    _input_metadata = property(lambda self: (self.variable._type,))
+    _input_metadata = property(lambda self: _metadata((self.variable._type,), self.variable))
 
     def _own(self) -> Any:
         return self.variable._metadata()
@@ -126,13 +146,18 @@ class Operation(Node):
     def __init__(self, segment: Segment, part: Part, place: tuple[float, int]):
         self._segment, self._part, self._place = segment, part, place
 
+    def name(self) -> str:
+        """Returns the name, that of PyTorch where it has the operation: "MulBackward0"."""
+        return name_of_part(self._part)
+
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """For each operand the node that made it, and which of its results it is."""
         takes, segment = self._part.takes, self._segment
         if segment.operation is None:
-            return tuple([_behind(segment, number) for number in takes])
-        return tuple(map(node_of, spread(segment.targets, present(takes))))
+            return tuple([_behind(segment, takes[i]) for i in listed(self._part)])
+        targets = spread(segment.targets, present(takes))
+        return tuple([node_of(targets[i]) for i in listed(self._part)])
 
     @property
     def metadata(self) -> dict[Any, Any]:
@@ -156,22 +181,26 @@ class Operation(Node):
             StructureError: where there is not one gradient for each result.
         """
         own = self._own()
-        if len(gradients) != len(own.program.outputs):
+        if len(gradients) != self._part.results:
             raise StructureError(
                 f"{self.name()}: it takes a gradient for each result.\n"
-                f"  results: {len(own.program.outputs)}\n  gradients: {len(gradients)}"
+                f"  results: {self._part.results}\n  gradients: {len(gradients)}"
             )
         walk = Walk(f"{self.name()}()", None, state.grad)
         given = {i: _taken(walk, x) for i, x in enumerate(gradients) if x is not None}
         found = [walk.seen_by_user(ct) for _, ct in walk.pulled(own, (), given)]
-        shown = spread(found or [None] * len(own.targets), present(self._part.takes))
-        return shown[0] if len(shown) == 1 else tuple(shown)
+        cts = spread(found or [None] * len(own.targets), present(self._part.takes))
+        shown = tuple([cts[i] for i in listed(self._part)])
+        return shown[0] if len(shown) == 1 else shown
 
     def _sequence_nr(self) -> int:
         """Returns a number that is larger for what was recorded later."""
         return round(self._place[0] * 1e6) + self._place[1]
 
-    _input_metadata = property(lambda self: self._part.program.output_types)
+    @property
+    def _input_metadata(self) -> Any:
+        types = self._part.program.output_types[: self._part.results]
+        return _metadata(types, Edge(self._segment, 0))
 
     @property
     @boundary
@@ -190,10 +219,15 @@ class Operation(Node):
     def __getattr__(self, name: str) -> Any:
         text = f"{self.name()} has no attribute {name!r}."
         if name.startswith(("_saved_", "_raw_saved_")):
+            key, known = name.removeprefix("_saved_"), settings(self._part)
+            if known.get(key) is not None:
+                return tensor(known[key]) if isinstance(known[key], np.ndarray) else known[key]
             values = self._raw_saved_tensors
             for value in values:
                 if name in (f"_saved_{value.name}", f"_raw_saved_{value.name}"):
                     return value if name.startswith("_raw") else value.unpack()
+            if key in known:
+                return None
             there = ", ".join([f"_saved_{value.name}" for value in values])
             text += f"\n  It has saved: {there or 'nothing'}"
         raise MissingAttributeError(text)
@@ -263,7 +297,7 @@ def standing_for(edge: GradientEdge) -> Tensor:
     node, index, *_ = edge
     if isinstance(node, AccumulateGrad):
         return node.variable
-    if not isinstance(node, Operation) or not 0 <= index < len(node._part.gives):
+    if not isinstance(node, Operation) or not 0 <= index < node._part.results:
         raise ArgumentError(
             f"GradientEdge: there is no result {index} of "
             f"{node.name() if isinstance(node, Node) else repr(node)}.\n"
@@ -303,4 +337,4 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 @functools.cache
 def _kind(name: str) -> type[Operation]:
-    return type(name, (Operation,), {"__slots__": ()})
+    return type(name.rpartition(":")[2], (Operation,), {"__slots__": ()})

@@ -219,7 +219,16 @@ class profile(_Session):
     def __repr__(self) -> str:
         return "<unfinished profile>" if self._finished is None else str(self._finished)
 
-    key_averages = _of_events(EventList.key_averages)
+    @boundary
+    def key_averages(
+        self,
+        group_by_input_shape: bool = False,
+        group_by_stack_n: int = 0,
+        group_by_overload_name: bool = False,
+    ) -> EventList:
+        """Is that of its events."""
+        return self.function_events.key_averages(group_by_input_shape, group_by_stack_n)
+
     table = _of_events(EventList.table)
     total_average = _of_events(EventList.total_average)
     export_chrome_trace = _of_events(EventList.export_chrome_trace)

@@ -13,7 +13,7 @@ from weakref import ref
 
 from ftrans.autograd.tensor import Tensor
 from ftrans.interpreters import Linearized, linearize_marked
-from ftrans.interpreters.dependence import behind, depends, linked, requiring
+from ftrans.interpreters.dependence import behind, depends, linked, requiring, saving
 from ftrans.ir import Program, type_of
 from ftrans.runtime import run
 
@@ -72,12 +72,12 @@ class Segment:
         moved: what the cotangents of its results are for, once it was split into its operations.
         operation: the `Part` that it is, where it is one operation.
         place: that of the operation: the number of what it was recorded in, and which one it is.
-        lasting: whether it is never freed, since nothing was saved.
+        bare: whether what was saved is gone, while some results are there that need none of it.
     """
 
     ahead: Ahead | None = None
+    bare = False
     inner: Sequence[Segment | None] | None = None
-    lasting = False
     moved: Sequence[Any] | None = None
     node: NodeHooks | None = None
     operation: Any = None
@@ -125,23 +125,22 @@ class Segment:
 
     def run(self, operands: Sequence[Any]) -> Sequence[Any]:
         """Runs the program, and keeps what a `backward` needs of it; returns the results."""
+        split = self._linearized()
+        found = run(split.forward, operands)
+        self.residuals, self.ahead = found[len(split.active) :], None
+        self.values.update({position: found[position] for position in self.stops})
+        return found
+
+    def _linearized(self) -> Linearized:
         flags = requiring(self.program, self.active)
         marks = tuple([i for i, flag in enumerate(flags) if flag])
-        self.split = linearize_marked(self.program, self.active, marks)
-        found = run(self.split.forward, operands)
-        self.residuals, self.ahead = found[len(flags) :], None
-        self.lasting = not self.residuals
-        self.values.update({position: found[position] for position in self.stops})
+        self.split = found = linearize_marked(self.program, self.active, marks)
         return found
 
     def spend(self, call: Any) -> None:
         """Notes that a `backward` has been through all results, and lets go of what they need."""
         self.freed = dict.fromkeys(range(len(self.program.outputs)), call)
         self.ahead, self.split, self.residuals, self.operands = None, None, [], []
-        self._forget()
-
-    def _forget(self) -> None:
-        """Lets go of who looks at results: hooks often hold these in turn."""
         self.hooks, self.retained, self.values, self.results = {}, {}, {}, []
 
     def behind(self, position: int) -> list[Any]:
@@ -159,20 +158,28 @@ class Segment:
                 found.setdefault(position, x._v)
         return found
 
-    def free(self, positions: Iterable[int], call: Any) -> None:
-        """Lets go of what only these results, and those that they depend on, need."""
-        if self.lasting:
-            return
-        for position in behind(self.program, frozenset(positions))[1]:
-            self.freed.setdefault(position, call)
+    def free(self, positions: Iterable[int], call: Any, saves: Any = None) -> None:
+        """Lets go of what only these results, and those that they depend on, need.
+
+        Results that need nothing that was saved, which are all but `saves`, are not freed.
+        """
         split = self.split
-        if split is not None and self.freed.keys() >= {
-            p for p, on in enumerate(split.active) if on
-        }:
-            self.residuals, self.operands = [], []
+        if saves is None and split is not None:
+            saves = saving(self.program, self.active, split.linear, split.active)
+        elif saves is None:
+            return
+        for position in saves.intersection(behind(self.program, frozenset(positions))[1]):
+            self.freed.setdefault(position, call)
+        if saves and self.freed.keys() >= saves:
+            split = split or self._linearized()
+            self.bare = sum(split.active) > len(saves)
+            self.ahead, self.residuals, self.operands = None, [], []
             for value in self.saved or ():
                 value.free()
-            self._forget()
+            for name in ("hooks", "retained", "values"):  # hooks often hold these in turn
+                held = getattr(self, name)
+                setattr(self, name, {p: x for p, x in held.items() if p not in saves})
+            self.results = [found for found in self.results if found[0] not in saves]
 
 
 def current(target: Any) -> Any:

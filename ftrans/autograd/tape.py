@@ -41,8 +41,8 @@ from ftrans.autograd.values import (
 from ftrans.interpreters.dependence import requiring, taking_part
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.frame import TAPE, settled
-from ftrans.ir.leap import Leap
-from ftrans.ir.location import Location, called_at
+from ftrans.ir.leap import Leap, results_of
+from ftrans.ir.location import Location, place_call
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import PAST, Asks, state, untraced
 from ftrans.ir.steps import Step
@@ -420,11 +420,8 @@ def _run(found: Tape, name: str, function: Callable[..., Any], args: Any, kwargs
     raised = partial(raised_from, found, before=before)
     result = raised(result) if one else mapped(raised, result)
     steps = found.steps
-    if count < len(steps) and type(steps[count].location) is Location:
+    if count < len(steps) and type(steps[-1].location) is Location:
         # the steps are new: they are of one operation, which the graph shows as one node
-        called = called_at(
-            steps[count].location, name, steps[count - 1].location if count else None
-        )
-        for step in steps[count:]:
-            step.location = called
+        codes = [x._index for x in results_of(result) if type(x) is Tensor]
+        place_call(steps, count, name, found.step.stop, codes)
     return result

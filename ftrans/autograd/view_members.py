@@ -35,6 +35,11 @@ def setitem(x: Any, index: Any, value: Any) -> Any:
     return fnp.at(x)[index].set(value)
 
 
+def set_slices(x: Any, index: Any, value: Any) -> Any:
+    """Does as `setitem` where an index makes a view."""
+    return setitem(x, index, value)
+
+
 def _T(x: Any) -> Any:
     return fnp.transpose(x)
 
@@ -69,7 +74,8 @@ class ViewMembers:
         return taken(operator.getitem, (self, index))
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
-        assign("x[index] = value", self, taken(setitem, (self, index, value)))
+        write = set_slices if _is_basic(index) else setitem
+        assign("x[index] = value", self, taken(write, (self, index, value)))
 
     def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:
         """Returns the parts along a dimension, which they do not have any more."""

@@ -8,12 +8,13 @@ next looked at. What was computed before keeps what it was computed of.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from weakref import ref
 
 import numpy as np
 
-from ftrans.autograd.levels import OPEN, plain
+from ftrans.autograd.levels import OPEN, plain, tangents_of
 from ftrans.autograd.modes import differentiating
 from ftrans.autograd.segment import Edge
 from ftrans.autograd.short import taken
@@ -26,6 +27,7 @@ from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import state
 from ftrans.numpy.access import chain, written
 from ftrans.numpy.promotion import cast
+from ftrans.numpy.torch_methods import named
 from ftrans.primitives import broadcast_p, graft_p, no_grad_p, scalar, select_p, stop_gradient_p
 from ftrans.primitives.axes import zeros
 
@@ -107,8 +109,11 @@ def assign(name: str, x: Tensor, new: Any) -> Tensor:
         if meta.parent is None and (not state.grad if meta.leaf else not x.requires_grad):
             overwrite(name, x, new)
             return x
-    if state.grad and x.requires_grad and not new.requires_grad:
-        new = recorded(_of_nothing, new, x)
+    lost = x.requires_grad and not new.requires_grad
+    if OPEN and not (lost or tangents_of(settle(new))):
+        lost = bool(tangents_of(settle(x)))
+    if state.grad and lost:
+        new = recorded(named(partial(_of_nothing), name, None), new, x)
     _write(name, x, new, False)
     return x
 

@@ -19,8 +19,9 @@ from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.views import assign, overwrite
 from ftrans.errors import GraphError
-from ftrans.interpreters import batch, pullback_anew, pulled, pulled_kept
+from ftrans.interpreters import batch, pruned, pullback_anew, pulled, pulled_kept
 from ftrans.interpreters.dependence import behind, depends
+from ftrans.interpreters.node_names import listed
 from ftrans.ir import ArrayType, Params, Program, bind, make_tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.primitives import add_p, call_p
@@ -224,13 +225,14 @@ class Walk:
                 ct = self._stop(segment, position, arrived[position])
                 arrived[position] = ct if self._goes_on(Edge(segment, position)) else None
         node = segment.node
-        cts = [arrived.get(position) for position in range(len(segment.program.outputs))]
+        cts = [arrived.get(position) for position in range(segment.operation.results)]
         if node is not None and any(present(cts)):
             cts = self.shown(node.before, cts)
         pairs = self.pulled(segment, (), {i: ct for i, ct in enumerate(cts) if ct is not None})
         if node is not None and pairs:
-            is_value = present(segment.operation.takes)
-            ends, found = [spread(xs, is_value) for xs in zip(*pairs, strict=True)]
+            pairs = spread(pairs, present(segment.operation.takes))
+            shown = [pairs[i] or (None, None) for i in listed(segment.operation)]
+            ends, found = map(list, zip(*shown, strict=True))
             pairs = [*zip(ends, self.shown(node.after, found, cts), strict=True)]
         for target, ct in pairs:
             if ct is not None:
@@ -277,7 +279,7 @@ class Walk:
         return self._called(hooks, x, *more, check=check)
 
     def _called(self, hooks: Hooks, x: Any, *more: Any, check: Any) -> Any:
-        before, mode = getattr(_current, "walk", None), state.grad
+        before, mode = getattr(_current, "walk", None), state.grad_mode
         _current.walk = self
         switch(self.create)
         try:
@@ -305,7 +307,6 @@ class Walk:
             held = [(x, targets[i] if i in inputs else None) for i, x in enumerate(operands)]
         if segment.moved is not None:
             return [(Edge(segment, p), ct) for p, ct in given.items()]
-        values = None if saved is None else [(value.array(), value.target) for value in saved]
         for position in given:
             if position in segment.freed:
                 name, place = segment.freed[position]
@@ -314,6 +315,9 @@ class Walk:
                     f"  It was freed by {name}{f' at {place}' if place else ''}.\n"
                     f"  Specify retain_graph=True there, where the graph is to be used again."
                 )
+        values = None
+        if saved is not None and not segment.bare:
+            values = [(value.array(), value.target) for value in saved]
         assert split is not None  # else all of it is freed
         outs = [p for p, on in enumerate(split.active) if on]
         stops = tuple([p for p in stops if split.active[p]])
@@ -328,14 +332,19 @@ class Walk:
             kept = tuple([p for p in sorted(known) if p not in stops and split.active[p]])
             ends = ((), tuple(begun)) if cut else (tuple(begun), ())
             program, there = pullback_anew(segment.program, segment.active, stops, kept, *ends)
-            values = held + [(known[p], Edge(segment, p)) for p in (*stops, *kept)]
+            looked_at = () if segment.bare else (*stops, *kept)
+            values = held + [(known[p], Edge(segment, p)) for p in looked_at]
         else:
             program, there = pulled(split.linear, sum(segment.active), stops, mask)
             values = [(value, None) for value in residuals]
-        if self.size is not None:
-            dims = (None,) * len(values) + (0,) * len(begun)
-            program = batch(program, self.size, dims, (True,) * len(program.outputs))[0]
         cotangents = [given[p] for p in begun]
+        if segment.bare:
+            count = len(program.inputs)
+            program, needed = pruned(program)
+            values, cotangents = [], [cotangents[i - count] for i in needed]
+        if self.size is not None:
+            dims = (None,) * len(values) + (0,) * len(cotangents)
+            program = batch(program, self.size, dims, (True,) * len(program.outputs))[0]
         if self.recorded:
             with Mode(self.create):
                 cts = _recorded(program, values, cotangents)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ftrans.interpreters.backward import pruned
 from ftrans.interpreters.base import memoised
-from ftrans.ir import Equation, Program
+from ftrans.ir import Equation, Literal, Program
 from ftrans.ir.steps import Step
 from ftrans.primitives import no_grad_p
 from ftrans.primitives.control.common import pick
@@ -111,6 +111,43 @@ def required(program: Program, active: tuple[bool, ...]) -> frozenset[int]:
         if not found.isdisjoint(differentiated(equation)):
             found.update(pick(numbers, moving(equation)))
     return frozenset(found)
+
+
+@memoised
+def saving(
+    program: Program, active: tuple[bool, ...], linear: Program, flags: tuple[bool, ...]
+) -> frozenset[int]:
+    """Returns the outputs whose derivatives take what was saved: residuals, or numbers as factors.
+
+    Such a number may be an operand the next time, so that it counts, as it does in PyTorch.
+
+    Args:
+        program: any program.
+        active: for each input whether it is differentiated.
+        linear: from tangents and residuals to the tangents of some outputs.
+        flags: for each output whether it is one of them.
+    """
+    needs = required(program, active)
+    scaled: list[int] = []
+    for equation, numbers, location in program.numbered():
+        if getattr(location, "name", "") in _SCALING and Literal in map(type, equation.operands):
+            scaled += needs.intersection(numbers)
+    residuals = _above(linear, range(sum(active), len(linear.inputs)))
+    factors = _above(program, scaled)
+    pairs = zip(pick(range(len(flags)), flags), linear.outputs, strict=True)
+    return frozenset([p for p, a in pairs if a in residuals or program.outputs[p] in factors])
+
+
+_SCALING = {"div", "divide", "multiply"}
+
+
+def _above(program: Program, values: Iterable[int]) -> set[Any]:
+    """Returns values of a program with those that depend on them, where a derivative can go."""
+    found: set[Any] = set(values)
+    for equation, numbers, _ in program.numbered():
+        if not found.isdisjoint(differentiated(equation)):
+            found.update(numbers)  # integers too: residuals are made to indices
+    return found
 
 
 @memoised

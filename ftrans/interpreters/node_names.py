@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ftrans.interpreters.parts import Part
+from ftrans.ir import Literal
 
 _TORCH = {
     "absolute": "Abs", "arccos": "Acos", "arccosh": "Acosh", "arcsin": "Asin", "arcsinh": "Asinh",
     "arctan": "Atan", "arctan2": "Atan2", "arctanh": "Atanh", "astype": "ToCopy",
-    "broadcast_to": "Expand", "clip": "Clamp", "concatenate": "Cat", "copy": "Clone",
-    "cross_entropy": "NllLoss", "divide": "Div", "narrow": "Slice", "expand_dims": "Unsqueeze",
+    "broadcast_to": "Expand", "cholesky": "LinalgCholeskyEx", "clip": "Clamp",
+    "concatenate": "Cat", "copy": "Clone", "cross_entropy": "NllLoss", "det": "LinalgDet",
+    "divide": "Div", "eig": "LinalgEig", "eigh": "LinalgEigh", "eigvals": "LinalgEig",
+    "inv": "LinalgInvEx", "pinv": "LinalgPinv", "qr": "LinalgQr", "slogdet": "LinalgSlogdet",
+    "solve": "LinalgSolveEx", "svd": "LinalgSvd", "narrow": "Slice", "expand_dims": "Unsqueeze",
     "flatten": "View", "float_power": "Pow", "getitem": "Index", "log1p": "Log1P",
     "logsigmoid": "LogSigmoid", "matrix_transpose": "Transpose", "multiply": "Mul",
     "negative": "Neg", "norm": "LinalgVectorNorm", "power": "Pow", "reshape": "View",
     "reshape_as": "View", "setitem": "IndexPut", "square": "Pow", "subtract": "Sub",
     "swapaxes": "Transpose", "_T": "Permute", "take_along_axis": "Gather", "tile": "Repeat",
-    "true_divide": "Div", "view_as": "View",
+    "true_divide": "Div", "view_as": "View", "x[index] = value": "Fill",
 }  # fmt: skip
 """PyTorch's names of functions that have others here."""
 
-_WHOLE = {"_put": "torch::autograd::CopySlices", "copy_": "CopyBackwards"}
+_WHOLE = {
+    **dict.fromkeys(("_put", "set_slices"), "torch::autograd::CopySlices"),
+    "copy_": "torch::autograd::CopyBackwards",
+}
 _BY_RANK: dict[tuple[int, ...], str] = {(1, 1): "Dot", (2, 2): "Mm", (2, 1): "Mv", (3, 3): "Bmm"}
 
 
@@ -59,4 +67,74 @@ def _overload(name: str, part: Part) -> int:
         return int(not first.startswith("arg"))
     if name == "Pow":  # of a number, of two tensors, of a number to a tensor
         return 2 if part.takes[0] is None else int(part.takes[1:] not in ((), (None,)))
+    if name == "Fill":
+        return 2
     return int(name == "Clamp" and len(part.program.inputs) == 1)  # between tensors, or numbers
+
+
+_OPERANDS = {
+    "Bmm": "self mat2", "Cat": "tensors", "Clamp": "min self max", "Dot": "self tensor",
+    "Gather": "self index", "Index": "self indices", "IndexSelect": "self index",
+    "MaskedFill": "mask value self", "Matmul": "self mat2", "Mm": "self mat2",
+    "MseLoss": "self target", "Mv": "self vec", "Pow": "self exponent",
+    "Where": "condition self other",
+}  # fmt: skip
+"""What PyTorch calls the operands of operations, where not `self` and `other`."""
+
+_PRODUCTS = {"Bmm", "Matmul", "Mm", "Mul", "Mv"}
+_ALONG_ONE = {"Cat", "Cumprod", "Cumsum", "LogSoftmax", "Max", "Min", "Prod", "Softmax"}
+_ALONG_SEVERAL = {"Amax", "Amin", "LinalgVectorNorm", "Logsumexp", "Mean", "Std", "Sum", "Var"}
+
+
+def operand_names(part: Part) -> list[str]:
+    """Returns what PyTorch calls the operands that an operation takes, numbers among them."""
+    names, count = _OPERANDS.get(_base(part), "self other").split(), len(part.takes)
+    return [*names, *[f"operand_{i}" for i in range(len(names), count)]][:count]
+
+
+def listed(part: Part) -> tuple[int, ...]:
+    """Returns which operands PyTorch lists with a node: those that may have gradients.
+
+    They are in its order. Numbers that operators take are among them.
+    """
+    base, types = _base(part), iter(part.program.inputs)
+    of = [None if a is None else next(types) for a in part.takes]
+    if base in ("Add", "Div", "Mul", "Sub"):
+        return tuple(range(len(of)))
+    takes_numbers = base in ("IndexPut", "Where", "torch::autograd::CopySlices")
+    found = [i for i, t in enumerate(of) if (takes_numbers if t is None else t.is_inexact)]
+    if base in _OVERWRITING:
+        found = found[-1:]
+    is_masked = base == "IndexPut" and of[0] is not None and not of[0].is_inexact
+    is_reversed = is_masked or base == "torch::autograd::Copy"
+    return tuple(found[::-1] if is_reversed else found[:2] if takes_numbers else found)
+
+
+_OVERWRITING = {"Bernoulli", "Fill", "Normal", "Uniform", "Zero"}
+
+
+def settings(part: Part) -> dict[str, Any]:
+    """Returns what PyTorch has saved of an operation besides arrays: numbers, and dimensions.
+
+    Of a product that is None for an operand; if it is saved the other one requires grad.
+    """
+    base, equations, t = _base(part), part.program.equations, part.program.output_types[0]
+    names = operand_names(part)
+    found: dict[str, Any] = dict.fromkeys(names if base in _PRODUCTS else ())
+    for name, x in zip(names, equations[0].operands, strict=False):
+        if type(x) is Literal and base in _PRODUCTS | {"Clamp", "Div", "Pow"}:
+            found[name] = x.array if base in ("Mul", "Div") else x.value
+    if base == "Pow" and len(names) == 1:
+        found["exponent"] = equations[0].params.get("exponent", 0.5)
+    several = base in _ALONG_SEVERAL
+    if t.ndim and (several or base in _ALONG_ONE):
+        along = [e.params.get("axes", e.params.get("axis")) for e in equations]
+        dims = next((x for x in along if x is not None), None)
+        found["dim"] = dims[0] if type(dims) is tuple and not several else dims
+        if several:
+            found["keepdim"] = t.ndim == part.program.inputs[0].ndim
+    return found
+
+
+def _base(part: Part) -> str:
+    return name_of_part(part).partition("Backward")[0]

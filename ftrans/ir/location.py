@@ -60,14 +60,15 @@ class Called(Location):
     Attributes:
         name: that of the function.
         turn: tells calls from the same place apart that follow each other, as in a loop.
+        size: how many values it recorded.
+        returned: which of these it returned, in order.
     """
 
-    __slots__ = ("name", "turn")
+    __slots__ = ("name", "returned", "size", "turn")
 
-    def __init__(self, location: Location, name: str, turn: bool):
+    def __init__(self, location: Location, *about: Any):
         super().__init__(location.code, location.offset)
-        self.name = name
-        self.turn = turn
+        self.name, self.turn, self.size, self.returned = about
 
 
 # What is handed to one of these, as in jax.tree.map(fnp.sin, x), is called from the user's line.
@@ -133,18 +134,29 @@ def location_of(code: CodeType, offset: int) -> Location:
     return location
 
 
-def called_at(location: Location, name: str, before: Location | None) -> Called:
-    """Returns the one location for a call that follows another one."""
-    again = type(before) is Called and (before.code, before.offset) == (
-        location.code,
-        location.offset,
-    )
-    turn = again and not before.turn  # type: ignore[union-attr]
-    key = (id(location.code), location.offset, name, turn)
-    found = _locations.get(key)
-    if found is None:
-        found = _locations.setdefault(key, Called(location, name, turn))
-    return found
+def place_call(steps: Any, start: int, name: str, stop: int, codes: list[int]) -> None:
+    """Gives all steps of a call that are new the one location of it.
+
+    Args:
+        steps: what is recorded so far.
+        start: how many of these are not of the call.
+        name: that of the function.
+        stop: the value after its last one.
+        codes: the values that it returned.
+    """
+    called, place, first = steps[start].location, steps[-1].location, steps[start].code
+    if type(called) is not Called or called.name != name:  # else another call began alike
+        before: Any = steps[start - 1].location if start else None
+        again = type(before) is Called and before.code is place.code
+        turn = again and before.offset == place.offset and not before.turn
+        returned = tuple([code - first for code in codes if code >= first])
+        key = (id(place.code), place.offset, name, turn, stop - first, returned)
+        called = _locations.get(key)
+        if called is None:
+            called = _locations.setdefault(key, Called(place, *key[2:]))
+    for step in steps[start:]:
+        if type(step.location) is Location:
+            step.location = called
 
 
 def forget_locations() -> None:

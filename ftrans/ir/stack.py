@@ -102,6 +102,9 @@ class _State(threading.local):
     grad: bool
     """Whether what is recorded there is to be differentiated."""
 
+    grad_mode: bool
+    """Whether that is so outside of inference mode: what a user has asked for."""
+
     inference: bool
     """Whether tensors that are made are to take part in no derivative."""
 
@@ -140,7 +143,7 @@ class _State(threading.local):
         self.began = None
         self.folds = ()
         self.tape = None
-        self.grad = True
+        self.grad = self.grad_mode = True
         self.inference = False
         self.of_tensors = False
         self.demanded = 0

@@ -49,14 +49,21 @@ def _has_nan(x: Any) -> bool:
 
 
 def _error(program: Program, arrays: Sequence[Any]) -> AnomalyError:
-    values = list(arrays)
+    values, made = list(arrays), list[tuple[int, int]]()
     for index, equation in enumerate(program.equations):
         operands = [a.array if isinstance(a, Literal) else values[a] for a in equation.operands]
         found = above.evaluate(equation.primitive, operands, equation.params)
         taken = [values[a] for a in equation.operands if not isinstance(a, Literal)]
         if any(map(_has_nan, found)) and not any(map(_has_nan, taken)):
-            return _made_by(program, index, [_has_nan(x) for x in found].index(True))
+            made.append((index, [_has_nan(x) for x in found].index(True)))
         values += found
+    for index, output in made:
+        slope = _slope(program, values, index)
+        if program.locations[slope] is not program.locations[index]:  # infinity times zero
+            return _made_by(program, index, output, slope)
+    if made:
+        index, output = made[0]
+        return _made_by(program, index, output, index)
     given = [f"{i}: {program.inputs[i]}" for i, x in enumerate(arrays) if _has_nan(x)]
     return AnomalyError(
         f"{program.name}: it returned nan values, which no operation has made of numbers.\n"
@@ -64,9 +71,21 @@ def _error(program: Program, arrays: Sequence[Any]) -> AnomalyError:
     )
 
 
-def _made_by(program: Program, index: int, output: int) -> AnomalyError:
+def _slope(program: Program, values: Sequence[Any], index: int) -> int:
+    """Returns the equation of a derivative that an infinite operand of another one comes from."""
+    makers = {n: i for i, (_, ns, _) in enumerate(program.numbered()) for n in ns}
+    for a in program.equations[index].operands:
+        i = makers.get(a, 0) if type(a) is int else 0
+        # the first equation of an operation is none of its derivative
+        of_slope = program.locations.index(program.locations[i]) < i
+        if of_slope and np.isinf(np.asarray(values[a])).any():  # type: ignore[call-overload]
+            return _slope(program, values, i)
+    return index
+
+
+def _made_by(program: Program, index: int, output: int, slope: int) -> AnomalyError:
     """Returns the error for the equation that was the first to make a NaN of none."""
-    equation, place = program.equations[index], program.locations[index]
+    equation, place = program.equations[index], program.locations[slope]
     same = [i for i, found in enumerate(program.locations) if found is place is not None]
     first = program.equations[same[0]] if same else equation
     name = first.primitive.name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections import defaultdict
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ftrans.errors import ArgumentError
-from ftrans.runtime.events import BACKWARD, USER, FunctionEvent
+from ftrans.runtime.events import BACKWARD, USER, FunctionEvent, OnHost
 from ftrans.runtime.explain import duration
 from ftrans.traceback import boundary
 
@@ -19,8 +18,8 @@ _SUMS = (*_TIMES, "cpu_memory_usage", "self_cpu_memory_usage", "count", "flops")
 _SORTABLE = ("cpu_time", *_SUMS, "key")
 
 
-class FunctionEventAvg:
-    """Is a sum of events, with their averages; what else it has is that of the first.
+class FunctionEventAvg(OnHost):
+    """Is a sum of events of one name, with their averages; all else is that of the first.
 
     Example:
         >>> average = FunctionEventAvg()
@@ -32,22 +31,32 @@ class FunctionEventAvg:
     road = ""
     count = flops = cpu_memory_usage = self_cpu_memory_usage = 0
     cpu_time_total = self_cpu_time_total = 0.0
-    device_time = device_time_total = self_device_time_total = 0.0
     cpu_time = property(lambda e: e.cpu_time_total / e.count if e.count else 0.0)
 
     def add(self, other: Any) -> FunctionEventAvg:
-        """Adds an event, or a sum of some; returns itself."""
+        """Adds an event, or a sum of some; returns itself.
+
+        Raises:
+            ArgumentError: where it has another name.
+        """
         if self.key is None:
-            for name in ("key", "input_shapes", "stack", "scope", "cpu_parent"):
+            for name in ("key", "input_shapes", "stack", "scope", "cpu_parent", "cpu_children"):
                 setattr(self, name, getattr(other, name))
+        if other.key != self.key:
+            raise ArgumentError(
+                f"FunctionEventAvg.add: it is of events of another name.\n"
+                f"  names: {self.key!r}, {other.key!r}\n  Write EventList(events).total_average()."
+            )
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         roads = {*self.road.split(", "), *other.road.split(", ")} - {""}
         self.road = ", ".join(sorted(roads))
         return self
 
+    __iadd__ = add
+
     def __repr__(self) -> str:
-        about = f"key={self.key} count={self.count} cpu_time={self.cpu_time:.3f}us"
+        about = f"key={self.key} count={self.count} cpu_time={self.cpu_time_str}"
         return f"<FunctionEventAvg {about}>"
 
 
@@ -78,14 +87,14 @@ class EventList(list):
 
     def key_averages(
         self,
-        group_by_input_shape: bool = False,
+        group_by_input_shapes: bool = False,
         group_by_stack_n: int = 0,
         group_by_overload_name: bool = False,
     ) -> EventList:
         """Returns averages by name: by shapes too, and by so many lines; there are no overloads."""
         found: dict[Any, FunctionEventAvg] = {}
         for event in self:
-            shapes = event.input_shapes if group_by_input_shape else []
+            shapes = event.input_shapes if group_by_input_shapes else []
             stack = event.stack[:group_by_stack_n]
             average = found.setdefault((event.key, str(shapes), *stack), FunctionEventAvg())
             average.add(event).__dict__.update(input_shapes=shapes, stack=stack)
@@ -93,7 +102,9 @@ class EventList(list):
 
     def total_average(self) -> FunctionEventAvg:
         """Returns the sum of all."""
-        total = functools.reduce(FunctionEventAvg.add, self, FunctionEventAvg())
+        total = FunctionEventAvg()
+        for event in self:
+            total.add(event).key = None
         total.key = "Total"
         return total
 

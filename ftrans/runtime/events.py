@@ -28,8 +28,31 @@ class Interval(namedtuple("Interval", "start end")):
         return self.end - self.start
 
 
+def _text(name: str) -> Any:
+    """Makes the property that is a time as text."""
+
+    def text(self: Any) -> str:
+        """The time as text, with its unit."""
+        time = getattr(self, name)
+        size, unit = (1e6, "s") if time >= 1e6 else (1e3, "ms") if time >= 1e3 else (1, "us")
+        return f"{time / size:.3f}{unit}"
+
+    return property(text)
+
+
+class OnHost:
+    """Has what events and their averages share: times as text, and devices that take none."""
+
+    device_time = device_time_total = self_device_time_total = 0.0  # a device is waited for
+    device_memory_usage = self_device_memory_usage = 0
+    cpu_time_str, cpu_time_total_str = _text("cpu_time"), _text("cpu_time_total")
+    device_time_str, device_time_total_str = _text("device_time"), _text("device_time_total")
+    self_cpu_time_total_str = _text("self_cpu_time_total")
+    self_device_time_total_str = _text("self_device_time_total")
+
+
 @dataclass(eq=False)
-class FunctionEvent:
+class FunctionEvent(OnHost):
     """Is one thing that ran: an equation, a program, a range. Times are in microseconds.
 
     Attributes:
@@ -60,7 +83,6 @@ class FunctionEvent:
     cpu_children: list[FunctionEvent] = field(default_factory=list, repr=False)
 
     count = 1
-    device_time = device_time_total = self_device_time_total = 0.0  # a device is waited for
     key = property(lambda e: e.name)
     time_range = property(lambda e: Interval(e.start_us, e.end_us))
     road = property(lambda e: e.facts.get("road", ""))

@@ -464,7 +464,7 @@ def test_gradients_have_tangents_and_are_accumulated() -> None:
             (d**3).backward()
             assert_close([array(x.grad), tangent(x.grad)], [12.0 * turn, 12.0 * turn])
         x.grad.zero_()
-        assert unpack_dual(x.grad).tangent is None
+        assert_close(tangent(x.grad), 0.0)
         x.grad = leaf(1.0)
         (d**3).backward()
         assert_close([array(x.grad), tangent(x.grad)], [13.0, 12.0])
