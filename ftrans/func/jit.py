@@ -43,6 +43,7 @@ from ftrans.runtime.executable import Source, needs_x64
 from ftrans.runtime.faults import is_marked, raised
 from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, to_jax, x64
 from ftrans.runtime.lower import lower
+from ftrans.runtime.meshes import explicit_mesh, on_automatic
 from ftrans.traceback import OnTape, boundary, shorten
 
 
@@ -186,11 +187,22 @@ class Jitted:
                             result = call(record.captured, *args, **kwargs)
                         if not calls:
                             _scopes.append(scope)
-                    except (_Unknown, TypeError, ValueError) as error:
+                    except Exception as error:
                         if is_marked(error):
                             raise  # it ran, and Python code that it calls has raised
+                        # else it is another signature, or lies where JAX cannot compute it
+                        kinds = _Unknown, TypeError, ValueError
+                        leaves = tree.tree_leaves((args, kwargs))
+                        if not isinstance(error, kinds) and explicit_mesh(leaves) is None:
+                            raise
                         record = self.direct = None
                 if record is None:
+                    mesh = explicit_mesh(tree.tree_leaves((args, kwargs)))
+                    if mesh is not None:
+                        call = lambda given: jitted(*given[0], **given[1])  # noqa: E731
+                        result = on_automatic(mesh, call, (args, kwargs))
+                        self.direct = None  # what lies on explicit axes is to come here again
+                        return result
                     record, given, named = self.record_of(args, kwargs)
                     by, call = observing.by, record.call
                     if by is not None:

@@ -35,6 +35,7 @@ from ftrans.runtime.executable import Executable, is_wide
 from ftrans.runtime.explain import Why, call_of, note_trace, record
 from ftrans.runtime.faults import explain_failure, raised
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, x64
+from ftrans.runtime.meshes import explicit_mesh, on_automatic
 from ftrans.runtime.segments import Segmented
 
 
@@ -75,6 +76,8 @@ def run(
         host = kinds == {_NUMPY}
         if host:
             arrays = list(map(np.asarray, arrays))
+        elif (mesh := explicit_mesh(arrays)) is not None:
+            return on_automatic(mesh, lambda xs: run(program, xs, as_jax, by=by), list(arrays))
     if by is None:
         by = observing.by
         if by is not None:
@@ -222,6 +225,9 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
     by = observing.by
     lower = primitive.lower if by is None else functools.partial(_observed, by, primitive)
     if any(is_jax(array) for array in arrays):
+        if (mesh := explicit_mesh(arrays)) is not None:
+            again = lambda xs: evaluate_primitive(primitive, xs, params)  # noqa: E731
+            return on_automatic(mesh, again, list(arrays))
         with _precision(primitive, arrays, params, calls):
             found = lower(jnp, *arrays, **params)
             outs = found if primitive.multiple else [found]

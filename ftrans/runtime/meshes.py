@@ -1,0 +1,69 @@
+"""Arrays on meshes with explicit axes, which are automatic ones inside of programs.
+
+With explicit axes JAX has each operation say how its result is placed. Programs leave that to XLA,
+as `jax.jit` does on automatic axes: so at their border arrays are put on a mesh of the same devices
+with automatic axes, and results back on theirs, which moves nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+import jax.tree_util as tree
+from jax.sharding import AxisType, NamedSharding
+
+from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, x64
+
+
+def explicit_mesh(values: Iterable[Any]) -> Any:
+    """Returns the mesh with explicit axes that one of some values lies on; None where none does."""
+    for x in values:
+        if is_jax(x) and not is_traced_by_jax(x) and _is_explicit(x.sharding):
+            return x.sharding.mesh
+    return None
+
+
+def on_automatic(mesh: Any, function: Callable[[Any], Any], arguments: Any) -> Any:
+    """Calls a function on a pytree with its explicit axes as automatic ones; returns what it does.
+
+    Args:
+        mesh: that of arrays among the arguments.
+        function: returns a pytree; what lies on that mesh is given its explicit axes back.
+        arguments: the pytree.
+    """
+    plain = _automatic(mesh)
+    # JAX wants the mesh of a `jax.set_mesh` around to be that of the arrays
+    around = AxisType.Explicit in jax.sharding.get_abstract_mesh().axis_types
+    with jax.set_mesh(plain) if around else nullcontext():
+        result = function(tree.tree_map(_moved, arguments))
+    return tree.tree_map(lambda x: _put(x, mesh) if _lies_on(x, plain) else x, result)
+
+
+def _is_explicit(sharding: Any) -> bool:
+    return type(sharding) is NamedSharding and AxisType.Explicit in sharding.mesh.axis_types
+
+
+@functools.lru_cache(64)
+def _automatic(mesh: Any) -> Any:
+    kinds = [AxisType.Auto if kind is AxisType.Explicit else kind for kind in mesh.axis_types]
+    return mesh.update(axis_types=tuple(kinds))
+
+
+def _moved(x: Any) -> Any:
+    explicit = is_jax(x) and not is_traced_by_jax(x) and _is_explicit(x.sharding)
+    return _put(x, _automatic(x.sharding.mesh)) if explicit else x
+
+
+def _lies_on(x: Any, mesh: Any) -> bool:
+    is_placed = is_jax(x) and not is_traced_by_jax(x) and type(x.sharding) is NamedSharding
+    return is_placed and x.sharding.mesh == mesh
+
+
+def _put(x: Any, mesh: Any) -> Any:
+    placed = NamedSharding(mesh, x.sharding.spec, memory_kind=x.sharding.memory_kind)
+    with x64():
+        return jax.device_put(x, placed)
