@@ -199,8 +199,9 @@ class Jitted:
                 if record is None:
                     mesh = explicit_mesh(tree.tree_leaves((args, kwargs)))
                     if mesh is not None:
-                        call = lambda given: jitted(*given[0], **given[1])  # noqa: E731
-                        result = on_automatic(mesh, call, (args, kwargs))
+                        again = self.called()  # not itself: that would be a cycle
+                        on_plain = lambda given: again(*given[0], **given[1])  # noqa: E731
+                        result = on_automatic(mesh, on_plain, (args, kwargs))
                         self.direct = None  # what lies on explicit axes is to come here again
                         return result
                     record, given, named = self.record_of(args, kwargs)

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.tree_util as tree
+import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, x64
@@ -22,9 +23,17 @@ from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, x64
 def explicit_mesh(values: Iterable[Any]) -> Any:
     """Returns the mesh with explicit axes that one of some values lies on; None where none does."""
     for x in values:
-        if is_jax(x) and not is_traced_by_jax(x) and _is_explicit(x.sharding):
+        if type(x) not in _arrays:
+            if type(x) is np.ndarray or not is_jax(x) or is_traced_by_jax(x):
+                continue
+            _arrays.add(type(x))
+        if type(x.sharding) is NamedSharding and _is_explicit(x.sharding):
             return x.sharding.mesh
     return None
+
+
+_arrays: set[type] = set()
+"""The classes of concrete arrays of JAX that were seen: to ask for one is fast."""
 
 
 def on_automatic(mesh: Any, function: Callable[[Any], Any], arguments: Any) -> Any:
