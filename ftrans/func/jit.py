@@ -214,8 +214,8 @@ class Jitted:
                     self._look_for_nan(args, kwargs, result)
                 if not _holds_jax(args, kwargs):
                     return _to_host(result)
-                if record.calls_host:
-                    jax.block_until_ready(result)
+                if record.calls_host or _holds_numpy(args, kwargs):
+                    jax.block_until_ready(result)  # which reads arrays of NumPy where they lie
                 return result
             except OnTape:
                 pass
@@ -418,6 +418,13 @@ def _holds_jax(args: Any, kwargs: Any) -> bool:
                 _array_classes.add(type(leaf))
             return True
     return False
+
+
+def _holds_numpy(args: Any, kwargs: Any) -> bool:
+    """Tells whether arrays of NumPy are among the arguments, which others may write to."""
+    if not kwargs and _array_classes.issuperset(map(type, args)):
+        return False
+    return np.ndarray in set(map(type, tree.tree_leaves((args, kwargs))))
 
 
 _SEQUENCES = (tuple, list)

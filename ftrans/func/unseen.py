@@ -5,16 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from ftrans.ir import Program
+from ftrans.ir.dtype import is_half
 from ftrans.primitives import call_p, convert_p
 
 
-def by_library(program: Program) -> bool:
+def by_library(program: Program, of_numpy: bool) -> bool:
     """Tells whether NumPy, or JAX, would compute something by its own rules.
 
     A function is given plain arrays in the place of arguments that it is not differentiated for.
     What is made of these alone stands beside the call of what is differentiated. Types, checks and
-    overflow are those of the library there; the same as ours for views, and for functions of each
-    element of one type of floating point.
+    overflow are those of the library there; the same as ours for views, and, where it is NumPy, for
+    functions of each element of one type of floating point, half precision aside, of which some are
+    computed in single. JAX flushes what is denormal, and rounds by way of integers.
+
+    Args:
+        program: what was traced, with calls of what is differentiated.
+        of_numpy: whether all arguments are NumPy's.
     """
     converted: set[Any] = set()
     calls = 0
@@ -37,8 +43,10 @@ def by_library(program: Program) -> bool:
             if is_number and not (one_type and t.is_inexact):
                 return True  # one of NumPy's, which promotes in its own way
         elif not (
-            "elementwise" in primitive.tags
+            of_numpy
+            and "elementwise" in primitive.tags
             and t.is_inexact
+            and not is_half(t.dtype)
             and all(x.dtype == t.dtype for x in given)
         ):
             return True

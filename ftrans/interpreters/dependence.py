@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ftrans.interpreters.backward import pruned
-from ftrans.interpreters.base import memoised
+from ftrans.interpreters.base import excerpt, memoised
 from ftrans.ir import Equation, Literal, Program
 from ftrans.ir.steps import Step
 from ftrans.primitives import no_grad_p
@@ -158,5 +158,19 @@ def linked(program: Program) -> tuple[Any, Any]:
     """
     small, needed = pruned(program)
     found = frozenset[int]().union(*[needs.inputs for needs in depends(small)])
-    cut = None if small is program else (small, needed)
+    cut = None if small is program else (_without(program, needed), needed)
     return cut, None if len(found) == len(needed) else found
+
+
+def _without(program: Program, needed: Sequence[int]) -> Program:
+    """Returns a program without the inputs that are not needed, and what is made of them.
+
+    What else no output needs stays, since the results of a call are numbered by all that it made.
+    """
+    lost, kept = set(range(len(program.inputs))).difference(needed), []
+    for equation, numbers, location in program.numbered():
+        if lost.isdisjoint([a for a in equation.operands if type(a) is int]):
+            kept.append((equation, numbers, location))
+        else:
+            lost.update(numbers)
+    return excerpt(program, needed, kept, program.outputs)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ftrans.config import config
 from ftrans.interpreters import runnable, simplify
 from ftrans.ir import Program
+from ftrans.runtime import disk
 from ftrans.runtime.cache import count, make_room, track
 from ftrans.runtime.executable import Executable, form_of
 from ftrans.runtime.explain import Why
@@ -234,9 +235,9 @@ def _build(
                 executable = Segmented(program, _shared, whole=config.execution == "compile")
             else:
                 executable = Executable(program)
-            start = perf_counter()
+            start, disk.reading.last = perf_counter(), False
             executable.prepare(arrays, host)
-            if state.price is not None:
+            if state.price is not None and not disk.reading.last:
                 learn_price(state.price.compiling, perf_counter() - start)
             state.executable = executable
             count("compiled")

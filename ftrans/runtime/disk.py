@@ -16,6 +16,7 @@ import platform
 import re
 import stat
 import tempfile
+import threading
 import time
 import warnings
 from contextlib import suppress
@@ -60,6 +61,14 @@ def first_call(function: Any, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
+class _Reading(threading.local):
+    last = False
+    """Whether the last code that this thread asked for was read, and not compiled."""
+
+
+reading = _Reading()
+
+
 def prepare(function: Any, *args: Any, **kwargs: Any) -> None:
     """Compiles a function of `jax.jit` for arguments such as these, or only types of them."""
     lowered = function.lower(*args, **kwargs)
@@ -74,6 +83,7 @@ def compiled(lowered: Any, device: Any) -> Any:
     """
     file = _file_of(lowered, device)
     found = None if file is None else _read(file, lowered, device)
+    reading.last = found is not None
     if found is None:
         start = time.perf_counter()
         found = lowered.compile()

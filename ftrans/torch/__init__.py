@@ -64,14 +64,14 @@ _OF_AUTOGRAD = """
 _METHODS = _methods.ELEMENTWISE + _methods.OTHERS
 _BY_NAME = """
     concat cat:concat concatenate:concat stack hstack vstack dstack column_stack
-    kron cross vdot fliplr flipud rot90 repeat_interleave:repeat quantile isin
+    kron vdot fliplr flipud rot90 repeat_interleave:repeat quantile isin
     real imag sgn:sign isreal is_complex:iscomplexobj logaddexp2
     bitwise_left_shift bitwise_right_shift atleast_1d atleast_2d atleast_3d i0 result_type
     bincount matrix_power hsplit vsplit dsplit
 """
 
 # of functions.py; those that create
-_DIFFERING = "where meshgrid broadcast_tensors einsum logdet bernoulli"
+_DIFFERING = "where meshgrid broadcast_tensors einsum logdet bernoulli cross"
 _CREATING = """
     tensor zeros ones empty full eye arange linspace logspace rand randn randint randperm normal
 """

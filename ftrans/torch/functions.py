@@ -218,6 +218,14 @@ def einsum(equation: str, *operands: Any) -> Any:
 _slogdet = from_jax(jax.numpy.linalg.slogdet)
 
 
+def cross(input: Any, other: Any, dim: int | None = None) -> Any:
+    """Returns the cross products along an axis, the first one of size 3 where none is given."""
+    if dim is None:
+        shape = np.broadcast_shapes(np.shape(input), np.shape(other))
+        dim = shape.index(3) if 3 in shape else -1
+    return fnp.linalg.cross(input, other, axis=dim)
+
+
 def logdet(input: Any) -> Any:
     """Returns the logarithm of the determinant, NaN where that is negative; or a complex one."""
     sign, logarithm = _slogdet(input)

@@ -644,3 +644,25 @@ def test_tangents_go_through_views_in_both_directions() -> None:
         plain = constant([1.0, 2.0])
         plain[1].copy_(forward_ad.make_dual(constant(1.0), constant(7.0)))
         same(forward_ad.unpack_dual(plain).tangent, [0.0, 7.0])
+
+
+def test_numbers_of_results_stay_where_other_values_were_dropped() -> None:
+    a = leaf([1.0, 2.0])
+    dropped = (a * 2).sum()
+    del dropped
+    x = leaf([[1.0, 2.0], [3.0, 4.0]])
+    v = x.unbind(0)[1]
+    assert v.output_nr == 1
+    assert len(v.grad_fn._input_metadata) == 2
+    v.grad_fn.register_prehook(lambda gs: (gs[0], gs[1] * 10))
+    v.sum().backward()
+    same(x.grad, [[0.0, 0.0], [10.0, 10.0]])
+
+
+def test_cross_products_are_along_the_first_axis_of_three() -> None:
+    x = torch.arange(9.0).reshape(3, 3)
+    expected = [[54.0, 84.0, 120.0], [0.0, -42.0, -96.0], [0.0, 12.0, 30.0]]
+    same(torch.cross(x, x**2), expected)
+    same(torch.cross(x, x**2, dim=1)[0], [2.0, 0.0, 0.0])
+    same(torch.cross(torch.ones((3, 4)), torch.arange(12.0).reshape(3, 4))[0], [4.0] * 4)
+    same(torch.linalg.cross(x, x**2)[0], [2.0, 0.0, 0.0])

@@ -265,3 +265,20 @@ def test_a_jitted_function_of_jax_is_called_from_outside_only() -> None:
     gradient = func.grad(lambda x: (x**3).sum())
     x = jax.numpy.ones(3)
     assert_close(jax.jit(jax.numpy.sum)(gradient(x)), 9.0)
+
+
+def test_arrays_of_numpy_beside_those_of_jax_may_be_written_to_afterwards() -> None:
+    def long(w: Any, x: Any) -> Any:
+        for _ in range(20):
+            x = fnp.tanh(x @ w) + fnp.sin(x)
+        return (x**2).mean()
+
+    jitted = ftrans.jit(long)
+    x = jax.numpy.ones((96, 96), "float32")
+    for _ in range(60):
+        w = np.full((96, 96), 0.1, np.float32)
+        out = jitted(w, x)
+        w[...] = np.nan
+        assert np.isfinite(float(out))
+    w = np.full((96, 96), 0.1, np.float32)
+    assert np.isfinite(float(jax.jit(lambda x: jitted(w, x))(x)))  # nothing to wait for there

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -142,3 +143,20 @@ def test_what_gains_nothing_is_never_compiled(eager: pytest.MonkeyPatch) -> None
     for _ in range(20):
         func.grad(lambda x: (x * x).sum())(x)
     assert told() == ("interpreted", "a compiled call would take as long")
+
+
+def test_what_is_read_from_disk_is_no_measure_of_compiling(
+    eager: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    eager.setattr(measured, "_ratios", type(measured._ratios)(maxlen=31))
+    eager.setattr("ftrans.runtime.disk.LEAST", 0.0)
+    eager.setattr(config, "compilation_cache_dir", tmp_path / "store")
+    x = np.linspace(0.1, 1.0, 1 << 14, dtype="float32")
+    for _ in range(2):
+        ftrans.cache_clear()
+        for _ in range(3):
+            func.grad(bent)(x)
+        assert all_compiled(60)
+        func.grad(bent)(x)
+        assert told()[0] == "compiled"
+    assert len(measured._ratios) == 1

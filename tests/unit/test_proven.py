@@ -726,6 +726,33 @@ def test_an_index_by_what_was_computed_is_left_to_python() -> None:
         assert told[-1] != "skipped"
 
 
+BY_JAX: dict[str, tuple[Any, list[float]]] = {
+    "rounds by integers": (round, [np.nan, 1e10]),
+    "powers": (lambda y: y**0.5, [-np.inf, -0.0]),
+    "flushes": (lambda y: y / 0, [1e-40, 1.0]),
+    "of a constant": (lambda y: y * CONSTANT[:2], [1e-40, 1.0]),
+}
+
+
+@pytest.mark.parametrize("what", BY_JAX)
+def test_what_jax_computes_of_plain_arguments_is_left_to_it(what: str) -> None:
+    f, later = BY_JAX[what]
+    container = np.array if what == "of a constant" else jnp.array
+    g = func.grad(lambda w, y: (w * f(y)).sum())
+    w = np.ones(2, "f4")
+    told = both_ways(
+        g, lambda turn: (w, container([1.5, 2.0] if turn < TURNS - 2 else later, dtype="float32"))
+    )
+    assert told[-1] != "skipped"
+
+
+def test_numpy_computes_half_precision_of_plain_arguments_itself() -> None:
+    g = func.grad(lambda w, y: (w * np.degrees(y)).sum())
+    y = np.linspace(1.0, 900.0, 8).astype("float16")
+    told = both_ways(g, lambda turn: (np.ones(8, "float16"), y))
+    assert told[-1] != "skipped"
+
+
 def test_functions_of_arguments_beside_are_those_of_numpy() -> None:
     told = both_ways(
         func.grad(lambda x, y: (x * np.sin(np.float32(2) * y)).sum()), lambda turn: (X, X + turn)
