@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ftrans.func.staging import Staged
 from ftrans.interpreters import simplify
+from ftrans.interpreters.backward import pruned
 from ftrans.ir import Program, Tracer
 from ftrans.ir.frame import Frame
 from ftrans.ir.stack import state
@@ -58,21 +58,21 @@ class Remade(NamedTuple):
     """Says how what was made beside a trace is made of other arguments.
 
     Attributes:
-        program: computes what was taken, of the arguments and what was captured for it.
-        captured: that.
+        program: computes what was taken, of some of the arguments.
+        needed: which these are; others are left alone, since they may not be there yet.
         calls: as for `Beside`.
         places: where what is made stands among what the program has captured.
     """
 
     program: Program
-    captured: list[Any]
+    needed: Sequence[int]
     calls: list[tuple[Function, list[Any]]]
     places: list[int]
 
     def of(self, arguments: Sequence[Any], captured: Sequence[Any]) -> list[Any] | None:
         """Returns what the program captures; None where Python is to look at an index."""
         found = list(captured)
-        taken = evaluate(np, self.program, [*map(np.asarray, arguments), *self.captured])
+        taken = evaluate(np, self.program, [np.asarray(arguments[i]) for i in self.needed])
         if any(x.size and x.min() < 0 for x in taken):
             return None  # which may be refused, or count from the end
         values = iter(taken)
@@ -84,14 +84,18 @@ class Remade(NamedTuple):
         return found
 
 
-def remade(noted: Beside, values: Staged, captured: Sequence[Any]) -> Remade:
-    """Returns how what was noted is made again.
+def remade(noted: Beside, values: Program, count: int, captured: Sequence[Any]) -> Remade | None:
+    """Returns how what was noted is made again; None where it is no view of an argument.
 
     Args:
         noted: what was.
-        values: computes what was taken.
+        values: computes what was taken, of the arguments and what it has captured.
+        count: the number of the arguments.
         captured: what the program has captured.
     """
     places = {id(x): place for place, x in enumerate(captured)}
-    program = simplify(values.program)
-    return Remade(program, values.captured, noted.calls, [places[id(x)] for x in noted.made])
+    program, needed = pruned(simplify(values))
+    views = all("view" in equation.primitive.tags for equation in program.equations)
+    if not views or any(i >= count for i in needed):
+        return None
+    return Remade(program, needed, noted.calls, [places[id(x)] for x in noted.made])

@@ -30,7 +30,7 @@ from ftrans.errors import CheckError
 from ftrans.func.beside import Beside, Remade, remade
 from ftrans.func.memo import MARK, MOST, Mark, Memo, memo_of, origin
 from ftrans.func.staging import Staged, known_inputs, stage
-from ftrans.func.unseen import by_library, by_views, checks_values
+from ftrans.func.unseen import by_library, checks_values
 from ftrans.interop.callee import static_key
 from ftrans.ir.dtype import NUMERIC
 from ftrans.ir.stack import state
@@ -378,7 +378,9 @@ def _traced(
                 raise Refused("an array on a device is an index")
             first = noted
             taken = stage(name, lambda *xs: (call(*xs), noted and noted.taken)[1], inputs)
-            beside = remade(first, taken, staged.captured)
+            beside = remade(first, taken.program, len(inputs), staged.captured)
+            if beside is None:
+                raise Refused("it computes an index")
     finally:
         state.beside = None
     if state.demanded != before:
@@ -389,8 +391,6 @@ def _traced(
         raise Refused("it computes with an argument that is not traced")
     if checks_values(plan_of(staged.program).final(staged.program), len(order)):
         raise Refused("what it is given is checked, where it is known")
-    if beside is not None and not by_views(beside.program):
-        raise Refused("it computes an index")
     return staged, beside
 
 

@@ -53,11 +53,6 @@ def by_library(program: Program, of_numpy: bool) -> bool:
     return False
 
 
-def by_views(program: Program) -> bool:
-    """Tells whether a program does nothing but to take views."""
-    return all("view" in equation.primitive.tags for equation in program.equations)
-
-
 def checks_values(program: Program, count: int | None = None) -> bool:
     """Tells whether an argument that is known would be looked at: an index, a matrix, an exponent.
 

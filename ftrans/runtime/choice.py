@@ -167,7 +167,7 @@ def choose(
     why = Why.DEVICE if on_device else Why.PAYS
     found = Choice(None, "compiled now", why, spent, needed)
     if measured:
-        if _submit(state, program, program.inputs if host else list(map(form_of, arrays)), host):
+        if _submit(state, program, arrays, host):
             plan.family.unproven += 1
         return _WAITING
     plan.family.unproven += 1
@@ -288,8 +288,8 @@ def _submit(state: State, program: Program, arrays: Sequence[Any], host: bool) -
     Args:
         state: that of the program.
         program: its final form.
-        arrays: what arguments are like, which are not kept alive.
-        host: whether all are NumPy arrays.
+        arrays: its arguments, which are not kept alive.
+        host: whether all of them are NumPy arrays.
     """
     global _worker
     with _queueing:
@@ -297,7 +297,8 @@ def _submit(state: State, program: Program, arrays: Sequence[Any], host: bool) -
             return False
         try:
             state.pending = True
-            _queue.append((state, program, arrays, host))
+            forms = program.inputs if host else list(map(form_of, arrays))
+            _queue.append((state, program, forms, host))
             if _worker is None or not _worker.is_alive():
                 _worker = threading.Thread(target=_work, name="ftrans-compile", daemon=False)
                 _worker.start()
