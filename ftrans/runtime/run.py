@@ -231,7 +231,7 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
         with _precision(primitive, arrays, params, calls):
             found = lower(jnp, *arrays, **params)
             outs = found if primitive.multiple else [found]
-            return tuple(jnp.asarray(out) for out in outs)
+            return tuple([out if is_jax(out) else jnp.asarray(out) for out in outs])
     host = [np.asarray(array) for array in arrays]
     found = silently(calls, functools.partial(lower, np, **params), *host)
     return tuple(_own(found if primitive.multiple else [found], host))
