@@ -215,12 +215,8 @@ class Proof(NamedTuple):
     def operands(self, values: list[Any]) -> list[Any] | None:
         """Returns what the program takes for these arrays; None where Python is to look at one."""
         given, captured = [values[number] for number in self.order], self.staged.captured
-        if self.beside is not None:
-            made = self.beside.of(given, captured)
-            if made is None:
-                return None
-            captured = made
-        return [*given, *captured]
+        made = captured if self.beside is None else self.beside.of(given, captured)
+        return None if made is None else [*given, *made]
 
     def run(self, operands: list[Any]) -> Any:
         """Returns the result of a call."""
@@ -370,6 +366,10 @@ def _traced(
             raise Refused("it changes its arguments")
         return result
 
+    def indices(*tracers: Any) -> Any:
+        call(*tracers)
+        return noted and noted.taken
+
     before, inputs = state.demanded, known_inputs([values[number] for number in order])
     try:
         staged, beside = stage(name, call, inputs), None
@@ -377,7 +377,7 @@ def _traced(
             if not on_cpu(values):
                 raise Refused("an array on a device is an index")
             first = noted
-            taken = stage(name, lambda *xs: (call(*xs), noted and noted.taken)[1], inputs)
+            taken = stage(name, indices, inputs)
             beside = remade(first, taken.program, len(inputs), staged.captured)
             if beside is None:
                 raise Refused("it computes an index")

@@ -306,8 +306,8 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
         return np.zeros((*batch, len(arrays)), _i32), True
     axes, items = zip(*arrays, strict=True)
     if state.beside is not None:
-        pairs = lambda *items: [*zip(axes, items, strict=True)]  # noqa: E731
-        found = state.beside.take(lambda *items: _stacked(type_, pairs(*items))[0], items)
+        again = lambda *known: _stacked(type_, [*zip(axes, known, strict=True)])[0]  # noqa: E731
+        found = state.beside.take(again, items)
         if found is not None:
             return found, True
     known = [not _is_unknown(item) for item in items]

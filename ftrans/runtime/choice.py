@@ -164,13 +164,13 @@ def choose(
     spent = state.evidence = state.evidence + gain
     if spent <= needed * part:
         return Choice(None, "interpreted", Why.COLD, spent, needed)
-    why = Why.DEVICE if on_device else Why.PAYS
-    found = Choice(None, "compiled now", why, spent, needed)
     if measured:
         if _submit(state, program, arrays, host):
             plan.family.unproven += 1
         return _WAITING
     plan.family.unproven += 1
+    why = Why.DEVICE if on_device else Why.PAYS
+    found = Choice(None, "compiled now", why, spent, needed)
     return _compile(state, program, arrays, host, found)
 
 
@@ -235,9 +235,9 @@ def _build(
                 executable = Segmented(program, _shared, whole=config.execution == "compile")
             else:
                 executable = Executable(program)
-            start, disk.reading.last = perf_counter(), False
+            start, disk.reading.done = perf_counter(), False
             executable.prepare(arrays, host)
-            if state.price is not None and not disk.reading.last:
+            if state.price is not None and not disk.reading.done:
                 learn_price(state.price.compiling, perf_counter() - start)
             state.executable = executable
             count("compiled")

@@ -62,8 +62,8 @@ def first_call(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 class _Reading(threading.local):
-    last = False
-    """Whether the last code that this thread asked for was read, and not compiled."""
+    done = False
+    """Whether this thread has read code since somebody has set this to False."""
 
 
 reading = _Reading()
@@ -83,7 +83,7 @@ def compiled(lowered: Any, device: Any) -> Any:
     """
     file = _file_of(lowered, device)
     found = None if file is None else _read(file, lowered, device)
-    reading.last = found is not None
+    reading.done |= found is not None
     if found is None:
         start = time.perf_counter()
         found = lowered.compile()

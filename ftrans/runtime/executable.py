@@ -158,11 +158,7 @@ _OF_JAX = (jax.Array, jax.ShapeDtypeStruct)
 def form_of(array: Any) -> Any:
     """Returns what an executable can be prepared for in the place of an array, and without it."""
     if not isinstance(array, jax.Array):
-        return (
-            np.zeros((), array.dtype)
-            if array.shape == ()
-            else np.broadcast_to(np.zeros((), array.dtype), array.shape)
-        )
+        return np.broadcast_to(np.zeros((), array.dtype), array.shape)
     placed: Any = array.sharding if getattr(array, "_committed", True) else None
     weak = array.weak_type
     return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=placed, weak_type=weak)

@@ -23,17 +23,23 @@ from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, x64
 def explicit_mesh(values: Iterable[Any]) -> Any:
     """Returns the mesh with explicit axes that one of some values lies on; None where none does."""
     for x in values:
-        if type(x) not in _arrays:
-            if type(x) is np.ndarray or not is_jax(x) or is_traced_by_jax(x):
-                continue
-            _arrays.add(type(x))
-        if type(x.sharding) is NamedSharding and _is_explicit(x.sharding):
-            return x.sharding.mesh
+        if type(x) in _concrete or _is_concrete(x):
+            placed = x.sharding
+            if type(placed) is NamedSharding and AxisType.Explicit in placed.mesh.axis_types:
+                return placed.mesh
     return None
 
 
-_arrays: set[type] = set()
+_concrete: set[type] = set()
 """The classes of concrete arrays of JAX that were seen: to ask for one is fast."""
+
+
+def _is_concrete(x: Any) -> bool:
+    if type(x) not in _concrete:
+        if type(x) is np.ndarray or not is_jax(x) or is_traced_by_jax(x):
+            return False
+        _concrete.add(type(x))
+    return True
 
 
 def on_automatic(mesh: Any, function: Callable[[Any], Any], arguments: Any) -> Any:
@@ -52,10 +58,6 @@ def on_automatic(mesh: Any, function: Callable[[Any], Any], arguments: Any) -> A
     return tree.tree_map(lambda x: _put(x, mesh) if _lies_on(x, plain) else x, result)
 
 
-def _is_explicit(sharding: Any) -> bool:
-    return type(sharding) is NamedSharding and AxisType.Explicit in sharding.mesh.axis_types
-
-
 @functools.lru_cache(64)
 def _automatic(mesh: Any) -> Any:
     kinds = [AxisType.Auto if kind is AxisType.Explicit else kind for kind in mesh.axis_types]
@@ -63,13 +65,12 @@ def _automatic(mesh: Any) -> Any:
 
 
 def _moved(x: Any) -> Any:
-    explicit = is_jax(x) and not is_traced_by_jax(x) and _is_explicit(x.sharding)
-    return _put(x, _automatic(x.sharding.mesh)) if explicit else x
+    mesh = explicit_mesh([x])
+    return x if mesh is None else _put(x, _automatic(mesh))
 
 
 def _lies_on(x: Any, mesh: Any) -> bool:
-    is_placed = is_jax(x) and not is_traced_by_jax(x) and type(x.sharding) is NamedSharding
-    return is_placed and x.sharding.mesh == mesh
+    return _is_concrete(x) and type(x.sharding) is NamedSharding and x.sharding.mesh == mesh
 
 
 def _put(x: Any, mesh: Any) -> Any:
