@@ -29,6 +29,7 @@ import scipy.special
 
 import ftrans
 import ftrans.numpy as fnp
+import ftrans.scipy.linalg
 import ftrans.torch as torch
 from ftrans import autograd, errors, func
 from ftrans.autograd import Function, gradcheck, gradgradcheck, graph, profiler
@@ -794,6 +795,10 @@ CASES |= {
     "numpy: values that do not belong to places": lambda: func.grad(
         lambda x: fnp.interp(x, np.ones(2), np.ones(3))
     )(1.0),
+    "linalg: no matrix norm": lambda: fnp.linalg.cond(np.eye(2), "x"),
+    "scipy: vectors of another length": lambda: ftrans.scipy.linalg.solve_triangular(
+        np.eye(3), np.ones(4)
+    ),
     "linalg: a name of SciPy's": lambda: fnp.linalg.lu,
     "random: shuffled in place": lambda: RNG.shuffle(V),
     "random: no integer to draw": lambda: RNG.integers(3, 3),

@@ -29,6 +29,7 @@ from ftrans.errors import (
 )
 from ftrans.interop.callee import static_key
 from ftrans.interop.closure import arrays_of
+from ftrans.interop.complaints import asks_for_values, told
 from ftrans.ir import Params, Program, Tracer, bind
 from ftrans.ir.dtype import NUMERIC, is_float
 from ftrans.ir.frame import make_tracer
@@ -44,14 +45,6 @@ _MOST = 256
 
 _WIDE = frozenset(map(np.dtype, ("float64", "complex128", "int64", "uint64")))
 _NAMES_OF_WIDE = _WIDE | {np.float64, np.complex128, np.int64, np.uint64}
-
-
-def _asks(error: Exception) -> bool:
-    """Tells whether JAX says that a function asks for values of what is traced."""
-    kinds = jax.errors.JAXTypeError, jax.errors.JAXIndexError
-    leaks = isinstance(error, jax.errors.UnexpectedTracerError)
-    words = "concrete values", "Non-hashable static arguments"
-    return not leaks and (isinstance(error, kinds) or any(word in str(error) for word in words))
 
 
 class _Leaf(NamedTuple):
@@ -183,8 +176,8 @@ def _imported(function: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 traced = _trace(name, function, structure, given, wide)
             except (TypeError, ValueError, IndexError) as error:
-                if not _asks(error):
-                    raise
+                if not asks_for_values(error):
+                    raise told(function, args, kwargs, error) from None
                 return _by_value(name, function, structure, leaves, given, wide)
             if len(traces) >= _MOST:
                 traces.pop(next(iter(traces)), None)
@@ -393,7 +386,7 @@ def _by_value(
     try:
         traced = _trace(name, function, structure, known, wide)
     except (TypeError, ValueError, IndexError) as error:
-        if not _asks(error):
+        if not asks_for_values(error):
             raise
         raise ConcretizationError(
             f"{name}: it asks for the value of what is traced, for the shape of its result or to "

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.errors import ArgumentError, DTypeError, FtransError
+from ftrans.errors import ArgumentError
 from ftrans.interop import from_jax
 from ftrans.ir import type_of
 from ftrans.numpy.dtypes import shape, size
@@ -65,16 +65,7 @@ def borrowed(function: Function, home: str, floats: bool = False) -> Function:
         wide = lambda key: floats and key not in _COUNTS  # noqa: E731
         args = tuple([_given(x, kinds.get(str(key), ""), wide(key)) for x, key in pairs])
         kwargs = {key: _given(x, kinds.get(key, ""), wide(key)) for key, x in kwargs.items()}
-        try:
-            found = imported(*args, **kwargs)
-        except FtransError:
-            raise
-        except (TypeError, ValueError) as error:
-            kind = ArgumentError if isinstance(error, ValueError) else DTypeError
-            given = [*zip([*kinds], args, strict=False), *kwargs.items()]
-            shown = [(key, str(type_of(x)) if is_array(x) else repr(x)) for key, x in given]
-            lines = "".join(f"\n  {key}: {text:.60}" for key, text in shown)
-            raise kind(f"{name}: {str(error).splitlines()[0]}{lines}") from None
+        found = imported(*args, **kwargs)
         return tuple(found) if type(found) is list else found
 
     called.__name__ = called.__qualname__ = name

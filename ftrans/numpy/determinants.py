@@ -18,10 +18,9 @@ from ftrans.interop import from_jax
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_half
 from ftrans.numpy.axes import broadcast_to
-from ftrans.numpy.borrowed import double
 from ftrans.numpy.creation import ones
 from ftrans.numpy.elementwise import multiply
-from ftrans.numpy.factorizations import solve, svd
+from ftrans.numpy.factorizations import matrices, solve, svd
 from ftrans.numpy.indexing import getitem
 from ftrans.numpy.logic import where
 from ftrans.numpy.promotion import cast
@@ -55,8 +54,8 @@ def det(a: Any) -> Any:
         >>> func.grad(det)(np.diag([2.0, 3.0, 5.0, 0.0])).diagonal()
         array([ 0.,  0.,  0., 30.])
     """
-    a = double(a)
-    *batch, _, n = type_of(a).shape or (0, 0)
+    a = matrices("det", a, square=True)
+    *batch, _, n = type_of(a).shape
     if n == 0:
         return ones(tuple(batch), dtype=type_of(a).dtype)
     if n == 1:
@@ -117,9 +116,9 @@ def _push_eigvals(primals: Any, tangents: Any) -> Any:
 _eig, _eigvals = map(from_jax, (_eig_of, _eigvals_of))
 
 
-def _general(a: Any) -> Any:
+def _general(name: str, a: Any) -> Any:
     """Returns matrices in a precision that LAPACK has; empty ones have no derivative."""
-    a = double(a)
+    a = matrices(name, a, square=True)
     if is_half(type_of(a).dtype):
         a = cast(a, "float32")
     return p.stop_gradient_p(a) if 0 in type_of(a).shape else a
@@ -131,7 +130,7 @@ def eig(a: Any) -> Any:
     Derivatives exist where eigenvalues differ. Those of eigenvectors mean something where what is
     made of them does not depend on their phases.
     """
-    return EigResult(*_eig(_general(a)))
+    return EigResult(*_eig(_general("eig", a)))
 
 
 def eigvals(a: Any) -> Any:
@@ -139,4 +138,4 @@ def eigvals(a: Any) -> Any:
 
     Derivatives exist where eigenvalues differ.
     """
-    return _eigvals(_general(a))
+    return _eigvals(_general("eigvals", a))

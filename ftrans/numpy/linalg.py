@@ -72,7 +72,7 @@ def cond(x: Any, p: Any = None) -> Any:
 
 @functools.lru_cache(16)
 def _cond(norm: Any) -> Any:
-    return from_jax(lambda x: jnp.linalg.cond(x, norm))
+    return from_jax(functools.wraps(jnp.linalg.cond)(lambda x: jnp.linalg.cond(x, norm)))
 
 
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:

@@ -124,7 +124,7 @@ def _of_batches(name: str, ndim: int, *args: Any) -> Any:
     function: Any = lambda a: getattr(_of_jax, name)(a, *args)  # noqa: E731
     for _ in range(ndim - 2):
         function = jax.vmap(function)
-    return from_jax(function)
+    return from_jax(functools.wraps(getattr(_of_jax, name))(function))
 
 
 def solve_banded(

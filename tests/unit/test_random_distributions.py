@@ -317,3 +317,9 @@ def test_what_numpy_draws_alone_is_named() -> None:
         _ = random.default_rng(0).hypergeometric
     with pytest.raises(AttributeError, match="no attribute 'normals'"):
         _ = random.default_rng(0).normals
+    with pytest.raises(errors.MissingAttributeError, match=r"rng\.normal\(\.\.\.\)"):
+        _ = random.randn
+    with pytest.raises(errors.MissingAttributeError, match=r"numpy\.random\.vonmises"):
+        _ = random.vonmises
+    with pytest.raises(AttributeError, match="no attribute 'normals'"):
+        _ = random.normals
