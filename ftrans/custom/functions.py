@@ -23,7 +23,8 @@ from ftrans.func.branches import cond, switch
 from ftrans.func.loops import fori_loop, scan, while_loop
 from ftrans.func.memo import origin
 from ftrans.func.parallel import associative_scan
-from ftrans.func.proven import Refused, reader
+from ftrans.func.proof import Refused
+from ftrans.func.proven import reader
 from ftrans.numpy import linalg
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
 
@@ -163,8 +164,9 @@ def _of_jax(options: Any) -> tuple[Any, ...]:
     )
 
 
-def _guards(function: FunctionType) -> Guards:
+def _guards(function: FunctionType, is_anew: bool) -> Guards:
     found = _Whole()
+    found.anew = function if is_anew else None
     if not found.all(function):
         raise Refused(found.reason or "it does what is not understood")
     return found.guards

@@ -27,6 +27,7 @@ from ftrans import func
 from ftrans.custom.context import FunctionCtx
 from ftrans.custom.methods import Methods, asks_needs, methods_of
 from ftrans.errors import FtransError
+from ftrans.func.anew import is_data
 from ftrans.func.memo import MEMO
 from ftrans.interop.closure import content
 from ftrans.numpy import linalg
@@ -39,6 +40,7 @@ class Guards:
     """Is what some functions read, as it was when they were traced.
 
     Attributes:
+        kept: what is told apart by its identity elsewhere, and so must live as long.
         asks_needs: whether one of them, or of those that they call, reads `ctx.needs_input_grad`.
         token: stands for this object, without keeping alive what it refers to.
     """
@@ -50,6 +52,7 @@ class Guards:
         self._rules: list[tuple[Any, Callable[[Any], Any], Any]] = []
         self._spaces: list[tuple[Any, dict[str, Any]]] = []
         self._arrays: list[tuple[np.ndarray, Any, bytes]] = []
+        self.kept: list[Any] = []
         self.asks_needs = False
         self.token = object()
 
@@ -140,7 +143,10 @@ class Reader:
     Attributes:
         guards: what was read.
         reason: what is not understood, of that the first.
+        anew: a function that is another one at each call, but for its code, see `func/anew.py`.
     """
+
+    anew: FunctionType | None = None
 
     def __init__(self) -> None:
         self.guards = Guards()
@@ -172,7 +178,8 @@ class Reader:
             return False
         self.guards.asks_needs |= asks_needs(function)
         attributes = len(function.__dict__) - (MEMO in function.__dict__)
-        self.guards._functions.append((function, code, defaults, attributes))
+        if function is not self.anew:
+            self.guards._functions.append((function, code, defaults, attributes))
         space = function.__globals__
         for name, attributes in reads.names:
             value = self.guards.name(space, name)
@@ -183,7 +190,12 @@ class Reader:
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
         for name, attributes in reads.free:
             value = content(cells[name])
-            self.guards._cells.append((cells[name], value))
+            if function is not self.anew:
+                self.guards._cells.append((cells[name], value))
+            elif is_data(value):
+                continue
+            else:
+                self.guards.kept.append(value)
             if is_wrapper and type(value) is FunctionType:
                 if not self.method(value):
                     return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from ftrans.interop.closure import content
@@ -26,7 +26,7 @@ class Mark(NamedTuple):
     """
 
     called: weakref.ref[Any]
-    base: FunctionType
+    base: Any
     places: tuple[Any, ...]
 
     def __reduce__(self) -> Any:
@@ -44,19 +44,20 @@ def origin(function: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 class Memo:
-    """Is what is known of the calls of one function of the user's, and goes with it.
+    """Is what is known of the calls of one function of the user's, or of all of one code.
 
     Attributes:
-        owner: that function; others may have copied its attributes.
+        owner: that function, since others may have copied its attributes; or a code.
         calls: by signature how many there were, then what they do, or why that is not known.
+        is_new: whether a function was never called; of a code, whether nothing is proven.
         left: how many proofs may still cease to hold.
         reason: why none of its calls is proven; empty where one may be.
     """
 
-    __slots__ = ("age", "calls", "left", "owner", "reason")
+    __slots__ = ("age", "calls", "is_new", "left", "owner", "reason")
 
-    def __init__(self, owner: FunctionType):
-        self.owner = weakref.ref(owner)
+    def __init__(self, owner: FunctionType | CodeType):
+        self.owner, self.is_new = weakref.ref(owner), True
         self.clear()
 
     def clear(self) -> None:

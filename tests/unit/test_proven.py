@@ -21,7 +21,7 @@ import pytest
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import func, nn
-from ftrans.func import memo, proven
+from ftrans.func import anew, memo, proven
 
 X = np.linspace(0.1, 1.0, 8, dtype="float32")
 WEIGHTS = np.ones(8, "float32")
@@ -177,7 +177,7 @@ def test_python_is_skipped(name: str) -> None:
 )
 def test_it_is_told_why_python_runs(function: Any, reason: str) -> None:
     gradient = func.grad(function)
-    for _ in range(proven._AFTER + 1):
+    for _ in range(proven._AFTER + 2):  # the first one counts for its code
         gradient(X)
     assert last() == reason
 
@@ -558,7 +558,7 @@ def test_what_the_reader_does_not_see_is_seen_by_the_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ftrans.config, "check", False)
-    monkeypatch.setattr(proven.reader, "guards", lambda function: _Blind())
+    monkeypatch.setattr(proven.reader, "guards", lambda *_: _Blind())
     gradient = func.grad(lambda x: (x * LIST[0]).sum())
     for _ in range(TURNS):
         gradient(X)
@@ -758,3 +758,172 @@ def test_functions_of_arguments_beside_are_those_of_numpy() -> None:
         func.grad(lambda x, y: (x * np.sin(np.float32(2) * y)).sum()), lambda turn: (X, X + turn)
     )
     assert told[-1] == "skipped"
+
+
+def made_anew(case: str, turn: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Returns a transformed function that was not there before, and its arguments."""
+    x, y = X * (turn + 1), np.full(8, turn % 7, "f4")
+    pair, table = {"a": y, "b": [x, 2.0]}, np.arange(24, dtype="f4").reshape(3, 8) + turn
+    here = np.array([turn % 3, 0])
+    scale = [float(turn)] if case == "a list of numbers" else [2.0]
+    made: dict[str, Callable[..., Any]] = {
+        "no closure": func.grad(lambda x: (x * x).sum()),
+        "arrays": func.grad(lambda v: (v * x * y + np.sin(y)).sum()),
+        "the same twice": func.grad(lambda v: (v * x + v * pair["b"][0]).sum()),
+        "containers": func.grad(lambda v: (v * pair["a"] + pair["b"][0] * pair["b"][1] * v).sum()),
+        "what it is given": func.grad(lambda v: (v * x).sum()),
+        "an index": func.grad(lambda v: (v * table[1]).sum() + v[here].sum()),
+        "jax": func.grad(lambda v: (v * constant * np.cos(v)).sum()),
+        "helper": func.grad(lambda v: (helper(v) * chain(fnp, v * x)).sum()),
+        "aux": func.grad(lambda v: ((v * x).sum(), (x, {"n": 3, "y": y * v})), has_aux=True),
+        "value": func.value_and_grad(lambda v: (v * x).sum()),
+        "vmap": func.vmap(func.grad(lambda v: (v**2 * y[0]).sum())),
+        "vmap over another": func.vmap(lambda v: v * x * y[1]),
+        "hessian": func.hessian(lambda v: (v**3 * y).sum()),
+        "jacrev": func.jacrev(lambda v: np.sin(v) * x),
+        "a list of numbers": func.grad(lambda v: (v * scale[0] * x).sum()),
+        "a value that is asked for": func.grad(
+            lambda v: (v * x).sum() if y[0] > 3 else (v * y).sum()
+        ),
+        "how many there are": func.grad(lambda v: (v * len(pair) * x.shape[0] * y.ndim).sum()),
+        "by NumPy alone": func.grad(lambda v: (v * np.linalg.norm(x) * np.sort(y)[0]).sum()),
+        "a function inside": func.grad(
+            lambda v: sum((lambda w: w * y[i] * v[i])(2.0) for i in (0, 1))
+        ),
+    }
+    constant = jnp.full(8, turn, "float32")
+    args = (table,) if case.startswith("vmap") else (x,)
+    return made[case], args
+
+
+ANEW = {
+    **dict.fromkeys(
+        """no closure|arrays|the same twice|containers|what it is given|an index|jax|helper|aux
+        value|vmap|vmap over another|hessian|jacrev|how many there are|a function inside""".replace(
+            "\n        ", "|"
+        ).split("|"),
+        "skipped",
+    ),
+    "a list of numbers": "no two calls of it are alike",
+    "a value that is asked for": "it asks for a value, or draws",
+    "by NumPy alone": "it computes with an argument that is not traced",
+}
+
+
+@pytest.mark.parametrize("case", ANEW)
+def test_functions_that_are_made_anew_are_known_by_their_code(case: str) -> None:
+    told = []
+    for turn in range(TURNS):
+        transformed, args = made_anew(case, turn)
+        result = transformed(*args)
+        told.append(last())
+        ftrans.config.skip_python = False
+        expected = transformed(*args)
+        ftrans.config.skip_python = True
+        assert jax.tree.structure(result) == jax.tree.structure(expected)
+        for a, b in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
+            assert type(a) is type(b)
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    assert told[-1] == ANEW[case]
+
+
+def test_what_functions_made_anew_do_besides_is_done_each_time() -> None:
+    count, log, buffer = 0, [0], np.zeros(8, "f4")
+
+    def counting(v: Any) -> Any:
+        nonlocal count
+        count += 1
+        return (v * v).sum()
+
+    def step(turn: int) -> None:
+        scale = np.ones(8, "f4")
+
+        def logging(v: Any) -> Any:
+            log.append(turn)
+            return (v * v).sum()
+
+        def writing(v: Any) -> Any:
+            scale[0] += 2.0
+            return (v * scale).sum()
+
+        def filling(v: Any) -> Any:
+            buffer[0] += 1.0
+            return v.sum()
+
+        def counting_here(v: Any) -> Any:
+            nonlocal turn
+            turn += 1
+            return (v * turn).sum()
+
+        before = turn
+        func.grad(logging)(X)
+        func.grad(writing)(X)
+        func.grad(filling)(X)
+        func.grad(lambda v: counting(v) + v.sum())(X)
+        assert func.grad(counting_here)(X)[0] == before + 1 == turn
+        assert scale[0] == 3.0
+
+    for turn in range(TURNS):
+        step(turn)
+    assert (count, len(log), buffer[0]) == (TURNS, TURNS + 1, TURNS)
+
+
+def test_what_functions_made_anew_call_may_be_another() -> None:
+    def step(inner: Callable[[Any], Any]) -> Any:
+        return func.grad(lambda v: inner(v).sum())(X)
+
+    for turn in range(2 * TURNS):
+        inner = np.sin if turn < TURNS else (np.cos, np.tanh)[turn % 2]
+        slopes = {np.sin: np.cos(X), np.cos: -np.sin(X), np.tanh: 1 / np.cosh(X) ** 2}
+        np.testing.assert_allclose(step(inner), slopes[inner], rtol=1e-5, atol=1e-6)
+    assert last() == "skipped"
+
+    def outer(scale: float) -> Any:
+        helper = lambda v: v * scale  # noqa: E731
+        return func.grad(lambda v: helper(v).sum())(X)
+
+    for turn in range(TURNS):
+        assert outer(float(turn))[0] == turn
+
+
+def test_codes_are_forgotten_with_all_else() -> None:
+    for _ in range(TURNS):
+        func.grad(lambda v: (v * v).sum())(X)
+    assert last() == "skipped"
+    ftrans.cache_clear()
+    assert not anew.memos
+    space: dict[str, Any] = {"np": np}
+    for turn in range(anew._MOST + 5):  # as a cell of a notebook that is run again
+        exec(f"def loss(v): return (v * {turn}).sum()", space)
+        assert func.grad(space["loss"])(X)[0] == turn
+    assert len(anew.memos) <= anew._MOST
+
+
+def test_threads_may_make_functions_anew() -> None:
+    def work(number: int) -> None:
+        for turn in range(TURNS):
+            y = np.full(8, number * 100 + turn, "f4")
+            if func.grad(lambda v: (v * y).sum())(X)[0] != y[0]:  # noqa: B023
+                wrong.append((number, turn))
+
+    wrong: list[Any] = []
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_what_a_function_made_anew_reads_unseen_is_seen_by_the_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ftrans.config, "check", False)
+    monkeypatch.setattr(proven.reader, "guards", lambda *_: _Blind())
+    step = lambda: func.grad(lambda x: (x * LIST[0]).sum())(X)  # noqa: E731
+    for _ in range(TURNS):
+        step()
+    monkeypatch.setitem(globals(), "LIST", [3.0])
+    monkeypatch.setattr(ftrans.config, "check", True)
+    with pytest.raises(ftrans.CheckError, match=r"grad\(lambda\): its function was not run"):
+        step()
