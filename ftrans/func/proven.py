@@ -177,16 +177,17 @@ def _call_of_code(
     kwargs: Any,
 ) -> Any:
     """Returns the result of a call by what is known of other functions of the same code."""
-    found = closed_over(mark.base)
+    base = mark.base
+    memo = memo_of_code(base.__code__)
+    found = None if memo.reason else closed_over(base)
     if found is None:
-        note_python("")
+        note_python(memo.reason)
         return run()
     data, held = found
     # guards keep alive what is held, where anything is proven of it
-    places = mark.places, id(mark.base.__globals__), *map(id, held)
-    memo, anew = memo_of_code(mark.base.__code__), converted(function, mark.base)
-    mark = Mark(mark.called, mark.base, places)
-    return _call(memo, name, mark, anew, run, (args, data), kwargs, True)
+    places = mark.places, id(base.__globals__), *map(id, held)
+    mark = Mark(mark.called, base, places)
+    return _call(memo, name, mark, converted(function, base), run, (args, data), kwargs, True)
 
 
 def _is_watched() -> bool:

@@ -229,6 +229,8 @@ def test_errors() -> None:
             function(a)
         with pytest.raises((ShapeError, ArgumentError), match=f"{name}: "):
             func.jvp(function, (np.ones(3),), (np.ones(3),))
+    with pytest.raises(la.LinAlgError, match="inv: a matrix is singular"):
+        la.inv(np.zeros((2, 2)))
     with pytest.raises(ShapeError, match=r"f64\[n\] or"):
         la.solve(np.eye(3), np.ones(2))
     with pytest.raises(ShapeError, match="broadcast"):
