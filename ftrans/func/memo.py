@@ -49,12 +49,15 @@ class Memo:
     Attributes:
         owner: that function, since others may have copied its attributes; or a code.
         calls: by signature how many there were, then what they do, or why that is not known.
-        is_new: whether a function was never called; of a code, whether nothing is proven.
+        codes: what is known of functions that are made anew at each call and close over this one,
+            by their codes, which it keeps alive.
+        is_new: whether nothing is known of a function by itself; of a code, whether nothing is
+            proven.
         left: how many proofs may still cease to hold.
         reason: why none of its calls is proven; empty where one may be.
     """
 
-    __slots__ = ("age", "calls", "is_new", "left", "owner", "reason")
+    __slots__ = ("age", "calls", "codes", "is_new", "left", "owner", "reason")
 
     def __init__(self, owner: FunctionType | CodeType):
         self.owner, self.is_new = weakref.ref(owner), True
@@ -63,6 +66,7 @@ class Memo:
     def clear(self) -> None:
         """Begins anew."""
         self.calls: dict[Any, Any] = {}
+        self.codes: dict[int, tuple[CodeType, Memo]] = {}
         self.left, self.reason, self.age = _ATTEMPTS, "", _age
 
     def make_room(self) -> None:

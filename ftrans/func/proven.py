@@ -26,7 +26,7 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.config import config
-from ftrans.func.anew import closed_over, converted, memo_of_code, memos
+from ftrans.func.anew import closed_over, converted, memo_of_code
 from ftrans.func.memo import MARK, MOST, Mark, Memo, memo_of, origin
 from ftrans.func.proof import ARRAYS, CONSTANTS, Proof, Refused, compare, frozen, is_array, traced
 from ftrans.interop.callee import static_key
@@ -94,8 +94,7 @@ def proven(
                 return transformed(*args, **kwargs)
             run, memo = functools.partial(transformed, *args, **kwargs), memo_of(base)
             if memo.is_new:
-                memo.is_new = False
-                return _call_of_code(name, mark, transformed, run, args, kwargs)
+                return _call_of_code(memo, name, mark, transformed, run, args, kwargs)
             return _call(memo, name, mark, transformed, run, args, kwargs)
 
         mark = called.__dict__[MARK] = Mark(weakref.ref(called), base, places)
@@ -142,10 +141,10 @@ def _call(
     key, values = signature
     if type(known) is Proof:
         if known.guards.hold():
-            if config.check:
-                known.check(function, args, kwargs)
             operands = known.operands(values)
             if operands is not None:
+                if config.check:
+                    known.check(function, args, kwargs)
                 return known.run(operands)
             note_python("an index is negative, or out of bounds")
             return run()
@@ -157,11 +156,7 @@ def _call(
     count = known + 1 if type(known) is int else 1
     if count >= _AFTER:
         return _learn(memo, key, name, mark.base, function, run, args, kwargs, values, is_anew)
-    of_code = None if is_anew else memos.get(id(mark.base.__code__))
-    if of_code is not None and not of_code[1].is_new:
-        result = _call_of_code(name, mark, function, run, args, kwargs)
-    else:
-        result = run()
+    result = run()
     if not known and len(memo.calls) >= MOST:
         memo.make_room()
     memo.calls[key] = count
@@ -169,6 +164,7 @@ def _call(
 
 
 def _call_of_code(
+    own: Memo,
     name: str,
     mark: Mark,
     function: Callable[..., Any],
@@ -176,14 +172,20 @@ def _call_of_code(
     args: Any,
     kwargs: Any,
 ) -> Any:
-    """Returns the result of a call by what is known of other functions of the same code."""
-    base = mark.base
-    memo = memo_of_code(base.__code__)
-    found = None if memo.reason else closed_over(base)
+    """Returns the result of a call by what is known of other functions of the same code.
+
+    It is the first call of a function, or one of many of which the code is proven.
+    """
+    own.is_new, base, found = False, mark.base, closed_over(mark.base)
     if found is None:
-        note_python(memo.reason)
+        note_python("")
         return run()
     data, held = found
+    memo = memo_of_code(base.__code__, held)
+    if memo.reason:
+        note_python(memo.reason)
+        return run()
+    own.is_new = not memo.is_new
     # guards keep alive what is held, where anything is proven of it
     places = mark.places, id(base.__globals__), *map(id, held)
     mark = Mark(mark.called, base, places)
@@ -204,10 +206,11 @@ def _signature(
     given = (args, kwargs) if kwargs else args
     leaves, structure = tree.tree_flatten(given)
     key: list[Any] = [places, bool(kwargs), structure, config.default_dtype]
-    if has_dicts(structure):
-        if not _has_plain_keys(given):
+    if _may_change(structure):
+        if not _is_tree(given, set()):
             return None
-        key.append(orders_in(given))
+        if has_dicts(structure):
+            key.append(orders_in(given))
     values = []
     for x in leaves:
         kind = type(x)
@@ -232,12 +235,31 @@ def _signature(
     return tuple(key), values
 
 
-def _has_plain_keys(value: Any) -> bool:
-    """Tells whether the keys of all dicts are strings: others may be equal to these, or alike."""
+@functools.lru_cache(1024)
+def _may_change(structure: Any) -> bool:
+    """Tells whether there are containers in a pytree that may be written to."""
+    kind, _ = structure.node_data() or (None, None)
+    return kind in (dict, list) or any(map(_may_change, structure.children()))
+
+
+def _is_tree(value: Any, seen: set[int]) -> bool:
+    """Tells whether no container is in two places, and the keys of all dicts are strings.
+
+    What is written to in one place would be seen in the other; other keys may be equal, or alike.
+    """
     kind = type(value)
-    if kind is dict:
-        return {str}.issuperset(map(type, value)) and all(map(_has_plain_keys, value.values()))
-    return kind not in (tuple, list) or all(map(_has_plain_keys, value))
+    if kind is not tuple:
+        if id(value) in seen:
+            return False
+        seen.add(id(value))
+        if kind is dict:
+            if not {str}.issuperset(map(type, value)):
+                return False
+            value = value.values()
+    return all(_is_tree(x, seen) for x in value if type(x) in _CONTAINERS)
+
+
+_CONTAINERS = frozenset({tuple, list, dict})
 
 
 def _ceased(memo: Memo, key: Any) -> None:

@@ -315,7 +315,8 @@ def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
     """
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}.")
-    lines = [ravel(as_array(x, None, default_dtype)) for x in xs]
+    lines = [as_array(x, None, default_dtype) for x in xs]
+    lines = [x if type_of(x).ndim == 1 else ravel(x) for x in lines]
     axes = list(range(len(lines)))
     if indexing == "xy" and len(lines) > 1:
         axes[:2] = [1, 0]

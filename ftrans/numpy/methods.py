@@ -25,7 +25,7 @@ from ftrans.errors import (
     UnsupportedError,
 )
 from ftrans.ir import Tracer, type_of
-from ftrans.ir.dtype import is_integer
+from ftrans.ir.dtype import is_complex, is_integer
 from ftrans.ir.frame import settled
 from ftrans.numpy import inplace, protocols
 from ftrans.numpy.advice import meant
@@ -241,6 +241,12 @@ class _Members:
     __array_ufunc__, __array_function__ = protocols.array_ufunc, protocols.array_function
     __array__, __array_namespace__ = protocols.array, protocols.array_namespace
     __dlpack__, __dlpack_device__ = protocols.dlpack, protocols.dlpack_device
+
+    def conj(self: Any) -> Any:
+        """Returns the complex conjugate, and of real values themselves, as NumPy's arrays do."""
+        return fnp.conj(self) if is_complex(self.type.dtype) else self
+
+    conjugate = conj
 
     def __bool__(self: Any) -> bool:
         return bool(only_element(self, "bool()"))

@@ -927,3 +927,93 @@ def test_what_a_function_made_anew_reads_unseen_is_seen_by_the_check(
     monkeypatch.setattr(ftrans.config, "check", True)
     with pytest.raises(ftrans.CheckError, match=r"grad\(lambda\): its function was not run"):
         step()
+
+
+def test_containers_that_refer_to_each_other_are_left_alone() -> None:
+    def step() -> Any:
+        a: dict[str, Any] = {"n": [], "w": X}
+        b: dict[str, Any] = {"n": [a], "up": a}
+        a["n"] += [a, b]
+        return func.grad(lambda v: (v * a["w"]).sum() * len(b["n"]))(X)
+
+    for _ in range(TURNS):
+        np.testing.assert_array_equal(step(), X)
+    large = [[float(i)] * 3 for i in range(100_000)]
+    for _ in range(TURNS):
+        assert func.grad(lambda v: (v * large[3][2]).sum())(X)[0] == 3.0
+    assert not any(
+        len(str(key)) > 10_000 for _, known in anew.memos.values() for key in known.calls
+    )
+
+
+def test_containers_in_two_places_are_written_to_in_both() -> None:
+    def swapped(v: Any, a: Any, b: Any) -> Any:
+        kept, a["w"] = a["w"], v
+        result = (b["w"] * v).sum()
+        a["w"] = kept
+        return result
+
+    def step(turn: int) -> tuple[Any, Any]:
+        a = {"w": X}
+        b = a if turn >= 2 * proven._AFTER else {"w": X}
+        return func.grad(lambda v: swapped(v, a, b))(X), func.grad(swapped)(X, a, b)
+
+    for turn in range(TURNS):
+        for found in step(turn):
+            factor = 2.0 if turn >= 2 * proven._AFTER else 1.0
+            np.testing.assert_array_equal(found, factor * X)
+
+    def tied(turn: int) -> Any:
+        layer, scale = {"w": X}, np.full(8, float(turn >= 20), "f4")
+        net = [layer, layer]
+
+        def loss(v: Any) -> Any:
+            kept, net[0]["w"] = net[0]["w"], v
+            result = (net[1]["w"] * v * scale).sum()
+            net[0]["w"] = kept
+            return result
+
+        return func.grad(loss)(X)
+
+    for turn in range(TURNS):
+        np.testing.assert_array_equal(tied(turn), 2 * X * (turn >= 20))
+
+
+@pytest.mark.parametrize(
+    "alias",
+    [
+        lambda x: x.conj(),
+        lambda x: x.T.conjugate(),
+        lambda x: np.meshgrid(x, copy=False)[0],
+        lambda x: np.meshgrid(x, x, sparse=True, copy=False)[1],
+    ],
+)
+def test_writes_to_what_is_the_array_itself_stay_writes(alias: Callable[[Any], Any]) -> None:
+    def step() -> tuple[Any, Any]:
+        x = np.arange(8, dtype="f4")[::2]
+
+        def loss(v: Any) -> Any:
+            same = alias(x)
+            same *= 2.0
+            return (v * x).sum()
+
+        return func.grad(loss)(np.ones(4, "f4")), x
+
+    for _ in range(TURNS):
+        gradient, x = step()
+        np.testing.assert_array_equal(gradient, [0, 4, 8, 12])
+        np.testing.assert_array_equal(x, gradient)
+
+
+def test_what_is_closed_over_is_freed() -> None:
+    def session() -> weakref.ref[Any]:
+        big = jnp.ones(8)
+        helper = lambda v: v * big[0]  # noqa: E731
+        for _ in range(proven._AFTER + 4):
+            func.grad(lambda v: helper(v).sum())(X)
+        assert last() == "skipped"
+        return weakref.ref(helper)
+
+    helpers = [session() for _ in range(4)]
+    gc.collect()
+    assert not any(helper() for helper in helpers)
