@@ -22,7 +22,7 @@ from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.value_members import ValueMembers
 from ftrans.autograd.view_members import ViewMembers
-from ftrans.autograd.views import assign, view
+from ftrans.autograd.views import assign, old_of, over, view
 from ftrans.errors import DTypeError, MissingAttributeError, UnsupportedError
 from ftrans.numpy.inplace import SIGNS
 from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries
@@ -225,17 +225,22 @@ class _Members:
         """Writes another tensor to this one, broadcast to its shape; gradients go to that."""
         shape, dtype = self._type.shape, self._type.dtype
 
-        def copy_(x: Any) -> Any:
-            return fnp.copy(fnp.broadcast_to(fnp.astype(fnp.asarray(x), dtype), shape))
+        def copy_(x: Any, *old: Any) -> Any:
+            new = fnp.copy(fnp.broadcast_to(fnp.astype(fnp.asarray(x), dtype), shape))
+            return over(new, *old) if old else new
 
-        return assign("copy_", self, recorded(copy_, source))
+        return assign("copy_", self, recorded(copy_, source, *old_of(self)))
 
     def _written_by(self: Any, name: str, new: Any) -> Any:
         return assign(name, self, new)
 
     def fill_(self: Any, value: Any) -> Any:
         """Writes one value to all elements."""
-        return assign("fill_", self, recorded(lambda x, v: fnp.full_like(x, v), self, value))
+
+        def fill_(x: Any, v: Any, *old: Any) -> Any:
+            return over(fnp.full_like(x, v), *old) if old else fnp.full_like(x, v)
+
+        return assign("fill_", self, recorded(fill_, self, value, *old_of(self)))
 
     def zero_(self: Any) -> Any:
         """Writes zero to all elements."""

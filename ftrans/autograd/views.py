@@ -32,6 +32,7 @@ from ftrans.primitives import broadcast_p, graft_p, no_grad_p, scalar, select_p,
 from ftrans.primitives.axes import zeros
 
 NO_GRAD = "A view was created in no_grad mode and is being modified inplace with grad mode enabled."
+WRITES_OVER = {"copy_", "fill_", "x[index] = value"}
 SEVERAL = "It is one of several views that a function returned, which cannot be modified inplace."
 
 
@@ -113,16 +114,21 @@ def assign(name: str, x: Tensor, new: Any) -> Tensor:
     if OPEN and not (lost or tangents_of(settle(new))):
         lost = bool(tangents_of(settle(x)))
     if state.grad and lost:
-        new = recorded(named(partial(_of_nothing), name, None), new, x)
+        new = recorded(named(partial(over), name, None), new, x)
     _write(name, x, new, False)
     return x
 
 
-def _of_nothing(value: Any, old: Any) -> Any:
-    """Returns a value with the derivative zero, as of what overwrote a value that had one."""
-    shape = old.shape
-    never = broadcast_p(scalar(False, bool), shape=shape, axes=())
-    return graft_p(value, select_p(never, old, zeros(old.type)))
+def over(value: Any, old: Any) -> Any:
+    """Returns what was written over a value: its derivatives with respect to that are zero."""
+    never = broadcast_p(scalar(False, bool), shape=old.shape, axes=())
+    return graft_p(value, value + select_p(never, old, zeros(old.type)))
+
+
+def old_of(x: Tensor) -> tuple[Tensor, ...]:
+    """Returns what is lost where a tensor is written over, if it has derivatives; no views."""
+    is_base = x._meta is None or x._meta.parent is None
+    return (x,) if state.grad and is_base and x.requires_grad else ()
 
 
 def overwrite(name: str, x: Tensor, new: Tensor) -> None:
@@ -149,7 +155,8 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
                 f"{name}: {meta.fixed}\n  view: {x._type}\n  Write x = x.clone() first."
             )
         _check(name, x, detached)
-        base = new if meta.get is _same else recorded(_put, name, meta.get, parent, new)
+        whole = old_of(parent) if name in WRITES_OVER and x._type.size == parent._type.size else ()
+        base = new if meta.get is _same else recorded(_put, name, meta.get, parent, new, *whole)
         own = meta.detached and state.grad and new.requires_grad
         if own:
             x._v = STALE  # without the history that it had
@@ -296,8 +303,10 @@ def _bound(found: Any, primitive: Any, *codes: int) -> int:
     return found.record(primitive, operands, NO_PARAMS)[0].index  # type: ignore[no-any-return]
 
 
-def _put(name: str, get: Any, base: Any, new: Any) -> Any:
-    """Returns a base whose elements at a view have new values."""
+def _put(name: str, get: Any, base: Any, new: Any, *whole: Any) -> Any:
+    """Returns a base whose elements at a view have new values; `whole`, if these are all."""
+    if whole:
+        return over(_put(name, get, base, new), base)
     if hasattr(get, "inverse"):
         return get.inverse(new)
     steps = chain(base, get(base))

@@ -7,6 +7,7 @@ from typing import Any
 
 from ftrans.interpreters.parts import Part
 from ftrans.ir import Literal
+from ftrans.primitives import graft_p
 
 _TORCH = {
     "absolute": "Abs", "arccos": "Acos", "arccosh": "Acosh", "arcsin": "Asin", "arcsinh": "Asinh",
@@ -27,7 +28,7 @@ _TORCH = {
 
 _WHOLE = {
     **dict.fromkeys(("_put", "set_slices"), "torch::autograd::CopySlices"),
-    "copy_": "torch::autograd::CopyBackwards",
+    **dict.fromkeys(("copy_", "set_all"), "torch::autograd::CopyBackwards"),
 }
 _BY_RANK: dict[tuple[int, ...], str] = {(1, 1): "Dot", (2, 2): "Mm", (2, 1): "Mv", (3, 3): "Bmm"}
 
@@ -67,8 +68,8 @@ def _overload(name: str, part: Part) -> int:
         return int(not first.startswith("arg"))
     if name == "Pow":  # of a number, of two tensors, of a number to a tensor
         return 2 if part.takes[0] is None else int(part.takes[1:] not in ((), (None,)))
-    if name == "Fill":
-        return 2
+    if name == "Fill":  # by a number, or by a tensor
+        return 1 + len(part.takes) if _is_over(part) else 3
     return int(name == "Clamp" and len(part.program.inputs) == 1)  # between tensors, or numbers
 
 
@@ -106,11 +107,12 @@ def listed(part: Part) -> tuple[int, ...]:
     if base in _OVERWRITING:
         found = found[-1:]
     is_masked = base == "IndexPut" and of[0] is not None and not of[0].is_inexact
-    is_reversed = is_masked or base == "torch::autograd::Copy"
-    return tuple(found[::-1] if is_reversed else found[:2] if takes_numbers else found)
+    return tuple(
+        found[::-1] if is_masked or _is_over(part) else found[:2] if takes_numbers else found
+    )
 
 
-_OVERWRITING = {"Bernoulli", "Fill", "Normal", "Uniform", "Zero"}
+_OVERWRITING = {"Bernoulli", "Normal", "Uniform", "Zero"}
 
 
 def settings(part: Part) -> dict[str, Any]:
@@ -134,6 +136,11 @@ def settings(part: Part) -> dict[str, Any]:
         if several:
             found["keepdim"] = t.ndim == part.program.inputs[0].ndim
     return found
+
+
+def _is_over(part: Part) -> bool:
+    """Tells whether it writes over a value, which is the last that it takes."""
+    return part.program.equations[-1].primitive is graft_p
 
 
 def _base(part: Part) -> str:
