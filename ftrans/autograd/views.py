@@ -19,7 +19,7 @@ from ftrans.autograd.modes import differentiating
 from ftrans.autograd.segment import Edge
 from ftrans.autograd.short import taken
 from ftrans.autograd.tape import recorded, settle, tape
-from ftrans.autograd.tensor import STALE, Meta, Tensor
+from ftrans.autograd.tensor import STALE, Tensor, made
 from ftrans.autograd.values import pend
 from ftrans.errors import DTypeError, GraphError, MutationError, ShapeError
 from ftrans.ir import make_tracer
@@ -213,7 +213,7 @@ def replace(x: Tensor, new: Tensor) -> None:
 
 
 def take_data(x: Tensor, value: Tensor) -> None:
-    """Gives a tensor the value of another one; what shared memory with it keeps what it saw.
+    """Has a tensor share memory with another one, and no longer with what it did share it with.
 
     Raises:
         MutationError: inside of a transform.
@@ -230,17 +230,20 @@ def take_data(x: Tensor, value: Tensor) -> None:
                 f"  tensor: {x._type}\n  value: {value._type}"
             )
         target.segment.values.setdefault(target.position, x._v)
+    (base, get), (own, own_get) = _based(value), _based(x)
+    if base is own and get is own_get:  # it is the same memory
+        return
+    before = made(x._v, 0, x._type)  # what its views are views of from here on
+    before._metadata().version = meta.version
+    if own is not x:
+        as_view(x, before, _same, detached=True)
     for found in _views_of(x):
         settle(found)
-        _separate(found._metadata())
-    _separate(meta)
-    meta.views = []
+        found._metadata().of, found._metadata().detached = before, True
+        before._metadata().views.append(ref(found))
+    meta.of, meta.views = None, []
     x._v, x._type = plain(value._v), value._type
-
-
-def _separate(meta: Meta) -> None:
-    """Has a tensor that was a view share memory with none."""
-    meta.of, meta.get, meta.detached = None, None, False
+    as_view(value, x, _same, detached=True)
 
 
 def _check_outside(name: str, x: Tensor) -> None:

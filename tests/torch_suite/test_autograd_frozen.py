@@ -87,3 +87,89 @@ def test_what_is_written_over_without_grad_keeps_its_history() -> None:
     y.copy_(p)
     y.sum().backward()
     same(p.grad, [1.0, 1.0])
+
+
+# -------------------------------------------------------------------------------- sharing by x.data
+
+
+def test_a_tensor_shares_memory_with_what_its_data_is_set_to() -> None:
+    x, y = constant([1.0, 2.0, 3.0]), constant([7.0, 8.0, 9.0])
+    view, alias, last = x[:2], x.detach(), y[1:]
+    first = view[0]
+    x.data = y
+    last.mul_(2)
+    view.mul_(3)
+    first.add_(1)
+    x.add_(1)
+    same(x, [8.0, 17.0, 19.0])
+    same(y, [8.0, 17.0, 19.0])
+    same(last, [17.0, 19.0])
+    same(view, [4.0, 6.0])
+    same(alias, [4.0, 6.0, 3.0])
+
+
+def test_data_of_views_and_of_a_tensor_itself() -> None:
+    x = constant([1.0, 2.0, 3.0])
+    view = x[:2]
+    first = view[0]
+    view.data = constant([7.0, 8.0])
+    first.add_(1)
+    x.mul_(2)
+    view.add_(1)
+    same(x, [4.0, 4.0, 6.0])
+    same(view, [8.0, 9.0])
+    same(first, 4.0)
+    x.data = x
+    x.data = x.data
+    alias = x.data
+    x.data = alias[1:]
+    x.add_(1)
+    same(x, [5.0, 7.0])
+    same(alias, [4.0, 5.0, 7.0])
+
+
+def test_data_is_swapped_and_handed_on() -> None:
+    x, y, z = constant([1.0]), constant([4.0]), constant([7.0])
+    x.data, y.data = y.data, x.data
+    x.add_(1)
+    same(x, [5.0])
+    same(y, [1.0])
+    x.data = y
+    y.data = z
+    z.add_(1)
+    y.mul_(2)
+    x.add_(10)
+    same(x, [11.0])
+    same(y, [16.0])
+    same(z, [16.0])
+
+
+def test_parameters_that_are_parts_of_one_tensor() -> None:
+    flat = torch.zeros(4, dtype=torch.float64)
+    p, q = leaf([1.0, 2.0]), leaf([3.0, 4.0])
+    for i, x in enumerate([p, q]):
+        flat[2 * i : 2 * i + 2].copy_(x.data)
+        x.data = flat[2 * i : 2 * i + 2]
+    for _ in range(3):
+        (p * q).sum().backward()
+        with torch.no_grad():
+            p -= 0.5 * p.grad
+            flat.mul_(2)
+        p.grad = None
+    same(flat, [-28.0, -32.0, 24.0, 32.0])
+    same(p, [-28.0, -32.0])
+    same(q, [24.0, 32.0])
+    same(q.grad, [-8.0, -6.0])
+    assert p.is_leaf
+    assert p.requires_grad
+
+
+def test_views_of_a_leaf_keep_their_history_and_what_they_shared() -> None:
+    x = leaf([1.0, 2.0, 3.0])
+    view, alias = x.view(3), x.detach()
+    x.data = constant([7.0, 8.0, 9.0])
+    alias.mul_(2)
+    (view * view).sum().backward()
+    same(x.grad, [4.0, 8.0, 12.0])
+    same(view, [2.0, 4.0, 6.0])
+    same(x, [7.0, 8.0, 9.0])
