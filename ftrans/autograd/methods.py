@@ -24,6 +24,7 @@ from ftrans.autograd.value_members import ValueMembers
 from ftrans.autograd.view_members import ViewMembers
 from ftrans.autograd.views import assign, old_of, over, view
 from ftrans.errors import DTypeError, MissingAttributeError, UnsupportedError
+from ftrans.ir.stack import state
 from ftrans.numpy.inplace import SIGNS
 from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries
 from ftrans.numpy.methods import ELEMENTWISE as _OF_VALUES
@@ -270,8 +271,11 @@ def _found(name: str, result: Any, *args: Any) -> Any:
 def _scaled(name: str, function: Function, depth: int) -> Function:
     """Makes `x.add(y, alpha=a)`, which is `x + a * y`, and the same of `sub`."""
     short = binary(function, depth=depth)
+    scaled = named(lambda x, y, alpha: function(x, fnp.multiply(y, alpha)), name, None)
 
     def method(self: Any, other: Any, *, alpha: Any = None) -> Any:
+        if alpha is not None and state.grad and type(other) is Tensor:
+            return recorded(scaled, self, other, alpha)
         return _found(name, short(self, other if alpha is None else other * alpha), other)
 
     return named(method, name, function.__doc__)

@@ -173,3 +173,70 @@ def test_views_of_a_leaf_keep_their_history_and_what_they_shared() -> None:
     same(x.grad, [4.0, 8.0, 12.0])
     same(view, [2.0, 4.0, 6.0])
     same(x, [7.0, 8.0, 9.0])
+
+
+# ------------------------------------------------------------------------- what counts as saving
+
+M = [[1.0, 2.0], [3.0, 4.5]]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.diagonal(),
+        lambda x: x.diag(),
+        lambda x: x.trace(),
+        lambda x: x.tril(),
+        lambda x: x.triu(1),
+        lambda x: torch.nn.functional.pad(x, (1, 1)),
+        lambda x: torch.nn.functional.pad(x, (1, 1, 0, 1), value=2.0),
+        lambda x: x.add(constant(M), alpha=2),
+        lambda x: constant(M).sub(x, alpha=3),
+        lambda x: (x + 1).tril().diagonal().add(x[0], alpha=2).sum(),
+    ],
+)
+def test_what_can_go_back_twice(function: Callable[[Any], Any]) -> None:
+    x = leaf(M)
+    y = function(x + 0.0)
+    seed = torch.ones_like(y.detach())
+    y.backward(seed)
+    first = x.grad.clone()
+    y.backward(seed)
+    same(x.grad, np.asarray(2 * first))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x**1,
+        lambda x: x**0,
+        lambda x: torch.complex(x, x).real,
+        lambda x: torch.where(x > 2, x, x),
+        lambda x: torch.maximum(x, x),
+        lambda x: torch.addcdiv(x, constant(M), constant(M)),
+        lambda x: (x * x).tril(),
+        lambda x: x.exp().tril().sin(),
+        lambda x: x[[0, 1]],
+    ],
+)
+def test_what_cannot(function: Callable[[Any], Any]) -> None:
+    x = leaf(M)
+    y = function(x + 0.0)
+    seed = torch.ones_like(y.detach())
+    y.backward(seed)
+    with pytest.raises(RuntimeError, match="second time"):
+        y.backward(seed)
+
+
+def test_what_has_saved_nothing_goes_back_beside_what_has() -> None:
+    x = leaf(M)
+    y, z = x.tril(), (x * x).sum()
+    for _ in range(2):
+        y.sum().backward()
+    z.backward()
+    y.sum().backward()
+    same(x.grad, [[5.0, 4.0], [9.0, 12.0]])
+    with pytest.raises(RuntimeError, match="second time"):
+        z.backward()
+    assert x.add(x, alpha=2).grad_fn.name() == "AddBackward0"
+    assert names_behind(constant(M).add(x * 1, alpha=2)) == [None, "MulBackward0"]
