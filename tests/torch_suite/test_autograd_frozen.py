@@ -240,3 +240,42 @@ def test_what_has_saved_nothing_goes_back_beside_what_has() -> None:
         z.backward()
     assert x.add(x, alpha=2).grad_fn.name() == "AddBackward0"
     assert names_behind(constant(M).add(x * 1, alpha=2)) == [None, "MulBackward0"]
+
+
+# ---------------------------------------------------------------------------------- rank zero
+
+
+@pytest.mark.parametrize(
+    ("function", "slope"),
+    [
+        (lambda x: x.cumsum(0), 1.0),
+        (lambda x: x.cumprod(-1), 1.0),
+        (lambda x: x.logcumsumexp(dim=0), 1.0),
+        (lambda x: x.sort()[0], 1.0),
+        (lambda x: x.sort(-1, descending=True).values, 1.0),
+        (lambda x: x.topk(1)[0] * 2, 2.0),
+        (lambda x: x.gather(0, torch.tensor(0)) * 2, 2.0),
+        (lambda x: x.index_select(0, torch.tensor([0])), 1.0),
+        (lambda x: x.index_select(0, torch.tensor(0)), 1.0),
+        (lambda x: torch.cumsum(x, 0), 1.0),
+    ],
+)
+def test_rank_zero_has_one_element_along_its_dimension(
+    function: Callable[[Any], Any], slope: float
+) -> None:
+    x = leaf(3.0)
+    y = function(x)
+    same(y, 3.0 * slope)
+    same(torch.autograd.grad(y, x)[0], slope)
+    same(torch.func.grad(function)(x.detach()), slope)
+
+
+def test_places_in_rank_zero() -> None:
+    x = leaf(3.0)
+    found = [x.argmax(0), x.argmin(-1), x.argmax(0, keepdim=True), x.argsort(0), x.sort()[1]]
+    for at in [*found, x.topk(1, 0).indices, torch.argmax(x, dim=0)]:
+        assert at.shape == ()
+        assert at.dtype == torch.int64
+        assert at.item() == 0
+    with pytest.raises(IndexError, match="out of range"):
+        x.cumsum(1)
