@@ -91,6 +91,8 @@ def _viewing(name: str, make: Function) -> Function:
     names, inverse = names_of(make), _INVERSES.get(name)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if name == "conj" and self._type.dtype.kind != "c":
+            return self
         kwargs = {names.get(key, key): value for key, value in kwargs.items()}
         get: Any = named(lambda x: make(x, *args, **kwargs), name, None)
         if inverse is not None:
@@ -184,7 +186,7 @@ class _Members:
         """Returns the tensor itself: it says nothing of memory."""
         return self
 
-    __pos__ = contiguous
+    __pos__ = positive = contiguous
 
     def to(self: Any, *target: Any, dtype: Any = None, device: Any = None, **options: Any) -> Any:
         """Converts to a dtype, moves to a device, or makes it like another tensor.

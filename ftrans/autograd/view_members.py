@@ -68,7 +68,7 @@ class ViewMembers:
 
     T = property(lambda self: view(self, _T))
     mT = property(lambda self: view(self, fnp.matrix_transpose))
-    real = property(lambda self: view(self, fnp.real))
+    real = property(lambda self: view(self, fnp.real) if self.is_complex() else self)
     imag = property(lambda self: view(self, fnp.imag))
 
     def __iter__(self: Any) -> Iterator[Any]:

@@ -90,6 +90,7 @@ _ALONG_SEVERAL = {"Amax", "Amin", "LinalgVectorNorm", "Logsumexp", "Mean", "Std"
 def operand_names(part: Part) -> list[str]:
     """Returns what PyTorch calls the operands that an operation takes, numbers among them."""
     names, count = _OPERANDS.get(_base(part), "self other").split(), len(part.takes)
+    names = names[::-1] if _is_swapped(part) else names
     return [*names, *[f"operand_{i}" for i in range(len(names), count)]][:count]
 
 
@@ -101,7 +102,7 @@ def listed(part: Part) -> tuple[int, ...]:
     base, types = _base(part), iter(part.program.inputs)
     of = [None if a is None else next(types) for a in part.takes]
     if base in ("Add", "Div", "Mul", "Sub"):
-        return tuple(range(len(of)))
+        return tuple(range(len(of)))[:: -1 if _is_swapped(part) else 1]
     takes_numbers = base in ("IndexPut", "Where", "torch::autograd::CopySlices")
     found = [i for i, t in enumerate(of) if (takes_numbers if t is None else t.is_inexact)]
     if base in _OVERWRITING:
@@ -136,6 +137,11 @@ def settings(part: Part) -> dict[str, Any]:
         if several:
             found["keepdim"] = t.ndim == part.program.inputs[0].ndim
     return found
+
+
+def _is_swapped(part: Part) -> bool:
+    """Tells whether it takes a number first, which PyTorch takes second: `2 * x` is `x * 2`."""
+    return part.takes[:1] == (None,) and _base(part) in ("Add", "Mul")
 
 
 def _is_over(part: Part) -> bool:

@@ -422,6 +422,8 @@ def with_axis(function: Function) -> Function:
             return type(found)(*[y[0] for y in found])
         return found[0] if found.ndim else found
 
+    # what Python's errors name
+    function.__qualname__ = function.__qualname__.replace("Functions.", "Tensor.")
     called.__name__, called.__doc__ = function.__name__, function.__doc__
     called.__signature__ = signature(function)  # type: ignore[attr-defined]
     return called

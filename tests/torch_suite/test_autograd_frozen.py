@@ -279,3 +279,25 @@ def test_places_in_rank_zero() -> None:
         assert at.item() == 0
     with pytest.raises(IndexError, match="out of range"):
         x.cumsum(1)
+
+
+# -------------------------------------------------------------------------------------- identity
+
+
+def test_what_changes_nothing_is_the_tensor_itself() -> None:
+    x = leaf([1.0, 2.0])
+    for y in (x.real, x.conj(), torch.conj(x), x.positive(), torch.positive(x), +x):
+        assert y is x
+    z = torch.tensor([1.0 + 2.0j], requires_grad=True)
+    assert z.real.grad_fn is not None
+    assert z.conj().grad_fn is not None
+
+
+def test_a_number_that_is_taken_first_is_listed_last() -> None:
+    x = leaf([1.0, 2.0])
+    for y in (1 + x * 1, 2 * (x * 1), x * 1 + 1, (x * 1) * 2):
+        assert names_behind(y) == ["MulBackward0", None]
+    assert names_behind(constant([1.0, 2.0]) * (x * 1)) == [None, "MulBackward0"]
+    node = (2 * x).grad_fn
+    assert node._saved_self is None
+    assert node._saved_other.item() == 2.0
