@@ -20,6 +20,7 @@ from ftrans.autograd.profiler import backward_pass
 from ftrans.autograd.segment import Edge, Segment
 from ftrans.autograd.tape import Tape, recorded, settle
 from ftrans.autograd.tensor import STALE, Tensor, check_tensor, of_array
+from ftrans.autograd.values import check_outside
 from ftrans.autograd.variable import renamed
 from ftrans.autograd.walk import Walk, deliver, key_of
 from ftrans.errors import ArgumentError, DTypeError, GraphError, ShapeError
@@ -30,6 +31,8 @@ from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, cast
 from ftrans.pytree import ordered_like
 from ftrans.traceback import boundary
+
+_INSIDE = ", whose values have no graph.\n  Write ftrans.func.grad(f)(x) there."
 
 # ---------------------------------------------------------------------------------- what is called
 
@@ -211,14 +214,6 @@ def _sink(call: str, index: int, x: Any) -> Any:
     return target
 
 
-def _check_outside(call: str) -> None:
-    if state.stack:
-        raise GraphError(
-            f"{call}: it cannot be called inside a transform, whose values have no graph.\n"
-            f"  Write ftrans.func.grad(f)(x) there."
-        )
-
-
 @boundary
 def backward(
     tensors: Any,
@@ -257,7 +252,7 @@ def go_back(
     tensors: Any, grad_tensors: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
 ) -> None:
     """Does what `backward` says."""
-    _check_outside("backward()")
+    check_outside("backward()", _INSIDE)
     sinks = None
     if inputs is not None:
         sinks = _listed(inputs)
@@ -319,7 +314,7 @@ def grad(
         GraphError: where an output does not require grad, an input is not used, or the graph was
             freed.
     """
-    _check_outside("grad()")
+    check_outside("grad()", _INSIDE)
     if not only_inputs:
         warnings.warn(
             "grad(): only_inputs=False is ignored: gradients of the inputs alone are computed. "

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ftrans.autograd.levels import NONE, Tangent, begin, carry, end, entered, tangents_of
 from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, check_tensor
+from ftrans.autograd.values import check_outside
 from ftrans.errors import ArgumentError, DTypeError, GraphError, ShapeError
 from ftrans.ir.stack import state
 from ftrans.traceback import boundary
@@ -16,6 +17,8 @@ __all__ = [
     "UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual",
     "unpack_dual",
 ]  # fmt: skip
+
+_INSIDE = ".\n  Write ftrans.func.jvp(f, (x,), (t,)) there."
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -32,7 +35,7 @@ def enter_dual_level() -> int:
     Raises:
         GraphError: inside of a transform.
     """
-    _check_outside("enter_dual_level()")
+    check_outside("enter_dual_level()", _INSIDE)
     return begin()
 
 
@@ -100,7 +103,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         >>> moved, x.grad
         (tensor(12., grad_fn=<MulBackward0>), tensor(12.))
     """
-    _check_outside("make_dual()")
+    check_outside("make_dual()", _INSIDE)
     for name, x in (("primal", tensor), ("tangent", tangent)):
         check_tensor("make_dual()", name, x, "\n  Write ftrans.tensor(x).")
         if not x._type.is_inexact:
@@ -157,7 +160,7 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
         ArgumentError: where it is no tensor.
         GraphError: where there is no such level, and inside of a transform.
     """
-    _check_outside("unpack_dual()")
+    check_outside("unpack_dual()", _INSIDE)
     check_tensor("unpack_dual()", "tensor", tensor, "\n  Write ftrans.tensor(x).")
     if not entered.levels:
         return UnpackedDualTensor(tensor, None)
@@ -190,11 +193,3 @@ def _number(call: str, level: int | None) -> tuple[int, int]:
             f"  open in this thread: {', '.join(map(str, range(count)))}"
         )
     return entered.levels[shown], shown
-
-
-def _check_outside(call: str) -> None:
-    if state.stack:
-        raise GraphError(
-            f"{call}: it cannot be called inside a transform.\n"
-            f"  Write ftrans.func.jvp(f, (x,), (t,)) there."
-        )

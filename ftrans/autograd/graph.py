@@ -23,17 +23,10 @@ from ftrans.errors import ArgumentError, MissingAttributeError
 from ftrans.traceback import boundary
 
 __all__ = [
-    "GradientEdge",
-    "Node",
-    "SavedTensor",
-    "allow_mutation_on_saved_tensors",
-    "disable_saved_tensors_hooks",
-    "get_gradient_edge",
-    "increment_version",
-    "register_multi_grad_hook",
-    "save_on_cpu",
-    "saved_tensors_hooks",
-]
+    "GradientEdge", "Node", "SavedTensor", "allow_mutation_on_saved_tensors",
+    "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
+    "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks",
+]  # fmt: skip
 
 
 class _Handles(RemovableHandle):

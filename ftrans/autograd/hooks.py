@@ -12,7 +12,6 @@ from ftrans.errors import ArgumentError, GraphError
 from ftrans.ir.stack import state
 
 Hook = Callable[..., Any]
-
 _handles = itertools.count()
 
 

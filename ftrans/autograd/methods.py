@@ -22,8 +22,9 @@ from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.value_members import ValueMembers
 from ftrans.autograd.view_members import ViewMembers
-from ftrans.autograd.views import assign, view
+from ftrans.autograd.views import assign, old_of, over, view
 from ftrans.errors import DTypeError, MissingAttributeError, UnsupportedError
+from ftrans.ir.stack import state
 from ftrans.numpy.inplace import SIGNS
 from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries
 from ftrans.numpy.methods import ELEMENTWISE as _OF_VALUES
@@ -90,6 +91,8 @@ def _viewing(name: str, make: Function) -> Function:
     names, inverse = names_of(make), _INVERSES.get(name)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if name == "conj" and self._type.dtype.kind != "c":
+            return self
         kwargs = {names.get(key, key): value for key, value in kwargs.items()}
         get: Any = named(lambda x: make(x, *args, **kwargs), name, None)
         if inverse is not None:
@@ -183,7 +186,7 @@ class _Members:
         """Returns the tensor itself: it says nothing of memory."""
         return self
 
-    __pos__ = contiguous
+    __pos__ = positive = contiguous
 
     def to(self: Any, *target: Any, dtype: Any = None, device: Any = None, **options: Any) -> Any:
         """Converts to a dtype, moves to a device, or makes it like another tensor.
@@ -225,17 +228,22 @@ class _Members:
         """Writes another tensor to this one, broadcast to its shape; gradients go to that."""
         shape, dtype = self._type.shape, self._type.dtype
 
-        def copy_(x: Any) -> Any:
-            return fnp.copy(fnp.broadcast_to(fnp.astype(fnp.asarray(x), dtype), shape))
+        def copy_(x: Any, *old: Any) -> Any:
+            new = fnp.copy(fnp.broadcast_to(fnp.astype(fnp.asarray(x), dtype), shape))
+            return over(new, *old) if old else new
 
-        return assign("copy_", self, recorded(copy_, source))
+        return assign("copy_", self, recorded(copy_, source, *old_of(self)))
 
     def _written_by(self: Any, name: str, new: Any) -> Any:
         return assign(name, self, new)
 
     def fill_(self: Any, value: Any) -> Any:
         """Writes one value to all elements."""
-        return assign("fill_", self, recorded(lambda x, v: fnp.full_like(x, v), self, value))
+
+        def fill_(x: Any, v: Any, *old: Any) -> Any:
+            return over(fnp.full_like(x, v), *old) if old else fnp.full_like(x, v)
+
+        return assign("fill_", self, recorded(fill_, self, value, *old_of(self)))
 
     def zero_(self: Any) -> Any:
         """Writes zero to all elements."""
@@ -265,8 +273,11 @@ def _found(name: str, result: Any, *args: Any) -> Any:
 def _scaled(name: str, function: Function, depth: int) -> Function:
     """Makes `x.add(y, alpha=a)`, which is `x + a * y`, and the same of `sub`."""
     short = binary(function, depth=depth)
+    scaled = named(lambda x, y, alpha: function(x, fnp.multiply(y, alpha)), name, None)
 
     def method(self: Any, other: Any, *, alpha: Any = None) -> Any:
+        if alpha is not None and state.grad and type(other) is Tensor:
+            return recorded(scaled, self, other, alpha)
         return _found(name, short(self, other if alpha is None else other * alpha), other)
 
     return named(method, name, function.__doc__)

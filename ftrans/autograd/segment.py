@@ -13,7 +13,7 @@ from weakref import ref
 
 from ftrans.autograd.tensor import Tensor
 from ftrans.interpreters import Linearized, linearize_marked
-from ftrans.interpreters.dependence import behind, depends, linked, requiring, saving
+from ftrans.interpreters.dependence import behind, depends, leaning, linked, requiring, saving
 from ftrans.ir import Program, type_of
 from ftrans.runtime import run
 
@@ -172,7 +172,10 @@ class Segment:
             self.freed.setdefault(position, call)
         if saves and self.freed.keys() >= saves:
             split = split or self._linearized()
-            self.bare = sum(split.active) > len(saves)
+            outs = [p for p, on in enumerate(split.active) if on]
+            if not saves.issuperset([outs[i] for i in leaning(split.linear, sum(self.active))]):
+                return  # what has saved nothing that counts takes some of it
+            self.bare = len(outs) > len(saves)
             self.ahead, self.residuals, self.operands = None, [], []
             for value in self.saved or ():
                 value.free()

@@ -86,22 +86,9 @@ class Tape(Ends):
     """
 
     __slots__ = (
-        "flags",
-        "grad",
-        "held",
-        "hooks",
-        "inference",
-        "leaves",
-        "left",
-        "live",
-        "most",
-        "owners",
-        "quiet",
-        "seen",
-        "targets",
-        "thread",
-        "twins",
-    )
+        "flags", "grad", "held", "hooks", "inference", "leaves", "left", "live", "most", "owners",
+        "quiet", "seen", "targets", "thread", "twins",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__("tensors")

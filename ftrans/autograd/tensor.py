@@ -43,21 +43,9 @@ class Meta:
     """
 
     __slots__ = (
-        "after",
-        "detached",
-        "edge",
-        "fixed",
-        "get",
-        "grad",
-        "hooks",
-        "inference",
-        "leaf",
-        "node",
-        "of",
-        "retains",
-        "version",
-        "views",
-    )
+        "after", "detached", "edge", "fixed", "get", "grad", "hooks", "inference", "leaf", "node",
+        "of", "retains", "version", "views",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.leaf = False

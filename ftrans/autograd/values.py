@@ -9,7 +9,7 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans.autograd.tensor import Tensor, made, of_array
-from ftrans.errors import DTypeError, UnsupportedError
+from ftrans.errors import DTypeError, GraphError, UnsupportedError
 from ftrans.ir import ArrayType, Tracer
 from ftrans.ir.frame import Frame
 from ftrans.ir.program import Params
@@ -66,6 +66,12 @@ def check_kept(args: Any, kwargs: Any) -> None:
                 f"  tensor: {x._type}\n"
                 f"  Pass it as an argument, or close over x.detach().numpy()."
             )
+
+
+def check_outside(call: str, more: str) -> None:
+    """Raises a `GraphError` inside of a transform, which says more."""
+    if state.stack:
+        raise GraphError(f"{call}: it cannot be called inside a transform{more}")
 
 
 def written_to(out: Any, compute: Callable[[], Any]) -> Tensor:

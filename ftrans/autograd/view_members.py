@@ -6,9 +6,12 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 import ftrans.numpy as fnp
 from ftrans.autograd.short import taken
-from ftrans.autograd.views import SEVERAL, as_view, assign, view
+from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.views import SEVERAL, as_view, assign, old_of, over, view
 from ftrans.errors import UnsupportedError
 from ftrans.numpy.torch_methods import Function, chunk_size, indices_of, parts_of
 
@@ -40,6 +43,11 @@ def set_slices(x: Any, index: Any, value: Any) -> Any:
     return setitem(x, index, value)
 
 
+def set_all(x: Any, index: Any, value: Any) -> Any:
+    """Does so where it makes a view of all elements."""
+    return over(set_slices(x, index, value), x)
+
+
 def _T(x: Any) -> Any:
     return fnp.transpose(x)
 
@@ -60,7 +68,7 @@ class ViewMembers:
 
     T = property(lambda self: view(self, _T))
     mT = property(lambda self: view(self, fnp.matrix_transpose))
-    real = property(lambda self: view(self, fnp.real))
+    real = property(lambda self: view(self, fnp.real) if self.is_complex() else self)
     imag = property(lambda self: view(self, fnp.imag))
 
     def __iter__(self: Any) -> Iterator[Any]:
@@ -75,6 +83,9 @@ class ViewMembers:
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
         write = set_slices if _is_basic(index) else setitem
+        if write is set_slices and type(value) is Tensor and old_of(self):
+            whole = np.broadcast_to(0, self._type.shape)[index].size == self._type.size
+            write = set_all if whole else write
         assign("x[index] = value", self, taken(write, (self, index, value)))
 
     def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from ftrans.autograd.modes import differentiating
 from ftrans.autograd.segment import Edge
 from ftrans.autograd.short import taken
 from ftrans.autograd.tape import recorded, settle, tape
-from ftrans.autograd.tensor import STALE, Meta, Tensor
+from ftrans.autograd.tensor import STALE, Tensor, made
 from ftrans.autograd.values import pend
 from ftrans.errors import DTypeError, GraphError, MutationError, ShapeError
 from ftrans.ir import make_tracer
@@ -32,6 +32,7 @@ from ftrans.primitives import broadcast_p, graft_p, no_grad_p, scalar, select_p,
 from ftrans.primitives.axes import zeros
 
 NO_GRAD = "A view was created in no_grad mode and is being modified inplace with grad mode enabled."
+WRITES_OVER = {"copy_", "fill_", "x[index] = value"}
 SEVERAL = "It is one of several views that a function returned, which cannot be modified inplace."
 
 
@@ -113,16 +114,21 @@ def assign(name: str, x: Tensor, new: Any) -> Tensor:
     if OPEN and not (lost or tangents_of(settle(new))):
         lost = bool(tangents_of(settle(x)))
     if state.grad and lost:
-        new = recorded(named(partial(_of_nothing), name, None), new, x)
+        new = recorded(named(partial(over), name, None), new, x)
     _write(name, x, new, False)
     return x
 
 
-def _of_nothing(value: Any, old: Any) -> Any:
-    """Returns a value with the derivative zero, as of what overwrote a value that had one."""
-    shape = old.shape
-    never = broadcast_p(scalar(False, bool), shape=shape, axes=())
-    return graft_p(value, select_p(never, old, zeros(old.type)))
+def over(value: Any, old: Any) -> Any:
+    """Returns what was written over a value: its derivatives with respect to that are zero."""
+    never = broadcast_p(scalar(False, bool), shape=old.shape, axes=())
+    return graft_p(value, value + select_p(never, old, zeros(old.type)))
+
+
+def old_of(x: Tensor) -> tuple[Tensor, ...]:
+    """Returns what is lost where a tensor is written over, if it has derivatives; no views."""
+    is_base = x._meta is None or x._meta.parent is None
+    return (x,) if state.grad and is_base and x.requires_grad else ()
 
 
 def overwrite(name: str, x: Tensor, new: Tensor) -> None:
@@ -149,7 +155,8 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
                 f"{name}: {meta.fixed}\n  view: {x._type}\n  Write x = x.clone() first."
             )
         _check(name, x, detached)
-        base = new if meta.get is _same else recorded(_put, name, meta.get, parent, new)
+        whole = old_of(parent) if name in WRITES_OVER and x._type.size == parent._type.size else ()
+        base = new if meta.get is _same else recorded(_put, name, meta.get, parent, new, *whole)
         own = meta.detached and state.grad and new.requires_grad
         if own:
             x._v = STALE  # without the history that it had
@@ -206,7 +213,7 @@ def replace(x: Tensor, new: Tensor) -> None:
 
 
 def take_data(x: Tensor, value: Tensor) -> None:
-    """Gives a tensor the value of another one; what shared memory with it keeps what it saw.
+    """Has a tensor share memory with another one, and no longer with what it did share it with.
 
     Raises:
         MutationError: inside of a transform.
@@ -223,17 +230,20 @@ def take_data(x: Tensor, value: Tensor) -> None:
                 f"  tensor: {x._type}\n  value: {value._type}"
             )
         target.segment.values.setdefault(target.position, x._v)
+    (base, get), (own, own_get) = _based(value), _based(x)
+    if base is own and get is own_get:  # it is the same memory
+        return
+    before = made(x._v, 0, x._type)  # what its views are views of from here on
+    before._metadata().version = meta.version
+    if own is not x:
+        as_view(x, before, _same, detached=True)
     for found in _views_of(x):
         settle(found)
-        _separate(found._metadata())
-    _separate(meta)
-    meta.views = []
+        found._metadata().of, found._metadata().detached = before, True
+        before._metadata().views.append(ref(found))
+    meta.of, meta.views = None, []
     x._v, x._type = plain(value._v), value._type
-
-
-def _separate(meta: Meta) -> None:
-    """Has a tensor that was a view share memory with none."""
-    meta.of, meta.get, meta.detached = None, None, False
+    as_view(value, x, _same, detached=True)
 
 
 def _check_outside(name: str, x: Tensor) -> None:
@@ -296,8 +306,10 @@ def _bound(found: Any, primitive: Any, *codes: int) -> int:
     return found.record(primitive, operands, NO_PARAMS)[0].index  # type: ignore[no-any-return]
 
 
-def _put(name: str, get: Any, base: Any, new: Any) -> Any:
-    """Returns a base whose elements at a view have new values."""
+def _put(name: str, get: Any, base: Any, new: Any, *whole: Any) -> Any:
+    """Returns a base whose elements at a view have new values; `whole`, if these are all."""
+    if whole:
+        return over(_put(name, get, base, new), base)
     if hasattr(get, "inverse"):
         return get.inverse(new)
     steps = chain(base, get(base))

@@ -119,7 +119,9 @@ def saving(
 ) -> frozenset[int]:
     """Returns the outputs whose derivatives take what was saved: residuals, or numbers as factors.
 
-    Such a number may be an operand the next time, so that it counts, as it does in PyTorch.
+    What PyTorch saves whether it is needed or not counts as well, as what `x**1` is computed of. A
+    number may be an operand the next time, so that it counts, as it does in PyTorch; places
+    that a function makes of shapes alone do not.
 
     Args:
         program: any program.
@@ -130,24 +132,41 @@ def saving(
     needs = required(program, active)
     scaled: list[int] = []
     for equation, numbers, location in program.numbered():
-        if getattr(location, "name", "") in _SCALING and Literal in map(type, equation.operands):
+        name, has_number = getattr(location, "name", ""), Literal in map(type, equation.operands)
+        if name in _SAVING or (name in _SCALING and has_number):
             scaled += needs.intersection(numbers)
-    residuals = _above(linear, range(sum(active), len(linear.inputs)))
+    given = range(sum(active), len(linear.inputs))
+    residuals = _above(linear, given, {i for i in given if not linear.inputs[i].is_inexact})
     factors = _above(program, scaled)
     pairs = zip(pick(range(len(flags)), flags), linear.outputs, strict=True)
     return frozenset([p for p, a in pairs if a in residuals or program.outputs[p] in factors])
 
 
 _SCALING = {"div", "divide", "multiply"}
+_SAVING = {"addcdiv", "complex", "maximum", "minimum", "power", "where"}
+_BY_SHAPE = {"diag", "diagonal", "pad", "trace", "tril", "triu"}
 
 
-def _above(program: Program, values: Iterable[int]) -> set[Any]:
-    """Returns values of a program with those that depend on them, where a derivative can go."""
+def _above(program: Program, values: Iterable[int], places: Collection[int] = ()) -> set[Any]:
+    """Returns values of a program with those that depend on them, where a derivative can go.
+
+    Those of `places` that are used by functions which make them of shapes are left out.
+    """
     found: set[Any] = set(values)
-    for equation, numbers, _ in program.numbered():
-        if not found.isdisjoint(differentiated(equation)):
+    for equation, numbers, location in program.numbered():
+        taken = differentiated(equation)
+        if places and getattr(location, "name", "") in _BY_SHAPE:
+            taken = [a for a in taken if a not in places]
+        if not found.isdisjoint(taken):
             found.update(numbers)  # integers too: residuals are made to indices
     return found
+
+
+@memoised
+def leaning(linear: Program, count: int) -> frozenset[int]:
+    """Returns the outputs of a linear program that take residuals, its inputs from one on."""
+    found = _above(linear, range(count, len(linear.inputs)))
+    return frozenset([i for i, a in enumerate(linear.outputs) if a in found])
 
 
 @memoised

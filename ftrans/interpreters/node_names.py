@@ -7,6 +7,7 @@ from typing import Any
 
 from ftrans.interpreters.parts import Part
 from ftrans.ir import Literal
+from ftrans.primitives import graft_p
 
 _TORCH = {
     "absolute": "Abs", "arccos": "Acos", "arccosh": "Acosh", "arcsin": "Asin", "arcsinh": "Asinh",
@@ -27,7 +28,7 @@ _TORCH = {
 
 _WHOLE = {
     **dict.fromkeys(("_put", "set_slices"), "torch::autograd::CopySlices"),
-    "copy_": "torch::autograd::CopyBackwards",
+    **dict.fromkeys(("copy_", "set_all"), "torch::autograd::CopyBackwards"),
 }
 _BY_RANK: dict[tuple[int, ...], str] = {(1, 1): "Dot", (2, 2): "Mm", (2, 1): "Mv", (3, 3): "Bmm"}
 
@@ -67,8 +68,8 @@ def _overload(name: str, part: Part) -> int:
         return int(not first.startswith("arg"))
     if name == "Pow":  # of a number, of two tensors, of a number to a tensor
         return 2 if part.takes[0] is None else int(part.takes[1:] not in ((), (None,)))
-    if name == "Fill":
-        return 2
+    if name == "Fill":  # by a number, or by a tensor
+        return 1 + len(part.takes) if _is_over(part) else 3
     return int(name == "Clamp" and len(part.program.inputs) == 1)  # between tensors, or numbers
 
 
@@ -89,6 +90,7 @@ _ALONG_SEVERAL = {"Amax", "Amin", "LinalgVectorNorm", "Logsumexp", "Mean", "Std"
 def operand_names(part: Part) -> list[str]:
     """Returns what PyTorch calls the operands that an operation takes, numbers among them."""
     names, count = _OPERANDS.get(_base(part), "self other").split(), len(part.takes)
+    names = names[::-1] if _is_swapped(part) else names
     return [*names, *[f"operand_{i}" for i in range(len(names), count)]][:count]
 
 
@@ -100,17 +102,18 @@ def listed(part: Part) -> tuple[int, ...]:
     base, types = _base(part), iter(part.program.inputs)
     of = [None if a is None else next(types) for a in part.takes]
     if base in ("Add", "Div", "Mul", "Sub"):
-        return tuple(range(len(of)))
+        return tuple(range(len(of)))[:: -1 if _is_swapped(part) else 1]
     takes_numbers = base in ("IndexPut", "Where", "torch::autograd::CopySlices")
     found = [i for i, t in enumerate(of) if (takes_numbers if t is None else t.is_inexact)]
     if base in _OVERWRITING:
         found = found[-1:]
     is_masked = base == "IndexPut" and of[0] is not None and not of[0].is_inexact
-    is_reversed = is_masked or base == "torch::autograd::Copy"
-    return tuple(found[::-1] if is_reversed else found[:2] if takes_numbers else found)
+    return tuple(
+        found[::-1] if is_masked or _is_over(part) else found[:2] if takes_numbers else found
+    )
 
 
-_OVERWRITING = {"Bernoulli", "Fill", "Normal", "Uniform", "Zero"}
+_OVERWRITING = {"Bernoulli", "Normal", "Uniform", "Zero"}
 
 
 def settings(part: Part) -> dict[str, Any]:
@@ -134,6 +137,16 @@ def settings(part: Part) -> dict[str, Any]:
         if several:
             found["keepdim"] = t.ndim == part.program.inputs[0].ndim
     return found
+
+
+def _is_swapped(part: Part) -> bool:
+    """Tells whether it takes a number first, which PyTorch takes second: `2 * x` is `x * 2`."""
+    return part.takes[:1] == (None,) and _base(part) in ("Add", "Mul")
+
+
+def _is_over(part: Part) -> bool:
+    """Tells whether it writes over a value, which is the last that it takes."""
+    return part.program.equations[-1].primitive is graft_p
 
 
 def _base(part: Part) -> str:

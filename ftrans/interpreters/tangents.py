@@ -221,7 +221,7 @@ def _origin(frame: Builder, code: int, known: _Narrowed) -> tuple[Atom | None, l
 
 def _is_remade(frame: Builder, equation: Equation) -> bool:
     """Tells whether a value is made of no more than itself: of nothing, or as the view of it."""
-    sizes = [frame.type(atom).size for atom in equation.operands]
+    sizes = [frame.type(atom).size for atom in equation.operands if type(atom) is int]
     return not sizes or ("view" in equation.primitive.tags and sizes[0] <= equation.types[0].size)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
+from inspect import signature
 from types import FunctionType
 from typing import Any
 
@@ -413,3 +414,22 @@ class _Members:
     def masked_fill(self: Any, mask: Any, value: Any) -> Any:
         """Returns the elements, with a value where the mask holds."""
         return fnp.where(mask, value, self)
+
+
+def with_axis(function: Function) -> Function:
+    """Has a function along a dimension take what has rank zero for one element, as PyTorch does."""
+
+    def called(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if x.ndim:
+            return function(x, *args, **kwargs)
+        args = tuple([y[None] if hasattr(y, "ndim") and not y.ndim else y for y in args])
+        found = function(x[None], *args, **kwargs)
+        if isinstance(found, tuple):
+            return type(found)(*[y[0] for y in found])
+        return found[0] if found.ndim else found
+
+    # what Python's errors name
+    function.__qualname__ = function.__qualname__.replace("Functions.", "Tensor.")
+    called.__name__, called.__doc__ = function.__name__, function.__doc__
+    called.__signature__ = signature(function)  # type: ignore[attr-defined]
+    return called

@@ -22,7 +22,7 @@ from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.stack import state
 from ftrans.numpy.axes import canonical_axis
-from ftrans.numpy.methods import merged, sizes_of
+from ftrans.numpy.methods import merged, sizes_of, with_axis
 from ftrans.primitives import complex_p
 from ftrans.traceback import boundary
 
@@ -31,6 +31,9 @@ Function = Callable[..., Any]
 REDUCTIONS = "sum prod mean amax amin any all argmax argmin nansum nanmean logsumexp"
 """What takes `(dim, keepdim)` by position, in the place of what NumPy has there."""
 
+
+ALONG_ONE = "cumsum cumprod logcumsumexp argmax argmin"
+"""What goes along one dimension, which what has rank zero is taken to have."""
 
 _OTHERWISE = {"k": "diagonal", "shift": "shifts"}
 
@@ -139,15 +142,18 @@ class Functions:
         """Reverses the order along dimensions."""
         return fnp.flip(self, tuple(sizes_of(axes) if dims is None else dims))
 
+    @with_axis
     def sort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
         """Returns the elements in order along a dimension, and where they were."""
         at = Functions.argsort(self, dim, descending)
         return Extreme(fnp.take_along_axis(self, at, axis=dim), at)
 
+    @with_axis
     def argsort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
         """Returns where the elements in order are, along a dimension."""
         return int64(fnp.argsort(self, axis=dim, stable=True, descending=descending))
 
+    @with_axis
     def topk(self: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
         """Returns the k largest or smallest elements along a dimension, and where they were."""
         at = fnp.take(Functions.argsort(self, dim, largest), np.arange(k), axis=dim)
@@ -176,10 +182,12 @@ class Functions:
         """Returns log(x / (1 - x)), with x held `eps` away from 0 and 1."""
         return fnp.logit(self if eps is None else fnp.clip(self, eps, 1.0 - eps))
 
+    @with_axis
     def gather(self: Any, dim: int, index: Any) -> Any:
         """Returns the elements that an index chooses along a dimension."""
         return fnp.take_along_axis(self, index, axis=dim)
 
+    @with_axis
     def index_select(self: Any, dim: int, index: Any) -> Any:
         """Returns the parts that an index of rank one chooses along a dimension."""
         return fnp.take(self, index, axis=dim)
@@ -289,6 +297,8 @@ def parts_of(x: Any, sizes: int | Sequence[int], dim: int) -> list[Function]:
 def function_of(name: str, target: str) -> Function:
     """Returns the function of values that a method is; reductions take `(x, dim, keepdim)`."""
     function = vars(Functions).get(name) or getattr(fnp, target)
+    if name in ALONG_ONE.split():
+        function = with_axis(function)
     if name not in REDUCTIONS.split():
         return function
     places = name.startswith("arg")
@@ -416,7 +426,7 @@ MEANT: dict[str, Function] = {
 def install() -> None:
     """Gives traced values these methods."""
     found = MEANT
-    for name in REDUCTIONS.split():
+    for name in (REDUCTIONS + " " + ALONG_ONE).split():
         found[name] = _of_values(function_of(name, name))
     for members in (Functions, Views):
         for name, member in vars(members).items():

@@ -81,7 +81,7 @@ _KNOWN = "allclose equal is_complex is_floating_point"
 # methods of tensors that are none of `ftrans.numpy` by another name
 _BY_METHOD = """
     argsort broadcast_to chunk clone conj detach diagonal flatten gather index_select
-    max min moveaxis movedim narrow norm numel permute ravel reshape select sort
+    max min moveaxis movedim narrow norm numel permute positive ravel reshape select sort
     div split squeeze std topk swapaxes swapdims t transpose unbind unflatten unsqueeze var
     is_floating_point is_inference view_as_real view_as_complex
 """

@@ -118,9 +118,9 @@ def test_g7_retained_gradients_are_stored_before_prehooks() -> None:
     same(a.grad, [60.0, 60.0])
 
 
-@pytest.mark.parametrize(("product", "place"), [(lambda a: a * 3, 0), (lambda a: 3 * a, 1)])
-def test_g8_then_the_node_runs(product: Any, place: int) -> None:
-    """Differs: `3 * a` has its gradients in the order of the operands: None comes first."""
+@pytest.mark.parametrize("product", [lambda a: a * 3, lambda a: 3 * a])
+def test_g8_then_the_node_runs(product: Any) -> None:
+    """Works."""
     seen: list[Any] = []
     a = leaf([1.0, 1.0])
     b = product(a)
@@ -129,8 +129,8 @@ def test_g8_then_the_node_runs(product: Any, place: int) -> None:
     b.grad_fn.register_hook(lambda given, taken: seen.append((given, taken)))
     b.sum().backward()
     ((given, (taken,)),) = seen
-    assert given[1 - place] is None
-    same(given[place], [60.0, 60.0])
+    assert given[1] is None
+    same(given[0], [60.0, 60.0])
     same(taken, [20.0, 20.0])
     same(a.grad, [60.0, 60.0])
 

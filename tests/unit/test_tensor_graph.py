@@ -224,7 +224,7 @@ def test_hooks_come_in_order() -> None:
     b.grad_fn.register_hook(lambda found, given: log.append((found, given)))
     b.backward()
     assert log[0] == 2.0
-    (none, found), (given,) = log[1]
+    (found, none), (given,) = log[1]
     assert none is None
     assert (found.item(), given.item()) == (60.0, 20.0)
     assert (b.grad.item(), a.grad.item()) == (2.0, 60.0)
