@@ -299,12 +299,12 @@ def test_some_axes_are_left_to_xla_and_shard_maps_nest() -> None:
 def test_calls_of_python_are_made_by_each_device() -> None:
     seen = []
 
-    @ftrans.external(out_type=lambda x: x)
     def doubled(x: np.ndarray) -> np.ndarray:
         seen.append(x.shape)
         return 2 * x
 
-    sharded = ftrans.shard_map(doubled, mesh=MESH, in_specs=P(("d", "m")), out_specs=P(("d", "m")))
+    call = ftrans.external(doubled, ftrans.ArrayType((2,), "float64"))
+    sharded = ftrans.shard_map(call, mesh=MESH, in_specs=P(("d", "m")), out_specs=P(("d", "m")))
     x = np.arange(16.0)
     close(sharded(x), 2 * x)
     assert (2,) in seen
