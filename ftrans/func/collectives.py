@@ -6,6 +6,7 @@ traces the function. Names are looked up when the function is traced, the innerm
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -158,16 +159,6 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     return tree.tree_map(lambda v: v / size, total)
 
 
-def _extremum(function: str, primitive: Any, x: Any, axis_name: Any, groups: Any) -> Any:
-    return _each(
-        function,
-        x,
-        axis_name,
-        groups,
-        lambda v, axes, of_jax: _along(primitive, v, axes, of_jax),
-    )
-
-
 @boundary
 def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """Returns the largest values along a named axis; arguments are those of `psum`.
@@ -180,7 +171,7 @@ def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
         >>> ftrans.vmap(lambda x: x - pmax(x, "i"), axis_name="i")(np.array([1.0, 3.0]))
         array([-2.,  0.])
     """
-    return _extremum("pmax", pmax_p, x, axis_name, axis_index_groups)
+    return _each("pmax", x, axis_name, axis_index_groups, functools.partial(_along, pmax_p))
 
 
 @boundary
@@ -193,7 +184,7 @@ def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
         >>> ftrans.vmap(lambda x: x - pmin(x, "i"), axis_name="i")(np.array([1.0, 3.0]))
         array([0., 2.])
     """
-    return _extremum("pmin", pmin_p, x, axis_name, axis_index_groups)
+    return _each("pmin", x, axis_name, axis_index_groups, functools.partial(_along, pmin_p))
 
 
 @boundary

@@ -77,6 +77,14 @@ def test_values_and_derivatives_are_those_of_one_device() -> None:
 
 
 @pytest.mark.slow
+def test_a_gradient_of_a_gradient() -> None:
+    v = np.cos(W)
+    plain, sharded = jax.grad(loss(on_one_device, jnp)), ftrans.grad(loss(ours, fnp))
+    product = jax.jit(lambda w: jax.jvp(lambda w: plain(w, X), (w,), (v,))[1])(W)
+    close(ftrans.grad(lambda w: (sharded(w, X) * v).sum())(W), product)
+
+
+@pytest.mark.slow
 def test_jax_transforms_it_and_what_is_made_of_it() -> None:
     slopes = jax.jit(jax.grad(loss(on_one_device, jnp), argnums=(0, 1)))(W, X)
     grad = ftrans.grad(loss(ours, fnp), argnums=(0, 1))
@@ -90,7 +98,6 @@ def test_higher_derivatives_and_batches() -> None:
     plain, sharded = jax.grad(loss(on_one_device, jnp)), ftrans.grad(loss(ours, fnp))
     product = jax.jit(lambda w: jax.jvp(lambda w: plain(w, X), (w,), (v,))[1])(W)
     close(func.jvp(lambda w: sharded(w, X), (W,), (v,))[1], product)
-    close(ftrans.grad(lambda w: (sharded(w, X) * v).sum())(W), product)
     many = np.stack([W, v, W + v])
     expected = jax.jit(jax.vmap(lambda w: plain(w, X)))(many)
     close(ftrans.vmap(lambda w: sharded(w, X))(many), expected)
@@ -114,6 +121,15 @@ def test_results_lie_where_they_are_said_to(kind: Any) -> None:
     jax.tree.map(close, slopes, expected)
     assert slopes[0].sharding.is_equivalent_to(w.sharding, 2)
     assert slopes[1].sharding.is_equivalent_to(x.sharding, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_a_mesh_that_is_set_and_one_that_jax_traces_on(kind: Any) -> None:
+    mesh = jax.make_mesh((4, 2), ("d", "m"), axis_types=(kind, kind))
+    put = lambda x, spec: jax.device_put(x, NamedSharding(mesh, spec))  # noqa: E731
+    w, x = put(W, P(None, "m")), put(X, P("d"))
+    sharded = ftrans.shard_map(layer(ftrans, fnp), mesh=mesh, **SPECS)
     with jax.set_mesh(mesh):
         found = ftrans.shard_map(layer(ftrans, fnp), **SPECS)
         for given in ((W, X), (w, x)):
@@ -230,13 +246,13 @@ def test_loops_branches_captured_arrays_and_rules() -> None:
             c = jnp.tanh(c * w + roll(c))
             sums.append(c.reshape(4, -1).sum(0))
         total = jnp.tile(c.reshape(4, -1).sum(0), 4)
-        c = c * total if sum(s.sum() for s in sums) > 0 else jnp.sin(c)
+        c = jnp.where(sum(s.sum() for s in sums) > 0, c * total, jnp.sin(c))
         return c + x * x.sum(), jnp.stack(sums)
 
     x = np.linspace(-1.0, 2.0, 8)
-    jax.tree.map(close, sharded(x), plain(x))
-    apart = lambda f: lambda x: (f(x)[1] ** 2).sum()  # noqa: E731
-    close(ftrans.grad(apart(sharded))(x), jax.grad(apart(plain))(x))
+    apart = lambda f: lambda x: ((f(x)[1] ** 2).sum(), f(x))  # noqa: E731
+    both = ftrans.jit(ftrans.value_and_grad(apart(sharded), has_aux=True))(x)
+    jax.tree.map(close, both, jax.jit(jax.value_and_grad(apart(plain), has_aux=True))(x))
     # by the rule, each gets the sum of all cotangents
     first = ftrans.shard_map(scaled, mesh=MESH, in_specs=P("d"), out_specs=P("d"))
     close(ftrans.grad(lambda x: first(x)[0])(x), np.ones(8))

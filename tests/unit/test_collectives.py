@@ -387,6 +387,38 @@ def test_constants_and_sizes_where_jax_maps_the_axis() -> None:
         close(by_jax(both)(np.ones((size, 2))), np.full((size, 2), 2 * size))
 
 
+# ---------------------------------------------------------------------- what is written with JAX
+
+
+def test_functions_of_jax_go_over_our_axes() -> None:
+    imported = ftrans.from_jax(all_cases(lax))
+    close_each(ftrans.vmap(imported, axis_name="i")(X), by_jax(all_cases(lax))(X))
+    slope = ftrans.grad(ftrans.from_jax(loss(lax, "a chain")))
+    expected = ftrans.vmap(ftrans.grad(loss(ftrans, "a chain")), axis_name="i")(X)
+    close(ftrans.vmap(slope, axis_name="i")(X), expected)
+    shares = ftrans.from_jax(lambda x: x / lax.psum(x, ("i", "j")) * lax.axis_size("i"))
+    for size in (4, 3):
+        both = ftrans.vmap(ftrans.vmap(shares, axis_name="j"), axis_name="i")
+        close(both(np.ones((size, 2))), np.full((size, 2), 0.5))
+    whole = ftrans.from_jax(lambda x: lax.all_to_all(x, "i", 0, 2))
+    ours = ftrans.vmap(lambda x: ftrans.all_to_all(x, "i", 0, 2), axis_name="i")(X)
+    close(ftrans.vmap(whole, axis_name="i")(X), ours)
+    close(ours[1, 2, 0], X[:, 1, 2, 0])
+
+
+def test_what_of_jax_has_no_counterpart() -> None:
+    outside = ftrans.from_jax(lambda x: lax.psum(x, "rows"))
+    assert raised(AxisError, lambda: outside(np.ones(2))) == (
+        "from_jax(<lambda>): it goes over an axis that is not mapped here.\n"
+        "  JAX: Found an unbound axis name: rows\n  axes here: none\n"
+        "  Call it inside of vmap(f, axis_name=...), or of shard_map."
+    )
+    groups = ftrans.from_jax(lambda x: lax.psum(x, "i", axis_index_groups=[[0, 1, 2]]))
+    assert raised(UnsupportedError, lambda: mapped(groups)).startswith(
+        "from_jax: psum over 'i' in this way has no counterpart.\n  params: "
+    )
+
+
 # --------------------------------------------------------------------------------------- errors
 
 

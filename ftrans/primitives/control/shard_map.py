@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -85,23 +85,35 @@ class Over:
         return t.update(shape=tuple([n * s for n, s in zip(t.shape, sizes, strict=True)]))
 
 
-def _infer(
-    *types: ArrayType, program: Program, over: Over, in_specs: tuple, out_specs: tuple
-) -> tuple[ArrayType, ...]:
+class _Map(NamedTuple):
+    """Is what the params say."""
+
+    program: Program
+    over: Over
+    in_specs: tuple[Spec, ...]
+    out_specs: tuple[Spec, ...]
+
+    def run(self, operands: Any, program: Program, in_specs: Any, out_specs: Any) -> Any:
+        """Records another one over the same devices."""
+        made = _Map(program, self.over, tuple(in_specs), tuple(out_specs))
+        return shard_map_p(*operands, **made._asdict())
+
+
+def _infer(*types: ArrayType, **params: Any) -> tuple[ArrayType, ...]:
+    program, over, in_specs, out_specs = _Map(**params)
     given = tuple(map(over.local, [t.update() for t in types], in_specs))
     if given != tuple([t.update() for t in program.inputs]):
         raise ShapeError(f"shard_map: {program.name} takes {program.inputs}, not {given}.")
     return tuple(map(over.whole, [t.update() for t in program.output_types], out_specs))
 
 
-def _lower(
-    xp: Any, *arrays: Any, program: Program, over: Over, in_specs: tuple, out_specs: tuple
-) -> Any:
+def _lower(xp: Any, *arrays: Any, **params: Any) -> Any:
     if xp is np:  # it is not worth it, see `policy`, but somebody wants each equation by itself
-        params = {"program": program, "over": over, "in_specs": in_specs, "out_specs": out_specs}
         return by_jit(np, _lower, arrays, params)
     import jax
     from jax.sharding import PartitionSpec
+
+    program, over, in_specs, out_specs = _Map(**params)
 
     def body(*parts: Any) -> list[Any]:
         found = evaluate(jax.numpy, program, parts)
@@ -126,8 +138,8 @@ def _lower(
 def _on_mesh(mesh: Any, arrays: Any, specs: Any) -> tuple[Any, Any]:
     """Returns the mesh as JAX wants it where it runs, and arrays that lie on it.
 
-    Within another `shard_map`, or where a mesh is set, it is that one. On explicit axes JAX wants
-    arrays to lie as they are cut.
+    Within another `shard_map` it is the one that is there. On explicit axes JAX wants arrays to lie
+    as they are cut.
     """
     import jax
     from jax.sharding import AxisType, NamedSharding, get_abstract_mesh, reshard
@@ -141,42 +153,22 @@ def _on_mesh(mesh: Any, arrays: Any, specs: Any) -> tuple[Any, Any]:
     return None if AxisType.Manual in kinds else mesh, arrays
 
 
-def _jvp(
-    transforms: Any,
-    tangents: Any,
-    *primals: Any,
-    program: Program,
-    over: Over,
-    in_specs: tuple,
-    out_specs: tuple,
-) -> Any:
+def _jvp(transforms: Any, tangents: Any, *primals: Any, **params: Any) -> Any:
+    program, _, in_specs, out_specs = this = _Map(**params)
     active = present(tangents)
     pushed, nonzero = transforms.jvp(program, active)
-    outs = shard_map_p(
-        *primals,
-        *pick(tangents, active),
-        program=pushed,
-        over=over,
-        in_specs=(*in_specs, *pick(in_specs, active)),
-        out_specs=(*out_specs, *pick(out_specs, nonzero)),
-    )
-    count = len(nonzero)
+    given = [*primals, *pick(tangents, active)]
+    specs = (*in_specs, *pick(in_specs, active)), (*out_specs, *pick(out_specs, nonzero))
+    outs, count = this.run(given, pushed, *specs), len(nonzero)
     return outs[:count], spread(outs[count:], nonzero)
 
 
-def _linearize(
-    transforms: Any,
-    tangents: Any,
-    *primals: Any,
-    program: Program,
-    over: Over,
-    in_specs: tuple,
-    out_specs: tuple,
-) -> Any:
+def _linearize(transforms: Any, tangents: Any, *primals: Any, **params: Any) -> Any:
     """Keeps residuals where they are: stacked along a new axis, which all axes of the mesh cut."""
+    program, over, in_specs, out_specs = this = _Map(**params)
     active = present(tangents)
     part = transforms.linearize(program, active)
-    count, size = len(part.active), len(primals)
+    count, size, first = len(part.active), len(primals), sum(active)
     residuals = part.forward.outputs[count:]
     # those that are operands are there already
     made = tuple([type(a) is not int or a >= size for a in residuals])
@@ -184,56 +176,33 @@ def _linearize(
         outs = transforms.replay(part.forward, inputs)
         stacked = [expand(x, 1) for x in pick(outs[count:], made)]
         forward = transforms.finish(frame, [*outs[:count], *stacked])
+    types = part.linear.inputs
     specs = [
-        (over.names, *[()] * part.forward.type_of(a).ndim) if new else in_specs[a]
-        for a, new in zip(residuals, made, strict=True)
+        (over.names, *[()] * t.ndim) if new else in_specs[a]
+        for a, t, new in zip(residuals, types[first:], made, strict=True)
     ]
-    outs = shard_map_p(
-        *primals,
-        program=forward,
-        over=over,
-        in_specs=in_specs,
-        out_specs=(*out_specs, *pick(specs, made)),
-    )
-    first = sum(active)
-    types = [*part.linear.inputs[:first]]
-    types += [
+    outs = this.run(primals, forward, in_specs, (*out_specs, *pick(specs, made)))
+    wide = [
         t.update(shape=(1, *t.shape)) if new else t
-        for t, new in zip(part.linear.inputs[first:], made, strict=True)
+        for t, new in zip(types[first:], made, strict=True)
     ]
-    with transforms.building(part.linear.name, types) as (frame, inputs):
-        given = [
-            reshape_p(x, shape=t.shape)
-            for x, t in zip(inputs[first:], part.linear.inputs[first:], strict=True)
-        ]
-        linear = transforms.finish(frame, transforms.replay(part.linear, [*inputs[:first], *given]))
+    with transforms.building(part.linear.name, [*types[:first], *wide]) as (frame, inputs):
+        given = [reshape_p(x, shape=t.shape) for x, t in zip(inputs, types, strict=True)]
+        linear = transforms.finish(frame, transforms.replay(part.linear, given))
     new = iter(outs[count:])
     kept = [next(new) if m else primals[a] for a, m in zip(residuals, made, strict=True)]
-    dots = shard_map_p(
-        *pick(tangents, active),
-        *kept,
-        program=linear,
-        over=over,
-        in_specs=(*pick(in_specs, active), *specs),
-        out_specs=tuple(pick(out_specs, part.active)),
-    )
+    given = [*pick(tangents, active), *kept]
+    given_specs = [*pick(in_specs, active), *specs]
+    dots = this.run(given, linear, given_specs, pick(out_specs, part.active))
     return outs[:count], spread(dots, part.active)
 
 
-def _transpose(
-    transforms: Any,
-    cts: Any,
-    *operands: Any,
-    program: Program,
-    over: Over,
-    in_specs: tuple,
-    out_specs: tuple,
-) -> Any:
+def _transpose(transforms: Any, cts: Any, *operands: Any, **params: Any) -> Any:
+    program, over, in_specs, out_specs = this = _Map(**params)
     linear, nonzero = unknown(operands), present(cts)
     turned, found = transforms.transpose(program, linear, nonzero)
     constants = pick(operands, opposite(linear))
-    from_specs = pick(out_specs, nonzero)
-    to_specs = pick(pick(in_specs, linear), found)
+    from_specs, to_specs = pick(out_specs, nonzero), pick(pick(in_specs, linear), found)
     first = len(constants)
     with transforms.building(turned.name, turned.inputs) as (frame, inputs):
         shares = [
@@ -246,44 +215,20 @@ def _transpose(
             for ct, spec in zip(got, to_specs, strict=True)
         ]
         turned = transforms.finish(frame, summed)
-    got = shard_map_p(
-        *constants,
-        *pick(cts, nonzero),
-        program=turned,
-        over=over,
-        in_specs=(*pick(in_specs, opposite(linear)), *from_specs),
-        out_specs=tuple(to_specs),
-    )
+    specs = [*pick(in_specs, opposite(linear)), *from_specs]
+    got = this.run([*constants, *pick(cts, nonzero)], turned, specs, to_specs)
     return spread(spread(got, found), linear)
 
 
-def _batch(
-    transforms: Any,
-    size: int,
-    operands: Any,
-    dims: Any,
-    *,
-    program: Program,
-    over: Over,
-    in_specs: tuple,
-    out_specs: tuple,
-) -> Any:
+def _batch(transforms: Any, size: int, operands: Any, dims: Any, **params: Any) -> Any:
+    program, _, in_specs, out_specs = this = _Map(**params)
     batched, mapped = transforms.batch(program, size, tuple(dims))
-    outs = shard_map_p(
-        *operands,
-        program=batched,
-        over=over,
-        in_specs=tuple(
-            [
-                spec if dim is None else (*spec[:dim], (), *spec[dim:])
-                for spec, dim in zip(in_specs, dims, strict=True)
-            ]
-        ),
-        out_specs=tuple(
-            [((), *spec) if m else spec for spec, m in zip(out_specs, mapped, strict=True)]
-        ),
-    )
-    return outs, [0 if m else None for m in mapped]
+    given = [
+        spec if dim is None else (*spec[:dim], (), *spec[dim:])
+        for spec, dim in zip(in_specs, dims, strict=True)
+    ]
+    returned = [((), *spec) if m else spec for spec, m in zip(out_specs, mapped, strict=True)]
+    return this.run(operands, batched, given, returned), [0 if m else None for m in mapped]
 
 
 def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
