@@ -23,11 +23,24 @@ try:
     from ftrans.external import debug
     from ftrans.func import *
     from ftrans.func.branches import cond, switch
+    from ftrans.func.collectives import (
+        all_gather,
+        all_to_all,
+        axis_index,
+        axis_size,
+        pmax,
+        pmean,
+        pmin,
+        ppermute,
+        psum,
+        psum_scatter,
+    )
     from ftrans.func.interpreter import Interpreter, Operation
     from ftrans.func.jit import jit
     from ftrans.func.loops import fori_loop, scan, while_loop
     from ftrans.func.parallel import associative_scan
     from ftrans.func.parallel import map as map  # not for `import *`, as it is Python's
+    from ftrans.func.sharded import shard_map
     from ftrans.func.to_jax import to_jax
     from ftrans.func.trace import trace
     from ftrans.interop import from_jax
@@ -56,9 +69,13 @@ __all__ = [
     "Program",
     "Tensor",
     "__version__",
+    "all_gather",
+    "all_to_all",
     "as_tensor",
     "associative_scan",
     "autograd",
+    "axis_index",
+    "axis_size",
     "cache_clear",
     "cache_info",
     "check",
@@ -85,11 +102,18 @@ __all__ = [
     "jit",
     "no_grad",
     "numpy",
+    "pmax",
+    "pmean",
+    "pmin",
+    "ppermute",
     "primitives",
+    "psum",
+    "psum_scatter",
     "random",
     "scan",
     "set_default_device",
     "set_default_dtype",
+    "shard_map",
     "stop_gradient",
     "switch",
     "tensor",

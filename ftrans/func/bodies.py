@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax.tree_util as tree
@@ -37,9 +37,14 @@ def flatten_arrays(
 
 
 def stage_body(
-    name: str, root: str, body: Callable[..., Any], types: Sequence[ArrayType], structure: Any
+    name: str,
+    root: str,
+    body: Callable[..., Any],
+    types: Sequence[ArrayType],
+    structure: Any,
+    axes: tuple[tuple[Hashable, int], ...] = (),
 ) -> Staged:
-    """Traces a body that takes the pytree `structure`."""
+    """Traces a body that takes the pytree `structure`, along named axes if there are any."""
 
     def call(*tracers: Any) -> Any:
         result = OnTape.returned(body(*tree.tree_unflatten(structure, tracers)))
@@ -47,8 +52,9 @@ def stage_body(
         return result
 
     inputs = abstract_inputs(types, f"an argument of a body of {name}")
-    title = f"{name}({name_of(body)})"
-    return stage(title, call, inputs, closed=True, passed=lambda x: is_array(x) or is_scalar(x))
+    title = name if axes else f"{name}({name_of(body)})"
+    passed = lambda x: is_array(x) or is_scalar(x)  # noqa: E731
+    return stage(title, call, inputs, closed=True, passed=passed, axes=axes)
 
 
 def adapted(

@@ -301,6 +301,7 @@ class Jitted:
             example = as_array(leaf, t.dtype) if known else None
             inputs.append((t.update(), Abstract(reason, example), t.weak))
         staged = stage(self.name, run, inputs, closed=True, once=True, order=FORWARD)
+        by_jax = state.by_jax
         program = simplify(inline(staged.program))
         function = _function(self.shown, self.statics, key, program, staged.outputs)
         options = self._options(args, kwargs)
@@ -314,8 +315,8 @@ class Jitted:
         is_foreign = foreign(staged.captured)
         captured = tuple(staged.captured) if is_foreign else _frozen(staged.captured)
         record = _Record(call, captured, function, program.calls_host, program, is_new)
-        if not is_foreign:
-            # what belongs to a transformation of JAX is gone with it
+        if not (is_foreign or by_jax):
+            # what belongs to a transformation of JAX, as its axes do, is gone with it
             self.records[key] = record
         return record
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from sys import getrefcount
@@ -86,6 +86,7 @@ def stage(
     by_jax: bool = False,
     folds: bool = False,
     has_aux: bool = False,
+    axes: tuple[tuple[Hashable, int], ...] = (),
 ) -> Staged:
     """Traces `function` into a program.
 
@@ -103,6 +104,7 @@ def stage(
         folds: whether what repeats in the program is folded; not in what is kept, which is as it
             was written.
         has_aux: whether the result is a pair, of which the second part is not differentiated.
+        axes: the names of the axes that it is traced along, with their sizes.
     """
     # taken at once, since to ask a thread for one costs as much as to ask ten objects
     local = vars(state)
@@ -129,6 +131,11 @@ def stage(
             frame.asks = differentiated(frame.asks, order)
         if randomness is not None and randomness != frame.asks.randomness:
             frame.asks = frame.asks._replace(randomness=randomness)
+        if axes:
+            frame.axes = tuple([name for name, _ in axes])
+            frame.asks = frame.asks._replace(
+                axes=tuple({**dict(frame.asks.axes), **dict(axes)}.items())
+            )
         tracers = frame.declare(inputs)
         frame.ties = True
         local["place"] = None  # locations are those of the user's code again
@@ -178,6 +185,7 @@ def stage(
             by_jax=True,
             folds=folds,
             has_aux=has_aux,
+            axes=axes,
         )
     keep(program)
     # what is looked for is told by its place in the program as it is written

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.errors import ArgumentError, AxisError, DTypeError, ShapeError, StructureError
+from ftrans.errors import (
+    ArgumentError,
+    AxisError,
+    DTypeError,
+    ShapeError,
+    StructureError,
+    UnsupportedError,
+)
 from ftrans.func.proven import proven
 from ftrans.func.staging import (
     apply,
@@ -23,6 +30,7 @@ from ftrans.func.staging import (
 )
 from ftrans.interpreters import batch_in_chunks, place_outputs
 from ftrans.ir import Abstract, ArrayType, Tracer, type_of
+from ftrans.ir.axes import names_in
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.views import fresh
@@ -39,6 +47,7 @@ def vmap(
     *,
     chunk_size: int | None = None,
     axis_size: int | None = None,
+    axis_name: Hashable = None,
 ) -> Callable[..., Any]:
     """Returns a function that maps `func` over an axis of its arguments, all examples at once.
 
@@ -56,6 +65,8 @@ def vmap(
             that key says: pass one for each, `ftrans.random.split(key, n)`.
         chunk_size: the most examples computed at once, to bound memory; None for all.
         axis_size: the number of examples, needed only where no argument is mapped.
+        axis_name: what `psum` and other collectives in `func` call the mapped axis; None where
+            there are none. What goes over it needs all examples at once.
 
     Raises:
         ValueError: where sizes differ, or `in_dims` does not fit the arguments.
@@ -78,7 +89,7 @@ def vmap(
     reason = f"the mapped axis of {name}"
 
     @bounded(func)
-    @proven(name, func, "vmap", in_dims, out_dims, randomness, chunk_size, axis_size)
+    @proven(name, func, "vmap", in_dims, out_dims, randomness, chunk_size, axis_size, axis_name)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.tree_flatten(args)
         label = functools.partial(_label, func, args)
@@ -109,12 +120,26 @@ def vmap(
             given_by_name = _wholes(kwargs) if kwargs else kwargs
             return OnTape.returned(func(*structure.unflatten(filled), **given_by_name))
 
-        staged = stage(name, single, inputs, randomness=randomness, passed=_is_mappable, folds=True)
+        staged = stage(
+            name,
+            single,
+            inputs,
+            randomness=randomness,
+            passed=_is_mappable,
+            folds=True,
+            axes=() if axis_name is None else ((axis_name, size),),
+        )
+        if chunk_size is not None and chunk_size < size and axis_name in names_in(staged.program):
+            raise UnsupportedError(
+                f"{name}: a collective needs all examples at once, and they come in chunks.\n"
+                f"  axis_name: {axis_name!r}\n  chunk_size: {chunk_size}, of {size} examples\n"
+                f"  Leave out chunk_size."
+            )
         mapped_dims = tuple([dim for dim in dims if dim is not None])
         if randomness == "different":
             mapped_dims += (0,)
         all_dims = mapped_dims + (None,) * len(staged.captured)
-        program, which = batch_in_chunks(staged.program, size, all_dims, chunk_size)
+        program, which = batch_in_chunks(staged.program, size, all_dims, chunk_size, axis_name)
         where = _out_dims(name, out_dims, staged.outputs, which, staged.program)
         found = apply(
             place_outputs(program, size, which, where),

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftrans.errors import RuleError, TransposeError
+from ftrans.errors import AxisError, RuleError, TransposeError
 from ftrans.ir import ArrayType, Program, type_of
-from ftrans.ir.stack import untraced
+from ftrans.ir.stack import state, untraced
 from ftrans.primitives.control.common import Mask, merged, opposite, pick, present, spread, unknown
 from ftrans.primitives.rules.external import Callee, Same, external_p
 from ftrans.runtime import keep
@@ -65,6 +65,26 @@ def traced(
     # as results are, unless an argument is one of JAX's
     arrays = [x if is_traced_by_jax(x) else np.asarray(x) for x in pick(values, passed)]
     return shapes, call, key, arrays
+
+
+def axes_here() -> tuple[tuple[Hashable, int], ...]:
+    """Returns the named axes, with sizes, that what is traced now is mapped along."""
+    return state.stack[-1].asks.axes if state.stack else ()
+
+
+def jaxpr_over(name: str, axes: Any, function: Callable[..., Any], specs: Sequence[Any]) -> Any:
+    """Has JAX trace a function that may go over named axes; `name` is how errors call it."""
+    try:
+        return jax.make_jaxpr(function, axis_env=list(axes) or None)(*specs)
+    except NameError as error:
+        if "unbound axis name" not in str(error):
+            raise
+        known = ", ".join(f"{axis!r} of size {size}" for axis, size in axes)
+        raise AxisError(
+            f"from_jax({name}): it goes over an axis that is not mapped here.\n"
+            f"  JAX: {str(error).partition('. ')[0]}\n  axes here: {known or 'none'}\n"
+            f"  Call it inside of vmap(f, axis_name=...), or of shard_map."
+        ) from None
 
 
 def _is_movable(array: Any) -> bool:

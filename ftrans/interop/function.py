@@ -27,7 +27,7 @@ from ftrans.errors import (
     StaticArgumentError,
     UnsupportedError,
 )
-from ftrans.interop.callee import static_key
+from ftrans.interop.callee import axes_here, jaxpr_over, static_key
 from ftrans.interop.closure import arrays_of
 from ftrans.interop.complaints import asks_for_values, told
 from ftrans.ir import Params, Program, Tracer, bind
@@ -130,10 +130,7 @@ def from_jax(function: Any) -> Any:
     key = Same(function)
     lasting = _is_of_module(function)
     table: Any = _lasting if lasting else _passing
-    found = table.get(key)
-    if found is None:
-        found = table[key] = _imported(function)
-    return found
+    return table.get(key) or table.setdefault(key, _imported(function))
 
 
 _lasting: dict[Same, Callable[..., Any]] = {}
@@ -169,6 +166,7 @@ def _imported(function: Callable[..., Any]) -> Callable[..., Any]:
             wide,
             config.default_dtype,
             settings_of_jax(),
+            axes_here(),
             *[x[1:] if type(x) is _Leaf else _static_key(name, x) for x in given],
         )
         traced = traces.get(key)
@@ -309,8 +307,9 @@ def _trace(
         return [x for x, static in zip(leaves, kept, strict=True) if static is None]
 
     try:
+        axes = axes_here()
         with untraced(), precision(wide):
-            closed = jax.make_jaxpr(flat)(*specs)
+            closed = jaxpr_over(name, axes, flat, specs)
     except (LeakedTracerError, TypeError) as error:
         leaks = isinstance(error, (LeakedTracerError, jax.errors.UnexpectedTracerError))
         if not leaks and "ftrans.ir.frame.Tracer" not in str(error):

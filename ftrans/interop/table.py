@@ -9,7 +9,7 @@ import numpy as np
 
 import ftrans.primitives as p
 from ftrans.errors import UnsupportedError
-from ftrans.interop import control, elementwise, indexing, keys, rules, shapes, slopes
+from ftrans.interop import collectives, control, elementwise, indexing, keys, rules, shapes, slopes
 from ftrans.interop.importer import (
     Imported,
     Importer,
@@ -85,6 +85,7 @@ RULES |= {
     **shapes.RULES,
     **indexing.RULES,
     **control.RULES,
+    **collectives.RULES,
     **rules.RULES,
     **slopes.RULES,
     **{f"keys:{name}": rule for name, rule in keys.RULES.items()},

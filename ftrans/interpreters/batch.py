@@ -5,12 +5,16 @@ In chunks it is a scan over slices of the mapped axis, which bounds the memory.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Hashable
+from types import SimpleNamespace
 from typing import Any
 
 from ftrans.interpreters.base import batching, building, finish, memoised, replay, walk
 from ftrans.interpreters.builder import transforms
 from ftrans.interpreters.inline import inline
 from ftrans.ir import ArrayType, Program, bind, type_of
+from ftrans.ir.axes import names_in, names_of
 from ftrans.primitives import concatenate_p, reshape_p, scan_p
 from ftrans.primitives.axes import expand, moveaxis
 from ftrans.primitives.control.common import Mask, merged, opposite, pick, present
@@ -20,7 +24,11 @@ from ftrans.primitives.shape import part
 
 @batching
 def batch(
-    program: Program, size: int, dims: tuple[int | None, ...], force: tuple[bool, ...] | None = None
+    program: Program,
+    size: int,
+    dims: tuple[int | None, ...],
+    force: tuple[bool, ...] | None = None,
+    name: Hashable = None,
 ) -> tuple[Program, tuple[bool, ...]]:
     """Maps `program` over one axis of some of its inputs.
 
@@ -29,6 +37,7 @@ def batch(
         size: the size of the mapped axis.
         dims: for each input where the mapped axis sits, `None` where it has none.
         force: for each output whether it must have the axis even where it does not depend on it.
+        name: that of the axis: what goes over it in the program is resolved.
 
     Returns:
         The program, whose mapped outputs have the axis in front; and which outputs are mapped.
@@ -38,7 +47,7 @@ def batch(
         pairs = walk(
             program,
             list(zip(inputs, dims, strict=True)),
-            lambda equation, taken: _apply(equation, size, taken),
+            lambda equation, taken: _apply(equation, size, taken, name),
             lambda literal: (literal, None),
         )
         outs, mapped = [], []
@@ -53,25 +62,38 @@ def batch(
     return result, tuple(mapped)
 
 
-def _apply(equation: Any, size: int, pairs: list[tuple[Any, int | None]]) -> Any:
+def _apply(equation: Any, size: int, pairs: list[tuple[Any, int | None]], name: Hashable) -> Any:
     primitive, params = equation.primitive, equation.params
     operands = [value for value, _ in pairs]
     dims = [dim for _, dim in pairs]
-    if all(dim is None for dim in dims):
+    own = name is not None and name in names_of(params)
+    if all(dim is None for dim in dims) and not own:
         return [(out, None) for out in bind(primitive, operands, params)]
     rule = primitive.batch
     if isinstance(rule, Absent):
         raise primitive.absent("batch", rule.reason)
     if isinstance(rule, Recursive):
-        outs, out_dims = rule.rule(transforms, size, operands, dims, **params)
+        by = _along(name) if own else transforms
+        outs, out_dims = rule.rule(by, size, operands, dims, **params)
     else:
         outs, out_dims = rule(size, operands, dims, **params)
     return list(zip(outs, out_dims, strict=True)) if primitive.multiple else [(outs, out_dims)]
 
 
+@functools.lru_cache(64)
+def _along(name: Hashable) -> Any:
+    """Returns the interpreters for rules of what goes over an axis that is being mapped."""
+    named = functools.partial(batch, name=name)
+    return SimpleNamespace(**{**vars(transforms), "batch": named, "axis": name})
+
+
 @batching
 def batch_in_chunks(
-    program: Program, size: int, dims: tuple[int | None, ...], chunk: int | None
+    program: Program,
+    size: int,
+    dims: tuple[int | None, ...],
+    chunk: int | None,
+    name: Hashable = None,
 ) -> tuple[Program, tuple[bool, ...]]:
     """Maps `program` over an axis, at most `chunk` examples at a time.
 
@@ -80,12 +102,13 @@ def batch_in_chunks(
         size: the size of the mapped axis.
         dims: for each input where the mapped axis sits, `None` where it has none.
         chunk: the most examples at once; None for all.
+        name: as for `batch`; nothing goes over an axis that is in chunks.
 
     Returns:
         The program, whose mapped outputs have the axis in front; and which outputs are mapped.
     """
     if chunk is None or chunk >= size:
-        return batch(program, size, dims)
+        return batch(program, size, dims, name=name if name in names_in(program) else None)
     count, rest = divmod(size, chunk)
     mapped = present(dims)
     every = (True,) * len(program.outputs)

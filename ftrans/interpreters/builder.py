@@ -19,8 +19,10 @@ from ftrans.ir.stack import Placing, recording_place
 from ftrans.primitives import at_hand_p, broadcast_p
 from ftrans.primitives.record import Absent, New
 
-transforms = SimpleNamespace()
+transforms = SimpleNamespace(axis=None)
 """The interpreters as one value, which rules of primitives that carry programs are handed.
+
+`axis` is the name of the axis that is being mapped, for rules for batches of what goes over it.
 
 It stands below all of them, since they call such rules; the package fills it in.
 """

@@ -4,6 +4,7 @@ This layer knows no primitive and no array library; it sees of a primitive its n
 `cost` and `is_higher_order`.
 """
 
+from ftrans.ir.axes import Axes
 from ftrans.ir.frame import Frame, Tracer, bind, make_tracer, open_frame, type_of
 from ftrans.ir.location import Location
 from ftrans.ir.program import Atom, Equation, Params, Program, check
@@ -15,6 +16,7 @@ __all__ = [
     "Abstract",
     "ArrayType",
     "Atom",
+    "Axes",
     "Equation",
     "Frame",
     "Literal",

@@ -9,7 +9,7 @@ frames below it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
 from operator import attrgetter
 from types import FrameType
@@ -18,6 +18,7 @@ from weakref import ref
 
 from ftrans.errors import LeakedTracerError
 from ftrans.ir.above import above
+from ftrans.ir.axes import depth_of
 from ftrans.ir.location import Location, here
 from ftrans.ir.part import Part, part_of
 from ftrans.ir.program import Equation, Params, Program
@@ -111,6 +112,7 @@ class Frame:
         made: weak references to its values, to find those that outlive it; None where few would.
         lanes: where it is traced for many at once, what that was told of randomness, and a value
             that numbers them, if there is one; else None.
+        axes: the names of the axes that it is traced along.
         effect: what says that the calls for the sake of their effects have been made; or None.
         ties: whether what is returned is tied to that.
     """
@@ -118,6 +120,7 @@ class Frame:
     __slots__ = (
         "__weakref__",
         "asks",
+        "axes",
         "below",
         "caller",
         "captured",
@@ -150,10 +153,10 @@ class Frame:
         self.made: list[ref[Tracer]] | None = None
         self.asks = NOTHING
         self.rule: Any = None
-        self.differentiates = 0
         self.lanes: tuple[str, Tracer | None] | None = None
+        self.axes: tuple[Hashable, ...] = ()
         self.effect: Tracer | None = None
-        self.ties = False
+        self.differentiates, self.ties = 0, False
         self.depth, self.floor = -1, 0
         self.below: tuple[int, ...] = ()
         self.input_types: list[ArrayType] = []
@@ -436,6 +439,8 @@ def bind(primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Any, 
                 below = frame
             elif frame.depth > depth:
                 depth = frame.depth
+    if params and stack and stack[-1].asks.axes:
+        depth = max(depth, depth_of(params, stack))  # a name means what it means here
     if depth < 0:
         if below is not None:
             return below.record(primitive, operands, params)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -31,12 +31,14 @@ class Asks(NamedTuple):
         only_reverse: whether nothing but gradients is asked for, so that a `backward` is enough.
         randomness: what the innermost `vmap` was told of randomness.
         by_jax: whether JAX may differentiate the whole besides, which says nothing of that.
+        axes: the names of the axes that it is traced along, with their sizes, the innermost last.
     """
 
     order: int = 0
     only_reverse: bool = True
     randomness: str = "error"
     by_jax: bool = False
+    axes: tuple[tuple[Hashable, int], ...] = ()
 
     def fewer(self, count: int) -> Asks:
         """Returns the same for so many halves of a derivative less."""

@@ -7,6 +7,7 @@ To declare one is to export it: the one that is named "sin" is `sin_p` here.
 from typing import TYPE_CHECKING
 
 from ftrans.primitives import (
+    collectives,
     control,
     conv,
     dot,

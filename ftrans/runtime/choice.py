@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ftrans.config import config
 from ftrans.interpreters import runnable, simplify
 from ftrans.ir import Program
+from ftrans.ir.axes import names_in
 from ftrans.runtime import disk
 from ftrans.runtime.cache import count, make_room, track
 from ftrans.runtime.executable import Executable, form_of
@@ -120,6 +121,7 @@ _FAILED = Choice(None, "interpreted", Why.FAILED)
 _NO_GAIN = Choice(None, "interpreted", Why.NO_GAIN)
 _SLOWER = Choice(None, "interpreted", Why.SLOWER)
 _WAITING = Choice(None, "interpreted", Why.WAITING)
+_MAPPED = Choice(None, "interpreted", Why.MAPPED)
 OBSERVED = Choice(None, "interpreted", Why.OBSERVED)
 
 
@@ -136,6 +138,8 @@ def choose(
         on_device: whether one of them lies on an accelerator.
     """
     execution, state = config.execution, plan.state
+    if names_in(program):
+        return _MAPPED
     if execution == "interpret":
         return _PINNED
     if state.failure is not None:

@@ -58,7 +58,9 @@ class Executable:
         self._host: Callable[..., Any] | None = None
         self._pack: _Packing | None = None
         types = program.output_types
-        self._results = _Packing(types, [t.nbytes <= _SMALL for t in types])
+        # what lies on several devices is not brought together
+        apart = program.says("on_devices")
+        self._results = _Packing(types, [t.nbytes <= _SMALL and not apart for t in types])
         self._lock = threading.RLock()
         self.nbytes = _BYTES + _BYTES_EQUATION * program.count()
         self.used = tick()

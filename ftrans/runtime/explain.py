@@ -31,6 +31,7 @@ class Why(Enum):
     PAYS = "it would have saved {}, of {} that compiling costs"
     DEVICE = "its arrays lie on an accelerator"
     OBSERVED = "a profile times every equation"
+    MAPPED = "JAX maps an axis that it goes over"
 
 
 class Call(NamedTuple):

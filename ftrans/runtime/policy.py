@@ -87,6 +87,9 @@ _BY_TAG = {
 _LOOP_TURNS = 10
 """How often a loop is taken to turn where the program does not say."""
 
+_NEVER = 1e6
+"""So many seconds are said to take what is compiled for several devices at once."""
+
 _MOST_UNPROVEN = 6
 
 
@@ -148,6 +151,8 @@ def _running(program: Program) -> _Running:
                 else:
                     turns = params.get("length") or params.get("bound") or _LOOP_TURNS
                     turn, compiled_turn = _TURN, _COMPILED_TURN
+            if params.says("on_devices"):
+                interpreted += _NEVER
             interpreted += turns * (turn + once.interpreted)
             compiled += turns * (compiled_turn + once.compiled)
             compiling += own + sum(sub.compiling for sub in subs)

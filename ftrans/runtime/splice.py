@@ -23,6 +23,7 @@ import numpy as np
 from jax.extend import source_info_util
 
 from ftrans.ir import ArrayType, Equation, Literal, Program
+from ftrans.ir.axes import names_in
 from ftrans.ir.location import Location
 from ftrans.primitives.evaluate import Staging
 from ftrans.runtime.cache import Remembered, on_clear
@@ -74,6 +75,8 @@ def splice(program: Program, arrays: Sequence[Any]) -> list[Any]:
     """
     if not jax.sharding.get_abstract_mesh().empty:
         raise Unspliceable("a mesh is set, and the types of JAX's values hold shardings")
+    if names_in(program):
+        raise Unspliceable("it goes over axes that JAX maps")
     arrays = [
         # a constant stays where it is
         x if type(x) is np.ndarray and x.dtype == t.dtype else jnp.asarray(x, t.dtype)

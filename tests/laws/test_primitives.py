@@ -67,7 +67,8 @@ every_batched = each(
     [
         p
         for p in registry.values()
-        if p.name == "call" or not (isinstance(p.batch, Absent) or "missing" in p.tags)
+        if (p.name == "call" or not (isinstance(p.batch, Absent) or "missing" in p.tags))
+        and p.samples()[0].operands  # else there is nothing that can be mapped
     ]
 )
 

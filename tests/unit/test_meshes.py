@@ -1,4 +1,4 @@
-"""Arrays on meshes: the tests of `on_eight_devices.py`, in a process that has eight."""
+"""Arrays and functions on meshes: tests in a process that has eight devices."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.parametrize("name", ["on_eight_devices.py", "sharded_on_eight_devices.py"])
 @pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
-def test_on_eight_devices(which: str) -> None:
-    file = Path(__file__).with_name("on_eight_devices.py")
+def test_on_eight_devices(which: str, name: str) -> None:
+    file = Path(__file__).with_name(name)
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", which]
     done = subprocess.run(

@@ -1,3 +1,3 @@
-"""Primitives that carry programs: calls, branches and loops."""
+"""Primitives that carry programs: calls, branches, loops, and what runs on many devices."""
 
-from ftrans.primitives.control import block, call, scan, switch, while_  # noqa: F401
+from ftrans.primitives.control import block, call, scan, shard_map, switch, while_  # noqa: F401

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from typing import Any
 
 from ftrans.ir import Abstract, ArrayType, Equation, Program, open_frame, type_of
+from ftrans.ir.axes import names_of
 from ftrans.primitives.axes import zeros
 from ftrans.primitives.record import Cost, Linear
 
@@ -80,40 +81,55 @@ def types_of(values: Iterable[Any]) -> list[ArrayType]:
     return [type_of(value) for value in values]
 
 
-def varying(program: Program, inputs: Mask) -> Mask:
-    """Tells which outputs depend on the inputs marked."""
+def varying(program: Program, inputs: Mask, along: Hashable = None) -> Mask:
+    """Tells which outputs depend on the inputs marked.
+
+    Args:
+        program: the program.
+        inputs: the marks.
+        along: the name of an axis; then they tell what differs along it.
+    """
     depends = list(inputs)
     for equation in program.equations:
-        depends += moved(equation, [type(a) is int and depends[a] for a in equation.operands])
+        operands = [type(a) is int and depends[a] for a in equation.operands]
+        depends += moved(equation, operands, along)
     return tuple(type(a) is int and depends[a] for a in program.outputs)
 
 
-def moved(equation: Equation, operands: Sequence[bool]) -> Mask:
-    """Tells which results of an equation depend on the operands marked."""
+def moved(equation: Equation, operands: Sequence[bool], along: Hashable = None) -> Mask:
+    """Tells which results of an equation depend on the operands marked; `along` as above."""
     params, every = equation.params, (any(operands),) * len(equation.types)
     if not equation.primitive.is_higher_order:
+        if along is not None and along in names_of(params):
+            return ("gathers" not in equation.primitive.tags,)
         return every
     if "program" in params:
-        return varying(params["program"], tuple(operands))
+        return varying(params["program"], tuple(operands), along)
+    if "forward" in params and along is not None:
+        forward = params["forward"]
+        return varying(forward, tuple(operands[: len(forward.inputs)]), along)[: len(every)]
     if "branches" in params and not operands[0]:
-        return union(*(varying(branch, tuple(operands[1:])) for branch in params["branches"]))
+        branches = params["branches"]
+        return union(*(varying(branch, tuple(operands[1:]), along) for branch in branches))
     if "cond" in params:
         first, second = params["cond_consts"], params["body_consts"]
-        found = carried(params["body"], operands[first:], second, len(every))
-        tested = varying(params["cond"], (*operands[:first], *found))
-        return every if tested[0] else found
+        found = carried(params["body"], operands[first:], second, len(every), along)
+        tested = varying(params["cond"], (*operands[:first], *found), along)
+        return (True,) * len(every) if tested[0] else found
     if "body" in params:
         consts, carry = params["consts"], params["carry"]
-        found = carried(params["body"], operands, consts, carry)
+        found = carried(params["body"], operands, consts, carry, along)
         inputs = (*operands[:consts], *found, *operands[consts + carry :])
-        return (*found, *varying(params["body"], inputs)[carry:])
+        return (*found, *varying(params["body"], inputs, along)[carry:])
     return every
 
 
-def carried(body: Program, operands: Sequence[bool], consts: int, carry: int) -> Mask:
+def carried(
+    body: Program, operands: Sequence[bool], consts: int, carry: int, along: Hashable = None
+) -> Mask:
     """Tells which carried values of a loop depend on the operands marked, in the end."""
     fixed, init, xs = split(tuple(operands), consts, carry)
-    return stable(init, lambda mask: varying(body, (*fixed, *mask, *xs))[:carry])
+    return stable(init, lambda mask: varying(body, (*fixed, *mask, *xs), along)[:carry])
 
 
 def needed_inputs(program: Program, outputs: Mask) -> Mask:

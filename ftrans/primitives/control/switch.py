@@ -14,6 +14,7 @@ import numpy as np
 
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, Program, type_of
+from ftrans.ir.axes import names_in
 from ftrans.primitives.arithmetic import add_p, mul_p, neg_p
 from ftrans.primitives.axes import broadcast_p, to_front, zeros
 from ftrans.primitives.control.common import (
@@ -183,7 +184,9 @@ def _batch(
     outs: list[Any] = []
     for number, branch in enumerate(branches):
         lanes = eq_p(index, scalar(number, np.int32))
-        masked = cut_lanes(size, lanes, rest, dims[1:])
+        masked = list(map(to_front, repeat(size), rest, dims[1:]))
+        if transforms.axis not in names_in(branch):  # else others' values count in each of them
+            masked = cut_lanes(size, lanes, rest, dims[1:])
         every = (True,) * len(branch.outputs)
         program, _ = transforms.batch(branch, size, (0,) * len(rest), every)
         found = transforms.replay(program, masked)

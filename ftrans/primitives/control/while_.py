@@ -15,6 +15,7 @@ import numpy as np
 
 from ftrans.errors import ShapeError, TransposeError
 from ftrans.ir import ArrayType, Program
+from ftrans.ir.axes import names_in
 from ftrans.ir.stack import recording_place
 from ftrans.primitives.arithmetic import add_p, mul_p
 from ftrans.primitives.axes import to_front
@@ -194,7 +195,7 @@ def _batch(transforms: Any, size: int, operands: Any, dims: Any, **params: Any) 
     with grouped(transforms, loop.body.name, tc, tb, ts) as (frame, (c, b, s)):
         (lanes,) = transforms.replay(test, [*c, *s])
         taken = [*b, *s]
-        if loop.bound is not None:
+        if loop.bound is not None and transforms.axis not in names_in(loop.body):
             # In reverse mode a finished example must send no NaN back, to the consts neither.
             taken = cut_lanes(size, lanes, taken, [*db, *inner(mask)])
             program, _ = transforms.batch(loop.body, size, (0,) * len(taken), mask)
