@@ -28,6 +28,7 @@ try:
     from ftrans.func.loops import fori_loop, scan, while_loop
     from ftrans.func.parallel import associative_scan
     from ftrans.func.parallel import map as map  # not for `import *`, as it is Python's
+    from ftrans.func.placing import device_put, reshard, with_sharding_constraint
     from ftrans.func.to_jax import to_jax
     from ftrans.func.trace import trace
     from ftrans.interop import from_jax
@@ -71,6 +72,7 @@ __all__ = [
     "custom_vjp",
     "custom_vmap",
     "debug",
+    "device_put",
     "enable_grad",
     "errors",
     "explain",
@@ -87,6 +89,7 @@ __all__ = [
     "numpy",
     "primitives",
     "random",
+    "reshard",
     "scan",
     "set_default_device",
     "set_default_dtype",
@@ -96,6 +99,7 @@ __all__ = [
     "to_jax",
     "trace",
     "while_loop",
+    "with_sharding_constraint",
 ]
 __all__ += errors.__all__
 __all__ += func.__all__

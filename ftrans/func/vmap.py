@@ -22,6 +22,7 @@ from ftrans.func.staging import (
     wants_jax,
 )
 from ftrans.interpreters import batch_in_chunks, place_outputs
+from ftrans.interpreters.placing import placed
 from ftrans.ir import Abstract, ArrayType, Tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
@@ -39,6 +40,7 @@ def vmap(
     *,
     chunk_size: int | None = None,
     axis_size: int | None = None,
+    spmd_axis_name: str | tuple[str, ...] | None = None,
 ) -> Callable[..., Any]:
     """Returns a function that maps `func` over an axis of its arguments, all examples at once.
 
@@ -56,6 +58,8 @@ def vmap(
             that key says: pass one for each, `ftrans.random.split(key, n)`.
         chunk_size: the most examples computed at once, to bound memory; None for all.
         axis_size: the number of examples, needed only where no argument is mapped.
+        spmd_axis_name: the axes of a mesh of devices that the examples lie along, where `func`
+            says by `ftrans.with_sharding_constraint` how one of them lies; None lets XLA choose.
 
     Raises:
         ValueError: where sizes differ, or `in_dims` does not fit the arguments.
@@ -75,10 +79,11 @@ def vmap(
             f"  Leave it out where an argument is mapped."
         )
 
+    names = (spmd_axis_name,) if isinstance(spmd_axis_name, str) else spmd_axis_name
     reason = f"the mapped axis of {name}"
 
     @bounded(func)
-    @proven(name, func, "vmap", in_dims, out_dims, randomness, chunk_size, axis_size)
+    @proven(name, func, "vmap", in_dims, out_dims, randomness, chunk_size, axis_size, names)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.tree_flatten(args)
         label = functools.partial(_label, func, args)
@@ -114,7 +119,8 @@ def vmap(
         if randomness == "different":
             mapped_dims += (0,)
         all_dims = mapped_dims + (None,) * len(staged.captured)
-        program, which = batch_in_chunks(staged.program, size, all_dims, chunk_size)
+        one = staged.program if names is None else placed(staged.program, names)
+        program, which = batch_in_chunks(one, size, all_dims, chunk_size)
         where = _out_dims(name, out_dims, staged.outputs, which, staged.program)
         found = apply(
             place_outputs(program, size, which, where),
