@@ -361,3 +361,11 @@ def test_external_functions_are_called_on_each_part_of_a_batch(method: str, kind
     np.testing.assert_allclose(mapped(across, scale), np.sin(2 * X) * scale + 1, rtol=1e-5)
     twice = func.vmap(func.vmap(called, (0, None)), (0, None))(x.reshape(4, 4, 8), scale)
     np.testing.assert_allclose(np.asarray(twice).reshape(16, 8), np.sin(X) * scale, rtol=1e-5)
+
+
+def test_cotangents_lie_as_values_do() -> None:
+    mesh, x = mesh_of("tiles", AxisType.Auto), jnp.asarray(X)
+    _, pull = func.vjp(lambda v: ftrans.with_sharding_constraint(v, on(mesh, "d", "m")) * 2, x)
+    (found,) = pull(jnp.ones((16, 8)))
+    assert found.sharding.is_equivalent_to(on(mesh, "d", "m"), 2)
+    assert_close(found, np.full((16, 8), 2.0))
