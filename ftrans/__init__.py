@@ -40,6 +40,7 @@ try:
     from ftrans.func.loops import fori_loop, scan, while_loop
     from ftrans.func.parallel import associative_scan
     from ftrans.func.parallel import map as map  # not for `import *`, as it is Python's
+    from ftrans.func.placing import device_put, reshard, with_sharding_constraint
     from ftrans.func.sharded import shard_map
     from ftrans.func.to_jax import to_jax
     from ftrans.func.trace import trace
@@ -88,6 +89,7 @@ __all__ = [
     "custom_vjp",
     "custom_vmap",
     "debug",
+    "device_put",
     "enable_grad",
     "errors",
     "explain",
@@ -110,6 +112,7 @@ __all__ = [
     "psum",
     "psum_scatter",
     "random",
+    "reshard",
     "scan",
     "set_default_device",
     "set_default_dtype",
@@ -120,6 +123,7 @@ __all__ = [
     "to_jax",
     "trace",
     "while_loop",
+    "with_sharding_constraint",
 ]
 __all__ += errors.__all__
 __all__ += func.__all__

@@ -177,6 +177,12 @@ _UNKNOWN_SIZE = (
     "Pass it unmapped under vmap (None in in_dims), static under jit (static_argnums)."
 )
 
+_ELSEWHERE = (
+    "ftrans: a part of this array lies in another process, and Python has asked for all of it.\n"
+    "Reduce it first, as by x.sum(), or have it lie whole on each device:\n"
+    "ftrans.with_sharding_constraint(x, jax.sharding.NamedSharding(mesh, "
+    "jax.sharding.PartitionSpec()))."
+)
 _NOT_OF_TORCH = (
     "ftrans: a function of PyTorch was given a traced value, which PyTorch does not know.\n"
     "Write np.sin(x) or ftrans.numpy.sin(x) in the place of torch.sin(x)."
@@ -191,6 +197,7 @@ _NOTES: tuple[tuple[type[Exception], str, str, str], ...] = (
     (TypeError, "must be Tensor, not Tracer", "", _NOT_OF_TORCH),
     (TypeError, "expected a sequence of integers", "Traced(", _UNKNOWN_SIZE),
     (IndexError, "arrays are valid indices. Got", "", _INDEX_OF_JAX),
+    (RuntimeError, "non-addressable", "", _ELSEWHERE),
     (RuntimeError, "unknown to einops", "ftrans.ir.frame.Tracer", _NOT_OF_EINOPS),
 )
 """For each class of error two parts of its text, and what is added."""

@@ -103,6 +103,39 @@ CASES |= {
     "vhp structure": lambda: func.vhp(lambda p: p["w"].sum(), {"w": V}, {"v": V}),
 }
 
+# ------------------------------------------------------------------------------------------ places
+
+MESH = jax.make_mesh((1,), ("data",))
+ROWS = jax.sharding.NamedSharding(MESH, jax.sharding.PartitionSpec("data"))
+ALONE = jax.sharding.PartitionSpec("batch")
+
+
+@bad
+def spec_on_another_mesh():
+    def loss(x):
+        return (ftrans.with_sharding_constraint(x, ALONE) ** 2).sum()  # here
+
+    with jax.set_mesh(MESH):
+        return func.grad(loss)(V)
+
+
+def indivisible(x: Any) -> Any:
+    mesh = jax.sharding.AbstractMesh((2,), ("data",))
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    return ftrans.with_sharding_constraint({"x": x}, rows)["x"].sum()
+
+
+CASES |= {
+    "spec without a mesh": lambda: ftrans.reshard(V, ALONE),
+    "sharding of more axes": lambda: ftrans.device_put(V[0], ROWS),
+    "sharding that does not divide": lambda: func.grad(indivisible)(V),
+    "sharding that is a device": lambda: ftrans.with_sharding_constraint(V, jax.devices()[0]),
+    "shardings of another structure": lambda: ftrans.device_put({"w": V}, {"b": ROWS}),
+    "spmd axis twice": lambda: func.vmap(
+        lambda x: ftrans.with_sharding_constraint(x, ROWS), spmd_axis_name="data"
+    )(M),
+}
+
 # ------------------------------------------------------------------------------------- func.vmap
 
 CASES |= {

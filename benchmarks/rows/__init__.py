@@ -3,6 +3,7 @@
 from benchmarks.rows import (
     compiled,
     custom,
+    distributed,
     drawing,
     eager,
     external,
@@ -36,4 +37,5 @@ ROWS = [
     *drawing.ROWS,
     *matrices.ROWS,
     *verifying.ROWS,
+    *distributed.ROWS,
 ]

@@ -18,6 +18,7 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.external.arrays import plain, results
+from ftrans.external.shards import by_shard
 from ftrans.ir import ArrayType, Literal, type_of
 from ftrans.ir.location import here
 from ftrans.ir.stack import apart, state
@@ -30,6 +31,7 @@ from ftrans.primitives.shape import reshape_p
 from ftrans.runtime import native
 from ftrans.runtime.cache import Remembered
 from ftrans.runtime.faults import keep_raised
+from ftrans.runtime.jaxlink import is_jax
 
 METHODS = ("sequential", "expand_dims", "broadcast_all")
 """The words that say how a callee takes a batch."""
@@ -58,6 +60,8 @@ class HostCallee(Callee):
     """
 
     calls_host = True
+    single: tuple[HostCallee, tuple[bool, ...] | None] | None = None
+    """What it is a batch of, and which operands that loops over, as for `batched`."""
 
     def __init__(
         self,
@@ -76,7 +80,20 @@ class HostCallee(Callee):
         super().__init__(name, types, (self.function_key, vmap_method, copies))
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        """Returns the results for arrays of NumPy or JAX."""
+        """Returns the results for arrays of NumPy or JAX.
+
+        A batch that lies on several devices is called part by part, and all else as a whole.
+        """
+        if self.single is not None and any(map(is_jax, arrays)):
+            one, mapped = self.single
+
+            def part(size: int, given: list[Any]) -> Sequence[Any]:
+                callee = one.batched(size, list(map(type_of, given)), mapped)
+                return callee.call(list(map(plain, given)), callee.types)
+
+            found = by_shard(arrays, mapped or [True] * len(arrays), self.types, part)
+            if found is not None:
+                return found
         return self.call([plain(array) for array in arrays], self.types)
 
     def call(
@@ -172,9 +189,11 @@ class HostCallee(Callee):
         else:
             function = functools.partial(_looped, self, size, mapped)
             key, method = ("loop", size, mapped, self.key), "sequential"
-        return type(self)(
+        made = type(self)(
             self.name, function, types, key=key, vmap_method=method, copies=self.copies
         )
+        made.single = self, mapped
+        return made
 
     def warn(self, size: int) -> None:
         """Warns once that a batch is computed in a loop."""

@@ -31,6 +31,7 @@ from ftrans.func.signature import (
 )
 from ftrans.func.staging import abstract_inputs, apply, name_of, named, stage
 from ftrans.interpreters import inline, simplify
+from ftrans.interpreters.placing import places
 from ftrans.ir import Abstract, Program, Tracer, is_tracing
 from ftrans.ir.frame import settled
 from ftrans.ir.stack import FORWARD, state
@@ -43,7 +44,7 @@ from ftrans.runtime.executable import Source, needs_x64
 from ftrans.runtime.faults import is_marked, raised
 from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, to_jax, x64
 from ftrans.runtime.lower import lower
-from ftrans.runtime.meshes import explicit_mesh, on_automatic
+from ftrans.runtime.meshes import explicit_mesh, mesh_around, on_automatic, to_host
 from ftrans.traceback import OnTape, boundary, shorten
 
 
@@ -193,18 +194,21 @@ class Jitted:
                         # else it is another signature, or lies where JAX cannot compute it
                         kinds = _Unknown, TypeError, ValueError
                         leaves = tree.tree_leaves((args, kwargs))
-                        if not isinstance(error, kinds) and explicit_mesh(leaves) is None:
+                        mesh = explicit_mesh(leaves) or mesh_around()
+                        if not isinstance(error, kinds) and mesh is None:
                             raise
                         record = self.direct = None
                 if record is None:
+                    record, given, named = self.record_of(args, kwargs)
                     mesh = explicit_mesh(tree.tree_leaves((args, kwargs)))
+                    if mesh is None and places(record.program):
+                        mesh = mesh_around()
                     if mesh is not None:
                         again = self.called()  # not itself: that would be a cycle
                         on_plain = lambda given: again(*given[0], **given[1])  # noqa: E731
                         result = on_automatic(mesh, on_plain, (args, kwargs))
                         self.direct = None  # what lies on explicit axes is to come here again
                         return result
-                    record, given, named = self.record_of(args, kwargs)
                     by, call = observing.by, record.call
                     if by is not None:
                         call = functools.partial(by.program, self.name, call)
@@ -236,6 +240,10 @@ class Jitted:
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Is `lower` of what `jax.jit` returns; what is captured is part of the code."""
+        mesh = explicit_mesh(tree.tree_leaves((args, kwargs))) or mesh_around()
+        if mesh is not None:
+            on_plain = lambda given: self.lower(*given[0], **given[1])  # noqa: E731
+            return on_automatic(mesh, on_plain, (args, kwargs))
         if self.default_dtype is not config.default_dtype:
             self.clear()
         record, args, kwargs = self.record_of(args, kwargs)
@@ -438,6 +446,6 @@ _scopes: Any = [] if reusable_x64() else deque(maxlen=0)
 def _to_host(result: Any) -> Any:
     """Returns a result in arrays of NumPy's."""
     if type(result) in _array_classes:
-        return np.array(result)
+        return to_host(result)
     # inside a transformation of JAX, results may be traced though no argument was
-    return tree.tree_map(lambda x: x if is_traced_by_jax(x) else np.array(x), result)
+    return tree.tree_map(lambda x: x if is_traced_by_jax(x) else to_host(x), result)

@@ -29,6 +29,7 @@ from ftrans.func.staging import (
     wants_jax,
 )
 from ftrans.interpreters import batch_in_chunks, place_outputs
+from ftrans.interpreters.placing import placed
 from ftrans.ir import Abstract, ArrayType, Tracer, type_of
 from ftrans.ir.axes import names_in
 from ftrans.ir.stack import state
@@ -48,6 +49,7 @@ def vmap(
     chunk_size: int | None = None,
     axis_size: int | None = None,
     axis_name: Hashable = None,
+    spmd_axis_name: str | tuple[str, ...] | None = None,
 ) -> Callable[..., Any]:
     """Returns a function that maps `func` over an axis of its arguments, all examples at once.
 
@@ -67,6 +69,8 @@ def vmap(
         axis_size: the number of examples, needed only where no argument is mapped.
         axis_name: what `psum` and other collectives in `func` call the mapped axis; None where
             there are none. What goes over it needs all examples at once.
+        spmd_axis_name: the axes of a mesh of devices that the examples lie along, where `func`
+            says by `ftrans.with_sharding_constraint` how one of them lies; None lets XLA choose.
 
     Raises:
         ValueError: where sizes differ, or `in_dims` does not fit the arguments.
@@ -86,10 +90,13 @@ def vmap(
             f"  Leave it out where an argument is mapped."
         )
 
+    names = (spmd_axis_name,) if isinstance(spmd_axis_name, str) else spmd_axis_name
     reason = f"the mapped axis of {name}"
 
     @bounded(func)
-    @proven(name, func, "vmap", in_dims, out_dims, randomness, chunk_size, axis_size, axis_name)
+    @proven(
+        name, func, "vmap", in_dims, out_dims, randomness, chunk_size, axis_size, axis_name, names
+    )
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.tree_flatten(args)
         label = functools.partial(_label, func, args)
@@ -139,7 +146,8 @@ def vmap(
         if randomness == "different":
             mapped_dims += (0,)
         all_dims = mapped_dims + (None,) * len(staged.captured)
-        program, which = batch_in_chunks(staged.program, size, all_dims, chunk_size, axis_name)
+        one = staged.program if names is None else placed(staged.program, names)
+        program, which = batch_in_chunks(one, size, all_dims, chunk_size, axis_name)
         where = _out_dims(name, out_dims, staged.outputs, which, staged.program)
         found = apply(
             place_outputs(program, size, which, where),

@@ -103,7 +103,5 @@ RULES: dict[str, Rule] = {
     "reduce_precision": _reduce_precision,
     "polygamma": _polygamma,
     "iota_2x32_shape": _counters,
-    **dict.fromkeys(
-        ("copy", "copy_p", "optimization_barrier", "name", "device_put", "pvary", "reshard"), same
-    ),
+    **dict.fromkeys(("copy", "copy_p", "optimization_barrier", "name", "pvary"), same),
 }

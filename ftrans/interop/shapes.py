@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding
 
 import ftrans.primitives as p
 from ftrans.interop.importer import Importer, NoCounterpart, Rule, broadcast, shape_of
@@ -212,3 +213,30 @@ def _svd(
 def _fft(equation: Any, x: Any, *, fft_type: Any, fft_lengths: Any) -> Any:
     kind = jax.lax.FftType(fft_type).name.lower()
     return getattr(p, f"{kind}_p")(x, sizes=ints(fft_lengths))
+
+
+# ------------------------------------------------------------------------------------------ places
+
+
+@_rule("sharding_constraint")
+def _sharding_constraint(equation: Any, x: Any, *, sharding: Any, **_: Any) -> Any:
+    return _placed(x, sharding)
+
+
+@_rule("reshard")
+def _reshard(equation: Any, x: Any, *, dst_sharding: Any, **_: Any) -> Any:
+    return _placed(x, dst_sharding)
+
+
+@_rule("device_put")
+def _device_put(equation: Any, *arrays: Any, devices: Any, **_: Any) -> Any:
+    return list(map(_placed, arrays, devices))
+
+
+def _placed(x: Any, sharding: Any) -> Any:
+    if isinstance(sharding, NamedSharding):
+        if isinstance(sharding.mesh, Mesh):
+            return p.place_p(x, sharding=sharding, names=None)
+        if not sharding.mesh.empty:  # else it is that which is set
+            return p.place_p(x, sharding=sharding.spec, names=None)
+    return x

@@ -12,6 +12,7 @@ from ftrans.primitives import (
     conv,
     dot,
     fourier,
+    placing,
     random,
     record,
     reduction,

@@ -126,7 +126,7 @@ OBSERVED = Choice(None, "interpreted", Why.OBSERVED)
 
 
 def choose(
-    plan: Plan, program: Program, arrays: Sequence[Any], host: bool, on_device: bool
+    plan: Plan, program: Program, arrays: Sequence[Any], host: bool, on_device: bool, spread: bool
 ) -> Choice:
     """Decides how a program is run that is not compiled yet, or that must not be.
 
@@ -136,6 +136,7 @@ def choose(
         arrays: its arguments.
         host: whether all of them are NumPy arrays.
         on_device: whether one of them lies on an accelerator.
+        spread: whether they lie on several devices, or are to.
     """
     execution, state = config.execution, plan.state
     if names_in(program):
@@ -147,6 +148,9 @@ def choose(
         return _FAILED
     if execution == "compile":
         return _compile(state, program, arrays, host, Choice(None, "compiled now", Why.PINNED))
+    if spread:
+        # one equation after the other would be as many programs for all the devices
+        return _compile(state, program, arrays, host, Choice(None, "compiled now", Why.SPREAD))
     measured = execution == "measured" and not on_device
     if measured and state.times.is_slower:
         return _SLOWER

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ftrans.interpreters.placing import placed
 from ftrans.ir import ArrayType, Program
 from ftrans.runtime import disk
 from ftrans.runtime.jaxlink import host_sharding, x64
@@ -195,8 +196,10 @@ class Source:
         """Returns what JAX is to compile."""
 
         def lowered(*packed: Any) -> list[Any]:
-            found = lower(self.program(), packing.unpack(packed))
-            return found if results is None else list(results.pack(found, jnp))
+            if results is None:
+                return lower(self.program(), packing.unpack(packed))
+            program = placed(self.program(), None)  # arrays of NumPy's have no place
+            return list(results.pack(lower(program, packing.unpack(packed)), jnp))
 
         lowered.__name__ = lowered.__qualname__ = "".join(
             c if c.isalnum() else "_" for c in self.name

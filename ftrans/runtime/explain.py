@@ -30,6 +30,7 @@ class Why(Enum):
     HOT = "it was compiled before"
     PAYS = "it would have saved {}, of {} that compiling costs"
     DEVICE = "its arrays lie on an accelerator"
+    SPREAD = "its arrays lie on several devices"
     OBSERVED = "a profile times every equation"
     MAPPED = "JAX maps an axis that it goes over"
 

@@ -113,6 +113,7 @@ def settings_of_jax() -> tuple[Any, ...]:
         config.jax_numpy_dtype_promotion,
         config.jax_numpy_rank_promotion,
         config.jax_threefry_partitionable,
+        jax.sharding.get_abstract_mesh(),
     )
 
 

@@ -7,7 +7,6 @@ with automatic axes, and results back on theirs, which moves nothing.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any
@@ -17,7 +16,8 @@ import jax.tree_util as tree
 import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
-from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, x64
+from ftrans.primitives.placing import automatic
+from ftrans.runtime.jaxlink import is_jax, is_jax_tracing, is_traced_by_jax, x64
 
 
 def explicit_mesh(values: Iterable[Any]) -> Any:
@@ -28,6 +28,24 @@ def explicit_mesh(values: Iterable[Any]) -> Any:
             if type(placed) is NamedSharding and AxisType.Explicit in placed.mesh.axis_types:
                 return placed.mesh
     return None
+
+
+def mesh_around() -> Any:
+    """Returns the mesh with explicit axes that is set, or None."""
+    is_set = AxisType.Explicit in jax.sharding.get_abstract_mesh().axis_types
+    return jax.sharding.get_mesh() if is_set and not is_jax_tracing() else None
+
+
+def is_spread(values: Iterable[Any]) -> bool:
+    """Tells whether one of some values lies on more than one device, or in another process."""
+    shardings = [x.sharding for x in values if is_jax(x)]
+    return any(len(s.device_set) > 1 or not s.is_fully_addressable for s in shardings)
+
+
+def to_host(array: Any) -> Any:
+    """Returns a copy of an array in NumPy's; as it is where a part lies in another process."""
+    is_here = array.is_fully_addressable or array.is_fully_replicated
+    return np.array(array) if is_here else array
 
 
 _concrete: set[type] = set()
@@ -50,7 +68,7 @@ def on_automatic(mesh: Any, function: Callable[[Any], Any], arguments: Any) -> A
         function: returns a pytree; what lies on that mesh is given its explicit axes back.
         arguments: the pytree.
     """
-    plain = _automatic(mesh)
+    plain = automatic(mesh)
     # JAX wants the mesh of a `jax.set_mesh` around to be that of the arrays
     around = AxisType.Explicit in jax.sharding.get_abstract_mesh().axis_types
     with jax.set_mesh(plain) if around else nullcontext():
@@ -58,15 +76,9 @@ def on_automatic(mesh: Any, function: Callable[[Any], Any], arguments: Any) -> A
     return tree.tree_map(lambda x: _put(x, mesh) if _lies_on(x, plain) else x, result)
 
 
-@functools.lru_cache(64)
-def _automatic(mesh: Any) -> Any:
-    kinds = [AxisType.Auto if kind is AxisType.Explicit else kind for kind in mesh.axis_types]
-    return mesh.update(axis_types=tuple(kinds))
-
-
 def _moved(x: Any) -> Any:
     mesh = explicit_mesh([x])
-    return x if mesh is None else _put(x, _automatic(mesh))
+    return x if mesh is None else _put(x, automatic(mesh))
 
 
 def _lies_on(x: Any, mesh: Any) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 from ftrans.config import PINNED, config
 from ftrans.interpreters import inline, simplify
 from ftrans.interpreters.base import building, finish
+from ftrans.interpreters.placing import places
 from ftrans.ir import ArrayType, Params, Program, Tracer, bind, check, type_of
 from ftrans.ir.above import above
 from ftrans.ir.axes import names_in
@@ -36,7 +37,7 @@ from ftrans.runtime.executable import Executable, is_wide
 from ftrans.runtime.explain import Why, call_of, note_trace, record
 from ftrans.runtime.faults import explain_failure, raised
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, x64
-from ftrans.runtime.meshes import explicit_mesh, on_automatic
+from ftrans.runtime.meshes import explicit_mesh, is_spread, mesh_around, on_automatic, to_host
 from ftrans.runtime.segments import Segmented
 
 
@@ -77,8 +78,10 @@ def run(
         host = kinds == {_NUMPY}
         if host:
             arrays = list(map(np.asarray, arrays))
-        elif (mesh := explicit_mesh(arrays)) is not None:
-            return on_automatic(mesh, lambda xs: run(program, xs, as_jax, by=by), list(arrays))
+        else:
+            mesh = explicit_mesh(arrays) or (places(final) and mesh_around()) or None
+            if mesh is not None:
+                return on_automatic(mesh, lambda xs: run(program, xs, as_jax, by=by), list(arrays))
     if by is None:
         by = observing.by
         if by is not None:
@@ -91,7 +94,9 @@ def run(
     if by is not None and by.apart and config.execution not in PINNED:
         choice, executable = OBSERVED, None
     elif executable is None or config.execution == "interpret":
-        choice = choose(plan, final, arrays, host, not (host or on_cpu(arrays)))
+        on_device = not (host or on_cpu(arrays))
+        spread = not host and (places(final) or (on_device and is_spread(arrays)))
+        choice = choose(plan, final, arrays, host, on_device, spread)
         executable = choice.executable
     elif executable.fresh:
         # it is used again, so compiling it was no waste
@@ -106,7 +111,7 @@ def run(
         elif host:
             outputs = executable.host(arrays)
         else:
-            outputs = [np.array(output) for output in executable.mixed(arrays)]
+            outputs = list(map(to_host, executable.mixed(arrays)))
     except Exception as error:
         cause = raised(error)
         if cause is None:
@@ -157,7 +162,7 @@ def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool
             outputs = _apart([jnp.asarray(out) for out in evaluate(jnp, program, arrays)], arrays)
             if program.calls_host:
                 jax.block_until_ready(outputs)  # what Python raises is to be raised here
-        return outputs if as_jax else [np.array(output) for output in outputs]
+        return outputs if as_jax else list(map(to_host, outputs))
     inputs = arrays if host else list(map(np.asarray, arrays))
     with threads_for(program):
         outputs = silently(program.calls_host, evaluate, np, program, inputs)

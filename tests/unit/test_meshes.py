@@ -1,4 +1,4 @@
-"""Arrays and functions on meshes: tests in a process that has eight devices."""
+"""Arrays and functions on meshes: the tests of `*on_eight_devices*.py`, in processes with eight."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+FILES = sorted(path.name for path in Path(__file__).parent.glob("*on_eight_devices*.py"))
 
-@pytest.mark.parametrize("name", ["on_eight_devices.py", "sharded_on_eight_devices.py"])
+
+@pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 def test_on_eight_devices(which: str, name: str) -> None:
     file = Path(__file__).with_name(name)
@@ -21,7 +23,9 @@ def test_on_eight_devices(which: str, name: str) -> None:
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=590,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    none = pytest.ExitCode.NO_TESTS_COLLECTED
+    passes = {0, none} if which == "slow" else {0}  # not all files have slow ones
+    assert done.returncode in passes, done.stdout[-4000:] + done.stderr[-2000:]

@@ -1,0 +1,1 @@
+"""Training on several devices and in several processes."""
