@@ -103,7 +103,8 @@ RULES: dict[str, Rule] = {
     "reduce_precision": _reduce_precision,
     "polygamma": _polygamma,
     "iota_2x32_shape": _counters,
+    "name": lambda importer, equation, x: p.named_p(x, name=equation.params["name"]),
     **dict.fromkeys(
-        ("copy", "copy_p", "optimization_barrier", "name", "device_put", "pvary", "reshard"), same
+        ("copy", "copy_p", "optimization_barrier", "device_put", "pvary", "reshard"), same
     ),
 }

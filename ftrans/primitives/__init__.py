@@ -11,6 +11,7 @@ from ftrans.primitives import (
     conv,
     dot,
     fourier,
+    policies,
     random,
     record,
     reduction,

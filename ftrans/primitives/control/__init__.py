@@ -1,3 +1,3 @@
 """Primitives that carry programs: calls, branches and loops."""
 
-from ftrans.primitives.control import block, call, scan, switch, while_  # noqa: F401
+from ftrans.primitives.control import block, call, checkpoint, scan, switch, while_  # noqa: F401
