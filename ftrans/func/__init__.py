@@ -2,7 +2,7 @@
 
 import ftrans.func.mapping  # noqa: F401  # which gives ftrans.numpy more functions
 from ftrans.func.checkpoint import checkpoint, checkpoint_name, remat
-from ftrans.func.derivative import jvp, linearize, vjp
+from ftrans.func.derivative import jvp, linearize, residuals, vjp
 from ftrans.func.grad import grad, grad_and_value, value_and_grad
 from ftrans.func.jacobian import hessian, hvp, jacfwd, jacrev, vhp
 from ftrans.func.rearrange import rearrange
@@ -30,6 +30,7 @@ __all__ = [
     "linearize",
     "rearrange",
     "remat",
+    "residuals",
     "stack_module_state",
     "value_and_grad",
     "vhp",
