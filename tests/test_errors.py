@@ -123,6 +123,13 @@ CASES |= {
         POLICIES.dots_saveable,
         "x",  # type: ignore
     ),
+    "budget that is none": lambda: func.grad(square, memory="lots"),
+    "budget below zero": lambda: func.value_and_grad(square, memory=-3),
+    "budget that is a bool": lambda: func.grad_and_value(square, memory=True),
+    "budget of residuals on the host": lambda: func.grad(square, memory="offload"),
+    "budget that is too small": lambda: func.grad(
+        lambda x: (ftrans.numpy.sin(x @ x) @ x).sum(), memory=1
+    )(np.ones((20, 20), np.float32)),
     "checkpoint that writes to an argument": lambda: func.grad(
         lambda x: func.checkpoint(writes)(x * 2)
     )(V),

@@ -1,4 +1,4 @@
-"""`func.residuals`, and what `vjp` and `linearize` tell of their own: what is kept, where and why."""
+"""`func.residuals`, and what `vjp` and `linearize` tell of their own: what is kept, and why."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_it_tells_name_type_bytes_line_and_reason() -> None:
     assert table.nbytes == sum(row.nbytes for row in table)
     line = loss.__code__.co_firstlineno + 1
     whys = {row.name: row.why for row in table}
-    assert whys["x"] == whys["params['w']"] == f"dot/add/tanh at line {line}"
+    assert whys["x"] == whys["params['w']"] == f"dot at line {line}"
     first = product.__code__.co_firstlineno
     found = {(row.name, row.line.line - first, row.why) for row in func.residuals(product)(W)}
     assert found >= {(n, i, f"dot at line {first + 3}") for i, n in ((1, "y"), (2, "z"))}
