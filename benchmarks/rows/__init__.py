@@ -12,6 +12,7 @@ from benchmarks.rows import (
     imported,
     lowering,
     matrices,
+    memory,
     networks,
     recompiling,
     tensors,
@@ -35,5 +36,6 @@ ROWS = [
     *networks.ROWS,
     *drawing.ROWS,
     *matrices.ROWS,
+    *memory.ROWS,
     *verifying.ROWS,
 ]

@@ -94,9 +94,9 @@ def kept(program: Program, active: tuple[bool, ...], names: Iterable[str] = ()) 
     forward, linear = part.forward, part.linear
     labels = dict(enumerate(names))
     made = {n: (e, place) for e, numbers, place in forward.numbered() for n in numbers}
-    operations: dict[Any, list[str]] = {}
+    operations: dict[Any, list[Any]] = {}
     for equation, place in zip(*_equations(program), strict=True):
-        operations.setdefault(place, []).append(equation.primitive.name)
+        operations.setdefault(place, []).append(equation.primitive)
     users = _users(linear)
     start = len(linear.inputs) - (len(forward.outputs) - len(part.active))
     rows: dict[Any, Residual] = {}
@@ -110,7 +110,7 @@ def kept(program: Program, active: tuple[bool, ...], names: Iterable[str] = ()) 
             equation, place = made[atom]
             assigned = _ASSIGNS.match(place.source) if place else None
             name = assigned[1] if assigned else equation.primitive.name
-            if equation.primitive.name not in operations.get(place, ()):
+            if equation.primitive not in operations.get(place, ()):
                 name = "slope"  # computed for derivatives alone: that of a chain of operations
         why = ", ".join(
             dict.fromkeys([_needed(e, at, operations.get(at, [])) for e, at in users[number]])
@@ -138,6 +138,6 @@ def _users(linear: Program) -> list[list[Any]]:
     return users
 
 
-def _needed(equation: Any, place: Location | None, operations: Sequence[str]) -> str:
-    names = "/".join(dict.fromkeys(operations)) or equation.primitive.name
+def _needed(equation: Any, place: Location | None, operations: Sequence[Any]) -> str:
+    names = "/".join([p.name for p in dict.fromkeys(operations or [equation.primitive])])
     return f"{names} at line {place.line}" if place else names
