@@ -45,7 +45,8 @@ class Residuals(tuple[Residual, ...]):
         def where(row: Residual) -> str:
             if row.line is None:
                 return "argument or captured"
-            return f"{row.line}: {textwrap.shorten(row.line.source, 60)}"
+            source = textwrap.shorten(row.line.source, 60)
+            return f"{row.line}: {source}" if source else str(row.line)
 
         rows = [(size(r.nbytes), r.name, str(r.type), where(r), r.why) for r in self]
         return [*rows, (size(self.nbytes), "total", "", "", "")]
