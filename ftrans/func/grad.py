@@ -27,7 +27,7 @@ from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.stack import REVERSE
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import describe
-from ftrans.traceback import bounded
+from ftrans.traceback import boundary, bounded
 
 
 def gradient_value_aux(
@@ -110,6 +110,7 @@ def _check_scalar(name: str, value: Any, has_aux: bool) -> Any:
     )
 
 
+@boundary
 def grad(
     func: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
@@ -159,6 +160,7 @@ def grad(
     return made if budget is None else budget.owned(made)
 
 
+@boundary
 def grad_and_value(
     func: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
@@ -197,6 +199,7 @@ def grad_and_value(
     return made if budget is None else budget.owned(made)
 
 
+@boundary
 def value_and_grad(
     func: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
