@@ -15,7 +15,7 @@ import numpy as np
 __all__ = ["autograd", "ftrans", "jax", "torch"]
 
 
-_TRANSFORMS = ("grad", "value_and_grad", "hessian", "vmap", "jit")
+_TRANSFORMS = ("grad", "value_and_grad", "hessian", "vmap", "jit", "checkpoint")
 
 
 def _transforms(lib: Any) -> dict[str, Any]:

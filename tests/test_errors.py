@@ -136,6 +136,41 @@ CASES |= {
     )(M),
 }
 
+
+def writes(y: Any) -> Any:
+    y[0] = 3.0
+    return y.sum()
+
+
+POLICIES = func.checkpoint_policies
+CASES |= {
+    "policy that is none": lambda: func.checkpoint(square, policy="dots"),  # type: ignore
+    "policy of JAX without a counterpart": lambda: func.checkpoint(
+        square,
+        policy=jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host"),
+    ),
+    "static argnums that are none": lambda: func.checkpoint(square, static_argnums="x"),  # type: ignore
+    "name that is none": lambda: func.checkpoint_name(V, 3),  # type: ignore
+    "name of a policy that is none": lambda: POLICIES.save_only_these_names("x", 1),  # type: ignore
+    "both policies of which one is none": lambda: POLICIES.save_from_both_policies(
+        POLICIES.dots_saveable,
+        "x",  # type: ignore
+    ),
+    "budget that is none": lambda: func.grad(square, memory="lots"),
+    "budget below zero": lambda: func.value_and_grad(square, memory=-3),
+    "budget that is a bool": lambda: func.grad_and_value(square, memory=True),
+    "budget of residuals on the host": lambda: func.grad(square, memory="offload"),
+    "budget that is too small": lambda: func.grad(
+        lambda x: (ftrans.numpy.sin(x @ x) @ x).sum(), memory=1
+    )(np.ones((20, 20), np.float32)),
+    "checkpoint that writes to an argument": lambda: func.grad(
+        lambda x: func.checkpoint(writes)(x * 2)
+    )(V),
+    "checkpoint that writes to an argument by name": lambda: func.grad(
+        lambda x: func.checkpoint(writes)(y=x * 2)
+    )(V),
+}
+
 # ------------------------------------------------------------------------------------- func.vmap
 
 CASES |= {

@@ -13,6 +13,7 @@ from benchmarks.rows import (
     imported,
     lowering,
     matrices,
+    memory,
     networks,
     recompiling,
     tensors,
@@ -36,6 +37,7 @@ ROWS = [
     *networks.ROWS,
     *drawing.ROWS,
     *matrices.ROWS,
+    *memory.ROWS,
     *verifying.ROWS,
     *distributed.ROWS,
 ]

@@ -1,7 +1,8 @@
 """Transformations of Python functions, with the names of `torch.func` and what it lacks."""
 
 import ftrans.func.mapping  # noqa: F401  # which gives ftrans.numpy more functions
-from ftrans.func.derivative import jvp, linearize, vjp
+from ftrans.func.checkpoint import checkpoint, checkpoint_name, remat
+from ftrans.func.derivative import jvp, linearize, residuals, vjp
 from ftrans.func.grad import grad, grad_and_value, value_and_grad
 from ftrans.func.jacobian import hessian, hvp, jacfwd, jacrev, vhp
 from ftrans.func.rearrange import rearrange
@@ -9,8 +10,12 @@ from ftrans.func.state import functional_call, stack_module_state
 from ftrans.func.trace import debug_unwrap, functionalize, linear_transpose
 from ftrans.func.vmap import vmap
 from ftrans.numpy.advice import declining as _declining
+from ftrans.primitives import policies as checkpoint_policies
 
 __all__ = [
+    "checkpoint",
+    "checkpoint_name",
+    "checkpoint_policies",
     "debug_unwrap",
     "functional_call",
     "functionalize",
@@ -24,6 +29,8 @@ __all__ = [
     "linear_transpose",
     "linearize",
     "rearrange",
+    "remat",
+    "residuals",
     "stack_module_state",
     "value_and_grad",
     "vhp",

@@ -10,7 +10,17 @@ import jax.tree_util as tree
 
 from ftrans.errors import ArgumentError, DTypeError, StructureError
 from ftrans.func.arguments import Arguments, match_cotangents, match_tangents
-from ftrans.func.staging import Staged, apply, known_inputs, name_of, split_aux, stage, wants_jax
+from ftrans.func.residuals import Residuals, kept
+from ftrans.func.staging import (
+    Staged,
+    apply,
+    known_inputs,
+    name_of,
+    named,
+    split_aux,
+    stage,
+    wants_jax,
+)
 from ftrans.interpreters import attach_outputs, detach_outputs, pullback
 from ftrans.interpreters import jvp as push_forward
 from ftrans.interpreters import linearize as split_linear
@@ -18,9 +28,17 @@ from ftrans.ir import ArrayType, Program, Tracer, is_tracing, type_of
 from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.axes import zeros
-from ftrans.pytree import Skeleton, describe, leaf_name, leaf_names, ordered_like, shown
+from ftrans.pytree import (
+    Skeleton,
+    argument_name,
+    describe,
+    leaf_name,
+    leaf_names,
+    ordered_like,
+    shown,
+)
 from ftrans.runtime.jaxlink import is_jax, to_jax, x64
-from ftrans.traceback import OnTape, boundary
+from ftrans.traceback import OnTape, boundary, bounded
 
 _AUX = "To return something besides, write return value, aux and pass has_aux=True."
 
@@ -54,6 +72,7 @@ def stage_value(
     inputs: Sequence[Any],
     kwargs: dict[str, Any],
     has_aux: bool,
+    folds: bool = True,
 ) -> tuple[Staged, Skeleton]:
     """Traces a function at arguments, to be differentiated.
 
@@ -68,7 +87,7 @@ def stage_value(
         value, aux = split_aux(name, result)
         return array_outputs(name, value), aux
 
-    staged = stage(name, run, inputs, order=FORWARD, folds=True, has_aux=has_aux)
+    staged = stage(name, run, inputs, order=FORWARD, folds=folds, has_aux=has_aux)
     if not has_aux:
         return staged, staged.outputs
     structure, _ = staged.outputs.structure.children()
@@ -176,6 +195,7 @@ class Derivative:
     _active: tuple[bool, ...]
     _arguments: Skeleton
     _as_jax: bool | None
+    _source: tuple[Program, tuple[bool, ...]]
 
     def __init_subclass__(cls) -> None:
         names = [field.name for field in fields(Derivative)]
@@ -186,6 +206,11 @@ class Derivative:
     def nbytes(self) -> int:
         """The bytes that the residuals hold."""
         return sum([type_of(x).nbytes for x in self.residuals])
+
+    @property
+    def saved(self) -> Residuals:
+        """What is kept, as `residuals` tells it: a table by the user's lines."""
+        return kept(*self._source, leaf_names("primals", self._arguments.structure))
 
     def __repr__(self) -> str:
         return f"<{self.title} of {self.name} with {len(self.residuals)} residuals>"
@@ -313,6 +338,7 @@ def _evaluate(
         part.active[:count],
         arguments.skeleton.bare(),
         as_jax,
+        (program, mask),
     )
     result = staged.outputs.build(found[:total])
     return (result[0], derivative, result[1]) if has_aux else (result, derivative)
@@ -359,3 +385,49 @@ def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) ->
         (6.0, 12.0)
     """
     return _evaluate(Linearized, f"linearize({name_of(func)})", func, primals, {}, has_aux)
+
+
+def residuals(
+    func: Callable[..., Any], argnums: int | Sequence[int] | None = None, has_aux: bool = False
+) -> Callable[..., Residuals]:
+    """Returns a function that tells what reverse mode keeps of a call of `func`.
+
+    Args:
+        func: returns a pytree of arrays, or `(value, aux)` with `has_aux`.
+        argnums: which positional arguments are differentiated: an int, or a tuple of them; None
+            for all.
+        has_aux: whether `func` returns something besides.
+
+    Returns:
+        A function of the same arguments that returns `Residuals`: a tuple, the largest first, of
+        name, type, bytes, the line that made it, and what needs it; it prints as a table. What
+        `vjp` and `linearize` return has its own as `saved`.
+
+    Example:
+        >>> import numpy as np
+        >>> import ftrans.numpy as fnp
+        >>> def loss(w, x):
+        ...     h = fnp.tanh(x @ w)
+        ...     return (h**2).sum()
+        >>> [
+        ...     (r.name, str(r.type), r.nbytes)
+        ...     for r in residuals(loss, 0)(np.eye(3), np.ones((9, 3)))
+        ... ]
+        [('x', 'f64[9,3]', 216), ('slope', 'f64[9,3]', 216)]
+    """
+    name = f"residuals({name_of(func)})"
+
+    @bounded(func)
+    def told(*args: Any, **kwargs: Any) -> Residuals:
+        arguments = Arguments(name, func, args, argnums, integers=True)
+        inputs = known_inputs(arguments.values)
+        staged, outputs = stage_value(name, func, arguments, inputs, kwargs, has_aux, folds=False)
+        mask = (True,) * len(inputs) + (False,) * len(staged.captured)
+        labels = [arguments.name(i) for i in range(len(inputs))]
+        given = {id(x): path for path, x in tree.tree_flatten_with_path(args)[0]}
+        for value in staged.captured:  # an argument that is not differentiated, or closed over
+            path = given.get(id(value))
+            labels.append(argument_name(func, path) if path else "captured")
+        return kept(detach_outputs(staged.program, outputs.arrays), mask, labels)
+
+    return named(told, name)

@@ -10,6 +10,7 @@ import jax.tree_util as tree
 
 from ftrans.errors import DTypeError, ShapeError, StructureError
 from ftrans.func.arguments import Arguments
+from ftrans.func.budget import Budget
 from ftrans.func.proven import proven
 from ftrans.func.staging import (
     apply,
@@ -26,7 +27,7 @@ from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.stack import REVERSE
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import describe
-from ftrans.traceback import bounded
+from ftrans.traceback import boundary, bounded
 
 
 def gradient_value_aux(
@@ -37,6 +38,7 @@ def gradient_value_aux(
     args: Sequence[Any],
     kwargs: dict[str, Any],
     with_value: bool = True,
+    budget: Budget | None = None,
 ) -> tuple[Any, Any, Any]:
     """Calls `func` and returns its gradient, value (None if not asked for) and aux.
 
@@ -52,10 +54,14 @@ def gradient_value_aux(
         return _check_scalar(name, value, True), aux
 
     inputs = known_inputs(arguments.values)
-    staged = stage(name, scalar_first, inputs, order=REVERSE, folds=True, has_aux=has_aux)
+    folds = budget is None  # else it is cut where it is narrow
+    staged = stage(name, scalar_first, inputs, order=REVERSE, folds=folds, has_aux=has_aux)
     count = len(inputs)
     active = (True,) * count + (False,) * len(staged.captured)
-    program = differentiate(staged.program, active, with_value)
+    source = staged.program
+    if budget is not None:
+        source = budget.planned(source, active, with_value)
+    program = differentiate(source, active, with_value)
     operands = staged.operands(inputs)
     weak = staged.weak and [*staged.weak[not with_value :], *map(itemgetter(2), inputs)]
     found = apply(program, operands, wants_jax(args, kwargs), weak=weak)
@@ -104,8 +110,13 @@ def _check_scalar(name: str, value: Any, has_aux: bool) -> Any:
     )
 
 
+@boundary
 def grad(
-    func: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    func: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    memory: int | str | None = None,
 ) -> Callable[..., Any]:
     """Returns a function that computes the gradient of `func`.
 
@@ -115,6 +126,10 @@ def grad(
         argnums: which positional arguments to differentiate: an int, or a tuple of them. Each may
             be a pytree; leaves that are no arrays are static and get the gradient None.
         has_aux: whether `func` returns something besides, of any type, that is passed through.
+        memory: the bytes that the gradient may take beside its arguments and results, a number or
+            a text such as "200 MB". So much of `func` is computed again as need be; XLA says what
+            it comes to, for which up to some ten programs are compiled at the first call. What was
+            chosen is told by `plan`, an attribute of the function that is returned.
 
     Returns:
         A function of the same arguments that returns the gradient, in the structure of the
@@ -122,6 +137,7 @@ def grad(
         is the conjugate Wirtinger derivative, as in PyTorch: the direction of steepest ascent.
 
     Raises:
+        ArgumentError: where `memory` is no number of bytes, or less than the gradient can do with.
         DTypeError: where an argument is an integer or no array, or the value is not real.
         ShapeError: where the value is not a scalar.
 
@@ -130,18 +146,27 @@ def grad(
         12.0
     """
     name = f"grad({name_of(func)})"
+    budget = None if memory is None else Budget(name, memory)
 
     @bounded(func)
-    @proven(name, func, "grad", argnums, has_aux)
+    @proven(name, func, "grad", argnums, has_aux, budget and budget.nbytes)
     def gradient(*args: Any, **kwargs: Any) -> Any:
-        found, _, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs, False)
+        found, _, aux = gradient_value_aux(
+            name, func, argnums, has_aux, args, kwargs, False, budget
+        )
         return (found, aux) if has_aux else found
 
-    return named(gradient, name)
+    made = named(gradient, name)
+    return made if budget is None else budget.owned(made)
 
 
+@boundary
 def grad_and_value(
-    func: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    func: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    memory: int | str | None = None,
 ) -> Callable[..., Any]:
     """Returns a function that computes the gradient of `func` and its value, in this order.
 
@@ -149,6 +174,7 @@ def grad_and_value(
         func: as for `grad`.
         argnums: as for `grad`.
         has_aux: as for `grad`.
+        memory: as for `grad`.
 
     Returns:
         A function that returns `(gradient, value)`, or `(gradient, (value, aux))`.
@@ -159,18 +185,27 @@ def grad_and_value(
         (6.0, 9.0)
     """
     name = f"grad_and_value({name_of(func)})"
+    budget = None if memory is None else Budget(name, memory)
 
     @bounded(func)
-    @proven(name, func, "grad_and_value", argnums, has_aux)
+    @proven(name, func, "grad_and_value", argnums, has_aux, budget and budget.nbytes)
     def gradient_and_value(*args: Any, **kwargs: Any) -> Any:
-        found, value, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs)
+        found, value, aux = gradient_value_aux(
+            name, func, argnums, has_aux, args, kwargs, budget=budget
+        )
         return found, (value, aux) if has_aux else value
 
-    return named(gradient_and_value, name)
+    made = named(gradient_and_value, name)
+    return made if budget is None else budget.owned(made)
 
 
+@boundary
 def value_and_grad(
-    func: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    func: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    memory: int | str | None = None,
 ) -> Callable[..., Any]:
     """Returns a function that computes the value of `func` and its gradient, in JAX's order.
 
@@ -178,6 +213,7 @@ def value_and_grad(
         func: as for `grad`.
         argnums: as for `grad`.
         has_aux: as for `grad`.
+        memory: as for `grad`.
 
     Returns:
         A function that returns `(value, gradient)`, or `((value, aux), gradient)`.
@@ -188,11 +224,15 @@ def value_and_grad(
         (9.0, 6.0)
     """
     name = f"value_and_grad({name_of(func)})"
+    budget = None if memory is None else Budget(name, memory)
 
     @bounded(func)
-    @proven(name, func, "value_and_grad", argnums, has_aux)
+    @proven(name, func, "value_and_grad", argnums, has_aux, budget and budget.nbytes)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-        found, value, aux = gradient_value_aux(name, func, argnums, has_aux, args, kwargs)
+        found, value, aux = gradient_value_aux(
+            name, func, argnums, has_aux, args, kwargs, budget=budget
+        )
         return ((value, aux) if has_aux else value), found
 
-    return named(value_and_gradient, name)
+    made = named(value_and_gradient, name)
+    return made if budget is None else budget.owned(made)

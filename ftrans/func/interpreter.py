@@ -23,6 +23,7 @@ from ftrans.numpy.promotion import is_array, is_scalar
 from ftrans.primitives import (
     broadcast_p,
     call_p,
+    checkpoint_p,
     concatenate_p,
     custom_p,
     registry,
@@ -426,6 +427,7 @@ def _through(param: str) -> Callable[..., list[Any]]:
 
 _DESCENTS = {
     call_p: _through("program"),
+    checkpoint_p: _through("program"),
     custom_p: _through("forward"),
     switch_p: Interpreter._switch,
     scan_p: Interpreter._scan,

@@ -194,8 +194,7 @@ class Jitted:
                         # else it is another signature, or lies where JAX cannot compute it
                         kinds = _Unknown, TypeError, ValueError
                         leaves = tree.tree_leaves((args, kwargs))
-                        mesh = explicit_mesh(leaves) or mesh_around()
-                        if not isinstance(error, kinds) and mesh is None:
+                        if not (isinstance(error, kinds) or explicit_mesh(leaves) or mesh_around()):
                             raise
                         record = self.direct = None
                 if record is None:

@@ -12,7 +12,7 @@ from ftrans.interop.importer import Importer, Rule, core
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import Program, type_of
 
-_CALLS = {"remat2": "jaxpr", "checkpoint": "jaxpr", "jit": "jaxpr", "pjit": "jaxpr"}
+_CALLS = {"jit": "jaxpr", "pjit": "jaxpr"}
 _CALLS |= dict.fromkeys(
     ("closed_call", "core_call", "ftrans_call", "custom_lin", "core_closed_call"), "call_jaxpr"
 )
@@ -27,6 +27,18 @@ def _closed(jaxpr: Any) -> Any:
 def _call(importer: Importer, equation: Any, *operands: Any) -> Any:
     closed = _closed(equation.params[_CALLS[equation.primitive.name]])
     return importer.run(closed.jaxpr, closed.consts, operands)
+
+
+def _checkpoint(importer: Importer, equation: Any, *operands: Any) -> Any:
+    params = equation.params
+    program, captured = importer.program(_closed(params["jaxpr"]), "checkpoint")
+    return p.checkpoint_p(
+        *map(importer.array, operands),
+        *map(importer.frame.capture, captured),
+        program=program,
+        policy=params["policy"] and p.policies.checked("from_jax", params["policy"]),
+        prevent_cse=bool(params["prevent_cse"]),
+    )
 
 
 def _with_inputs(program: Program, order: Sequence[int], types: Sequence[Any]) -> Program:
@@ -124,6 +136,7 @@ def _for_lanes(
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_CALLS, _call),
+    **dict.fromkeys(("checkpoint", "remat2"), _checkpoint),
     "cond": _cond,
     "scan": _scan,
     "while": _while,

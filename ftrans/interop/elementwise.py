@@ -103,5 +103,6 @@ RULES: dict[str, Rule] = {
     "reduce_precision": _reduce_precision,
     "polygamma": _polygamma,
     "iota_2x32_shape": _counters,
-    **dict.fromkeys(("copy", "copy_p", "optimization_barrier", "name", "pvary"), same),
+    "name": lambda importer, equation, x: p.named_p(x, name=equation.params["name"]),
+    **dict.fromkeys(("copy", "copy_p", "optimization_barrier", "pvary"), same),
 }

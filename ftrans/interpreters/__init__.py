@@ -8,7 +8,7 @@ from ftrans.interpreters.backward import (
     pulled,
     pulled_kept,
 )
-from ftrans.interpreters.base import building, finish, replay, simplify
+from ftrans.interpreters.base import building, excerpt, finish, replay, simplify
 from ftrans.interpreters.batch import batch, batch_in_chunks, place_outputs
 from ftrans.interpreters.builder import transforms
 from ftrans.interpreters.fold import folded, folds_of
@@ -32,6 +32,7 @@ __all__ = [
     "batch_in_chunks",
     "building",
     "detach_outputs",
+    "excerpt",
     "exchange",
     "finish",
     "folded",

@@ -46,6 +46,7 @@ class Builder(Frame):
         "_count",
         "_merged",
         "_tracers",
+        "before",
         "definitions",
         "fills",
         "starts",
@@ -58,6 +59,9 @@ class Builder(Frame):
         self.definitions: dict[Atom, Equation] = {}
         self.fills: dict[Atom, Literal] = {}
         self.starts: list[int] = []
+        self.before: Sequence[
+            Tracer
+        ] = ()  # what the next `checkpoint` that is transposed waits for
         self._at_hand: dict[int, int] = {}
         self._count = 0
         self._merged: dict[Any, Sequence[Atom]] = {}
@@ -66,6 +70,7 @@ class Builder(Frame):
     def release(self) -> None:
         """Lets go of all values, as `Frame.release` does."""
         super().release()
+        self.before = ()
         self._tracers.clear()
 
     # ------------------------------------------------------------------ what rewrite rules see

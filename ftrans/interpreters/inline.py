@@ -10,13 +10,24 @@ from typing import Any
 
 from ftrans.interpreters.base import building, finish, memoised, replay, simplify, walk
 from ftrans.ir import Equation, Program, bind
-from ftrans.primitives import at_hand_p, call_p, custom_p, graft_p, mark_p, missing_p, no_grad_p
+from ftrans.primitives import (
+    at_hand_p,
+    call_p,
+    checkpoint_p,
+    custom_p,
+    graft_p,
+    mark_p,
+    missing_p,
+    named_p,
+    no_grad_p,
+)
 from ftrans.primitives.rules.missing import raise_missing
 
 _CALLS = {call_p: "program"}
-_VALUES = {at_hand_p: 1, mark_p: 0, graft_p: 0, no_grad_p: 0}
+_VALUES = {at_hand_p: 1, mark_p: 0, named_p: 0, graft_p: 0, no_grad_p: 0}
 """What says something of derivatives alone, and the operand that has its value."""
-_RULES = {custom_p: "forward", missing_p: "", **dict.fromkeys(_VALUES, "")}
+_RULES = {custom_p: "forward", checkpoint_p: "program", missing_p: ""}
+_RULES |= dict.fromkeys(_VALUES, "")
 """What is replaced, and the param with the program that stands for it, if there is one."""
 
 

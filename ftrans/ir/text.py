@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from html import escape
 from itertools import count, product
 from string import ascii_lowercase
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ftrans.ir.dtype import short_name
@@ -40,7 +41,7 @@ def _param_text(value: Any) -> str:
         return _literal_text(value)
     if hasattr(value, "itemsize") and hasattr(value, "kind"):
         return short_name(value)
-    return repr(value)
+    return value.__name__ if isinstance(value, FunctionType) else repr(value)
 
 
 def _params_text(equation: Equation) -> list[str]:

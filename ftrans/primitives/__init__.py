@@ -13,6 +13,7 @@ from ftrans.primitives import (
     dot,
     fourier,
     placing,
+    policies,
     random,
     record,
     reduction,

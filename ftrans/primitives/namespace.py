@@ -88,6 +88,13 @@ def without_derivative(
     return applied(*arrays)
 
 
+def rematerialized(function: Callable[..., Any], arrays: Sequence[Any], prevent_cse: bool) -> Any:
+    """Applies a function to values that JAX traces, as `jax.checkpoint` does."""
+    import jax
+
+    return jax.checkpoint(function, prevent_cse=prevent_cse)(*arrays)
+
+
 def rounds() -> bool:
     """Tells whether JAX rounds what is in double precision: outside of our own scopes it may."""
     import jax
