@@ -14,9 +14,9 @@ from ftrans.func.unseen import by_library, checks_values
 from ftrans.interop.callee import static_key
 from ftrans.ir.stack import state
 from ftrans.pytree import split
-from ftrans.runtime import note_trace, run
+from ftrans.runtime import run
 from ftrans.runtime.choice import plan_of
-from ftrans.runtime.explain import SKIPPED, note_python
+from ftrans.runtime.explain import note_skipped
 from ftrans.runtime.jaxlink import is_jax, on_cpu
 
 _PLAIN = (tuple, list, dict, type(None))
@@ -49,14 +49,13 @@ class Proof(NamedTuple):
 
     def operands(self, values: list[Any]) -> list[Any] | None:
         """Returns what the program takes for these arrays; None where Python is to look at one."""
-        given, captured = [values[number] for number in self.order], self.staged.captured
+        given, captured = list(map(values.__getitem__, self.order)), self.staged.captured
         made = captured if self.beside is None else self.beside.of(given, captured)
         return None if made is None else [*given, *made]
 
     def run(self, operands: list[Any]) -> Any:
         """Returns the result of a call."""
-        note_trace(None)
-        note_python(SKIPPED)
+        note_skipped()
         staged = self.staged
         return staged.outputs.build(run(staged.program, operands, self.as_jax))
 

@@ -31,6 +31,10 @@ from ftrans.runtime.segments import Segmented, is_split, price_of
 class State:
     """Is what equal programs share: how to run them, and what speaks for compiling.
 
+    Args:
+        is_mapped: whether they go over axes that JAX maps, so that JAX is under way, with its
+            precision, where they are run.
+
     Attributes:
         evidence: the seconds that compiled runs would have saved so far.
         executable: what was compiled, or None.
@@ -42,7 +46,8 @@ class State:
         lock: held while it is compiled.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_mapped: bool) -> None:
+        self.is_mapped = is_mapped
         self.price: Price | None = None
         self.lock = threading.RLock()
         self.pending = False
@@ -88,7 +93,7 @@ def plan_of(program: Program) -> Plan:
         memo = final.structure.memo
         state = memo.get("state")
         if state is None:
-            state = memo.setdefault("state", State())
+            state = memo.setdefault("state", State(bool(names_in(final))))
             track(state)
         made = Plan(None if final is program else final, state, family_of(program))
         plan = program.memo.setdefault("plan", made)
@@ -139,7 +144,7 @@ def choose(
         spread: whether they lie on several devices, or are to.
     """
     execution, state = config.execution, plan.state
-    if names_in(program):
+    if state.is_mapped:
         return _MAPPED
     if execution == "interpret":
         return _PINNED

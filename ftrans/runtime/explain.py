@@ -86,6 +86,11 @@ def note_trace(seconds: float | None, folds: tuple[Any, ...] = ()) -> None:
     _pending.trace, _pending.folds = seconds, folds
 
 
+def note_skipped() -> None:
+    """Tells that no function is run for the program that this thread runs next, and none traced."""
+    _pending.trace, _pending.folds, _pending.python = None, (), SKIPPED
+
+
 def note_python(what: str) -> None:
     """Tells what is known of the function that this thread runs next: see `Call.python`."""
     _pending.python = what

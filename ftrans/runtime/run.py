@@ -22,7 +22,6 @@ from ftrans.interpreters.base import building, finish
 from ftrans.interpreters.placing import places
 from ftrans.ir import ArrayType, Params, Program, Tracer, bind, check, type_of
 from ftrans.ir.above import above
-from ftrans.ir.axes import names_in
 from ftrans.ir.frame import settled
 from ftrans.ir.stack import recording_place
 from ftrans.primitives import call_p
@@ -104,7 +103,9 @@ def run(
         plan.family.prove()
     cause = None
     try:
-        if executable is None:
+        if executable is None and state.is_mapped:
+            outputs = evaluate(jnp, final, arrays)
+        elif executable is None:
             outputs = _interpret(final, arrays, host, as_jax)
         elif as_jax:
             outputs = _to_jax(executable, arrays)
@@ -155,8 +156,6 @@ def _kind(array: Any) -> int:
 def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool) -> list[Any]:
     """Runs one equation after the other: by NumPy, or where the arrays lie."""
     count("interpreted")
-    if names_in(program):  # JAX is under way, and its precision counts
-        return evaluate(jnp, program, arrays)
     if not (host or on_cpu(arrays)):
         with x64(program.calls_host):
             outputs = _apart([jnp.asarray(out) for out in evaluate(jnp, program, arrays)], arrays)
