@@ -830,7 +830,6 @@ SAME = [
     lambda h: h[...],
     lambda h: h.expand(2),
     lambda h: h.squeeze(),
-    lambda h: h.real,
 ]
 
 
