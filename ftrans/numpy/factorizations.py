@@ -22,6 +22,7 @@ from ftrans.ir import is_tracing, type_of
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.borrowed import Function, double
 from ftrans.numpy.elementwise import add, conj, multiply
+from ftrans.numpy.logic import where
 from ftrans.numpy.promotion import is_array, promoted
 from ftrans.numpy.shaping import matrix_transpose
 from ftrans.primitives.matrices import on_diagonal
@@ -40,10 +41,7 @@ def _checked(function: Function) -> Function:
     @functools.wraps(function)
     def called(a: Any, *args: Any, **kwargs: Any) -> Any:
         out = function(a, *args, **kwargs)
-        if not _is_known(out):
-            return out
-        on_host = on_cpu([out])  # where NumPy reads it as it lies
-        if not (np.isfinite(np.asarray(out)) if on_host else jnp.isfinite(out)).all():
+        if is_lost(out):
             _raise_for(function.__name__, np.asarray(a), not kwargs.get("upper", False))
         return out
 
@@ -54,6 +52,14 @@ def _checked(function: Function) -> Function:
 def _is_known(*arrays: Any) -> bool:
     """Tells whether nobody traces, and so nobody differentiates."""
     return not is_tracing() and not any(map(is_traced_by_jax, arrays))
+
+
+def is_lost(out: Any) -> bool:
+    """Tells whether a result is at hand and not finite."""
+    if not _is_known(out):
+        return False
+    on_host = on_cpu([out])  # where NumPy reads it as it lies
+    return not (np.isfinite(np.asarray(out)) if on_host else jnp.isfinite(out)).all()
 
 
 _RAISES = """
@@ -100,12 +106,25 @@ def matrices(name: str, x: Any, square: bool = False) -> Any:
     return x
 
 
-def _hermitian(name: str, x: Any) -> Any:
-    """Returns matrices of which one triangle is read; a gradient goes to both, in halves."""
+def of_triangle(name: str, x: Any, lower: bool | None = None, turn: Function = conj) -> Any:
+    """Returns matrices of which one triangle is read; a gradient goes to both, in halves.
+
+    Args:
+        name: how errors call the function.
+        x: the matrices.
+        lower: the triangle that is mirrored; None where the factorization reads only one itself.
+        turn: what an element is on the other side.
+    """
     x = matrices(name, x, square=True)
-    if _is_known(x):
+    if lower is None and _is_known(x):
         return x
-    return p.graft_p(x, multiply(0.5, add(x, matrix_transpose(conj(x)))))
+    mirror = matrix_transpose(turn(x))
+    half = multiply(0.5, add(x, mirror))
+    if lower is not None:
+        read = np.tri(type_of(x).shape[-1], k=-1, dtype=bool)
+        read, other = (read, read.T) if lower else (read.T, read)
+        x = where(read, x, where(other, mirror, half))
+    return p.graft_p(x, half)
 
 
 @_checked
@@ -123,7 +142,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
         array([[2., 0.],
                [1., 2.]])
     """
-    a = _hermitian("cholesky", a)
+    a = of_triangle("cholesky", a)
     if not upper:
         return p.cholesky_p(a)
     return matrix_transpose(conj(p.cholesky_p(matrix_transpose(conj(a)))))
@@ -151,7 +170,7 @@ def eigh(a: Any, UPLO: str = "L") -> EighResult:
         array([1., 3.])
     """
     lower = _reads_lower("eigh", UPLO)
-    return EighResult(*p.eigh_p(_hermitian("eigh", a), lower=lower))
+    return EighResult(*p.eigh_p(of_triangle("eigh", a), lower=lower))
 
 
 def eigvalsh(a: Any, UPLO: str = "L") -> Any:
@@ -162,7 +181,7 @@ def eigvalsh(a: Any, UPLO: str = "L") -> Any:
         UPLO: which triangle is read, "L" or "U".
     """
     lower = _reads_lower("eigvalsh", UPLO)
-    return p.eigh_p(_hermitian("eigvalsh", a), lower=lower)[0]
+    return p.eigh_p(of_triangle("eigvalsh", a), lower=lower)[0]
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:
@@ -193,9 +212,10 @@ def svd(
         full_matrices: whether the bases are complete. The columns of a basis that belong to no
             singular value have derivatives as the space that they span does.
         compute_uv: whether vectors are returned, and not the values alone.
-        hermitian: whether the matrices are Hermitian, and so is their gradient.
+        hermitian: whether the matrices are Hermitian, of which the lower triangle is read; their
+            gradient is Hermitian too.
     """
-    a = _hermitian("svd", a) if hermitian else matrices("svd", a)
+    a = of_triangle("svd", a, lower=True) if hermitian else matrices("svd", a)
     if not compute_uv:
         return svdvals(a)
     return SVDResult(*p.svd_p(a, full=full_matrices, vectors=True))

@@ -31,6 +31,7 @@ from ftrans.numpy.factorizations import (
     eigvalsh,
     inv,
     matrices,
+    of_triangle,
     qr,
     solve,
     svd,
@@ -81,7 +82,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     Args:
         a: the matrices.
         rcond: another name for `rtol`.
-        hermitian: whether they are Hermitian.
+        hermitian: whether they are Hermitian, of which the lower triangle is read.
         rtol: how large singular values are at least, relative to the largest, to count, known
             while tracing; None for 10 max(n, m) times the precision, as in JAX.
     """
@@ -90,7 +91,8 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     if rtol is not None:
         rtol = np.asarray(concrete(rtol, "pinv() with rtol"), "float64")
         rtol = rtol.shape, rtol.tobytes()
-    return _pinv(rtol, hermitian)(matrices("pinv", a))
+    a = of_triangle("pinv", a, lower=True) if hermitian else matrices("pinv", a)
+    return _pinv(rtol, hermitian)(a)
 
 
 @functools.lru_cache(256)

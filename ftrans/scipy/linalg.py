@@ -17,12 +17,23 @@ from ftrans.interop import Namespace, from_jax
 from ftrans.ir import type_of
 from ftrans.numpy import linalg
 from ftrans.numpy.borrowed import double
+from ftrans.numpy.factorizations import of_triangle
 from ftrans.numpy.linalg import LinAlgError
 from ftrans.numpy.promotion import as_array
 
 _found = Namespace("jax.scipy.linalg")
 __getattr__, __dir__ = _found.__getattr__, _found.__dir__
-__all__ = ["LinAlgError", "cho_factor", "cholesky", "inv", "lu", "solve", "solve_banded", "sqrtm"]
+__all__ = [
+    "LinAlgError",
+    "cho_factor",
+    "cholesky",
+    "eigh",
+    "inv",
+    "lu",
+    "solve",
+    "solve_banded",
+    "sqrtm",
+]
 
 
 def cholesky(
@@ -54,6 +65,24 @@ def cho_factor(
     return cholesky(a, lower), lower
 
 
+def eigh(
+    a: Any, b: Any = None, lower: bool = True, eigvals_only: bool = False, **options: Any
+) -> Any:
+    """Returns eigenvalues, and eigenvectors, of Hermitian matrices, f64[..., n, n].
+
+    Args:
+        a: the matrices; only one triangle is read, as `ftrans.numpy.linalg.eigh` reads it.
+        b: None: generalized problems JAX does not have.
+        lower: whether that is the lower one.
+        eigvals_only: whether the eigenvalues alone are returned.
+        options: those of `jax.scipy.linalg.eigh`.
+    """
+    if b is not None or options:
+        _found.eigh(a, b, **options)  # says what it does not have
+    triangle = "L" if lower else "U"
+    return linalg.eigvalsh(a, triangle) if eigvals_only else tuple(linalg.eigh(a, triangle))
+
+
 def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """Returns the inverses of matrices; raises `LinAlgError` where one is singular."""
     return linalg.inv(a)
@@ -73,7 +102,7 @@ def solve(
     Args:
         a: a matrix, f64[n, n].
         b: the right sides, f64[n] or f64[n, k].
-        lower: which triangle is read, for matrices that are said to be positive definite.
+        lower: which triangle is read, for matrices that are said to be symmetric or Hermitian.
         overwrite_a: has no effect.
         overwrite_b: has no effect.
         check_finite: has no effect.
@@ -87,9 +116,13 @@ def solve(
             f"solve: assume_a={assume_a!r} is none of gen, sym, her, pos.\n"
             f"  For triangular matrices there is solve_triangular, for banded ones solve_banded."
         )
-    if assume_a != "pos":
-        return linalg.solve(a, b)
-    return _found.cho_solve(cho_factor(a, lower), b)
+    if assume_a == "pos":
+        return _found.cho_solve(cho_factor(a, lower), b)
+    if assume_a in ("her", "hermitian"):
+        a = of_triangle("solve", a, lower)
+    elif assume_a in ("sym", "symmetric"):
+        a = of_triangle("solve", a, lower, as_array)
+    return linalg.solve(a, b)
 
 
 def lu(

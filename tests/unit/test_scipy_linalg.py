@@ -107,3 +107,43 @@ def test_names_that_there_are_not_say_what_to_do() -> None:
     for name in ("psi", "log1p", "expm1", "exp2", "sinc"):
         x = np.array([0.3, 1.5])
         assert_close(getattr(ftrans.scipy.special, name)(x), getattr(scipy.special, name)(x), 1e-12)
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_one_triangle_is_read(lower: bool, is_complex: bool) -> None:
+    a = A + 1j * A.T[::-1] if is_complex else A
+    b = B[:, 0]
+    assert_close(ours.eigh(a, lower=lower)[0], scipy.linalg.eigh(a, lower=lower)[0], 1e-12)
+    values = ours.eigh(a, lower=lower, eigvals_only=True)
+    assert_close(values, scipy.linalg.eigvalsh(a, lower=lower), 1e-12)
+    for kind in ("sym", "her"):
+        given = a if kind == "sym" else a - 1j * np.diag(a.diagonal().imag)
+        expected = scipy.linalg.solve(given, b, lower=lower, assume_a=kind)
+        assert_close(ours.solve(a, b, lower=lower, assume_a=kind), expected, 1e-10)
+        assert_close(
+            ftrans.jit(lambda a, kind=kind: ours.solve(a, b, lower=lower, assume_a=kind))(a),
+            expected,
+            1e-10,
+        )
+    found = fnp.linalg.svd(a, hermitian=True)
+    assert_close(found[1], np.linalg.svd(a, hermitian=True)[1], 1e-12)
+    assert_close(
+        (found[0] * found[1]) @ found[2],
+        fnp.linalg.pinv(fnp.linalg.pinv(a, hermitian=True), hermitian=True),
+        1e-10,
+    )
+    assert_close(fnp.linalg.pinv(a, hermitian=True), np.linalg.pinv(a, hermitian=True), 1e-10)
+
+
+def test_gradients_of_one_triangle_go_to_both() -> None:
+    direction = A.T + A
+    for f in (
+        lambda a: ours.eigh(a, lower=False, eigvals_only=True)[0],
+        lambda a: ours.solve(a, B, assume_a="sym").sum(),
+        lambda a: fnp.linalg.svd(a, hermitian=True)[1][0],
+        lambda a: fnp.linalg.pinv(a, hermitian=True).sum(),
+    ):
+        gradient = func.grad(f)(DEFINITE)
+        assert_close(gradient, gradient.T, 1e-12)
+        assert_close(np.vdot(gradient, direction), along(f, DEFINITE, direction), 1e-6)
