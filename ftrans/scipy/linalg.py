@@ -11,29 +11,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as _of_jax
+import jax.tree_util as tree
+import numpy as np
 
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.interop import Namespace, from_jax
 from ftrans.ir import type_of
 from ftrans.numpy import linalg
 from ftrans.numpy.borrowed import double
-from ftrans.numpy.factorizations import of_triangle
+from ftrans.numpy.factorizations import is_lost, of_triangle
 from ftrans.numpy.linalg import LinAlgError
 from ftrans.numpy.promotion import as_array
 
 _found = Namespace("jax.scipy.linalg")
 __getattr__, __dir__ = _found.__getattr__, _found.__dir__
 __all__ = [
-    "LinAlgError",
-    "cho_factor",
-    "cholesky",
-    "eigh",
-    "inv",
-    "lu",
-    "solve",
-    "solve_banded",
-    "sqrtm",
-]
+    "LinAlgError", "cho_factor", "cholesky", "eigh", "inv", "lu", "solve", "solve_banded", "sqrtm",
+]  # fmt: skip
 
 
 def cholesky(
@@ -151,6 +145,26 @@ def sqrtm(A: Any, blocksize: int = 1) -> Any:
     return A if 0 in t.shape else _of_batches("sqrtm", t.ndim)(A)
 
 
+def _solver(function: Any) -> Any:
+    """Makes a solver raise where its result is not finite, though what it was given is."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        out = function(*args, **kwargs)
+        if is_lost(out):
+            given = [x for x in tree.tree_leaves((args, kwargs)) if type(x) is not str]
+            if all(np.isfinite(x).all() for x in given):
+                types = ", ".join(str(type_of(as_array(x))) for x in given)
+                raise LinAlgError(f"{function.__name__}: a matrix is singular.\n  given: {types}")
+        return out
+
+    return called
+
+
+for _name in ("cho_solve", "lu_solve", "solve_sylvester", "solve_triangular"):
+    globals()[_name] = _solver(getattr(_found, _name))
+
+
 @functools.lru_cache(16)
 def _of_batches(name: str, ndim: int, *args: Any) -> Any:
     """Makes a function of JAX's of one matrix one of matrices of so many axes."""
@@ -160,6 +174,7 @@ def _of_batches(name: str, ndim: int, *args: Any) -> Any:
     return from_jax(functools.wraps(getattr(_of_jax, name))(function))
 
 
+@_solver
 def solve_banded(
     l_and_u: tuple[int, int],
     ab: Any,

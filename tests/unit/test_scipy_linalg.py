@@ -39,6 +39,13 @@ def test_matrices_that_are_not_what_they_must_be() -> None:
         lambda: ours.inv(flat),
         lambda: ours.solve(flat, np.ones(2)),
         lambda: ours.solve(-np.eye(2), np.ones(2), assume_a="pos"),
+        lambda: ours.solve_triangular(0 * flat, np.ones(2)),
+        lambda: ours.solve_triangular([[1, 0], [1, 0]], [1, 2], trans="T", lower=True),
+        lambda: ours.lu_solve(ours.lu_factor(flat), np.ones(2)),
+        lambda: ours.cho_solve((np.diag([1.0, 0.0]), True), np.ones(2)),
+        lambda: ours.solve_banded((1, 1), np.zeros((3, 3)), np.ones(3)),
+        lambda: ours.solve_banded((1, 0), np.zeros((2, 3)), b=np.ones(3)),
+        lambda: ours.solve_sylvester(np.eye(2), -np.eye(2), flat),
     ]
     for call in calls:
         with pytest.raises(np.linalg.LinAlgError):
@@ -46,6 +53,8 @@ def test_matrices_that_are_not_what_they_must_be() -> None:
     with pytest.raises(ftrans.FtransError, match="assume_a"):
         ours.solve(A, B, assume_a="banded")
     assert np.isnan(ftrans.jit(ours.cholesky)(-flat)).any()
+    assert not np.isfinite(ftrans.jit(ours.solve_triangular)(0 * flat, np.ones(2))).any()
+    assert np.isnan(ours.solve_triangular(np.eye(2), np.full(2, np.nan))).all()
 
 
 def along(f: Any, x: np.ndarray, direction: np.ndarray) -> Any:
