@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import jax.tree_util as tree
 import numpy as np
@@ -264,9 +264,9 @@ def _while(
     names: Sequence[str] | None = None,
 ) -> Any:
     """Is `while_loop`, by the name that errors call it."""
-    if max_steps is not None and int(max_steps) < 0:
+    if max_steps is not None and (not isinstance(max_steps, SupportsIndex) or int(max_steps) < 0):
         raise ArgumentError(
-            f"{name}: max_steps must not be negative.\n  max_steps: {max_steps}\n"
+            f"{name}: max_steps is an integer that is not negative.\n  max_steps: {max_steps!r}\n"
             f"  Leave it out for a loop without a bound."
         )
     staged, carry, structure = _stage_carry(name, body_fun, init_val, [], _EMPTY, names)

@@ -80,7 +80,15 @@ def test_arrays_that_mean_something_else_are_refused(array: Any, hint: str) -> N
         (lambda f: ftrans.scan(f, 0.0, V, unroll=0), "scan: unroll must be at least 1"),
         (
             lambda f: ftrans.while_loop(lambda c: c < 9, lambda c: c + 1, 0.0, max_steps=-1),
-            "while_loop: max_steps must not be negative",
+            "while_loop: max_steps is an integer that is not negative",
+        ),
+        (
+            lambda f: ftrans.while_loop(lambda c: c < 9, lambda c: c + 1, 0.0, max_steps=1.5),
+            "while_loop: max_steps is an integer that is not negative",
+        ),
+        (
+            lambda f: ftrans.while_loop(lambda c: c < 9, lambda c: c + 1, 0.0, max_steps="a"),
+            "while_loop: max_steps is an integer that is not negative",
         ),
     ],
 )
