@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.errors import ArgumentError
+from ftrans.errors import ArgumentError, DTypeError
 from ftrans.interop import from_jax
 from ftrans.ir import type_of
 from ftrans.numpy.dtypes import shape, size
-from ftrans.numpy.index_plan import concrete
+from ftrans.numpy.index_plan import concrete, is_unknown
 from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_scalar
 
 Function = Callable[..., Any]
@@ -194,6 +194,40 @@ def _counting(function: Function) -> Function:
 
 for _name in ("histogram", "histogram2d", "histogramdd"):
     globals()[_name] = _counting(globals()[_name])
+
+
+def _as_numpy_takes(function: Function, read: str) -> Function:
+    """Makes an error what NumPy refuses of arguments that are at hand, of those that `read` names.
+
+    The first one, when it is not named, is given to NumPy without elements.
+    """
+    signature, theirs = inspect.signature(function), getattr(np, function.__name__)
+    first = {next(iter(signature.parameters)): ()}
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs).arguments
+        given = {key: bound[key] for key in read.split() if bound.get(key) is not None}
+        if not any(map(is_unknown, tree.tree_leaves(given))):
+            try:
+                theirs(**first | given)
+            except (TypeError, ValueError) as error:
+                kind = DTypeError if isinstance(error, TypeError) else ArgumentError
+                lines = "".join(f"\n  {key}: {x!r:.60}" for key, x in given.items())
+                raise kind(f"{function.__name__}: {error}{lines}") from None
+        return function(*args, **kwargs)
+
+    return called
+
+
+for _name, _read in {
+    "digitize": "bins",
+    "histogram": "bins range",
+    "histogram_bin_edges": "bins range",
+    "interp": "xp fp period",
+    "unravel_index": "indices shape",
+}.items():
+    globals()[_name] = _as_numpy_takes(globals()[_name], _read)
 
 
 def einsum_path(subscripts: Any, *operands: Any, optimize: Any = "greedy") -> tuple[list[Any], str]:

@@ -219,7 +219,7 @@ def _classify(item: Any) -> Any:
         return item
     if type_.dtype.kind not in "iu":
         raise _bad_item(item, type_)
-    if type_.ndim == 0 and not _is_unknown(item):
+    if type_.ndim == 0 and not is_unknown(item):
         return int(np.asarray(item))
     return item
 
@@ -242,7 +242,7 @@ def concrete(item: Any, what: str) -> Any:
     return np.asarray(item.value(what) if isinstance(item, Tracer) else item)
 
 
-def _is_unknown(item: Any) -> bool:
+def is_unknown(item: Any) -> bool:
     """Tells whether the value of an array is not at hand."""
     return isinstance(item, Tracer) or is_traced_by_jax(item)
 
@@ -310,7 +310,7 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
         found = state.beside.take(again, items)
         if found is not None:
             return found, True
-    known = [not _is_unknown(item) for item in items]
+    known = [not is_unknown(item) for item in items]
     columns = []
     for (axis, item), is_known in zip(arrays, known, strict=True):
         size = 1 if axis < 0 else type_.shape[axis]

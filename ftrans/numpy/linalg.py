@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+import operator
+from typing import Any, SupportsIndex
 
 import jax.numpy as jnp
 import numpy as np
 
 from ftrans import primitives as p
-from ftrans.errors import ArgumentError, AxisError, ShapeError
+from ftrans.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from ftrans.interop import from_jax
 from ftrans.ir import type_of
 from ftrans.numpy import rearrangement, reduction
@@ -39,7 +40,7 @@ from ftrans.numpy.factorizations import (
 )
 from ftrans.numpy.index_plan import concrete
 from ftrans.numpy.linear import matmul, outer, tensordot, vecdot
-from ftrans.numpy.logic import greater
+from ftrans.numpy.logic import greater, where
 from ftrans.numpy.promotion import as_array, default_dtype, inexact
 from ftrans.numpy.shaping import matrix_transpose
 from ftrans.numpy.statistics import root, squares
@@ -73,7 +74,11 @@ def cond(x: Any, p: Any = None) -> Any:
 
 @functools.lru_cache(16)
 def _cond(norm: Any) -> Any:
-    return from_jax(functools.wraps(jnp.linalg.cond)(lambda x: jnp.linalg.cond(x, norm)))
+    def cond(x: Any) -> Any:
+        found = jnp.linalg.cond(x, norm)
+        return jnp.where(jnp.isnan(found) & ~jnp.isnan(x).any((-2, -1)), jnp.inf, found)
+
+    return from_jax(functools.wraps(jnp.linalg.cond)(cond))
 
 
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
@@ -218,6 +223,7 @@ def _matrix_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
         return _vector_norm(x, axes, 2)
     if order in (2, -2, "nuc"):
         ends = tuple([axis for axis in range(type_of(x).ndim) if axis not in axes])
+        x = where(reduction.all(p.eq_p(x, 0), axis=axes, keepdims=True), 0.0, x)
         values = svdvals(p.transpose_p(x, permutation=(*ends, *axes)))
         if order == -2:
             return reduction.min(values, axis=-1)
@@ -273,6 +279,9 @@ def matrix_power(a: Any, n: int) -> Any:
     t = type_of(x)
     if t.ndim < 2 or t.shape[-1] != t.shape[-2]:
         raise ShapeError(f"matrix_power: takes square matrices.\n  x: {t}")
+    if not isinstance(n, SupportsIndex):
+        raise DTypeError(f"matrix_power: the exponent is an integer.\n  n: {n!r}")
+    n = operator.index(n)
     if n < 0:
         x, n = inv(x), -n
     if n == 0:

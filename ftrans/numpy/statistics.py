@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from ftrans import primitives as p
-from ftrans.errors import ShapeError
+from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, real_of
 from ftrans.numpy import reduction as over
 from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
 from ftrans.numpy.elementwise import add, divide, maximum, multiply, subtract
+from ftrans.numpy.index_plan import is_unknown
 from ftrans.numpy.logic import isnan, logical_not
 from ftrans.numpy.logic import where as choose
 from ftrans.numpy.promotion import as_array, cast, inexact
@@ -170,6 +171,8 @@ def average(
                 )
             weights = p.broadcast_p(weights, shape=t.shape, axes=axes)
         total = over.sum(weights, axis=axes, keepdims=keepdims)
+        if not is_unknown(total) and not np.all(total):
+            raise ArgumentError(f"average: the weights add up to 0.\n  weights: {given}")
         out = divide(over.sum(multiply(x, weights), axis=axes, keepdims=keepdims), total)
     if not returned:
         return out
@@ -282,11 +285,16 @@ def _extremum_without_nan(name: str, reduce: Function, worst: float, doc: str) -
             return reduce(a, *args, **options)
         unknown = isnan(x)
         found = reduce(p.select_p(unknown, worst, x), *args, **options)
-        if reduce in (over.argmax, over.argmin) or given.arguments["initial"] is not None:
+        is_place = reduce in (over.argmax, over.argmin)
+        if not is_place and given.arguments["initial"] is not None:
             return found
         keepdims = given.arguments["keepdims"]
         known = over.any(logical_not(unknown), axis=axis, keepdims=keepdims)
-        return choose(known, found, math.nan)
+        if not is_place:
+            return choose(known, found, math.nan)
+        if not is_unknown(known) and not np.all(known):
+            raise ArgumentError(f"{name}: all elements of a slice are NaN.\n  a: {type_of(x)}")
+        return found
 
     return _without_nan(function, name, reduce, doc)
 
@@ -298,8 +306,11 @@ nanmin = _extremum_without_nan(
     "nanmin", over.min, math.inf, "Returns the smallest element that is not NaN."
 )
 nanargmax = _extremum_without_nan(
-    "nanargmax", over.argmax, -math.inf, "Returns where `nanmax` is; 0 where all are NaN."
+    "nanargmax",
+    over.argmax,
+    -math.inf,
+    "Returns where `nanmax` is; where all are NaN, 0 if traced.",
 )
 nanargmin = _extremum_without_nan(
-    "nanargmin", over.argmin, math.inf, "Returns where `nanmin` is; 0 where all are NaN."
+    "nanargmin", over.argmin, math.inf, "Returns where `nanmin` is; where all are NaN, 0 if traced."
 )

@@ -213,8 +213,8 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
         raise AxisError(f"bincount: takes a vector.\n  x: {type_of(x)}")
     if length is None:
         known = concrete(x, "bincount() without length=")
-        if known.size and known.min() < 0:
-            raise ArgumentError("bincount: the numbers must not be negative.")
+        if min(known.min(initial=0), minlength) < 0:
+            raise ArgumentError("bincount: the numbers and minlength must not be negative.")
         length = max(int(known.max()) + 1 if known.size else 0, operator.index(minlength))
     n = type_of(x).size
     counts = filled(1, (n,), default_dtype(int)) if weights is None else as_array(weights)

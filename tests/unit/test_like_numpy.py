@@ -1,0 +1,69 @@
+"""What NumPy and SciPy refuse, or have a value for, at the edges, is so here too."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ftrans
+import ftrans.numpy as fnp
+from ftrans import func
+from ftrans.errors import FtransError
+from tests.helpers import assert_close
+
+X = np.arange(3.0)
+_NAN = np.array([[1.0, 2.0], [np.nan, np.nan]])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda xp: xp.linalg.matrix_power(2 * np.eye(3), 1.5),
+        lambda xp: xp.unravel_index([6], (2, 3)),
+        lambda xp: xp.unravel_index([-7], (2, 3)),
+        lambda xp: xp.unravel_index([1.0], (2, 3)),
+        lambda xp: xp.nanargmax([np.nan]),
+        lambda xp: xp.nanargmin(_NAN, axis=1),
+        lambda xp: xp.histogram(X, bins=[0, 1, 0.5]),
+        lambda xp: xp.histogram(X, bins=0),
+        lambda xp: xp.histogram(X, range=(1, 0)),
+        lambda xp: xp.histogram_bin_edges(X, range=(1, 0)),
+        lambda xp: xp.digitize(2.0, np.array([1.0, 3, 2])),
+        lambda xp: xp.bincount(np.arange(3), minlength=-1),
+        lambda xp: xp.interp(X, X, X, period=0),
+        lambda xp: xp.average(X, weights=np.zeros(3)),
+    ],
+)
+def test_what_numpy_refuses(call: Any) -> None:
+    with pytest.raises((ValueError, TypeError, ZeroDivisionError)):
+        call(np)
+    with pytest.raises(FtransError):
+        call(fnp)
+
+
+def test_what_is_traced_has_a_value_instead() -> None:
+    assert ftrans.jit(fnp.nanargmax)(np.array([np.nan])) == 0
+    assert np.isnan(ftrans.jit(lambda w: fnp.average(X, weights=w))(np.zeros(3)))
+    assert ftrans.jit(lambda i: fnp.unravel_index(i, (2, 3)))(np.array([4]))[1] == 1
+    assert_close(fnp.nanargmin(_NAN, axis=0), np.nanargmin(_NAN, axis=0))
+    assert_close(func.grad(lambda x: fnp.interp(0.5, X, x))(X), np.array([0.5, 0.5, 0]))
+
+
+@pytest.mark.parametrize("order", [None, 1, 2, -2, "fro", math.inf])
+def test_conditions_of_singular_matrices_are_infinite(order: Any) -> None:
+    found = [fnp.linalg.cond(x, order) for x in (np.zeros((2, 2)), np.eye(2))]
+    assert_close(np.array(found), np.array([math.inf, np.linalg.cond(np.eye(2), order)]))
+    assert np.isnan(fnp.linalg.cond(np.full((2, 2), np.nan), order))
+
+
+@pytest.mark.parametrize("order", [2, -2, "nuc", "fro", 1, math.inf])
+def test_norms_of_the_zero_matrix_have_no_slope(order: Any) -> None:
+    norm = lambda x: fnp.linalg.norm(x, order, axis=(-2, -1)).sum()  # noqa: E731
+    x = np.stack([np.zeros((2, 2)), np.diag([1.0, 3])])
+    assert_close(norm(x), np.linalg.norm(x, order, axis=(-2, -1)).sum())
+    for gradient in (func.grad(norm)(x), ftrans.jit(func.vmap(func.grad(norm)))(x)):
+        assert_close(gradient[0], np.zeros((2, 2)))
+        assert np.abs(gradient[1]).sum() > 0.5
