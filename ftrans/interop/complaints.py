@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from ftrans.errors import ArgumentError, DTypeError, FtransError
+from ftrans.errors import ArgumentError, AxisError, DTypeError, FtransError, UnsupportedError
 from ftrans.ir import type_of
 
 
@@ -19,12 +19,23 @@ def asks_for_values(error: Exception) -> bool:
     return not leaks and (isinstance(error, kinds) or any(word in str(error) for word in words))
 
 
+_OURS = {
+    NotImplementedError: UnsupportedError,
+    IndexError: AxisError,
+    (ValueError, ArithmeticError): ArgumentError,
+}
+"""Kinds of errors, and what they are here."""
+
+REFUSALS = (TypeError, ValueError, IndexError, ArithmeticError, NotImplementedError)
+"""What JAX raises for arguments that it does not take."""
+
+
 def told(function: Any, args: Any, kwargs: Any, error: Exception) -> Exception:
     """Returns an error of a function that is JAX's own as one that names it and its arguments."""
     is_own = (getattr(function, "__module__", None) or "").startswith("jax.")
-    if not is_own or isinstance(error, (FtransError, IndexError)):
+    if not is_own or isinstance(error, FtransError):
         return error
-    kind = ArgumentError if isinstance(error, ValueError) else DTypeError
+    kind = next((ours for theirs, ours in _OURS.items() if isinstance(error, theirs)), DTypeError)
     given = [*zip(inspect.signature(function).parameters, args, strict=False), *kwargs.items()]
     shown = [(key, str(type_of(x)) if hasattr(x, "dtype") else repr(x)) for key, x in given]
     lines = "".join(f"\n  {key}: {text:.60}" for key, text in shown)

@@ -29,7 +29,7 @@ from ftrans.errors import (
 )
 from ftrans.interop.callee import axes_here, jaxpr_over, static_key
 from ftrans.interop.closure import arrays_of
-from ftrans.interop.complaints import asks_for_values, told
+from ftrans.interop.complaints import REFUSALS, asks_for_values, told
 from ftrans.ir import Params, Program, Tracer, bind
 from ftrans.ir.dtype import NUMERIC, is_float
 from ftrans.ir.frame import make_tracer
@@ -173,7 +173,7 @@ def _imported(function: Callable[..., Any]) -> Callable[..., Any]:
         if traced is None or (traced.copied and not traced.holds()):
             try:
                 traced = _trace(name, function, structure, given, wide)
-            except (TypeError, ValueError, IndexError) as error:
+            except REFUSALS as error:
                 if not asks_for_values(error):
                     raise told(function, args, kwargs, error) from None
                 return _by_value(name, function, structure, leaves, given, wide)

@@ -22,17 +22,19 @@ from ftrans.ir import type_of
 from ftrans.numpy.dtypes import shape, size
 from ftrans.numpy.index_plan import concrete, is_unknown
 from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_scalar
+from ftrans.numpy.shaping import atleast_1d
 
 Function = Callable[..., Any]
 
 _NAMES = """
-    allclose array_equal array_equiv bartlett bitwise_count blackman block corrcoef cov cross
-    diag_indices diag_indices_from digitize frexp gcd gradient hamming hanning histogram
-    histogram2d histogram_bin_edges histogramdd interp intersect1d isclose isin ix_ kaiser lcm
-    ldexp modf nanpercentile nanquantile nextafter packbits poly polyadd polyder polydiv polyfit
-    polyint polymul polysub polyval ravel_multi_index resize rollaxis roots searchsorted
-    setdiff1d setxor1d spacing trapezoid tril_indices tril_indices_from trim_zeros triu_indices
-    triu_indices_from union1d unpackbits unravel_index unwrap vander
+    allclose array_equal array_equiv bartlett bitwise_count blackman block convolve corrcoef
+    correlate cov cross diag_indices diag_indices_from digitize ediff1d frexp gcd gradient
+    hamming hanning histogram histogram2d histogram_bin_edges histogramdd insert interp
+    intersect1d isclose isin ix_ kaiser kron lcm ldexp lexsort modf nanpercentile nanquantile
+    nextafter packbits poly polyadd polyder polydiv polyfit polyint polymul polysub polyval
+    ravel_multi_index resize rollaxis roots searchsorted select setdiff1d setxor1d spacing
+    trapezoid tril_indices tril_indices_from trim_zeros triu_indices triu_indices_from union1d
+    unpackbits unravel_index unwrap vander
 """
 
 
@@ -149,7 +151,12 @@ nanquantile, nanpercentile = (
     _of_fractions(globals()[name], most)
     for name, most in (("nanquantile", 1), ("nanpercentile", 100))
 )
-_ix = globals()["ix_"]
+_ix, _convolve = globals()["ix_"], globals()["convolve"]
+
+
+@functools.wraps(_convolve)
+def convolve(a: Any, v: Any, mode: str = "full", **kwargs: Any) -> Any:
+    return _convolve(atleast_1d(a), atleast_1d(v), mode, **kwargs)
 
 
 @functools.wraps(_ix)

@@ -29,7 +29,7 @@ from ftrans.numpy.shaping import concatenate, moveaxis, swapaxes
 from ftrans.numpy.views import apart, copied, read_only, view_of, viewed
 
 __all__ = [
-    "append", "delete", "diagonal", "diff", "ediff1d", "flip", "fliplr", "flipud", "insert", "pad",
+    "append", "delete", "diagonal", "diff", "flip", "fliplr", "flipud", "pad",
     "repeat", "roll", "rot90", "tile", "trace",
 ]  # fmt: skip
 
@@ -262,34 +262,6 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
     return concatenate([arr, values], axis=axis)
 
 
-def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
-    """Puts values before places of an axis; the places must be known while tracing.
-
-    Args:
-        arr: an array.
-        obj: a whole number, several, or a slice.
-        values: what is put there; it broadcasts.
-        axis: the axis; None inserts into the elements as one axis.
-    """
-    x, axis = line_of("insert", as_array(arr), axis)
-    t = type_of(x)
-    if isinstance(obj, slice):
-        obj = np.arange(*obj.indices(t.shape[axis]))
-    places = _static("insert", "traced places", obj)
-    new = as_array(values, t.dtype)
-    if places.ndim == 0:
-        # a single place takes as many as there are along the first axis of the values
-        new = p.reshape_p(new, shape=(1,) * (t.ndim - type_of(new).ndim) + type_of(new).shape)
-        new = moveaxis(new, 0, axis)
-    sizes = (1,) * (t.ndim - type_of(new).ndim) + type_of(new).shape
-    count = sizes[axis] if places.size == 1 else places.size
-    new = broadcast_to(new, (*t.shape[:axis], count, *t.shape[axis + 1 :]))
-    added = t.shape[axis] + np.arange(count)
-    at = places if places.size == count else places.repeat(count)
-    order = np.insert(np.arange(t.shape[axis]), at, added)
-    return pick(p.concatenate_p(x, new, axis=axis), order, axis)
-
-
 # ------------------------------------------------------------------- differences and diagonals
 
 
@@ -330,13 +302,6 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
             break
         x = difference(pick(x, slice(1, None), axis), pick(x, slice(0, size - 1), axis))
     return x
-
-
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
-    """Returns the differences of neighbouring elements, with values put in front and behind."""
-    x = as_array(ary)
-    dtype, parts = type_of(x).dtype, (to_begin, diff(flattened(x)), to_end)
-    return concatenate([flattened(as_array(v, dtype)) for v in parts if v is not None])
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:

@@ -12,14 +12,14 @@ from ftrans.errors import ArgumentError, AxisError, DTypeError, IndexingError, S
 from ftrans.interop import from_jax
 from ftrans.ir import type_of
 from ftrans.numpy import reduction as over
-from ftrans.numpy.axes import canonical_axes, canonical_axis, flattened, line_of
-from ftrans.numpy.indexing import getitem, pick
+from ftrans.numpy.axes import canonical_axes, flattened, line_of
+from ftrans.numpy.indexing import pick
 from ftrans.numpy.logic import where
 from ftrans.numpy.promotion import as_array, cast, inexact, promote_dtypes
 from ftrans.numpy.taking import take_along_axis
 
 __all__ = [
-    "argpartition", "argsort", "lexsort", "partition",
+    "argpartition", "argsort", "partition",
     "percentile", "quantile", "sort", "sort_complex", "top_k",
 ]  # fmt: skip
 
@@ -100,26 +100,6 @@ def argsort(
         )
         return p.rev_p(out, axes=(axis,))
     return p.sort_p(x, places, axis=axis, keys=1)[1]
-
-
-def lexsort(keys: Any, axis: int = -1) -> Any:
-    """Returns the order by several keys, the last of which counts most, as int32.
-
-    Args:
-        keys: arrays of one shape, or one array whose first axis holds them.
-        axis: the axis to sort along.
-    """
-    if isinstance(keys, (list, tuple)):
-        columns = [as_array(key) for key in keys]
-    else:
-        keys = as_array(keys)
-        columns = [getitem(keys, i) for i in range(type_of(keys).shape[0])]
-    if not columns:
-        raise ShapeError("lexsort: takes at least one key.")
-    t = type_of(columns[0])
-    axis = canonical_axis("lexsort", axis, t.ndim)
-    places = p.iota_p(shape=t.shape, dtype=_i32, axis=axis)
-    return p.sort_p(*columns[::-1], places, axis=axis, keys=len(columns))[-1]
 
 
 def partition(a: Any, kth: Any, axis: int | None = -1) -> Any:

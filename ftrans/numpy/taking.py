@@ -22,7 +22,7 @@ from ftrans.numpy.shaping import moveaxis, stack
 from ftrans.numpy.views import copied
 
 __all__ = [
-    "bincount", "choose", "put_along_axis", "select", "take",
+    "bincount", "choose", "put_along_axis", "take",
     "take_along_axis",
 ]  # fmt: skip
 
@@ -167,32 +167,6 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     rows = stack([broadcast_to(x, shape) for x in arrays])
     places = p.reshape_p(broadcast_to(indices, shape), shape=(1, *shape))
     return p.reshape_p(take_along_axis(rows, places, 0), shape=shape)
-
-
-def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
-    """Takes each element from the first choice whose condition holds.
-
-    Args:
-        condlist: boolean arrays.
-        choicelist: as many arrays.
-        default: taken where no condition holds; all broadcast.
-    """
-    if len(condlist) != len(choicelist) or not condlist:
-        raise ShapeError(
-            f"select: takes as many choices as conditions, not {len(choicelist)} and "
-            f"{len(condlist)}."
-        )
-    masks = [as_array(c) for c in condlist]
-    for mask in masks:
-        if type_of(mask).dtype != bool:
-            raise DTypeError(f"select: conditions must be boolean.\n  condition: {type_of(mask)}")
-    given = [*masks, *promoted(*choicelist, default)]
-    shape = common_shape("select", given)
-    *given, out = (broadcast_to(x, shape) for x in given)
-    pairs = list(zip(given[: len(masks)], given[len(masks) :], strict=True))
-    for mask, value in reversed(pairs):
-        out = p.select_p(mask, value, out)
-    return out
 
 
 # ------------------------------------------------------------------------------------ searching

@@ -11,7 +11,7 @@ import pytest
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
-from ftrans.errors import FtransError
+from ftrans.errors import AxisError, FtransError, UnsupportedError
 from tests.helpers import assert_close
 
 X = np.arange(3.0)
@@ -67,3 +67,27 @@ def test_norms_of_the_zero_matrix_have_no_slope(order: Any) -> None:
     for gradient in (func.grad(norm)(x), ftrans.jit(func.vmap(func.grad(norm)))(x)):
         assert_close(gradient[0], np.zeros((2, 2)))
         assert np.abs(gradient[1]).sum() > 0.5
+
+
+def test_lengths_of_sequences_lie_in_them() -> None:
+    logs, labels = fnp.log_softmax(np.ones((6, 1, 3)), axis=-1), np.array([[1, 2]])
+    assert np.isfinite(ftrans.nn.ctc_loss(logs, labels, [6], [2]))
+    for lengths in ([7], [2]), ([-1], [2]), ([6], [3]), ([6], [-1]):
+        with pytest.raises(FtransError, match="ctc_loss: lengths lie between 0 and"):
+            ftrans.nn.ctc_loss(logs, labels, *lengths)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (lambda: fnp.gradient(X, edge_order=2), UnsupportedError),
+        (lambda: ftrans.scipy.signal.convolve2d(_NAN, _NAN, boundary="wrap"), UnsupportedError),
+        (lambda: ftrans.scipy.linalg.polar(_NAN, side="left"), UnsupportedError),
+        (lambda: ftrans.scipy.linalg.eigh(np.eye(2), np.eye(2)), UnsupportedError),
+        (lambda: fnp.fft.hfft(X, axis=3), AxisError),
+        (lambda: fnp.fft.fftshift(X, axes=3), AxisError),
+    ],
+)
+def test_what_jax_refuses_is_told_in_our_words(call: Any, kind: Any) -> None:
+    with pytest.raises(kind, match=r"^\w+: "):
+        call()
