@@ -15,6 +15,7 @@ from ftrans import primitives as p
 from ftrans.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, in_single, like, loss, per_channel, program, ranked, shown
+from ftrans.numpy.index_plan import is_unknown
 from ftrans.numpy.promotion import as_array, cast
 
 __all__ = [
@@ -252,6 +253,12 @@ def ctc_loss(
             f"{shown(log_probs=logs, input_lengths=lengths, target_lengths=sizes)}"
         )
     labels = _labels(targets, target_lengths, examples)
+    for name, given, most in (
+        ("input_lengths", lengths, t.shape[0]),
+        ("target_lengths", sizes, type_of(labels).shape[1]),
+    ):
+        if not is_unknown(given) and not all(0 <= n <= most for n in np.asarray(given)):
+            raise ArgumentError(f"ctc_loss: lengths lie between 0 and {most}.\n  {name}: {given}")
     alphas = _alphas(logs, labels, lengths, sizes, blank)
     last = sizes * 2
     before = _taken(alphas, fnp.maximum(last - 1, 0))
