@@ -157,7 +157,9 @@ def _expn_slope(n: Any, x: Any) -> Any:
 
 @jax.custom_jvp
 def _expn(n: Any, x: Any) -> Any:
-    return _jsp.expn(n, x)
+    value = _jsp.expn(n, jnp.where(x == 0, 1, x))
+    limit = jnp.where(n > 1, 1 / (n - 1), jnp.inf)  # JAX has 1 / n
+    return jnp.where(x == 0, limit, jnp.where(x == jnp.inf, 0, value))
 
 
 @_expn.defjvp
@@ -238,10 +240,34 @@ def _spence_slope(out: Any, x: Any) -> Any:
     return [-jnp.where(near, jnp.polyval(series, jnp.where(near, x - 1, 0)), far)]
 
 
+def _is_pole(x: Any) -> Any:
+    return (x <= 0) & (x == jnp.floor(x)) & jnp.isfinite(x)
+
+
+def _at_edges(name: str, *edges: tuple[Function, float]) -> Function:
+    """Gives a function of JAX's the values that SciPy's has at some places, all else unchanged."""
+    own = getattr(_jsp, name)
+
+    def value(*xs: Any) -> Any:
+        return jnp.select([is_there(*xs) for is_there, _ in edges], [y for _, y in edges], own(*xs))
+
+    return _named(name, value)
+
+
+_EDGES = [
+    _at_edges("expi", (lambda x: x == 0, -jnp.inf), (lambda x: x == jnp.inf, jnp.inf)),
+    _at_edges("gammainc", (lambda a, x: (a == 0) & (x > 0), 1.0)),
+    _at_edges("gammaincc", (lambda a, x: (a == jnp.inf) & (x >= 0) & (x < jnp.inf), 1.0)),
+    _at_edges("poch", (lambda z, m: _is_pole(z) & ~_is_pole(z + m), 0.0)),
+    _at_edges("beta", (lambda a, b: _is_pole(a + b) & ~_is_pole(a) & ~_is_pole(b), 0.0)),
+    _at_edges("loggamma", (lambda z: z == 0, jnp.inf)),
+    _at_edges("rel_entr", (lambda x, y: (x == jnp.inf) & (y > 0) & (y < jnp.inf), jnp.inf)),
+]
+
 FUNCTIONS: dict[str, Function] = {
     "boxcox": boxcox, "boxcox1p": boxcox1p, "exp1": _first, "expn": _exponential,
     "log_ndtr": log_ndtr, "ndtri": ndtri,
     "spence": _named("spence", _ruled(_jsp.spence, _spence_slope)), "xlog1py": xlog1py,
-    "xlogy": xlogy,
+    "xlogy": xlogy, **{function.__name__: function for function in _EDGES},
 }  # fmt: skip
 """By SciPy's names: what stands in the place of a function of `jax.scipy.special`."""

@@ -28,13 +28,13 @@ Function = Callable[..., Any]
 
 _NAMES = """
     allclose array_equal array_equiv bartlett bitwise_count blackman block convolve corrcoef
-    correlate cov cross diag_indices diag_indices_from digitize ediff1d frexp gcd gradient
-    hamming hanning histogram histogram2d histogram_bin_edges histogramdd insert interp
-    intersect1d isclose isin ix_ kaiser kron lcm ldexp lexsort modf nanpercentile nanquantile
-    nextafter packbits poly polyadd polyder polydiv polyfit polyint polymul polysub polyval
-    ravel_multi_index resize rollaxis roots searchsorted select setdiff1d setxor1d spacing
-    trapezoid tril_indices tril_indices_from trim_zeros triu_indices triu_indices_from union1d
-    unpackbits unravel_index unwrap vander
+    correlate cov cross delete diag_indices diag_indices_from diff digitize ediff1d frexp gcd
+    gradient hamming hanning histogram histogram2d histogram_bin_edges histogramdd indices
+    insert interp intersect1d isclose isin ix_ kaiser kron lcm ldexp lexsort modf nanpercentile
+    nanquantile nextafter packbits poly polyadd polyder polydiv polyfit polyint polymul polysub
+    polyval ravel_multi_index resize rollaxis roots searchsorted select setdiff1d setxor1d
+    spacing trapezoid tril_indices tril_indices_from trim_zeros triu_indices triu_indices_from
+    union1d unpackbits unravel_index unwrap vander
 """
 
 
@@ -81,7 +81,7 @@ def _given(x: Any, kind: str, floats: bool) -> Any:
     """Returns an argument as JAX takes it, which says that it takes `kind`."""
     if type(x) is tuple and kind.startswith("Sequence[ArrayLike"):
         return tuple(map(listed, x))
-    if not kind.startswith("ArrayLike") or x is None or is_scalar(x) or type(x) is str:
+    if not kind.startswith("ArrayLike") or x is None or is_scalar(x) or type(x) in (str, slice):
         return float(x) if floats and type(x) is int and kind.startswith("ArrayLike") else listed(x)
     if not is_array(x):
         x = as_array(x) if "list" not in kind else listed(x)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 
 import ftrans
 import ftrans.numpy as fnp
@@ -91,3 +92,25 @@ def test_lengths_of_sequences_lie_in_them() -> None:
 def test_what_jax_refuses_is_told_in_our_words(call: Any, kind: Any) -> None:
     with pytest.raises(kind, match=r"^\w+: "):
         call()
+
+
+@pytest.mark.parametrize(
+    ("name", "points"),
+    [
+        ("expi", [(0.0,), (math.inf,), (0.5,)]),
+        ("expn", [(1, 0.0), (2, 0.0), (3, 0.0), (1, math.inf), (3, math.inf), (3, 0.5)]),
+        ("gammainc", [(0.0, 0.5), (2.0, 0.5)]),
+        ("gammaincc", [(math.inf, 1.0), (0.0, 0.5), (2.0, 0.5)]),
+        ("poch", [(-1.0, 2.0), (-2.5, 2.0), (2.0, 0.5)]),
+        ("beta", [(-2.5, 0.5), (1.5, 0.5)]),
+        ("loggamma", [(0.0,), (2.5,)]),
+        ("rel_entr", [(math.inf, 2.0), (0.0, 2.0), (1.5, 2.0)]),
+    ],
+)
+def test_special_functions_at_edges(name: str, points: Any) -> None:
+    ours, theirs = (getattr(module, name) for module in (ftrans.scipy.special, scipy.special))
+    for point in points:
+        assert_close(ours(*point), theirs(*point), 1e-10)
+    slope = func.grad(lambda x: ours(*points[-1][:-1], x))(points[-1][-1])
+    ends = [theirs(*points[-1][:-1], points[-1][-1] + h) for h in (-1e-6, 1e-6)]
+    assert_close(slope, (ends[1] - ends[0]) / 2e-6, 1e-6)

@@ -98,6 +98,7 @@ CASES = [
     "xp.delete(x,0)",
     "xp.delete(x,[0,-1],-1)",
     "xp.delete(x,slice(0,2),0)",
+    "xp.insert(x,slice(0,2),7,0)",
     "xp.diff(x,n=1,axis=0,prepend=x[:1]*2,append=x)",
     "xp.diff(x==x)",
     "xp.ediff1d(x,to_begin=1,to_end=[2,3])",
