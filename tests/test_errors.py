@@ -864,6 +864,16 @@ CASES |= {
         lambda x: fnp.interp(x, np.ones(2), np.ones(3))
     )(1.0),
     "linalg: no matrix norm": lambda: fnp.linalg.cond(np.eye(2), "x"),
+    "scipy: a singular system": lambda: ftrans.scipy.linalg.solve_triangular(
+        np.zeros((2, 2)), np.ones(2)
+    ),
+    "scipy: what JAX does not have": lambda: ftrans.scipy.linalg.eigh(np.eye(2), np.eye(2)),
+    "linalg: a power that is no integer": lambda: fnp.linalg.matrix_power(np.eye(2), 1.5),
+    "numpy: slices of NaN": lambda: fnp.nanargmax(np.array([np.nan])),
+    "numpy: a place beyond the shape": lambda: fnp.unravel_index([6], (2, 3)),
+    "nn: a length beyond the sequence": lambda: ftrans.nn.ctc_loss(
+        np.zeros((6, 1, 3)), np.array([[1, 2]]), [7], [2]
+    ),
     "scipy: vectors of another length": lambda: ftrans.scipy.linalg.solve_triangular(
         np.eye(3), np.ones(4)
     ),

@@ -27,14 +27,14 @@ from ftrans.numpy.shaping import atleast_1d
 Function = Callable[..., Any]
 
 _NAMES = """
-    allclose array_equal array_equiv bartlett bitwise_count blackman block convolve corrcoef
-    correlate cov cross delete diag_indices diag_indices_from diff digitize ediff1d frexp gcd
-    gradient hamming hanning histogram histogram2d histogram_bin_edges histogramdd indices
-    insert interp intersect1d isclose isin ix_ kaiser kron lcm ldexp lexsort modf nanpercentile
-    nanquantile nextafter packbits poly polyadd polyder polydiv polyfit polyint polymul polysub
-    polyval ravel_multi_index resize rollaxis roots searchsorted select setdiff1d setxor1d
-    spacing trapezoid tril_indices tril_indices_from trim_zeros triu_indices triu_indices_from
-    union1d unpackbits unravel_index unwrap vander
+    allclose array_equal array_equiv bitwise_count block convolve corrcoef correlate cov cross
+    delete diag_indices diag_indices_from diff digitize ediff1d frexp gcd gradient histogram
+    histogram2d histogram_bin_edges histogramdd indices insert interp intersect1d isclose isin
+    ix_ kaiser kron lcm ldexp lexsort modf nanpercentile nanquantile nextafter packbits poly
+    polyadd polyder polydiv polyfit polyint polymul polysub polyval ravel_multi_index resize
+    rollaxis roots searchsorted select setdiff1d setxor1d spacing trapezoid tril_indices
+    tril_indices_from trim_zeros triu_indices triu_indices_from union1d unpackbits unravel_index
+    unwrap vander
 """
 
 
@@ -220,7 +220,8 @@ def _as_numpy_takes(function: Function, read: str) -> Function:
                 theirs(**first | given)
             except (TypeError, ValueError) as error:
                 kind = DTypeError if isinstance(error, TypeError) else ArgumentError
-                lines = "".join(f"\n  {key}: {x!r:.60}" for key, x in given.items())
+                shown = [(k, type_of(x) if is_array(x) else repr(x)) for k, x in given.items()]
+                lines = "".join(f"\n  {key}: {text!s:.60}" for key, text in shown)
                 raise kind(f"{function.__name__}: {error}{lines}") from None
         return function(*args, **kwargs)
 
@@ -244,9 +245,9 @@ def einsum_path(subscripts: Any, *operands: Any, optimize: Any = "greedy") -> tu
 
 
 _OF_NUMPY = """
-    ComplexWarning array2string array_repr array_str frombuffer fromfile fromiter fromstring
-    get_printoptions index_exp load loadtxt mask_indices mgrid ndindex ogrid printoptions s_ save
-    savez set_printoptions
+    ComplexWarning array2string array_repr array_str bartlett blackman frombuffer fromfile
+    fromiter fromstring get_printoptions hamming hanning index_exp load loadtxt mask_indices
+    mgrid ndindex ogrid printoptions s_ save savez set_printoptions
 """
 """What is NumPy's own: it makes plain arrays, or shows them."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ftrans.errors import ShapeError
+from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import type_of
 from ftrans.numpy.advice import attributes_of
 from ftrans.numpy.borrowed import borrow
@@ -27,6 +27,8 @@ def _of_elements(function: Any) -> Any:
     def called(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
         t = type_of(as_array(given["a"]))
+        if "rfft" in function.__name__ and given.get("axes") in ((), []):
+            raise AxisError(f"{function.__name__}: takes one axis at least.\n  a: {t}, axes=()")
         if 0 in t.shape and given.get("n", given.get("s")) is None:
             axes = given.get("axes", given.get("axis", -1))
             sizes = np.asarray(t.shape)[np.arange(t.ndim) if axes is None else axes]

@@ -93,6 +93,8 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     """
     if rtol is None:
         rtol = rcond
+    elif rcond is not None:
+        raise ArgumentError("pinv: rcond and rtol are two names of one tolerance.")
     if rtol is not None:
         rtol = np.asarray(concrete(rtol, "pinv() with rtol"), "float64")
         rtol = rtol.shape, rtol.tobytes()
@@ -116,6 +118,8 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
         hermitian: whether the matrices are Hermitian.
         rtol: the same, relative to the largest; max(n, m) times the precision where both are None.
     """
+    if tol is not None and rtol is not None:
+        raise ArgumentError("matrix_rank: takes tol or rtol, not both.")
     x = double(A)
     t = type_of(x)
     count = functools.partial(reduction.sum, axis=-1, dtype=default_dtype(int))
@@ -255,7 +259,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     x = inexact(x)
     t = type_of(x)
     axes = canonical_axes("norm", axis, t.ndim)
-    if ord is None:
+    if ord is None and (axes or axis is None):
         found = _vector_norm(x, axes, 2)
     elif len(axes) == 1:
         found = _vector_norm(x, axes, ord)

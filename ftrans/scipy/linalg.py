@@ -22,6 +22,7 @@ from ftrans.numpy.borrowed import double
 from ftrans.numpy.factorizations import is_lost, of_triangle
 from ftrans.numpy.linalg import LinAlgError
 from ftrans.numpy.promotion import as_array
+from ftrans.traceback import boundary
 
 _found = Namespace("jax.scipy.linalg")
 __getattr__, __dir__ = _found.__getattr__, _found.__dir__
@@ -59,6 +60,7 @@ def cho_factor(
     return cholesky(a, lower), lower
 
 
+@boundary
 def eigh(
     a: Any, b: Any = None, lower: bool = True, eigvals_only: bool = False, **options: Any
 ) -> Any:
@@ -82,6 +84,7 @@ def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     return linalg.inv(a)
 
 
+@boundary
 def solve(
     a: Any,
     b: Any,
@@ -158,7 +161,7 @@ def _solver(function: Any) -> Any:
                 raise LinAlgError(f"{function.__name__}: a matrix is singular.\n  given: {types}")
         return out
 
-    return called
+    return boundary(called)
 
 
 for _name in ("cho_solve", "lu_solve", "solve_sylvester", "solve_triangular"):

@@ -14,6 +14,7 @@ from typing import Any
 from ftrans import numpy as fnp
 from ftrans.interop import Namespace
 from ftrans.numpy.borrowed import double
+from ftrans.traceback import boundary
 
 _OF_VECTORS = {"dirichlet", "multinomial", "multivariate_normal"}
 
@@ -29,19 +30,33 @@ class _Distribution(Namespace):
 
 
 def _keeping(function: Any) -> Any:
-    """Makes a function NaN where its first argument is, or is a probability beyond 0 and 1."""
+    """Makes a function NaN where its first argument is, or an argument has no meaning.
+
+    That is a probability beyond 0 and 1, and what is to be positive and is not. A mass between the
+    integers is 0.
+    """
     signature = inspect.signature(function)
     first = next(iter(signature.parameters))
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        x = double(signature.bind(*args, **kwargs).arguments[first])
-        lost = fnp.isnan(x) | (x < 0) | (x > 1) if first == "q" else fnp.isnan(x)
+        given = signature.bind(*args, **kwargs).arguments
+        x = double(given[first])
+        lost = fnp.isnan(x) | ((x < 0) | (x > 1) if first in ("p", "q") else False)
+        for key in given.keys() & {"df", "scale"}:
+            lost = lost | (double(given[key]) <= 0)
         found = function(*args, **kwargs)
+        if function.__name__ in ("pmf", "logpmf"):
+            k = x - double(given.get("loc", 0))
+            found = fnp.where(
+                k == fnp.floor(k), found, 0.0 if function.__name__ == "pmf" else -fnp.inf
+            )
+        elif first == "p":  # of Gumbel's, which JAX does not have at the ends
+            found = fnp.where(x == 0, -fnp.inf, fnp.where(x == 1, fnp.inf, found))
         # times NaN, so that a derivative there is NaN as well, where there is one
         return fnp.multiply(found, fnp.where(lost, fnp.nan, fnp.ones_like(found)))
 
-    return called
+    return boundary(called)
 
 
 _found = Namespace("jax.scipy.stats")

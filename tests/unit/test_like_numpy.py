@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special
+import scipy.stats
 
 import ftrans
 import ftrans.numpy as fnp
@@ -36,10 +37,15 @@ _NAN = np.array([[1.0, 2.0], [np.nan, np.nan]])
         lambda xp: xp.bincount(np.arange(3), minlength=-1),
         lambda xp: xp.interp(X, X, X, period=0),
         lambda xp: xp.average(X, weights=np.zeros(3)),
+        lambda xp: xp.linalg.norm(np.eye(2), axis=()),
+        lambda xp: xp.linalg.matrix_rank(np.eye(2), 0.5, rtol=0.5),
+        lambda xp: xp.linalg.pinv(np.eye(2), 0.5, rtol=0.5),
+        lambda xp: xp.fft.rfftn(X, axes=()),
+        lambda xp: xp.fft.irfftn(X, axes=()),
     ],
 )
 def test_what_numpy_refuses(call: Any) -> None:
-    with pytest.raises((ValueError, TypeError, ZeroDivisionError)):
+    with pytest.raises((ValueError, TypeError, IndexError, ZeroDivisionError)):
         call(np)
     with pytest.raises(FtransError):
         call(fnp)
@@ -114,3 +120,45 @@ def test_special_functions_at_edges(name: str, points: Any) -> None:
     slope = func.grad(lambda x: ours(*points[-1][:-1], x))(points[-1][-1])
     ends = [theirs(*points[-1][:-1], points[-1][-1] + h) for h in (-1e-6, 1e-6)]
     assert_close(slope, (ends[1] - ends[0]) / 2e-6, 1e-6)
+
+
+@pytest.mark.parametrize("name", ["bartlett", "blackman", "hamming", "hanning"])
+def test_windows_of_any_length(name: str) -> None:
+    for length in (4.5, 5, 1, 0, -1):
+        assert_close(getattr(fnp, name)(length), getattr(np, name)(length))
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "args"),
+    [
+        *[("binom", f, (k, 5, 0.3)) for f in ("pmf", "logpmf") for k in (2.5, 2.0)],
+        ("binom", "pmf", (2.5, 5, 0.3, 0.5)),
+        ("bernoulli", "pmf", (0.3, 0.3)),
+        ("geom", "logpmf", (1.5, 0.3)),
+        ("nbinom", "pmf", (1.5, 3, 0.3)),
+        ("betabinom", "pmf", (1.5, 3, 1.0, 2.0)),
+        ("poisson", "pmf", (1.5, 2.0)),
+        ("norm", "logpdf", (1.0, 0.0, -1.0)),
+        ("norm", "ppf", (0.5, 0.0, -1.0)),
+        ("truncnorm", "pdf", (0.5, -1.0, 1.0, 0.0, -1.0)),
+        ("t", "pdf", (1.0, -1.0)),
+        ("chi2", "cdf", (1.0, -1.0)),
+        *[(n, "ppf", (q,)) for n in ("gumbel_r", "gumbel_l") for q in (-0.1, 0.0, 0.3, 1.0)],
+    ],
+)
+def test_distributions_beyond_their_arguments(name: str, function: str, args: Any) -> None:
+    ours, theirs = (getattr(getattr(m, name), function) for m in (ftrans.scipy.stats, scipy.stats))
+    for call in (ours, ftrans.jit(ours)):
+        assert_close(call(*args), theirs(*args), 1e-9)
+
+
+def test_what_is_checked_takes_tensors() -> None:
+    for f in (
+        lambda x: ftrans.scipy.linalg.solve_triangular(x, X[:2]).sum(),
+        lambda x: ftrans.scipy.linalg.solve(x, X[:2], assume_a="sym").sum(),
+        lambda x: ftrans.scipy.stats.norm.logpdf(x, 0.0, 1.0).sum(),
+    ):
+        x = np.array([[2.0, 1.0], [1.0, 3.0]])
+        leaf = ftrans.autograd.tensor(x, requires_grad=True)
+        f(leaf).backward()
+        assert_close(np.asarray(leaf.grad), func.grad(f)(x), 1e-12)
