@@ -155,7 +155,7 @@ def test_arguments_and_defaults_are_numpys() -> None:
 OF_JAX = {
     "it is for sharding, precision or speed in XLA alone": """
         *:out_sharding *:precision *:preferred_element_type *:indices_are_sorted *:unique_indices
-        *:assume_unique_indices *:promote_integers *:_dot_general *:symmetrize_input
+        *:promote_integers *:_dot_general *:symmetrize_input
         *:wrap_negative_indices
     """,
     "arrays are written in place here, or not at all": "*:inplace",
@@ -167,7 +167,7 @@ OF_JAX = {
     """,
     "x.astype(dtype) does that": "dstack:dtype argsort:dtype",
     "the oldest version of JAX has it not that is taken": """
-        lexsort:batch_size top_k:mode top_k:sorted
+        top_k:mode top_k:sorted
     """,
     "an index out of bounds is an error where it is known, as in NumPy": """
         put_along_axis:mode take_along_axis:mode take_along_axis:fill_value
@@ -194,7 +194,7 @@ def test_arguments_are_jaxs() -> None:
                 unlisted.append(f"{place}:{name} {what}")
             used.add(entry)
     assert not unlisted
-    newer = {"lexsort:batch_size", "top_k:mode", "top_k:sorted"}
+    newer = {"top_k:mode", "top_k:sorted"}
     assert listed - {"*:_dot_general"} - newer <= used
 
 
