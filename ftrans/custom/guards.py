@@ -40,7 +40,6 @@ class Guards:
     """Is what some functions read, as it was when they were traced.
 
     Attributes:
-        kept: what is told apart by its identity elsewhere, and so must live as long.
         asks_needs: whether one of them, or of those that they call, reads `ctx.needs_input_grad`.
         token: stands for this object, without keeping alive what it refers to.
     """
@@ -52,7 +51,6 @@ class Guards:
         self._rules: list[tuple[Any, Callable[[Any], Any], Any]] = []
         self._spaces: list[tuple[Any, dict[str, Any]]] = []
         self._arrays: list[tuple[np.ndarray, Any, bytes]] = []
-        self.kept: list[Any] = []
         self.asks_needs = False
         self.token = object()
 
@@ -194,8 +192,6 @@ class Reader:
                 self.guards._cells.append((cells[name], value))
             elif is_data(value):
                 continue
-            else:
-                self.guards.kept.append(value)
             if is_wrapper and type(value) is FunctionType:
                 if not self.method(value):
                     return False

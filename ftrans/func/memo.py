@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -51,13 +52,16 @@ class Memo:
         calls: by signature how many there were, then what they do, or why that is not known.
         codes: what is known of functions that are made anew at each call and close over this one,
             by their codes, which it keeps alive.
+        held: what functions of a code close over beside data, of the latest ones that differ in
+            that, each with what stands for it.
         is_new: whether nothing is known of a function by itself; of a code, whether nothing is
             proven.
         left: how many proofs may still cease to hold.
+        turned: how many signatures were forgotten, since they were about other objects.
         reason: why none of its calls is proven; empty where one may be.
     """
 
-    __slots__ = ("age", "calls", "codes", "is_new", "left", "owner", "reason")
+    __slots__ = ("age", "calls", "codes", "held", "is_new", "left", "owner", "reason", "turned")
 
     def __init__(self, owner: FunctionType | CodeType):
         self.owner, self.is_new = weakref.ref(owner), True
@@ -67,13 +71,35 @@ class Memo:
         """Begins anew."""
         self.calls: dict[Any, Any] = {}
         self.codes: dict[int, tuple[CodeType, Memo]] = {}
-        self.left, self.reason, self.age = _ATTEMPTS, "", _age
+        self.held: list[tuple[object, list[Any]]] = []
+        self.left, self.turned, self.reason, self.age = _ATTEMPTS, 0, "", _age
+
+    def give_up(self, reason: str) -> None:
+        """Proves none of its calls from here on, and keeps nothing alive for it."""
+        self.reason, self.calls = reason, {}
+        self.held.clear()
 
     def make_room(self) -> None:
         """Forgets all calls; gives up where none of so many was like enough others."""
         if all(isinstance(known, (int, str)) for known in self.calls.values()):
-            self.reason = "no two calls of it are alike"
+            self.give_up("no two calls of it are alike")
         self.calls = {}
+
+    def token_of(self, held: list[Any]) -> object:
+        """Returns what stands for objects, told apart by identity; forgets calls with others."""
+        for token, known in self.held:
+            if len(known) == len(held) and all(map(operator.is_, known, held)):
+                return token
+        if len(self.held) == _ATTEMPTS:
+            gone, _ = self.held.pop(0)
+            before = len(self.calls)
+            self.calls = {key: x for key, x in self.calls.items() if key[0][-1] is not gone}
+            self.turned += before - len(self.calls)
+            if self.turned >= MOST and self.is_new:
+                self.give_up("what it closes over is another in each call")
+                return gone
+        self.held.append((object(), held))
+        return self.held[-1][0]
 
     def __reduce__(self) -> Any:
         return _no_memo, ()  # it does not travel with its function

@@ -186,9 +186,7 @@ def _call_of_code(
         note_python(memo.reason)
         return run()
     own.is_new = not memo.is_new
-    # guards keep alive what is held, where anything is proven of it
-    places = mark.places, id(base.__globals__), *map(id, held)
-    mark = Mark(mark.called, base, places)
+    mark = Mark(mark.called, base, (mark.places, memo.token_of([base.__globals__, *held])))
     return _call(memo, name, mark, converted(function, base), run, (args, data), kwargs, True)
 
 
@@ -267,7 +265,7 @@ def _ceased(memo: Memo, key: Any) -> None:
     memo.calls.pop(key, None)
     memo.left -= 1
     if not memo.left:
-        memo.reason = "what it reads changes"
+        memo.give_up("what it reads changes")
 
 
 def _learn(
@@ -288,7 +286,7 @@ def _learn(
         guards, kept = reader.guards(base, is_anew), frozen((args, kwargs))
     except Exception as error:
         # that of a module or an object which is looked at, too: the call is to go on
-        memo.reason = str(error) or type(error).__name__
+        memo.give_up(str(error) or type(error).__name__)
     before, state.ran = state.ran, (None, ())
     demanded, began = state.demanded, perf_counter()
     try:

@@ -278,7 +278,7 @@ def test_tags_cover_the_registry():
     """Every primitive can be reached by a tag that says how it treats its elements."""
     families = {
         "elementwise", "structural", "reduction", "contraction", "cumulative", "control",
-        "scatter", "sort", "linalg", "fourier", "random", "external",
+        "scatter", "sort", "linalg", "fourier", "random", "external", "collective",
     }  # fmt: skip
     lost = [name for name, p in registry.items() if not p.tags & families and name != "unstack"]
     assert not lost, lost

@@ -62,7 +62,10 @@ def test_equations_of_every_primitive(primitive: Primitive) -> None:
         outs = primitive.infer_types(types, params)
         equation = Equation(primitive, tuple(range(len(types))), params, outs)
         made = Program.make(types, [equation], range(len(types), len(types) + len(outs)))
-        if not made.holds_functions:
+        if primitive.name in ("place", "shard_map"):  # their meshes hold devices of this process
+            with pytest.raises(TypeError, match="cannot pickle 'Device' object"):
+                pickle.dumps(made)
+        elif not made.holds_functions:
             assert pickle.loads(pickle.dumps(made)) == made
 
 
