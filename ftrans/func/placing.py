@@ -98,7 +98,7 @@ def device_put(
         may_alias: whether the results may share memory with the arrays.
 
     Returns:
-        The same values, as `jax.Array`s.
+        The same values, in arrays of JAX's.
 
     Raises:
         ValueError: where the mesh has no such axis, or does not divide an axis of an array.

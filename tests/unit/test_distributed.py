@@ -52,6 +52,8 @@ EXAMPLES = {
     "digits": ["images: 16,384 bytes, 2,048 on each", "1 all-reduce of 8 devices, 38,444 bytes"],
     "sharded": ["3 all-gather of 8 devices, 1,212,416 bytes", "454,660 on each device"],
     "tensor_parallel": ["8 all-reduce of 2 devices, 196,608 bytes", "196,608 on each device"],
+    "ring": ["14 collective-permute of 8 devices, 917,504 bytes"],
+    "pipeline": ["2 collective-permute of 8 devices, 2,048 bytes", "131,072 on each device"],
 }
 
 
