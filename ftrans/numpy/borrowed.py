@@ -22,13 +22,12 @@ from ftrans.ir import type_of
 from ftrans.numpy.dtypes import shape, size
 from ftrans.numpy.index_plan import concrete, is_unknown
 from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_scalar
-from ftrans.numpy.shaping import atleast_1d
 
 Function = Callable[..., Any]
 
 _NAMES = """
-    allclose array_equal array_equiv bitwise_count block convolve corrcoef correlate cov cross
-    delete diag_indices diag_indices_from diff digitize ediff1d frexp gcd gradient histogram
+    allclose array_equal array_equiv bitwise_count block corrcoef cov cross
+    delete diag_indices diag_indices_from digitize ediff1d frexp gcd gradient histogram
     histogram2d histogram_bin_edges histogramdd indices insert interp intersect1d isclose isin
     ix_ kaiser kron lcm ldexp lexsort modf nanpercentile nanquantile nextafter packbits poly
     polyadd polyder polydiv polyfit polyint polymul polysub polyval ravel_multi_index resize
@@ -151,12 +150,7 @@ nanquantile, nanpercentile = (
     _of_fractions(globals()[name], most)
     for name, most in (("nanquantile", 1), ("nanpercentile", 100))
 )
-_ix, _convolve = globals()["ix_"], globals()["convolve"]
-
-
-@functools.wraps(_convolve)
-def convolve(a: Any, v: Any, mode: str = "full", **kwargs: Any) -> Any:
-    return _convolve(atleast_1d(a), atleast_1d(v), mode, **kwargs)
+_ix = globals()["ix_"]
 
 
 @functools.wraps(_ix)

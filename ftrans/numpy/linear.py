@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.errors import ShapeError
+from ftrans.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.axes import canonical_axes
 from ftrans.numpy.einsum import contracted, einsum
-from ftrans.numpy.promotion import promoted, unify
+from ftrans.numpy.promotion import as_array, promoted, unify
 from ftrans.numpy.shaping import moveaxis, ravel
-from ftrans.primitives import conj_p, mul_p
+from ftrans.primitives import conj_p, conv_p, mul_p, reshape_p, rev_p
 
 __all__ = [
-    "dot", "einsum", "inner", "matmul", "matvec", "outer",
+    "convolve", "correlate", "dot", "einsum", "inner", "matmul", "matvec", "outer",
     "tensordot", "vdot", "vecdot", "vecmat",
 ]  # fmt: skip
 
@@ -179,3 +179,60 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 
 # ----------------------------------------------------------------------------------- convolution
+
+
+def convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    """Returns the discrete convolution of two vectors.
+
+    Args:
+        a: f32[n].
+        v: f32[m].
+        mode: "full" for all n + m - 1 places where they overlap, "same" for the middle max(n, m)
+            of them, "valid" for those where they overlap wholly.
+
+    Example:
+        >>> convolve(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+        array([1., 3., 2.])
+    """
+    x, y = promoted(a, v)
+    t, u = type_of(x), type_of(y)
+    if t.ndim > 1 or u.ndim > 1 or t.size == 0 or u.size == 0:
+        raise _mismatch("convolve", x, y, "takes two vectors that are not empty")
+    if t.dtype == bool:
+        raise DTypeError("convolve: booleans cannot be convolved: write x.astype('int32').")
+    if u.size > t.size:
+        x, y = y, x
+    n, m = type_of(x).size, type_of(y).size
+    ends = {"full": (m - 1, m - 1), "same": (m // 2, (m - 1) // 2), "valid": (0, 0)}
+    if mode not in ends:
+        raise ArgumentError(
+            f"convolve: there is no mode {mode!r}: choose 'full', 'same' or 'valid'."
+        )
+    low, high = ends[mode]
+    out = conv_p(
+        reshape_p(x, shape=(1, 1, n)),
+        rev_p(reshape_p(y, shape=(1, 1, m)), axes=(2,)),
+        strides=(1,),
+        padding=((low, high),),
+        lhs_dilation=(1,),
+        rhs_dilation=(1,),
+        feature_groups=1,
+        batch_groups=1,
+    )
+    return reshape_p(out, shape=(n + low + high - m + 1,))
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    """Returns the correlation of two vectors: sums of `x` times the shifted conjugate of `y`.
+
+    Args:
+        a: f32[n].
+        v: f32[m].
+        mode: as for `convolve`.
+    """
+    x, y = promoted(a, v)
+    if type_of(x).ndim != 1 or type_of(y).ndim != 1:
+        raise AxisError("correlate: takes two vectors.")
+    if type_of(y).size > type_of(x).size:  # whose middle is another one
+        return rev_p(_conjugate(correlate(y, x, mode)), axes=(0,))
+    return convolve(x, rev_p(_conjugate(as_array(y)), axes=(0,)), mode)

@@ -19,6 +19,7 @@ from ftrans.numpy.axes import (
     canonical_axis,
     flattened,
     line_of,
+    ones_at,
 )
 from ftrans.numpy.borrowed import borrowed
 from ftrans.numpy.indexing import getitem, pick
@@ -28,7 +29,7 @@ from ftrans.numpy.shaping import concatenate, moveaxis, swapaxes
 from ftrans.numpy.views import apart, copied, read_only, view_of, viewed
 
 __all__ = [
-    "append", "diagonal", "flip", "fliplr", "flipud", "pad",
+    "append", "diagonal", "diff", "flip", "fliplr", "flipud", "pad",
     "repeat", "roll", "rot90", "tile", "trace",
 ]  # fmt: skip
 
@@ -240,6 +241,45 @@ def _padded(x: Any, widths: list[list[int]], values: Any) -> Any:
 
 
 # -------------------------------------------------------------------------- dropping and adding
+
+
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """Returns the differences of neighbours along an axis.
+
+    Args:
+        a: an array.
+        n: how often differences are taken.
+        axis: the axis.
+        prepend: values to put in front first.
+        append: values to put behind first.
+
+    Example:
+        >>> diff(np.array([1, 4, 9]))
+        array([3, 5])
+    """
+    x = as_array(a)
+    if n < 0:
+        raise ArgumentError(f"diff: n is {n}; it cannot be negative.")
+    if type_of(x).ndim == 0:
+        raise AxisError("diff: the array has no axis.")
+    if n == 0:
+        return x
+    axis = canonical_axis("diff", axis, type_of(x).ndim)
+    one = ones_at((axis,), type_of(x).shape)
+    parts = [
+        part if type_of(as_array(part)).ndim else broadcast_to(as_array(part), one)
+        for part in (prepend, x, append)
+        if part is not None
+    ]
+    if len(parts) > 1:
+        x = concatenate(parts, axis=axis)
+    difference = p.ne_p if type_of(x).dtype == bool else p.sub_p
+    for _ in range(n):
+        size = type_of(x).shape[axis]
+        if size == 0:
+            break
+        x = difference(pick(x, slice(1, None), axis), pick(x, slice(0, size - 1), axis))
+    return x
 
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Any:
