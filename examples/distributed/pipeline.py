@@ -12,13 +12,13 @@ import argparse
 
 import jax
 import numpy as np
-import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 import ftrans
 import ftrans.numpy as fnp
 from examples.distributed import program
 from examples.distributed.digits import load, rows_of
+from examples.distributed.training import train
 from ftrans import func
 
 WIDTH, HIDDEN, CLASSES, PARTS = 64, 256, 16, 16
@@ -75,18 +75,6 @@ def loss_of_last(params, images, labels):
     return ftrans.psum(fnp.where(is_last, found, 0.0), "stage")
 
 
-def train(gradient, params, batches):
-    """Returns the losses."""
-    optimiser = optax.adam(1e-3)
-    state, update, losses = optimiser.init(params), jax.jit(optimiser.update), []
-    for batch in batches:
-        value, slopes = gradient(params, *batch)
-        updates, state = update(slopes, state)
-        params = optax.apply_updates(params, updates)
-        losses.append(float(value))
-    return np.array(losses)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=100)
@@ -112,8 +100,8 @@ def main():
     program.show(found)
     here, size = program.bytes_on_device(params["stages"]), program.bytes_of(start["stages"])
     print(f"weights of blocks: {size:,} bytes, {here:,} on each device")
-    losses = train(gradient, params, batches)
-    alone = train(func.value_and_grad(loss), start, plain)
+    losses, *_ = train(gradient, params, batches, 1e-3)
+    alone, *_ = train(func.value_and_grad(loss), start, plain, 1e-3)
     print(f"loss {losses[0]:.3f} to {losses[-1]:.3f}; alone {alone[-1]:.3f}")
 
     # one in the loop over ticks, and one in that of the backward pass

@@ -13,12 +13,12 @@ import argparse
 
 import jax
 import numpy as np
-import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 import ftrans
 import ftrans.numpy as fnp
 from examples.distributed import program
+from examples.distributed.training import train
 from ftrans import func
 
 BATCH, LENGTH, WIDTH, HEADS, LETTERS = 8, 256, 32, 2, 16
@@ -111,18 +111,6 @@ def batches(steps):
 COUNTS = (np.arange(LENGTH) >= LENGTH // 2).astype("float32")
 
 
-def train(gradient, params, steps):
-    """Returns the losses."""
-    optimiser = optax.adam(1e-2)
-    state, update, losses = optimiser.init(params), jax.jit(optimiser.update), []
-    for batch in batches(steps):
-        value, slopes = gradient(params, *batch)
-        updates, state = update(slopes, state)
-        params = optax.apply_updates(params, updates)
-        losses.append(float(value))
-    return np.array(losses)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=60)
@@ -141,18 +129,17 @@ def main():
     gradient, alone = of(cut), of(loss)
     start = initialise(np.random.default_rng(1))
     params = ftrans.device_put(start, NamedSharding(mesh, whole))
-    put = lambda w, *batch: gradient(w, *ftrans.device_put(batch, NamedSharding(mesh, line)))  # noqa: E731
+    put = lambda batch: ftrans.device_put(batch, NamedSharding(mesh, line))  # noqa: E731
 
-    letters = ftrans.device_put(next(batches(1)), NamedSharding(mesh, line))
-    compiled = ftrans.jit(gradient).lower(params, *letters).compile()
+    compiled = ftrans.jit(gradient).lower(params, *put(next(batches(1)))).compile()
     found = program.read(compiled.as_text())
     program.show(found)
     here = compiled.memory_analysis().temp_size_in_bytes
     compiled = ftrans.jit(alone).lower(start, *next(batches(1))).compile()
     there = compiled.memory_analysis().temp_size_in_bytes
     print(f"temporary memory: {there:,} bytes on one device alone, {here:,} on each")
-    losses = train(put, params, options.steps)
-    expected = train(alone, start, options.steps)
+    losses, *_ = train(gradient, params, map(put, batches(options.steps)), 1e-2)
+    expected, *_ = train(alone, start, batches(options.steps), 1e-2)
     print(f"loss {losses[0]:.3f} to {losses[-1]:.3f}; alone {expected[-1]:.3f}")
 
     # keys and values go round once, and their cotangents once more

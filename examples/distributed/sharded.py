@@ -12,13 +12,13 @@ import itertools
 
 import jax
 import numpy as np
-import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 import ftrans
 import ftrans.numpy as fnp
 from examples.distributed import program
 from examples.distributed.digits import load, rows_of
+from examples.distributed.training import train
 from ftrans import func
 
 SIZES = (64, 512, 512, 16)  # ten classes and six that never come, so that eight divide them
@@ -49,19 +49,6 @@ def gathering(mesh):
     return whole
 
 
-def train(params, batches, whole):
-    """Returns the losses, the parameters and the state of the optimiser."""
-    optimiser = optax.adam(1e-3)
-    state, update, losses = optimiser.init(params), jax.jit(optimiser.update), []
-    gradient = func.value_and_grad(lambda *args: loss(*args, whole))
-    for batch in batches:
-        value, slopes = gradient(params, *batch)
-        updates, state = update(slopes, state)
-        params = optax.apply_updates(params, updates)
-        losses.append(float(value))
-    return np.array(losses), params, state
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=100)
@@ -75,14 +62,14 @@ def main():
     plain = [(images[r], labels[r]) for r in rows]
     cut = ftrans.device_put(plain, parts)
     start = initialise(np.random.default_rng(0))
-    whole = gathering(mesh)
+    of = lambda whole: func.value_and_grad(lambda *args: loss(*args, whole))  # noqa: E731
+    gradient = of(gathering(mesh))
 
     params = ftrans.device_put(start, parts)
-    step = ftrans.jit(func.value_and_grad(lambda *args: loss(*args, whole)))
-    found = program.collectives(step, params, *cut[0])
+    found = program.collectives(ftrans.jit(gradient), params, *cut[0])
     program.show(found)
-    losses, params, state = train(params, cut, whole)
-    alone, *kept = train(start, plain, lambda weight: weight)
+    losses, params, state = train(gradient, params, cut, 1e-3)
+    alone, *kept = train(of(lambda weight: weight), start, plain, 1e-3)
     here, there = program.bytes_on_device((params, state)), program.bytes_of(kept)
     print(f"parameters and state: {there:,} bytes, {here:,} on each device")
     print(f"loss {losses[0]:.3f} to {losses[-1]:.3f}; alone {alone[-1]:.3f}")

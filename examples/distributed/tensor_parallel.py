@@ -13,12 +13,12 @@ import argparse
 
 import jax
 import numpy as np
-import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 import ftrans
 import ftrans.numpy as fnp
 from examples.distributed import program
+from examples.distributed.training import train
 from ftrans import func
 
 BLOCKS, WIDTH, HEADS, HIDDEN, LETTERS, LENGTH, BATCH = 2, 64, 4, 256, 16, 12, 32
@@ -85,18 +85,6 @@ def batches(steps):
         yield given, np.ascontiguousarray(given[:, ::-1])
 
 
-def train(gradient, params, steps, put):
-    """Returns the losses; `put` gives the arrays of a batch their place."""
-    optimiser = optax.adam(3e-3)
-    state, update, losses = optimiser.init(params), jax.jit(optimiser.update), []
-    for batch in batches(steps):
-        value, slopes = gradient(params, *put(batch))
-        updates, state = update(slopes, state)
-        params = optax.apply_updates(params, updates)
-        losses.append(float(value))
-    return np.array(losses)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=100)
@@ -116,8 +104,8 @@ def main():
     program.show(found)
     blocks, here = start["blocks"], program.bytes_on_device(params["blocks"])
     print(f"weights of blocks: {program.bytes_of(blocks):,} bytes, {here:,} on each device")
-    losses = train(gradient, params, options.steps, put)
-    alone = train(func.value_and_grad(loss), start, options.steps, lambda batch: batch)
+    losses, *_ = train(gradient, params, map(put, batches(options.steps)), 3e-3)
+    alone, *_ = train(func.value_and_grad(loss), start, batches(options.steps), 3e-3)
     print(f"loss {losses[0]:.3f} to {losses[-1]:.3f}; alone {alone[-1]:.3f}")
 
     # a block sums its activations twice, and their cotangents twice
