@@ -64,7 +64,7 @@ CEILINGS = {
     "ir": 2624,
     "nn": 2893,
     "numpy": 9424,
-    "primitives": 9854,
+    "primitives": 9834,
     "random": 1274,
     "runtime": 4580,
     "scipy": 568,

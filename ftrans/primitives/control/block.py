@@ -13,13 +13,12 @@ from ftrans.ir import ArrayType, Program
 from ftrans.primitives.arithmetic import mul_p
 from ftrans.primitives.control.call import call_p
 from ftrans.primitives.control.common import (
-    Mask,
     merged,
-    needs,
     opposite,
     pick,
     present,
     program_from,
+    program_rules,
     restrict,
     spread,
     unknown,
@@ -27,14 +26,6 @@ from ftrans.primitives.control.common import (
 from ftrans.primitives.elementary import sin_p
 from ftrans.primitives.family import carrier, normal
 from ftrans.primitives.record import Sample
-
-
-def _jvp(transforms: Any, tangents: Any, *primals: Any, program: Program) -> Any:
-    active = present(tangents)
-    pushed, nonzero = transforms.jvp(program, active)
-    outs = block_p(*primals, *pick(tangents, active), program=pushed)
-    count = len(nonzero)
-    return outs[:count], spread(outs[count:], nonzero)
 
 
 def _linearize(transforms: Any, tangents: Any, *primals: Any, program: Program) -> Any:
@@ -61,20 +52,6 @@ def _transpose(transforms: Any, cts: Any, *operands: Any, program: Program) -> A
     return spread(spread(got, found), linear)
 
 
-def _batch(transforms: Any, size: int, operands: Any, dims: Any, *, program: Program) -> Any:
-    mapped, which = transforms.batch(program, size, tuple(dims))
-    return block_p(*operands, program=mapped), [0 if m else None for m in which]
-
-
-def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
-    program = params["program"]
-    needed = tuple(needs(params, used))
-    if all(used) and all(needed):
-        return None
-    part = restrict(transforms, program, needed, used)
-    return tuple(pick(operands, needed)), {"program": part}, used
-
-
 def _samples() -> list[Sample]:
     t = ArrayType((3,), "float64")
     program = program_from(lambda x, y: [mul_p(sin_p(x), y), x, y], t, t)
@@ -85,11 +62,9 @@ block_p = carrier(
     "block",
     infer=call_p.infer,
     lower=call_p.lower,
-    jvp=_jvp,
+    **program_rules(lambda *xs, **params: block_p(*xs, **params)),
     linearize=_linearize,
     transpose=_transpose,
-    batch=_batch,
-    prune=_prune,
     cost=call_p.cost,
     samples=_samples,
 )

@@ -20,12 +20,11 @@ from ftrans.primitives.control.call import call_p
 from ftrans.primitives.control.common import (
     Mask,
     grouped,
-    needs,
     opposite,
     pick,
     present,
     program_from,
-    restrict,
+    program_rules,
     spread,
     unknown,
 )
@@ -184,14 +183,6 @@ def _calls(equation: Any) -> bool:
     return any("external" in e.primitive.tags for e in (equation, *inner))
 
 
-def _jvp(transforms: Any, tangents: Any, *primals: Any, program: Program, **params: Any) -> Any:
-    active = present(tangents)
-    pushed, nonzero = transforms.jvp(program, active)
-    outs = checkpoint_p(*primals, *pick(tangents, active), program=pushed, **params)
-    count = len(nonzero)
-    return outs[:count], spread(outs[count:], nonzero)
-
-
 def _linearize(
     transforms: Any, tangents: Any, *primals: Any, program: Program, **params: Any
 ) -> Any:
@@ -241,22 +232,6 @@ def _ties(program: Program, count: int) -> set[int]:
     return ties
 
 
-def _batch(
-    transforms: Any, size: int, operands: Any, dims: Any, *, program: Program, **params: Any
-) -> Any:
-    mapped, which = transforms.batch(program, size, tuple(dims))
-    outs = checkpoint_p(*operands, program=mapped, **params)
-    return outs, [0 if m else None for m in which]
-
-
-def _prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
-    needed = tuple(needs(params, used))
-    if all(used) and all(needed):
-        return None
-    part = restrict(transforms, params["program"], needed, used)
-    return tuple(pick(operands, needed)), {**params, "program": part}, used
-
-
 def _lower(xp: Any, *arrays: Any, program: Program, policy: Policy, prevent_cse: bool) -> Any:
     run = lambda *given: call_p.lower(xp, *given, program=program)  # noqa: E731
     if xp is not np and any(map(is_traced_by_jax, arrays)):
@@ -278,11 +253,9 @@ checkpoint_p = carrier(
     "checkpoint",
     infer=lambda *types, program, **params: call_p.infer(*types, program=program),
     lower=_lower,
-    jvp=_jvp,
+    **program_rules(lambda *xs, **params: checkpoint_p(*xs, **params)),
     linearize=_linearize,
     transpose=_transpose,
-    batch=_batch,
-    prune=_prune,
     cost=call_p.cost,
     samples=_samples,
 )

@@ -186,6 +186,37 @@ def restrict(transforms: Any, program: Program, inputs: Mask, outputs: Mask) -> 
     return found
 
 
+def program_rules(run: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the rules `jvp`, `batch` and `prune` of what runs its `program` and changes nothing.
+
+    Args:
+        run: records such an equation, of operands and params.
+    """
+
+    def jvp(transforms: Any, tangents: Any, *primals: Any, program: Program, **params: Any) -> Any:
+        active = present(tangents)
+        pushed, nonzero = transforms.jvp(program, active)
+        outs = run(*primals, *pick(tangents, active), program=pushed, **params)
+        count = len(nonzero)
+        return outs[:count], spread(outs[count:], nonzero)
+
+    def batch(
+        transforms: Any, size: int, operands: Any, dims: Any, *, program: Program, **params: Any
+    ) -> Any:
+        mapped, which = transforms.batch(program, size, tuple(dims))
+        outs = run(*operands, program=mapped, **params)
+        return outs, [0 if m else None for m in which]
+
+    def prune(transforms: Any, used: Mask, operands: Any, params: Any) -> Any:
+        needed = tuple(needs(params, used))
+        if all(used) and all(needed):
+            return None
+        part = restrict(transforms, params["program"], needed, used)
+        return tuple(pick(operands, needed)), {**params, "program": part}, used
+
+    return {"jvp": jvp, "batch": batch, "prune": prune}
+
+
 @contextmanager
 def grouped(
     transforms: Any, name: str, *groups: Sequence[ArrayType]
