@@ -9,11 +9,11 @@ from __future__ import annotations
 import dis
 import functools
 import itertools
+import operator
 from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
-import jax
 import numpy as np
 
 import ftrans.numpy as fnp
@@ -25,8 +25,9 @@ from ftrans.func.memo import origin
 from ftrans.func.parallel import associative_scan
 from ftrans.func.proof import Refused
 from ftrans.func.proven import reader
+from ftrans.interop.function import copied_by
 from ftrans.numpy import linalg
-from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
+from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, settings_of_jax
 
 _LARGEST = 1 << 16
 """The most bytes of an array that is compared at each call: that takes some microseconds."""
@@ -72,14 +73,13 @@ class _Whole(Reader):
 
     def function(self, function: Any, is_method: bool = False) -> bool:
         base, _ = origin(function)  # options of transforms are constants
-        if type(base) is FunctionType:
+        if type(base) is FunctionType and copied_by(base) is None:
             names = set(_names_in(base.__code__))
             self._asked |= names
             if found := names & _OF_ARRAYS:
                 return self._refuse(f"{base.__qualname__} asks for {min(found)}")
-            for code in _codes_in(base.__code__):
-                if why := _refused(code):
-                    return self._refuse(f"{base.__qualname__} {why}")
+            if why := next(filter(None, map(_refused, _codes_in(base.__code__))), ""):
+                return self._refuse(f"{base.__qualname__} {why}")
         return super().function(base, is_method)
 
     def _value(self, value: Any, attributes: tuple[str, ...]) -> bool:
@@ -96,7 +96,7 @@ class _Whole(Reader):
             return self._array(value)
         if is_jax(value):
             # JAX computes with what is not traced, as it is told to
-            self.guards.ask(jax.config, _of_jax)
+            self.guards.ask(settings_of_jax, operator.call)
             return not is_traced_by_jax(value)
         known = id(value) in _HARMLESS and not attributes
         return known or super()._value(value, attributes)
@@ -153,15 +153,6 @@ def _refused(code: CodeType) -> str:
     if "PUSH_EXC_INFO" in found:
         return "catches exceptions"  # which traced values may raise alone
     return "asks for the class of a value" if "MATCH_CLASS" in found else ""
-
-
-def _of_jax(options: Any) -> tuple[Any, ...]:
-    """Returns the options of JAX by which the types of its results depend on them."""
-    return (
-        options.jax_enable_x64,
-        options.jax_numpy_dtype_promotion,
-        options.jax_numpy_rank_promotion,
-    )
 
 
 def _guards(function: FunctionType, is_anew: bool) -> Guards:

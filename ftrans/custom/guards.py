@@ -30,8 +30,10 @@ from ftrans.errors import FtransError
 from ftrans.func.anew import is_data
 from ftrans.func.memo import MEMO
 from ftrans.interop.closure import content
+from ftrans.interop.function import Namespace, copied_by
 from ftrans.numpy import linalg
 from ftrans.pytree import is_constant
+from ftrans.runtime.jaxlink import settings_of_jax
 
 _ABSENT = object()
 
@@ -164,6 +166,12 @@ class Reader:
             return True
         self._seen.add(function)
         code, defaults = function.__code__, function.__defaults__
+        attributes = len(function.__dict__) - (MEMO in function.__dict__)
+        if (copied := copied_by(function)) is not None:  # which JAX has traced once for all
+            self.guards._functions.append((function, code, defaults, attributes))
+            self.guards.ask(settings_of_jax, operator.call)
+            list(map(self.guards.watch, copied))
+            return True
         reads = _reads(code)
         if isinstance(reads, str):
             return self._refuse(f"{function.__qualname__} {reads}")
@@ -175,7 +183,6 @@ class Reader:
         if not _HARMLESS_ATTRIBUTES.issuperset(function.__dict__):
             return False
         self.guards.asks_needs |= asks_needs(function)
-        attributes = len(function.__dict__) - (MEMO in function.__dict__)
         if function is not self.anew:
             self.guards._functions.append((function, code, defaults, attributes))
         space = function.__globals__
@@ -259,8 +266,8 @@ class Reader:
         )
 
     def _module(self, module: ModuleType, attributes: tuple[str, ...]) -> bool:
-        known = attributes and module.__name__ in _MODULES
-        return bool(known) and self._of_space(module, attributes)
+        is_known = module.__name__ in _MODULES or isinstance(module, Namespace)
+        return bool(attributes) and is_known and self._of_space(module, attributes)
 
     def _of_space(self, space: Any, attributes: tuple[str, ...]) -> bool:
         """Reads what is asked of a module, or of a namespace."""

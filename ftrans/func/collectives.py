@@ -70,10 +70,8 @@ def _looked_up(function: str, axis_name: Any) -> tuple[Axes, bool]:
             of_jax = True
         sizes.append(size)
     if of_jax and state.stack:
-        # what is traced here is for this call alone
         state.by_jax = True
-        state.demanded += 1
-        state.stack[-1].demands += 1
+        state.for_this_call()
     return Axes(names, tuple(sizes)), of_jax
 
 

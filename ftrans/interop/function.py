@@ -128,8 +128,7 @@ def from_jax(function: Any) -> Any:
             f"  Write from_jax(f)(x), or J = from_jax(jax.numpy); J.sin(x)."
         )
     key = Same(function)
-    lasting = _is_of_module(function)
-    table: Any = _lasting if lasting else _passing
+    table: Any = _lasting if _is_of_module(function) else _passing
     return table.get(key) or table.setdefault(key, _imported(function))
 
 
@@ -140,6 +139,15 @@ on_clear(_lasting.clear)
 
 _passing: weakref.WeakValueDictionary[Same, Callable[..., Any]] = weakref.WeakValueDictionary()
 """All others, for as long as somebody has what was made of them."""
+
+_traces: weakref.WeakKeyDictionary[Any, dict[Any, _Traced]] = weakref.WeakKeyDictionary()
+"""What was traced of each function that is made here."""
+
+
+def copied_by(function: Any) -> list[np.ndarray] | None:
+    """Returns the arrays of which `from_jax` took copies; None for a function it has not made."""
+    traces = _traces.get(function)
+    return None if traces is None else [x for t in traces.values() for x, _ in t.copied]
 
 
 def _is_of_module(function: Any) -> bool:
@@ -186,6 +194,7 @@ def _imported(function: Callable[..., Any]) -> Callable[..., Any]:
     called.__doc__ = getattr(function, "__doc__", None)
     called.__wrapped__ = function  # type: ignore[attr-defined]
     made = boundary(called)
+    _traces[made] = traces
     for method in _OF_UFUNCS:
         if hasattr(type(function), method):
             setattr(made, method, from_jax(getattr(function, method)))
@@ -254,7 +263,6 @@ _NUMBERS = {
 }
 """The dtypes of Python's numbers by kind, and by whether JAX keeps what is wide."""
 
-
 _plain_arrays: set[type] = {np.ndarray}
 """Types of arrays, those of JAX as they come: to ask an abstract class is slow."""
 
@@ -262,19 +270,17 @@ _plain_arrays: set[type] = {np.ndarray}
 def _leaf(x: Any, wide: bool) -> Any:
     """Returns an argument as an array, where it is one; else as it is."""
     kind = type(x)
-    if kind in _plain_arrays:
-        shape, dtype = x.shape, x.dtype
-        if dtype in NUMERIC:
-            return _Leaf(x, shape, dtype, False)
+    if kind in _plain_arrays and (dtype := x.dtype) in NUMERIC:
+        return _Leaf(x, x.shape, dtype, False)
     if kind is Tracer and not x.weak:
         return _Leaf(x, x.type.shape, x.type.dtype, False)
     if kind is float or kind is complex or kind is Tracer:
         sort = "c" if kind is complex else x.type.dtype.kind if kind is Tracer else "f"
         dtype = _NUMBERS[sort, wide]
-        if kind is Tracer:
-            x = x if x.type.dtype == dtype else convert_p(x, dtype=dtype)
-        else:
+        if kind is not Tracer:
             x = np.asarray(x, dtype)
+        elif x.type.dtype != dtype:
+            x = convert_p(x, dtype=dtype)
         return _Leaf(x, (), dtype, True)
     if not _is_array(x):
         return x
@@ -362,6 +368,7 @@ def _by_value(
     Raises:
         FtransError: where a value is asked for that is not known, or that is differentiated.
     """
+    state.for_this_call()
     if not any(type(x.value) is Tracer for x in given if type(x) is _Leaf):
         with untraced(), precision(wide):
             args, kwargs = structure.unflatten(

@@ -15,7 +15,7 @@ import numpy as np
 from ftrans.interop.callee import key_of
 from ftrans.interop.importer import Importer, NoCounterpart, Rule, alone, core, type_of_aval
 from ftrans.interpreters.base import building
-from ftrans.ir import ArrayType, Program
+from ftrans.ir import ArrayType
 from ftrans.primitives import Spec, custom_p
 from ftrans.primitives.control.common import Mask, merged, opposite, pick
 
@@ -107,7 +107,8 @@ def _custom_jvp(importer: Importer, equation: Any, *operands: Any) -> Any:
     spec = Spec(
         _name(equation), count, smooth, takes=moving, pushed=tuple(references), lasting=lasting
     )
-    return _recorded(importer, xs, (*held, *more), spec, forward, None, forward_mode)
+    programs = {"forward": forward, "backward": None, "forward_mode": forward_mode}
+    return _recorded(importer, xs, (*held, *more), spec, **programs)
 
 
 def _custom_vjp(importer: Importer, equation: Any, *operands: Any, expanded: Any = None) -> Any:
@@ -163,7 +164,8 @@ def _custom_vjp(importer: Importer, equation: Any, *operands: Any, expanded: Any
     spec = Spec(
         _name(equation), count, smooth, gives=gives, pulled=tuple(references), lasting=lasting
     )
-    return _recorded(importer, xs, (*held, *more), spec, forward, backward, None)
+    programs = {"forward": forward, "backward": backward, "forward_mode": None}
+    return _recorded(importer, xs, (*held, *more), spec, **programs)
 
 
 def _high_level(importer: Importer, equation: Any, *operands: Any) -> Any:
@@ -180,25 +182,11 @@ def _high_level(importer: Importer, equation: Any, *operands: Any) -> Any:
 
 
 def _recorded(
-    importer: Importer,
-    xs: Sequence[Any],
-    captured: Sequence[Any],
-    spec: Spec,
-    forward: Program,
-    backward: Program | None,
-    forward_mode: Program | None,
+    importer: Importer, xs: Sequence[Any], captured: Sequence[Any], spec: Spec, **programs: Any
 ) -> Any:
-    """Records the call of a rule of these parts on operands, and on what they have captured."""
-    return custom_p(
-        *xs,
-        *map(importer.frame.capture, captured),
-        forward=forward,
-        backward=backward,
-        forward_mode=forward_mode,
-        variants=(),
-        spec=spec,
-        saved=False,
-    )
+    """Records the call of a rule of these programs on operands, and on what they have captured."""
+    held = map(importer.frame.capture, captured)
+    return custom_p(*xs, *held, **programs, variants=(), spec=spec, saved=False)
 
 
 def _are(found: Sequence[Any], results: Sequence[Any], mask: Sequence[bool]) -> bool:

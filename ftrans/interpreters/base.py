@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ftrans.interpreters.builder import Builder
 from ftrans.ir import ArrayType, Equation, Frame, Literal, Program, Tracer, bind
-from ftrans.ir.stack import Placing, current_frame, opened
+from ftrans.ir.stack import Placing, opened, state
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -143,7 +143,7 @@ def excerpt(
 
 def replay(program: Program, operands: Sequence[Any]) -> list[Any]:
     """Binds every equation of `program` anew, in the frames of the operands."""
-    frame = current_frame()
+    frame = state.stack[-1] if state.stack else None
     if type(frame) is Builder and frame.closed:  # then all of it lands there
         return frame.splice(program, operands)
     return walk(program, operands, lambda e, taken: bind(e.primitive, taken, e.params))

@@ -15,7 +15,7 @@ from ftrans.interpreters.builder import transforms
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.tangents import Tangents
 from ftrans.ir import ArrayType, Literal, Params, Program, Tracer, bind, type_of
-from ftrans.ir.stack import Placing, current_frame, opened
+from ftrans.ir.stack import Placing, opened, state
 from ftrans.primitives import mark_p
 from ftrans.primitives.arithmetic import accumulate
 from ftrans.primitives.axes import zeros
@@ -87,7 +87,7 @@ def push_forward(
 
 def marked_tangent(tangent: Any, type: ArrayType, params: Params) -> Tracer:
     """Returns a tangent that is marked; it is in the linear program though it be zero."""
-    frame: Any = current_frame()
+    frame: Any = state.stack[-1]
     return frame.mark(zeros(type) if tangent is None else tangent, params)
 
 

@@ -146,8 +146,7 @@ class _State(threading.local):
         self.folds = ()
         self.tape = None
         self.grad = self.grad_mode = True
-        self.inference = False
-        self.of_tensors = False
+        self.inference = self.of_tensors = False
         self.demanded = 0
         self.ran = None
         self.beside = None
@@ -156,6 +155,12 @@ class _State(threading.local):
         self.saving = ()
         self.unsaving = None
 
+    def for_this_call(self) -> None:
+        """Notes that what is traced is for this call alone: it draws, or knows a value."""
+        self.demanded += 1
+        for frame in self.stack:
+            frame.demands += 1
+
 
 state = _State()
 
@@ -163,11 +168,6 @@ state = _State()
 def is_tracing() -> bool:
     """Tells whether this thread is inside a traced function."""
     return bool(state.stack)
-
-
-def current_frame() -> Frame | None:
-    """Returns the innermost frame of this thread."""
-    return state.stack[-1] if state.stack else None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from ftrans.errors import MutationError
 from ftrans.ir import Abstract, Frame, Tracer, is_tracing, make_tracer, type_of
 from ftrans.ir import frame as frames
 from ftrans.ir.program import Params
-from ftrans.ir.stack import PAST, current_frame, state
+from ftrans.ir.stack import PAST, state
 from ftrans.numpy.access import Layout, Step, chain, taken, written
 from ftrans.runtime.guard import is_held
 from ftrans.runtime.outlived import become
@@ -208,9 +208,8 @@ def fresh(x: Any) -> Any:
 
 def _again(x: Tracer) -> Tracer:
     made = make_tracer(x.frame, x.index, x.type, x.weak)
-    frame = current_frame()
-    if frame is not x.frame and frame is not None:
-        _bear(made, frame)
+    if state.stack and state.stack[-1] is not x.frame:
+        _bear(made, state.stack[-1])
     return made
 
 

@@ -158,9 +158,8 @@ def lanes(name: str) -> Sequence[Any]:
             `vmap`, unless that was told what is meant.
     """
     found = []
-    state.demanded += 1
+    state.for_this_call()
     for frame in state.stack:
-        frame.demands += 1  # what draws is not to be taken over
         if frame.closed:
             raise UnsupportedError(
                 f"{frame.name}: a generator draws in it, which happens when it is traced: each run "

@@ -31,7 +31,8 @@ def x64(calls: bool = False) -> AbstractContextManager[Any]:
     Args:
         calls: whether functions of users may run in it.
     """
-    return _Calling(_wide, reusable_x64()) if calls else _wide()
+    wide = functools.partial(precision, True)
+    return _Calling(wide, reusable_x64()) if calls else wide()
 
 
 def precision(wide: bool) -> AbstractContextManager[Any]:
@@ -53,14 +54,10 @@ class _Calling(Scope):
         interrupts.end(self._patient)
 
 
-def _wide() -> AbstractContextManager[Any]:
-    return jax.enable_x64(True)
-
-
 @functools.cache
 def reusable_x64() -> bool:
     """Tells whether one scope may be entered again after it was left."""
-    scope = _wide()
+    scope = precision(True)
     try:
         for _ in range(2):
             with scope:
@@ -109,6 +106,7 @@ def settings_of_jax() -> tuple[Any, ...]:
     """Returns what JAX's functions are traced by, beside their arguments."""
     config: Any = jax.config
     return (
+        config.jax_enable_x64,
         config.jax_default_matmul_precision,
         config.jax_numpy_dtype_promotion,
         config.jax_numpy_rank_promotion,

@@ -83,10 +83,8 @@ def splice(program: Program, arrays: Sequence[Any]) -> list[Any]:
         for x, t in zip(arrays, program.inputs, strict=True)
     ]
     for array, t in zip(arrays, program.inputs, strict=True):
-        aval = jax.typeof(array)
-        # a mesh without explicit axes does not show, and tells nothing of the array
-        if aval != _aval(t) and str(aval) != str(_aval(t)):
-            raise Unspliceable(f"JAX takes {aval} for {t}")
+        if not _is(jax.typeof(array), t):
+            raise Unspliceable(f"JAX takes {jax.typeof(array)} for {t}")
     with source_info_util.reset_name_stack():
         jaxpr = _jaxpr(program)
     return call_p.bind(*arrays, call_jaxpr=jaxpr)
@@ -135,7 +133,6 @@ def _jaxpr(program: Program) -> Any:
             outputs.append(atom)
         else:
             outputs.append(values[atom])
-    name = program.name
     return core.ClosedJaxpr(
         core.Jaxpr(
             list(consts),
@@ -143,7 +140,7 @@ def _jaxpr(program: Program) -> Any:
             outputs,
             equations,
             core.no_effects,
-            debug_info=core.DebugInfo("ftrans", name, None, None),
+            debug_info=core.DebugInfo("ftrans", program.name, None, None),
         ),
         list(consts.values()),
     )
@@ -214,7 +211,7 @@ def _traced(function: Any, types: Sequence[ArrayType], results: Sequence[ArrayTy
 
     outs = flatten(closed, range(count))
     for aval, t in zip(closed.out_avals, results, strict=True):
-        if aval != _aval(t):
+        if not _is(aval, t):
             raise Unspliceable(f"JAX computes {aval}, not {t}")
     return _Template(tuple(steps), tuple(outs), tuple(consts))
 
@@ -235,6 +232,11 @@ def _aval(t: ArrayType) -> Any:
         return jax.make_jaxpr(lambda x: x)(spec).in_avals[0]
 
     return _avals.find(t, made)
+
+
+def _is(aval: Any, t: ArrayType) -> bool:
+    """Says whether JAX's type says what ours says; a mesh without explicit axes adds nothing."""
+    return aval == _aval(t) or str(aval) == str(_aval(t))
 
 
 # -------------------------------------------------------------------------------- where it is from

@@ -1017,3 +1017,73 @@ def test_what_is_closed_over_is_freed() -> None:
     helpers = [session() for _ in range(4)]
     gc.collect()
     assert not any(helper() for helper in helpers)
+
+
+# ------------------------------------------------------------- functions that are written with JAX
+
+
+def imports(factor: Any) -> Any:
+    return ftrans.from_jax(lambda x: (jnp.sin(x) * factor).sum())
+
+
+NAMED = ftrans.from_jax(types.ModuleType("of_jax"))
+
+
+def by_name(x: Any) -> Any:
+    return NAMED.curve(x).sum()
+
+
+FACTORS = {
+    "number": lambda: np.array(2.0),
+    "wide": lambda: np.full(8, 2.0),
+    "narrow": lambda: np.full(8, 2.0, "float32"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("factor", FACTORS)
+def test_functions_of_jax_close_over_what_is_written_to(factor: str, dtype: str) -> None:
+    array, x = FACTORS[factor](), X.astype(dtype)
+    f = imports(array)
+
+    def change(turn: int) -> None:
+        if turn in (30, 40):
+            array[...] += turn
+            f(x)  # which JAX traces anew before the proof is looked at
+
+    for transformed in (func.grad(f), func.grad(lambda x: f(x) * 2)):
+        told = both_ways(transformed, lambda turn: (x,), change)
+        assert told.count("skipped") > TURNS // 4
+
+
+def test_names_of_namespaces_of_jax_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(turn: int) -> None:
+        if turn == 30:
+            monkeypatch.setattr(NAMED, "curve", ftrans.from_jax(jnp.cos))
+
+    monkeypatch.setattr(NAMED, "curve", ftrans.from_jax(jnp.sin), raising=False)
+    assert "skipped" in both_ways(func.grad(by_name), lambda i: (X,), change)
+
+
+def test_functions_of_jax_are_traced_anew_where_it_is_told_otherwise() -> None:
+    g = func.grad_and_value(ftrans.from_jax(lambda x: jnp.arange(3.0).sum() * x.sum()))
+    for _ in range(TURNS):
+        assert g(X)[1].dtype == np.float32
+    assert last() == "skipped"
+    with jax.enable_x64(True):
+        assert g(X)[1].dtype == np.float64
+    assert g(X)[1].dtype == np.float32
+
+
+def test_functions_of_jax_that_ask_for_values_are_called_again() -> None:
+    marks, calls = np.array([0, 1, 0, 1]), []
+
+    def places(x: Any) -> Any:
+        calls.append(None)
+        return jnp.nonzero(x)[0]
+
+    f = ftrans.from_jax(places)
+    g = func.grad(lambda x: x[f(marks)].sum())
+    for _ in range(TURNS):
+        np.testing.assert_array_equal(g(X[:4]), marks)
+    assert len(calls) >= TURNS

@@ -14,7 +14,7 @@ import numpy as np
 
 from ftrans.ir import ArrayType, Program
 from ftrans.ir.dtype import is_complex
-from ftrans.ir.stack import current_frame
+from ftrans.ir.stack import state
 from ftrans.primitives.arithmetic import mul_p
 from ftrans.primitives.control.call import call_p
 from ftrans.primitives.control.common import (
@@ -198,7 +198,7 @@ def _transpose(transforms: Any, cts: Any, *operands: Any, program: Program, **pa
     linear, nonzero = unknown(operands), present(cts)
     turned, found = transforms.transpose(program, linear, nonzero)
     constants, given = pick(operands, opposite(linear)), pick(cts, nonzero)
-    frame: Any = current_frame()  # a builder, as of all that transposes
+    frame: Any = state.stack[-1]  # a builder, as of all that transposes
     if params["prevent_cse"]:
         # and not before what is computed again before it is done with, whatever the cotangents are
         ties, after = _ties(turned, len(constants)), (*given, *frame.before)
