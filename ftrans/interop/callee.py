@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftrans.errors import AxisError, RuleError, TransposeError
+from ftrans.errors import AxisError, MissingRuleError, RuleError, TransposeError
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.stack import state, untraced
 from ftrans.primitives.control.common import Mask, merged, opposite, pick, present, spread, unknown
@@ -113,21 +113,12 @@ def key_of(jaxpr: Any) -> Hashable:
             return static_key(x.val), x.aval
         return numbers.setdefault(x, len(numbers))
 
+    def key(e: Any) -> Hashable:
+        ins, outs = tuple(map(atom, e.invars)), tuple(map(atom, e.outvars))
+        return e.primitive, ins, outs, static_key((e.params, e.ctx)), frozenset(e.effects)
+
     inputs = tuple([(atom(x), x.aval) for x in (*jaxpr.constvars, *jaxpr.invars)])
-    equations = tuple(
-        [
-            (
-                equation.primitive,
-                tuple(map(atom, equation.invars)),
-                static_key(equation.params),
-                tuple(map(atom, equation.outvars)),
-                static_key(equation.ctx),
-                frozenset(equation.effects),
-            )
-            for equation in jaxpr.eqns
-        ]
-    )
-    return inputs, equations, tuple(map(atom, jaxpr.outvars))
+    return inputs, tuple(map(key, jaxpr.eqns)), tuple(map(atom, jaxpr.outvars))
 
 
 _PLAIN = frozenset({bool, int, str, type(None)})
@@ -159,9 +150,7 @@ def static_key(value: Any) -> Hashable:
 
 def content_key(array: Any) -> Hashable:
     """Returns what stands in a key for an array that nobody writes to any more."""
-    return (
-        Same(array) if isinstance(array, jax.Array) else (array.dtype, array.shape, array.tobytes())
-    )
+    return Same(array) if is_jax(array) else (array.dtype, array.shape, array.tobytes())
 
 
 # ------------------------------------------------------------------------------------ the callees
@@ -304,7 +293,7 @@ class Pushforward(JaxCallee):
         if self._reverse is None:
             self._reverse = _has_custom_vjp(jax.make_jaxpr(function)(*chosen))
         if not self._reverse:
-            return jax.jvp(function, tuple(chosen), tuple(tangents))[1]
+            return self._asked(jax.jvp, function, tuple(chosen), tuple(tangents))[1]
         outs, pull = jax.vjp(function, *chosen)
         return jax.linear_transpose(pull, list(outs))(tuple(tangents))[0]
 
@@ -315,7 +304,17 @@ class Pushforward(JaxCallee):
         if linear != tuple(i >= len(self.active) for i in range(len(linear))):
             return super().pull(types, linear, known, given, cts)
         function, chosen = self._chosen(known)
-        return jax.vjp(lambda *chosen: pick(function(*chosen), given), *chosen)[1](list(cts))
+        pull = self._asked(jax.vjp, lambda *chosen: pick(function(*chosen), given), *chosen)[1]
+        return pull(list(cts))
+
+    def _asked(self, derivative: Any, *args: Any) -> Any:
+        try:
+            return derivative(*args)
+        except NotImplementedError as error:
+            raise MissingRuleError(
+                f"{self.base.name}: JAX does not differentiate it.\n  JAX: {error}\n"
+                f"  Call it on x.detach(), or give it a rule by autograd.Function."
+            ) from error
 
 
 def _has_custom_vjp(jaxpr: Any) -> bool:

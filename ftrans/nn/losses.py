@@ -19,7 +19,7 @@ from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import fits, loss, shown
 from ftrans.nn.vectors import pairwise_distance
-from ftrans.numpy.promotion import as_array, inexact, promoted
+from ftrans.numpy.promotion import as_array, inexact, promoted, unify
 
 __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss",
@@ -43,13 +43,13 @@ def _pair(name: str, input: Any, target: Any, strict: bool = False) -> list[Any]
             f"{name}: input and target have different shapes.{shown(input=x, target=y)}\n"
             f"  Give them one shape: target[:, None] adds an axis of size 1."
         )
-    out = fnp.broadcast_arrays(x, y)
+    out = unify(name, x, y)
     warnings.warn(
         f"{name}: target {u} is broadcast against input {t}, which is rarely meant. "
         f"Give them one shape.",
         stacklevel=6,
     )
-    return list(out)
+    return out
 
 
 def _weighed(name: str, values: Any, weight: Any) -> Any:
@@ -260,7 +260,7 @@ def hinge_embedding_loss(
     input: Any, target: Any, margin: float = 1.0, reduction: str = "mean"
 ) -> Any:
     """Returns x where y is 1, and `max(0, margin - x)` where y is -1."""
-    x, y = fnp.broadcast_arrays(*promoted(inexact(input), as_array(target)))
+    x, y = unify("hinge_embedding_loss", inexact(input), as_array(target))
     return fnp.where(y == -1.0, 0.0, x) + fnp.where(y == 1.0, 0.0, _above_zero(margin - x))
 
 

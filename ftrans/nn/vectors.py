@@ -10,7 +10,7 @@ from ftrans import numpy as fnp
 from ftrans.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, shown
-from ftrans.numpy.promotion import as_array, cast, inexact
+from ftrans.numpy.promotion import as_array, cast, inexact, unify
 from ftrans.primitives import iota_p, stop_gradient_p
 
 __all__ = [
@@ -57,7 +57,7 @@ def normalize(input: Any, p: float = 2.0, axis: Any = 1, eps: float = 1e-12) -> 
 
 def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Any:
     """Returns the cosine of the angle between vectors along an axis; no length is below `eps`."""
-    x, y = fnp.broadcast_arrays(inexact(x1), inexact(x2))
+    x, y = unify("cosine_similarity", inexact(x1), inexact(x2))
     return fnp.sum(fnp.multiply(*[normalize(v, 2.0, axis, eps) for v in (x, y)]), axis=axis)
 
 
@@ -65,7 +65,7 @@ def pairwise_distance(
     x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Any:
     """Returns the p-norm of `x1 - x2 + eps` along the last axis."""
-    gap = fnp.subtract(inexact(x1), inexact(x2)) + eps
+    gap = fnp.subtract(*unify("pairwise_distance", inexact(x1), inexact(x2))) + eps
     return fnp.vector_norm(gap, axis=-1, ord=p, keepdims=keepdim)
 
 

@@ -37,10 +37,12 @@ __all__ = [
 def _static(name: str, what: str, value: Any) -> np.ndarray:
     """Returns whole numbers that must be known while tracing, as a NumPy array."""
     if isinstance(value, Tracer):
-        value = value.value(f"{name}() with {what}")
+        value = value.value(f"{name}() with traced {what}")
     array = np.asarray(value)
     if array.size and array.dtype.kind not in "iub":
         raise UnsupportedError(f"{name}: {what} must be whole numbers, not {array.dtype}.")
+    if what != "shift" and (array < 0).any():
+        raise ShapeError(f"{name}: {what} cannot be negative.\n  {what}: {value}")
     return array.astype(np.int64)
 
 
@@ -70,7 +72,7 @@ def repeat(
         return _repeat(a, repeats, axis, total_repeat_length=total_repeat_length)
     x, axis = line_of("repeat", as_array(a), axis)
     shape = type_of(x).shape
-    times = _static("repeat", "traced repeats", repeats)
+    times = _static("repeat", "repeats", repeats)
     if times.size != 1:
         if times.shape != (shape[axis],):
             raise ShapeError(
@@ -92,7 +94,7 @@ def tile(A: Any, reps: Any) -> Any:
         reps: how often along each axis; new axes come in front.
     """
     x = as_array(A)
-    times = np.atleast_1d(_static("tile", "traced reps", reps)).tolist()
+    times = np.atleast_1d(_static("tile", "reps", reps)).tolist()
     ndim = max(type_of(x).ndim, len(times))
     axes = tuple(range(1, 2 * ndim, 2))[ndim - type_of(x).ndim :]
     times, shape = ((*(1,) * (ndim - len(v)), *v) for v in (times, type_of(x).shape))
@@ -133,7 +135,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     t = type_of(x)
     if axis is None:
         return p.reshape_p(roll(flattened(x), shift, 0), shape=t.shape)
-    shifts = _static("roll", "a traced shift", shift)
+    shifts = _static("roll", "shift", shift)
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     numbers, places = np.broadcast_arrays(shifts, np.asarray(given))
     out = copied(x)
@@ -178,9 +180,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
         found = {canonical_axis("pad", a, t.ndim): w for a, w in pad_width.items()}
         pad_width = [found.get(a, 0) for a in range(t.ndim)]
         pad_width = [w if isinstance(w, (tuple, list)) else (w, w) for w in pad_width]
-    widths = np.broadcast_to(_static("pad", "a traced pad_width", pad_width), (t.ndim, 2)).tolist()
-    if any(n < 0 for pair in widths for n in pair):
-        raise ShapeError(f"pad: pad_width cannot be negative.\n  pad_width: {pad_width}")
+    widths = np.broadcast_to(_static("pad", "pad_width", pad_width), (t.ndim, 2)).tolist()
     if not t.ndim or (mode == "constant" and kwargs.keys() <= {"constant_values"}):
         return apart(_padded(x, widths, kwargs.get("constant_values", 0)), x)
     taken = _TAKEN.get(mode) if isinstance(mode, str) else kwargs

@@ -22,6 +22,7 @@ from ftrans.numpy.borrowed import double
 from ftrans.numpy.factorizations import is_lost, of_triangle
 from ftrans.numpy.linalg import LinAlgError
 from ftrans.numpy.promotion import as_array
+from ftrans.scipy import sylvester
 from ftrans.traceback import boundary
 
 _found = Namespace("jax.scipy.linalg")
@@ -133,7 +134,7 @@ def lu(
         overwrite_a: has no effect.
         check_finite: has no effect.
     """
-    return _of_batches("lu", type_of(as_array(a)).ndim, permute_l)(a)
+    return _of_batches(_of_jax.lu, type_of(as_array(a)).ndim, permute_l)(a)
 
 
 def sqrtm(A: Any, blocksize: int = 1) -> Any:
@@ -145,7 +146,7 @@ def sqrtm(A: Any, blocksize: int = 1) -> Any:
     """
     A = double(A)
     t = type_of(A)
-    return A if 0 in t.shape else _of_batches("sqrtm", t.ndim)(A)
+    return A if 0 in t.shape else _of_batches(sylvester.sqrtm, t.ndim)(A)
 
 
 def _solver(function: Any) -> Any:
@@ -164,17 +165,18 @@ def _solver(function: Any) -> Any:
     return boundary(called)
 
 
-for _name in ("cho_solve", "lu_solve", "solve_sylvester", "solve_triangular"):
+for _name in ("cho_solve", "lu_solve", "solve_triangular"):
     globals()[_name] = _solver(getattr(_found, _name))
+solve_sylvester = _solver(from_jax(sylvester.solve_sylvester))
 
 
 @functools.lru_cache(16)
-def _of_batches(name: str, ndim: int, *args: Any) -> Any:
+def _of_batches(base: Any, ndim: int, *args: Any) -> Any:
     """Makes a function of JAX's of one matrix one of matrices of so many axes."""
-    function: Any = lambda a: getattr(_of_jax, name)(a, *args)  # noqa: E731
+    function: Any = lambda a: base(a, *args)  # noqa: E731
     for _ in range(ndim - 2):
         function = jax.vmap(function)
-    return from_jax(functools.wraps(getattr(_of_jax, name))(function))
+    return from_jax(functools.wraps(base)(function))
 
 
 @_solver

@@ -33,7 +33,7 @@ from ftrans.ir import (
     open_frame,
 )
 from ftrans.ir.dtype import complex_of, is_float, is_inexact, real_of, short_name
-from ftrans.ir.stack import current_frame
+from ftrans.ir.stack import state
 from ftrans.primitives import add_p, cos_p, mul_p, sin_p, sum_p
 
 F32, F64 = ArrayType((3,), "float32"), ArrayType((3,), "float64")
@@ -234,7 +234,7 @@ def test_operations_land_in_the_deepest_frame_of_their_operands() -> None:
             a, b = sin_p(x), sin_p(y)
             both = add_p(x, y)
             assert (a.frame, b.frame, both.frame) == (outer, inner, inner)
-            assert current_frame() is inner
+            assert state.stack[-1] is inner
             with open_frame("body", closed=True) as body:
                 c = sin_p(x)
                 assert c.frame is body
@@ -265,7 +265,7 @@ def test_inputs_are_declared_then_captured() -> None:
 def test_a_frame_left_by_an_exception_is_gone() -> None:
     with pytest.raises(KeyboardInterrupt), open_frame("a"), open_frame("b"):
         raise KeyboardInterrupt
-    assert current_frame() is None
+    assert not state.stack
 
 
 def test_demand_evaluates_what_is_needed_once() -> None:

@@ -11,6 +11,8 @@ import scipy.linalg
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
+from ftrans.autograd import gradcheck, gradgradcheck
+from ftrans.errors import MissingRuleError
 from tests.helpers import assert_close
 
 RNG = np.random.default_rng(0)
@@ -156,3 +158,32 @@ def test_gradients_of_one_triangle_go_to_both() -> None:
         gradient = func.grad(f)(DEFINITE)
         assert_close(gradient, gradient.T, 1e-12)
         assert_close(np.vdot(gradient, direction), along(f, DEFINITE, direction), 1e-6)
+
+
+def test_sylvester_equations() -> None:
+    right = RNG.normal(size=(4, 2))
+    given = [DEFINITE, A[:2, :2] @ A[:2, :2].T, right]
+    assert_close(ours.solve_sylvester(*given), scipy.linalg.solve_sylvester(*given), 1e-12)
+    gradcheck(ours.solve_sylvester, tuple(given))
+    gradgradcheck(ours.solve_sylvester, tuple(given))
+    both = ours.solve_sylvester(np.stack([DEFINITE, 2 * DEFINITE]), *given[1:])
+    assert_close(both[0], ours.solve_sylvester(*given), 1e-12)
+    whole = [np.array([[1, 2], [3, 4]]), np.eye(2, dtype=int), np.array([[1, 2], [3, 4]])]
+    assert_close(ours.solve_sylvester(*whole), scipy.linalg.solve_sylvester(*whole), 1e-12)
+    turned = [1j * given[0], given[1] + 0j, right + 0j]
+    assert_close(ours.solve_sylvester(*turned), scipy.linalg.solve_sylvester(*turned), 1e-12)
+    gradcheck(ours.solve_sylvester, tuple(turned))
+    with pytest.raises(ValueError, match="Incompatible shapes"):
+        ours.solve_sylvester(DEFINITE, DEFINITE, right)
+
+
+def test_derivatives_of_square_roots_of_matrices() -> None:
+    pair = np.stack([DEFINITE, DEFINITE + 0.3 * A])
+    gradcheck(ours.sqrtm, (pair,))
+    gradgradcheck(ours.sqrtm, (pair[1],))
+
+
+@pytest.mark.parametrize("transform", [func.grad, func.jacfwd])
+def test_what_jax_does_not_differentiate_says_so(transform: Any) -> None:
+    with pytest.raises(MissingRuleError, match="schur: JAX does not differentiate it"):
+        transform(lambda a: ours.schur(a)[0].sum())(A)
