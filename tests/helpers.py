@@ -27,6 +27,9 @@ TOLERANCE = {
 }
 """How far two ways of computing one thing may be apart, by dtype."""
 
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""What is compared is what XLA is given, so it need not try hard."""
+
 
 def sampled(cases: Sequence[Any], n: int) -> list[Any]:
     """Returns every n-th case as it is, and marks the others to be run with the slow tests."""

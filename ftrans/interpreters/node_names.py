@@ -22,7 +22,12 @@ _TORCH = {
     "negative": "Neg", "norm": "LinalgVectorNorm", "power": "Pow", "reshape": "View",
     "reshape_as": "View", "setitem": "IndexPut", "square": "Pow", "subtract": "Sub",
     "swapaxes": "Transpose", "_T": "Permute", "take_along_axis": "Gather", "tile": "Repeat",
-    "true_divide": "Div", "view_as": "View", "x[index] = value": "Fill",
+    "true_divide": "Div", "view_as": "View", "x[index] = value": "Fill", "movedim": "Permute",
+    "ravel": "View", "unflatten": "View", "expand_as": "Expand", "outer": "Mul", "hstack": "Cat",
+    "vstack": "Cat", "dstack": "Cat", "selu": "Elu", "layer_norm": "NativeLayerNorm",
+    "pad": "ConstantPadNd", "conv1d": "Convolution", "conv2d": "Convolution",
+    "conv3d": "Convolution", "max_pool2d": "MaxPool2DWithIndices", "avg_pool2d": "AvgPool2D",
+    "l1_loss": "Mean", "kl_div": "Mean", "normalize": "Div",
 }  # fmt: skip
 """PyTorch's names of functions that have others here."""
 

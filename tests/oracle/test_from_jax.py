@@ -113,7 +113,9 @@ def total(xp: Any, result: Any) -> Any:
     return sum([xp.sum(xp.cos(x)) for x in real])
 
 
-def check(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+def check(
+    name: str, function: Callable[..., Any], args: tuple[Any, ...], transformed: bool = True
+) -> bool:
     """Holds a function at some arguments against JAX; False where it does not take them."""
     given = jax.tree_util.tree_map(lambda x: jnp.asarray(x) if np.ndim(x) else x, args)
     expected = attempted(lambda: function(*given))
@@ -122,7 +124,7 @@ def check(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> boo
     ours = from_jax(function)
     assert_same(ours(*args), expected)
     at = next((i for i, x in enumerate(args) if getattr(x, "dtype", None) == np.float64), None)
-    if at is None:
+    if at is None or not transformed:
         return True
 
     def of_one(function: Callable[..., Any], x: Any) -> Any:
@@ -143,11 +145,11 @@ def check(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> boo
     return True
 
 
-def run(module: str, name: str) -> None:
+def run(module: str, name: str, transformed: bool = True) -> None:
     function = getattr(MODULES[module], name)
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of arguments that a function will not take any more
-        any(check(name, function, args) for args in ARGUMENTS)
+        any(check(name, function, args, transformed) for args in ARGUMENTS)
 
 
 def quick() -> list[tuple[str, str]]:
@@ -166,12 +168,16 @@ def test_some_functions(module: str, name: str) -> None:
     run(module, name)
 
 
+EVERY = [(key, name) for key, module in MODULES.items() for name in names(module)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("module", "name"), [(key, name) for key, module in MODULES.items() for name in names(module)]
+    ("module", "name", "transformed"), [(*one, i % 2 == 0) for i, one in enumerate(EVERY)]
 )
-def test_all_functions(module: str, name: str) -> None:
-    run(module, name)
+def test_all_functions(module: str, name: str, transformed: bool) -> None:
+    """Every function has its values; every other one its derivatives, and is batched, too."""
+    run(module, name, transformed)
 
 
 # what JAX has at kinks, and what is here; where no rule of JAX's is in between, ours count

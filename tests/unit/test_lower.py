@@ -30,7 +30,7 @@ from ftrans.primitives import Primitive, mul_p, registry
 from ftrans.primitives.evaluate import evaluate
 from ftrans.runtime import lower as roads
 from ftrans.runtime import splice
-from tests.helpers import assert_close, types_of
+from tests.helpers import QUICK, assert_close, types_of
 from tests.laws.test_primitives import DTYPES, TAKEN, beside, cases, every, in_turn
 
 Road = Callable[[Program, Sequence[Any]], Sequence[jax.Array]]
@@ -40,10 +40,6 @@ Road = Callable[[Program, Sequence[Any]], Sequence[jax.Array]]
 def _auto() -> Iterator[None]:
     yield
     ftrans.config.lowering = "auto"
-
-
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""What is compared is what XLA is given, so it need not try hard."""
 
 
 def compiled(road: Road, program: Program, arrays: Sequence[Any]) -> Sequence[jax.Array]:
