@@ -31,10 +31,8 @@ _TORCH = {
 }  # fmt: skip
 """PyTorch's names of functions that have others here."""
 
-_WHOLE = {
-    **dict.fromkeys(("_put", "set_slices"), "torch::autograd::CopySlices"),
-    **dict.fromkeys(("copy_", "set_all"), "torch::autograd::CopyBackwards"),
-}
+_WHOLE: dict[str, str] = dict.fromkeys(("_put", "set_slices"), "torch::autograd::CopySlices")
+_WHOLE |= dict.fromkeys(("copy_", "set_all"), "torch::autograd::CopyBackwards")
 _BY_RANK: dict[tuple[int, ...], str] = {(1, 1): "Dot", (2, 2): "Mm", (2, 1): "Mv", (3, 3): "Bmm"}
 
 
@@ -87,6 +85,7 @@ _OPERANDS = {
 }  # fmt: skip
 """What PyTorch calls the operands of operations, where not `self` and `other`."""
 
+_OVERWRITING = {"Bernoulli", "Normal", "Uniform", "Zero"}
 _PRODUCTS = {"Bmm", "Matmul", "Mm", "Mul", "Mv"}
 _ALONG_ONE = {"Cat", "Cumprod", "Cumsum", "LogSoftmax", "Max", "Min", "Prod", "Softmax"}
 _ALONG_SEVERAL = {"Amax", "Amin", "LinalgVectorNorm", "Logsumexp", "Mean", "Std", "Sum", "Var"}
@@ -113,12 +112,8 @@ def listed(part: Part) -> tuple[int, ...]:
     if base in _OVERWRITING:
         found = found[-1:]
     is_masked = base == "IndexPut" and of[0] is not None and not of[0].is_inexact
-    return tuple(
-        found[::-1] if is_masked or _is_over(part) else found[:2] if takes_numbers else found
-    )
-
-
-_OVERWRITING = {"Bernoulli", "Normal", "Uniform", "Zero"}
+    found = found[::-1] if is_masked or _is_over(part) else found[:2] if takes_numbers else found
+    return tuple(found)
 
 
 def settings(part: Part) -> dict[str, Any]:

@@ -666,3 +666,21 @@ def test_cross_products_are_along_the_first_axis_of_three() -> None:
     same(torch.cross(x, x**2, dim=1)[0], [2.0, 0.0, 0.0])
     same(torch.cross(torch.ones((3, 4)), torch.arange(12.0).reshape(3, 4))[0], [4.0] * 4)
     same(torch.linalg.cross(x, x**2)[0], [2.0, 0.0, 0.0])
+
+
+def test_nodes_of_layers_have_the_names_that_pytorch_gives_them() -> None:
+    x, nn = leaf([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 10.0]]), torch.nn.functional
+    named = {
+        "AvgPool2DBackward0": nn.avg_pool2d(x[None], 2),
+        "CatBackward0": torch.vstack([x, x]),
+        "ConstantPadNdBackward0": nn.pad(x, (1, 1)),
+        "ConvolutionBackward0": nn.conv2d(x[None, None], x[None, None]),
+        "EluBackward0": nn.selu(x),
+        "ExpandBackward0": x.expand_as(torch.zeros(2, 3, 3)),
+        "MaxPool2DWithIndicesBackward0": nn.max_pool2d(x[None], 2),
+        "NativeLayerNormBackward0": nn.layer_norm(x, (3,)),
+        "PermuteBackward0": x.movedim(0, 1),
+        "ViewBackward0": x.ravel(),
+    }
+    for name, y in named.items():
+        assert y.grad_fn.name() == name
