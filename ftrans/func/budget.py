@@ -149,7 +149,7 @@ def planned(
         measure = lambda made: temporary(value_and_grad(made, active, with_value))  # noqa: E731
         found = _search(_Chain(plain, active), budget, measure)
         if found.peak > budget and (steps := _with_steps(plain)) is not plain:
-            found = min(found, _search(_Chain(steps, active), budget, measure), key=_by_peak)
+            found = min(found, _search(_Chain(steps, active), budget, measure), key=_rank)
         program.memo[key] = found
     if found.peak > budget:
         raise ArgumentError(
@@ -161,8 +161,8 @@ def planned(
     return found
 
 
-def _by_peak(plan: Plan) -> int:
-    return plan.peak
+def _rank(plan: Plan) -> tuple[float, ...]:
+    return max(plan.peak, plan.budget), plan.share, plan.peak
 
 
 def _with_steps(program: Program) -> Program:
@@ -189,34 +189,35 @@ _TRIES = 7
 
 def _search(chain: _Chain, budget: int, measure: Callable[[Program], int]) -> Plan:
     """Returns the plan of least time within the budget among those tried, else of least memory."""
-    default = measure(chain.program)
+    default, count = measure(chain.program), len(chain.kept)
     if default <= budget:
-        return chain.plan(_LEVELS, budget, default, default)
+        return Plan(chain.program, budget, default, default, (), 0.0)
     seen: dict[Program, Plan] = {}
 
-    def tried(level: int) -> Plan:
-        made = chain.plan(level, budget, default, 0)
+    def tried(groups: tuple[Group, ...]) -> Plan:
+        made = chain.plan(groups, budget, default)
         if made.program not in seen:
             seen[made.program] = made._replace(peak=measure(made.program))
         return seen[made.program]
 
-    least = int(np.isfinite(chain.best[0, len(chain.kept)]).argmax())
+    least = int(np.isfinite(chain.best[0, count]).argmax())
     # the estimate is a guide to what XLA says, by which the next one is chosen
     low, high, level = least, _LEVELS, int(_LEVELS * budget / default)
     for _ in range(_TRIES):
         level = min(max(level, low), high)
-        peak = tried(level).peak
+        peak = tried(chain.groups(0, count, level)).peak
         if 0.9 * budget <= peak <= budget or high - low <= _LEVELS // 128:
             break
         low, high = (level, high) if peak <= budget else (low, level)
         margin = (high - low) // 8 + 1
         level = min(max(int(level * budget / peak), low + margin), high - margin)
-    fits = [plan for plan in seen.values() if plan.peak <= budget]
-    if not fits:
-        for more in (0, 1 / 64, 1 / 16, 1 / 6):  # what is least by the estimate may not be least
-            tried(least + int(more * (_LEVELS - least)))
-        return min(seen.values(), key=_by_peak)
-    return min(fits, key=lambda plan: (plan.share, plan.peak))
+    if all(plan.peak > budget for plan in seen.values()):
+        for more in (0, 1 / 16, 1 / 6):  # what is least by the estimate may not be least
+            tried(chain.groups(0, count, least + int(more * (_LEVELS - least))))
+        for parts in (2, 3, 5, 8):  # XLA has most use of memory again where all are alike
+            length = count // parts or 1
+            tried(tuple([(i, min(i + length, count), ()) for i in range(0, count, length)]))
+    return min(seen.values(), key=_rank)
 
 
 # ------------------------------------------------------------------------------------ a chain
@@ -269,27 +270,28 @@ class _Chain:
         given = sorted(made & (used | {a for a in self.program.outputs if type(a) is int}))
         return excerpt(self.program, [*taken], entries, given), [*taken], given
 
-    def plan(self, level: int, budget: int, default: int, peak: int) -> Plan:
-        """Returns the program that is cheapest within so many units of memory."""
-        groups = self._groups(0, len(self.kept), level)
-        starts = [(self.cuts[i], self.cuts[j]) for i, j, _ in groups]
-        again = tuple([(b - a, self.entries[a][2], self.entries[b - 1][2]) for a, b in starts])
-        share = float(self.best[0, len(self.kept)][level]) / (sum(self.time) or 1.0)
-        made = self.program
-        if groups:
-            with building(made.name, made.inputs) as (frame, inputs):
-                env: dict[Any, Any] = dict(enumerate(inputs))
-                self._run(env, 0, len(self.kept), groups)
-                made = finish(frame, [env[a] if type(a) is int else a for a in made.outputs])
-        return Plan(made, budget, default, peak, again, share)
+    def plan(self, groups: tuple[Group, ...], budget: int, default: int) -> Plan:
+        """Returns the program that computes some groups again, not measured yet."""
+        ends = [(self.cuts[i], self.cuts[j]) for i, j, _ in groups]
+        again = tuple([(b - a, self.entries[a][2], self.entries[b - 1][2]) for a, b in ends])
+        share = self._again(groups) / (sum(self.time) or 1.0)
+        with building(self.program.name, self.program.inputs) as (frame, inputs):
+            env: dict[Any, Any] = dict(enumerate(inputs))
+            self._run(env, 0, len(self.kept), groups)
+            made = finish(frame, [env[a] if type(a) is int else a for a in self.program.outputs])
+        return Plan(made, budget, default, 0, again, share)
 
-    def _groups(self, start: int, stop: int, level: int) -> tuple[Group, ...]:
-        """Returns what is computed again among some pieces: from, to, and what inside."""
+    def _again(self, groups: tuple[Group, ...]) -> float:
+        """Returns the time of what is computed again."""
+        return sum(sum(self.time[i:j]) + self._again(inner) for i, j, inner in groups)
+
+    def groups(self, start: int, stop: int, level: int) -> tuple[Group, ...]:
+        """Returns what is cheapest to compute again of some pieces, by units: from, to, inside."""
         groups = []
         while start < stop:
             choice = int(self.choice[start, stop][level])
             if choice:
-                groups.append((start, choice, self._groups(start, choice, level)))
+                groups.append((start, choice, self.groups(start, choice, level)))
                 level -= self.width[choice]
                 start = choice
             else:

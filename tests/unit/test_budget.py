@@ -70,6 +70,24 @@ def test_what_cannot_be_names_the_least(default: int) -> None:
     func.value_and_grad(deep, memory=least)(WEIGHTS, BATCH)
 
 
+def test_what_a_checkpoint_of_each_layer_takes_can_be_asked_for() -> None:
+    def network(layer: Any) -> Any:
+        def loss(ws: Any, x: Any) -> Any:
+            for w in ws:
+                x = layer(w, x)
+            return (x**2).sum()
+
+        return loss
+
+    layer = lambda w, x: fnp.tanh(fnp.sin(x @ w) * fnp.cos(x @ w))  # noqa: E731
+    args = [RNG.normal(size=(32, 32)).astype("f4") / 6 for _ in range(8)], BATCH[:32]
+    budget = temporary(func.grad(network(func.checkpoint(layer))), *args)
+    assert budget < temporary(func.grad(network(layer)), *args) / 2
+    gradient = func.grad(network(layer), memory=budget)
+    assert_close(gradient(*args)[0], func.grad(network(layer))(*args)[0])
+    assert gradient.plan.peak <= budget
+
+
 def test_loops_compute_their_steps_again() -> None:
     def loss(w: Any, x: Any) -> Any:
         step = lambda s, _: (fnp.tanh(fnp.sin(fnp.tanh(s @ w) @ w) @ w), None)  # noqa: E731
