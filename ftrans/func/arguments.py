@@ -85,9 +85,7 @@ class Arguments:
                 continue
             label = self._label(index)
             if isinstance(leaf, np.ndarray):
-                as_array(
-                    leaf
-                )  # raises where it cannot be computed with, and says how to convert it
+                as_array(leaf)  # raises where it is of no use, and says how to convert it
             if not numeric:
                 raise DTypeError(
                     f"{name}: differentiation takes arrays, Python floats and pytrees of them.\n"

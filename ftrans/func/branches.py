@@ -100,24 +100,17 @@ def _switch(
     types = [
         ArrayType(type_of(x).shape, type_of(x).dtype, w) for x, w in zip(leaves, weak, strict=True)
     ]
-    staged = [
-        stage_body(name, label, branch, types, structure)
-        for branch, label in zip(branches, names, strict=True)
-    ]
+    both = zip(names, branches, strict=True)
+    staged = [stage_body(name, label, branch, types, structure) for label, branch in both]
     dtypes = _agree(name, names, staged)
     # all branches take the operands, followed by all that any of them captured
     captured = {id(value): value for part in staged for value in part.captured}
     taken = [t.update() for t in (*types, *map(type_of, captured.values()))]
     place = {key: i for i, key in enumerate(captured, len(leaves))}
-    programs = [
-        adapted(
-            part.program,
-            taken,
-            [*range(len(leaves)), *[place[id(value)] for value in part.captured]],
-            dtypes,
-        )
-        for part in staged
-    ]
+    programs = []
+    for part in staged:
+        given = [*range(len(leaves)), *[place[id(value)] for value in part.captured]]
+        programs.append(adapted(part.program, taken, given, dtypes))
     outs = switch_p(index, *leaves, *captured.values(), branches=tuple(programs))
     alike = [all(flags) for flags in zip(*[part.weak for part in staged], strict=True)]
     return staged[0].outputs.build(list(map(weakly, outs, alike)))

@@ -103,9 +103,7 @@ def _stage_carry(
             weak[i] = weak_outs[i]
             changed = True
         if not changed:
-            dtypes = [t.dtype for t in types] + [
-                t.dtype for t in staged.program.output_types[len(leaves) :]
-            ]
+            dtypes = [t.dtype for t in (*types, *staged.program.output_types[len(leaves) :])]
             program = consts_first(staged.program, len(staged.captured), dtypes)
             kept = list(map(operator.and_, weak, weak_outs))
             weak_outs = kept + weak_outs[len(kept) :]

@@ -213,8 +213,7 @@ def vectorize(
                 if names is not None:
                     _check_core(x, names, sizes, exact=True)
             if otypes is not None:
-                pairs = zip(results, otypes, strict=True)
-                results = [as_array(x, np.dtype(dtype)) for x, dtype in pairs]
+                results = [as_array(x, np.dtype(t)) for x, t in zip(results, otypes, strict=True)]
             return tuple(results) if isinstance(found, tuple) else results[0]
 
         return _mapped(one, arrays, list(map(len, cores)))

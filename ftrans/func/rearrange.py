@@ -55,15 +55,11 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Any:
         )
     sizes = _sizes(pattern, left, t, axes_lengths)
     names = [name for axis in left for name in axis]
-    right = [
-        [b for a in axis for b in (rest if a == "..." else [a])] for axis in _spread(right, rest)
-    ]
+    right = [[b for a in x for b in (rest if a == "..." else [a])] for x in _spread(right, rest)]
     wanted = [name for axis in right for name in axis]
     if sorted(names) != sorted(wanted):
-        odd = sorted(set(names) ^ set(wanted)) or ["an axis twice"]
-        raise _wrong(
-            pattern, f"both sides have the same names, once each; not so: {', '.join(odd)}"
-        )
+        odd = ", ".join(sorted(set(names) ^ set(wanted)) or ["an axis twice"])
+        raise _wrong(pattern, f"both sides have the same names, once each; not so: {odd}")
     x = fnp.reshape(tensor, tuple([sizes[name] for name in names]))
     x = fnp.transpose(x, tuple([names.index(name) for name in wanted]))
     return fnp.reshape(x, tuple([math.prod([sizes[a] for a in axis]) for axis in right]))
@@ -120,8 +116,7 @@ def _sizes(pattern: str, axes: list[list[str]], t: Any, given: dict[str, int]) -
             raise ShapeError(
                 f"rearrange({pattern!r}): an axis of size {size} is not {parts}.\n  array: {t}"
             )
-    unused = [name for name in given if not any(name in axis for axis in axes)]
-    if unused:
+    if unused := [name for name in given if not any(name in axis for axis in axes)]:
         raise _wrong(pattern, f"it has no axis {', '.join(unused)}, whose size is given")
     return sizes
 

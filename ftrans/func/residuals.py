@@ -5,11 +5,11 @@ from __future__ import annotations
 import html
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ftrans.interpreters import inline, linearize, simplify
-from ftrans.ir import ArrayType, Location, Program
+from ftrans.ir import ArrayType, Equation, Location, Program
 
 
 class Residual(NamedTuple):
@@ -94,9 +94,9 @@ def kept(program: Program, active: tuple[bool, ...], names: Iterable[str] = ()) 
     part = linearize(program, active)
     forward, linear = part.forward, part.linear
     labels = dict(enumerate(names))
-    made = {n: (e, place) for e, numbers, place in forward.numbered() for n in numbers}
+    made = _makers(forward)
     operations: dict[Any, list[Any]] = {}
-    for equation, place in zip(*_equations(program), strict=True):
+    for equation, place in _equations(simplify(inline(program))):
         operations.setdefault(place, []).append(equation.primitive)
     users = _users(linear)
     start = len(linear.inputs) - (len(forward.outputs) - len(part.active))
@@ -123,9 +123,24 @@ def kept(program: Program, active: tuple[bool, ...], names: Iterable[str] = ()) 
 _ASSIGNS = re.compile(r"(\w+)\s*(?::[^=]+)?=[^=]")
 
 
-def _equations(program: Program) -> tuple[Sequence[Any], Sequence[Any]]:
-    plain = simplify(inline(program))
-    return plain.equations, plain.locations
+def _equations(program: Program) -> Iterator[tuple[Equation, Location | None]]:
+    for equation, _, place in program.numbered():
+        yield equation, place
+        for inner in equation.params.programs():
+            yield from _equations(inner)
+
+
+def _makers(program: Program) -> dict[Any, tuple[Equation, Location | None]]:
+    """Returns what makes each value, of a loop or a `checkpoint` what does inside."""
+    made: dict[Any, tuple[Equation, Location | None]] = {}
+    for equation, numbers, place in program.numbered():
+        within, atoms = made, numbers
+        if "view" in equation.primitive.tags:
+            atoms = equation.operands[:1]
+        for inner in [p for p in equation.params.programs() if len(p.outputs) == len(numbers)][:1]:
+            within, atoms = _makers(inner), inner.outputs
+        made |= {n: within.get(a, (equation, place)) for n, a in zip(numbers, atoms, strict=True)}
+    return made
 
 
 def _users(linear: Program) -> list[list[Any]]:

@@ -191,13 +191,11 @@ def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., t
         types.append(t)
 
     def run(*tracers: Any) -> Any:
-        return array_outputs(
-            name, func(*tree.tree_unflatten(structure, tracers)), "Return the arrays."
-        )
+        found = func(*tree.tree_unflatten(structure, tracers))
+        return array_outputs(name, found, "Return the arrays.")
 
-    staged = stage(
-        name, run, abstract_inputs(types, "an argument of linear_transpose"), order=FORWARD
-    )
+    inputs = abstract_inputs(types, "an argument of linear_transpose")
+    staged = stage(name, run, inputs, order=FORWARD)
     program = staged.program
     # a captured array of zeros is no constant term, wherever it is written to or joined
     zeros = tuple(isinstance(x, np.ndarray) and not np.any(x) for x in staged.captured)
@@ -211,8 +209,7 @@ def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., t
             backward = linear_pullback(program, len(types), zeros)
         except TransposeError as error:
             raise TransposeError(f"{name}: {error}") from None
-        return tree.tree_unflatten(
-            structure, apply(backward, [*staged.captured, *given], jaxed, traced=False)
-        )
+        found = apply(backward, [*staged.captured, *given], jaxed, traced=False)
+        return tree.tree_unflatten(structure, found)
 
     return transposed

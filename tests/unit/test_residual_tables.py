@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from tests.helpers import assert_close
@@ -51,6 +52,34 @@ def test_what_is_not_differentiated_has_its_name_too() -> None:
     assert "x" in only
     closed = [row.name for row in func.residuals(lambda w: (X @ w).sum() ** 2)(W)]
     assert "captured" in closed
+
+
+def test_what_is_kept_inside_of_loops_and_parts_has_its_own_name_and_line() -> None:
+    saves = func.checkpoint_policies.save_only_these_names("square")
+
+    def layer(x: Any) -> Any:
+        h: Any = func.checkpoint_name(x * x, "square")
+        return fnp.sin(h) * fnp.exp(h)
+
+    def step(c: Any, _: Any) -> Any:
+        s = fnp.exp(c @ W)
+        return s @ s.T @ c, None
+
+    def part(x: Any) -> Any:
+        e: Any = fnp.exp(x)
+        return e @ e.T
+
+    mesh, spec = jax.make_mesh((1,), ("d",)), jax.sharding.PartitionSpec("d")
+    looped = lambda x: ftrans.scan(step, x, None, length=2)[0]  # noqa: E731
+    for function, inner, kept in (
+        (func.checkpoint(layer, policy=saves), layer, "h"),
+        (looped, step, "s"),
+        (ftrans.shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec), part, "e"),
+    ):
+        line = inner.__code__.co_firstlineno + 1
+        made = func.residuals(lambda x, f=function: f(x).sum())(W)
+        found = [(row.name, row.line and row.line.line) for row in made]
+        assert (kept, line) in found
 
 
 def test_derivatives_tell_their_own() -> None:
