@@ -217,6 +217,9 @@ def _compile(
     try:
         executable = _build(state, program, arrays, host)
     except Exception as error:
+        if "incompatible devices" in str(error):
+            # these arrays are wrong, not the program: it says so where it is run
+            return wanted._replace(executable=Executable(program))
         state.failure = f"{type(error).__name__}: {error}"
         _warn_once(state, program)
         return _FAILED

@@ -73,16 +73,13 @@ def on_automatic(mesh: Any, function: Callable[[Any], Any], arguments: Any) -> A
     around = AxisType.Explicit in jax.sharding.get_abstract_mesh().axis_types
     with jax.set_mesh(plain) if around else nullcontext():
         result = function(tree.tree_map(_moved, arguments))
-    return tree.tree_map(lambda x: _put(x, mesh) if _lies_on(x, plain) else x, result)
+    lies_there = lambda x: _is_concrete(x) and getattr(x.sharding, "mesh", None) == plain  # noqa: E731
+    return tree.tree_map(lambda x: _put(x, mesh) if lies_there(x) else x, result)
 
 
 def _moved(x: Any) -> Any:
     mesh = explicit_mesh([x])
     return x if mesh is None else _put(x, automatic(mesh))
-
-
-def _lies_on(x: Any, mesh: Any) -> bool:
-    return _is_concrete(x) and type(x.sharding) is NamedSharding and x.sharding.mesh == mesh
 
 
 def _put(x: Any, mesh: Any) -> Any:

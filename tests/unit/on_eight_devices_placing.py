@@ -18,6 +18,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
+from ftrans.errors import ArgumentError, AxisError
 from tests.helpers import assert_close, on_road, sampled_rows
 
 P = PartitionSpec
@@ -369,3 +370,34 @@ def test_cotangents_lie_as_values_do() -> None:
     (found,) = pull(jnp.ones((16, 8)))
     assert found.sharding.is_equivalent_to(on(mesh, "d", "m"), 2)
     assert_close(found, np.full((16, 8), 2.0))
+
+
+def test_names_and_devices_that_are_none() -> None:
+    mesh, x = mesh_of("lines", AxisType.Auto), jnp.asarray(X)
+    constrained = lambda v: ftrans.with_sharding_constraint(v, on(mesh))  # noqa: E731
+    with pytest.raises(AxisError) as caught:
+        func.vmap(constrained, spmd_axis_name="rows")(x)
+    assert str(caught.value).startswith(
+        "vmap: spmd_axis_name names no axis of the mesh.\n  spmd_axis_name: 'rows'\n"
+    )
+    put = lambda v: ftrans.device_put(v, "cpu").sum()  # noqa: E731
+    for function in (put, func.grad(put)):
+        with pytest.raises(ArgumentError) as wrong:
+            function(x)
+        assert str(wrong.value).startswith(
+            "device_put: takes shardings on a mesh, and devices.\n  sharding: 'cpu' (str)\n"
+        )
+
+
+@pytest.mark.filterwarnings("error")
+def test_arrays_on_different_devices_do_not_spoil_what_follows() -> None:
+    first, second = [jax.device_put(X, device) for device in jax.devices()[1:3]]
+    slope = func.grad(lambda v, w: (fnp.sin(v) * w).sum())
+    with on_road("compile"):
+        for _ in range(2):
+            with pytest.raises(ValueError, match="incompatible devices") as caught:
+                slope(first, second)
+            assert "ftrans: raised when grad(lambda) was run compiled" in caught.value.__notes__[0]
+        found = slope(first, first)
+    assert found.sharding == first.sharding
+    np.testing.assert_allclose(found, np.cos(X) * X, rtol=1e-5)
